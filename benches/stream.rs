@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     let args: Vec<_> = std::env::args().collect();
     match args.get(1).map(String::as_str) {
         Some("__guard") => heeler_guard::main(),
-        Some("__nursery") => heeler_guard::fork_server::main(),
+        Some("__fork-server") => heeler_guard::fork_server::main(),
         Some("__worker") => heeler_worker::main(Path::new(&args[2]), WorkerId(args[3].parse().unwrap())),
         _ => {
             bench();

@@ -17,7 +17,7 @@ pub(crate) fn main() -> ExitCode {
     let role = args.next();
     match role.as_deref().and_then(OsStr::to_str) {
         Some("__guard") => heeler_guard::main(),
-        Some("__nursery") => heeler_guard::fork_server::main(),
+        Some("__fork-server") => heeler_guard::fork_server::main(),
         Some("__watchdog") => match args.next() {
             Some(socket) => heeler_watchdog::main(&PathBuf::from(socket)),
             None => report_misuse("__watchdog SOCKET"),

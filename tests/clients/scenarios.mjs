@@ -147,7 +147,7 @@ export async function batched_log_binds_strictly_and_names_test() {
   assert.equal(await session.exit(), 0);
   session.check(run, ["kinds::Leak.Child"]);
   const log = session.record.filter(({ method }) => method === LOG);
-  assert.ok(log.length > 0, "a process that is left behind is told");
+  assert.ok(log.length > 0, "a process that is left behind is reported");
   for (const { params } of log) {
     assert.equal(params.runId, run.runId);
     assert.ok(params.messages.every(({ nodeUid }) => nodeUid === "kinds::Leak.Child"), JSON.stringify(params));
@@ -197,7 +197,7 @@ export async function cancellation_token_cancels_discovery() {
   assert.equal(await session.exit(), 0);
 }
 
-/** Waits until a process that its debugger holds has been told to go on, which it hears of later. */
+/** Waits until a process that its debugger holds has been ordered to continue, which takes effect later. */
 async function handedOver(processId) {
   const until = Date.now() + 30_000;
   for (;;) {

@@ -170,7 +170,7 @@ class Session {
     return code;
   }
 
-  /** Panics unless a run was told in order; returns the last word on each test. */
+  /** Panics unless a run was reported in order; returns the last update of each test. */
   check({ runId }, selected) {
     const of = this.record.filter(({ params }) => params?.runId === runId);
     const place = (fits) => of.findIndex(fits);

@@ -68,7 +68,7 @@ fn execute(words: &[&str], held: &mut HeldConnections) -> io::Result<String> {
             held.listeners.push(listener);
             Ok(port.to_string())
         }
-        ["heard"] => received_text(held),
+        ["received"] => received_text(held),
         ["signal", pid] => signal(pid),
         ["command-lines"] => Ok(command_lines()),
         _ => Err(io::ErrorKind::Unsupported.into()),

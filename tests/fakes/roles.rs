@@ -24,7 +24,7 @@ pub(crate) fn list(role: &str, xml: Option<&str>) -> u8 {
             }
         }
         "lists-nothing" => gtest::list(&[], xml),
-        "lists-twins" => gtest::list(&["One", "Twin", "Twin", "Last"], xml),
+        "lists-duplicates" => gtest::list(&["One", "Duplicate", "Duplicate", "Last"], xml),
         _ => gtest::list(&TESTS, xml),
     }
     0
@@ -39,7 +39,8 @@ fn is_first_call() -> bool {
 /// Runs a role's tests; returns the exit code.
 pub(crate) fn run(role: &str, filter: &Option<HashSet<String>>) -> u8 {
     let is_asked = |test: &&str| filter.as_ref().is_none_or(|all| all.contains(&format!("Fake.{test}")));
-    let listed: &[&str] = if role == "lists-twins" { &["One", "Twin", "Twin", "Last"] } else { &TESTS };
+    let listed: &[&str] =
+        if role == "lists-duplicates" { &["One", "Duplicate", "Duplicate", "Last"] } else { &TESTS };
     let asked: Vec<&str> = listed.iter().copied().filter(is_asked).collect();
     match role {
         "ignores-the-filter" => all(&TESTS),

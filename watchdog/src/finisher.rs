@@ -189,10 +189,10 @@ impl RunFinisher {
                 let completing = FromWatchdog::Completing { run: conversation.finish.run.clone() };
                 // Once the kernel has the message, the coordinator reads it even if the watchdog is killed
                 // now.
-                let is_told =
+                let is_sent =
                     self.control.send(&completing).await.is_ok() && self.control.flush().await.is_ok();
                 heeler_sys::fail::pass("watchdog.announced");
-                is_told
+                is_sent
             }
             DeliveryStep::SendCompletion(way) => {
                 let FinishRequest { run, route, .. } = conversation.finish;
@@ -274,13 +274,13 @@ impl FinishProgress<'_> {
             // The client's close was proof enough.
             Err(_) => return,
         };
-        if let Some(trouble) = self.failure.take() {
-            self.add_soft_error(&trouble, remedy);
+        if let Some(failure) = self.failure.take() {
+            self.add_soft_error(&failure, remedy);
         }
     }
 
-    fn add_soft_error(&mut self, trouble: &str, remedy: &str) {
-        self.soft_errors.push(format!("callback connection of the watchdog: {trouble}; {remedy}"));
+    fn add_soft_error(&mut self, failure: &str, remedy: &str) {
+        self.soft_errors.push(format!("callback connection of the watchdog: {failure}; {remedy}"));
     }
 }
 

@@ -213,7 +213,7 @@ impl WatchdogSession<'_> {
             biased;
             _ = terms.recv() => WatchdogSessionEvent::TermSignal,
             _ = self.child_signals.recv() => WatchdogSessionEvent::ChildExited,
-            told = self.receiver.next() => WatchdogSessionEvent::Message(told),
+            received = self.receiver.next() => WatchdogSessionEvent::Message(received),
             Some(done) = self.tasks.join_next() => WatchdogSessionEvent::TaskFinished(done),
             sent = send_first(&self.control, front), if front.is_some() => WatchdogSessionEvent::Sent(sent),
             _ = self.orphan_check.tick() => WatchdogSessionEvent::OrphanCheck,

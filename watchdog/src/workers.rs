@@ -71,11 +71,11 @@ impl WorkerProcesses {
         self.reap();
         let is_clear = self.kill_orphans() == 0;
         let is_complete = |ended: &mut WorkerExit| is_clear || ended.reaped_at.elapsed() > EXIT_REPORT_LIMIT;
-        let told = |ended: WorkerExit| {
+        let to_message = |ended: WorkerExit| {
             let WorkerExit { worker, exit, .. } = ended;
             FromWatchdog::WorkerEnded { worker, code: exit.code, signal: exit.signal }
         };
-        self.unreported_exits.extract_if(.., is_complete).map(told).collect()
+        self.unreported_exits.extract_if(.., is_complete).map(to_message).collect()
     }
 
     fn reap(&mut self) {

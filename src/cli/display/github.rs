@@ -35,8 +35,8 @@ pub(super) fn annotation(record: &TestReport, root: &str) -> String {
 }
 
 fn message(record: &TestReport) -> String {
-    let told = record.detail_text(|detail| detail.message.as_ref()).unwrap_or("no message");
-    let mut lines = sanitise::sanitised_lines(told, ColourPolicy::Dropped);
+    let text = record.detail_text(|detail| detail.message.as_ref()).unwrap_or("no message");
+    let mut lines = sanitise::sanitised_lines(text, ColourPolicy::Dropped);
     lines.truncate(MESSAGE_LINES);
     if let Some(command) = record.detail_text(|detail| detail.reproduce.as_ref()) {
         lines.push(format!("$ {}", format::cut_name(&sanitise::pasteable_command(command), 500)));

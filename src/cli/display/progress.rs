@@ -376,9 +376,9 @@ mod tests {
         let limit = Duration::from_secs(10);
         let mut progress = DisplayProgress::new(head(1, &[]), now);
         progress.apply(&node("a", InProgress, 1), now);
-        let told: Vec<usize> = [5, 10, 11, 35, 36, 40]
+        let newly_slow: Vec<usize> = [5, 10, 11, 35, 36, 40]
             .map(|seconds| progress.newly_slow(now + Duration::from_secs(seconds), limit).len())
             .into();
-        assert_eq!(told, [0, 1, 0, 1, 0, 1]);
+        assert_eq!(newly_slow, [0, 1, 0, 1, 0, 1]);
     }
 }

@@ -82,10 +82,10 @@ fn human(all: &[EarlierRun], of: &RunsTableContext) -> String {
                 .with_plain(" ".repeat(10))
                 .with(Style::Dim, format!("$ {}", cut_name(&command, COMMAND_COLUMNS))));
         }
-        for trouble in &run.problems {
+        for problem in &run.problems {
             say(StyledLine::new()
                 .with_plain(" ".repeat(10))
-                .with(Style::Warning, sanitise::headline(trouble)));
+                .with(Style::Warning, sanitise::headline(problem)));
         }
     }
     let kept = format!("{}; the newest {} are kept (keep-runs)", count_of(all.len(), "run"), of.keep);
@@ -192,7 +192,7 @@ fn run_object(run: &EarlierRun) -> Value {
         "run": id(run),
         "directory": run.dir.display().to_string(),
         "state": state,
-        "troubles": run.problems,
+        "problems": run.problems,
     });
     let mut put = |key: &str, value: Value| {
         object.as_object_mut().expect("it was made as one").insert(key.to_owned(), value);

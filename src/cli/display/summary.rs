@@ -50,8 +50,8 @@ pub(super) fn summary_lines(
     push_leaky(&mut lines, summary, manner);
     push_not_run(&mut lines, summary, manner);
     push_failures(&mut lines, summary, manner);
-    for trouble in &end.problems {
-        lines.push(StyledLine::with_label(Style::Warning, "Note").with_plain(sanitise::headline(trouble)));
+    for problem in &end.problems {
+        lines.push(StyledLine::with_label(Style::Warning, "Note").with_plain(sanitise::headline(problem)));
     }
     for (what, path) in &end.files {
         lines.push(

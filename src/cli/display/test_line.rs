@@ -110,7 +110,7 @@ pub(super) fn failure_details(record: &TestReport, manner: &DetailLevel<'_>) -> 
     );
     lines.extend(
         isolated_rerun_result(record)
-            .map(|words| StyledLine::with_label(Style::Dim, "alone").with_plain(words)),
+            .map(|words| StyledLine::with_label(Style::Dim, "isolated").with_plain(words)),
     );
     lines.extend(
         reproduce_command(record, manner.root)
@@ -166,8 +166,8 @@ fn assertion_lines(record: &TestReport) -> Vec<StyledLine> {
         ("expected", record.detail_text(|detail| detail.expected.as_ref())),
         ("actual", record.detail_text(|detail| detail.actual.as_ref())),
     ];
-    let told = |side: &str| message.contains(side);
-    if sides.iter().all(|(_, side)| side.is_none_or(told)) {
+    let is_in_message = |side: &str| message.contains(side);
+    if sides.iter().all(|(_, side)| side.is_none_or(is_in_message)) {
         return Vec::new();
     }
     let mut lines = Vec::new();

@@ -202,7 +202,7 @@ fn log_prints_each_result_and_failure_details() {
            stack ────────
         #0 core::crash::null
         #1 main
-           alone also crashes in isolation
+        isolated also crashes in isolation
            again $ ./core --exact crash::null
 
           EXIT 0             4/10  exit::leaves
@@ -340,7 +340,7 @@ fn live_view_is_below_the_log_and_removed() {
                stack ────────
             #0 core::crash::null
             #1 main
-               alone also crashes in isolation
+            isolated also crashes in isolation
                again $ ./core --exact crash::null
 
              warning the client reads slowly

@@ -145,7 +145,7 @@ impl CallbackListener {
     /// Accepts connections until the session ends.
     pub(super) async fn serve(self, hello_limit: Duration, intake: Arc<EventRouter>) {
         let mut connections = JoinSet::new();
-        let mut strangers = 0;
+        let mut untrusted_peers = 0;
         loop {
             tokio::select! {
                 Some(ended) = connections.join_next() => {
@@ -168,7 +168,7 @@ impl CallbackListener {
                     // Connections of other users get no connection slot and no hello timeout, even with a valid
                     // token.
                     Err(RefusedConnection::OtherUser(reason)) => {
-                        report_untrusted_peer(&intake, &mut strangers, reason).await;
+                        report_untrusted_peer(&intake, &mut untrusted_peers, reason).await;
                     }
                     Err(RefusedConnection::Failed(error)) => {
                         let reason = format!("accept: {error}");
@@ -183,9 +183,9 @@ impl CallbackListener {
 }
 
 /// Reports the first few untrusted peers only, so that another user cannot flood the client's events.
-async fn report_untrusted_peer(intake: &EventRouter, strangers: &mut usize, reason: String) {
-    *strangers += 1;
-    if *strangers <= MAX_REPORTED_UNTRUSTED_PEERS {
+async fn report_untrusted_peer(intake: &EventRouter, untrusted_peers: &mut usize, reason: String) {
+    *untrusted_peers += 1;
+    if *untrusted_peers <= MAX_REPORTED_UNTRUSTED_PEERS {
         intake.send_event(ClientEvent::CallbackRefused { reason }).await;
     }
 }

@@ -207,7 +207,7 @@ async fn connection_without_token_is_refused() {
     let options = ClientOptions { hello_limit: Duration::from_millis(200), ..ClientOptions::default() };
     let (_client, mut events, server) = session_with(options).await;
     let address = server.callback.clone().unwrap();
-    let strangers = [
+    let untrusted_peers = [
         (update("forged", ExecutionState::Passed), "no $/heeler/hello"),
         (
             rpc::encode_notification(
@@ -219,15 +219,15 @@ async fn connection_without_token_is_refused() {
         (heeler_protocol::frame::encode(&[b' '; 5000]), "over the limit"),
         (Bytes::from_static(b"Content-Le"), "no hello within"),
     ];
-    for (words, expected) in strangers {
+    for (words, expected) in untrusted_peers {
         let mut stream = TcpStream::connect(tcp_endpoint(&address)).await.unwrap();
         stream.write_all(&words).await.unwrap();
         let ClientEvent::CallbackRefused { reason } = event(&mut events).await else { panic!() };
         assert!(reason.contains(expected), "{reason}");
         // A refused peer receives no data, and its connection ends.
-        let mut heard = Vec::new();
-        let end = timeout(WAIT_LIMIT, stream.read_to_end(&mut heard)).await.unwrap();
-        assert!(end.is_err() || heard.is_empty());
+        let mut received = Vec::new();
+        let end = timeout(WAIT_LIMIT, stream.read_to_end(&mut received)).await.unwrap();
+        assert!(end.is_err() || received.is_empty());
     }
 }
 

@@ -71,9 +71,10 @@ pub fn find_programs(
             }
         }
     }
-    let is_alone = paths.len() == 1;
-    let name =
-        |path: &Path| if is_alone { suite.to_owned() } else { format!("{suite}::{}", stable_name(path)) };
+    let is_only_program = paths.len() == 1;
+    let name = |path: &Path| {
+        if is_only_program { suite.to_owned() } else { format!("{suite}::{}", stable_name(path)) }
+    };
     Ok(paths.into_iter().map(|path| FoundProgram { suite: name(&path), path }).collect())
 }
 

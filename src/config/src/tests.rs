@@ -487,7 +487,7 @@ fn override_accepts_a_filter_expression() {
 
 #[test]
 fn filter_error_has_its_own_position() {
-    let told = |filter: &str| {
+    let parse_error = |filter: &str| {
         let text = format!("[[profile.default.override]]\nfilter = {filter}\nretries = 7\n");
         Config::parse(Path::new("heeler.toml"), &text).unwrap_err().to_string()
     };
@@ -496,14 +496,18 @@ fn filter_error_has_its_own_position() {
     for (filter, place) in
         [("\"all() & tset(x)\"", "heeler.toml:2:19: "), ("'all() & tset(x)'", "heeler.toml:2:19: ")]
     {
-        assert!(told(filter).ends_with(&format!("{place}{message}{fault}")), "{}", told(filter));
+        assert!(
+            parse_error(filter).ends_with(&format!("{place}{message}{fault}")),
+            "{}",
+            parse_error(filter)
+        );
     }
     // With escapes in the string the position inside it is unknown, so the column is the filter's own.
     for filter in ["\"\\u0061ll() & tset(x)\"", "\"\"\"all() & tset(x)\"\"\""] {
         let expected = format!("heeler.toml:2:10: {message}column 9: {fault}");
-        assert!(told(filter).ends_with(&expected), "{}", told(filter));
+        assert!(parse_error(filter).ends_with(&expected), "{}", parse_error(filter));
     }
-    assert!(told("3").contains("found the number 3"), "{}", told("3"));
+    assert!(parse_error("3").contains("found the number 3"), "{}", parse_error("3"));
 }
 
 #[test]

@@ -245,9 +245,9 @@ impl TestQueue {
         let (program, _) = works.into_iter().rev().max_by_key(|(_, work)| *work)?;
         let queue = self.program(program);
         let target = queue.target_duration(total, slots, known_median);
-        let is_alone = queue.cap == Some(1) || queue.waiting.front().is_some_and(|item| item.is_isolated);
+        let is_isolated = queue.cap == Some(1) || queue.waiting.front().is_some_and(|item| item.is_isolated);
         let tests = queue.take_batch(target, known_median);
-        Some(TestBatch { program, tests, is_isolated: is_alone })
+        Some(TestBatch { program, tests, is_isolated })
     }
 
     fn next_remainder(&mut self) -> Option<TestBatch> {
@@ -327,9 +327,9 @@ impl ProgramQueue {
         let mut weight = Duration::ZERO;
         let mut bytes = 0_usize;
         let mut tests = Vec::new();
-        let mut is_lone = false;
+        let mut has_isolated = false;
         while let Some(item) = self.waiting.front() {
-            is_lone |= item.is_isolated;
+            has_isolated |= item.is_isolated;
             let is_over_budget = self
                 .costs
                 .selection_budget_bytes
@@ -337,7 +337,7 @@ impl ProgramQueue {
             let is_full = weight >= target
                 || self.cap.is_some_and(|cap| tests.len() >= cap)
                 || is_over_budget
-                || is_lone;
+                || has_isolated;
             if is_full && !tests.is_empty() {
                 break;
             }
@@ -427,10 +427,10 @@ mod tests {
     #[test]
     fn long_and_crashing_tests_go_first_isolated() {
         let mut queue = TestQueue::new([costs(2)]);
-        let item = |test, seconds: f64, is_alone| QueuedTest {
+        let item = |test, seconds: f64, is_isolated| QueuedTest {
             test: TestId(test),
             weight: Some(Duration::from_secs_f64(seconds)),
-            is_isolated: is_alone,
+            is_isolated,
             selection_bytes: 0,
         };
         let items = [
@@ -474,8 +474,8 @@ mod tests {
         assert_eq!(queue.available_batches(99), 9);
         queue.shrink_batches(ProgramId(0), 100);
         queue.shrink_batches(ProgramId(0), 10);
-        let lone = queue.next_batch(2).unwrap();
-        assert_eq!((lone.tests, lone.is_isolated), (vec![TestId(100)], true));
+        let isolated = queue.next_batch(2).unwrap();
+        assert_eq!((isolated.tests, isolated.is_isolated), (vec![TestId(100)], true));
         queue.grow_batches(ProgramId(0), 1);
         assert_eq!(queue.next_batch(2).unwrap().tests.len(), 10);
         queue.grow_batches(ProgramId(0), 1);
@@ -538,11 +538,11 @@ mod tests {
         ) {
             let costs = ProgramCosts { start: start.map(Duration::from_millis), selection_budget_bytes: Some(60) };
             let mut queue = TestQueue::new([costs.clone(), costs.clone(), costs]);
-            for (test, (program, weight, is_alone, selection_bytes)) in (0..).zip(&weights) {
+            for (test, (program, weight, is_isolated, selection_bytes)) in (0..).zip(&weights) {
                 queue.add([(ProgramId(*program), QueuedTest {
                     test: TestId(test),
                     weight: weight.map(Duration::from_millis),
-                    is_isolated: *is_alone,
+                    is_isolated: *is_isolated,
                     selection_bytes: *selection_bytes,
                 })]);
             }

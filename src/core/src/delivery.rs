@@ -280,8 +280,9 @@ pub fn settle_orphaned_run<'a>(
         }
     }
     let open = (0..).map(TestId).take(selected).filter(|test| !settled.contains(test));
-    let told = open.map(|test| (test, known.get(&test).copied().unwrap_or(UnfinishedTest::NotRun))).collect();
-    OrphanedRunDue { resend, unfinished: told }
+    let unfinished =
+        open.map(|test| (test, known.get(&test).copied().unwrap_or(UnfinishedTest::NotRun))).collect();
+    OrphanedRunDue { resend, unfinished }
 }
 
 #[cfg(test)]
@@ -379,11 +380,11 @@ mod tests {
         let journals = [(WorkerId(2), held.as_slice()), (WorkerId(5), settled.as_slice())];
         let due = settle_orphaned_run(4, journals);
         assert_eq!(due.resend, [(WorkerId(2), 0), (WorkerId(5), 0)]);
-        let told = [
+        let unfinished = [
             (TestId(1), UnfinishedTest::Interrupted),
             (TestId(2), UnfinishedTest::Provisional),
             (TestId(3), UnfinishedTest::NotRun),
         ];
-        assert_eq!(due.unfinished, told);
+        assert_eq!(due.unfinished, unfinished);
     }
 }

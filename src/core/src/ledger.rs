@@ -107,9 +107,9 @@ impl Ledger {
     pub fn record_synthesized(
         &mut self,
         test: TestId,
-        told: SynthesizedResult,
+        result: SynthesizedResult,
     ) -> Result<(), DuplicateResult> {
-        self.record(test, LedgerEntry::Synthesized(told))
+        self.record(test, LedgerEntry::Synthesized(result))
     }
 
     fn record(&mut self, test: TestId, entry: LedgerEntry) -> Result<(), DuplicateResult> {
@@ -181,7 +181,7 @@ impl Ledger {
             .map(TestId)
             .zip(&self.entries)
             .filter_map(|(test, entry)| match entry {
-                LedgerEntry::Synthesized(told) => Some((test, *told)),
+                LedgerEntry::Synthesized(result) => Some((test, *result)),
                 LedgerEntry::Open | LedgerEntry::Settled { .. } => None,
             })
             .collect()

@@ -57,9 +57,9 @@ mod tests {
 
     #[test]
     fn fork_reply_round_trips_and_rejects_other_bytes() {
-        for birth in [ForkReply::Pid(1), ForkReply::Pid(i32::MAX), ForkReply::Errno(11)] {
-            let bytes = birth.to_bytes();
-            assert_eq!(ForkReply::from_bytes(&bytes), Some(birth));
+        for reply in [ForkReply::Pid(1), ForkReply::Pid(i32::MAX), ForkReply::Errno(11)] {
+            let bytes = reply.to_bytes();
+            assert_eq!(ForkReply::from_bytes(&bytes), Some(reply));
             for cut in 0..bytes.len() {
                 assert_eq!(ForkReply::from_bytes(&bytes[..cut]), None);
             }

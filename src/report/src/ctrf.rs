@@ -336,12 +336,12 @@ mod tests {
         ];
         let report = valid_report(&changes);
         let tests = report["results"]["tests"].as_array().unwrap();
-        let told: Vec<_> = tests
+        let test_states: Vec<_> = tests
             .iter()
             .map(|test| ["name", "status", "rawStatus"].map(|name| test[name].as_str().unwrap()))
             .collect();
         assert_eq!(
-            told,
+            test_states,
             [
                 ["adds", "passed", "passed"],
                 ["fails", "failed", "failed"],

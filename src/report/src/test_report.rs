@@ -170,8 +170,9 @@ impl TestReport {
     /// Returns the number of attempts, at least 1.
     #[must_use]
     pub fn attempts(&self) -> u64 {
-        let told = |detail: &FailureDetail| detail.attempt.unwrap_or(detail.attempts.len() as u64 + 1);
-        self.detail.as_deref().map_or(1, told).max(1)
+        let attempt_number =
+            |detail: &FailureDetail| detail.attempt.unwrap_or(detail.attempts.len() as u64 + 1);
+        self.detail.as_deref().map_or(1, attempt_number).max(1)
     }
 }
 

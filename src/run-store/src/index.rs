@@ -52,7 +52,7 @@ pub enum EarlierRunState {
         /// The number of tests with a result.
         settled: usize,
     },
-    /// The files can't be read; the reasons are in `troubles`.
+    /// The files can't be read; the reasons are in `problems`.
     Unreadable,
 }
 
@@ -79,26 +79,20 @@ fn inspect_run(dir: PathBuf, name: String) -> Option<EarlierRun> {
     let minder = match lock_holder(&dir) {
         Ok(minder) => minder,
         Err(error) => {
-            let troubles = vec![format!("whether it is in progress is unknown: {error}")];
-            return Some(EarlierRun {
-                name,
-                dir,
-                head: None,
-                state: EarlierRunState::Unreadable,
-                problems: troubles,
-            });
+            let problems = vec![format!("whether it is in progress is unknown: {error}")];
+            return Some(EarlierRun { name, dir, head: None, state: EarlierRunState::Unreadable, problems });
         }
     };
-    let mut troubles = Vec::new();
+    let mut problems = Vec::new();
     let head = match read_head(&dir) {
         Ok(head) => head,
         Err(error) => {
-            troubles.push(error);
+            problems.push(error);
             None
         }
     };
-    let is_readable = troubles.is_empty();
-    let end = read_end(&dir, &mut troubles);
+    let is_readable = problems.is_empty();
+    let end = read_end(&dir, &mut problems);
     let state = match (minder, end) {
         _ if !is_readable => EarlierRunState::Unreadable,
         (LockHolder::Coordinator, _) => {
@@ -109,10 +103,10 @@ fn inspect_run(dir: PathBuf, name: String) -> Option<EarlierRun> {
         }
         (LockHolder::Unlocked, Some(end)) => EarlierRunState::Ended(end),
         (LockHolder::Unlocked, None) => {
-            EarlierRunState::Interrupted { settled: count_settled(&dir, &mut troubles) }
+            EarlierRunState::Interrupted { settled: count_settled(&dir, &mut problems) }
         }
     };
-    dir.exists().then_some(EarlierRun { name, dir, head, state, problems: troubles })
+    dir.exists().then_some(EarlierRun { name, dir, head, state, problems })
 }
 
 /// Reads only the head of a manifest; `None` where a run died before it had one.
@@ -131,9 +125,9 @@ fn read_head(dir: &Path) -> Result<Option<ManifestHead>, String> {
 }
 
 /// Returns the end record of a run, where it was written.
-fn read_end(dir: &Path, troubles: &mut Vec<String>) -> Option<Box<RunEnd>> {
+fn read_end(dir: &Path, problems: &mut Vec<String>) -> Option<Box<RunEnd>> {
     let journal = JournalFile::read(dir.join(SYNTHESIZED_JOURNAL_NAME));
-    troubles.extend(journal_problems(&journal));
+    problems.extend(journal_problems(&journal));
     journal.content.records.into_iter().find_map(|record| match record {
         JournalRecord::Ended(end) => Some(end),
         _ => None,
@@ -150,12 +144,12 @@ fn journal_problems(journal: &JournalFile) -> Vec<String> {
     errors.chain(torn).map(|problem| format!("{path}: {problem}")).collect()
 }
 
-fn count_settled(dir: &Path, troubles: &mut Vec<String>) -> usize {
+fn count_settled(dir: &Path, problems: &mut Vec<String>) -> usize {
     let journals = RunJournals::read(dir).unwrap_or_default();
     for problem in journals.files.iter().flat_map(journal_problems) {
         // Damage to the journal of synthesized results has been recorded already.
-        if !troubles.contains(&problem) {
-            troubles.push(problem);
+        if !problems.contains(&problem) {
+            problems.push(problem);
         }
     }
     let settled = journals.files.iter().flat_map(JournalFile::finished).map(|(test, _)| test);

@@ -24,7 +24,7 @@ pub const POINTS: [(&str, bool); 34] = [
     ("worker.drain", false),
     ("worker.proven", false),
     ("worker.drained", false),
-    ("worker.nursery", true),
+    ("worker.fork-server", true),
     ("watchdog.join", false),
     ("watchdog.joined", false),
     ("watchdog.worker", true),
@@ -33,7 +33,7 @@ pub const POINTS: [(&str, bool); 34] = [
     ("watchdog.announced", false),
     ("watchdog.completed", false),
     ("watchdog.leave", false),
-    ("nursery.fork", true),
+    ("fork-server.fork", true),
     ("guard.fork", true),
     ("guard.started", false),
     ("guard.seize", true),
@@ -294,19 +294,21 @@ mod armed {
 
         #[test]
         fn parse_error_lists_valid_values() {
-            let told = |text: &str| parse(text).map(|armed| armed.len()).unwrap_err().to_string();
+            let parse_error = |text: &str| parse(text).map(|armed| armed.len()).unwrap_err().to_string();
             assert!(
-                told("worker.nowhere:1:kill")
+                parse_error("worker.nowhere:1:kill")
                     .contains("\"worker.nowhere\" of HEELER_FAIL; there are worker.join, ")
             );
-            assert!(told("worker.sent:1:ENOSPC").ends_with("; it takes kill, stop, sleep=MILLISECONDS"));
-            assert!(told("guard.dump:1:EVERYTHING").contains("\"EVERYTHING\" at guard.dump"));
+            assert!(
+                parse_error("worker.sent:1:ENOSPC").ends_with("; it takes kill, stop, sleep=MILLISECONDS")
+            );
+            assert!(parse_error("guard.dump:1:EVERYTHING").contains("\"EVERYTHING\" at guard.dump"));
             assert_eq!(
-                told("worker.sent:x:kill"),
+                parse_error("worker.sent:x:kill"),
                 "read \"worker.sent:x:kill\" of HEELER_FAIL as POINT:NTH:ACTION"
             );
             assert_eq!(
-                told("worker.sent:kill"),
+                parse_error("worker.sent:kill"),
                 "read \"worker.sent:kill\" of HEELER_FAIL as POINT:NTH:ACTION"
             );
         }

@@ -80,7 +80,7 @@ pub enum UnknownPeerPolicy {
 ///
 /// # Errors
 /// See [`UntrustedPeer`].
-pub fn verify_peer(stream: &TcpStream, untold: UnknownPeerPolicy) -> Result<(), UntrustedPeer> {
+pub fn verify_peer(stream: &TcpStream, unknown_peer_policy: UnknownPeerPolicy) -> Result<(), UntrustedPeer> {
     let ends = || Ok((stream.local_addr()?, stream.peer_addr()?));
     let user =
         ends().and_then(|(own, peer)| peer_user(own, peer)).map_err(|_: io::Error| UntrustedPeer::Unknown);
@@ -89,7 +89,7 @@ pub fn verify_peer(stream: &TcpStream, untold: UnknownPeerPolicy) -> Result<(), 
         PeerUser::Known(user) if user == own || user == ROOT => Ok(()),
         PeerUser::Known(user) => Err(UntrustedPeer::OtherUser { user, own }),
         PeerUser::NotLocal => Ok(()),
-        PeerUser::Unknown if untold == UnknownPeerPolicy::Trust => Ok(()),
+        PeerUser::Unknown if unknown_peer_policy == UnknownPeerPolicy::Trust => Ok(()),
         PeerUser::Unknown => Err(UntrustedPeer::Unknown),
     }
 }
@@ -111,7 +111,7 @@ pub async fn dial(host: &str, port: u16, deadline: Instant) -> Result<TcpStream,
 
 async fn dial_any(host: &str, port: u16) -> Result<TcpStream, DialError> {
     let refused = |source| DialError::Refused { host: host.to_owned(), port, source };
-    let stranger = |source| DialError::UntrustedPeer { host: host.to_owned(), port, source };
+    let untrusted_peer = |source| DialError::UntrustedPeer { host: host.to_owned(), port, source };
     let mut last = refused(io::ErrorKind::NotFound.into());
     for address in addresses(host, port).await? {
         match TcpStream::connect((address, port)).await {
@@ -120,7 +120,7 @@ async fn dial_any(host: &str, port: u16) -> Result<TcpStream, DialError> {
                     stream.set_nodelay(true).map_err(refused)?;
                     return Ok(stream);
                 }
-                Err(source) => last = stranger(source),
+                Err(source) => last = untrusted_peer(source),
             },
             // An untrusted listener is the more informative error than the absence of any listener.
             Err(_) if matches!(last, DialError::UntrustedPeer { .. }) => {}

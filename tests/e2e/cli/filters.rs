@@ -260,11 +260,11 @@ fn invalid_graph_query_is_parameter_error_with_column() {
 fn unlistable_program_is_reported_if_filter_may_match() {
     let world = TestWorld::with_gtest("kinds");
     let mut server = TestServer::initialized(&world, &["kinds", "missing"]);
-    for (number, (filter, is_told)) in
+    for (number, (filter, is_reported)) in
         [("/missing/A/*", true), ("/*/Math/Add", true), ("/kinds/**", false)].into_iter().enumerate()
     {
         let found = discovered(&mut server, number as u64, json!({"filter": filter}));
-        assert_eq!(found.contains("missing"), is_told, "{filter}: {found:?}");
+        assert_eq!(found.contains("missing"), is_reported, "{filter}: {found:?}");
     }
     assert_eq!(server.exit(), Some(0));
 }

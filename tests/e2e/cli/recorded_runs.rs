@@ -71,8 +71,8 @@ fn report_from_journals_equals_report_of_run() {
         for more in [&["-j1"][..], &["-j1", "--retries", "1"], &["-j1", "--max-fail", "2", "--isolate"]] {
             let ran = world.run(&[&["run", program, "--junit", "live.xml"], more].concat());
             check_same_report(&world);
-            let told = world.run(&["report"]).assert_code(0);
-            assert_eq!(told.line_with(&["Summary"]), ran.line_with(&["Summary"]), "{more:?}");
+            let report = world.run(&["report"]).assert_code(0);
+            assert_eq!(report.line_with(&["Summary"]), ran.line_with(&["Summary"]), "{more:?}");
             // The table agrees with it.
             let run = latest(&world);
             let junit = world.read("live.xml");
@@ -80,8 +80,8 @@ fn report_from_journals_equals_report_of_run() {
                 [("crashed", " crashed"), ("timed-out", " timed out"), ("not-run", " not run")]
             {
                 let number = run["counts"][kind].as_u64().unwrap();
-                let is_said = told.line_with(&["Summary"]).contains(&format!(" {number}{label}"));
-                assert_eq!(is_said, number > 0, "{kind}: {run:#}\n{told}\n{junit}");
+                let is_said = report.line_with(&["Summary"]).contains(&format!(" {number}{label}"));
+                assert_eq!(is_said, number > 0, "{kind}: {run:#}\n{report}\n{junit}");
             }
         }
     }
@@ -128,7 +128,7 @@ fn killed_run(world: &TestWorld) -> Value {
     kill_all(&mut child);
     third.wait_gone();
     let mut found = Value::Null;
-    wait_until("the run is left alone", || {
+    wait_until("the run is interrupted", || {
         found = latest(world);
         found["state"] == "interrupted"
     });
@@ -184,9 +184,9 @@ fn completely_killed_run_is_listed_and_rerun() {
     assert!(running.contains("type=\"interrupted\""), "{running}");
     let waiting = junit_case(&junit, "N/Meet.Case/5");
     assert!(waiting.contains("type=\"not-run\"") && waiting.contains("not run: the run was interrupted"));
-    let told = run_heeler_beside(&world, &["report"]).assert_code(0);
-    told.line_with(&["Running", "6 tests", "interrupted"]);
-    told.line_with(&["FAIL", "N/Meet.Case/1"]);
+    let report = run_heeler_beside(&world, &["report"]).assert_code(0);
+    report.line_with(&["Running", "6 tests", "interrupted"]);
+    report.line_with(&["FAIL", "N/Meet.Case/1"]);
 
     // The tests without a result, except one: that remains in the rerun set, and so do the failed ones.
     let ran = run_heeler_beside(

@@ -194,7 +194,7 @@ fn several_tests_in_flight_get_one_result_each() {
 }
 
 #[test]
-fn of_several_tests_in_flight_at_a_death_only_one_that_dies_alone_is_blamed() {
+fn of_several_tests_in_flight_at_a_death_only_one_that_dies_in_isolation_is_blamed() {
     for (role, of_t20) in
         [("json-lines-parallel-dies", "error"), ("json-lines-stdio-parallel-dies-together", "passed")]
     {

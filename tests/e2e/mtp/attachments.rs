@@ -87,13 +87,13 @@ fn crash_attachments_have_stable_names() {
             let of_answer = of_list(&books.response["result"]["attachments"]);
             assert!(of_answer.is_superset(&of_test), "{of_test:#?} {of_answer:#?}");
             let events = server.recorder.events();
-            let told = stream(&events, &run);
+            let lists = stream(&events, &run);
             if declares {
                 assert_eq!(of_stream(&events, &run), of_answer);
-                assert_eq!(told.iter().filter(|list| list.is_null()).count(), 1, "{told:#?}");
-                assert!(told.last().unwrap().is_null(), "{told:#?}");
+                assert_eq!(lists.iter().filter(|list| list.is_null()).count(), 1, "{lists:#?}");
+                assert!(lists.last().unwrap().is_null(), "{lists:#?}");
             } else {
-                assert!(told.is_empty(), "{told:#?}");
+                assert!(lists.is_empty(), "{lists:#?}");
             }
             let read = |ending: &str| {
                 let file = of_test.iter().find(|file| file.to_str().unwrap().ends_with(ending)).unwrap();

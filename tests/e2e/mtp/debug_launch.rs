@@ -219,9 +219,9 @@ fn crash_in_launched_test_is_reported() {
     assert!(said.contains("SIGSEGV"), "{said}");
     let books = finish(&server, &run, &tests);
     books.assert_all("error");
-    let told = [books.message(tests[0]), books.message(tests[1])];
-    assert!(told.iter().all(|message| message.contains("under its debugger")), "{told:?}");
-    assert!(told[0].contains("not run") && told[0].contains("before it had begun"), "{told:?}");
+    let messages = [books.message(tests[0]), books.message(tests[1])];
+    assert!(messages.iter().all(|message| message.contains("under its debugger")), "{messages:?}");
+    assert!(messages[0].contains("not run") && messages[0].contains("before it had begun"), "{messages:?}");
     assert_eq!(books.test(tests[0])["outcome-kind"], "not-run");
     assert_eq!(books.test(tests[1])["outcome-kind"], "lost");
     books.assert_no_program_failures();

@@ -172,8 +172,9 @@ fn places_of(changes: &[(Option<String>, Value)]) -> Vec<String> {
 fn discovery_sends_groups_once_before_members() {
     let world = TestWorld::with_gtest("deaths");
     let mut server = TestServer::initialized(&world, &["deaths"]);
-    let told = discover(&mut server, 5, json!([{"uid": "deaths::Second.Two"}, {"uid": "deaths::First."}]));
-    let places = places_of(&told);
+    let described =
+        discover(&mut server, 5, json!([{"uid": "deaths::Second.Two"}, {"uid": "deaths::First."}]));
+    let places = places_of(&described);
     assert_eq!(
         places[..3],
         ["deaths:: < -", "deaths::First. < deaths::", "deaths::First.One < deaths::First."]
@@ -182,10 +183,10 @@ fn discovery_sends_groups_once_before_members() {
         places[places.len() - 2..],
         ["deaths::Second. < deaths::", "deaths::Second.Two < deaths::Second."]
     );
-    let groups: Vec<_> = told.iter().filter(|(_, node)| node["node-type"] == "group").collect();
+    let groups: Vec<_> = described.iter().filter(|(_, node)| node["node-type"] == "group").collect();
     assert_eq!(groups.len(), 3, "{places:?}");
     assert_eq!(groups[1].1, json!({"uid": "deaths::First.", "display-name": "First", "node-type": "group"}));
-    let test = &told[2].1;
+    let test = &described[2].1;
     assert_eq!((&test["location.type"], &test["location.method"]), (&json!("First"), &json!("One")));
     assert_eq!(server.exit(), Some(0));
 }
@@ -212,9 +213,9 @@ fn selected_group_runs_all_its_tests() {
 fn rust_modules_are_nested_groups() {
     let world = TestWorld::with_libtest();
     let mut server = TestServer::initialized(&world, &["libtest"]);
-    let told = discover(&mut server, 5, Value::Null);
+    let described = discover(&mut server, 5, Value::Null);
     let mut known = BTreeSet::new();
-    for (parent, node) in &told {
+    for (parent, node) in &described {
         let uid = node["uid"].as_str().unwrap();
         if let Some(parent) = parent {
             assert!(known.contains(parent), "{uid} came before {parent}");
@@ -292,10 +293,10 @@ fn unknown_group_members_return_on_every_node() {
         // There is one test below it.
         let run = run_with_members(&mut server, &["kinds::Slow."]);
         server.wait_response(run.request);
-        let told = changes(&server, &run.run_id);
+        let updates = changes(&server, &run.run_id);
         let (mine, others): (Vec<_>, Vec<_>) =
-            told.iter().map(|(_, node)| node).partition(|node| node["uid"] == "kinds::Slow.");
-        assert!(!mine.is_empty(), "{told:?}");
+            updates.iter().map(|(_, node)| node).partition(|node| node["uid"] == "kinds::Slow.");
+        assert!(!mine.is_empty(), "{updates:?}");
         mine.into_iter().for_each(check_kept);
         others.into_iter().for_each(|node| assert!(node.get("x.id").is_none(), "{node}"));
         assert_eq!(server.exit(), Some(0));

@@ -68,10 +68,10 @@ fn replay_client(name: &str, connection: &str) -> (Vec<String>, Vec<String>) {
     if exits {
         server.wait_gone();
     }
-    let told: Vec<_> =
+    let ours: Vec<_> =
         server.recorder.events().iter().filter_map(|event| event.message().map(shape)).collect();
     let theirs = lines.iter().filter(|line| !line.is_of_client).map(|line| shape(&line.message)).collect();
-    (brief(told), brief(theirs))
+    (brief(ours), brief(theirs))
 }
 
 fn brief(mut shapes: Vec<String>) -> Vec<String> {
@@ -120,10 +120,10 @@ async fn replay_server_side(mut stream: DuplexStream, lines: Vec<TranscriptMessa
     let mut ids = std::collections::HashMap::new();
     for line in lines {
         if line.is_of_client {
-            let heard = read(&mut stream).await;
-            assert_eq!(heard["method"], line.message["method"]);
+            let received = read(&mut stream).await;
+            assert_eq!(received["method"], line.message["method"]);
             if let Some(id) = line.message.get("id") {
-                ids.insert(id.to_string(), heard["id"].clone());
+                ids.insert(id.to_string(), received["id"].clone());
             }
         } else {
             let mut message = line.message;
@@ -195,12 +195,12 @@ fn replay_server(name: &str, connection: &str) -> ReplayedSession {
                     _ => {}
                 }
             }
-            let mut heard = Vec::new();
+            let mut received = Vec::new();
             drop(client.exit(tokio::time::Instant::now() + Duration::from_secs(10)).await);
             while let Some(event) = events.next().await {
-                heard.push(event);
+                received.push(event);
             }
-            ReplayedSession { request_results: answers, events: heard }
+            ReplayedSession { request_results: answers, events: received }
         };
         tokio::join!(play, ask).1
     })

@@ -166,7 +166,7 @@ fn run_without_manifest_completes_after_coordinator_death() {
     signal(server.pid(), "KILL");
     server.wait_gone();
     let books = server.finish_orphaned(&run, &cases(5));
-    let is_told = |uid: &String| books.test(uid)["outcome-kind"] == "not-run";
-    assert!(is_told(&cases(5)[4]), "{:#?}", books.tests);
+    let is_reported = |uid: &String| books.test(uid)["outcome-kind"] == "not-run";
+    assert!(is_reported(&cases(5)[4]), "{:#?}", books.tests);
     assert!(is_logged(&books, "it can't be reported or rerun later"), "{:?}", books.log);
 }

@@ -49,9 +49,9 @@ fn non_executable_file_yields_one_error() {
     world.write("text", "no program at all\n");
     let message = listing_error(&world, "text");
     assert!(message.contains("is not executable"), "{message}");
-    world.write("noise", "\u{1}\u{2}no format that the system knows");
-    let message = listing_error(&executable(world, "noise"), "noise");
-    assert!(message.contains("noise"), "{message}");
+    world.write("formatless", "\u{1}\u{2}no format that the system knows");
+    let message = listing_error(&executable(world, "formatless"), "formatless");
+    assert!(message.contains("formatless"), "{message}");
 }
 
 #[test]
@@ -112,13 +112,13 @@ fn broken_program_does_not_block_others() {
 
 #[test]
 fn duplicate_test_name_runs_first_and_reports_second() {
-    let world = TestWorld::with_fake("lists-twins");
-    let selected = uids("lists-twins", ["Fake.One", "Fake.Twin", "Fake.Twin#2", "Fake.Last"]);
-    let books = run_all(&world, "lists-twins", &selected);
-    for name in ["One", "Twin", "Last"] {
-        assert_eq!(books.state(&format!("lists-twins::Fake.{name}")), "passed");
+    let world = TestWorld::with_fake("lists-duplicates");
+    let selected = uids("lists-duplicates", ["Fake.One", "Fake.Duplicate", "Fake.Duplicate#2", "Fake.Last"]);
+    let books = run_all(&world, "lists-duplicates", &selected);
+    for name in ["One", "Duplicate", "Last"] {
+        assert_eq!(books.state(&format!("lists-duplicates::Fake.{name}")), "passed");
     }
-    let message = books.message("lists-twins::Fake.Twin#2");
+    let message = books.message("lists-duplicates::Fake.Duplicate#2");
     assert!(message.contains("2 tests of this name"), "{message}");
 }
 

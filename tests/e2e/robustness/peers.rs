@@ -382,9 +382,8 @@ fn deeply_nested_json_overflows_no_stack() {
             r#"{{"jsonrpc":"2.0","id":4,"method":"{method}","params":{{"runId":"{id}","tests":[{{"uid":"x","deep":{deep}}}]}}}}"#
         );
         assert_eq!(bad.error_code_of(&node), (json!(4), -32602));
-        let error = format!(
-            r#"{{"jsonrpc":"2.0","id":"stranger","error":{{"code":1,"message":"m","data":{deep}}}}}"#
-        );
+        let error =
+            format!(r#"{{"jsonrpc":"2.0","id":"unknown","error":{{"code":1,"message":"m","data":{deep}}}}}"#);
         framing::write_body(&mut bad.stream, error.as_bytes()).unwrap();
         assert_eq!(bad.error_code_of(&format!("{deep}{deep}")), (Value::Null, -32700));
     }

@@ -149,7 +149,7 @@ fn other_users_callback_port_receives_nothing() {
         let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
         server.finish_as(&run, &selected, ExpectedDelivery::AtLeastOnce).assert_all("passed");
         assert_eq!(server.exit(), Some(0));
-        assert_eq!(intruder.perform(&["heard"]), "");
+        assert_eq!(intruder.perform(&["received"]), "");
     }
 }
 
@@ -163,7 +163,7 @@ fn other_users_editor_port_is_not_served() {
             .run(&["meet", "--server", "--client-host", "localhost", "--client-port", &port])
             .assert_code(4);
         ran.assert_stderr(&format!("it belongs to user {OTHER_UID}, not to user {user}"));
-        assert_eq!(intruder.perform(&["heard"]), "");
+        assert_eq!(intruder.perform(&["received"]), "");
     }
 }
 
@@ -255,8 +255,8 @@ fn client_library_refuses_other_users_as_workers() {
         let ended = client.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&ended.stdout) + String::from_utf8_lossy(&ended.stderr);
         assert_eq!(ended.status.code(), Some(0), "{said}");
-        let told = said.matches(&format!("it belongs to user {OTHER_UID}")).count();
-        assert!((1..=6).contains(&told), "{told} times\n{said}");
+        let reports = said.matches(&format!("it belongs to user {OTHER_UID}")).count();
+        assert!((1..=6).contains(&reports), "{reports} times\n{said}");
     }
 }
 

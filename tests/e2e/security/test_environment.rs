@@ -67,10 +67,10 @@ fn with_running_test<T>(
     let mut shell = world.shell(&format!("{before} exec {} run -E {test}", heeler.display()));
     let mut child = shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let guest = meet.next_test();
-    let told = ask(&guest);
+    let environment = ask(&guest);
     guest.release();
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    told
+    environment
 }
 
 /// Returns the environment of Heeler itself.

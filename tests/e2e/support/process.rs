@@ -25,7 +25,7 @@ pub(crate) fn processes_of_role(coordinator: u32, role: ProcessRole) -> Vec<u32>
         ProcessRole::Watchdog => has_word(*pid, "__watchdog"),
         ProcessRole::Worker => has_word(*pid, "__worker"),
         // A guard is a fork of its fork server, with a name of its own; it keeps the command line.
-        ProcessRole::ForkServer => is_named(*pid, "heeler-nursery"),
+        ProcessRole::ForkServer => is_named(*pid, "heeler-forksrv"),
         ProcessRole::Guard => is_named(*pid, "heeler-guard"),
     };
     below.into_iter().filter(is_role).map(|pid| u32::try_from(pid.0).unwrap()).collect()

@@ -144,13 +144,13 @@ fn node_stream_and_response_name_same_files() {
     let of_nodes: BTreeSet<_> = books.tests.values().flat_map(attachments_of).collect();
     let of_answer = attachments_in(&books.response["result"]["attachments"]);
     let is_of_run = |params: &&Value| params["runId"] == run.run_id.as_str();
-    let told: Vec<_> = events
+    let attachment_updates: Vec<_> = events
         .iter()
         .filter_map(|event| event.params("testing/testUpdates/attachments"))
         .filter(is_of_run)
         .collect();
     let of_stream: BTreeSet<_> =
-        told.iter().flat_map(|params| attachments_in(&params["attachments"])).collect();
+        attachment_updates.iter().flat_map(|params| attachments_in(&params["attachments"])).collect();
     assert_eq!(of_stream, of_answer);
     assert!(of_nodes.is_subset(&of_answer), "{of_nodes:#?}\n{of_answer:#?}");
     for name in ["Crash.One", "Crash.Two"] {
@@ -188,8 +188,8 @@ fn hung_test_has_stack_and_run_continues() {
     let (_, _, books) = serve(&world, &["Hang.Waits", "Memory.Modest", "Z.IsLast"]);
     let node = books.test("evidence::Hang.Waits");
     assert_eq!(node["execution-state"], "timed-out", "{node:#}");
-    let told = node["error.stacktrace"].as_str().unwrap_or_else(|| panic!("{node:#}"));
-    check_order(told, &["BLOCKED", "Hang_Waits_Test::TestBody()"]);
+    let stack = node["error.stacktrace"].as_str().unwrap_or_else(|| panic!("{node:#}"));
+    check_order(stack, &["BLOCKED", "Hang_Waits_Test::TestBody()"]);
     let own = attachments_of(node);
     for ending in [".dmp", ".stacks.txt"] {
         assert!(own.iter().any(|file| file.to_str().unwrap().ends_with(ending) && file.exists()), "{own:#?}");
@@ -204,8 +204,8 @@ fn hung_process_tree_is_dumped_completely() {
     let world = world("timeout = \"1s\"\n");
     let (_, _, books) = serve(&world, &["Hang.WaitsForAChild"]);
     let node = books.test("evidence::Hang.WaitsForAChild");
-    let told = node["error.stacktrace"].as_str().unwrap_or_else(|| panic!("{node:#}"));
-    check_order(told, &["BLOCKED", "BLOCKED", "Hang_WaitsForAChild_Test::TestBody()", "wait_in_the_child"]);
+    let stack = node["error.stacktrace"].as_str().unwrap_or_else(|| panic!("{node:#}"));
+    check_order(stack, &["BLOCKED", "BLOCKED", "Hang_WaitsForAChild_Test::TestBody()", "wait_in_the_child"]);
     let own = attachments_of(node);
     for ending in [".dmp", ".stacks.txt"] {
         let of_kind = own.iter().filter(|file| file.to_str().unwrap().ends_with(ending));

@@ -43,8 +43,8 @@ fn summary_names_largest_tests_on_request() {
     assert!(!quiet.stdout.contains("Largest"), "{quiet}");
     let together = world.run(&[&words[..], &["--status-level", "all"]].concat()).assert_code(0);
     together.line_with(&["Largest", "MiB", "resources", "(a process of 3 tests)"]);
-    let alone = world.run(&[&words[..], &["--status-level", "all", "--isolate"]].concat()).assert_code(0);
-    alone.line_with(&["Largest", "MiB", "Takes.Memory"]);
+    let isolated = world.run(&[&words[..], &["--status-level", "all", "--isolate"]].concat()).assert_code(0);
+    isolated.line_with(&["Largest", "MiB", "Takes.Memory"]);
     let report = world.read("report.xml");
     assert_eq!(report.matches("heeler.peak-memory-kib").count(), 3, "{report}");
     assert_eq!(report.matches("heeler.cpu-ms").count(), 3, "{report}");

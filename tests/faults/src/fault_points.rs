@@ -39,7 +39,7 @@ const fn fallible(name: &'static str, who: FaultTarget, cost: PossibleLoss) -> F
 const COORDINATOR: FaultTarget = FaultTarget::Coordinator;
 const WATCHDOG: FaultTarget = FaultTarget::ProcessRole(ProcessRole::Watchdog);
 const WORKER: FaultTarget = FaultTarget::ProcessRole(ProcessRole::Worker);
-const NURSERY: FaultTarget = FaultTarget::ProcessRole(ProcessRole::ForkServer);
+const FORK_SERVER: FaultTarget = FaultTarget::ProcessRole(ProcessRole::ForkServer);
 const GUARD: FaultTarget = FaultTarget::ProcessRole(ProcessRole::Guard);
 
 /// All named points.
@@ -53,7 +53,7 @@ pub(crate) const POINTS: &[FaultPoint] = &[
     point("worker.drain", WORKER),
     point("worker.proven", WORKER),
     point("worker.drained", WORKER),
-    fallible("worker.nursery", WORKER, PossibleLoss::Tests),
+    fallible("worker.fork-server", WORKER, PossibleLoss::Tests),
     point("watchdog.join", WATCHDOG),
     point("watchdog.joined", WATCHDOG),
     fallible("watchdog.worker", WATCHDOG, PossibleLoss::Nothing),
@@ -62,7 +62,7 @@ pub(crate) const POINTS: &[FaultPoint] = &[
     point("watchdog.announced", WATCHDOG),
     point("watchdog.completed", WATCHDOG),
     point("watchdog.leave", WATCHDOG),
-    fallible("nursery.fork", NURSERY, PossibleLoss::Tests),
+    fallible("fork-server.fork", FORK_SERVER, PossibleLoss::Tests),
     fallible("guard.fork", GUARD, PossibleLoss::Tests),
     point("guard.started", GUARD),
     fallible("guard.seize", GUARD, PossibleLoss::Nothing),

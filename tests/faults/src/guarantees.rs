@@ -300,8 +300,8 @@ fn check_results(plan: &RoundPlan, tests: &BTreeMap<String, Value>, licence: &Pe
             continue;
         }
         let is_better = state == "passed" || (state == "skipped" && node["outcome-kind"] != "not-run");
-        assert!(!is_better, "{uid} is {expected} and is told better: {node}");
-        assert!(state != "failed", "{uid} is {expected} and is told to have failed: {node}");
+        assert!(!is_better, "{uid} is {expected} and is reported better: {node}");
+        assert!(state != "failed", "{uid} is {expected} and is reported as failed: {node}");
         lost.push((uid, node));
     }
     // A program that is hidden hides all of its tests.

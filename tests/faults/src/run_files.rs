@@ -48,13 +48,13 @@ pub(crate) fn check(
                 && message.get("error").is_none()
         });
         let is_ended = matches!(run.state, EarlierRunState::Ended(_));
-        assert!(is_ended || !is_answered, "an answered run is told as {:?}", run.state);
+        assert!(is_ended || !is_answered, "an answered run has the state {:?}", run.state);
         match heeler_run_store::read_recorded_run(run) {
             Ok(story) => compare(plan, &story, &seen, licence),
             Err(RecordedRunError::NoManifest { .. }) => {
                 assert!(seen.is_empty(), "there are results of a run without a manifest");
             }
-            Err(error) => panic!("a run can't be told again: {error}: {:?}", run.problems),
+            Err(error) => panic!("a run's files can't be read: {error}: {:?}", run.problems),
         }
     }
     if plan.client.transport == PlannedTransport::CommandLine {
@@ -78,10 +78,10 @@ fn compare(
     licence: &PermittedEffects,
 ) {
     assert!(story.losses.is_empty(), "lost: {:?}", story.losses);
-    let told: BTreeMap<String, Outcome> =
+    let stored: BTreeMap<String, Outcome> =
         story.reports().into_iter().map(|report| (report.uid, report.outcome)).collect();
     for (uid, node) in seen {
-        let again = told
+        let again = stored
             .get(uid)
             .unwrap_or_else(|| panic!("{uid} has a empty_result, and the files have none: {node}"));
         let sent: TestNode = serde_json::from_value(node.clone()).expect("nodes are JSON");
@@ -89,8 +89,8 @@ fn compare(
         assert_eq!(sent, Some(again.label()), "{uid} has another outcome in the files: {node}");
     }
     for (uid, expected) in plan.expected() {
-        let Some(outcome) = told.get(&uid) else {
-            assert!(licence.may_hide_a_program(), "the files do not tell of {uid}: {:?}", told.keys());
+        let Some(outcome) = stored.get(&uid) else {
+            assert!(licence.may_hide_a_program(), "the files lack {uid}: {:?}", stored.keys());
             continue;
         };
         let is_better = matches!(outcome, Outcome::Passed | Outcome::Flaky) && expected != "passed";

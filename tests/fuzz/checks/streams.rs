@@ -60,8 +60,8 @@ pub fn packet(bytes: &[u8]) {
             assert_eq!(decode(PacketDecoder, &[&again]), (vec![one], None), "written again");
         }
     }
-    if let Some(birth) = ForkReply::from_bytes(whole) {
-        assert_eq!(birth.to_bytes(), whole);
+    if let Some(reply) = ForkReply::from_bytes(whole) {
+        assert_eq!(reply.to_bytes(), whole);
     }
 }
 

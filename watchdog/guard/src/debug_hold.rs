@@ -99,11 +99,11 @@ pub(super) fn start_stopped(
     let deadline = Instant::now() + STOP_LIMIT;
     let tracer = if may_trace { ProcessTracer::seize_until_exec(root, plan.clone()).ok() } else { None };
     let Some(mut tracer) = tracer else {
-        let unborn = held.release_stopped();
+        let pending_exec = held.release_stopped();
         await_stopped(root, deadline);
         return Ok((
             ProcessTracer::untraced(root, plan),
-            DebugHold { stage: DebugStage::Stopped(AttachWatch::new()), pending_exec: Some(unborn) },
+            DebugHold { stage: DebugStage::Stopped(AttachWatch::new()), pending_exec: Some(pending_exec) },
         ));
     };
     let released = held.release();

@@ -28,15 +28,15 @@ use heeler_sys::{
 /// Serves the worker at the other end of standard input until the worker closes the connection.
 #[must_use]
 pub fn main() -> ExitCode {
-    process::set_name(c"heeler-nursery");
+    process::set_name(c"heeler-forksrv");
     process::ignore_terminal_signals();
     warm_up();
-    let nursery = || {
+    let prepare = || {
         let socket = take_standard_input().ok()?;
-        let ends = ChildExits::watch().ok()?;
-        Some(ForkServer { socket, child_exits: ends, single_threaded: SingleThreaded::check()? })
+        let child_exits = ChildExits::watch().ok()?;
+        Some(ForkServer { socket, child_exits, single_threaded: SingleThreaded::check()? })
     };
-    match nursery().map(ForkServer::serve) {
+    match prepare().map(ForkServer::serve) {
         Some(Ok(ForkedRole::ForkServer)) => ExitCode::SUCCESS,
         Some(Ok(ForkedRole::Guard { control, channel })) => {
             let is_served = crate::serve(control, channel).is_ok();
@@ -81,21 +81,24 @@ impl ForkServer {
     /// dropped on return.
     fn serve(self) -> io::Result<ForkedRole> {
         loop {
-            let [is_asked, is_ended] =
+            let [has_request, has_child_exit] =
                 wait_readable([Some(self.socket.as_fd()), Some(self.child_exits.as_fd())], None)?;
-            if is_ended {
+            if has_child_exit {
                 self.child_exits.clear();
                 while process::reap_any()?.is_some() {}
             }
-            if is_asked {
-                let Some(cradle) = self.receive_request()? else { break };
-                match heeler_sys::fail::at("nursery.fork").and_then(|()| self.single_threaded.fork()) {
-                    Ok(ForkResult::Parent(twin)) => {
-                        self.send_reply(&ForkReply::Pid(twin.pid.0), Some(&twin))?
+            if has_request {
+                let Some(descriptors) = self.receive_request()? else { break };
+                match heeler_sys::fail::at("fork-server.fork").and_then(|()| self.single_threaded.fork()) {
+                    Ok(ForkResult::Parent(child)) => {
+                        self.send_reply(&ForkReply::Pid(child.pid.0), Some(&child))?
                     }
                     Ok(ForkResult::Child) => {
-                        replace_outputs(cradle.stdout, cradle.stderr)?;
-                        return Ok(ForkedRole::Guard { control: cradle.control, channel: cradle.channel });
+                        replace_outputs(descriptors.stdout, descriptors.stderr)?;
+                        return Ok(ForkedRole::Guard {
+                            control: descriptors.control,
+                            channel: descriptors.channel,
+                        });
                     }
                     Err(error) => {
                         self.send_reply(&ForkReply::Errno(error.raw_os_error().unwrap_or(0)), None)?
@@ -124,8 +127,8 @@ impl ForkServer {
         }
     }
 
-    fn send_reply(&self, birth: &ForkReply, twin: Option<&ForkedChild>) -> io::Result<()> {
-        let pidfd = twin.map(|twin| twin.pidfd.as_fd());
-        fd_passing::send(self.socket.as_fd(), &birth.to_bytes(), pidfd.as_slice())
+    fn send_reply(&self, reply: &ForkReply, child: Option<&ForkedChild>) -> io::Result<()> {
+        let pidfd = child.map(|child| child.pidfd.as_fd());
+        fd_passing::send(self.socket.as_fd(), &reply.to_bytes(), pidfd.as_slice())
     }
 }

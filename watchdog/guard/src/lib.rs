@@ -3,7 +3,7 @@
 //! process and traces it. Only the symbolizing of stacks of several large files uses the pool of threads
 //! (`heeler_sys::cpu_pool`), when the processes run again or are gone; a guard forks before that and never again.
 //!
-//! It is forked by a fork server ([`crate::nursery`]), or executed. It gets the test's outputs as its own
+//! It is forked by a fork server ([`fork_server`]), or executed. It gets the test's outputs as its own
 //! descriptors 1 and 2, and, when it is executed, the control connection as 0. So it never prints anything.
 //!
 //! - [`main`]: the supervisor. `control`: the worker's connection. `live_processes`: the process tree below the

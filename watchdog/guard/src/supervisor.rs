@@ -208,8 +208,9 @@ fn start_test(
     reason.into_iter().for_each(|reason| tracer.record_untraced(reason.to_owned()));
     let released = held.release();
     // A signal before the program is executed stops the process, and only the guard can resume it.
-    while let Ok([false, is_told]) = wait_readable([Some(released.as_fd()), Some(ends.as_fd())], None) {
-        if is_told {
+    while let Ok([false, has_child_event]) = wait_readable([Some(released.as_fd()), Some(ends.as_fd())], None)
+    {
+        if has_child_event {
             ends.clear();
             // If the wait fails, the exit is noticed by the end of the pipe from the child.
             drop(tracer.handle_pending_events());
@@ -311,11 +312,12 @@ impl GuardSupervisor {
 
     /// Waits for the next event, and handles it.
     fn handle_next_event(&mut self, deadline: Option<Instant>) -> Result<(), WorkerGone> {
-        let unborn = self.debug_hold.as_ref().and_then(|debugged| debugged.pending_exec.as_ref());
-        let fds = [Some(self.control.as_fd()), Some(self.child_exits.as_fd()), unborn.map(AsFd::as_fd)];
+        let pending_exec = self.debug_hold.as_ref().and_then(|debugged| debugged.pending_exec.as_ref());
+        let fds = [Some(self.control.as_fd()), Some(self.child_exits.as_fd()), pending_exec.map(AsFd::as_fd)];
         // Deferred stops must not wait for the next event.
         let deadline = if self.tracer.has_more() { Some(Instant::now()) } else { deadline };
-        let [is_told, is_ended, is_born] = wait_readable(fds, deadline).map_err(|_| WorkerGone)?;
+        let [has_command, is_ended, has_exec_result] =
+            wait_readable(fds, deadline).map_err(|_| WorkerGone)?;
         if is_ended {
             self.child_exits.clear();
         }
@@ -325,10 +327,10 @@ impl GuardSupervisor {
                 self.control.send(&FromGuard::Untraced { reason })?;
             }
         }
-        if is_born {
+        if has_exec_result {
             self.on_exec_result()?;
         }
-        if is_told {
+        if has_command {
             // A root's exit that came together with the worker's is of no use.
             self.control.fill()?;
             self.handle_commands()?;
@@ -338,8 +340,8 @@ impl GuardSupervisor {
 
     /// Handles the result of the exec of a process that was stopped before it: success, or the error.
     fn on_exec_result(&mut self) -> Result<(), WorkerGone> {
-        let unborn = self.debug_hold.as_mut().and_then(|debugged| debugged.pending_exec.take());
-        match unborn.map(ReleasedProcess::finish) {
+        let pending_exec = self.debug_hold.as_mut().and_then(|debugged| debugged.pending_exec.take());
+        match pending_exec.map(ReleasedProcess::finish) {
             None | Some(Ok(_)) => Ok(()),
             Some(Err(error)) => {
                 self.control.send(&FromGuard::StartFailed { error: error_chain(&error) })?;

@@ -397,8 +397,8 @@ impl ProcessTracer {
     }
 
     fn on_fatal(&mut self, tid: Pid, info: SignalInfo) {
-        let is_told = self.is_crash_reported(tid);
-        let (Some((process, of)), true) = (self.process_of(tid), is_told) else {
+        let is_reported = self.is_crash_reported(tid);
+        let (Some((process, of)), true) = (self.process_of(tid), is_reported) else {
             return resume(tid, Some(info.signal));
         };
         of.has_crashed = true;

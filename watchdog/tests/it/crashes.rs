@@ -514,7 +514,7 @@ fn crashes_under_load_are_all_reported() {
     ];
     let started = Instant::now();
     let mut running = std::collections::VecDeque::new();
-    let mut told = 0;
+    let mut crashes = 0;
     for (index, mode) in modes.iter().cycle().take(CRASHES).enumerate() {
         running.push_back((
             index,
@@ -539,9 +539,9 @@ fn crashes_under_load_are_all_reported() {
             if index % 49 == 0 {
                 assert_dump(report);
             }
-            told += 1;
+            crashes += 1;
         }
     }
-    assert_eq!(told, CRASHES);
-    println!("{told} crashes in {:.1?}", started.elapsed());
+    assert_eq!(crashes, CRASHES);
+    println!("{crashes} crashes in {:.1?}", started.elapsed());
 }

@@ -142,8 +142,8 @@ fn held_test_without_ptrace_stops_before_exec() {
         guarded.send(&decision);
         let outcome = collect_outcome(guarded, directory);
         assert_eq!(outcome.ending(), (Some(1), None));
-        let is_told = decision == ToGuard::ContinueTraced;
-        assert_eq!(outcome.untraced.len(), usize::from(is_told), "{:?}", outcome.untraced);
+        let is_reported = decision == ToGuard::ContinueTraced;
+        assert_eq!(outcome.untraced.len(), usize::from(is_reported), "{:?}", outcome.untraced);
     }
 }
 

@@ -55,7 +55,7 @@ fn full_finish(run_dir: &Path) -> FinishRequest {
             ManifestTest { uid, display_name: "t".into(), group: Some(0), ..ManifestTest::default() };
         (TestId(test), description)
     };
-    let lost = [(1201, "a"), (1202, "b"), (1203, "c"), (1204, "told")];
+    let lost = [(1201, "a"), (1202, "b"), (1203, "c"), (1204, "synthesized")];
     let lost = lost.map(|(test, name)| described(test, format!("s::{name}")));
     let group = TestGroup { uid: "s::".into(), name: "s".into(), parent: None };
     FinishRequest {
@@ -86,7 +86,7 @@ const FULL_FINISH_FRAMES: [&str; 8] = [
     "updates 500: s::t101",
     "updates 500: s::t601",
     "updates 100: s::t1101",
-    "updates 1: s::told",
+    "updates 1: s::synthesized",
     "attachments 1",
     "attachments end",
     "completion",

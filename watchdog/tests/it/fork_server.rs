@@ -48,7 +48,7 @@ impl TestForkServer {
     fn start() -> Self {
         let (socket, theirs) = fd_passing::seqpacket_pair().unwrap();
         let process = spawn(SpawnOptions {
-            args: vec!["__nursery".into()],
+            args: vec!["__fork-server".into()],
             stdin: ChildStdio::Fd(theirs),
             stdout: ChildStdio::Null,
             stderr: ChildStdio::Null,
@@ -68,12 +68,12 @@ impl TestForkServer {
         )
         .unwrap();
         let readable = wait_readable([Some(self.socket.as_fd())], Some(Instant::now() + WAIT_LIMIT)).unwrap();
-        assert!(readable[0], "the nursery is silent");
+        assert!(readable[0], "the fork server sends no reply");
         let mut bytes = [0; FORK_REPLY_BYTES];
         let (count, [pidfd, ..]) = fd_passing::receive(self.socket.as_fd(), &mut bytes).unwrap();
         let Some(ForkReply::Pid(pid)) = ForkReply::from_bytes(&bytes[..count]) else { panic!("{bytes:?}") };
-        let twin = ForkedChild { pid: Pid(pid), pidfd: pidfd.unwrap() };
-        GuardedTest::of(twin, UnixStream::from(ours), output)
+        let child = ForkedChild { pid: Pid(pid), pidfd: pidfd.unwrap() };
+        GuardedTest::of(child, UnixStream::from(ours), output)
     }
 
     fn shell(&self, script: &str) -> GuardedTest<ForkedChild> {
@@ -94,23 +94,23 @@ impl TestForkServer {
 }
 
 fn forked_guard_reports_like_executed_one() {
-    let nursery = TestForkServer::start();
+    let fork_server = TestForkServer::start();
     for code in [0, 7] {
-        let mut guarded = nursery.shell(&format!("echo out; echo err >&2; (sleep 1000 &) ; exit {code}"));
+        let mut guarded = fork_server.shell(&format!("echo out; echo err >&2; (sleep 1000 &) ; exit {code}"));
         let pid = guarded.expect_started();
         assert_eq!(guarded.output.wait_for_end(), "out\nerr\n");
         let end = guarded.expect_ended();
         assert_eq!((end.code, end.signal, end.leaked.len()), (Some(code), None, 1));
         assert!(is_gone(pid));
     }
-    nursery.close_and_wait();
+    fork_server.close_and_wait();
 }
 
 fn forked_guard_traces_and_dumps() {
     let dir = tempfile::tempdir().unwrap();
-    let nursery = TestForkServer::start();
+    let fork_server = TestForkServer::start();
     for round in 0..3 {
-        let mut guarded = nursery.request_fork();
+        let mut guarded = fork_server.request_fork();
         let mut command = shell_command("ulimit -c 0; kill -SEGV $$");
         let mut trace =
             TracePlan { mode: TraceMode::Root, name: format!("round{round}"), ..TracePlan::default() };
@@ -125,21 +125,21 @@ fn forked_guard_traces_and_dumps() {
         assert!(std::fs::metadata(dump).unwrap().len() > 1000);
         assert_eq!(guarded.expect_ended().signal, Some(Signal::SEGV.0));
     }
-    nursery.close_and_wait();
+    fork_server.close_and_wait();
 }
 
 fn forked_guard_kills_test_when_parents_die() {
-    let mut nursery = TestForkServer::start();
-    let mut guarded = nursery.shell("exec sleep 1000");
+    let mut fork_server = TestForkServer::start();
+    let mut guarded = fork_server.shell("exec sleep 1000");
     let test = guarded.expect_started();
     let guard = guarded.guard.pid;
     let stat = heeler_sys::process::stat(guard).unwrap();
-    assert_eq!((stat.parent, stat.group), (nursery.process.pid(), guard));
+    assert_eq!((stat.parent, stat.group), (fork_server.process.pid(), guard));
     // A stopped guard is woken by the death, otherwise it could end nothing.
     guarded.guard.signal(Signal::STOP).unwrap();
     wait_until("the guard stands", || state_of(guard.as_u32()), |state| *state == Some('T'));
-    nursery.process.signal(Signal::KILL).unwrap();
-    nursery.process.wait().unwrap();
+    fork_server.process.signal(Signal::KILL).unwrap();
+    fork_server.process.wait().unwrap();
     wait_until("the guard goes on", || state_of(guard.as_u32()), |state| *state != Some('T'));
     assert!(!is_gone(test));
     guarded.control = None;
@@ -148,18 +148,18 @@ fn forked_guard_kills_test_when_parents_die() {
 }
 
 fn test_of_forked_guard_inherits_only_streams() {
-    let nursery = TestForkServer::start();
-    let mut first = nursery.shell("exec sleep 1000");
+    let fork_server = TestForkServer::start();
+    let mut first = fork_server.shell("exec sleep 1000");
     first.expect_started();
     // Descriptors of the shell are closed before the program that replaces it lists them.
-    let mut guarded = nursery.shell("readlink /proc/self/fd/0; exec ls /proc/self/fd");
+    let mut guarded = fork_server.shell("readlink /proc/self/fd/0; exec ls /proc/self/fd");
     guarded.expect_started();
     // `ls` itself has the directory open as 3.
     assert_eq!(guarded.output.wait_for_end(), "/dev/null\n0\n1\n2\n3\n");
     assert_eq!(guarded.expect_ended().code, Some(0));
     first.send(&ToGuard::Kill);
     first.expect_ended();
-    nursery.close_and_wait();
+    fork_server.close_and_wait();
 }
 
 /// Returns the open files of a process, except the ones that every process may have; the root directory is a
@@ -174,15 +174,15 @@ fn open_files(pid: Pid) -> Vec<PathBuf> {
 }
 
 fn forked_guard_inherits_no_other_descriptors() {
-    let nursery = TestForkServer::start();
-    let mut sisters = [nursery.shell("exec sleep 1000"), nursery.shell("exec sleep 1000")];
-    for sister in &mut sisters {
-        sister.expect_started();
+    let fork_server = TestForkServer::start();
+    let mut siblings = [fork_server.shell("exec sleep 1000"), fork_server.shell("exec sleep 1000")];
+    for sibling in &mut siblings {
+        sibling.expect_started();
         // The guard has finished its initialization.
-        sister.send(&ToGuard::Pause);
-        assert_eq!(sister.next_message(), Some(FromGuard::Paused));
+        sibling.send(&ToGuard::Pause);
+        assert_eq!(sibling.next_message(), Some(FromGuard::Paused));
     }
-    let held = [nursery.process.pid(), sisters[0].guard.pid, sisters[1].guard.pid].map(open_files);
+    let held = [fork_server.process.pid(), siblings[0].guard.pid, siblings[1].guard.pid].map(open_files);
     let sockets = |links: &Vec<PathBuf>| {
         links.iter().filter(|link| link.to_str().unwrap().starts_with("socket:")).cloned().collect::<Vec<_>>()
     };
@@ -192,11 +192,11 @@ fn forked_guard_inherits_no_other_descriptors() {
     }
     let all: std::collections::HashSet<_> = held.iter().flat_map(sockets).collect();
     assert_eq!(all.len(), 3, "{held:?}");
-    for sister in &mut sisters {
-        sister.send(&ToGuard::Kill);
-        sister.expect_ended();
+    for sibling in &mut siblings {
+        sibling.send(&ToGuard::Kill);
+        sibling.expect_ended();
     }
-    nursery.close_and_wait();
+    fork_server.close_and_wait();
 }
 
 fn test_of_forked_guard_has_usual_process_attributes() {
@@ -206,21 +206,21 @@ fn test_of_forked_guard_has_usual_process_attributes() {
     executed.expect_started();
     let expected = executed.output.wait_for_end().to_owned();
     executed.expect_ended();
-    let nursery = TestForkServer::start();
-    let mut born = nursery.shell(script);
-    born.expect_started();
-    assert_eq!(born.output.wait_for_end(), expected);
-    born.expect_ended();
+    let fork_server = TestForkServer::start();
+    let mut forked = fork_server.shell(script);
+    forked.expect_started();
+    assert_eq!(forked.output.wait_for_end(), expected);
+    forked.expect_ended();
     assert!(expected.contains("SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000"), "{expected}");
-    nursery.close_and_wait();
+    fork_server.close_and_wait();
 }
 
 fn closed_fork_server_waits_for_its_guards() {
-    let nursery = TestForkServer::start();
-    let mut guarded = nursery.shell("echo here; exec sleep 1000");
+    let fork_server = TestForkServer::start();
+    let mut guarded = fork_server.shell("echo here; exec sleep 1000");
     guarded.expect_started();
     guarded.output.wait_for("here");
-    let TestForkServer { mut process, socket } = nursery;
+    let TestForkServer { mut process, socket } = fork_server;
     drop(socket);
     guarded.send(&ToGuard::Terminate { grace_ms: 10_000 });
     assert_eq!(guarded.expect_ended().signal, Some(Signal::TERM.0));
@@ -228,31 +228,32 @@ fn closed_fork_server_waits_for_its_guards() {
 }
 
 fn fork_server_reaps_guards_and_does_not_grow() {
-    let nursery = TestForkServer::start();
+    let fork_server = TestForkServer::start();
     let pages = || {
-        let text = std::fs::read_to_string(format!("/proc/{}/statm", nursery.process.pid())).unwrap();
+        let text = std::fs::read_to_string(format!("/proc/{}/statm", fork_server.process.pid())).unwrap();
         let fields: Vec<u64> = text.split_whitespace().map(|field| field.parse().unwrap()).collect();
         // Its total memory, and the part of it that is data and stack.
         (fields[0], fields[5])
     };
-    let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", nursery.process.pid())).unwrap().count();
+    let descriptors =
+        || std::fs::read_dir(format!("/proc/{}/fd", fork_server.process.pid())).unwrap().count();
     let serve = |count| {
         for _ in 0..count {
-            let mut guarded = nursery.shell("exit 0");
+            let mut guarded = fork_server.shell("exit 0");
             guarded.expect_started();
             guarded.expect_ended();
         }
-        wait_until("no children", || nursery.children(), Vec::is_empty);
+        wait_until("no children", || fork_server.children(), Vec::is_empty);
     };
     serve(5);
     let before = (pages(), descriptors());
     serve(100);
     assert_eq!((pages(), descriptors()), before);
-    nursery.close_and_wait();
+    fork_server.close_and_wait();
 }
 
 fn fork_server_exits_on_request_without_descriptors() {
-    let mut nursery = TestForkServer::start();
-    fd_passing::send(nursery.socket.as_fd(), &FORK_REQUEST, &[]).unwrap();
-    assert_eq!(nursery.process.wait().unwrap().code, Some(1));
+    let mut fork_server = TestForkServer::start();
+    fd_passing::send(fork_server.socket.as_fd(), &FORK_REQUEST, &[]).unwrap();
+    assert_eq!(fork_server.process.wait().unwrap().code, Some(1));
 }

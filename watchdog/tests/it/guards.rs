@@ -158,10 +158,10 @@ fn test_ignoring_term_is_killed_after_grace() {
     let mut guarded = GuardedTest::shell("trap '' TERM; echo deaf; while :; do sleep 1000; done");
     let _pid = guarded.expect_started();
     guarded.output.wait_for("deaf");
-    let told = Instant::now();
+    let terminated_at = Instant::now();
     guarded.send(&ToGuard::Terminate { grace_ms: 50 });
     let end = guarded.expect_ended();
-    assert!(told.elapsed() >= Duration::from_millis(50));
+    assert!(terminated_at.elapsed() >= Duration::from_millis(50));
     assert_eq!((end.code, end.signal), (None, Some(Signal::KILL.0)));
     guarded.output.wait_for_end();
 }
@@ -357,10 +357,10 @@ fn memory_limit_is_enforced_by_own_cgroup() {
     command.memory_bytes = Some(64 << 20);
     let mut guarded = GuardedTest::start();
     guarded.send(&ToGuard::Exec(command));
-    let Some(FromGuard::Started { pid, is_limited: told }) = guarded.next_message() else {
+    let Some(FromGuard::Started { pid, is_limited: reported }) = guarded.next_message() else {
         panic!("not started")
     };
-    assert_eq!(told, is_limited);
+    assert_eq!(reported, is_limited);
     let group = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let leaf = group.lines().find_map(|line| line.strip_prefix("0::")?.rsplit('/').next());
     let leaf = leaf.filter(|name| name.starts_with("heeler-leaf-")).map(str::to_owned);
@@ -379,7 +379,7 @@ fn memory_limit_is_enforced_by_own_cgroup() {
     }
     assert!(is_gone(pid));
     if let (Ok(place), Some(leaf)) = (place, leaf) {
-        assert!(!place.dir().join(leaf).exists(), "an empty group is removed before the end is told");
+        assert!(!place.dir().join(leaf).exists(), "an empty group is removed before the exit is reported");
     }
 }
 

@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
         Some("__guard") => return heeler_guard::main(),
-        Some("__nursery") => return heeler_guard::fork_server::main(),
+        Some("__fork-server") => return heeler_guard::fork_server::main(),
         Some("__watchdog") => return heeler_watchdog::main(std::path::Path::new(&args[1])),
         Some("__worker") => return sessions::play_worker(),
         Some("__dump_into_small_files") => {
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     }
     let words: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
     let is_chosen = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word.as_str()));
-    let houses = [
+    let groups = [
         guards::TESTS,
         fork_server::TESTS,
         crashes::TESTS,
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         stacks::TESTS,
         dumps::TESTS,
     ];
-    let all = houses.concat();
+    let all = groups.concat();
     let tests: Vec<NamedTest> = all.into_iter().filter(|(name, _)| is_chosen(name)).collect();
     println!("running {} tests", tests.len());
     let mut failed = Vec::new();

@@ -177,8 +177,8 @@ fn damaged_journal_is_reported_up_to_damage() {
                 .send(ToWatchdog::ReadJournal { run: RunKey::new(ClientId(1), "r"), run_dir, worker })
                 .await;
             match coordinator.next_message().await {
-                FromWatchdog::Journal { run, worker: told, settled, damage, .. } => {
-                    assert_eq!((run.id.as_str(), told), ("r", worker));
+                FromWatchdog::Journal { run, worker: reporter, settled, damage, .. } => {
+                    assert_eq!((run.id.as_str(), reporter), ("r", worker));
                     (settled, damage)
                 }
                 other => panic!("{other:?}"),

@@ -184,10 +184,11 @@ fn batch_symbolization_equals_single_symbolization() {
     std::fs::copy(&first, &second).unwrap();
     let programs = [(&first, "overflow"), (&second, "overflow"), (&first, "overflow"), (&cpp, "fault")];
     let all = programs.map(|(program, how)| BlockedProgram::start(program, &[how]));
-    let alone: Vec<ProcessStacks> = all.iter().map(|standing| standing.stacks_once_in("pause")).collect();
+    let separately: Vec<ProcessStacks> =
+        all.iter().map(|standing| standing.stacks_once_in("pause")).collect();
     let unwind = |one: &BlockedProgram| stacks::unwind(one.pid, &one.registers()).unwrap();
     let together = stacks::symbolize_all(all.iter().map(unwind).collect());
-    assert_eq!(together, alone);
+    assert_eq!(together, separately);
     for ((program, _), stacks) in programs.iter().zip(&together) {
         let is_own = |frame: &StackFrame| frame.module.as_ref() == Some(*program) && frame.line.is_some();
         assert!(stacks.threads[0].frames.iter().any(is_own), "{}", stacks.to_text());

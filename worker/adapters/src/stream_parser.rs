@@ -124,7 +124,8 @@ pub(super) trait MarkerGrammar: Send {
         None
     }
     /// Returns whether the counts of the reported results, and of the framework, explain an exit code.
-    fn explains_exit(&self, code: i32, told: &FrameworkCounts, counted: Option<&FrameworkCounts>) -> bool;
+    fn explains_exit(&self, code: i32, reported: &FrameworkCounts, counted: Option<&FrameworkCounts>)
+    -> bool;
     /// Returns the failure outside of any test.
     fn outside_failure(&self) -> Option<&str> {
         None

@@ -153,7 +153,7 @@ impl RunningBatch {
     pub(crate) fn new(
         lease: WorkerLease,
         worker: WorkerId,
-        parcel: &mut UpdateBatch,
+        updates: &mut UpdateBatch,
         framework: Box<dyn FrameworkQueries>,
     ) -> Self {
         let mut node_writer = NodeWriter::new(&lease, worker);
@@ -162,7 +162,7 @@ impl RunningBatch {
         for test in skipped {
             let reason = test.listed.skip.as_deref().unwrap_or_default();
             let result = TestResult::with_reason(Outcome::Skipped, reason);
-            settle_without_process(&mut node_writer, &test, result, parcel);
+            settle_without_process(&mut node_writer, &test, result, updates);
         }
         Self {
             progress: vec![
@@ -248,7 +248,7 @@ impl RunningBatch {
     }
 
     /// Logs the running tests that have become slow.
-    pub(crate) fn log_slow_tests(&mut self, now: ClockReading, parcel: &mut UpdateBatch) {
+    pub(crate) fn log_slow_tests(&mut self, now: ClockReading, updates: &mut UpdateBatch) {
         for place in 0..self.running_tests.len() {
             let is_due = self.slow_at(&self.running_tests[place]).is_some_and(|due| due <= now.running);
             if !is_due || self.terminate_reason.is_some() {
@@ -259,7 +259,7 @@ impl RunningBatch {
             let periods = ran.as_millis() / u128::from(test.slow_ms.unwrap_or(u64::MAX).max(1));
             flight.slow_warnings = u32::try_from(periods).unwrap_or(u32::MAX - 1);
             let message = format!("slow: it has been running for {:.1} s", ran.as_secs_f64());
-            parcel.logs.push(LogLine { test: Some(test.test), level: LogLevel::Information, message });
+            updates.logs.push(LogLine { test: Some(test.test), level: LogLevel::Information, message });
         }
     }
 
@@ -318,16 +318,16 @@ impl RunningBatch {
     }
 
     /// Settles a test that no command can select, before the start. The tests after it move up by one index.
-    pub(crate) fn refuse(&mut self, place: usize, reason: &str, parcel: &mut UpdateBatch) {
-        self.settle_not_run(place, reason, parcel);
+    pub(crate) fn refuse(&mut self, place: usize, reason: &str, updates: &mut UpdateBatch) {
+        self.settle_not_run(place, reason, updates);
         self.tests.remove(place);
         self.progress.remove(place);
     }
 
-    fn settle_not_run(&mut self, place: usize, reason: &str, parcel: &mut UpdateBatch) {
+    fn settle_not_run(&mut self, place: usize, reason: &str, updates: &mut UpdateBatch) {
         let outcome = Outcome::NotRun(NotRunReason::Unrunnable);
         let result = TestResult::with_reason(outcome, format!("not run: {reason}"));
-        settle_without_process(&mut self.node_writer, &self.tests[place], result, parcel);
+        settle_without_process(&mut self.node_writer, &self.tests[place], result, updates);
     }
 
     /// Keeps only the first `count` tests: the others don't fit into one command, and stay waiting.
@@ -364,7 +364,7 @@ impl RunningBatch {
     }
 
     /// Handles the output of one read.
-    pub(crate) fn on_output(&mut self, chunk: OutputChunk<'_>, parcel: &mut UpdateBatch) {
+    pub(crate) fn on_output(&mut self, chunk: OutputChunk<'_>, updates: &mut UpdateBatch) {
         let OutputChunk { events, outputs, now } = chunk;
         self.chunk_number += 1;
         let before = self.now.since_boot;
@@ -377,7 +377,7 @@ impl RunningBatch {
         }
         for event in events.drain(..) {
             match event {
-                TranscriptEvent::Begun { place } => self.on_test_begun(place, outputs, before, parcel),
+                TranscriptEvent::Begun { place } => self.on_test_begun(place, outputs, before, updates),
                 TranscriptEvent::Output(bytes) => self.on_stdout(&bytes),
                 TranscriptEvent::Part { place, part } => {
                     if let Some(flight) = self.running_tests.iter_mut().find(|one| one.place == place) {
@@ -386,8 +386,8 @@ impl RunningBatch {
                 }
                 TranscriptEvent::Ended { place, verdict } => {
                     // An end without a beginning: some frameworks report skipped tests in this way only.
-                    self.on_test_begun(place, outputs, before, parcel);
-                    self.on_test_ended(place, verdict, parcel);
+                    self.on_test_begun(place, outputs, before, updates);
+                    self.on_test_ended(place, verdict, updates);
                 }
             }
         }
@@ -437,7 +437,7 @@ impl RunningBatch {
         place: usize,
         outputs: RawOutputs<'_>,
         before: Duration,
-        parcel: &mut UpdateBatch,
+        updates: &mut UpdateBatch,
     ) {
         let is_waiting = self.progress.get(place).is_some_and(|one| one.state == BatchTestState::Waiting);
         // A process that is being ended begins no test that would count.
@@ -453,8 +453,8 @@ impl RunningBatch {
         }
         self.first_begun.get_or_insert(self.now.running);
         self.time_spans.record_begin(place, before);
-        self.node_writer.add_ancestor_groups(test, parcel);
-        parcel.add_started(test.test, |out| self.node_writer.write_in_progress(out, test, self.now.utc));
+        self.node_writer.add_ancestor_groups(test, updates);
+        updates.add_started(test.test, |out| self.node_writer.write_in_progress(out, test, self.now.utc));
         self.progress[place].state = BatchTestState::Running;
         self.running_tests.push(flight);
     }
@@ -466,7 +466,7 @@ impl RunningBatch {
         }
     }
 
-    fn on_test_ended(&mut self, place: usize, verdict: FrameworkVerdict, parcel: &mut UpdateBatch) {
+    fn on_test_ended(&mut self, place: usize, verdict: FrameworkVerdict, updates: &mut UpdateBatch) {
         let Some(index) = self.running_tests.iter().position(|flight| flight.place == place) else { return };
         // It timed out, or it failed because the user cancelled it: the end of the process decides.
         let is_over = self.running_tests[index].is_timed_out
@@ -492,12 +492,12 @@ impl RunningBatch {
             None if !since_begun.is_zero() => since_begun,
             Some(_) | None => self.estimated_duration.min(FRAMEWORK_CLOCK_RESOLUTION),
         };
-        self.decide_result(flight, TestEnding::Verdict(verdict), parcel);
+        self.decide_result(flight, TestEnding::Verdict(verdict), updates);
     }
 
     /// Decides a test's result: settled or provisional.
-    fn decide_result(&mut self, flight: RunningTest, seen: TestEnding, parcel: &mut UpdateBatch) {
-        self.decide_with_evidence(flight, seen, None, parcel);
+    fn decide_result(&mut self, flight: RunningTest, seen: TestEnding, updates: &mut UpdateBatch) {
+        self.decide_with_evidence(flight, seen, None, updates);
     }
 
     fn decide_with_evidence(
@@ -505,7 +505,7 @@ impl RunningBatch {
         mut flight: RunningTest,
         seen: TestEnding,
         evidence: Option<Box<TestDiagnostics>>,
-        parcel: &mut UpdateBatch,
+        updates: &mut UpdateBatch,
     ) {
         let test = &self.tests[flight.place];
         let duration = flight.duration;
@@ -515,7 +515,7 @@ impl RunningBatch {
             Decision::Final(mut result) => {
                 if !result.files().is_empty() {
                     let files = result.files().to_vec();
-                    parcel.reports.push(LeaseEvent::FilesAttached { test: Some(test.test), files });
+                    updates.reports.push(LeaseEvent::FilesAttached { test: Some(test.test), files });
                 }
                 result.started_ms = Some(flight.started_at.utc.since_epoch_ms());
                 result.ended_ms = Some(self.now.utc.since_epoch_ms());
@@ -529,10 +529,10 @@ impl RunningBatch {
                 if self.tests.len() == 1 && !is_ended {
                     self.deferred_result = Some(deferred)
                 } else {
-                    self.settle_result(deferred, parcel)
+                    self.settle_result(deferred, updates)
                 }
             }
-            Decision::Provisional(attempt, held) => parcel.add_provisional(test.test, *attempt, held),
+            Decision::Provisional(attempt, held) => updates.add_provisional(test.test, *attempt, held),
         }
         self.progress[flight.place].state = BatchTestState::Done;
         self.last_ended = Some(flight.place);
@@ -542,13 +542,13 @@ impl RunningBatch {
     }
 
     /// Sends the deferred result, if there is one.
-    pub(crate) fn send_deferred_result(&mut self, parcel: &mut UpdateBatch) {
+    pub(crate) fn send_deferred_result(&mut self, updates: &mut UpdateBatch) {
         if let Some(kept) = self.deferred_result.take() {
-            self.settle_result(kept, parcel);
+            self.settle_result(kept, updates);
         }
     }
 
-    fn settle_result(&mut self, deferred: DeferredResult, parcel: &mut UpdateBatch) {
+    fn settle_result(&mut self, deferred: DeferredResult, updates: &mut UpdateBatch) {
         let DeferredResult { place, mut result, .. } = deferred;
         let test = &self.tests[place];
         if !matches!(result.outcome, Outcome::Passed | Outcome::Flaky | Outcome::Skipped) {
@@ -558,7 +558,7 @@ impl RunningBatch {
             result.usage = exit.usage();
             result.leaked.clone_from(&exit.leaked);
         }
-        add_result(&mut self.node_writer, test, *result, parcel);
+        add_result(&mut self.node_writer, test, *result, updates);
     }
 }
 
@@ -578,16 +578,16 @@ fn settle_without_process(
     nodes: &mut NodeWriter,
     test: &LeasedTest,
     result: TestResult,
-    parcel: &mut UpdateBatch,
+    updates: &mut UpdateBatch,
 ) {
     let ended_ms = Some(UtcTime::now().since_epoch_ms());
-    add_result(nodes, test, TestResult { ended_ms, duration_us: Some(0), ..result }, parcel);
+    add_result(nodes, test, TestResult { ended_ms, duration_us: Some(0), ..result }, updates);
 }
 
-fn add_result(nodes: &mut NodeWriter, test: &LeasedTest, mut result: TestResult, parcel: &mut UpdateBatch) {
+fn add_result(nodes: &mut NodeWriter, test: &LeasedTest, mut result: TestResult, updates: &mut UpdateBatch) {
     result.worker = Some(nodes.worker().0);
-    nodes.add_ancestor_groups(test, parcel);
-    parcel.add_settled(test.test, &result, |out| nodes.write_terminal(out, test, &result));
+    nodes.add_ancestor_groups(test, updates);
+    updates.add_settled(test.test, &result, |out| nodes.write_terminal(out, test, &result));
 }
 
 #[cfg(test)]

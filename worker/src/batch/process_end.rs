@@ -32,7 +32,7 @@ impl RunningBatch {
         &mut self,
         gone: ProcessExitSummary,
         now: ClockReading,
-        parcel: &mut UpdateBatch,
+        updates: &mut UpdateBatch,
     ) -> LeaseEnd {
         self.now = now;
         // A test that ended after its time limit is not the one that crashed.
@@ -41,18 +41,18 @@ impl RunningBatch {
         }
         let is_in_test = !self.running_tests.is_empty();
         if self.is_launched && self.terminate_reason.is_none() {
-            self.settle_not_begun(parcel);
+            self.settle_not_begun(updates);
         }
         self.process_exit = (self.tests.len() == 1).then(|| gone.exit.clone());
-        self.send_deferred_result(parcel);
+        self.send_deferred_result(updates);
         if let Some(usage) = gone.exit.usage() {
             let test = self.tests.first().map(|test| test.test).filter(|_| self.process_exit.is_some());
             let tests = u32::try_from(self.tests.len()).unwrap_or(u32::MAX);
-            parcel.reports.push(LeaseEvent::ProcessEnded { test, tests, usage });
+            updates.reports.push(LeaseEvent::ProcessEnded { test, tests, usage });
         }
-        self.report_leaks(&gone.exit.leaked, parcel);
+        self.report_leaks(&gone.exit.leaked, updates);
         let mut evidence = gone.evidence.clone();
-        self.log_dialogue_stall(parcel);
+        self.log_dialogue_stall(updates);
         // Of several tests none is known to be the cause: those are rerun in isolation.
         let is_stalled_in_one = self.running_tests.len() == 1
             && matches!(self.terminate_reason, Some(BatchTerminateReason::DialogueStalled(_)));
@@ -80,8 +80,8 @@ impl RunningBatch {
                     | BatchTerminateReason::MemoryLimit(_),
                 )
                 | None => {
-                    let untold = || self.is_launched.then(|| EXIT_KNOWN_TO_DEBUGGER_ONLY.to_owned());
-                    let detail = gone.detail.clone().or_else(untold);
+                    let unknown_exit = || self.is_launched.then(|| EXIT_KNOWN_TO_DEBUGGER_ONLY.to_owned());
+                    let detail = gone.detail.clone().or_else(unknown_exit);
                     suspects.push(self.tests[flight.place].listed.name.clone());
                     let death = ExitReason {
                         cause: self.memory_cause(&gone),
@@ -92,10 +92,10 @@ impl RunningBatch {
                     TestEnding::Died { exit_reason: death, is_after_end_marker: gone.is_after_end_marker }
                 }
             };
-            self.decide_with_evidence(flight, seen, evidence.take(), parcel);
+            self.decide_with_evidence(flight, seen, evidence.take(), updates);
         }
         if let Some(evidence) = evidence.filter(|evidence| !evidence.files.is_empty()) {
-            parcel.reports.push(LeaseEvent::FilesAttached { test: None, files: evidence.files });
+            updates.reports.push(LeaseEvent::FilesAttached { test: None, files: evidence.files });
         }
         match self.terminate_reason {
             Some(BatchTerminateReason::Cancelled | BatchTerminateReason::Abandoned) => LeaseEnd::Cancelled,
@@ -133,28 +133,28 @@ impl RunningBatch {
         }
     }
 
-    fn log_dialogue_stall(&self, parcel: &mut UpdateBatch) {
+    fn log_dialogue_stall(&self, updates: &mut UpdateBatch) {
         let Some(BatchTerminateReason::DialogueStalled(stall)) = self.terminate_reason else { return };
         let test = self.running_tests.first().map(|flight| self.tests[flight.place].test);
         let limit = format_seconds(self.startup_limit());
         let message = format!("{} within {limit}, and was ended", stall.description());
-        parcel.logs.push(LogLine { test, level: LogLevel::Warning, message });
+        updates.logs.push(LogLine { test, level: LogLevel::Warning, message });
     }
 
     /// Sends a not-run result for tests whose process its debugger ended before they began: the user ended
     /// it, and must not be offered the same test again.
-    fn settle_not_begun(&mut self, parcel: &mut UpdateBatch) {
+    fn settle_not_begun(&mut self, updates: &mut UpdateBatch) {
         let reason = self.unattributed_output.with_output(NOT_BEGUN.to_owned());
         for place in 0..self.tests.len() {
             if self.progress[place].state == BatchTestState::Waiting {
                 self.progress[place].state = BatchTestState::Done;
-                self.settle_not_run(place, &reason, parcel);
+                self.settle_not_run(place, &reason, updates);
             }
         }
     }
 
     /// Reports leaked processes and the tests that may have started them.
-    fn report_leaks(&self, leaked: &[LeakedProcess], parcel: &mut UpdateBatch) {
+    fn report_leaks(&self, leaked: &[LeakedProcess], updates: &mut UpdateBatch) {
         for ProcessLeak { places, processes } in
             self.time_spans.attribute(leaked, heeler_sys::process::start_time_resolution())
         {
@@ -163,8 +163,8 @@ impl RunningBatch {
             let message = leak_message(self.node_writer.suite(), &uids, &processes);
             let tests: Vec<_> = tests.iter().map(|test| test.test).collect();
             let test = tests.first().copied().filter(|_| tests.len() == 1);
-            parcel.logs.push(LogLine { test, level: LogLevel::Warning, message });
-            parcel.reports.push(LeaseEvent::ProcessesLeaked { tests, processes });
+            updates.logs.push(LogLine { test, level: LogLevel::Warning, message });
+            updates.reports.push(LeaseEvent::ProcessesLeaked { tests, processes });
         }
     }
 

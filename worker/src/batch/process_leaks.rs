@@ -161,10 +161,10 @@ mod tests {
     #[test]
     fn leak_without_start_time_matches_all_tests() {
         assert_eq!(spans().attribute(&[leaked(1, None)], TICK)[0].places, [0, 1, 2]);
-        let mut alone = TestTimeSpans::default();
-        alone.record_begin(4, ms(1000));
-        alone.record_end(4, ms(1001), ms(0));
-        assert_eq!(alone.attribute(&[leaked(1, Some(9000))], TICK)[0].places, [4]);
+        let mut one_test = TestTimeSpans::default();
+        one_test.record_begin(4, ms(1000));
+        one_test.record_end(4, ms(1001), ms(0));
+        assert_eq!(one_test.attribute(&[leaked(1, Some(9000))], TICK)[0].places, [4]);
     }
 
     #[test]

@@ -84,14 +84,14 @@ fn signal(number: i32) -> ProcessExit {
 /// A batch and its updates.
 struct BatchHarness {
     batch: RunningBatch,
-    parcel: UpdateBatch,
+    updates: UpdateBatch,
 }
 
 impl BatchHarness {
     fn with_lease(lease: WorkerLease) -> Self {
-        let mut parcel = UpdateBatch::default();
-        let batch = RunningBatch::new(lease, WorkerId(1), &mut parcel, Box::new(FakeFramework));
-        Self { batch, parcel }
+        let mut updates = UpdateBatch::default();
+        let batch = RunningBatch::new(lease, WorkerId(1), &mut updates, Box::new(FakeFramework));
+        Self { batch, updates }
     }
 
     fn with_tests(count: u32) -> Self {
@@ -105,7 +105,7 @@ impl BatchHarness {
             outputs: RawOutputs { stdout: b"", stderr: stderr.as_bytes() },
             now: at(milliseconds),
         };
-        self.batch.on_output(chunk, &mut self.parcel);
+        self.batch.on_output(chunk, &mut self.updates);
         assert!(events.is_empty());
     }
 
@@ -114,12 +114,12 @@ impl BatchHarness {
     }
 
     fn finish_as(&mut self, milliseconds: u64, gone: ProcessExitSummary) -> LeaseEnd {
-        self.batch.finish(gone, at(milliseconds), &mut self.parcel)
+        self.batch.finish(gone, at(milliseconds), &mut self.updates)
     }
 
     /// Returns the nodes sent to the client.
     fn nodes(&self) -> Vec<TestNode> {
-        let changes = self.parcel.chunks().flat_map(|load| load.changes);
+        let changes = self.updates.chunks().flat_map(|load| load.changes);
         changes.map(|change| serde_json::from_slice::<NodeChange>(change).unwrap().node).collect()
     }
 
@@ -134,7 +134,7 @@ impl BatchHarness {
 
     fn records(&self) -> Vec<JournalRecord> {
         let JournalContent { records, damage, .. } =
-            journal::read(&[journal::MAGIC, &self.parcel.journal].concat());
+            journal::read(&[journal::MAGIC, &self.updates.journal].concat());
         assert_eq!(damage, None);
         records
     }
@@ -158,7 +158,7 @@ fn passing_test_is_started_and_settled() {
         [JournalRecord::Started(TestId(0)), JournalRecord::Finished { .. }]
     ));
     assert!(matches!(
-        bench.parcel.reports[..],
+        bench.updates.reports[..],
         [LeaseEvent::Started(TestId(0)), LeaseEvent::Settled { duration_us: 4000, position: 1, .. }]
     ));
 }
@@ -173,7 +173,7 @@ fn skipped_tests_are_settled_without_a_process() {
     let node = &bench.results()[0];
     assert_eq!((node.display_name.as_str(), node.state), ("A.t1", Some(ExecutionState::Skipped)));
     assert_eq!(node.error_message.as_deref(), Some("ignored: needs net"));
-    assert!(matches!(bench.parcel.reports[..], [LeaseEvent::Settled { position: 1, .. }]));
+    assert!(matches!(bench.updates.reports[..], [LeaseEvent::Settled { position: 1, .. }]));
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn crash_affects_only_the_running_test() {
     bench.chunk(1, [begun(0), passed(0), begun(1), output("last words")], "");
     assert_eq!(bench.finish(5, signal(11), INCOMPLETE), LeaseEnd::DiedInTest { end: signal(11) });
     assert_eq!(bench.states(), [("A.t0".to_owned(), ExecutionState::Passed)]);
-    let Some(LeaseEvent::CrashedProvisionally { test: TestId(1), attempt }) = bench.parcel.reports.last()
+    let Some(LeaseEvent::CrashedProvisionally { test: TestId(1), attempt }) = bench.updates.reports.last()
     else {
         panic!()
     };
@@ -293,7 +293,7 @@ fn failure_is_completed_from_stderr() {
 #[test]
 fn unselectable_test_is_settled_as_not_run() {
     let mut bench = BatchHarness::with_tests(3);
-    bench.batch.refuse(1, "its name has a newline", &mut bench.parcel);
+    bench.batch.refuse(1, "its name has a newline", &mut bench.updates);
     bench.chunk(1, [begun(1), passed(1)], "");
     let results = bench.results();
     assert_eq!(results[0].display_name, "A.t1");
@@ -332,7 +332,7 @@ fn exit_code_zero_during_test_is_an_error() {
     bench.chunk(1, [begun(0)], "");
     let end = bench.finish(2, exit(0), (false, true));
     assert!(matches!(end, LeaseEnd::DiedInTest { .. }));
-    let Some(LeaseEvent::CrashedProvisionally { attempt, .. }) = bench.parcel.reports.last() else {
+    let Some(LeaseEvent::CrashedProvisionally { attempt, .. }) = bench.updates.reports.last() else {
         panic!()
     };
     assert_eq!(attempt.message, "the process exited with code 0 before the test ended");
@@ -358,7 +358,7 @@ fn timed_out_test_is_settled_after_process_exit() {
     assert_eq!(bench.batch.on_deadline(at(2099)), DeadlineAction::Nothing);
     assert_eq!(bench.batch.on_deadline(at(2100)), DeadlineAction::Terminate);
     assert_eq!(bench.batch.deadline(), None);
-    assert_eq!(bench.batch.on_deadline(at(9000)), DeadlineAction::Nothing, "it is told to end once");
+    assert_eq!(bench.batch.on_deadline(at(9000)), DeadlineAction::Nothing, "it is ordered to exit once");
     // Output in its grace period changes nothing, and no other test begins.
     bench.chunk(2150, [passed(0), begun(1), passed(1)], "");
     assert!(bench.results().is_empty());
@@ -366,7 +366,7 @@ fn timed_out_test_is_settled_after_process_exit() {
     let node = &bench.results()[0];
     assert_eq!(node.state, Some(ExecutionState::TimedOut));
     assert_eq!(node.error_message.as_deref(), Some("timed out after 2 s"));
-    assert_eq!(bench.parcel.reports.len(), 2);
+    assert_eq!(bench.updates.reports.len(), 2);
 }
 
 #[test]
@@ -377,7 +377,7 @@ fn crash_captured_past_time_limit_stays_a_crash() {
     let end = bench
         .finish_as(2900, ProcessExitSummary { is_own_death: true, ..process_exit(signal(11), INCOMPLETE) });
     assert!(matches!(end, LeaseEnd::DiedInTest { .. }), "{end:?}");
-    let Some(LeaseEvent::CrashedProvisionally { attempt, .. }) = bench.parcel.reports.last() else {
+    let Some(LeaseEvent::CrashedProvisionally { attempt, .. }) = bench.updates.reports.last() else {
         panic!()
     };
     assert_eq!(attempt.message, "crashed with SIGSEGV");
@@ -411,7 +411,9 @@ fn timeout_with_retries_left_is_provisional() {
     bench.chunk(0, [begun(0)], "");
     assert_eq!(bench.batch.on_deadline(at(2000)), DeadlineAction::Terminate);
     bench.finish(2001, signal(15), INCOMPLETE);
-    let Some(LeaseEvent::FailedProvisionally { attempt, .. }) = bench.parcel.reports.last() else { panic!() };
+    let Some(LeaseEvent::FailedProvisionally { attempt, .. }) = bench.updates.reports.last() else {
+        panic!()
+    };
     assert_eq!((attempt.outcome, attempt.exit_reason.clone()), (Outcome::TimedOut, None));
     assert!(bench.results().is_empty());
 }
@@ -422,7 +424,7 @@ fn failure_with_retries_left_is_provisional() {
     lease.tests[0].is_failure_provisional = true;
     let mut bench = BatchHarness::with_lease(lease);
     bench.chunk(0, [begun(0), ended(0, FrameworkResult::Failed), begun(1), passed(1)], "");
-    assert!(matches!(bench.parcel.reports[1], LeaseEvent::FailedProvisionally { test: TestId(0), .. }));
+    assert!(matches!(bench.updates.reports[1], LeaseEvent::FailedProvisionally { test: TestId(0), .. }));
     assert_eq!(bench.states(), [("A.t1".to_owned(), ExecutionState::Passed)]);
     assert_eq!(bench.finish(1, exit(1), COMPLETE), LeaseEnd::Complete);
 }
@@ -476,7 +478,7 @@ fn cancel_between_tests_settles_nothing() {
     let mut bench = BatchHarness::with_tests(2);
     bench.batch.cancel();
     assert_eq!(bench.finish(9, signal(15), INCOMPLETE), LeaseEnd::Cancelled);
-    assert!(bench.parcel.reports.is_empty());
+    assert!(bench.updates.reports.is_empty());
 }
 
 #[test]
@@ -486,7 +488,7 @@ fn worker_exit_leaves_running_test_undecided() {
     bench.batch.abandon();
     assert_eq!(bench.finish(1, signal(9), INCOMPLETE), LeaseEnd::Cancelled);
     assert_eq!(bench.states(), [("A.t0".to_owned(), ExecutionState::Passed)]);
-    assert!(matches!(bench.parcel.reports.last(), Some(LeaseEvent::Started(TestId(1)))));
+    assert!(matches!(bench.updates.reports.last(), Some(LeaseEvent::Started(TestId(1)))));
 }
 
 #[test]
@@ -506,7 +508,7 @@ fn process_without_tests_is_terminated_and_reported() {
 fn process_that_does_not_exit_is_terminated() {
     let mut bench = BatchHarness::with_tests(1);
     bench.chunk(5, [begun(0), passed(0)], "");
-    bench.batch.send_deferred_result(&mut bench.parcel);
+    bench.batch.send_deferred_result(&mut bench.updates);
     assert_eq!(bench.batch.on_deadline(at(60_005)), DeadlineAction::Terminate);
     let LeaseEnd::BadExit { message, .. } = bench.finish(60_100, exit(0), COMPLETE) else { panic!() };
     assert_eq!(message, "the process did not leave within 60 s after its last test and was ended");

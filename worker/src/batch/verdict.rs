@@ -298,11 +298,11 @@ mod tests {
         TestOutputs { stdout: stdout.into(), ..TestOutputs::default() }
     }
 
-    fn conclusion(test: &LeasedTest, is_alone: bool, seen: TestEnding) -> Decision {
+    fn conclusion(test: &LeasedTest, is_isolated: bool, seen: TestEnding) -> Decision {
         decide(
-            TestPolicy { test, is_isolated: is_alone, duration: Duration::from_micros(7) },
+            TestPolicy { test, is_isolated, duration: Duration::from_micros(7) },
             seen,
-            out("lone out"),
+            out("isolated out"),
         )
     }
 
@@ -349,7 +349,7 @@ mod tests {
             assert_eq!(outcome.outcome, Outcome::Crashed);
             assert_eq!(outcome.isolated_rerun, Some(isolated));
             assert_eq!(outcome.exit_reason, Some(segv()));
-            assert_eq!(outcome.stdout, "first out\n--- isolated rerun ---\nlone out");
+            assert_eq!(outcome.stdout, "first out\n--- isolated rerun ---\nisolated out");
             assert_eq!(outcome.stderr, "first err");
         }
     }
@@ -384,17 +384,17 @@ mod tests {
             let mut test = checking(seen(None));
             test.crashed_attempt.as_mut().unwrap().diagnostics = first;
             let rules = TestPolicy { test: &test, is_isolated: true, duration: Duration::ZERO };
-            let outputs = TestOutputs { evidence: evidence("lone"), ..TestOutputs::default() };
+            let outputs = TestOutputs { evidence: evidence("isolated"), ..TestOutputs::default() };
             match decide(rules, died(seen(Some("SIGSEGV in its child"))), outputs) {
                 Decision::Final(outcome) => *outcome,
                 held @ Decision::Provisional(..) => panic!("{held:?}"),
             }
         };
-        let told = outcome(None);
+        let result = outcome(None);
         let left = "the process exited with code 139 before the test ended";
-        assert_eq!(told.reason, Some(format!("{left} (SIGSEGV in its child); also in isolation")));
-        assert_eq!(told.diagnostics, evidence("lone"));
-        assert_eq!(outcome(evidence("")).diagnostics, evidence("lone"));
+        assert_eq!(result.reason, Some(format!("{left} (SIGSEGV in its child); also in isolation")));
+        assert_eq!(result.diagnostics, evidence("isolated"));
+        assert_eq!(outcome(evidence("")).diagnostics, evidence("isolated"));
         assert_eq!(outcome(evidence("first")).diagnostics, evidence("first"));
     }
 
@@ -437,7 +437,7 @@ mod tests {
             panic!()
         };
         assert_eq!((held.outcome, held.message.as_str()), (Outcome::Crashed, "crashed with SIGSEGV"));
-        assert_eq!((held.stdout.as_str(), held.duration_us), ("lone out", 7));
+        assert_eq!((held.stdout.as_str(), held.duration_us), ("isolated out", 7));
         let outcome = settled(&test(), seen());
         assert_eq!(outcome.outcome, Outcome::Crashed);
         assert_eq!(settled(&test(), died(death(None, None))).outcome, Outcome::Lost);
@@ -473,7 +473,7 @@ mod tests {
         assert_eq!((outcome.outcome, outcome.attempts.len()), (Outcome::Flaky, 2));
         assert_eq!(
             describe::shown_stdout(&outcome).unwrap(),
-            "attempt 1 (failed): 1 is not 2\nattempt 2 (timed out): no message\nlone out"
+            "attempt 1 (failed): 1 is not 2\nattempt 2 (timed out): no message\nisolated out"
         );
         assert_eq!(describe::shown_message(&outcome), None);
     }

@@ -132,17 +132,19 @@ impl ProgramDiscovery<'_> {
         if let Some(name) = &self.program.framework {
             return self.list_with_retry(find_adapter(name)?).await;
         }
-        let mut told = None;
+        let mut likely_error = None;
         for (adapter, confidence) in claims {
             match self.list_with_retry(adapter).await {
                 Ok(listing) => return Ok(listing),
                 Err(error) if error.is_final() => return Err(error),
                 // The bytes indicate this framework, so its error is the one to report.
-                Err(error) if confidence == ClaimConfidence::Likely && told.is_none() => told = Some(error),
+                Err(error) if confidence == ClaimConfidence::Likely && likely_error.is_none() => {
+                    likely_error = Some(error)
+                }
                 Err(_) => {}
             }
         }
-        Err(told.unwrap_or_else(|| self.no_test_error()))
+        Err(likely_error.unwrap_or_else(|| self.no_test_error()))
     }
 
     fn no_test_error(&self) -> DiscoverError {

@@ -50,15 +50,15 @@ pub(super) struct CrashDiagnostics {
 }
 
 impl CrashDiagnostics {
-    /// Returns the diagnostics for a lease. `doomed_words` mark processes that their framework expects to
+    /// Returns the diagnostics for a lease. `expected_crash_markers` mark processes that their framework expects to
     /// crash.
-    pub(super) fn new(lease: &WorkerLease, worker: WorkerId, doomed_words: &[&str]) -> Self {
+    pub(super) fn new(lease: &WorkerLease, worker: WorkerId, expected_crash_markers: &[&str]) -> Self {
         Self {
             watch: CrashCapturePlan { mode: trace_mode(lease), ..lease.crash_capture },
             dir: lease.run_dir.as_path().join("evidence"),
             file_prefix: format!("worker-{worker}-lease-{}", lease.lease.0),
             is_isolated_rerun: lease.tests.iter().any(|test| test.crashed_attempt.is_some()),
-            expected_crash_markers: doomed_words.iter().map(ToString::to_string).collect(),
+            expected_crash_markers: expected_crash_markers.iter().map(ToString::to_string).collect(),
             crash: None,
             hang: None,
             states: Vec::new(),
@@ -129,13 +129,13 @@ impl CrashDiagnostics {
         Duration::from_micros(since)
     }
 
-    /// Returns whether the process died by itself. `was_told`: it had been ordered to end when its end was
+    /// Returns whether the process died by itself. `was_end_ordered`: it had been ordered to end when its end was
     /// reported, which may be long after the end.
-    pub(super) fn is_own_death(&self, end: &ProcessExit, was_told: bool) -> bool {
+    pub(super) fn is_own_death(&self, end: &ProcessExit, was_end_ordered: bool) -> bool {
         match &self.crash {
             Some(crash) if crash.is_root => !crash.is_termination_requested,
-            Some(crash) => !crash.is_termination_requested && !was_told,
-            None => end.signal.is_some() && !was_told,
+            Some(crash) => !crash.is_termination_requested && !was_end_ordered,
+            None => end.signal.is_some() && !was_end_ordered,
         }
     }
 

@@ -46,32 +46,27 @@ pub(super) struct ResultSink {
 ///
 /// Cancel safe: no, because the test process is abandoned with the call: its guard ends it.
 pub(crate) async fn run_lease(lease: WorkerLease, tools: LeaseResources) -> Journal {
-    let LeaseResources { context: setting, result_sender: uplink, mut orders, mut journal } = tools;
-    let mut parcel = UpdateBatch::at_position(journal.position());
-    parcel.sent_groups = std::mem::take(&mut journal.sent_groups);
-    let mut outlet = ResultSink {
-        run: lease.run.id.as_str().into(),
-        lease: lease.lease,
-        journal,
-        result_sender: uplink,
-        updates: parcel,
-    };
-    match prepare_process(lease, &setting, &mut outlet, &mut orders).await {
+    let LeaseResources { context, result_sender, mut orders, mut journal } = tools;
+    let mut updates = UpdateBatch::at_position(journal.position());
+    updates.sent_groups = std::mem::take(&mut journal.sent_groups);
+    let mut sink =
+        ResultSink { run: lease.run.id.as_str().into(), lease: lease.lease, journal, result_sender, updates };
+    match prepare_process(lease, &context, &mut sink, &mut orders).await {
         Ok(ready) => {
-            let (end, start_us, handle) = RunningProcess::new(ready, &mut outlet).run().await;
+            let (end, start_us, handle) = RunningProcess::new(ready, &mut sink).run().await;
             drop(orders);
             // The coordinator does not have to wait for the guard's own exit.
-            outlet.finish(end, start_us).await;
+            sink.finish(end, start_us).await;
             handle.reap().await;
         }
         Err(end) => {
             // Nothing runs, so dropping the receiver confirms a requested pause.
             drop(orders);
-            outlet.finish(end, None).await;
+            sink.finish(end, None).await;
         }
     }
-    outlet.journal.sent_groups = outlet.updates.sent_groups;
-    outlet.journal
+    sink.journal.sent_groups = sink.updates.sent_groups;
+    sink.journal
 }
 
 /// A process that has just been started.
@@ -92,8 +87,8 @@ pub(super) struct StartedProcess<'a> {
 /// Settles the tests that need no process, and starts a process for the others.
 async fn prepare_process<'a>(
     lease: WorkerLease,
-    setting: &WorkerContext,
-    outlet: &mut ResultSink,
+    context: &WorkerContext,
+    sink: &mut ResultSink,
     orders: &'a mut mpsc::Receiver<JobOrder>,
 ) -> Result<StartedProcess<'a>, LeaseEnd> {
     let not_started = |error: String| LeaseEnd::NotStarted { error };
@@ -104,30 +99,30 @@ async fn prepare_process<'a>(
     let program = lease.program.clone();
     let (is_output_shown, grace_ms) = (lease.is_output_shown, lease.limits.grace_ms);
     let (memory_bytes, is_debugged) = (lease.limits.memory_bytes, lease.is_debugged);
-    let witness = CrashDiagnostics::new(&lease, setting.worker, adapter.traits().expected_crash_markers);
+    let diagnostics = CrashDiagnostics::new(&lease, context.worker, adapter.traits().expected_crash_markers);
     let framework = Box::new(LeaseFramework { adapter, program: program.clone() });
-    let mut batch = RunningBatch::new(lease, setting.worker, &mut outlet.updates, framework);
-    setting.clean_scratch().map_err(|error| not_started(error_chain(&error)))?;
-    let Some(invocation) = select_command(adapter, &program, setting, &mut batch, &mut outlet.updates) else {
+    let mut batch = RunningBatch::new(lease, context.worker, &mut sink.updates, framework);
+    context.clean_scratch().map_err(|error| not_started(error_chain(&error)))?;
+    let Some(invocation) = select_command(adapter, &program, context, &mut batch, &mut sink.updates) else {
         return Err(LeaseEnd::Complete);
     };
-    outlet.write_ahead();
-    outlet.try_send_batch();
+    sink.write_ahead();
+    sink.try_send_batch();
     let transcript = adapter.transcript_parser(&listed_tests(&batch));
-    let command = setting.prepare_command(&program, &invocation, Some(&outlet.run));
+    let command = context.prepare_command(&program, &invocation, Some(&sink.run));
     let mut command = command.map_err(|error| not_started(error_chain(&error)))?;
     // A process under a debugger has no limits; if no debugger takes it, this worker samples its memory
     // instead.
     command.memory_bytes = memory_bytes.filter(|_| !is_debugged);
     command.is_stopped_at_start = is_debugged;
-    command.trace = witness.trace_plan(&mut outlet.updates.logs);
+    command.trace = diagnostics.trace_plan(&mut sink.updates.logs);
     let offer = if is_debugged {
-        create_launch_offer(setting, &command, invocation.channel, &mut outlet.updates)
+        create_launch_offer(context, &command, invocation.channel, &mut sink.updates)
     } else {
         None
     };
     let clock = ProcessClock::start();
-    let process = GuardedProcess::start(&setting.guards, command, invocation.channel, orders)
+    let process = GuardedProcess::start(&context.guards, command, invocation.channel, orders)
         .await
         .map_err(|error| not_started(error_chain(&error)))?;
     Ok(StartedProcess {
@@ -140,22 +135,22 @@ async fn prepare_process<'a>(
         memory_bytes,
         is_debugged,
         offer,
-        diagnostics: witness,
+        diagnostics,
     })
 }
 
 /// Offers a process for a debugger to launch. Without the offer a debugger can still attach.
 fn create_launch_offer(
-    setting: &WorkerContext,
+    context: &WorkerContext,
     command: &TestCommand,
     channel: InvocationChannel,
-    parcel: &mut UpdateBatch,
+    updates: &mut UpdateBatch,
 ) -> Option<LaunchOffer> {
-    match LaunchOffer::create(&setting.scratch, command, channel) {
+    match LaunchOffer::create(&context.scratch, command, channel) {
         Ok(offer) => Some(offer),
         Err(error) => {
             let message = format!("no debugger can launch the test: failed to {}", error_chain(&error));
-            parcel.logs.push(LogLine { test: None, level: LogLevel::Warning, message });
+            updates.logs.push(LogLine { test: None, level: LogLevel::Warning, message });
             None
         }
     }
@@ -166,17 +161,17 @@ fn create_launch_offer(
 fn select_command(
     adapter: &'static dyn Adapter,
     program: &TestProgram,
-    setting: &WorkerContext,
+    context: &WorkerContext,
     batch: &mut RunningBatch,
-    parcel: &mut UpdateBatch,
+    updates: &mut UpdateBatch,
 ) -> Option<AdapterInvocation> {
     while !batch.tests().is_empty() {
         // A test that fits no command by itself is left to the adapter, which refuses it.
         let fitting = adapter.selectable_together(&listed_tests(batch)).max(1);
         batch.truncate(fitting);
-        match adapter.run_command(program, &listed_tests(batch), &setting.scratch) {
+        match adapter.run_command(program, &listed_tests(batch), &context.scratch) {
             Ok(invocation) => return Some(invocation),
-            Err(CommandLineError::Unselectable { place, reason }) => batch.refuse(place, &reason, parcel),
+            Err(CommandLineError::Unselectable { place, reason }) => batch.refuse(place, &reason, updates),
         }
     }
     None
@@ -249,11 +244,11 @@ impl ResultSink {
         self.write_ahead();
         let lease = self.lease;
         if !self.updates.is_empty() {
-            let parcel = Box::new(self.updates.take());
+            let updates = Box::new(self.updates.take());
             // Sending fails only when the coordinator has disconnected, and this worker is about to exit.
             drop(
                 self.result_sender
-                    .send(SenderMessage::Updates { run: Arc::clone(&self.run), lease, updates: parcel })
+                    .send(SenderMessage::Updates { run: Arc::clone(&self.run), lease, updates })
                     .await,
             );
         }

@@ -76,10 +76,10 @@ fn exec_offered_test(directory: &Path) -> Result<Infallible, LaunchError> {
     socket.set_read_timeout(Some(REPLY_TIMEOUT)).map_err(LaunchError::Connect)?;
     let (_, fds) =
         fd_passing::receive(socket.as_fd(), &mut READY_BYTE.clone()).map_err(LaunchError::Outputs)?;
-    let [Some(stdout), Some(stderr), Some(tether), channel] = fds else {
+    let [Some(stdout), Some(stderr), Some(lifeline), channel] = fds else {
         return Err(LaunchError::Outputs(io::ErrorKind::UnexpectedEof.into()));
     };
-    process::bind_to(tether).map_err(LaunchError::BindLifeline)?;
+    process::bind_to(lifeline).map_err(LaunchError::BindLifeline)?;
     let string = |bytes: &OsText| bytes.as_os_str().to_owned();
     let (stdin, channel) = match channel {
         Some(requests) if command.is_channel_standard_input => (ChildStdio::Fd(requests), None),

@@ -28,7 +28,7 @@ use heeler_core::error_chain;
 /// The role argument of a guard.
 const GUARD_ROLE: &str = "__guard";
 /// The role argument of a fork server.
-const FORK_SERVER_ROLE: &str = "__nursery";
+const FORK_SERVER_ROLE: &str = "__fork-server";
 
 /// How long a fork request may take. It normally takes less than a millisecond; where it takes longer than
 /// this, executing guards is better.
@@ -50,15 +50,15 @@ pub(crate) enum GuardStartError {
 /// Why the fork server returned no guard. The caller falls back to executing one.
 #[derive(Debug, thiserror::Error)]
 enum ForkRequestError {
-    #[error("start a nursery")]
+    #[error("start the fork server")]
     Spawn(#[source] SpawnError),
-    #[error("speak with the nursery")]
+    #[error("exchange messages with the fork server")]
     Socket(#[source] io::Error),
-    #[error("hear of a birth within {} s", FORK_TIMEOUT.as_secs())]
+    #[error("receive the fork reply within {} s", FORK_TIMEOUT.as_secs())]
     TimedOut,
-    #[error("understand the nursery")]
+    #[error("decode the reply of the fork server")]
     InvalidReply,
-    #[error("copy the nursery")]
+    #[error("fork the guard")]
     Fork(#[source] io::Error),
     #[error("make the connection and the pipes of a guard")]
     Pipes(#[source] io::Error),
@@ -123,60 +123,60 @@ impl GuardSpawner {
         &self,
         channel: InvocationChannel,
     ) -> Result<(GuardProcess, GuardPipes), GuardStartError> {
-        while let Some(nursery) = self.acquire_fork_server() {
+        while let Some(fork_server) = self.acquire_fork_server() {
             // Created again for each attempt: descriptors passed to a fork server that then died may still be
             // read by its guard.
-            match request_fork(nursery, channel).await {
-                Ok((twin, cradle, nursery)) => {
-                    self.release_fork_server(nursery);
-                    return Ok((GuardProcess::Forked(twin), cradle));
+            match request_fork(fork_server, channel).await {
+                Ok((forked_child, guard_pipes, fork_server)) => {
+                    self.release_fork_server(fork_server);
+                    return Ok((GuardProcess::Forked(forked_child), guard_pipes));
                 }
                 Err(error) => {
-                    tracing::debug!(error = %error_chain(&error), "a nursery gave no guard");
+                    tracing::debug!(error = %error_chain(&error), "the fork server returned no guard");
                     self.count_failure();
                 }
             }
         }
-        let (cradle, gifts) = create_guard_pipes(channel).map_err(GuardStartError::Pipes)?;
+        let (guard_pipes, guard_endpoints) = create_guard_pipes(channel).map_err(GuardStartError::Pipes)?;
         let child = spawn(SpawnOptions {
             args: [GUARD_ROLE]
                 .into_iter()
-                .chain(gifts.channel.as_ref().map(|_| CHANNEL_ARGUMENT))
+                .chain(guard_endpoints.channel.as_ref().map(|_| CHANNEL_ARGUMENT))
                 .map(Into::into)
                 .collect(),
-            stdin: ChildStdio::Fd(gifts.control),
-            stdout: ChildStdio::Fd(gifts.stdout),
-            stderr: ChildStdio::Fd(gifts.stderr),
-            channel: gifts.channel,
+            stdin: ChildStdio::Fd(guard_endpoints.control),
+            stdout: ChildStdio::Fd(guard_endpoints.stdout),
+            stderr: ChildStdio::Fd(guard_endpoints.stderr),
+            channel: guard_endpoints.channel,
             ..SpawnOptions::new(&self.executable)
         })
         .map_err(GuardStartError::Spawn)?;
-        Ok((GuardProcess::Executed(child), cradle))
+        Ok((GuardProcess::Executed(child), guard_pipes))
     }
 
     /// Returns the idle fork server, or a new one; `None` after too many failures.
     fn acquire_fork_server(&self) -> Option<ForkServerHandle> {
         loop {
-            let mut place = self.lock_slot();
-            if place.failures >= MAX_FORK_FAILURES {
+            let mut slot = self.lock_slot();
+            if slot.failures >= MAX_FORK_FAILURES {
                 return None;
             }
-            if let Some(nursery) = place.fork_server.take() {
-                return Some(nursery);
+            if let Some(fork_server) = slot.fork_server.take() {
+                return Some(fork_server);
             }
-            drop(place);
+            drop(slot);
             match ForkServerHandle::start(&self.executable) {
-                Ok(nursery) => return Some(nursery),
+                Ok(fork_server) => return Some(fork_server),
                 Err(error) => {
-                    tracing::debug!(error = %error_chain(&error), "there is no nursery");
+                    tracing::debug!(error = %error_chain(&error), "could not start the fork server");
                     self.count_failure();
                 }
             }
         }
     }
 
-    fn release_fork_server(&self, nursery: ForkServerHandle) {
-        *self.lock_slot() = ForkServerSlot { fork_server: Some(nursery), failures: 0 };
+    fn release_fork_server(&self, fork_server: ForkServerHandle) {
+        *self.lock_slot() = ForkServerSlot { fork_server: Some(fork_server), failures: 0 };
     }
 
     fn count_failure(&self) {
@@ -191,19 +191,20 @@ impl GuardSpawner {
 
 /// Requests a guard. A fork server that returns none is killed, because a late reply would reach no reader.
 async fn request_fork(
-    mut nursery: ForkServerHandle,
+    mut fork_server: ForkServerHandle,
     channel: InvocationChannel,
 ) -> Result<(ForkedChild, GuardPipes, ForkServerHandle), ForkRequestError> {
-    let (cradle, gifts) = create_guard_pipes(channel).map_err(ForkRequestError::Pipes)?;
-    let mut fds = vec![gifts.control.as_fd(), gifts.stdout.as_fd(), gifts.stderr.as_fd()];
-    fds.extend(gifts.channel.as_ref().map(|fd| fd.as_fd()));
-    let born = timeout(FORK_TIMEOUT, nursery.send_fork_request(&fds))
+    let (guard_pipes, guard_endpoints) = create_guard_pipes(channel).map_err(ForkRequestError::Pipes)?;
+    let mut fds =
+        vec![guard_endpoints.control.as_fd(), guard_endpoints.stdout.as_fd(), guard_endpoints.stderr.as_fd()];
+    fds.extend(guard_endpoints.channel.as_ref().map(|fd| fd.as_fd()));
+    let fork_result = timeout(FORK_TIMEOUT, fork_server.send_fork_request(&fds))
         .await
         .unwrap_or(Err(ForkRequestError::TimedOut));
-    match born {
-        Ok(twin) => Ok((twin, cradle, nursery)),
+    match fork_result {
+        Ok(forked_child) => Ok((forked_child, guard_pipes, fork_server)),
         Err(error) => {
-            nursery.kill_and_reap().await;
+            fork_server.kill_and_reap().await;
             Err(error)
         }
     }
@@ -214,10 +215,10 @@ fn create_guard_pipes(channel: InvocationChannel) -> io::Result<(GuardPipes, Gua
     let (stdout, stdout_end) = OutputPipe::new()?;
     let (stderr, stderr_end) = OutputPipe::new()?;
     let (channel, channel_end) = create_channel(channel)?.unzip();
-    let cradle = GuardPipes { control: ours, outputs: ProcessOutputs { stdout, stderr, channel } };
+    let guard_pipes = GuardPipes { control: ours, outputs: ProcessOutputs { stdout, stderr, channel } };
     let endpoints =
         GuardEndpoints { control: theirs, stdout: stdout_end, stderr: stderr_end, channel: channel_end };
-    Ok((cradle, endpoints))
+    Ok((guard_pipes, endpoints))
 }
 
 /// Creates the report channel, or the standard input, that a command needs, if it needs one.
@@ -232,7 +233,7 @@ pub(crate) fn create_channel(channel: InvocationChannel) -> io::Result<Option<(R
 impl ForkServerHandle {
     /// Executes a fork server. Requests wait until it runs.
     fn start(image: &std::path::Path) -> Result<Self, ForkRequestError> {
-        heeler_sys::fail::at("worker.nursery").map_err(ForkRequestError::Socket)?;
+        heeler_sys::fail::at("worker.fork-server").map_err(ForkRequestError::Socket)?;
         let (ours, theirs) = fd_passing::seqpacket_pair().map_err(ForkRequestError::Socket)?;
         heeler_sys::io::set_nonblocking(ours.as_fd()).map_err(ForkRequestError::Socket)?;
         let socket = UnixDatagram::from_std(ours.into()).map_err(ForkRequestError::Socket)?;
@@ -247,15 +248,15 @@ impl ForkServerHandle {
         Ok(Self { child, socket })
     }
 
-    async fn send_fork_request(&mut self, gifts: &[BorrowedFd<'_>]) -> Result<ForkedChild, ForkRequestError> {
-        fd_passing::send(self.socket.as_fd(), &FORK_REQUEST, gifts).map_err(ForkRequestError::Socket)?;
+    async fn send_fork_request(&mut self, fds: &[BorrowedFd<'_>]) -> Result<ForkedChild, ForkRequestError> {
+        fd_passing::send(self.socket.as_fd(), &FORK_REQUEST, fds).map_err(ForkRequestError::Socket)?;
         let mut bytes = [0; FORK_REPLY_BYTES];
-        let (count, fds) = self
+        let (count, received_fds) = self
             .socket
             .async_io(Interest::READABLE, || fd_passing::receive(self.socket.as_fd(), &mut bytes))
             .await
             .map_err(ForkRequestError::Socket)?;
-        match (ForkReply::from_bytes(&bytes[..count]), fds) {
+        match (ForkReply::from_bytes(&bytes[..count]), received_fds) {
             (Some(ForkReply::Pid(pid)), [Some(pidfd), ..]) => Ok(ForkedChild { pid: Pid(pid), pidfd }),
             (Some(ForkReply::Errno(errno)), _) => {
                 Err(ForkRequestError::Fork(io::Error::from_raw_os_error(errno)))
@@ -269,7 +270,7 @@ impl ForkServerHandle {
     async fn kill_and_reap(self) {
         let mut process = GuardProcess::Executed(self.child);
         if let Err(error) = process.signal(Signal::KILL) {
-            tracing::debug!(%error, "could not kill a nursery");
+            tracing::debug!(%error, "could not kill the fork server");
         }
         // A process that SIGKILL does not end is stuck in the kernel, and remains as a zombie child.
         drop(timeout(EXIT_TIMEOUT, process.wait_for_exit()).await);
@@ -281,7 +282,7 @@ impl GuardProcess {
     pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
         match self {
             Self::Executed(child) => child.signal(signal),
-            Self::Forked(twin) => twin.signal(signal),
+            Self::Forked(child) => child.signal(signal),
         }
     }
 
@@ -291,7 +292,7 @@ impl GuardProcess {
     pub(crate) async fn wait_for_exit(&mut self) {
         let pidfd = match self {
             Self::Executed(child) => child.pidfd(),
-            Self::Forked(twin) => twin.pidfd.as_fd(),
+            Self::Forked(child) => child.pidfd.as_fd(),
         };
         if let Err(error) = wait_readable(pidfd).await {
             tracing::debug!(%error, "could not wait for a process");

@@ -136,16 +136,16 @@ fn pass_outputs(stream: &UnixStream, channel: InvocationChannel) -> io::Result<A
     // A process of another PID namespace has no number here, and its end could not be observed.
     let pid = peer.pid().filter(|pid| *pid > 0).map(Pid).ok_or(io::ErrorKind::NotFound)?;
     // It waits for the reply, so the number still belongs to it.
-    let twin = ForkedChild { pid, pidfd: process::pidfd_open(pid)? };
+    let child = ForkedChild { pid, pidfd: process::pidfd_open(pid)? };
     let (stdout, stdout_end) = OutputPipe::new()?;
     let (stderr, stderr_end) = OutputPipe::new()?;
-    let (tether, tether_end) = Lifeline::new()?;
+    let (lifeline, lifeline_end) = Lifeline::new()?;
     let (channel, channel_end) = create_channel(channel)?.unzip();
-    let mut fds = vec![stdout_end.as_fd(), stderr_end.as_fd(), tether_end.as_fd()];
+    let mut fds = vec![stdout_end.as_fd(), stderr_end.as_fd(), lifeline_end.as_fd()];
     fds.extend(channel_end.as_ref().map(|end| end.as_fd()));
     fd_passing::send(stream.as_fd(), &READY_BYTE, &fds)?;
     let outputs = ProcessOutputs { stdout, stderr, channel };
-    Ok(AcceptedLaunch { process: LaunchedProcess::new(twin, tether), outputs })
+    Ok(AcceptedLaunch { process: LaunchedProcess::new(child, lifeline), outputs })
 }
 
 /// A test process that is a child of its debugger. Dropping this kills the process.
@@ -179,7 +179,7 @@ impl LaunchedProcess {
         self.kill_at = None;
         self.is_killed = true;
         drop(self.child.signal(Signal::KILL));
-        let _struck = self.lifeline.kill_holders();
+        let _killed = self.lifeline.kill_holders();
     }
 
     /// Waits until the process and all processes that it has started are gone; those that do not exit are
@@ -222,7 +222,7 @@ impl LaunchedProcess {
         if self.is_killed {
             leaked.clear();
         }
-        let _struck = self.lifeline.kill_holders();
+        let _killed = self.lifeline.kill_holders();
         let wall = ended.saturating_duration_since(self.launched_at);
         ProcessExit { leaked, wall_us: crate::batch::verdict::microseconds(wall), ..ProcessExit::default() }
     }

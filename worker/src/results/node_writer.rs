@@ -73,7 +73,7 @@ impl NodeWriter {
     }
 
     /// Adds the ancestor groups of a test that the stream has not sent yet, outermost first.
-    pub(crate) fn add_ancestor_groups(&mut self, test: &LeasedTest, parcel: &mut UpdateBatch) {
+    pub(crate) fn add_ancestor_groups(&mut self, test: &LeasedTest, updates: &mut UpdateBatch) {
         let mut next = test.group.map(|group| group as usize);
         let mut unsent = Vec::new();
         while let Some(place) = next
@@ -87,7 +87,7 @@ impl NodeWriter {
         for place in unsent.into_iter().rev() {
             let above = &mut self.groups[place];
             above.is_sent = true;
-            parcel.add_group(&above.uid, &above.change);
+            updates.add_group(&above.uid, &above.change);
         }
     }
 
@@ -140,14 +140,15 @@ mod tests {
     #[test]
     fn groups_are_sent_once_before_their_tests() {
         let mut writer = writer();
-        let mut parcel = UpdateBatch::at_position(0);
+        let mut updates = UpdateBatch::at_position(0);
         for _ in 0..2 {
-            writer.add_ancestor_groups(&leased(), &mut parcel);
-            parcel.add_started(TestId(0), |out| writer.write_in_progress(out, &leased(), UtcTime::default()));
+            writer.add_ancestor_groups(&leased(), &mut updates);
+            updates
+                .add_started(TestId(0), |out| writer.write_in_progress(out, &leased(), UtcTime::default()));
         }
         // Another lease of the same run uses the same stream.
-        let mut parcel = parcel.take();
-        let changes: Vec<NodeChange> = parcel
+        let mut updates = updates.take();
+        let changes: Vec<NodeChange> = updates
             .chunks()
             .flat_map(|chunk| chunk.changes)
             .map(|change| serde_json::from_slice(change).unwrap())
@@ -156,9 +157,9 @@ mod tests {
         assert_eq!(uids, ["s::", "s::A.", "s::A.b", "s::A.b"]);
         assert_eq!(changes[1].parent.as_deref(), Some("s::"));
         assert_eq!((changes[1].node.node_type, changes[1].node.state), (NodeType::Group, None));
-        parcel = UpdateBatch::at_position(0);
-        parcel.sent_groups = ["s::".to_owned(), "s::A.".to_owned()].into();
-        self::writer().add_ancestor_groups(&leased(), &mut parcel);
-        assert!(parcel.is_empty());
+        updates = UpdateBatch::at_position(0);
+        updates.sent_groups = ["s::".to_owned(), "s::A.".to_owned()].into();
+        self::writer().add_ancestor_groups(&leased(), &mut updates);
+        assert!(updates.is_empty());
     }
 }

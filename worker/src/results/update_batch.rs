@@ -164,47 +164,47 @@ mod tests {
 
     use super::*;
 
-    fn settle(parcel: &mut UpdateBatch, test: u32, change: &[u8]) {
+    fn settle(updates: &mut UpdateBatch, test: u32, change: &[u8]) {
         let result = TestResult { duration_us: Some(1), ..TestResult::new(Outcome::Passed) };
-        parcel.add_settled(TestId(test), &result, |out| out.extend_from_slice(change));
+        updates.add_settled(TestId(test), &result, |out| out.extend_from_slice(change));
     }
 
     #[test]
     fn update_batch_keeps_each_update_once_in_order() {
-        let mut parcel = UpdateBatch::at_position(4);
-        parcel.add_started(TestId(7), |out| out.extend_from_slice(b"a"));
-        settle(&mut parcel, 7, b"bc");
-        let loads: Vec<_> = parcel.chunks().collect();
+        let mut updates = UpdateBatch::at_position(4);
+        updates.add_started(TestId(7), |out| out.extend_from_slice(b"a"));
+        settle(&mut updates, 7, b"bc");
+        let loads: Vec<_> = updates.chunks().collect();
         assert_eq!(loads, [UpdateChunk { position: 5, changes: vec![&b"a"[..], b"bc"] }]);
-        assert!(matches!(parcel.reports[1], LeaseEvent::Settled { position: 5, .. }));
-        let bytes = [journal::MAGIC, &parcel.journal].concat();
+        assert!(matches!(updates.reports[1], LeaseEvent::Settled { position: 5, .. }));
+        let bytes = [journal::MAGIC, &updates.journal].concat();
         let JournalContent { records, damage, .. } = journal::read(&bytes);
         assert_eq!(damage, None);
         assert!(matches!(
             &records[..],
             [JournalRecord::Started(_), JournalRecord::Finished { test: TestId(7), .. }]
         ));
-        let taken = parcel.take();
-        assert!(!taken.is_empty() && parcel.is_empty());
-        assert_eq!(parcel.position(), 5);
+        let taken = updates.take();
+        assert!(!taken.is_empty() && updates.is_empty());
+        assert_eq!(updates.position(), 5);
     }
 
     #[test]
     fn changes_are_split_into_frames_by_size() {
-        let mut parcel = UpdateBatch::default();
+        let mut updates = UpdateBatch::default();
         let sizes = [FRAME_LIMIT_BYTES / 2, FRAME_LIMIT_BYTES / 2, 1, FRAME_LIMIT_BYTES * 3, 5];
         for (test, size) in sizes.iter().enumerate() {
-            settle(&mut parcel, u32::try_from(test).unwrap(), &vec![b'x'; *size]);
+            settle(&mut updates, u32::try_from(test).unwrap(), &vec![b'x'; *size]);
         }
-        let seen: Vec<_> = parcel.chunks().map(|load| (load.position, load.changes.len())).collect();
+        let seen: Vec<_> = updates.chunks().map(|load| (load.position, load.changes.len())).collect();
         assert_eq!(seen, [(2, 2), (3, 1), (4, 1), (5, 1)]);
-        let lengths: Vec<_> = parcel.chunks().flat_map(|load| load.changes).map(<[u8]>::len).collect();
+        let lengths: Vec<_> = updates.chunks().flat_map(|load| load.changes).map(<[u8]>::len).collect();
         assert_eq!(lengths, sizes);
     }
 
     #[test]
     fn provisional_result_is_journalled_but_not_sent() {
-        let mut parcel = UpdateBatch::default();
+        let mut updates = UpdateBatch::default();
         let attempt = Attempt {
             outcome: Outcome::Crashed,
             message: "m".into(),
@@ -214,10 +214,10 @@ mod tests {
             diagnostics: None,
             duration_us: 0,
         };
-        parcel.add_provisional(TestId(1), attempt, ProvisionalMark::AwaitsIsolatedRun);
-        assert_eq!(parcel.chunks().count(), 0);
-        assert!(matches!(parcel.reports[..], [LeaseEvent::CrashedProvisionally { test: TestId(1), .. }]));
-        assert_eq!(parcel.position(), 0);
-        assert!(!parcel.journal.is_empty());
+        updates.add_provisional(TestId(1), attempt, ProvisionalMark::AwaitsIsolatedRun);
+        assert_eq!(updates.chunks().count(), 0);
+        assert!(matches!(updates.reports[..], [LeaseEvent::CrashedProvisionally { test: TestId(1), .. }]));
+        assert_eq!(updates.position(), 0);
+        assert!(!updates.journal.is_empty());
     }
 }

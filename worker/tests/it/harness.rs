@@ -118,7 +118,7 @@ impl WorkerHarness {
     /// Starts a worker whose fork servers exit at once.
     pub(crate) async fn without_fork_server() -> Self {
         let mut env: Vec<_> = std::env::vars_os().collect();
-        env.push(("HEELER_WITHOUT_NURSERY".into(), "1".into()));
+        env.push(("HEELER_WITHOUT_FORK_SERVER".into(), "1".into()));
         Self::with(|spawn| SpawnOptions { env: Some(env), ..spawn }).await
     }
 
@@ -210,8 +210,8 @@ impl WorkerHarness {
     }
 
     pub(crate) async fn receive_nothing(&mut self, duration: Duration) {
-        let heard = timeout(duration, self.receiver.next::<FromWorker>()).await;
-        assert!(heard.is_err(), "{heard:?}");
+        let received = timeout(duration, self.receiver.next::<FromWorker>()).await;
+        assert!(received.is_err(), "{received:?}");
     }
 
     /// Waits until a test runs.

@@ -74,13 +74,13 @@ async fn crash_of_running_test_awaits_isolated_rerun() {
         journal::read(&std::fs::read(bench.path("worker-1.journal")).unwrap());
     assert!(matches!(records.last(), Some(JournalRecord::Provisional { .. })));
     // The isolated rerun: the same crash, so the result is final.
-    let mut lone = lease(&script, 3);
-    lone.tests = vec![lone.tests[1].clone()];
-    lone.tests[0].crashed_attempt = Some(attempt.as_ref().clone());
-    lone.is_isolated = true;
+    let mut isolated = lease(&script, 3);
+    isolated.tests = vec![isolated.tests[1].clone()];
+    isolated.tests[0].crashed_attempt = Some(attempt.as_ref().clone());
+    isolated.is_isolated = true;
     let script = bench.script("begin t1; kill -SEGV $$");
-    lone.program.path = script.path();
-    let seen = bench.run(lone).await;
+    isolated.program.path = script.path();
+    let seen = bench.run(isolated).await;
     assert_eq!(seen.states(), ["A.t1 error"]);
     let message = seen.nodes["A.t1"].error_message.as_deref();
     assert_eq!(message, Some("crashed with SIGSEGV; also crashes in isolation"));
@@ -90,9 +90,9 @@ async fn crash_of_running_test_awaits_isolated_rerun() {
 async fn exit_code_zero_during_test_is_no_pass() {
     let mut bench = WorkerHarness::new().await;
     let script = bench.script("begin t0; exit 0");
-    let mut alone = lease(&script, 1);
-    alone.is_isolated = true;
-    let seen = bench.run(alone).await;
+    let mut isolated = lease(&script, 1);
+    isolated.is_isolated = true;
+    let seen = bench.run(isolated).await;
     assert!(matches!(seen.end, LeaseEnd::DiedInTest { .. }));
     let node = &seen.nodes["A.t0"];
     assert_eq!(node.state, Some(ExecutionState::Error));
@@ -297,7 +297,7 @@ async fn killed_fork_server_is_replaced_and_guards_continue() {
         assert_eq!(seen.states(), ["A.t0 passed", "A.t1 passed"]);
     }
     let script =
-        bench.script(&format!("{ABOVE} begin t0; [ $(name) = heeler-nursery ] || exit 3; ok t0; last 1 0"));
+        bench.script(&format!("{ABOVE} begin t0; [ $(name) = heeler-forksrv ] || exit 3; ok t0; last 1 0"));
     assert_eq!(bench.run(lease(&script, 1)).await.end, LeaseEnd::Complete);
 }
 
@@ -312,7 +312,7 @@ async fn one_fork_server_forks_all_guards_of_worker() {
     }
     let noted = std::fs::read_to_string(noted).unwrap();
     let lines: Vec<_> = noted.lines().collect();
-    assert!(lines[0].starts_with("heeler-nursery "), "{noted}");
+    assert!(lines[0].starts_with("heeler-forksrv "), "{noted}");
     assert_eq!(lines, [lines[0]; 3]);
 }
 
@@ -320,7 +320,7 @@ async fn one_fork_server_forks_all_guards_of_worker() {
 async fn guards_are_executed_without_fork_server() {
     let mut bench = WorkerHarness::without_fork_server().await;
     let script =
-        bench.script(&format!("{ABOVE} begin t0; [ $(name) != heeler-nursery ] || exit 3; ok t0; last 1 0"));
+        bench.script(&format!("{ABOVE} begin t0; [ $(name) != heeler-forksrv ] || exit 3; ok t0; last 1 0"));
     for _ in 0..5 {
         assert_eq!(bench.run(lease(&script, 1)).await.end, LeaseEnd::Complete);
     }

@@ -45,8 +45,8 @@ fn sample(
     let (_, body) = frame.split_once("\r\n\r\n").unwrap();
     let read_back = move |text: &str| {
         let message = rpc::parse(text.as_bytes()).map_err(|error| error.to_string())?;
-        let told = format!("{message:?}");
-        if read_back(message) { Ok(()) } else { Err(told) }
+        let described = format!("{message:?}");
+        if read_back(message) { Ok(()) } else { Err(described) }
     };
     MessageSample { name, body: body.to_owned(), read_back: Box::new(read_back) }
 }

@@ -42,19 +42,19 @@ impl GroupList {
 /// Returns the subset of groups above the tests of a lease, and stores the index of each test's group in the
 /// test.
 pub(super) fn subset(plan: &RunPlan, tests: &mut [LeasedTest]) -> Vec<TestGroup> {
-    let mut lent = Vec::new();
+    let mut subset = Vec::new();
     let mut places = HashMap::new();
     for test in tests {
         test.group = plan.tests[test.test.0 as usize].group.map(|place| {
             add_with_parents(plan, place, &mut |place, parent| {
                 *places.entry(place).or_insert_with(|| {
-                    lent.push(TestGroup { parent, ..plan.groups[place as usize].clone() });
-                    u32::try_from(lent.len() - 1).expect("there are fewer groups than tests")
+                    subset.push(TestGroup { parent, ..plan.groups[place as usize].clone() });
+                    u32::try_from(subset.len() - 1).expect("there are fewer groups than tests")
                 })
             })
         });
     }
-    lent
+    subset
 }
 
 /// Adds a group after the groups above it.

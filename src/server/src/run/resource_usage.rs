@@ -52,13 +52,13 @@ impl RunResourceUsage {
 
     /// Returns the largest processes that several tests shared, largest first.
     pub(super) fn largest(&self, plan: &RunPlan) -> Vec<LargeProcess> {
-        let told = |(program, tests, usage): &(usize, u32, ProcessUsage)| LargeProcess {
+        let to_large_process = |(program, tests, usage): &(usize, u32, ProcessUsage)| LargeProcess {
             suite: plan.programs[*program].suite.clone(),
             tests: *tests,
             cpu_ms: Duration::from_micros(usage.cpu_us).as_secs_f64() * 1e3,
             peak_memory_kib: usage.peak_kib,
         };
-        self.largest.iter().map(told).collect()
+        self.largest.iter().map(to_large_process).collect()
     }
 }
 

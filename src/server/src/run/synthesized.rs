@@ -27,8 +27,8 @@ pub(super) struct ProvisionalResults {
 
 impl ProvisionalResults {
     /// Returns the attempt that a synthesized result is made from.
-    fn attempt(&self, told: SynthesizedResult) -> Option<&Attempt> {
-        match told {
+    fn attempt(&self, result: SynthesizedResult) -> Option<&Attempt> {
+        match result {
             SynthesizedResult::NotRun(_) => None,
             SynthesizedResult::Provisional(ProvisionalReason::AwaitsRetry) => self.attempts.last(),
             SynthesizedResult::Provisional(ProvisionalReason::AwaitsIsolatedRun) => self.crash.as_ref(),

@@ -31,7 +31,7 @@ pub struct Lifeline {
 }
 
 impl Lifeline {
-    /// Returns a new tether, and the end for the process that is to be bound.
+    /// Returns a new lifeline, and the end for the process that is to be bound.
     ///
     /// # Errors
     /// The system has no free descriptors.
@@ -54,15 +54,15 @@ impl Lifeline {
     /// Kills all holders, and returns those that were killed.
     #[must_use]
     pub fn kill_holders(&self) -> Vec<Pid> {
-        let mut struck = self.holders();
-        struck.retain(|pid| {
+        let mut killed = self.holders();
+        killed.retain(|pid| {
             // The pidfd refers to one process, so the check after opening it is about the process that would
             // be killed.
             let Ok(pidfd) = process_tree::pidfd_open(*pid) else { return false };
             let is_alive = stat(*pid).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'));
             is_alive && self.is_held_by(*pid) && process_tree::pidfd_signal(&pidfd, Signal::KILL).is_ok()
         });
-        struck
+        killed
     }
 
     fn is_held_by(&self, pid: Pid) -> bool {
@@ -72,7 +72,7 @@ impl Lifeline {
     }
 }
 
-/// Binds this process, and its group if it leads one, to the holder of a tether. The binding survives exec,
+/// Binds this process, and its group if it leads one, to the holder of a lifeline. The binding survives exec,
 /// as long as the new program does not close the descriptor.
 ///
 /// # Errors

@@ -149,7 +149,7 @@ pub fn spawn(spawn: SpawnOptions) -> Result<SpawnedChild, SpawnError> {
     let prepared = PreparedSpawn::new(spawn)?;
     let plan = prepared.plan();
     let (pid, pidfd) = match clone_child(&plan) {
-        Ok(born) => born,
+        Ok(child) => child,
         Err(source) => return Err(prepared.create_error(source)),
     };
     let errno = plan.errno.load(Relaxed);

@@ -386,8 +386,13 @@ impl MarkerGrammar for DoctestGrammar {
         }
     }
 
-    fn explains_exit(&self, code: i32, told: &FrameworkCounts, _counted: Option<&FrameworkCounts>) -> bool {
-        let has_failed = told.failed > 0 || self.failed_others > 0;
+    fn explains_exit(
+        &self,
+        code: i32,
+        reported: &FrameworkCounts,
+        _counted: Option<&FrameworkCounts>,
+    ) -> bool {
+        let has_failed = reported.failed > 0 || self.failed_others > 0;
         match code {
             0 => !has_failed,
             1 => has_failed,

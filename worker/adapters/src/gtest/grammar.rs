@@ -273,17 +273,22 @@ impl MarkerGrammar for GtestGrammar {
         Some(verdict)
     }
 
-    fn explains_exit(&self, code: i32, told: &FrameworkCounts, _counted: Option<&FrameworkCounts>) -> bool {
-        let agrees = |counted: Option<u64>, told: u64| match counted {
-            Some(counted) if self.may_run_other_tests => counted >= told || told == 0,
-            Some(counted) => counted == told,
+    fn explains_exit(
+        &self,
+        code: i32,
+        reported: &FrameworkCounts,
+        _counted: Option<&FrameworkCounts>,
+    ) -> bool {
+        let agrees = |counted: Option<u64>, reported: u64| match counted {
+            Some(counted) if self.may_run_other_tests => counted >= reported || reported == 0,
+            Some(counted) => counted == reported,
             None => true,
         };
-        let failed = self.summary.failed.unwrap_or(0).max(told.failed);
+        let failed = self.summary.failed.unwrap_or(0).max(reported.failed);
         // A `main` that drops the framework's return value exits with 0 whatever has failed.
         self.outside_failure().is_none()
-            && agrees(self.summary.passed, told.passed)
-            && agrees(self.summary.failed, told.failed)
+            && agrees(self.summary.passed, reported.passed)
+            && agrees(self.summary.failed, reported.failed)
             && match code {
                 0 => failed == 0,
                 1 => failed > 0,

@@ -17,9 +17,9 @@ pub(super) fn list() -> Vec<u8> {
     line(&json!({"k": "list", "v": 1}))
 }
 
-/// Returns the request to run tests; `is_alone` if the lease has no other.
-pub(super) fn run(tests: &[String], is_alone: bool) -> Vec<u8> {
-    line(&json!({"k": "run", "tests": tests, "alone": is_alone}))
+/// Returns the request to run tests; `is_only_test` if the lease has no other.
+pub(super) fn run(tests: &[String], is_only_test: bool) -> Vec<u8> {
+    line(&json!({"k": "run", "tests": tests, "alone": is_only_test}))
 }
 
 /// Returns the request to exit.

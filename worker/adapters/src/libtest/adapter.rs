@@ -84,10 +84,10 @@ impl Adapter for LibtestFormat {
         program: &TestProgram,
         outputs: &[ListingOutput],
     ) -> Result<AdapterListing, ListingError> {
-        let is_told = program.framework.is_some();
+        let is_framework_configured = program.framework.is_some();
         let (form, tests) = match self {
-            Self::Events => listing::read(outputs, is_told)?,
-            Self::Plain => (Self::Plain, listing::read_terse(outputs, is_told)?),
+            Self::Events => listing::read(outputs, is_framework_configured)?,
+            Self::Plain => (Self::Plain, listing::read_terse(outputs, is_framework_configured)?),
         };
         Ok(AdapterListing { framework: form.traits().name, tests })
     }

@@ -166,8 +166,13 @@ impl MarkerGrammar for EventGrammar {
         self.in_flight = place;
     }
 
-    fn explains_exit(&self, code: i32, told: &FrameworkCounts, counted: Option<&FrameworkCounts>) -> bool {
-        counts_explain_exit(code, told, counted)
+    fn explains_exit(
+        &self,
+        code: i32,
+        reported: &FrameworkCounts,
+        counted: Option<&FrameworkCounts>,
+    ) -> bool {
+        counts_explain_exit(code, reported, counted)
     }
 }
 
@@ -175,13 +180,13 @@ impl MarkerGrammar for EventGrammar {
 /// forged.
 pub(super) fn counts_explain_exit(
     code: i32,
-    told: &FrameworkCounts,
+    reported: &FrameworkCounts,
     counted: Option<&FrameworkCounts>,
 ) -> bool {
-    counted.is_none_or(|counted| counted == told)
+    counted.is_none_or(|counted| counted == reported)
         && match code {
-            0 => told.failed == 0,
-            101 => told.failed > 0,
+            0 => reported.failed == 0,
+            101 => reported.failed > 0,
             _ => false,
         }
 }

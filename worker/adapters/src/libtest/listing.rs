@@ -31,13 +31,13 @@ fn is_json(output: &ListingOutput) -> bool {
 /// Parses the listing in either format; returns the format in which the program must run.
 pub(super) fn read(
     outputs: &[ListingOutput],
-    is_told: bool,
+    is_framework_configured: bool,
 ) -> Result<(LibtestFormat, Vec<ListedTest>), ListingError> {
     match outputs {
         [json, ..] if is_json(json) => Ok((LibtestFormat::Events, read_json(&json.stdout)?)),
         [json, ..] if json.signal.is_some() => Err(ListingError::of_exit(json)),
-        [_, terse @ ..] => Ok((LibtestFormat::Plain, read_terse(terse, is_told)?)),
-        [] => Ok((LibtestFormat::Plain, read_terse(&[], is_told)?)),
+        [_, terse @ ..] => Ok((LibtestFormat::Plain, read_terse(terse, is_framework_configured)?)),
+        [] => Ok((LibtestFormat::Plain, read_terse(&[], is_framework_configured)?)),
     }
 }
 
@@ -99,7 +99,10 @@ fn ignored(message: &str) -> String {
 
 /// Parses the terse listings. A program that lists no tests is accepted only if the user named the framework:
 /// most programs that ignore their arguments print nothing.
-pub(super) fn read_terse(outputs: &[ListingOutput], is_told: bool) -> Result<Vec<ListedTest>, ListingError> {
+pub(super) fn read_terse(
+    outputs: &[ListingOutput],
+    is_framework_configured: bool,
+) -> Result<Vec<ListedTest>, ListingError> {
     if let Some(dead) = outputs.iter().find(|output| output.code != Some(0)) {
         return Err(ListingError::of_exit(dead));
     }
@@ -115,7 +118,7 @@ pub(super) fn read_terse(outputs: &[ListingOutput], is_told: bool) -> Result<Vec
             ..ListedTest::default()
         })
         .collect();
-    if tests.is_empty() && !is_told {
+    if tests.is_empty() && !is_framework_configured {
         let reason = "it listed nothing".to_owned();
         return Err(ListingError::NotThisFramework { framework: NAME, reason });
     }

@@ -142,7 +142,12 @@ impl MarkerGrammar for PlainGrammar {
         either(begin, || if situation.is_line_start { self.read_close(at) } else { Err(ScanStop::Mismatch) })
     }
 
-    fn explains_exit(&self, code: i32, told: &FrameworkCounts, counted: Option<&FrameworkCounts>) -> bool {
-        counts_explain_exit(code, told, counted)
+    fn explains_exit(
+        &self,
+        code: i32,
+        reported: &FrameworkCounts,
+        counted: Option<&FrameworkCounts>,
+    ) -> bool {
+        counts_explain_exit(code, reported, counted)
     }
 }

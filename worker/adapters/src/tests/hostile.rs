@@ -151,17 +151,17 @@ fn megabyte_name_is_parsed() {
 fn flood<G: MarkerGrammar>(mut follower: StreamParser<G>, head: &str, piece: &[u8], total: usize) -> usize {
     let mut events = Vec::new();
     follower.on_stdout(head.as_bytes(), &mut events);
-    let (mut fed, mut told, mut most) = (0, 0, 0);
+    let (mut fed, mut emitted, mut most) = (0, 0, 0);
     while fed < total {
         events.clear();
         follower.on_stdout(piece, &mut events);
         fed += piece.len();
         most = most.max(follower.buffered_bytes());
-        told += output_bytes(&events);
+        emitted += output_bytes(&events);
     }
     events.clear();
     follower.on_output_end(&mut events);
-    assert!(told <= fed + head.len());
+    assert!(emitted <= fed + head.len());
     assert!(!events.iter().any(|event| matches!(event, TranscriptEvent::Ended { .. })));
     most
 }
@@ -268,8 +268,8 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
     let fragment = proptest::sample::select(&FRAGMENTS[..]).prop_map(|text| text.as_bytes().to_vec());
     let torn = (proptest::sample::select(&FRAGMENTS[..]), 0_usize..40)
         .prop_map(|(text, length)| text.as_bytes()[..length.min(text.len())].to_vec());
-    let noise = proptest::collection::vec(any::<u8>(), 0..20);
-    proptest::collection::vec(prop_oneof![6 => fragment, 1 => torn, 1 => noise], 0..20)
+    let random_bytes = proptest::collection::vec(any::<u8>(), 0..20);
+    proptest::collection::vec(prop_oneof![6 => fragment, 1 => torn, 1 => random_bytes], 0..20)
         .prop_map(|pieces| pieces.concat())
 }
 

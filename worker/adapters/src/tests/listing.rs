@@ -140,8 +140,9 @@ fn program_refusing_json_runs_as_plain() {
 
 #[test]
 fn empty_listing_is_accepted_if_framework_is_named() {
-    let told = program(Some("libtest-plain"));
-    let listing = by_name("libtest-plain").unwrap().read_listing(&told, &[printed(""), printed("")]).unwrap();
+    let configured = program(Some("libtest-plain"));
+    let listing =
+        by_name("libtest-plain").unwrap().read_listing(&configured, &[printed(""), printed("")]).unwrap();
     assert!(listing.tests.is_empty());
 }
 

@@ -13,7 +13,7 @@ fn event() -> impl Strategy<Value = TranscriptEvent> {
     prop_oneof![
         3 => (0_usize..6).prop_map(begun),
         3 => (0_usize..6, state).prop_map(|(place, state)| ended(place, state)),
-        1 => Just(output("noise")),
+        1 => Just(output("other output")),
     ]
 }
 
@@ -56,7 +56,7 @@ proptest! {
         let mut started: HashMap<TestId, usize> = HashMap::new();
         let mut decided: HashMap<TestId, usize> = HashMap::new();
         let mut position = 0;
-        for report in &bench.parcel.reports {
+        for report in &bench.updates.reports {
             match report {
                 LeaseEvent::Started(test) => *started.entry(*test).or_default() += 1,
                 LeaseEvent::Settled { test, position: at, .. } => {
@@ -84,12 +84,12 @@ proptest! {
             let is_in_test = matches!(ended, LeaseEnd::DiedInTest { .. });
             prop_assert!(is_in_test);
         }
-        prop_assert_eq!(bench.records().len(), bench.parcel.reports.len());
+        prop_assert_eq!(bench.records().len(), bench.updates.reports.len());
         let results = bench.results();
         prop_assert_eq!(results.len() as u64, position);
         // A complete lease is one in which no test died.
         if ended == LeaseEnd::Complete {
-            let has_died = bench.parcel.reports.iter().any(|report| matches!(report, LeaseEvent::CrashedProvisionally { .. }));
+            let has_died = bench.updates.reports.iter().any(|report| matches!(report, LeaseEvent::CrashedProvisionally { .. }));
             prop_assert!(!has_died && is_complete && is_explained);
         }
     }

@@ -20,9 +20,9 @@ fn single_test_result_includes_leaked_processes() {
     assert_eq!(results[0].members["heeler.leaked"][0]["command"], "sleep 9");
     assert!(results[0].standard_error.as_ref().unwrap().starts_with("oops\n[heeler: the test left"));
     assert_eq!(results[0].stop_utc.as_deref(), Some("1970-01-01T00:00:00.005Z"), "it ended when it ended");
-    let told =
-        bench.parcel.reports.iter().filter(|report| matches!(report, LeaseEvent::ProcessesLeaked { .. }));
-    assert_eq!((told.count(), bench.parcel.logs.len()), (1, 1));
+    let leak_reports =
+        bench.updates.reports.iter().filter(|report| matches!(report, LeaseEvent::ProcessesLeaked { .. }));
+    assert_eq!((leak_reports.count(), bench.updates.logs.len()), (1, 1));
 }
 
 #[test]
@@ -31,13 +31,13 @@ fn deferred_result_is_sent_after_one_second() {
     bench.chunk(5, [begun(0), passed(0)], "");
     assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(1005)));
     assert_eq!(bench.batch.on_deadline(at(1005)), DeadlineAction::SendDeferredResult);
-    bench.batch.send_deferred_result(&mut bench.parcel);
+    bench.batch.send_deferred_result(&mut bench.updates);
     assert_eq!(bench.states().len(), 1);
     assert!(bench.batch.deadline() > Some(Duration::from_secs(60)), "now it may take its time");
     bench.finish(2000, ProcessExit { leaked: vec![leaked(3)], ..exit(0) }, COMPLETE);
-    assert_eq!(bench.states().len(), 1, "a result is told once");
+    assert_eq!(bench.states().len(), 1, "a result is reported once");
     assert!(
-        matches!(bench.parcel.reports.last(), Some(LeaseEvent::ProcessesLeaked { tests, .. }) if tests.len() == 1)
+        matches!(bench.updates.reports.last(), Some(LeaseEvent::ProcessesLeaked { tests, .. }) if tests.len() == 1)
     );
 }
 
@@ -57,7 +57,7 @@ fn batch_results_are_immediate_and_leaks_attributed_later() {
         COMPLETE,
     );
     let tests: Vec<Vec<u32>> = bench
-        .parcel
+        .updates
         .reports
         .iter()
         .filter_map(|report| match report {

@@ -108,8 +108,8 @@ impl ResultSender {
     pub(crate) async fn run(mut self, mut inbox: mpsc::Receiver<SenderMessage>) -> Result<(), LinkClosed> {
         while let Some(message) = inbox.recv().await {
             match message {
-                SenderMessage::Updates { run, lease, updates: parcel } => {
-                    self.send_updates(run, lease, *parcel).await?
+                SenderMessage::Updates { run, lease, updates } => {
+                    self.send_updates(run, lease, *updates).await?
                 }
                 SenderMessage::LeaseEnded { lease, end, start_us } => {
                     self.control.send(&FromWorker::LeaseEnded { lease, end: *end, start_us }).await?;
@@ -124,28 +124,28 @@ impl ResultSender {
         &mut self,
         run: Arc<str>,
         lease: LeaseId,
-        mut parcel: UpdateBatch,
+        mut updates: UpdateBatch,
     ) -> Result<(), LinkClosed> {
-        write_shown_output(&parcel).await;
-        if parcel.is_unjournalled {
+        write_shown_output(&updates).await;
+        if updates.is_unjournalled {
             // If this worker dies, a test whose result the client may have must not run again, so the
             // coordinator must know of it first.
-            self.send_reports(lease, std::mem::take(&mut parcel.reports)).await?;
+            self.send_reports(lease, std::mem::take(&mut updates.reports)).await?;
             self.control.flush().await?;
         }
-        self.resend_groups(&run, &parcel).await?;
-        for load in parcel.chunks() {
+        self.resend_groups(&run, &updates).await?;
+        for load in updates.chunks() {
             let frame = self.encoding.frame(&run, load.changes.iter().copied());
             self.send_frame(load.position, frame).await?;
         }
         heeler_sys::fail::pass("worker.sent");
-        let position = parcel.position();
-        if !parcel.logs.is_empty() {
+        let position = updates.position();
+        if !updates.logs.is_empty() {
             let run = Some(run.as_ref().to_owned());
-            self.control.send(&FromWorker::Log { client: self.client, run, lines: parcel.logs }).await?;
+            self.control.send(&FromWorker::Log { client: self.client, run, lines: updates.logs }).await?;
         }
         self.sent_positions.insert(run, position);
-        self.send_reports(lease, parcel.reports).await?;
+        self.send_reports(lease, updates.reports).await?;
         heeler_sys::fail::pass("worker.reported");
         Ok(())
     }
@@ -159,17 +159,17 @@ impl ResultSender {
 
     /// Repeats the groups of a run on a new connection, because connections are independent: each begins with
     /// the groups that earlier ones carried.
-    async fn resend_groups(&mut self, run: &Arc<str>, parcel: &UpdateBatch) -> Result<(), LinkClosed> {
-        if matches!(self.route, SenderRoute::Relay | SenderRoute::Broken) || parcel.chunks().next().is_none()
+    async fn resend_groups(&mut self, run: &Arc<str>, updates: &UpdateBatch) -> Result<(), LinkClosed> {
+        if matches!(self.route, SenderRoute::Relay | SenderRoute::Broken) || updates.chunks().next().is_none()
         {
             return Ok(());
         }
         self.connect_if_needed().await?;
-        let told = self.sent_groups.entry(Arc::clone(run)).or_default();
-        let is_new = std::mem::replace(&mut told.connection, self.connections) != self.connections;
-        let again = (is_new && !told.changes.is_empty())
-            .then(|| self.encoding.frame(run, told.changes.iter().map(Vec::as_slice)));
-        told.changes.extend(parcel.group_changes().map(<[u8]>::to_vec));
+        let sent = self.sent_groups.entry(Arc::clone(run)).or_default();
+        let is_new = std::mem::replace(&mut sent.connection, self.connections) != self.connections;
+        let again = (is_new && !sent.changes.is_empty())
+            .then(|| self.encoding.frame(run, sent.changes.iter().map(Vec::as_slice)));
+        sent.changes.extend(updates.group_changes().map(<[u8]>::to_vec));
         match again {
             Some(frame) => self.send_frame(0, frame).await,
             None => Ok(()),
@@ -294,15 +294,15 @@ async fn send_to_client(
 
 /// Writes raw output to the worker's own streams. Errors are ignored: if a stream is closed, its owner does
 /// not want the output.
-async fn write_shown_output(parcel: &UpdateBatch) {
-    if !parcel.shown_stdout.is_empty() {
+async fn write_shown_output(updates: &UpdateBatch) {
+    if !updates.shown_stdout.is_empty() {
         let mut stdout = tokio::io::stdout();
-        drop(stdout.write_all(&parcel.shown_stdout).await);
+        drop(stdout.write_all(&updates.shown_stdout).await);
         drop(stdout.flush().await);
     }
-    if !parcel.shown_stderr.is_empty() {
+    if !updates.shown_stderr.is_empty() {
         let mut stderr = tokio::io::stderr();
-        drop(stderr.write_all(&parcel.shown_stderr).await);
+        drop(stderr.write_all(&updates.shown_stderr).await);
         drop(stderr.flush().await);
     }
 }

@@ -89,36 +89,38 @@ impl SenderHarness {
     /// Sends an update batch with `results` results of `text_bytes` text each; returns what the coordinator
     /// receives up to its reports.
     async fn send_results(&mut self, run: &str, results: u32, text_bytes: usize) -> Vec<CoordinatorReceived> {
-        let mut parcel = UpdateBatch::at_position(self.position);
+        let mut updates = UpdateBatch::at_position(self.position);
         for _ in 0..results {
             let uid = format!("{}-{}", self.sent, "x".repeat(text_bytes));
             let node = heeler_protocol::mtp::TestNode::test(uid, "name", ExecutionState::Passed);
             let result = TestResult::new(Outcome::Passed);
-            parcel.add_settled(TestId(self.sent), &result, |out| {
+            updates.add_settled(TestId(self.sent), &result, |out| {
                 out.extend_from_slice(&heeler_protocol::mtp::encode_change(&node))
             });
             self.sent += 1;
         }
-        self.position = parcel.position();
-        self.send_batch(run, parcel).await;
-        self.receive_until(|heard| {
-            matches!(heard, CoordinatorReceived::Message(FromWorker::LeaseEvents { .. }))
+        self.position = updates.position();
+        self.send_batch(run, updates).await;
+        self.receive_until(|received| {
+            matches!(received, CoordinatorReceived::Message(FromWorker::LeaseEvents { .. }))
         })
         .await
     }
 
-    async fn send_batch(&mut self, run: &str, parcel: UpdateBatch) {
+    async fn send_batch(&mut self, run: &str, updates: UpdateBatch) {
         let message =
-            SenderMessage::Updates { run: run.into(), lease: LeaseId(1), updates: Box::new(parcel) };
+            SenderMessage::Updates { run: run.into(), lease: LeaseId(1), updates: Box::new(updates) };
         self.to_sender.send(message).await.unwrap();
     }
 
     async fn drain(&mut self, run: &str) -> (ProofLevel, u64) {
         self.to_sender.send(SenderMessage::Drain { run: run.into() }).await.unwrap();
-        let heard = self
-            .receive_until(|heard| matches!(heard, CoordinatorReceived::Message(FromWorker::Drained { .. })))
+        let received = self
+            .receive_until(|received| {
+                matches!(received, CoordinatorReceived::Message(FromWorker::Drained { .. }))
+            })
             .await;
-        match heard.last() {
+        match received.last() {
             Some(CoordinatorReceived::Message(FromWorker::Drained { proof, position, .. })) => {
                 (*proof, *position)
             }
@@ -134,14 +136,14 @@ impl SenderHarness {
         loop {
             let next = timeout(DEADLINE, self.coordinator.next::<FromWorker>()).await;
             let next = next.unwrap_or_else(|_| panic!("nothing more after {all:?}")).unwrap();
-            let heard = match next.expect("the uplink goes on") {
+            let received = match next.expect("the sender is connected") {
                 ReceivedPacket::Message(message) => CoordinatorReceived::Message(message),
                 ReceivedPacket::Forward { client, position, frame } => {
                     assert_eq!(client, ClientId(2));
                     CoordinatorReceived::Relay(position, uids(&frame).len())
                 }
             };
-            all.push(heard);
+            all.push(received);
             if is_last(all.last().unwrap()) {
                 return all;
             }
@@ -215,12 +217,12 @@ fn uids_of_body(body: &[u8]) -> Vec<String> {
     params.changes.unwrap().into_iter().map(|change| change.node.uid).collect()
 }
 
-fn logs(heard: &[CoordinatorReceived]) -> usize {
-    heard.iter().filter(|one| matches!(one, CoordinatorReceived::Message(FromWorker::Log { .. }))).count()
+fn logs(received: &[CoordinatorReceived]) -> usize {
+    received.iter().filter(|one| matches!(one, CoordinatorReceived::Message(FromWorker::Log { .. }))).count()
 }
 
-fn settled(heard: &[CoordinatorReceived]) -> usize {
-    let reports = heard.iter().filter_map(|one| match one {
+fn settled(received: &[CoordinatorReceived]) -> usize {
+    let reports = received.iter().filter_map(|one| match one {
         CoordinatorReceived::Message(FromWorker::LeaseEvents { events: reports, .. }) => Some(reports),
         CoordinatorReceived::Message(_) | CoordinatorReceived::Relay(..) => None,
     });
@@ -231,12 +233,12 @@ fn settled(heard: &[CoordinatorReceived]) -> usize {
 async fn new_connection_receives_groups_again() {
     let mut bench = SenderHarness::with_client(ClientBehaviour::ClosesAtEnd).await;
     for run in ["first", "second"] {
-        let mut parcel = UpdateBatch::at_position(0);
+        let mut updates = UpdateBatch::at_position(0);
         let uid = format!("{run}::");
         let mut change = Vec::new();
         render_group(&mut change, &GroupDescription { uid: &uid, name: run, ..GroupDescription::default() });
-        parcel.add_group(&uid, &change);
-        bench.send_batch(run, parcel).await;
+        updates.add_group(&uid, &change);
+        bench.send_batch(run, updates).await;
     }
     // The end of one run is proven by the end of the connection that both share.
     assert_eq!(bench.drain("first").await.0, ProofLevel::Closed);
@@ -253,8 +255,8 @@ async fn new_connection_receives_groups_again() {
 async fn reading_client_proves_delivery_in_order() {
     let mut bench = SenderHarness::with_client(ClientBehaviour::RepliesToBarrier).await;
     for _ in 0..20 {
-        let heard = bench.send_results("r", 50, 10_000).await;
-        assert_eq!((logs(&heard), settled(&heard)), (0, 50));
+        let received = bench.send_results("r", 50, 10_000).await;
+        assert_eq!((logs(&received), settled(&received)), (0, 50));
     }
     assert_eq!(bench.drain("r").await, (ProofLevel::Answered, 1000));
     let expected: Vec<_> = (0..1000).map(|number| number.to_string()).collect();
@@ -274,8 +276,8 @@ async fn run_without_results_is_proven() {
 async fn client_close_proves_delivery_and_next_run_reconnects() {
     let mut bench = SenderHarness::with_client(ClientBehaviour::ClosesAtEnd).await;
     for round in 1..=2 {
-        let heard = bench.send_results("r", 3, 0).await;
-        assert_eq!(logs(&heard), 0);
+        let received = bench.send_results("r", 3, 0).await;
+        assert_eq!(logs(&received), 0);
         assert_eq!(bench.drain("r").await, (ProofLevel::Closed, round * 3));
         assert_eq!(bench.read_test_numbers(3).await.len(), 3);
     }
@@ -286,9 +288,9 @@ async fn client_closing_early_causes_one_log_message() {
     let mut bench = SenderHarness::with_client(ClientBehaviour::ClosesEarly).await;
     let mut messages = 0;
     for _ in 0..40 {
-        let heard = bench.send_results("r", 10, 50_000).await;
-        assert_eq!(settled(&heard), 10);
-        messages += logs(&heard);
+        let received = bench.send_results("r", 10, 50_000).await;
+        assert_eq!(settled(&received), 10);
+        messages += logs(&received);
     }
     assert_eq!(messages, 1);
     assert_eq!(bench.drain("r").await, (ProofLevel::None, 0));
@@ -300,9 +302,9 @@ async fn client_that_never_reads_stalls_once() {
     let mut messages = 0;
     // More than the outbox and the kernel's buffers hold.
     for _ in 0..40 {
-        let heard = bench.send_results("r", 10, 100_000).await;
-        assert_eq!(settled(&heard), 10);
-        messages += logs(&heard);
+        let received = bench.send_results("r", 10, 100_000).await;
+        assert_eq!(settled(&received), 10);
+        messages += logs(&received);
     }
     assert_eq!(messages, 1);
     assert_eq!(bench.drain("r").await, (ProofLevel::None, 0));
@@ -313,11 +315,13 @@ async fn missing_barrier_reply_is_logged() {
     let mut bench = SenderHarness::with_client(ClientBehaviour::NeverReads).await;
     bench.send_results("r", 1, 0).await;
     bench.to_sender.send(SenderMessage::Drain { run: "r".into() }).await.unwrap();
-    let heard = bench
-        .receive_until(|heard| matches!(heard, CoordinatorReceived::Message(FromWorker::Drained { .. })))
+    let received = bench
+        .receive_until(|received| {
+            matches!(received, CoordinatorReceived::Message(FromWorker::Drained { .. }))
+        })
         .await;
-    assert_eq!(logs(&heard), 1);
-    let Some(CoordinatorReceived::Message(FromWorker::Drained { proof, .. })) = heard.last() else {
+    assert_eq!(logs(&received), 1);
+    let Some(CoordinatorReceived::Message(FromWorker::Drained { proof, .. })) = received.last() else {
         panic!()
     };
     assert!(!proof.is_enough());
@@ -327,9 +331,9 @@ async fn missing_barrier_reply_is_logged() {
 async fn unreachable_client_causes_one_log_message() {
     let port = TcpListener::bind(("127.0.0.1", 0)).await.unwrap().local_addr().unwrap().port();
     let mut bench = SenderHarness::new(Some(address(port)));
-    let heard =
-        [bench.send_results("r", 1, 0).await, bench.send_results("r", 1, 0).await].map(|heard| logs(&heard));
-    assert_eq!(heard, [1, 0]);
+    let received = [bench.send_results("r", 1, 0).await, bench.send_results("r", 1, 0).await]
+        .map(|received| logs(&received));
+    assert_eq!(received, [1, 0]);
     assert_eq!(bench.drain("r").await, (ProofLevel::None, 0));
 }
 
@@ -337,8 +341,8 @@ async fn unreachable_client_causes_one_log_message() {
 async fn relayed_frames_precede_their_reports() {
     let mut bench = SenderHarness::new(None);
     bench.send_results("r", 2, 0).await;
-    let heard = bench.send_results("r", 5, 100_000).await;
-    let relayed: Vec<_> = heard
+    let received = bench.send_results("r", 5, 100_000).await;
+    let relayed: Vec<_> = received
         .iter()
         .map_while(|one| match one {
             CoordinatorReceived::Relay(position, changes) => Some((*position, *changes)),
@@ -356,8 +360,8 @@ async fn lease_end_follows_its_results() {
     let end = Box::new(LeaseEnd::Complete);
     let message = SenderMessage::LeaseEnded { lease: LeaseId(4), end, start_us: Some(9) };
     bench.to_sender.send(message).await.unwrap();
-    let heard = bench.receive_until(|_| true).await;
-    let CoordinatorReceived::Message(FromWorker::LeaseEnded { lease, end, start_us }) = &heard[0] else {
+    let received = bench.receive_until(|_| true).await;
+    let CoordinatorReceived::Message(FromWorker::LeaseEnded { lease, end, start_us }) = &received[0] else {
         panic!()
     };
     assert_eq!((*lease, end, *start_us), (LeaseId(4), &LeaseEnd::Complete, Some(9)));

@@ -225,7 +225,7 @@ fn expression_errors_have_their_column() {
     let functions = "test, suite, program, tag, state, all, none";
     let calls = "test(…), suite(…), program(…), tag(…), state(…), all(…), none(…)";
     let operators = "an operator (&, |, -, and, or)";
-    for (text, told) in [
+    for (text, expected) in [
         ("tset(x)", "column 1: there is no function \"tset\"; did you mean \"test\"?".to_owned()),
         ("all() & tga(x)", "column 9: there is no function \"tga\"; did you mean \"tag\"?".to_owned()),
         ("xyzzy(x)", format!("column 1: there is no function \"xyzzy\"; there are {functions}")),
@@ -256,7 +256,7 @@ fn expression_errors_have_their_column() {
         ("  ", "column 1: an empty filter; omit it to select all tests, or write \"all()\"".to_owned()),
     ] {
         let found = fault(text);
-        assert!(found.starts_with(&told), "{text}\n found: {found}\nwanted: {told}");
+        assert!(found.starts_with(&expected), "{text}\n found: {found}\nwanted: {expected}");
     }
 }
 
@@ -280,7 +280,7 @@ fn error_is_marked_with_carets() {
 
 #[test]
 fn hostile_expressions_are_refused() {
-    for (text, told) in [
+    for (text, expected) in [
         (format!("{}all(){}", "(".repeat(7000), ")".repeat(7000)), "nested deeper than 64 levels"),
         (format!("{}all()", "!".repeat(16_000)), "nested deeper than 64 levels"),
         (format!("{}all()", "not ".repeat(4_000)), "nested deeper than 64 levels"),
@@ -290,7 +290,7 @@ fn hostile_expressions_are_refused() {
         (vec!["test(/x/)"; 40].join("|"), "more than 32 regular expressions"),
     ] {
         let found = fault(&text);
-        assert!(found.contains(told), "{found}");
+        assert!(found.contains(expected), "{found}");
     }
     assert!(is_match(&vec!["all()"; 1_000].join("|"), "a"));
     assert!(fault(&vec!["all()"; 1_001].join("|")).contains("more than 1000 conditions"));

@@ -141,7 +141,7 @@ fn unlisted_suite_may_match() {
 
 #[test]
 fn query_errors_have_their_column() {
-    for (text, told) in [
+    for (text, expected) in [
         ("", "column 1: expected \"/\" at the start of the query, found the end"),
         ("unit/A", "column 1: expected \"/\" at the start of the query, found \"u\""),
         ("/", "column 2: expected a name or a pattern such as \"Parser*\", found the end"),
@@ -167,7 +167,7 @@ fn query_errors_have_their_column() {
         ("/A%FF", "column 3: these bytes are not UTF-8"),
     ] {
         let found = fault(text);
-        assert!(found.starts_with(told), "{text}\n found: {found}\nwanted: {told}");
+        assert!(found.starts_with(expected), "{text}\n found: {found}\nwanted: {expected}");
     }
 }
 
