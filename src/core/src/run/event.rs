@@ -58,13 +58,12 @@ pub struct ScheduledTest {
 /// An input of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RunEvent {
-    /// A worker has started and is free.
-    WorkerReady(WorkerId),
+    /// The pool grants an idle worker to the run, in response to a request if there is one. The run responds
+    /// with [`RunAction::Lease`] or [`RunAction::ReleaseWorker`]. A worker that has a lease, or whose stream is
+    /// closed, is not granted; such an event changes nothing.
+    WorkerGranted(WorkerId),
     /// A requested worker could not be started.
     WorkerNotStarted,
-    /// A worker without work here was assigned to another run. It may come back as ready; its stream has to
-    /// be proven all the same.
-    WorkerReassigned(WorkerId),
     /// The number of leases that the run may hold at once from now on; existing leases continue. It may be 0
     /// for a while.
     SlotShare(usize),
@@ -82,7 +81,7 @@ pub enum RunEvent {
     },
     /// A test has a provisional result, which may still be replaced.
     Provisional { lease: LeaseId, test: TestId, by: ProvisionalReason },
-    /// The process of a lease has exited.
+    /// The process of a lease has exited. The run leases another batch to the worker or releases it.
     LeaseEnded {
         worker: WorkerId,
         lease: LeaseId,
@@ -90,8 +89,8 @@ pub enum RunEvent {
         /// Time that its process took before its first test.
         start: Option<Duration>,
     },
-    /// A worker that was ready has died, and its journal has been read. A requested worker that never became
-    /// ready is reported by [`RunEvent::WorkerNotStarted`] only.
+    /// A worker whose stream is open has died, and its journal has been read. A requested worker that never
+    /// started is reported by [`RunEvent::WorkerNotStarted`] only.
     WorkerLost {
         worker: WorkerId,
         /// The position up to which its results were forwarded nevertheless.
@@ -120,10 +119,13 @@ pub enum RunEvent {
 /// An output of the run, to be carried out by the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RunAction {
-    /// Start a worker; [`RunEvent::WorkerReady`] or [`RunEvent::WorkerNotStarted`] follows.
+    /// Request a worker; [`RunEvent::WorkerGranted`] or [`RunEvent::WorkerNotStarted`] follows.
     StartWorker,
     /// Lease a batch to a worker.
     Lease(Box<BatchLease>),
+    /// Return a worker to the pool: the run has no work for it now. It may be granted again; until then its
+    /// stream stays open, and has to be proven.
+    ReleaseWorker(WorkerId),
     /// Cancel a worker's lease; [`RunEvent::LeaseEnded`] follows. A lease whose running tests finish first may
     /// be cancelled again, at once.
     CancelLease { worker: WorkerId, mode: CancelMode },

@@ -17,18 +17,18 @@ const EARLY_ENDS_BEFORE_SHRINK: u32 = 3;
 const EARLY_END_DIVISOR: usize = 10;
 
 impl RunState {
+    /// Returns the worker if it had this lease.
     pub(super) fn on_lease_ended(
         &mut self,
         worker: WorkerId,
         lease: LeaseId,
         end: LeaseOutcome,
         start: Option<Duration>,
-    ) {
+    ) -> Option<WorkerId> {
         if self.leases.get(&worker).is_none_or(|held| held.lease != lease) {
-            return;
+            return None;
         }
-        let Some(held) = self.leases.remove(&worker) else { return };
-        self.idle.push(worker);
+        let held = self.leases.remove(&worker)?;
         if let Some(start) = start {
             self.queue.observe_start(held.batch.program, start);
         }
@@ -42,6 +42,7 @@ impl RunState {
         } else {
             self.on_unproductive_process(&held, rest, end);
         }
+        Some(worker)
     }
 
     /// Returns the tests that are still in this lease.
@@ -147,20 +148,17 @@ impl RunState {
         proven: u64,
         settled: Vec<(TestId, Outcome, Duration)>,
     ) {
-        if !self.dead.insert(worker) {
+        // The state of a closed stream is final, and without a stream the worker never had a lease.
+        if !self.involves(worker) {
             return;
         }
-        self.idle.retain(|one| *one != worker);
-        self.reassigned.remove(&worker);
         self.draining.retain(|one| *one != worker);
         let held = self.leases.remove(&worker);
         self.unproductive_workers += usize::from(held.is_some() && settled.is_empty());
         for (position, (test, outcome, duration)) in (1..).zip(settled) {
             self.on_settled(worker, test, outcome, duration, position);
         }
-        if self.ledger.streams().contains_key(&worker) {
-            self.ledger.close_stream(worker, proven);
-        }
+        self.ledger.close_stream(worker, proven);
         if let Some(held) = held {
             self.reclaim_lease(&held);
         }

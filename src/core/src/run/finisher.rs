@@ -34,7 +34,7 @@ impl RunState {
         // The stop comes first: tests that a lost worker returns must not be assigned to the next one. It takes
         // effect even if no worker is awaited, as in a run whose share is 0.
         self.stop(NotRunReason::NoWorker, CancelMode::Now);
-        let _not_executed = self.advance();
+        let _not_executed = self.advance(None);
         while let Some(worker) = self.awaited_workers().first().copied() {
             let settled = journal(worker);
             let _not_executed = self.handle(RunEvent::WorkerLost { worker, proven: 0, settled });

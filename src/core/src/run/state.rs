@@ -1,10 +1,7 @@
 //! State of a run: its tests, workers and leases, and the transitions between them. The sibling module `ends`
 //! decides what happens when a process or a worker dies.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use super::{BatchLease, CancelMode, RunAction, RunEvent, RunStage, SchedulingPlan};
 use crate::{
@@ -74,13 +71,9 @@ pub struct RunState {
     pub(super) ledger: Ledger,
     pub(super) tests: Vec<TestState>,
     pub(super) programs: Vec<ProgramState>,
-    pub(super) idle: Vec<WorkerId>,
-    /// Workers that are assigned to other runs, and may come back.
-    pub(super) reassigned: BTreeSet<WorkerId>,
     pub(super) leases: BTreeMap<WorkerId, ActiveLease>,
-    /// Workers whose death is known: any later event from them is stale.
-    pub(super) dead: BTreeSet<WorkerId>,
-    starting: usize,
+    /// Number of requested workers of which neither the grant nor the failure to start is known.
+    requested: usize,
     /// Number of workers that failed to start since the last successful start.
     failed_starts: usize,
     /// Number of workers that died without having settled anything, since a test was last settled.
@@ -128,11 +121,8 @@ impl RunState {
             programs: vec![ProgramState::default(); plan.programs.len()],
             failures: ledger.failure_count(),
             ledger,
-            idle: Vec::new(),
-            reassigned: BTreeSet::new(),
             leases: BTreeMap::new(),
-            dead: BTreeSet::new(),
-            starting: 0,
+            requested: 0,
             failed_starts: 0,
             unproductive_workers: 0,
             next_lease: 0,
@@ -147,23 +137,20 @@ impl RunState {
         }
     }
 
-    /// Starts the run with the workers that are already available.
+    /// Starts the run, which has no workers yet.
     #[must_use]
-    pub fn begin(&mut self, workers: &[WorkerId]) -> Vec<RunAction> {
-        for worker in workers {
-            self.add_worker(*worker);
-        }
-        self.advance()
+    pub fn begin(&mut self) -> Vec<RunAction> {
+        self.advance(None)
     }
 
     /// Handles one event, and returns the resulting actions. A stale event (from a worker whose death is
     /// known, about a lease that has ended, or repeated) changes nothing.
     #[must_use]
     pub fn handle(&mut self, event: RunEvent) -> Vec<RunAction> {
+        let mut free = None;
         match event {
-            RunEvent::WorkerReady(worker) => self.on_worker_ready(worker),
+            RunEvent::WorkerGranted(worker) => free = self.on_worker_granted(worker),
             RunEvent::WorkerNotStarted => self.on_worker_not_started(),
-            RunEvent::WorkerReassigned(worker) => self.on_worker_reassigned(worker),
             RunEvent::SlotShare(share) => self.share = share,
             RunEvent::Started { lease, test } => self.on_started(lease, test),
             RunEvent::Settled { worker, test, outcome, duration, position } => {
@@ -173,7 +160,7 @@ impl RunState {
             }
             RunEvent::Provisional { lease, test, by } => self.on_provisional(lease, test, by),
             RunEvent::LeaseEnded { worker, lease, end, start } => {
-                self.on_lease_ended(worker, lease, end, start)
+                free = self.on_lease_ended(worker, lease, end, start);
             }
             RunEvent::WorkerLost { worker, proven, settled } => self.on_worker_lost(worker, proven, settled),
             RunEvent::Drained { worker, proven } => self.on_drained(worker, proven),
@@ -187,7 +174,7 @@ impl RunState {
             RunEvent::Cancel => self.stop(NotRunReason::Cancelled, CancelMode::Now),
             RunEvent::TimeLimitReached => self.stop(NotRunReason::TimeLimitReached, CancelMode::Now),
         }
-        self.advance()
+        self.advance(free)
     }
 
     /// Returns the stage of the run.
@@ -219,12 +206,6 @@ impl RunState {
         self.leases.keys().copied().chain(self.draining.iter().copied()).collect()
     }
 
-    /// Returns the workers without work in this run.
-    #[must_use]
-    pub fn idle_workers(&self) -> &[WorkerId] {
-        &self.idle
-    }
-
     /// Returns the number of leases that workers hold.
     #[must_use]
     pub fn active_leases(&self) -> usize {
@@ -234,17 +215,14 @@ impl RunState {
     /// Returns the number of concurrent leases that the run could use now, including those that workers hold.
     #[must_use]
     pub fn wanted_leases(&self) -> usize {
-        let is_handing_out = self.stage == RunStage::Running && self.stop_reason.is_none();
-        let waiting = if is_handing_out { self.queue.available_batches(self.slots()) } else { 0 };
+        let waiting = if self.is_assigning() { self.queue.available_batches(self.slots()) } else { 0 };
         (self.leases.len() + waiting).min(self.slots())
     }
 
     /// Returns whether the death of this worker concerns this run.
     #[must_use]
     pub fn involves(&self, worker: WorkerId) -> bool {
-        let is_undrained = || self.ledger.streams().get(&worker).is_some_and(|stream| !stream.is_closed);
-        let is_known = self.idle.contains(&worker) || self.reassigned.contains(&worker);
-        is_known || self.leases.contains_key(&worker) || is_undrained()
+        self.ledger.streams().get(&worker).is_some_and(|stream| !stream.is_closed)
     }
 
     /// Stops the run for the first reason given. Running tests that may finish are cancelled by a later stop
@@ -254,34 +232,20 @@ impl RunState {
         self.cancel_mode = self.cancel_mode.max(mode);
     }
 
-    fn add_worker(&mut self, worker: WorkerId) -> bool {
-        let is_new = !self.dead.contains(&worker)
-            && !self.idle.contains(&worker)
-            && !self.leases.contains_key(&worker);
-        if is_new {
-            self.reassigned.remove(&worker);
-            self.idle.push(worker);
+    /// Returns the worker if the grant is valid.
+    fn on_worker_granted(&mut self, worker: WorkerId) -> Option<WorkerId> {
+        let is_closed = self.ledger.streams().get(&worker).is_some_and(|stream| stream.is_closed);
+        if is_closed || self.leases.contains_key(&worker) {
+            return None;
         }
-        is_new
-    }
-
-    fn on_worker_reassigned(&mut self, worker: WorkerId) {
-        if self.idle.contains(&worker) {
-            self.idle.retain(|one| *one != worker);
-            self.reassigned.insert(worker);
-        }
-    }
-
-    fn on_worker_ready(&mut self, worker: WorkerId) {
-        if self.add_worker(worker) {
-            self.starting = self.starting.saturating_sub(1);
-            self.failed_starts = 0;
-        }
+        self.requested = self.requested.saturating_sub(1);
+        self.failed_starts = 0;
+        Some(worker)
     }
 
     fn on_worker_not_started(&mut self) {
-        if self.starting > 0 {
-            self.starting -= 1;
+        if self.requested > 0 {
+            self.requested -= 1;
             self.failed_starts += 1;
         }
     }
@@ -367,12 +331,19 @@ impl RunState {
         }
     }
 
-    pub(super) fn advance(&mut self) -> Vec<RunAction> {
+    /// Does what is due after an event, which may have left this worker without a lease.
+    pub(super) fn advance(&mut self, free: Option<WorkerId>) -> Vec<RunAction> {
         let mut actions = Vec::new();
         if self.stage == RunStage::Running {
-            self.check_limits();
+            self.check_limits(free);
+        }
+        if let Some(worker) = free {
+            let lease = self.create_lease(worker).map(|lease| RunAction::Lease(Box::new(lease)));
+            actions.push(lease.unwrap_or(RunAction::ReleaseWorker(worker)));
+        }
+        if self.stage == RunStage::Running {
             match self.stop_reason {
-                None => self.assign_leases(&mut actions),
+                None => self.request_workers(&mut actions),
                 Some(why) => self.cancel_remaining(why, &mut actions),
             }
             if self.ledger.open_count() == 0 && self.leases.is_empty() {
@@ -386,16 +357,16 @@ impl RunState {
         actions
     }
 
-    fn check_limits(&mut self) {
+    fn check_limits(&mut self, free: Option<WorkerId>) {
         if let Some(limit) = self.plan.failure_limit
             && self.failures >= limit.failures.max(1)
         {
             self.stop(NotRunReason::TooManyFailures, limit.cancel_mode);
         }
-        // The available workers continue, as long as there is at least one.
-        let is_nobody_there = self.idle.is_empty() && self.reassigned.is_empty() && self.leases.is_empty();
-        if is_nobody_there && self.starting == 0 && !self.may_start_workers() && self.ledger.open_count() > 0
-        {
+        // A worker whose stream is open is alive, as far as is known: it has a lease, or may be granted again.
+        let has_worker = free.is_some() || self.ledger.open_streams().next().is_some();
+        let may_get_worker = has_worker || self.requested > 0 || self.may_start_workers();
+        if !may_get_worker && self.ledger.open_count() > 0 {
             self.stop(NotRunReason::NoWorker, CancelMode::Now);
         }
     }
@@ -409,31 +380,33 @@ impl RunState {
         self.plan.slots.max(1)
     }
 
-    fn assign_leases(&mut self, actions: &mut Vec<RunAction>) {
-        let slots = self.slots();
-        let share = self.share.min(slots);
-        while self.leases.len() < share
-            && let Some(worker) = self.idle.pop()
-        {
-            let Some(lease) = self.create_lease(worker) else {
-                self.idle.push(worker);
-                break;
-            };
-            actions.push(RunAction::Lease(Box::new(lease)));
-        }
-        let there = self.idle.len() + self.starting;
-        let room = share.saturating_sub(there + self.leases.len());
+    /// Returns whether waiting tests are leased.
+    fn is_assigning(&self) -> bool {
+        self.stage == RunStage::Running && self.stop_reason.is_none()
+    }
+
+    /// Returns the number of leases that may be created now.
+    fn free_slots(&self) -> usize {
+        self.share.min(self.slots()).saturating_sub(self.leases.len())
+    }
+
+    /// Requests as many workers as could receive a lease.
+    fn request_workers(&mut self, actions: &mut Vec<RunAction>) {
+        let room = self.free_slots().saturating_sub(self.requested);
         if room == 0 || !self.may_start_workers() {
             return;
         }
-        let wanted = self.queue.available_batches(slots).saturating_sub(there);
+        let wanted = self.queue.available_batches(self.slots()).saturating_sub(self.requested);
         for _ in 0..room.min(wanted) {
-            self.starting += 1;
+            self.requested += 1;
             actions.push(RunAction::StartWorker);
         }
     }
 
     fn create_lease(&mut self, worker: WorkerId) -> Option<BatchLease> {
+        if !self.is_assigning() || self.free_slots() == 0 {
+            return None;
+        }
         let batch = self.next_batch()?;
         let lease = LeaseId(self.next_lease);
         self.next_lease += 1;

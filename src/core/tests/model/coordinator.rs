@@ -10,7 +10,7 @@ use heeler_core::{
 };
 
 use crate::{
-    rules::{BrokenRule, CheckResult},
+    rules::{ANSWERED, BrokenRule, CheckResult, check},
     scenario::{ModelScenario, PlantedMistake},
     search::hash,
     world::{
@@ -20,8 +20,39 @@ use crate::{
 };
 
 impl ModelWorld {
-    /// Passes an event to the run, and carries out its actions.
+    /// Passes an event to the run, carries out its actions, and grants it the idle workers that it then wants.
     pub(crate) fn feed(&mut self, scenario: &ModelScenario, event: RunEvent) {
+        self.handle(scenario, event);
+        self.grant_idle_workers(scenario);
+    }
+
+    /// Returns the workers that the pool takes for alive and idle.
+    pub(crate) fn idle_workers(&self) -> Vec<WorkerId> {
+        let is_idle = |worker: &WorkerId| {
+            let coordinator = self.coordinator.as_ref();
+            coordinator.is_some_and(|one| !one.lent.contains(worker) && !one.observer.has_lease(*worker))
+        };
+        self.from_workers.keys().copied().filter(is_idle).collect()
+    }
+
+    /// The pool grants idle workers for as long as the run is below its share and wants more leases.
+    pub(crate) fn grant_idle_workers(&mut self, scenario: &ModelScenario) {
+        while self.client.broken.is_none()
+            && let Some(coordinator) = &self.coordinator
+            && let (active, wanted) = (coordinator.run.active_leases(), coordinator.run.wanted_leases())
+            && active < wanted.min(coordinator.observer.share)
+            && let Some(worker) = self.idle_workers().last().copied()
+        {
+            self.handle(scenario, RunEvent::WorkerGranted(worker));
+            let run = self.coordinator.as_ref().map(|coordinator| &coordinator.run);
+            let has_effect =
+                run.is_none_or(|run| run.active_leases() > active || run.wanted_leases() < wanted);
+            let released = || format!("{worker:?} is wanted, released, and wanted again");
+            self.note_check(check(ANSWERED, has_effect, released));
+        }
+    }
+
+    fn handle(&mut self, scenario: &ModelScenario, event: RunEvent) {
         let Some(coordinator) = &mut self.coordinator else { return };
         let observer = Arc::make_mut(&mut coordinator.observer);
         let before = observer.unproductive.clone();
@@ -31,6 +62,10 @@ impl ModelWorld {
         let checked = observer.check_given_up(&scenario.plan, &before);
         self.note_check(checked);
         self.execute(scenario, actions);
+        if let Some(coordinator) = &self.coordinator {
+            let checked = coordinator.observer.check_answered();
+            self.note_check(checked);
+        }
     }
 
     pub(crate) fn note_check(&mut self, checked: CheckResult) {
@@ -63,7 +98,7 @@ impl ModelWorld {
 
     fn execute_action(&mut self, scenario: &ModelScenario, action: RunAction) {
         match action {
-            RunAction::StartWorker => {}
+            RunAction::StartWorker | RunAction::ReleaseWorker(_) => {}
             // What is sent to a dead worker is lost; its death will be noticed.
             RunAction::Lease(lease) => {
                 if let Some(worker) = self.workers.get_mut(&lease.worker) {
@@ -111,6 +146,9 @@ impl ModelWorld {
                     }
                 }
             }
+            PlantedMistake::WorkerKept => {
+                actions.retain(|action| !matches!(action, RunAction::ReleaseWorker(_)));
+            }
             _ => {}
         }
     }
@@ -145,6 +183,7 @@ impl ModelWorld {
     pub(crate) fn worker_gone(&mut self, scenario: &ModelScenario, worker: WorkerId) {
         self.from_workers.remove(&worker);
         let Some(coordinator) = &mut self.coordinator else { return };
+        coordinator.lent.remove(&worker);
         let relayed = coordinator.relayed.remove(&worker).unwrap_or(0);
         if coordinator.run.involves(worker) && scenario.mistake != PlantedMistake::JournalNotRequested {
             coordinator.journal_requests.insert(worker, relayed);
@@ -169,6 +208,9 @@ impl ModelWorld {
             _ => self.results(worker),
         };
         let outbox = self.from_workers.remove(&worker).unwrap_or_default();
+        if let Some(coordinator) = &mut self.coordinator {
+            coordinator.lent.remove(&worker);
+        }
         self.feed(scenario, RunEvent::WorkerLost { worker, proven, settled });
         if let Some(coordinator) = &self.coordinator {
             let stale = outbox.into_iter().filter_map(|message| message.event(worker));

@@ -49,17 +49,39 @@ impl RunTally {
     }
 }
 
+/// Grants workers to a run, and returns its actions.
+fn grant(run: &mut RunState, workers: &[WorkerId]) -> Vec<RunAction> {
+    workers.iter().flat_map(|worker| run.handle(RunEvent::WorkerGranted(*worker))).collect()
+}
+
+/// Grants the requested workers at once, of idle ones that are enough for all slots; returns the other actions.
+fn grant_requested(run: &mut RunState, idle: &mut Vec<WorkerId>, actions: Vec<RunAction>) -> Vec<RunAction> {
+    let (mut actions, mut others) = (VecDeque::from(actions), Vec::new());
+    while let Some(action) = actions.pop_front() {
+        match action {
+            RunAction::StartWorker => {
+                let worker = idle.pop().expect("at most one for each slot is requested");
+                actions.extend(run.handle(RunEvent::WorkerGranted(worker)));
+            }
+            RunAction::ReleaseWorker(worker) => idle.push(worker),
+            other => others.push(other),
+        }
+    }
+    others
+}
+
 /// Runs a plan with workers that never die.
 fn run(
     plan: SchedulingPlan,
     mut behave: impl FnMut(&BatchLease, &mut Vec<ProcessAction>) -> LeaseOutcome,
 ) -> RunTally {
     let mut tally = RunTally::default();
-    let workers: Vec<_> = (0..u32::try_from(plan.slots).expect("a small number")).map(WorkerId).collect();
-    let mut positions = vec![0; workers.len()];
+    let mut idle: Vec<_> = (0..u32::try_from(plan.slots).expect("a small number")).map(WorkerId).collect();
+    let mut positions = vec![0; idle.len()];
     let most_leases = 100 + 3 * plan.tests.len();
     let mut run = RunState::new(plan);
-    let mut actions: VecDeque<_> = run.begin(&workers).into();
+    let begun = run.begin();
+    let mut actions = VecDeque::from(grant_requested(&mut run, &mut idle, begun));
     while let Some(action) = actions.pop_front() {
         match action {
             RunAction::Lease(lease) => {
@@ -69,10 +91,12 @@ fn run(
                 let end = behave(&lease, &mut deeds);
                 let position = &mut positions[lease.worker.index()];
                 for event in deeds.into_iter().flat_map(|deed| told(&lease, deed, position)) {
-                    actions.extend(run.handle(event));
+                    let due = run.handle(event);
+                    actions.extend(grant_requested(&mut run, &mut idle, due));
                 }
                 let (worker, lease) = (lease.worker, lease.lease);
-                actions.extend(run.handle(RunEvent::LeaseEnded { worker, lease, end, start: None }));
+                let due = run.handle(RunEvent::LeaseEnded { worker, lease, end, start: None });
+                actions.extend(grant_requested(&mut run, &mut idle, due));
             }
             RunAction::Drain(worker) => {
                 actions.extend(run.handle(RunEvent::Drained { worker, proven: u64::MAX }))
@@ -80,7 +104,8 @@ fn run(
             RunAction::KillFinisher => panic!("no finisher is late"),
             RunAction::Finish(_) => actions.extend(run.handle(RunEvent::Finished)),
             RunAction::Complete => return RunTally { run: Some(run), ..tally },
-            RunAction::StartWorker | RunAction::CancelLease { .. } => panic!("all workers are there"),
+            RunAction::StartWorker | RunAction::ReleaseWorker(_) => panic!("these are carried out at once"),
+            RunAction::CancelLease { .. } => panic!("nothing is cancelled"),
         }
     }
     panic!("the run stops in {:?}", run.stage());
@@ -226,7 +251,7 @@ fn a_program_that_recovers_gets_large_batches_again() {
 #[test]
 fn workers_that_do_not_start_do_not_end_a_run_that_another_worker_carries() {
     let mut run = RunState::new(SchedulingPlan { slots: 2, ..plan(&[0, 1, 2], |_, _| {}) });
-    let actions = run.begin(&[WorkerId(1)]);
+    let actions = grant(&mut run, &[WorkerId(1)]);
     assert!(matches!(&actions[..], [RunAction::Lease(_), RunAction::StartWorker]), "{actions:?}");
     for _ in 0..7 {
         assert_eq!(run.handle(RunEvent::WorkerNotStarted), [RunAction::StartWorker]);
@@ -240,13 +265,13 @@ fn workers_that_do_not_start_do_not_end_a_run_that_another_worker_carries() {
 #[test]
 fn a_test_that_kills_worker_after_worker_without_a_word_costs_only_itself() {
     let mut run = RunState::new(many(3, 1));
-    let mut actions: VecDeque<_> = run.begin(&[]).into();
+    let mut actions: VecDeque<_> = run.begin().into();
     let mut workers = 0;
     while let Some(action) = actions.pop_front() {
         match action {
             RunAction::StartWorker => {
                 workers += 1;
-                actions.extend(run.handle(RunEvent::WorkerReady(WorkerId(workers))));
+                actions.extend(run.handle(RunEvent::WorkerGranted(WorkerId(workers))));
             }
             RunAction::Lease(lease) => {
                 let worker = lease.worker;
@@ -272,7 +297,7 @@ fn a_test_that_kills_worker_after_worker_without_a_word_costs_only_itself() {
             RunAction::Drain(worker) => actions.extend(run.handle(RunEvent::Drained { worker, proven: 9 })),
             RunAction::KillFinisher => panic!("no finisher is late"),
             RunAction::Finish(_) => actions.extend(run.handle(RunEvent::Finished)),
-            RunAction::CancelLease { .. } | RunAction::Complete => {}
+            RunAction::ReleaseWorker(_) | RunAction::CancelLease { .. } | RunAction::Complete => {}
         }
     }
     let entry = |test| run.ledger().entry(TestId(test));
@@ -287,7 +312,7 @@ fn the_death_of_all_workers_at_once_is_not_the_end_of_the_run() {
     let plan = SchedulingPlan { slots: 8, ..plan(&[0; 100], |_, test| test.is_isolated = true) };
     let workers: Vec<_> = (0..8).map(WorkerId).collect();
     let mut run = RunState::new(plan);
-    let _leases = run.begin(&workers);
+    let _leases = grant(&mut run, &workers);
     for worker in workers {
         let actions = run.handle(RunEvent::WorkerLost { worker, proven: 0, settled: Vec::new() });
         assert_eq!(actions, [RunAction::StartWorker]);
@@ -295,7 +320,7 @@ fn the_death_of_all_workers_at_once_is_not_the_end_of_the_run() {
     for _ in 0..8 {
         assert_eq!(run.handle(RunEvent::WorkerNotStarted), [RunAction::StartWorker]);
     }
-    let actions = run.handle(RunEvent::WorkerReady(WorkerId(8)));
+    let actions = run.handle(RunEvent::WorkerGranted(WorkerId(8)));
     assert!(matches!(&actions[..], [RunAction::Lease(_)]), "{actions:?}");
 }
 
@@ -303,7 +328,7 @@ fn the_death_of_all_workers_at_once_is_not_the_end_of_the_run() {
 fn a_cancel_and_then_the_loss_of_all_awaited_workers_leave_no_test_open() {
     let plan = SchedulingPlan { slots: 3, ..plan(&[0; 9], |_, test| test.is_isolated = true) };
     let mut run = RunState::new(plan);
-    let _leases = run.begin(&[WorkerId(0), WorkerId(1), WorkerId(2), WorkerId(3)]);
+    let _leases = grant(&mut run, &[WorkerId(0), WorkerId(1), WorkerId(2), WorkerId(3)]);
     let actions = run.handle(RunEvent::Cancel);
     assert_eq!(actions.len(), 3, "{actions:?}");
     for worker in run.awaited_workers() {
@@ -321,7 +346,7 @@ fn a_cancel_and_then_the_loss_of_all_awaited_workers_leave_no_test_open() {
 #[test]
 fn a_result_that_comes_after_all_is_not_asked_for_again() {
     let mut run = RunState::new(SchedulingPlan { slots: 1, ..plan(&[0], |_, test| test.retries = 1) });
-    let actions = run.begin(&[WorkerId(1)]);
+    let actions = grant(&mut run, &[WorkerId(1)]);
     let [RunAction::Lease(lease)] = &actions[..] else { panic!("{actions:?}") };
     let (worker, lease, test) = (lease.worker, lease.lease, TestId(0));
     assert_eq!(run.handle(RunEvent::Provisional { lease, test, by: ProvisionalReason::AwaitsRetry }), []);
@@ -329,13 +354,13 @@ fn a_result_that_comes_after_all_is_not_asked_for_again() {
     assert_eq!(run.handle(settled), []);
     let actions =
         run.handle(RunEvent::LeaseEnded { worker, lease, end: LeaseOutcome::Complete, start: None });
-    assert_eq!(actions, [RunAction::Drain(worker)]);
+    assert_eq!(actions, [RunAction::ReleaseWorker(worker), RunAction::Drain(worker)]);
 }
 
 #[test]
 fn a_result_held_back_that_nobody_asked_for_is_the_result() {
     let mut run = RunState::new(many(2, 1));
-    let actions = run.begin(&[WorkerId(1)]);
+    let actions = grant(&mut run, &[WorkerId(1)]);
     let [RunAction::Lease(lease)] = &actions[..] else { panic!("{actions:?}") };
     let (worker, lease) = (lease.worker, lease.lease);
     let held = |lease, test, by| RunEvent::Provisional { lease, test: TestId(test), by };
@@ -358,14 +383,14 @@ fn a_result_held_back_that_nobody_asked_for_is_the_result() {
 #[test]
 fn a_worker_that_only_told_of_a_start_is_drained_too() {
     let mut run = RunState::new(many(1, 1));
-    let actions = run.begin(&[WorkerId(1)]);
+    let actions = grant(&mut run, &[WorkerId(1)]);
     let [RunAction::Lease(lease)] = &actions[..] else { panic!("{actions:?}") };
     let (worker, lease) = (lease.worker, lease.lease);
     let _none = run.handle(RunEvent::Started { lease, test: TestId(0) });
     let _cancels = run.handle(RunEvent::Cancel);
     let actions =
         run.handle(RunEvent::LeaseEnded { worker, lease, end: LeaseOutcome::Cancelled, start: None });
-    assert_eq!(actions, [RunAction::Drain(worker)]);
+    assert_eq!(actions, [RunAction::ReleaseWorker(worker), RunAction::Drain(worker)]);
 }
 
 #[test]
@@ -375,7 +400,7 @@ fn failures_that_no_worker_told_count_towards_the_allowed_ones() {
         failure_limit: Some(FailureLimit { failures: 1, cancel_mode: CancelMode::AfterRunningTests }),
         ..plan(&[0, 1], change)
     });
-    let actions = run.begin(&[WorkerId(1)]);
+    let actions = run.begin();
     assert!(matches!(&actions[..], [RunAction::Finish(due)] if due.synthesized.len() == 2), "{actions:?}");
     assert_eq!(run.stop_reason(), Some(NotRunReason::TooManyFailures));
 }
@@ -384,7 +409,7 @@ fn failures_that_no_worker_told_count_towards_the_allowed_ones() {
 fn finishing() -> RunState {
     let worker = WorkerId(0);
     let mut run = RunState::new(plan(&[0], |_, _| {}));
-    let _lease = run.begin(&[worker]);
+    let _lease = grant(&mut run, &[worker]);
     let (test, outcome) = (TestId(0), Outcome::Passed);
     let _settled = run.handle(RunEvent::Settled { worker, test, outcome, duration: SHORT, position: 1 });
     let (lease, end) = (LeaseId(0), LeaseOutcome::Complete);
@@ -420,7 +445,7 @@ fn a_finisher_that_is_late_is_killed_before_the_coordinator_takes_its_place() {
 #[test]
 fn a_run_that_is_ended_without_a_finisher_takes_what_journals_hold() {
     let mut run = RunState::new(plan(&[0, 0], |_, _| {}));
-    let _lease = run.begin(&[WorkerId(0)]);
+    let _lease = grant(&mut run, &[WorkerId(0)]);
     let succession = run.complete_without_finisher(|_| vec![(TestId(0), Outcome::Passed, SHORT)]);
     let told = vec![(TestId(1), SynthesizedResult::NotRun(NotRunReason::NoWorker))];
     assert_eq!(
@@ -435,7 +460,7 @@ fn a_run_that_is_ended_without_a_finisher_takes_what_journals_hold() {
 fn run_that_awaits_no_worker_and_loses_its_finisher_accounts_for_its_tests() {
     let mut run = RunState::new(plan(&[0, 0], |_, _| {}));
     let _none = run.handle(RunEvent::SlotShare(0));
-    assert_eq!(run.begin(&[]), []);
+    assert_eq!(run.begin(), []);
     let FinisherTask::Finish(due) = run.complete_without_finisher(|_| Vec::new()) else { panic!() };
     let not_run = |test| (TestId(test), SynthesizedResult::NotRun(NotRunReason::NoWorker));
     assert_eq!(due.synthesized, [not_run(0), not_run(1)]);
@@ -444,7 +469,7 @@ fn run_that_awaits_no_worker_and_loses_its_finisher_accounts_for_its_tests() {
 #[test]
 fn a_run_that_was_cancelled_and_loses_its_finisher_was_cancelled() {
     let mut run = RunState::new(plan(&[0], |_, _| {}));
-    let _lease = run.begin(&[WorkerId(0)]);
+    let _lease = grant(&mut run, &[WorkerId(0)]);
     let _cancels = run.handle(RunEvent::Cancel);
     let FinisherTask::Finish(due) = run.complete_without_finisher(|_| Vec::new()) else { panic!() };
     assert_eq!(due.synthesized, [(TestId(0), SynthesizedResult::NotRun(NotRunReason::Cancelled))]);

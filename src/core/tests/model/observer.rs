@@ -1,7 +1,7 @@
 //! The books of an observer at the coordinator. They hold only the events that the run received, the actions
 //! that it returned, and what its ledger shows; never what the run decides inside.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use heeler_core::{
     NotRunReason, Outcome, ProvisionalReason, SynthesizedResult, TestId, WorkerId,
@@ -47,8 +47,8 @@ pub(crate) struct RunObserver {
     pub(crate) slots: usize,
     pub(crate) workers: BTreeMap<WorkerId, ObservedWorker>,
     pub(crate) starting: usize,
-    /// Workers that serve another run.
-    pub(crate) lent: BTreeSet<WorkerId>,
+    /// The worker that was granted or has ended its lease, for which the run has no action yet.
+    pub(crate) unanswered: Option<WorkerId>,
     /// Number of leases that are allowed at once.
     pub(crate) share: usize,
     /// Number of results that the client is proven to have, of each closed stream.
@@ -73,13 +73,13 @@ impl ObservedPlace {
 }
 
 impl RunObserver {
-    pub(crate) fn new(plan: &SchedulingPlan, workers: &[WorkerId]) -> Self {
+    pub(crate) fn new(plan: &SchedulingPlan) -> Self {
         let test = ObservedTest { place: ObservedPlace::Waiting, attempts: 0, is_rerun_due: false };
         Self {
             slots: plan.slots,
-            workers: workers.iter().map(|worker| (*worker, ObservedWorker::default())).collect(),
+            workers: BTreeMap::new(),
             starting: 0,
-            lent: BTreeSet::new(),
+            unanswered: None,
             share: plan.slots,
             proven: BTreeMap::new(),
             tests: vec![test; plan.tests.len()],
@@ -96,13 +96,12 @@ impl RunObserver {
     /// Records an event that the run receives.
     pub(crate) fn on_event(&mut self, plan: &SchedulingPlan, event: &RunEvent) {
         match event {
-            RunEvent::WorkerReady(worker) => {
+            RunEvent::WorkerGranted(worker) => {
                 self.starting = self.starting.saturating_sub(1);
-                self.lent.remove(worker);
+                self.unanswered = Some(*worker);
                 self.workers.entry(*worker).or_default();
             }
             RunEvent::WorkerNotStarted => self.starting -= 1,
-            RunEvent::WorkerReassigned(worker) => drop(self.lent.insert(*worker)),
             RunEvent::SlotShare(share) => self.share = *share,
             RunEvent::Settled { test, outcome, .. } => self.settle(plan, *test, *outcome),
             RunEvent::Provisional { test, by, .. } => {
@@ -114,14 +113,20 @@ impl RunObserver {
                 }
                 self.unproductive[plan.tests[test.index()].program.index()] = 0;
             }
-            RunEvent::LeaseEnded { worker, .. } => self.end_lease(*worker),
+            RunEvent::LeaseEnded { worker, .. } => {
+                self.unanswered = Some(*worker);
+                self.end_lease(*worker);
+            }
             RunEvent::WorkerLost { worker, settled, proven } => {
                 for (test, outcome, _) in settled {
                     if self.tests[test.index()].place.is_with(*worker) {
                         self.settle(plan, *test, *outcome);
                     }
                 }
-                self.prove(*worker, *proven);
+                // The proof of a drained stream is final.
+                if !self.workers.get(worker).is_some_and(|one| one.is_drained) {
+                    self.prove(*worker, *proven);
+                }
                 self.lose_worker(*worker);
             }
             RunEvent::Drained { worker, proven } => {
@@ -138,6 +143,10 @@ impl RunObserver {
             RunEvent::FinisherLate => self.is_finisher_late = true,
             RunEvent::Completing | RunEvent::Finished => {}
         }
+    }
+
+    pub(crate) fn has_lease(&self, worker: WorkerId) -> bool {
+        self.workers.get(&worker).is_some_and(|one| one.lease.is_some())
     }
 
     fn worker(&mut self, worker: WorkerId) -> &mut ObservedWorker {
@@ -165,7 +174,6 @@ impl RunObserver {
         }
         self.rests.extend((!rest.is_empty()).then_some(rest));
         self.workers.remove(&worker);
-        self.lent.remove(&worker);
     }
 
     fn end_lease(&mut self, worker: WorkerId) {
@@ -229,6 +237,11 @@ impl RunObserver {
             RunAction::Lease(lease) => {
                 self.check_lease(plan, lease)?;
                 self.begin_lease(lease);
+                self.unanswered = None;
+            }
+            RunAction::ReleaseWorker(worker) => {
+                self.check_release(*worker)?;
+                self.unanswered = None;
             }
             RunAction::CancelLease { worker, mode } => {
                 self.check_cancel(plan, stop_reason, *worker, *mode)?;

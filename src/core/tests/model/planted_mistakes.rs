@@ -1,7 +1,7 @@
 //! Planted mistakes: each must be found, by the rule that it breaks.
 
 use crate::{
-    rules::{COMPLETE, FINISHED, NOTHING_AFTER, ONE_RESULT, REACHED, RESPONSE},
+    rules::{ANSWERED, COMPLETE, FINISHED, NOTHING_AFTER, ONE_RESULT, REACHED, RESPONSE},
     scenario::{
         ClientModel, ModelFaults, ModelScenario, PlantedMistake, abstract_scenario, callback_scenario, plan,
     },
@@ -87,6 +87,12 @@ fn journal_of_a_dead_worker_not_read() {
 #[test]
 fn journal_of_a_dead_worker_not_requested() {
     find(&with(PlantedMistake::JournalNotRequested, 1), REACHED);
+}
+
+#[test]
+fn released_worker_kept() {
+    let what = find(&abstract_with(PlantedMistake::WorkerKept), ANSWERED);
+    assert!(what.contains("is kept"), "{what}");
 }
 
 #[test]

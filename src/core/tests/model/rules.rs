@@ -18,6 +18,7 @@ pub(crate) const NOTHING_AFTER: &str = "nothing but a completion follows a compl
 pub(crate) const RESPONSE: &str = "there is one response, after the completion, and nothing after it";
 pub(crate) const STARTED: &str = "a worker is started only if a lease could be given to it";
 pub(crate) const LEASED: &str = "a lease is due, well formed, within the share, and given to a free worker";
+pub(crate) const ANSWERED: &str = "a worker that is granted, or ends a lease, is leased or released at once";
 pub(crate) const RESUMED: &str = "the rest of a batch is resumed whole, until the program's batches shrink";
 pub(crate) const CANCELLED: &str = "a lease is cancelled in a stopped run only, and only if that changes it";
 pub(crate) const DRAINED: &str = "a stream is drained once, when no test is open";
@@ -28,7 +29,7 @@ pub(crate) const REACHED: &str = "a path that ends, ends with the completion";
 pub(crate) const ENDS: &str = "every path ends";
 
 /// The rules that [`BrokenRule`] names.
-pub(crate) const STEP_RULES: [&str; 12] = [
+pub(crate) const STEP_RULES: [&str; 13] = [
     ONE_RESULT,
     COMPLETE,
     NOTHING_AFTER,
@@ -41,6 +42,7 @@ pub(crate) const STEP_RULES: [&str; 12] = [
     FINISHED,
     GIVEN_UP,
     IGNORED,
+    ANSWERED,
 ];
 
 /// A rule that a step has broken.
@@ -58,7 +60,8 @@ pub(crate) fn check(rule: &'static str, holds: bool, what: impl FnOnce() -> Stri
 
 impl RunObserver {
     pub(crate) fn check_start(&self) -> CheckResult {
-        let there = self.workers.len() - self.lent.len() + self.starting;
+        let leases = self.workers.values().filter(|worker| worker.lease.is_some()).count();
+        let there = leases + self.starting;
         check(STARTED, !self.is_stopped && there < self.slots.min(self.share), || format!("beside {there}"))
     }
 
@@ -69,7 +72,7 @@ impl RunObserver {
         check(worker.is_some_and(|worker| worker.lease.is_none()), "the worker is busy or dead")?;
         let busy = self.workers.values().filter(|worker| worker.lease.is_some()).count();
         check(busy < self.slots.min(self.share), "one more than there are slots")?;
-        check(!self.lent.contains(&lease.worker), "the worker serves another run")?;
+        check(self.unanswered == Some(lease.worker), "the worker is not granted")?;
         check(!self.is_stopped, "after the run was stopped")?;
         let is_draining = self.workers.values().any(|worker| worker.is_asked_to_drain);
         check(!is_draining && !self.is_finishing, "after the drain began")?;
@@ -88,6 +91,15 @@ impl RunObserver {
         let is_torn = |rest: &&Vec<TestId>| *rest != tests && rest.iter().any(|test| tests.contains(test));
         let torn = self.rests.iter().find(is_torn).filter(|_| !is_cut);
         crate::rules::check(RESUMED, torn.is_none(), || format!("{torn:?} is torn: {lease:?}"))
+    }
+
+    pub(crate) fn check_release(&self, worker: WorkerId) -> CheckResult {
+        check(ANSWERED, self.unanswered == Some(worker), || format!("{worker:?} is not granted"))
+    }
+
+    /// Checks the books after all actions of an event.
+    pub(crate) fn check_answered(&self) -> CheckResult {
+        check(ANSWERED, self.unanswered.is_none(), || format!("{:?} is kept", self.unanswered))
     }
 
     pub(crate) fn check_cancel(
@@ -168,7 +180,7 @@ impl RunObserver {
             let ObservedPlace::Synthesized(SynthesizedResult::NotRun(why)) = observed.place else { continue };
             let is_due = match why {
                 NotRunReason::ProgramGivenUp { deaths } => deaths >= most,
-                NotRunReason::NoWorker => self.workers.is_empty(),
+                NotRunReason::NoWorker => !self.workers.values().any(|worker| worker.has_had_lease),
                 _ => true,
             };
             check(GIVEN_UP, is_due, || format!("{observed:?} with {:?}", self.workers))?;
@@ -184,8 +196,10 @@ impl RunObserver {
         outbox: impl IntoIterator<Item = RunEvent>,
     ) -> CheckResult {
         let again = RunEvent::WorkerLost { worker: dead, proven: 0, settled: Vec::new() };
-        let mut events =
-            vec![RunEvent::WorkerReady(dead), RunEvent::Drained { worker: dead, proven: 9 }, again];
+        let mut events = vec![RunEvent::Drained { worker: dead, proven: 9 }, again];
+        // The pool grants no dead worker; one that never had a lease is not known to the run.
+        let is_known = run.ledger().streams().contains_key(&dead);
+        events.extend(is_known.then_some(RunEvent::WorkerGranted(dead)));
         let (outcome, duration, position) = (Outcome::Failed, SHORT, 7);
         let tests = (0..).map(TestId).take(self.tests.len());
         let settled = |test| RunEvent::Settled { worker: dead, test, outcome, duration, position };
@@ -203,11 +217,8 @@ impl RunObserver {
             events.push(RunEvent::WorkerNotStarted);
         }
         for (id, worker) in &self.workers {
-            if !self.lent.contains(id) {
-                events.push(RunEvent::WorkerReady(*id));
-            }
-            if self.lent.contains(id) || !run.idle_workers().contains(id) {
-                events.push(RunEvent::WorkerReassigned(*id));
+            if worker.lease.is_some() || worker.is_drained {
+                events.push(RunEvent::WorkerGranted(*id));
             }
             if !worker.is_asked_to_drain || worker.is_drained {
                 events.push(RunEvent::Drained { worker: *id, proven: 9 });

@@ -86,6 +86,8 @@ pub(crate) enum PlantedMistake {
     JournalNotRequested,
     /// The coordinator gives a dead worker up without the results of its journal.
     JournalNotRead,
+    /// A worker that the run releases stays with it.
+    WorkerKept,
     /// A watchdog without a coordinator assumes that the client lacks no synthesized result.
     NothingDueAlone,
 }

@@ -161,6 +161,7 @@ impl Model for ScenarioModel {
             Property::always(IGNORED, |model: &Self, state: &ModelState| {
                 is_unbroken::<11>(model, state) && model.repeated_event(state).is_none()
             }),
+            Property::always(STEP_RULES[12], is_unbroken::<12>),
             Property::always(REACHED, |model: &Self, state: &ModelState| {
                 let (world, mut steps) = (&state.world, Vec::new());
                 world.can_hear()

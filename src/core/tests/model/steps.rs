@@ -17,7 +17,7 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum ModelStep {
     Worker(WorkerId, WorkerStep),
-    /// A requested worker has started.
+    /// A requested worker has started, and is granted to the run.
     WorkerStarts,
     WorkerNotStarted,
     /// The coordinator reads a worker's next message.
@@ -183,10 +183,8 @@ impl ModelWorld {
         if coordinator.run.stage() == RunStage::Running || scenario.is_abstract() {
             steps.push(ModelStep::Cancel);
         }
-        let is_connected = |worker: &&WorkerId| self.from_workers.contains_key(worker);
-        steps.extend(observer.lent.iter().filter(is_connected).map(|id| ModelStep::GiveBack(*id)));
-        let idle = coordinator.run.idle_workers().iter().filter(is_connected);
-        steps.extend(idle.map(|id| ModelStep::Lend(*id)));
+        steps.extend(coordinator.lent.iter().map(|id| ModelStep::GiveBack(*id)));
+        steps.extend(self.idle_workers().into_iter().map(ModelStep::Lend));
         let shares = (0..=scenario.plan.slots).filter(|share| *share != observer.share);
         steps.extend(shares.map(ModelStep::Share));
     }
@@ -246,7 +244,7 @@ impl ModelWorld {
                 let worker = WorkerId(coordinator.next_worker);
                 coordinator.next_worker += 1;
                 self.add_worker(scenario, worker);
-                self.feed(scenario, RunEvent::WorkerReady(worker));
+                self.feed(scenario, RunEvent::WorkerGranted(worker));
             }
             ModelStep::WorkerNotStarted => self.feed(scenario, RunEvent::WorkerNotStarted),
             ModelStep::Hear(worker) => self.hear(scenario, worker),
@@ -267,8 +265,17 @@ impl ModelWorld {
             ModelStep::Finished => self.feed(scenario, RunEvent::Finished),
             ModelStep::CoordinatorGone => self.on_coordinator_lost(scenario),
             ModelStep::Cancel => self.feed(scenario, RunEvent::Cancel),
-            ModelStep::Lend(worker) => self.feed(scenario, RunEvent::WorkerReassigned(worker)),
-            ModelStep::GiveBack(worker) => self.feed(scenario, RunEvent::WorkerReady(worker)),
+            ModelStep::Lend(worker) => {
+                if let Some(coordinator) = &mut self.coordinator {
+                    coordinator.lent.insert(worker);
+                }
+            }
+            ModelStep::GiveBack(worker) => {
+                if let Some(coordinator) = &mut self.coordinator {
+                    coordinator.lent.remove(&worker);
+                }
+                self.grant_idle_workers(scenario);
+            }
             ModelStep::Share(share) => self.feed(scenario, RunEvent::SlotShare(share)),
             ModelStep::KillCoordinator => self.kill_coordinator(),
             ModelStep::KillWatchdog => self.kill_watchdog(),

@@ -55,6 +55,8 @@ pub(crate) struct SimCoordinator {
     /// Number of watchdogs that can still be started, including the present one.
     pub(crate) watchdogs: u8,
     pub(crate) next_worker: u32,
+    /// Workers that the pool has granted to another run.
+    pub(crate) lent: BTreeSet<WorkerId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -184,13 +186,12 @@ impl ModelWorld {
             client: SimClient::new(scenario.plan.tests.len()),
             faults: scenario.faults,
         };
-        let workers: Vec<_> = (0..scenario.workers).map(WorkerId).collect();
-        for worker in &workers {
-            world.add_worker(scenario, *worker);
+        for worker in (0..scenario.workers).map(WorkerId) {
+            world.add_worker(scenario, worker);
         }
         let mut run = RunState::new(scenario.plan.clone());
-        let actions = run.begin(&workers);
-        let mut observer = RunObserver::new(&scenario.plan, &workers);
+        let actions = run.begin();
+        let mut observer = RunObserver::new(&scenario.plan);
         observer.learn(&scenario.plan, &run);
         world.coordinator = Some(SimCoordinator {
             run: Arc::new(run),
@@ -202,8 +203,10 @@ impl ModelWorld {
             has_ordered_finish: false,
             watchdogs: scenario.watchdogs,
             next_worker: scenario.workers,
+            lent: BTreeSet::new(),
         });
         world.execute(scenario, actions);
+        world.grant_idle_workers(scenario);
         world
     }
 
@@ -246,8 +249,9 @@ impl SimWatchdog {
 impl Hash for SimCoordinator {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self { run: _, observer: _, run_hash, relayed, journal_requests, held, .. } = self;
-        let Self { has_ordered_finish, watchdogs, next_worker, .. } = self;
+        let Self { has_ordered_finish, watchdogs, next_worker, lent, .. } = self;
         (run_hash, relayed, journal_requests, held, has_ordered_finish, watchdogs, next_worker).hash(state);
+        lent.hash(state);
     }
 }
 

@@ -60,7 +60,7 @@ impl WorkerPool {
     }
 
     /// Requests one more worker for a user; it is started as soon as there are fewer workers than slots.
-    /// [`PoolEvent::WorkerReady`] or [`PoolEvent::WorkerNotStarted`] follows.
+    /// [`WorkerPool::grant`] or [`PoolEvent::WorkerNotStarted`] follows.
     pub fn request_worker(&mut self, user: WorkerUser) {
         self.requests.push_back(user);
     }

@@ -99,18 +99,14 @@ impl Scheduler {
         users.into_iter().zip(shares).collect()
     }
 
-    /// Grants each idle worker to the least served user among those below their share. Returns whether one was
-    /// used.
+    /// Grants each idle worker to the least served user among those below their share. Returns whether there
+    /// was one. Each grant makes progress: a user below its share uses the worker or reduces its demand.
     pub(super) async fn grant_idle_workers(&mut self) -> bool {
         let mut has_granted = false;
         while let Some(worker) = self.pool.as_ref().and_then(|pool| pool.idle_worker())
-            && let Some(SlotUser { key, slots_in_use, .. }) = self.next_in_line()
+            && let Some(SlotUser { key, .. }) = self.next_in_line()
         {
             self.grant(key, worker).await;
-            if self.slot_users().iter().any(|user| user.key == key && user.slots_in_use == slots_in_use) {
-                // The user did not need the worker after all; its new demand is seen with the next event.
-                break;
-            }
             has_granted = true;
         }
         has_granted
@@ -139,7 +135,7 @@ impl Scheduler {
             UserKey::Run(number) => {
                 if let Some(run) = self.runs.get_mut(&number) {
                     pool.grant(worker, WorkerUser::Run(run.driver.key().clone()));
-                    run.driver.add_worker(worker);
+                    run.driver.on_worker_granted(worker);
                     run.driver.execute_actions(pool).await;
                 }
             }

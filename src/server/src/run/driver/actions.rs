@@ -25,14 +25,8 @@ impl RunDriver {
     ///
     /// Cancel safe: no, because an action that is lost is never repeated.
     pub async fn execute_actions(&mut self, pool: &mut WorkerPool) {
-        loop {
-            while let Some(action) = self.actions.pop_front() {
-                self.execute_action(pool, action).await;
-            }
-            self.release_idle(pool);
-            if self.actions.is_empty() {
-                return;
-            }
+        while let Some(action) = self.actions.pop_front() {
+            self.execute_action(pool, action).await;
         }
     }
 
@@ -40,6 +34,7 @@ impl RunDriver {
         match action {
             RunAction::StartWorker => pool.request_worker(self.user()),
             RunAction::Lease(lease) => self.send_lease(pool, *lease).await,
+            RunAction::ReleaseWorker(worker) => pool.release(worker),
             RunAction::CancelLease { worker, mode } => {
                 let grace_ms = self.plan.limits.grace_ms;
                 let order = match mode {

@@ -143,7 +143,7 @@ impl RunDriver {
     pub(crate) async fn begin(pool: &mut WorkerPool, plan: RunPlan, client: DriverClient) -> Self {
         let mut run = RunState::new(plan.model.clone());
         let mut actions: VecDeque<_> = run.handle(RunEvent::SlotShare(0)).into();
-        actions.extend(run.begin(&[]));
+        actions.extend(run.begin());
         let mut driver = Self {
             run,
             actions,
@@ -220,23 +220,15 @@ impl RunDriver {
         }
     }
 
-    /// Adds an idle worker to the run.
-    pub fn add_worker(&mut self, worker: WorkerId) {
-        self.apply_event(RunEvent::WorkerReady(worker));
+    /// Handles the grant of a worker: the run leases a batch to it or releases it.
+    pub fn on_worker_granted(&mut self, worker: WorkerId) {
+        self.apply_event(RunEvent::WorkerGranted(worker));
     }
 
     /// Reports to the run that a worker it requested did not start.
     pub fn on_worker_not_started(&mut self, worker: WorkerId, error: &str) {
         self.log(LogLevel::Warning, format!("worker {worker} could not be started: {error}"));
         self.apply_event(RunEvent::WorkerNotStarted);
-    }
-
-    /// Gives the workers back to the pool for which the run has no work now.
-    fn release_idle(&mut self, pool: &mut WorkerPool) {
-        for worker in self.run.idle_workers().to_vec() {
-            self.apply_event(RunEvent::WorkerReassigned(worker));
-            pool.release(worker);
-        }
     }
 
     /// Returns the tests that wait for a debugger, each once.
