@@ -145,10 +145,10 @@ fn run_20_000_tests(bencher: Bencher<'_, '_>) {
 }
 
 fn simulate_run(plan: SchedulingPlan) -> RunState {
-    let workers = [WorkerId(1), WorkerId(2)];
+    let mut workers = [WorkerId(1), WorkerId(2)].into_iter();
     let mut positions = [0_u64; 2];
     let mut run = RunState::new(plan);
-    let mut actions = VecDeque::from(run.begin(&workers));
+    let mut actions = VecDeque::from(run.begin());
     let mut is_complete = false;
     while let Some(action) = actions.pop_front() {
         let more = match action {
@@ -176,13 +176,17 @@ fn simulate_run(plan: SchedulingPlan) -> RunState {
                 let proven = positions[usize::try_from(worker.0).unwrap() - 1];
                 run.handle(RunEvent::Drained { worker, proven })
             }
-            RunAction::KillFinisher => Vec::new(),
+            RunAction::KillFinisher | RunAction::ReleaseWorker(_) => Vec::new(),
+            RunAction::StartWorker => {
+                let worker = workers.next().expect("one request for each slot");
+                run.handle(RunEvent::WorkerGranted(worker))
+            }
             RunAction::Finish { .. } => run.handle(RunEvent::Finished),
             RunAction::Complete => {
                 is_complete = true;
                 Vec::new()
             }
-            RunAction::StartWorker | RunAction::CancelLease { .. } => panic!("not in this run: {action:?}"),
+            RunAction::CancelLease { .. } => panic!("not in this run: {action:?}"),
         };
         actions.extend(more);
     }

@@ -134,7 +134,7 @@ pub enum RunAction {
     /// Have the finisher send what is due, then the completion; [`RunEvent::Finished`] follows.
     Finish(DueResults),
     /// Kill the finisher: its remaining messages must not arrive after the completion. When it is dead, and
-    /// all its messages are read, [`RunState::finisher_task`](super::Run::succession) returns the next step.
+    /// all its messages are read, [`RunState::finisher_task`](super::RunState::finisher_task) returns the next step.
     KillFinisher,
     /// Respond to the request: the run is complete.
     Complete,

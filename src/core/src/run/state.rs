@@ -1,4 +1,4 @@
-//! State of a run: its tests, workers and leases, and the transitions between them. The sibling module `ends`
+//! State of a run: its tests, workers and leases, and the transitions between them. The sibling module `failure_policy`
 //! decides what happens when a process or a worker dies.
 
 use std::{collections::BTreeMap, time::Duration};
