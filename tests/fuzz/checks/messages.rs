@@ -110,6 +110,24 @@ pub fn message(bytes: &[u8]) {
     }
 }
 
+/// Returns whether a text is a message between Heeler's processes. A seed that is none exercises nothing.
+#[allow(dead_code, reason = "for the test of the seeds, not for the fuzz targets")]
+pub fn is_control_message(bytes: &[u8]) -> bool {
+    fn parses<T: DeserializeOwned>(bytes: &[u8]) -> bool {
+        serde_json::from_slice::<T>(bytes).is_ok()
+    }
+    let parsers = [
+        parses::<JoinMessage>,
+        parses::<ToWorker>,
+        parses::<FromWorker>,
+        parses::<ToWatchdog>,
+        parses::<FromWatchdog>,
+        parses::<ToGuard>,
+        parses::<FromGuard>,
+    ];
+    parsers.iter().any(|parses| parses(bytes))
+}
+
 type RoundTripCheck = fn(&[u8]);
 
 /// Checks that a value survives a round trip; values are equal if they serialize to the same text.

@@ -20,6 +20,6 @@ pub use frameworks::{
     doctest_listing, doctest_transcript, gtest_listing, gtest_transcript, json_lines_listing,
     json_lines_transcript, libtest_listing, libtest_transcript,
 };
-pub use messages::{envelope, message};
+pub use messages::{envelope, is_control_message, message};
 pub use streams::{frame, journal, manifest, packet};
 pub use texts::{config, filter, graph_query};
