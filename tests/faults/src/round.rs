@@ -243,7 +243,7 @@ impl FaultRound<'_> {
             PlannedTransport::CommandLine => self.check_report(code),
             _ if client.is_gone() => assert!(code.is_some(), "the coordinator died of a signal"),
             // It could not begin, and printed an error.
-            _ if self.plan.may_lose_a_request() && matches!(code, Some(10 | 101)) => {
+            _ if self.plan.may_lose_a_request() && matches!(code, Some(4 | 10 | 101)) => {
                 assert!(errors.contains("failed to"))
             }
             _ => assert_eq!(code, Some(0), "the exit code\n{errors}"),
