@@ -111,7 +111,6 @@ pub fn message(bytes: &[u8]) {
 }
 
 /// Returns whether a text is a message between Heeler's processes. A seed that is none exercises nothing.
-#[allow(dead_code, reason = "for the test of the seeds, not for the fuzz targets")]
 pub fn is_control_message(bytes: &[u8]) -> bool {
     fn parses<T: DeserializeOwned>(bytes: &[u8]) -> bool {
         serde_json::from_slice::<T>(bytes).is_ok()
