@@ -163,20 +163,15 @@ fn start_test(
     channel: Option<OwnedFd>,
 ) -> Result<(StartedTest, Option<LeafCgroup>), SpawnError> {
     let string = |bytes: &OsText| bytes.as_os_str().to_owned();
-    let (stdin, channel) = match channel {
-        Some(requests) if command.is_channel_standard_input => (ChildStdio::Fd(requests), None),
-        channel => (ChildStdio::Null, channel),
-    };
     let start = SpawnOptions {
         args: command.args.iter().map(string).collect(),
         env: Some(command.env.iter().map(|(name, value)| (string(name), string(value))).collect()),
         cwd: Some(command.cwd.as_path().to_owned()),
-        stdin,
         stdout: ChildStdio::Inherit,
         stderr: ChildStdio::Inherit,
-        channel,
         ..SpawnOptions::new(command.program.as_path())
-    };
+    }
+    .with_channel(channel, command.is_channel_standard_input);
     let plan = command.trace.clone().unwrap_or_default();
     let reach = match plan.mode {
         _ if command.trace.is_none() => None,

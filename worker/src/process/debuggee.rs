@@ -81,19 +81,14 @@ fn exec_offered_test(directory: &Path) -> Result<Infallible, LaunchError> {
     };
     process::bind_to(lifeline).map_err(LaunchError::BindLifeline)?;
     let string = |bytes: &OsText| bytes.as_os_str().to_owned();
-    let (stdin, channel) = match channel {
-        Some(requests) if command.is_channel_standard_input => (ChildStdio::Fd(requests), None),
-        channel => (ChildStdio::Null, channel),
-    };
     let start = SpawnOptions {
         args: command.args.iter().map(string).collect(),
         env: Some(command.env.iter().map(|(name, value)| (string(name), string(value))).collect()),
         cwd: Some(command.cwd.as_path().to_owned()),
-        stdin,
         stdout: ChildStdio::Fd(stdout),
         stderr: ChildStdio::Fd(stderr),
-        channel,
         ..SpawnOptions::new(command.program.as_path())
-    };
+    }
+    .with_channel(channel, command.is_channel_standard_input);
     Err(LaunchError::Program(spawn::exec(start)))
 }

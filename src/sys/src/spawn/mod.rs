@@ -84,6 +84,16 @@ impl SpawnOptions {
             channel: None,
         }
     }
+
+    /// Gives the process its end of a report channel: as descriptor 0 if that carries the requests to it,
+    /// otherwise as descriptor 3.
+    #[must_use]
+    pub fn with_channel(self, channel: Option<OwnedFd>, is_standard_input: bool) -> Self {
+        match channel {
+            Some(requests) if is_standard_input => Self { stdin: ChildStdio::Fd(requests), ..self },
+            channel => Self { channel, ..self },
+        }
+    }
 }
 
 /// A process that was started here. Dropping it neither terminates nor reaps the process.
