@@ -130,11 +130,6 @@ impl Outbox {
         self.shared().progress.borrow().written_bytes
     }
 
-    /// Returns the number of bytes handed to the kernel, and how the writing ended if it has.
-    pub(crate) fn progress(&self) -> WriteProgress {
-        self.shared().progress.borrow().clone()
-    }
-
     /// Returns the number of bytes queued and not yet handed to the kernel.
     #[must_use]
     pub fn backlog_bytes(&self) -> u64 {

@@ -376,5 +376,5 @@ async fn wait_for_stall(outbox: &Outbox, socket: &SocketHandle, watch: WaitLimit
 /// that the peer has read.
 fn taken_bytes(outbox: &Outbox, socket: &SocketHandle) -> u64 {
     let pending = heeler_sys::io::unacknowledged_bytes(socket.as_fd()).unwrap_or(0);
-    outbox.progress().written_bytes.saturating_sub(pending as u64)
+    outbox.written_bytes().saturating_sub(pending as u64)
 }

@@ -171,7 +171,7 @@ async fn client_that_never_reads_is_cut_as_stalled() {
     assert_eq!(timeout(TEST_TIMEOUT, sending).await.unwrap(), CallbackBroken::Stalled);
     assert_eq!(callback.break_reason(), Some(&CallbackBroken::Stalled));
     assert_eq!(callback.send(update()).await, Err(CallbackBroken::Stalled), "nothing more is ever sent here");
-    let sent = callback.outbox.progress().written_bytes;
+    let sent = callback.outbox.written_bytes();
     assert_eq!(callback.finish().await, ProofLevel::None);
     // Bytes that had not reached the client's kernel are discarded, so they do not arrive late.
     let mut buffer = vec![0; 64 << 10];
@@ -290,7 +290,7 @@ async fn drain_ends_after_six_limits_despite_progress() {
     let limits = DeliveryLimits { drain_ms: 100, ..LIMITS };
     let (mut callback, mut stream) = connect_with(None, limits).await;
     let frame = big_frame();
-    while callback.outbox.try_send(frame.clone()).is_ok() || callback.outbox.progress().written_bytes == 0 {
+    while callback.outbox.try_send(frame.clone()).is_ok() || callback.outbox.written_bytes() == 0 {
         tokio::task::yield_now().await;
     }
     // The client reads forever, a little at a time.
