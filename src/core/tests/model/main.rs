@@ -8,6 +8,7 @@
 //! - `observer`, `rules`: what the run was informed of and has ordered, and the rules.
 //! - `steps`: what can happen next.
 //! - `search`: the search of all paths, and the walk along random ones.
+//! - `ack_windows`: the windows of one stream, alone.
 //! - `exhaustive`, `planted_mistakes`, `random_walks`: the scenarios.
 //! - `cost_bounds`: the number of processes that a run takes, outside the search.
 
@@ -22,6 +23,7 @@ mod watchdog;
 mod worker;
 mod world;
 
+mod ack_windows;
 mod cost_bounds;
 mod exhaustive;
 mod planted_mistakes;
