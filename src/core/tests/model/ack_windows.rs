@@ -1,5 +1,5 @@
-//! Every order of what happens to the windows of one stream: frames, the client's handling, its answers on their
-//! way, the time limit of the first answer, final barriers.
+//! Every order of what happens to the windows of one stream: frames, the client's handling, its answers on
+//! their way, the time limit of the first answer, final barriers.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -210,7 +210,8 @@ fn search_windows(answers: AnswerModel) -> usize {
     let mut open = vec![first];
     while let Some(stream) = open.pop() {
         let steps = stream.steps(answers);
-        // Where an answer was lost, its sender may wait: for the time limit of a later answer, which is not modelled.
+        // Where an answer was lost, its sender may wait: for the time limit of a later answer, which is not
+        // modelled.
         let has_ended = steps.iter().all(|step| *step == WindowStep::FinalBarrier);
         if has_ended && (answers != AnswerModel::MayBeLost || !stream.is_blocked()) {
             stream.clone().check_end(answers);
