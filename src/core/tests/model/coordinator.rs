@@ -13,6 +13,7 @@ use crate::{
     rules::{ANSWERED, BrokenRule, CheckResult, check},
     scenario::{ModelScenario, PlantedMistake},
     search::hash,
+    streams::{BarrierId, SimMessage, StreamOwner},
     world::{
         ModelWorld, SHORT, SimCoordinator, SimFinish, SimFrame, SimWatchdog, SimWatchdogMessage,
         SimWorkerMessage,
@@ -156,7 +157,9 @@ impl ModelWorld {
     fn order_finish(&mut self, scenario: &ModelScenario, due: DueResults) {
         let Some(coordinator) = &mut self.coordinator else { return };
         coordinator.has_ordered_finish = true;
+        let is_relayed = coordinator.is_finish_relayed(scenario);
         if let Some(watchdog) = &mut self.watchdog {
+            watchdog.relay_if(is_relayed);
             watchdog.take_finish(due.into());
         }
         if scenario.mistake == PlantedMistake::ResponseWithFinish {
@@ -172,7 +175,12 @@ impl ModelWorld {
                 self.client.send_main(&frame);
                 if let Some(coordinator) = &mut self.coordinator {
                     coordinator.relayed.insert(worker, position);
+                    coordinator.has_relayed = scenario.has_queues();
                 }
+            }
+            Some(SimWorkerMessage::RelayedBarrier) => {
+                let barrier = SimMessage::Barrier(BarrierId::Relayed(worker));
+                self.client.send_message(StreamOwner::Main, barrier);
             }
             Some(message) => message.event(worker).into_iter().for_each(|event| self.feed(scenario, event)),
             None => {}
@@ -277,6 +285,7 @@ impl ModelWorld {
         let generation = coordinator.watchdogs;
         let mut watchdog =
             SimWatchdog { has_open_run: false, journal_requests, generation, ..SimWatchdog::new(scenario) };
+        watchdog.relay_if(coordinator.has_ordered_finish && coordinator.is_finish_relayed(scenario));
         let mut is_ours = false;
         let task = coordinator.run.finisher_task();
         if coordinator.is_completion_handled && task != FinisherTask::CoordinatorCompletes {
@@ -349,11 +358,19 @@ impl ModelWorld {
     }
 }
 
+impl SimCoordinator {
+    /// Returns whether the finish goes over the main connection: a completion on another one would overtake what
+    /// was forwarded there.
+    fn is_finish_relayed(&self, scenario: &ModelScenario) -> bool {
+        self.has_relayed && scenario.mistake != PlantedMistake::RelayOvertaken
+    }
+}
+
 impl SimWorkerMessage {
     /// Returns the message as an event of the run.
     fn event(self, worker: WorkerId) -> Option<RunEvent> {
         Some(match self {
-            Self::Relayed { .. } => return None,
+            Self::Relayed { .. } | Self::RelayedBarrier => return None,
             Self::Started { lease, test } => RunEvent::Started { lease, test },
             Self::Settled { test, outcome, position } => {
                 RunEvent::Settled { worker, test, outcome, duration: SHORT, position }

@@ -85,3 +85,12 @@ fn client_without_answers_receives_everything_before_the_completion() {
     let plan = plan(&[0, 1], |place, test| test.retries = u32::from(place == 0));
     search_all(with_queues(queues, queues_scenario(plan, 2, faults(deaths(1), 1, 0))));
 }
+
+#[test]
+fn results_on_the_main_connection_and_on_others_do_not_overtake_each_other() {
+    let queues = QueueModel { may_refuse: true, ..QueueModel::default() };
+    // One fault at most: nobody can ask on the main connection when the coordinator is dead.
+    let retried = plan(&[0], |_, test| test.retries = 1);
+    search_all(with_queues(queues, queues_scenario(retried, 2, faults(1, 1, 0))));
+    search_all(with_queues(queues, queues_scenario(plan(&[0, 1], |_, _| {}), 2, faults(1, 0, 0))));
+}

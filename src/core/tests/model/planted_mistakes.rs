@@ -182,3 +182,17 @@ fn stream_of_a_dead_watchdog_abandoned() {
     let queues = QueueModel { has_callback: false, ..QueueModel::default() };
     find(&ModelScenario { queues, ..scenario }, HANDLED_ONCE);
 }
+
+#[test]
+fn completion_that_overtakes_relayed_results() {
+    let queues = QueueModel { may_refuse: true, ..QueueModel::default() };
+    let scenario = queues_with(PlantedMistake::RelayOvertaken, 1, 1, 0);
+    find(&ModelScenario { queues, ..scenario }, HANDLED_COMPLETE);
+}
+
+#[test]
+fn rerun_of_a_relayed_test_not_awaited() {
+    let queues = QueueModel { may_refuse: true, ..QueueModel::default() };
+    let scenario = queues_with(PlantedMistake::RelayNotAwaited, 2, 1, 1);
+    find(&ModelScenario { queues, ..scenario }, HANDLED_ORDER);
+}

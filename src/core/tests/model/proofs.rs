@@ -146,6 +146,10 @@ impl ModelWorld {
                 watchdog.into_iter().for_each(|watchdog| watchdog.answered = number);
             }
             (BarrierId::Owner(_), StreamOwner::Main) => {}
+            (BarrierId::Relayed(worker), _) => {
+                let worker = self.workers.get_mut(&worker);
+                worker.into_iter().for_each(|worker| worker.is_relay_asked = false);
+            }
             (BarrierId::Coordinator, owner) => self.on_coordinator_answered(scenario, owner),
             (BarrierId::Watchdog, owner) => self.on_watchdog_answered(scenario, owner),
         }

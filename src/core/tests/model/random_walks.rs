@@ -90,6 +90,7 @@ fn random_scenario(random: &mut u64) -> ModelScenario {
         has_answers: below(4) > 0,
         is_read_at_once: below(2) == 0,
         may_break: below(2) == 0,
+        may_refuse: false,
         window: 1 + below(4),
     };
     ModelScenario {

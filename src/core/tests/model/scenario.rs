@@ -50,15 +50,24 @@ pub(crate) struct QueueModel {
     pub(crate) has_answers: bool,
     /// It reads what is sent at once, or some time later.
     pub(crate) is_read_at_once: bool,
-    /// It may refuse and reset connections.
+    /// It may refuse the watchdog's connection, and reset any.
     pub(crate) may_break: bool,
+    /// It may refuse a worker's connection: then the worker sends its updates on the main connection.
+    pub(crate) may_refuse: bool,
     /// Number of changes in a window.
     pub(crate) window: usize,
 }
 
 impl Default for QueueModel {
     fn default() -> Self {
-        Self { has_callback: true, has_answers: true, is_read_at_once: true, may_break: false, window: 2 }
+        Self {
+            has_callback: true,
+            has_answers: true,
+            is_read_at_once: true,
+            may_break: false,
+            may_refuse: false,
+            window: 2,
+        }
     }
 }
 
@@ -133,6 +142,10 @@ pub(crate) enum PlantedMistake {
     ResentFromZero,
     /// The holder of a dead worker's connection does not publish its barrier before it writes it.
     BarrierNotPublished,
+    /// The completion goes over another connection than results that were forwarded to the main one.
+    RelayOvertaken,
+    /// A worker whose updates are forwarded waits for no barrier before its test may run elsewhere.
+    RelayNotAwaited,
     /// What a dead watchdog has sent is neither proven nor counted.
     FinisherStreamAbandoned,
     /// A watchdog without a coordinator assumes that the client lacks no synthesized result.

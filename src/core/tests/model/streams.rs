@@ -35,6 +35,8 @@ pub(crate) enum StreamOwner {
 pub(crate) enum BarrierId {
     /// The process that opened the connection.
     Owner(u64),
+    /// On the main connection, for a worker whose updates the coordinator forwards there.
+    Relayed(WorkerId),
     /// A holder of a duplicate of its socket.
     Coordinator,
     /// A holder of a duplicate when the coordinator is dead.

@@ -29,7 +29,11 @@ impl SimWorker {
     pub(crate) fn is_all_handled(&self) -> bool {
         let is_handled =
             |window: &AckWindow| window.is_all_handled() || window.answers() == AnswerState::Silent;
-        self.route != SimRoute::Open || self.window.as_ref().is_none_or(is_handled)
+        match self.route {
+            SimRoute::Open => self.window.as_ref().is_none_or(is_handled),
+            SimRoute::Relay => !self.is_relay_asked,
+            SimRoute::NotDialled | SimRoute::Reset | SimRoute::Broken => true,
+        }
     }
 
     /// Returns whether it still waits for the first answer.
@@ -105,6 +109,13 @@ impl ModelWorld {
             return false;
         }
         self.write_final_barrier(id);
+        // Other workers may have connections of their own, which overtake the main one.
+        let is_mixed = scenario.has_callback() && scenario.mistake != PlantedMistake::RelayNotAwaited;
+        if is_mixed && let Some(worker) = self.workers.get_mut(&id).filter(|one| one.route == SimRoute::Relay)
+        {
+            worker.is_relay_asked = true;
+            self.send_to_coordinator(id, SimWorkerMessage::RelayedBarrier);
+        }
         !self.workers[&id].is_all_handled()
     }
 

@@ -36,6 +36,13 @@ impl SimWatchdog {
         self.is_reset && is_own
     }
 
+    /// Sends nothing on a connection of its own, if so.
+    pub(crate) fn relay_if(&mut self, is_relayed: bool) {
+        if is_relayed {
+            self.line = FinisherConnection::Relayed;
+        }
+    }
+
     pub(crate) fn take_finish(&mut self, finish: SimFinish) {
         self.has_open_run = false;
         self.delivery = Some(Delivery::new(self.line, !finish.is_completion_only));

@@ -104,6 +104,8 @@ impl SimWorker {
         if writes && !self.has_room() {
             return;
         }
+        let is_dialling = writes && self.route == SimRoute::NotDialled;
+        steps.extend((is_dialling && scenario.queues.may_refuse).then_some(WorkerStep::Refused));
         let count = process.lease.batch.tests.len();
         match process.phase {
             ProcessPhase::Idle if is_arbitrary => {
@@ -129,7 +131,7 @@ impl SimWorker {
                 steps.push(WorkerStep::Settle);
                 let is_dialling =
                     self.route == SimRoute::NotDialled && settling(scenario, step) == SettlingStep::Send;
-                return steps.extend((is_dialling && scenario.may_break()).then_some(WorkerStep::Refused));
+                return steps.extend((is_dialling && !scenario.has_queues()).then_some(WorkerStep::Refused));
             }
             ProcessPhase::AwaitingHandling { .. } => {
                 return steps.extend(self.is_all_handled().then_some(WorkerStep::ReportProvisional));
@@ -180,6 +182,10 @@ impl ModelWorld {
                 self.worker(id).window.iter_mut().for_each(AckWindow::on_first_answer_overdue);
             }
             WorkerStep::Settle => self.settle(scenario, id),
+            WorkerStep::Refused if scenario.has_queues() => {
+                self.worker(id).route = SimRoute::Relay;
+                self.client.has_cut_watchdog = true;
+            }
             WorkerStep::Refused => {
                 self.worker(id).route = SimRoute::Broken;
                 self.settle(scenario, id);

@@ -59,6 +59,8 @@ pub(crate) struct SimCoordinator {
     /// Number of frames of the finish that dead watchdogs have sent and that are handled, or that it has
     /// forwarded.
     pub(crate) finish_frames: usize,
+    /// Workers' updates were forwarded to the main connection.
+    pub(crate) has_relayed: bool,
     /// A dead watchdog has sent the completion, and it is handled.
     pub(crate) is_completion_handled: bool,
     pub(crate) held: LastRelayedFrame<SimFrame>,
@@ -145,6 +147,8 @@ pub(crate) struct SimWorker {
     pub(crate) window: Option<AckWindow>,
     /// Its last barrier is sent.
     pub(crate) is_draining: bool,
+    /// The coordinator forwards its updates, and a barrier behind them is open.
+    pub(crate) is_relay_asked: bool,
 }
 
 /// A process that runs a batch.
@@ -192,6 +196,7 @@ pub(crate) enum SimRoute {
 pub(crate) enum SimWorkerMessage {
     Started { lease: LeaseId, test: TestId },
     Relayed { frame: SimFrame, position: u64 },
+    RelayedBarrier,
     Settled { test: TestId, outcome: Outcome, position: u64 },
     Provisional { lease: LeaseId, test: TestId, by: ProvisionalReason },
     LeaseEnded { lease: LeaseId, end: LeaseOutcome },
@@ -235,6 +240,7 @@ impl ModelWorld {
             asked: BTreeSet::new(),
             proven_finishers: BTreeSet::new(),
             finish_frames: 0,
+            has_relayed: false,
             is_completion_handled: false,
             held: LastRelayedFrame::default(),
             has_ordered_finish: false,
@@ -293,7 +299,8 @@ impl Hash for SimCoordinator {
         let Self { run: _, observer: _, run_hash, relayed, journal_requests, held, .. } = self;
         let Self { has_ordered_finish, watchdogs, next_worker, lent, asked, finish_frames, .. } = self;
         (run_hash, relayed, journal_requests, held, has_ordered_finish, watchdogs, next_worker).hash(state);
-        (lent, asked, finish_frames, self.is_completion_handled, &self.proven_finishers).hash(state);
+        (lent, asked, finish_frames, &self.proven_finishers).hash(state);
+        (self.is_completion_handled, self.has_relayed).hash(state);
     }
 }
 
