@@ -48,7 +48,8 @@ fn initialize_returns_server_capabilities() {
     let mut server = TestServer::start(&world, &["deaths"]);
     let result = server.initialize(plain());
     assert_eq!(result["protocolVersion"], "1.0.0");
-    assert_eq!(result["serverInfo"]["name"], "heeler");
+    let product = env!("CARGO_PKG_VERSION");
+    assert_eq!(result["serverInfo"], json!({"name": "heeler", "version": "1.0.0", "heeler.version": product}));
     assert_eq!(result["processId"], server.pid());
     let testing = &result["capabilities"]["testing"];
     for (name, value) in [
@@ -59,6 +60,9 @@ fn initialize_returns_server_capabilities() {
         ("multipleConnectionProvider", false),
     ] {
         assert_eq!(testing[name], value, "{name}: {result}");
+    }
+    for name in ["debug", "callbackToken", "failures"] {
+        assert_eq!(testing["heeler"][name], true, "{name}: {result}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! Messages of the MSTest Runner Protocol: strict in what Heeler writes, lenient in what it reads.
 
 mod change;
+mod initialize;
 mod log;
 mod members;
 mod messages;
@@ -12,6 +13,7 @@ mod telemetry;
 mod utc_time;
 
 pub use change::*;
+pub use initialize::*;
 pub use log::*;
 pub use members::NodeMembers;
 pub use messages::*;
