@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::nulls::null_as_default;
+
 /// Version of the protocol that Heeler implements.
 pub const PROTOCOL_VERSION: &str = "1.0.0";
 
@@ -15,6 +17,8 @@ pub struct InitializeParams {
     /// Name and version of the client.
     pub client_info: Option<PeerInfo>,
     /// Capabilities of the client.
+    #[serde(deserialize_with = "null_as_default")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<ClientCapabilities>"))]
     pub capabilities: ClientCapabilities,
     /// Protocol versions that the client supports; absent means any.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -27,8 +31,12 @@ pub struct InitializeParams {
 #[serde(default)]
 pub struct PeerInfo {
     /// Name of the program, such as `vscode`.
+    #[serde(deserialize_with = "null_as_default")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub name: String,
     /// Version as free text.
+    #[serde(deserialize_with = "null_as_default")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub version: String,
 }
 
@@ -38,6 +46,8 @@ pub struct PeerInfo {
 #[serde(default)]
 pub struct ClientCapabilities {
     /// Capabilities that concern tests.
+    #[serde(deserialize_with = "null_as_default")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<ClientTestingCapabilities>"))]
     pub testing: ClientTestingCapabilities,
 }
 
@@ -47,10 +57,16 @@ pub struct ClientCapabilities {
 #[serde(rename_all = "camelCase", default)]
 pub struct ClientTestingCapabilities {
     /// Whether the client can attach and launch debuggers.
+    #[serde(deserialize_with = "null_as_default")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<bool>"))]
     pub debugger_provider: bool,
     /// Whether the client reads several log messages in one notification.
+    #[serde(deserialize_with = "null_as_default")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<bool>"))]
     pub batch_logging_support: bool,
     /// Whether the client reads the attachments stream.
+    #[serde(deserialize_with = "null_as_default")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<bool>"))]
     pub attachments_support: bool,
     /// Port at which the client accepts further connections, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,6 +79,8 @@ pub struct ClientTestingCapabilities {
 #[serde(default)]
 pub struct CallbackProvider {
     /// TCP port on the client's host.
+    #[serde(deserialize_with = "null_as_default")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<u16>"))]
     pub port: u16,
     /// Extension by Heeler: a secret sent first on each connection, so that no other local user can report
     /// results.

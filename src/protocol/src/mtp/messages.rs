@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use heeler_core::{Failure, ProcessFacts, TestResult};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::TestNode;
+use super::{TestNode, nulls::null_as_default};
 use crate::control::LeakedProcess;
 
 /// Method names of the protocol and of Heeler's extensions.
@@ -59,7 +59,8 @@ pub struct TestsParams<N = TestNode> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
     /// Extension by Heeler: each test runs under a debugger that the client attaches or launches.
-    #[serde(rename = "heeler.debug", skip_serializing_if = "is_false")]
+    #[serde(rename = "heeler.debug", deserialize_with = "null_as_default", skip_serializing_if = "is_false")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<bool>"))]
     pub is_debug: bool,
 }
 
@@ -96,13 +97,18 @@ pub struct LaunchDebuggerParams {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DebuggerResult {
-    /// Whether a debugger is attached or launched. Existing clients omit it, which means success.
-    #[serde(default = "is_true")]
+    /// Whether a debugger is attached or launched. Existing clients omit it or send null, which means success.
+    #[serde(default = "is_true", deserialize_with = "null_as_true")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<bool>"))]
     pub success: bool,
 }
 
 fn is_true() -> bool {
     true
+}
+
+fn null_as_true<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(true))
 }
 
 /// Parameters of `testing/testUpdates/tests`.

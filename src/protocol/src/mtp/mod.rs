@@ -6,6 +6,7 @@ mod log;
 mod members;
 mod messages;
 mod node;
+mod nulls;
 mod render;
 #[cfg(feature = "schema")]
 mod schema;
