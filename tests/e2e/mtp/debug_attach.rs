@@ -241,12 +241,14 @@ fn client_disconnect_kills_held_process() {
 }
 
 #[test]
-fn exit_during_debug_run_leaves_nothing_behind() {
+fn second_exit_during_debug_run_leaves_nothing_behind() {
     let world = world();
     let mut server = debug_server(&world, false);
     let run = begin_debug_run(&mut server, 1, &["kinds::Math.Add"]);
     let asked = wait_attach_request(&server, 0);
     let recorder = server.recorder.clone();
+    // The first one waits for the debugger.
+    server.notify("exit", json!({}));
     assert_eq!(server.exit(), Some(0));
     assert_eq!(state(asked.pid), None);
     let books =
