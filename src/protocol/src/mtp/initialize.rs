@@ -195,3 +195,17 @@ pub struct ExtensionCapabilities {
     /// A test with several failures lists them in `heeler.failures`.
     pub failures: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn initialize_with_unknown_members_is_read() {
+        let params: InitializeParams = serde_json::from_str(
+            r#"{"processId":null,"rootUri":null,"capabilities":{"textDocument":{},"testing":{"callbackProvider":{"port":5}}},"trace":"off"}"#,
+        )
+        .unwrap();
+        assert_eq!(params.capabilities.testing.callback_provider.unwrap().port, 5);
+    }
+}
