@@ -9,6 +9,7 @@ mod debug_launch;
 mod exit;
 mod explicit_nulls;
 mod messages;
+mod names;
 mod node_clients;
 mod recorded_clients;
 mod sessions;
