@@ -17,6 +17,7 @@ use heeler_server::{
     discovery::ProgramSource,
     listen::{FrontEnd as _, SessionCommand, SessionEnd, SessionOptions},
     mtp::MtpFrontEnd,
+    pool::WorkerStdout,
     scheduler::{SchedulerHandle, SchedulerTask},
 };
 
@@ -53,11 +54,13 @@ impl InProcessServer {
             exit_with: None,
             initialize_within: None,
             is_debug: false,
+            notices: Vec::new(),
             provenance,
         };
         let (commands, receiver) = mpsc::channel(4);
         let mut session = JoinSet::new();
-        let (handle, scheduler) = SchedulerHandle::start(scheduler_options(&options.settings));
+        let (handle, scheduler) =
+            SchedulerHandle::start(scheduler_options(&options.settings, WorkerStdout::StandardOutput));
         session.spawn(MtpFrontEnd.serve(Box::new(theirs), options, handle, receiver));
         let (client, events) = match callbacks {
             Some(callbacks) => Client::connect_in_process(ours, callbacks, client).await?,

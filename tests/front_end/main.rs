@@ -12,6 +12,7 @@ use heeler_run_store::Provenance;
 use heeler_server::{
     discovery::ProgramSource,
     listen::{FrontEnd as _, SessionCommand, SessionEnd, SessionOptions},
+    pool::WorkerStdout,
     scheduler::{SchedulerHandle, SchedulerOptions, SchedulerTask},
 };
 use lines::LineFrontEnd;
@@ -57,12 +58,13 @@ impl LineClient {
             exit_with: None,
             initialize_within: None,
             is_debug: false,
+            notices: Vec::new(),
             provenance: Provenance::default(),
         };
         let (handle, scheduler) = SchedulerHandle::start(SchedulerOptions {
             program: env!("CARGO_BIN_EXE_heeler").into(),
             slots: 2,
-            is_output_shared: false,
+            worker_stdout: WorkerStdout::Discarded,
         });
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let (commands, receiver) = mpsc::channel(4);

@@ -112,6 +112,11 @@ layered_settings! {
     /// Time limit for a client that does not read pending output, after which it counts as disconnected; also
     /// for a new connection to send `initialize`.
     client_stall_timeout: Duration as "DurationText" = Duration::from_secs(120);
+    /// A session ends when the process ends that its client names in `initialize` or in
+    /// `--exit-on-process-exit`, and does not begin if there is none. `false` is for clients in another PID
+    /// namespace, such as outside of a container, whose numbers mean nothing here.
+    #[serde(rename = "watch-client")]
+    is_client_watched: bool as "Flag" = true;
     /// Time limit for opening a callback connection, after which it counts as refused.
     connect_timeout: Duration as "DurationText" = Duration::from_secs(5);
     /// Time limit for a client to attach or launch a debugger on request, after which the test runs without a

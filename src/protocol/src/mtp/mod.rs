@@ -2,10 +2,12 @@
 
 mod barriers;
 mod change;
+mod initialize;
 mod log;
 mod members;
 mod messages;
 mod node;
+mod nulls;
 mod render;
 #[cfg(feature = "schema")]
 mod schema;
@@ -14,6 +16,7 @@ mod utc_time;
 
 pub use barriers::*;
 pub use change::*;
+pub use initialize::*;
 pub use log::*;
 pub use members::NodeMembers;
 pub use messages::*;
