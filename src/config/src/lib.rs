@@ -17,6 +17,7 @@ mod reader;
 #[cfg(test)]
 mod reference;
 mod reports;
+mod run_options;
 mod settings;
 mod sources;
 mod tables;
@@ -30,6 +31,7 @@ pub use partition::{PartitionError, PartitionKind, PartitionSpec};
 pub use programs::{FindProgramsError, FoundProgram, find_programs, suite_name_from_path};
 pub use quantity::{QuantityError, parse_duration, parse_positive_duration, parse_size};
 pub use reports::{ReportRequestError, parse_report_request, report_format_names};
+pub use run_options::{ProgramOptions, RunOptions};
 pub use settings::{CommandLineSettings, ResolvedSettings};
 pub use tables::{RunLayer, RunSettings, TestLayer, TestSettings};
 pub use types::{

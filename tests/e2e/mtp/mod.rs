@@ -9,5 +9,6 @@ mod debug_launch;
 mod messages;
 mod node_clients;
 mod recorded_clients;
+mod run_options;
 mod sessions;
 mod shared_scheduler;

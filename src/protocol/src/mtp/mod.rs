@@ -6,6 +6,7 @@ mod members;
 mod messages;
 mod node;
 mod render;
+mod run_options;
 #[cfg(feature = "schema")]
 mod schema;
 mod telemetry;
@@ -17,6 +18,7 @@ pub use members::NodeMembers;
 pub use messages::*;
 pub use node::*;
 pub use render::*;
+pub use run_options::*;
 #[cfg(feature = "schema")]
 pub use schema::{client_schema, server_schema};
 pub use telemetry::*;
