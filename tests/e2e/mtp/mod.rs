@@ -6,6 +6,8 @@ mod client_quirks;
 mod concurrency;
 mod debug_attach;
 mod debug_launch;
+mod exit;
+mod explicit_nulls;
 mod messages;
 mod node_clients;
 mod recorded_clients;

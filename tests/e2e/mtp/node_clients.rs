@@ -116,8 +116,8 @@ fn debugger_request_is_cancelled_with_its_run() {
 }
 
 #[test]
-fn exit_request_ends_run_and_gets_response() {
-    run_scenario("exit_request_ends_run_and_gets_response", &TestWorld::with_gtest("meet"));
+fn exit_request_completes_run_and_gets_response() {
+    run_scenario("exit_request_completes_run_and_gets_response", &TestWorld::with_gtest("meet"));
 }
 
 #[test]

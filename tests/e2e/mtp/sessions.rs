@@ -48,7 +48,11 @@ fn initialize_returns_server_capabilities() {
     let mut server = TestServer::start(&world, &["deaths"]);
     let result = server.initialize(plain());
     assert_eq!(result["protocolVersion"], "1.0.0");
-    assert_eq!(result["serverInfo"]["name"], "heeler");
+    let product = env!("CARGO_PKG_VERSION");
+    assert_eq!(
+        result["serverInfo"],
+        json!({"name": "heeler", "version": "1.0.0", "heeler.version": product})
+    );
     assert_eq!(result["processId"], server.pid());
     let testing = &result["capabilities"]["testing"];
     for (name, value) in [
@@ -59,6 +63,9 @@ fn initialize_returns_server_capabilities() {
         ("multipleConnectionProvider", false),
     ] {
         assert_eq!(testing[name], value, "{name}: {result}");
+    }
+    for name in ["debug", "callbackToken", "failures"] {
+        assert_eq!(testing["heeler"][name], true, "{name}: {result}");
     }
 }
 
@@ -333,35 +340,6 @@ fn waiting_run_can_be_cancelled() {
     server.finish(&first, &uids("meet", ["N/Meet.Case/0"])).assert_all("passed");
     let books = server.finish(&second, &uids("meet", ["N/Meet.Case/1"]));
     assert_eq!(code(&books.response), -32800);
-}
-
-#[test]
-fn exit_completes_running_run() {
-    let world = TestWorld::with_gtest("meet");
-    let meet = world.open_rendezvous();
-    let mut server = TestServer::initialized(&world, &["meet"]);
-    let run = server.run(Some(&["meet::N/Meet.Case/0"]));
-    let guest = meet.next_test();
-    let recorder = server.recorder.clone();
-    assert_eq!(server.exit(), Some(0));
-    guest.wait_gone();
-    let events = recorder.events();
-    let books = crate::support::checked_run::CheckedRun::check(
-        &events,
-        &run,
-        &uids("meet", ["N/Meet.Case/0"]),
-        crate::support::checked_run::ExpectedDelivery::Once,
-    );
-    assert_eq!(books.state("meet::N/Meet.Case/0"), "cancelled");
-}
-
-#[test]
-fn exit_request_gets_response() {
-    let world = TestWorld::with_gtest("deaths");
-    let mut server = TestServer::initialized(&world, &["deaths"]);
-    server.send(&json!({"jsonrpc": "2.0", "id": "bye", "method": "exit"}));
-    assert!(server.wait_response("bye").get("error").is_none());
-    server.wait_gone();
 }
 
 #[test]

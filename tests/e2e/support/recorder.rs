@@ -108,6 +108,11 @@ impl TrafficRecorder {
         self.1.0.lock().unwrap().main = true;
     }
 
+    /// Returns whether the first connection is not read.
+    pub(crate) fn is_main_stopped(&self) -> bool {
+        self.1.0.lock().unwrap().main
+    }
+
     /// Stops reading the connections of the callback port.
     pub(crate) fn stop_callbacks(&self) {
         self.1.0.lock().unwrap().callbacks = true;

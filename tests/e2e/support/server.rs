@@ -345,10 +345,15 @@ impl<'w> TestServer<'w> {
     pub(crate) fn exit(mut self) -> Option<i32> {
         self.notify("exit", json!({}));
         self.wait_gone();
-        let code = self.child.wait().unwrap().code();
+        let code = self.exit_code();
         self.listener = None;
         self.world.check_tidy();
         code
+    }
+
+    /// Waits until the coordinator has exited; returns its exit code.
+    pub(crate) fn exit_code(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
     }
 
     /// Waits until the server has ended the connection.
@@ -371,17 +376,24 @@ impl<'w> TestServer<'w> {
         }
     }
 
-    /// Waits until no process of Heeler is left; all of them hold the standard error that they inherited.
+    /// Waits until no process of Heeler is left; all of them hold the standard error that they inherited. What
+    /// the server sent before is in the record then, unless the record is stopped.
     pub(crate) fn wait_gone(&self) -> Duration {
         let start = Instant::now();
         if self.all_gone.recv_timeout(DEADLINE).is_err() {
             let left = self.processes_left();
             panic!("processes are left: {left}\n{}", self.errors_so_far());
         }
-        start.elapsed()
+        let took = start.elapsed();
+        // The processes may be gone before their last messages are read.
+        if !self.recorder.is_main_stopped() {
+            self.wait_closed();
+        }
+        took
     }
 
-    fn errors_so_far(&self) -> String {
+    /// Returns the standard error so far.
+    pub(crate) fn errors_so_far(&self) -> String {
         self.errors.lock().unwrap().clone()
     }
 

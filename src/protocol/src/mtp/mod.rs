@@ -1,10 +1,12 @@
 //! Messages of the MSTest Runner Protocol: strict in what Heeler writes, lenient in what it reads.
 
 mod change;
+mod initialize;
 mod log;
 mod members;
 mod messages;
 mod node;
+mod nulls;
 mod render;
 mod run_options;
 #[cfg(feature = "schema")]
@@ -13,6 +15,7 @@ mod telemetry;
 mod utc_time;
 
 pub use change::*;
+pub use initialize::*;
 pub use log::*;
 pub use members::NodeMembers;
 pub use messages::*;

@@ -193,22 +193,9 @@ fn launch() -> LaunchDebuggerParams {
 }
 
 fn responses() -> Vec<MessageSample> {
-    let initialized = InitializeResult {
-        process_id: 40123,
-        server_info: PeerInfo { name: "heeler".to_owned(), version: "0.1.0".to_owned() },
-        protocol_version: PROTOCOL_VERSION.to_owned(),
-        capabilities: ServerCapabilities {
-            testing: ServerTestingCapabilities {
-                supports_discovery: true,
-                experimental_multi_request_support: true,
-                vstest_provider: false,
-                attachments_support: true,
-                attachments_provider: true,
-                multiple_connection_provider: false,
-                supports_test_coverage_messages: false,
-            },
-        },
-    };
+    let mut initialized = InitializeResult::of_heeler(40123);
+    // The sample does not change with each release.
+    initialized.server_info.product_version = Some("0.1.0".to_owned());
     let left = LeakedProcessInfo {
         pid: 4711,
         command: "sleep 1000".to_owned(),

@@ -26,6 +26,7 @@ use tokio::{
 
 use super::{
     debugger::{ClientResponse, DebugSession, DebuggerRequests},
+    ending::{EndOrder, SessionPhase},
     initialize, params,
     requests::{JobKind, OpenRequests, RequestCommand, RequestContext, RequestJob},
     stall_watch::StallWatch,
@@ -43,7 +44,8 @@ const COMMAND_QUEUE_CAPACITY: usize = 2 * MAX_OPEN_REQUESTS + 16;
 /// Capacity of the queue of client responses: one for each open request of the server.
 /// Responses beyond that match no request.
 const RESPONSE_QUEUE_CAPACITY: usize = MAX_OPEN_REQUESTS;
-/// Time limit for draining runs after `exit`, beyond their tests' grace period.
+/// Time limit for the responses to cancelled requests, and then for the end of their processes, each beyond the
+/// tests' grace period.
 const EXIT_DEADLINE: Duration = Duration::from_secs(10);
 /// Time limit for ending all processes after the client is gone.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(3);
@@ -63,6 +65,11 @@ pub(super) struct ServerSession {
     unsent: VecDeque<Bytes>,
     options: SessionOptions,
     is_initialized: bool,
+    phase: SessionPhase,
+    /// Deadline for the responses to cancelled requests.
+    cancel_deadline: Option<Instant>,
+    /// Requests of the method `exit`, which are answered last.
+    exit_requests: Vec<RequestId>,
     /// Deadline for `initialize`.
     initialize_deadline: Option<Instant>,
     commands: Option<mpsc::Sender<RequestCommand>>,
@@ -96,6 +103,8 @@ enum SessionEvent {
     Disconnected,
     /// The client has not initialized in time.
     InitializeTimedOut,
+    /// Cancelled requests have not ended in time.
+    CancelTimedOut,
     RequestFinished(RequestId),
     RequestsEnded,
     Command(SessionCommand),
@@ -116,6 +125,9 @@ impl ServerSession {
             task,
             unsent: VecDeque::new(),
             is_initialized: false,
+            phase: SessionPhase::Serving,
+            cancel_deadline: None,
+            exit_requests: Vec::new(),
             initialize_deadline: options.initialize_within.map(|limit| Instant::now() + limit),
             commands: None,
             client_responses: None,
@@ -138,39 +150,57 @@ impl ServerSession {
     /// Cancel safe: no, because processes would be left to detect the end by themselves.
     pub(super) async fn serve(mut self, mut commands: mpsc::Receiver<SessionCommand>) -> SessionEnd {
         let end = loop {
-            match self.next_event(&mut commands).await {
-                SessionEvent::Message(Ok(message)) => {
-                    if self.on_message(message) {
-                        break SessionEnd::Exit;
-                    }
-                }
-                SessionEvent::Message(Err(invalid)) => {
-                    self.send(rpc::encode_error(&invalid.id, &invalid.error))
-                }
-                SessionEvent::Sent => {}
-                SessionEvent::Disconnected => break SessionEnd::Disconnected,
-                SessionEvent::InitializeTimedOut => {
-                    tracing::warn!("a client did not initialize in time, and its connection is closed");
-                    break SessionEnd::Disconnected;
-                }
-                SessionEvent::RequestFinished(id) => {
-                    self.open_requests.remove(&id);
-                }
-                SessionEvent::RequestsEnded => self.on_requests_ended(),
-                SessionEvent::Command(SessionCommand::Exit) => break SessionEnd::Exit,
-                SessionEvent::Command(SessionCommand::Pause(done)) => self.pause(done),
-                SessionEvent::Command(SessionCommand::Resume) => self.resume(),
-                SessionEvent::ParentDied => break SessionEnd::ParentDied,
-                SessionEvent::StallCheck => {
-                    if self.stall_watch.is_stalled(&self.client, !self.unsent.is_empty()) {
-                        tracing::warn!("a client has stopped reading, and its connection is closed");
-                        break SessionEnd::Disconnected;
-                    }
-                }
+            let event = self.next_event(&mut commands).await;
+            if let Some(end) = self.on_event(event) {
+                break end;
+            }
+            if self.phase.is_over(self.open_requests.len()) {
+                break SessionEnd::Exit;
             }
         };
+        let reported = self.phase.reported_end(end);
         self.shut_down(end).await;
-        end
+        reported
+    }
+
+    /// Handles an event; returns the end of the session if it ends at once.
+    fn on_event(&mut self, event: SessionEvent) -> Option<SessionEnd> {
+        match event {
+            SessionEvent::Message(Ok(message)) => self.on_message(message),
+            SessionEvent::Message(Err(invalid)) => self.send(rpc::encode_error(&invalid.id, &invalid.error)),
+            SessionEvent::Sent => {}
+            SessionEvent::Disconnected => return Some(SessionEnd::Disconnected),
+            SessionEvent::InitializeTimedOut => {
+                tracing::warn!("a client did not initialize in time, and its connection is closed");
+                return Some(SessionEnd::Disconnected);
+            }
+            SessionEvent::CancelTimedOut => {
+                tracing::warn!("cancelled requests did not end in time");
+                return Some(SessionEnd::Disconnected);
+            }
+            SessionEvent::RequestFinished(id) => drop(self.open_requests.remove(&id)),
+            SessionEvent::RequestsEnded => self.on_requests_ended(),
+            SessionEvent::Command(SessionCommand::Exit) => self.on_end_order(EndOrder::OwnerExit),
+            SessionEvent::Command(SessionCommand::Pause(done)) => self.pause(done),
+            SessionEvent::Command(SessionCommand::Resume) => self.resume(),
+            SessionEvent::ParentDied => return Some(SessionEnd::ParentDied),
+            SessionEvent::StallCheck => {
+                if self.stall_watch.is_stalled(&self.client, !self.unsent.is_empty()) {
+                    tracing::warn!("a client has stopped reading, and its connection is closed");
+                    return Some(SessionEnd::Disconnected);
+                }
+            }
+        }
+        None
+    }
+
+    fn on_end_order(&mut self, order: EndOrder) {
+        self.phase = self.phase.after(order);
+        if self.phase == SessionPhase::Cancelling && self.cancel_deadline.is_none() {
+            self.cancel(|_, _| true);
+            self.cancel_deadline =
+                Some(Instant::now() + EXIT_DEADLINE + self.options.settings.run.grace_period);
+        }
     }
 
     async fn next_event(&mut self, commands: &mut mpsc::Receiver<SessionCommand>) -> SessionEvent {
@@ -188,6 +218,7 @@ impl ServerSession {
             () = wait_for_death(first) => SessionEvent::ParentDied,
             () = wait_for_death(second) => SessionEvent::ParentDied,
             () = wait_for_deadline(self.initialize_deadline), if !self.is_initialized => SessionEvent::InitializeTimedOut,
+            () = wait_for_deadline(self.cancel_deadline) => SessionEvent::CancelTimedOut,
             () = self.stall_watch.next_check() => SessionEvent::StallCheck,
             () = send_first(&self.client, &mut self.unsent), if !self.unsent.is_empty() => SessionEvent::Sent,
             body = self.inbox.next(), if self.unsent.is_empty() => match body {
@@ -201,18 +232,19 @@ impl ServerSession {
         }
     }
 
-    /// Handles a message; returns whether the session ends.
-    fn on_message(&mut self, message: RpcMessage) -> bool {
+    fn on_message(&mut self, message: RpcMessage) {
         match message {
             RpcMessage::Request { id, method, params } if method == method::INITIALIZE => {
                 self.on_initialize(&id, params.as_deref());
             }
             RpcMessage::Request { id, method, .. } if method == method::EXIT => {
-                self.send(rpc::encode_result(&id, &serde_json::json!({})));
-                return true;
+                self.exit_requests.push(id);
+                self.on_end_order(EndOrder::ClientExit);
             }
             RpcMessage::Request { id, method, params } => self.on_request(id, &method, params.as_deref()),
-            RpcMessage::Notification { method, .. } if method == method::EXIT => return true,
+            RpcMessage::Notification { method, .. } if method == method::EXIT => {
+                self.on_end_order(EndOrder::ClientExit);
+            }
             RpcMessage::Notification { method, .. } if requires_response(&method) => {
                 let message = format!("expected an id in the request {method:?}: a number or a string");
                 let error = RpcError::new(code::INVALID_REQUEST, message);
@@ -230,7 +262,6 @@ impl ServerSession {
             // Notifications before `initialize` are dropped.
             RpcMessage::Notification { .. } => {}
         }
-        false
     }
 
     fn on_initialize(&mut self, id: &RequestId, params: Option<&RawValue>) {
@@ -329,6 +360,9 @@ impl ServerSession {
         if !self.is_initialized {
             let message = "the server must be initialized before this request can be processed";
             return Err(RpcError::new(code::SERVER_NOT_INITIALIZED, message));
+        }
+        if !self.phase.accepts_requests() {
+            return Err(RpcError::new(code::INVALID_REQUEST, "no request is accepted after exit"));
         }
         let kind = match method {
             method::DISCOVER => JobKind::Discover,
@@ -435,11 +469,12 @@ impl ServerSession {
         }
     }
 
-    /// Ends the requests in progress. A client that sent `exit` gets its completions; to one that is gone
+    /// Ends all tasks of the session. After `exit`, all requests have their responses; to a client that is gone
     /// nothing is sent.
     async fn shut_down(mut self, end: SessionEnd) {
-        self.cancel(|_, _| true);
         self.commands = None;
+        // A session that was never initialized has no task that would drop it.
+        self.finished_requests_sender = None;
         let deadline = match end {
             SessionEnd::Exit => EXIT_DEADLINE + self.options.settings.run.grace_period,
             SessionEnd::Disconnected | SessionEnd::ParentDied => {
@@ -460,6 +495,9 @@ impl ServerSession {
         self.requests.shutdown().await;
         self.reports.finish().await;
         if end == SessionEnd::Exit {
+            for id in std::mem::take(&mut self.exit_requests) {
+                self.send(rpc::encode_result(&id, &serde_json::json!({})));
+            }
             let leave = async {
                 while !self.unsent.is_empty() {
                     send_first(&self.client, &mut self.unsent).await;
@@ -488,7 +526,7 @@ fn requires_response(method: &str) -> bool {
     [method::INITIALIZE, method::DISCOVER, method::RUN].contains(&method)
 }
 
-/// Waits until the deadline for `initialize`; forever without one.
+/// Waits until a deadline; forever without one.
 async fn wait_for_deadline(until: Option<Instant>) {
     match until {
         Some(until) => sleep_until(until).await,

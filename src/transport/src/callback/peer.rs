@@ -3,7 +3,7 @@
 
 use heeler_protocol::{
     frame::{FrameDecoder, FrameError},
-    mtp::{self, InitializeResult, PeerInfo, ServerCapabilities, ServerTestingCapabilities, method},
+    mtp::{InitializeResult, method},
     rpc::{self, RequestId, RpcError, RpcMessage, code},
 };
 use serde_json::value::RawValue;
@@ -80,28 +80,11 @@ async fn read_all(
 
 fn respond(id: &RequestId, name: &str, _params: Option<&RawValue>) -> bytes::Bytes {
     if name == method::INITIALIZE {
-        return rpc::encode_result(id, &initialize_result());
+        // The same as the server's on its main connection.
+        return rpc::encode_result(id, &InitializeResult::of_heeler(std::process::id()));
     }
     rpc::encode_error(
         id,
         &RpcError::new(code::METHOD_NOT_FOUND, format!("method {name:?} is not known here")),
     )
-}
-
-/// Returns this end's `initialize` result: the same as the server's on its main connection.
-fn initialize_result() -> InitializeResult {
-    InitializeResult {
-        process_id: std::process::id(),
-        server_info: PeerInfo { name: "heeler".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() },
-        protocol_version: mtp::PROTOCOL_VERSION.to_owned(),
-        capabilities: ServerCapabilities {
-            testing: ServerTestingCapabilities {
-                supports_discovery: true,
-                experimental_multi_request_support: true,
-                attachments_support: true,
-                attachments_provider: true,
-                ..ServerTestingCapabilities::default()
-            },
-        },
-    }
 }
