@@ -484,7 +484,7 @@ mod tests {
 
     #[test]
     fn initialize_with_unknown_members_is_read() {
-        let params: InitializeParams = serde_json::from_str(
+        let params: super::super::InitializeParams = serde_json::from_str(
             r#"{"processId":null,"rootUri":null,"capabilities":{"textDocument":{},"testing":{"callbackProvider":{"port":5}}},"trace":"off"}"#,
         )
         .unwrap();
