@@ -1,6 +1,6 @@
 //! Valid and invalid `heeler.toml` files, as users write them.
 
-use std::{path::Path, time::Duration};
+use std::{num::NonZeroU32, path::Path, time::Duration};
 
 use heeler_core::SourceRequest;
 

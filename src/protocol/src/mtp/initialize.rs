@@ -128,6 +128,7 @@ impl InitializeResult {
                         debug: true,
                         callback_token: true,
                         failures: true,
+                        run_options: true,
                     }),
                 },
             },
@@ -194,4 +195,6 @@ pub struct ExtensionCapabilities {
     pub callback_token: bool,
     /// A test with several failures lists them in `heeler.failures`.
     pub failures: bool,
+    /// `heeler.options` in the parameters of a run sets options of that run.
+    pub run_options: bool,
 }
