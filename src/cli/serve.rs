@@ -86,6 +86,7 @@ pub(super) fn scheduler_options(settings: &ResolvedSettings) -> SchedulerOptions
         program: heeler_sys::process::own_program_path(),
         slots: settings.run.jobs.slots().get(),
         is_output_shared: settings.run.capture == CaptureStrategy::Shown,
+        has_concurrent_runs: true,
     }
 }
 

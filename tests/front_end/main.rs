@@ -63,6 +63,7 @@ impl LineClient {
             program: env!("CARGO_BIN_EXE_heeler").into(),
             slots: 2,
             is_output_shared: false,
+            has_concurrent_runs: true,
         });
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let (commands, receiver) = mpsc::channel(4);

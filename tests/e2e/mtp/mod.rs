@@ -14,3 +14,4 @@ mod recorded_clients;
 mod run_options;
 mod sessions;
 mod shared_scheduler;
+mod small_runs;

@@ -88,7 +88,12 @@ mod tests {
     }
 
     fn scheduler() -> SchedulerHandle {
-        let options = SchedulerOptions { program: "/nowhere".into(), slots: 1, is_output_shared: false };
+        let options = SchedulerOptions {
+            program: "/nowhere".into(),
+            slots: 1,
+            is_output_shared: false,
+            has_concurrent_runs: true,
+        };
         SchedulerHandle::start(options).0
     }
 

@@ -121,6 +121,7 @@ impl RunPlan {
             programs: programs.costs,
             tests: planned,
             slots: settings.run.jobs.slots().get(),
+            batch_limit: None,
             failure_limit: match settings.run.fail_limit() {
                 FailLimit::Never => None,
                 FailLimit::After { failures, is_immediate } => Some(FailureLimit {

@@ -43,6 +43,9 @@ pub struct SchedulerOptions {
     pub slots: usize,
     /// Whether workers inherit our standard output (for output that is not captured).
     pub is_output_shared: bool,
+    /// Whether a run may begin while another is in progress. Batches are then kept short, so that it soon gets a
+    /// slot.
+    pub has_concurrent_runs: bool,
 }
 
 /// Number of a request, chosen by its client.
