@@ -28,17 +28,19 @@ pub struct RunOptions {
     pub(super) program: ProgramOptions,
 }
 
-/// Options that change how the programs of a run are started.
+/// Options of a run that are no settings: how its programs are started, and how their output is sent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProgramOptions {
     /// Added to the configured arguments.
     pub args: Vec<String>,
     /// Applied after the configured environment; `None` unsets a variable.
     pub env: Vec<(String, Option<String>)>,
+    /// Whether the client receives the output of tests while they run.
+    pub is_output_live: bool,
 }
 
 /// The members, as they are named in errors.
-const MEMBERS: [&str; 6] = ["jobs", "retries", "timeout", "isolate", "env", "args"];
+const MEMBERS: [&str; 7] = ["jobs", "retries", "timeout", "isolate", "env", "args", "liveOutput"];
 
 impl<'de> Deserialize<'de> for RunOptions {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -65,6 +67,10 @@ impl<'de> Visitor<'de> for OptionsVisitor {
                 "timeout" => tests.timeout = read_member::<TimeLimit, _>(&mut map, "timeout")?,
                 "isolate" => tests.is_isolated = read_member::<Flag, _>(&mut map, "isolate")?,
                 "args" => program.args = read_arguments(&mut map)?,
+                "liveOutput" => {
+                    program.is_output_live =
+                        read_member::<Flag, _>(&mut map, "liveOutput")?.unwrap_or_default();
+                }
                 "env" => program.env = map.next_value_seed(EnvironmentSeed)?,
                 _ => return Err(unknown_member(&member)),
             }
@@ -234,7 +240,7 @@ mod cases {
     #[test]
     fn every_option_is_read() {
         let text = r#"{"jobs": 3, "retries": 2, "timeout": "1m 30s", "isolate": true,
-            "env": {"A": "b", "C": false, "D": null}, "args": ["--x", "y"]}"#;
+            "env": {"A": "b", "C": false, "D": null}, "args": ["--x", "y"], "liveOutput": true}"#;
         let tests = TestLayer {
             retries: Some(2),
             timeout: Some(TimeLimit::After(Duration::from_secs(90))),
@@ -244,6 +250,7 @@ mod cases {
         let program = ProgramOptions {
             args: vec!["--x".to_owned(), "y".to_owned()],
             env: vec![("A".to_owned(), Some("b".to_owned())), ("C".to_owned(), None)],
+            is_output_live: true,
         };
         assert_eq!(read(text), Ok(RunOptions { jobs: NonZeroU32::new(3), tests, program }));
     }
@@ -291,12 +298,12 @@ mod cases {
             (r#"{"retry": 1}"#, "unknown member \"retry\"; did you mean \"retries\"?".to_owned()),
             (
                 r#"{"colour": 1}"#,
-                "unknown member \"colour\"; the members are jobs, retries, timeout, isolate, env, args".to_owned(),
+                "unknown member \"colour\"; the members are jobs, retries, timeout, isolate, env, args, liveOutput".to_owned(),
             ),
             (
                 "[]",
                 "invalid type: sequence, expected an object with the members jobs, retries, timeout, isolate, \
-                 env, args"
+                 env, args, liveOutput"
                     .to_owned(),
             ),
         ] {

@@ -8,6 +8,7 @@ mod debug_attach;
 mod debug_launch;
 mod exit;
 mod explicit_nulls;
+mod live_output;
 mod messages;
 mod node_clients;
 mod recorded_clients;

@@ -107,6 +107,14 @@ impl UpdateBatch {
         self.reports.push(LeaseEvent::Started(test));
     }
 
+    /// Adds output of a running test; `write` appends its change. No journal has it: the result repeats it.
+    pub(crate) fn add_output(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.changes);
+        if self.change_ends.last().map_or(0, |end| end.at) < self.changes.len() {
+            self.change_ends.push(ChangeEnd { at: self.changes.len(), position: self.position });
+        }
+    }
+
     /// Adds a terminal result; `write` appends its change.
     pub(crate) fn add_settled(
         &mut self,

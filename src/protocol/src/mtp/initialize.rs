@@ -129,6 +129,7 @@ impl InitializeResult {
                         callback_token: true,
                         failures: true,
                         run_options: true,
+                        live_output: true,
                     }),
                 },
             },
@@ -197,4 +198,6 @@ pub struct ExtensionCapabilities {
     pub failures: bool,
     /// `heeler.options` in the parameters of a run sets options of that run.
     pub run_options: bool,
+    /// `liveOutput` among these options sends the output of tests while they run.
+    pub live_output: bool,
 }

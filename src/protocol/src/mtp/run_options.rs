@@ -30,6 +30,9 @@ pub struct RequestedRunOptions {
     /// Arguments of the test programs, added to the configured ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub args: Option<Vec<String>>,
+    /// Whether the output of tests is sent while they run, as `heeler.output` of updates in progress.
+    #[serde(rename = "liveOutput", skip_serializing_if = "Option::is_none")]
+    pub live_output: Option<bool>,
 }
 
 /// Time limit in a request.

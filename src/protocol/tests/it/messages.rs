@@ -179,6 +179,7 @@ fn run_options() -> serde_json::Value {
         isolate: Some(true),
         env: Some(env.into()),
         args: Some(vec!["--verbose".to_owned()]),
+        live_output: Some(true),
     };
     serde_json::to_value(options).unwrap()
 }

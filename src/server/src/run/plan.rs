@@ -79,6 +79,8 @@ pub struct RunPlan {
     pub time_limit: Option<Duration>,
     /// Test output is passed to our own standard output as it arrives.
     pub is_output_shown: bool,
+    /// Test output is sent to the client as it arrives.
+    pub is_output_live: bool,
     /// Debug run: each test is isolated in its own process, one at a time, without the run's own time limit.
     pub is_debugged: bool,
     /// The client reads the attachments stream.
@@ -151,6 +153,7 @@ impl RunPlan {
             },
             time_limit: settings.run.run_timeout.duration(),
             is_output_shown: settings.run.capture == CaptureStrategy::Shown,
+            is_output_live: settings.program.is_output_live,
             is_debugged: false,
             has_attachments_stream: false,
         }
