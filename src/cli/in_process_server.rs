@@ -17,6 +17,7 @@ use heeler_server::{
     discovery::ProgramSource,
     listen::{FrontEnd as _, SessionCommand, SessionEnd, SessionOptions},
     mtp::MtpFrontEnd,
+    pool::WorkerStdout,
     scheduler::{SchedulerHandle, SchedulerOptions, SchedulerTask},
 };
 
@@ -57,8 +58,10 @@ impl InProcessServer {
         };
         let (commands, receiver) = mpsc::channel(4);
         let mut session = JoinSet::new();
-        let scheduler_options =
-            SchedulerOptions { has_concurrent_runs: false, ..scheduler_options(&options.settings) };
+        let scheduler_options = SchedulerOptions {
+            has_concurrent_runs: false,
+            ..scheduler_options(&options.settings, WorkerStdout::StandardOutput)
+        };
         let (handle, scheduler) = SchedulerHandle::start(scheduler_options);
         session.spawn(MtpFrontEnd.serve(Box::new(theirs), options, handle, receiver));
         let (client, events) = match callbacks {

@@ -12,6 +12,7 @@ use heeler_run_store::Provenance;
 use heeler_server::{
     discovery::ProgramSource,
     listen::{FrontEnd as _, SessionCommand, SessionEnd, SessionOptions},
+    pool::WorkerStdout,
     scheduler::{SchedulerHandle, SchedulerOptions, SchedulerTask},
 };
 use lines::LineFrontEnd;
@@ -62,7 +63,7 @@ impl LineClient {
         let (handle, scheduler) = SchedulerHandle::start(SchedulerOptions {
             program: env!("CARGO_BIN_EXE_heeler").into(),
             slots: 2,
-            is_output_shared: false,
+            worker_stdout: WorkerStdout::Discarded,
             has_concurrent_runs: true,
         });
         let (ours, theirs) = tokio::io::duplex(64 << 10);

@@ -68,6 +68,7 @@ mod tests {
     use super::super::session::ServerSession;
     use super::*;
     use crate::listen::{SessionEnd, SessionOptions};
+    use crate::pool::WorkerStdout;
     use crate::scheduler::{SchedulerHandle, SchedulerOptions};
 
     const PATIENCE: Duration = Duration::from_secs(60);
@@ -91,7 +92,7 @@ mod tests {
         let options = SchedulerOptions {
             program: "/nowhere".into(),
             slots: 1,
-            is_output_shared: false,
+            worker_stdout: WorkerStdout::Discarded,
             has_concurrent_runs: true,
         };
         SchedulerHandle::start(options).0

@@ -25,4 +25,5 @@ mod workers;
 pub use client_sinks::{ClientSink, ClientSinks};
 pub use exit_watch::ProcessExitWatch;
 pub use grants::WorkerUser;
+pub use watchdog_process::WorkerStdout;
 pub use workers::{PoolError, PoolEvent, PoolOptions, WorkerPool};

@@ -24,7 +24,7 @@ use super::{
     exit_watch::ProcessExitWatch,
     grants::WorkerUser,
     orphans,
-    watchdog_process::{spawn_first_watchdog, spawn_watchdog, wait_for_exit},
+    watchdog_process::{WorkerStdout, spawn_first_watchdog, spawn_watchdog, wait_for_exit},
 };
 
 /// Maximum number of watchdogs; after this many deaths the watchdog is not replaced any more.
@@ -42,8 +42,8 @@ pub struct PoolOptions {
     pub clients: ClientSinks,
     /// Maximum number of workers that are not blocked by their client.
     pub slots: usize,
-    /// Whether workers inherit our standard output (for output that is not captured).
-    pub is_output_shared: bool,
+    /// Where workers write output that is not captured.
+    pub worker_stdout: WorkerStdout,
 }
 
 /// Errors of starting or keeping the pool.
@@ -123,7 +123,7 @@ pub struct WorkerPool {
     socket_dir: heeler_sys::dirs::SocketDir,
     pub(super) slots: usize,
     program: PathBuf,
-    is_output_shared: bool,
+    worker_stdout: WorkerStdout,
     control_events: mpsc::Receiver<ControlEvent>,
     pub(super) workers: BTreeMap<WorkerId, PooledWorker>,
     pub(super) starting: BTreeMap<WorkerId, Instant>,
@@ -154,14 +154,14 @@ impl WorkerPool {
         let mut tasks = JoinSet::new();
         tasks.spawn(connection::accept(listener, options.clients, sender));
         orphans::adopt_orphans();
-        let child = spawn_first_watchdog(&options.program, &path, options.is_output_shared)
+        let child = spawn_first_watchdog(&options.program, &path, options.worker_stdout)
             .await
             .map_err(PoolError::Spawn)?;
         let mut pool = Self {
             socket_dir,
             slots: options.slots,
             program: options.program,
-            is_output_shared: options.is_output_shared,
+            worker_stdout: options.worker_stdout,
             control_events: raw,
             workers: BTreeMap::new(),
             starting: BTreeMap::new(),
@@ -219,7 +219,7 @@ impl WorkerPool {
         self.watchdogs_started += 1;
         let path = self.socket_dir.path().join("control");
         self.watchdog.child =
-            spawn_watchdog(&self.program, &path, self.is_output_shared).map_err(PoolError::Spawn)?;
+            spawn_watchdog(&self.program, &path, self.worker_stdout).map_err(PoolError::Spawn)?;
         Ok(())
     }
 

@@ -283,7 +283,7 @@ impl Scheduler {
             program: self.options.program.clone(),
             clients: self.sinks.clone(),
             slots: self.options.slots,
-            is_output_shared: self.options.is_output_shared,
+            worker_stdout: self.options.worker_stdout,
         };
         let pool = WorkerPool::start(options)
             .await
