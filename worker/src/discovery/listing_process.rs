@@ -12,7 +12,7 @@ use crate::process::{
     job_order::JobOrder,
 };
 use heeler_adapters::AdapterInvocation;
-use heeler_core::error_chain;
+use heeler_core::{GuardLoss, describe::guard_loss_text, error_chain};
 
 /// A listing of 100,000 tests with long names is about 20 MB.
 const STDOUT_LIMIT_BYTES: usize = 64 << 20;
@@ -26,6 +26,8 @@ pub(crate) enum CaptureError {
     NotStarted(String),
     #[error("list its tests within {} s", .0.as_secs_f64())]
     TimedOut(Duration),
+    #[error("list its tests: {}", guard_loss_text(*.0))]
+    GuardLost(GuardLoss),
     #[error("keep more than {STDOUT_LIMIT_BYTES} bytes of its listing")]
     TooLong,
     #[error("list its tests: the run was cancelled")]
@@ -96,6 +98,13 @@ impl ListingProcess<'_> {
             Some(ProcessEvent::Guard(GuardEvent::Ended(end))) => {
                 self.captured.end = end;
                 self.read_to_end().await;
+                return true;
+            }
+            Some(ProcessEvent::Guard(GuardEvent::Lost)) => {
+                // A process that was ordered to end has ended for that reason.
+                if self.failure.is_none() {
+                    self.failure = Some(CaptureError::GuardLost(self.process.guard_loss().await));
+                }
                 return true;
             }
             Some(ProcessEvent::Output) => {
