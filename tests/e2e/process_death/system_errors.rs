@@ -43,14 +43,6 @@ fn run(
     books
 }
 
-/// Writes an executable script.
-fn write_program(world: &TestWorld, name: &str, script: &str) {
-    world.write(name, script);
-    let mut mode = fs::metadata(world.path(name)).unwrap().permissions();
-    std::os::unix::fs::PermissionsExt::set_mode(&mut mode, 0o700);
-    fs::set_permissions(world.path(name), mode).unwrap();
-}
-
 fn is_logged(books: &CheckedRun, text: &str) -> bool {
     books.log.iter().any(|line| line.contains(text))
 }
@@ -67,7 +59,7 @@ fn unknown_fault_points_are_reported_before_run() {
 #[test]
 fn fault_variables_do_not_reach_tests() {
     let world = world("pp", "worker.journal.after:1:sleep=1");
-    write_program(&world, "wrapped", "#!/bin/sh\nenv >> env.txt\nexec ./faults \"$@\"\n");
+    world.write_program("wrapped", "#!/bin/sh\nenv >> env.txt\nexec ./faults \"$@\"\n");
     world.write("heeler.toml", "[[suite]]\nname = \"w\"\nprograms = [\"wrapped\"]\nframework = \"gtest\"\n");
     world.run(&["run"]).assert_code(0).assert_stdout("2 passed");
     assert!(world.path("points/worker.journal.after").exists());
@@ -133,7 +125,7 @@ fn test_that_kills_its_guard_is_reported_alone() {
 fn program_that_kills_its_guard_before_its_tests_is_given_up() {
     let world = world("pppp", "");
     let script = "#!/bin/sh\ncase \"$1\" in --gtest_list_tests) ;; *) kill -9 $PPID; sleep 60;; esac\nexec ./faults \"$@\"\n";
-    write_program(&world, "killer", script);
+    world.write_program("killer", script);
     world.write("heeler.toml", "[[suite]]\nname = \"k\"\nprograms = [\"killer\"]\nframework = \"gtest\"\n");
     let ran = world.run(&["run", "-j1"]).assert_code(2);
     ran.line_with(&["Heeler's guard was killed by signal 9 in 12 processes of its program in a row"]);

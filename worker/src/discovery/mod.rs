@@ -91,12 +91,12 @@ pub(crate) async fn discover(
 ) -> FromWorker {
     let DiscoveryJob { job, program, timeout_ms } = job;
     let limit = Duration::from_millis(timeout_ms);
-    let budget = ListingTimeLimit { limit, deadline: Instant::now() + limit };
+    let time_limit = ListingTimeLimit::new(limit, Instant::now());
     let mut asking = ProgramDiscovery {
         program: &program,
         setting: &setting,
         orders,
-        budget,
+        time_limit,
         first_reply: None,
         start_us: None,
     };
@@ -122,7 +122,7 @@ struct ProgramDiscovery<'a> {
     program: &'a TestProgram,
     setting: &'a WorkerContext,
     orders: mpsc::Receiver<JobOrder>,
-    budget: ListingTimeLimit,
+    time_limit: ListingTimeLimit,
     /// The reply to the first listing command.
     first_reply: Option<ListingReply>,
     /// The shortest run time of a listing process.
@@ -179,7 +179,7 @@ impl ProgramDiscovery<'_> {
                         return Err(DiscoverError::GuardLost { program, loss, losses });
                     }
                     lost = Some((loss, losses));
-                    self.budget.deadline = Instant::now() + self.budget.limit;
+                    self.time_limit.restart(Instant::now());
                 }
                 Err(error) if error.may_succeed_on_retry() && !has_retried => has_retried = true,
                 answer => return answer,
@@ -194,9 +194,14 @@ impl ProgramDiscovery<'_> {
         let mut outputs = Vec::new();
         while let Some(invocation) = adapter.next_listing(self.program, &outputs, scratch) {
             let command = self.setting.prepare_command(self.program, &invocation, None).map_err(prepare)?;
-            let captured =
-                capture_listing(&self.setting.guards, command, &invocation, self.budget, &mut self.orders)
-                    .await;
+            let captured = capture_listing(
+                &self.setting.guards,
+                command,
+                &invocation,
+                &mut self.time_limit,
+                &mut self.orders,
+            )
+            .await;
             let captured =
                 captured.map_err(|source| DiscoverError::Capture { program: program(), source })?;
             self.record_reply(&invocation, &captured);
