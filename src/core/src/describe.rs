@@ -57,8 +57,9 @@ pub fn not_run_text(reason: NotRunReason) -> String {
         }
         NotRunReason::NeverStarted => "not run: its program kept exiting without running it".to_owned(),
         NotRunReason::WorkerDied => "not completed: its worker died twice while it ran".to_owned(),
-        NotRunReason::GuardLost { losses, loss } => {
-            format!("not completed: {} in each of {losses} attempts", guard_loss_text(loss))
+        NotRunReason::GuardLost { losses, loss, has_begun } => {
+            let effect = if has_begun { "not completed" } else { "not run" };
+            format!("{effect}: {} in each of {losses} attempts", guard_loss_text(loss))
         }
         NotRunReason::ProgramGuardsLost { losses, loss } => format!(
             "not run: {} in {losses} processes of its program in a row, before any test had begun",

@@ -123,11 +123,13 @@ pub enum NotRunReason {
     NeverStarted,
     /// Its worker died during it, twice.
     WorkerDied,
-    /// The guard of its process was lost during it, every time.
+    /// The guard of its process was lost, every time.
     GuardLost {
         /// Number of processes of it that ended so.
         losses: u32,
         loss: GuardLoss,
+        /// Whether it had begun in any of them: then it may have a result.
+        has_begun: bool,
     },
     /// The guards of its program's processes were lost before any test of the program had begun.
     ProgramGuardsLost {
@@ -163,6 +165,7 @@ impl SynthesizedResult {
     #[must_use]
     pub fn outcome(self) -> Outcome {
         match self {
+            Self::NotRun(NotRunReason::GuardLost { has_begun: true, .. }) => Outcome::Lost,
             Self::NotRun(reason) => Outcome::NotRun(reason),
             Self::Provisional(ProvisionalReason::AwaitsIsolatedRun) => Outcome::Crashed,
             Self::Provisional(ProvisionalReason::AwaitsRetry) => Outcome::Failed,

@@ -17,6 +17,8 @@ pub(super) struct GuardLosses {
     pub(super) count: u32,
     /// How they were lost.
     loss: Option<GuardLoss>,
+    /// Whether the test had begun before one of them.
+    has_begun: bool,
 }
 
 impl GuardLosses {
@@ -41,11 +43,12 @@ impl RunState {
             suspects.append(&mut waiting);
         }
         for test in suspects {
-            let losses = &mut self.tests[test.index()].guard_losses;
-            let loss = losses.record(loss);
-            let losses = losses.count;
+            let recorded = &mut self.tests[test.index()].guard_losses;
+            let loss = recorded.record(loss);
+            recorded.has_begun |= is_begun;
+            let GuardLosses { count: losses, has_begun, .. } = *recorded;
             if losses >= GUARD_LOSSES_PER_TEST {
-                self.synthesize_result(test, NotRunReason::GuardLost { losses, loss });
+                self.synthesize_result(test, NotRunReason::GuardLost { losses, loss, has_begun });
             } else {
                 self.requeue_isolated(held.batch.program, test);
             }
@@ -219,7 +222,7 @@ mod tests {
             let (run, leases) =
                 run(plan(200, 2), |lease| ProcessLife::lost_at(lease, |test| test == TestId(77), has_begun));
             assert_eq!(passed(&run), 199);
-            let expected = NotRunReason::GuardLost { losses: 3, loss: KILLED };
+            let expected = NotRunReason::GuardLost { losses: 3, loss: KILLED, has_begun };
             assert_eq!(
                 run.ledger().entry(TestId(77)),
                 LedgerEntry::Synthesized(SynthesizedResult::NotRun(expected))
