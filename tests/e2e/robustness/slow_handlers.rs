@@ -9,11 +9,14 @@ use crate::support::{
     checked_run::{CheckedRun, ExpectedDelivery},
     handling_order,
     message_handlers::{HandlerDuration, HandlerQueues, MessageHandling, ResponseRule},
-    recorder::DEADLINE,
+    process::{ProcessRole, signal},
+    recorder::{ClientConnection, DEADLINE, RecordedEvent},
     server::{RequestedRun, TestServer},
     uids,
     world::TestWorld,
 };
+
+const UPDATES: &str = "testing/testUpdates/tests";
 
 /// Handles and responds as StreamJsonRpc does by default.
 fn as_stream_json_rpc(duration: HandlerDuration) -> MessageHandling {
@@ -117,6 +120,34 @@ fn no_crashed_test_ends_in_progress_when_one_stream_is_throttled() {
         check_throttled(throttled, as_stream_json_rpc(HandlerDuration::PerChange(Duration::ZERO)));
         check_throttled(throttled, as_vscode_jsonrpc(HandlerDuration::PerChange(Duration::ZERO)));
     }
+}
+
+/// Kills a process while the client has much to handle.
+fn check_death(role: ProcessRole, handling: MessageHandling) {
+    let (world, selected) = world(600);
+    let mut server = TestServer::with_handlers(&world, &["big"], handling, |_| ListenerBehaviour::Normal);
+    let run = server.run(None);
+    server.recorder.wait("its first results", |events| {
+        let on_callback = |event: &&RecordedEvent| event.on != ClientConnection::Main;
+        events.iter().filter(on_callback).any(|event| event.params(UPDATES).is_some()).then_some(())
+    });
+    signal(server.processes(role)[0], "KILL");
+    let books = finish_handled(server, &run, &selected, ExpectedDelivery::Once);
+    books.assert_all("passed");
+}
+
+#[test]
+fn death_of_worker_repeats_nothing_to_slow_client() {
+    let duration = HandlerDuration::PerChange(Duration::from_millis(1));
+    check_death(ProcessRole::Worker, as_stream_json_rpc(duration));
+    check_death(ProcessRole::Worker, as_vscode_jsonrpc(duration));
+}
+
+#[test]
+fn death_of_watchdog_repeats_nothing_to_slow_client() {
+    let duration = HandlerDuration::PerChange(Duration::from_millis(1));
+    check_death(ProcessRole::Watchdog, as_stream_json_rpc(duration));
+    check_death(ProcessRole::Watchdog, as_vscode_jsonrpc(duration));
 }
 
 #[test]
