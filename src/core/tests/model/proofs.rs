@@ -199,10 +199,11 @@ impl ModelWorld {
             return true;
         }
         match step {
-            DeliveryStep::Prove => {
+            DeliveryStep::Prove | DeliveryStep::ProveCompletion => {
                 watchdog.answered == watchdog.barriers
                     || !scenario.queues.has_answers
-                    || scenario.mistake == PlantedMistake::ResponseBeforeProof
+                    || (step == DeliveryStep::ProveCompletion
+                        && scenario.mistake == PlantedMistake::ResponseBeforeProof)
             }
             // That it has read everything and closes says nothing about what it has handled.
             DeliveryStep::Close => scenario.mistake == PlantedMistake::CloseAsProof,

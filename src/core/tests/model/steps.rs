@@ -262,7 +262,13 @@ impl ModelWorld {
         }
         if let Some(step) = watchdog.next_step() {
             let must_fail = watchdog.must_fail(step);
-            let may_fail = matches!(step, DeliveryStep::Dial | DeliveryStep::Prove | DeliveryStep::Close);
+            let may_fail = matches!(
+                step,
+                DeliveryStep::Dial
+                    | DeliveryStep::Prove
+                    | DeliveryStep::ProveCompletion
+                    | DeliveryStep::Close
+            );
             let may_fail = may_fail && (scenario.may_break() || step == DeliveryStep::Close);
             let may_succeed = !must_fail && self.may_succeed(scenario, watchdog, step);
             steps.extend(may_succeed.then_some(ModelStep::Deliver(StepResult::Ok)));

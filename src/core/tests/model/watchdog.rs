@@ -29,6 +29,7 @@ impl SimWatchdog {
         let is_own = matches!(
             step,
             DeliveryStep::Prove
+                | DeliveryStep::ProveCompletion
                 | DeliveryStep::Close
                 | DeliveryStep::SendDue(DeliveryRoute::Direct)
                 | DeliveryStep::SendCompletion(DeliveryRoute::Direct)
@@ -144,7 +145,7 @@ impl ModelWorld {
                 }
                 is_sent
             }
-            DeliveryStep::Prove => {
+            DeliveryStep::Prove | DeliveryStep::ProveCompletion => {
                 if is_ok {
                     self.proven(watchdog);
                 }
