@@ -130,11 +130,8 @@ impl RunFinisher {
     pub(crate) async fn finish(&mut self, finish: &FinishRequest) -> FromWatchdog {
         heeler_sys::fail::pass("watchdog.finish");
         let has_pending = has_pending_updates(finish);
-        // To a client that proves nothing on its own connections, all goes over the main one, in order.
         let connection = match self.callback.connection() {
-            delivery::FinisherConnection::Closed if finish.is_client_silent => {
-                delivery::FinisherConnection::Relayed
-            }
+            _ if finish.is_relayed => delivery::FinisherConnection::Relayed,
             connection => connection,
         };
         let mut delivery = Delivery::new(connection, has_pending);
@@ -154,7 +151,8 @@ impl RunFinisher {
                         delivery.lose_relay();
                     }
                     delivery.on_step_result(went);
-                    if delivery.connection() == delivery::FinisherConnection::Relayed {
+                    // The connection stays for the finishes of other runs, unless it failed.
+                    if delivery.connection() == delivery::FinisherConnection::Relayed && !finish.is_relayed {
                         self.callback = CallbackState::Relayed;
                     }
                     if order == DeliveryStep::Close {

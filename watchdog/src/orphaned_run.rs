@@ -61,7 +61,7 @@ pub(crate) fn finish(open: OpenRun) -> FinishRequest {
         synthesized,
         program_failures: Vec::new(),
         has_attachments_stream: open.has_attachments_stream,
-        is_client_silent: false,
+        is_relayed: false,
         sent_frames: 0,
         run: open.run,
         route: open.route,

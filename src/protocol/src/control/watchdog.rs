@@ -78,9 +78,10 @@ pub struct FinishRequest {
     pub attachments: Vec<Attachment>,
     /// Whether the client reads the attachments stream.
     pub has_attachments_stream: bool,
-    /// Whether the client has answered no barrier of a worker in time: the watchdog does not wait for answers either.
+    /// Whether the finish goes over the main connection, in order behind results of the run that went there, or to a
+    /// client that proves nothing on connections of its own.
     #[serde(default)]
-    pub is_client_silent: bool,
+    pub is_relayed: bool,
     /// The number of frames, from the first, that the client already has of a watchdog that has died.
     #[serde(default)]
     pub sent_frames: u64,

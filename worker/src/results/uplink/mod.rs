@@ -80,7 +80,7 @@ pub(crate) struct ResultSender {
     sent_positions: HashMap<Arc<str>, u64>,
     /// The groups sent of each run, until it is drained: a new connection has to send them again.
     sent_groups: HashMap<Arc<str>, SentGroups>,
-    /// The number of connections opened so far.
+    /// The number of connections used so far, the main one included once it is fallen back to.
     connections: u32,
     /// The frames on the present connection that the client has not handled yet.
     retained: RetainedFrames,
@@ -178,7 +178,7 @@ impl ResultSender {
             self.send_reports(lease, std::mem::take(&mut updates.reports)).await?;
             self.control.flush().await?;
         }
-        self.redial_for_new_run(&run);
+        self.redial_for_new_run();
         self.resend_groups(&run, &updates).await?;
         for load in updates.chunks() {
             let frame = UpdateFrame {
@@ -248,8 +248,10 @@ impl ResultSender {
 
     /// Lets a client that refused this worker, or broke its connection, be dialled again for the first results of
     /// another run.
-    fn redial_for_new_run(&mut self, run: &Arc<str>) {
-        if self.sent_positions.contains_key(run) || self.redials == 0 {
+    fn redial_for_new_run(&mut self) {
+        // What another run has sent lies in the queue of the main connection, and may not be overtaken.
+        let is_first = self.sent_positions.is_empty();
+        if !is_first || self.redials == 0 {
             return;
         }
         if let SenderRoute::Fallback(address) = &self.route {
@@ -258,29 +260,34 @@ impl ResultSender {
         }
     }
 
-    /// Repeats the groups of a run on a new connection, because connections are independent: each begins with
+    /// Repeats the groups of a run on another connection, because connections are independent: each begins with
     /// the groups that earlier ones carried.
     async fn resend_groups(&mut self, run: &Arc<str>, updates: &UpdateBatch) -> Result<(), LinkClosed> {
         if updates.chunks().next().is_none() {
             return Ok(());
         }
         self.connect_if_needed().await?;
-        if !matches!(self.route, SenderRoute::Connected(..)) {
-            return Ok(());
-        }
+        let again = self.groups_frame(run);
         let sent = self.sent_groups.entry(Arc::clone(run)).or_default();
-        let is_new = std::mem::replace(&mut sent.connection, self.connections) != self.connections;
-        let changes = sent.changes.len();
-        let again =
-            (is_new && changes > 0).then(|| self.encoding.frame(run, sent.changes.iter().map(Vec::as_slice)));
+        sent.connection = self.connections;
         sent.changes.extend(updates.group_changes().map(<[u8]>::to_vec));
         match again {
-            Some(bytes) => {
-                let position = self.sent_positions.get(run).copied().unwrap_or(0);
-                self.send_frame(UpdateFrame { run: Arc::clone(run), position, bytes, changes }).await
-            }
+            Some(frame) => self.send_frame(frame).await,
             None => Ok(()),
         }
+    }
+
+    /// Returns the frame of the groups that a run has sent on an earlier connection and not on this one.
+    fn groups_frame(&mut self, run: &Arc<str>) -> Option<UpdateFrame> {
+        let position = self.sent_positions.get(run).copied().unwrap_or(0);
+        let sent = self.sent_groups.get_mut(run)?;
+        let is_new = std::mem::replace(&mut sent.connection, self.connections) != self.connections;
+        (is_new && !sent.changes.is_empty()).then(|| UpdateFrame {
+            run: Arc::clone(run),
+            position,
+            bytes: self.encoding.frame(run, sent.changes.iter().map(Vec::as_slice)),
+            changes: sent.changes.len(),
+        })
     }
 
     async fn connect_if_needed(&mut self) -> Result<(), LinkClosed> {
@@ -355,8 +362,13 @@ impl ResultSender {
                 .await;
         };
         self.route = SenderRoute::Fallback(address);
+        self.connections += 1;
         self.log_fallback(why, "its results go over the main connection").await?;
         for frame in frames {
+            if let Some(groups) = self.groups_frame(&frame.run) {
+                // It holds no results: the position is that of the frame which it precedes, less what that adds.
+                self.control.forward(self.client, 0, &groups.bytes).await?;
+            }
             self.relay(&frame).await?;
         }
         Ok(())

@@ -173,7 +173,7 @@ impl RunDriver {
             attachments: self.result.attachments.iter().cloned().chain(files.filter(is_new)).collect(),
             program_failures: self.program_failures.records(&self.plan),
             has_attachments_stream: self.plan.has_attachments_stream,
-            is_client_silent: self.is_client_silent,
+            is_relayed: self.must_finish_on_main,
             sent_frames: 0,
             resend,
             synthesized,

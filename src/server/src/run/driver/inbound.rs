@@ -50,7 +50,9 @@ impl RunDriver {
             }
             FromWorker::Drained { run, proof, position } if run == self.client.key => {
                 self.client_log().log_proof(&format!("worker {worker}"), proof);
-                self.is_client_silent |= proof == ProofLevel::Delivered;
+                // What lies in the queue of the main connection is overtaken by a completion on another one.
+                let is_relayed = proof == ProofLevel::Ordered && self.client.route.callback.is_some();
+                self.must_finish_on_main |= proof == ProofLevel::Delivered || is_relayed;
                 self.apply_event(RunEvent::Drained { worker, proven: position });
             }
             FromWorker::Log { lines, .. } => self.client_log().forward_lines(lines),

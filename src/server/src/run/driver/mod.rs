@@ -132,8 +132,9 @@ pub struct RunDriver {
     launched_leases: Vec<(WorkerId, LeaseId)>,
     worker_deaths: usize,
     is_complete: bool,
-    /// The client answered no barrier of a worker in time.
-    is_client_silent: bool,
+    /// A worker's results went over the main connection, or can't be proven on its own one: the end of the run goes over
+    /// the main connection as well.
+    must_finish_on_main: bool,
     /// The manifest was written to the run's directory.
     has_manifest: bool,
 }
@@ -170,7 +171,7 @@ impl RunDriver {
             launched_leases: Vec::new(),
             worker_deaths: 0,
             is_complete: false,
-            is_client_silent: false,
+            must_finish_on_main: false,
             has_manifest: true,
             plan,
             client,
