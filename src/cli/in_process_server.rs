@@ -17,7 +17,8 @@ use heeler_server::{
     discovery::ProgramSource,
     listen::{FrontEnd as _, SessionCommand, SessionEnd, SessionOptions},
     mtp::MtpFrontEnd,
-    scheduler::{SchedulerHandle, SchedulerTask},
+    pool::WorkerStdout,
+    scheduler::{SchedulerHandle, SchedulerOptions, SchedulerTask},
 };
 
 use super::serve::scheduler_options;
@@ -53,11 +54,16 @@ impl InProcessServer {
             exit_with: None,
             initialize_within: None,
             is_debug: false,
+            notices: Vec::new(),
             provenance,
         };
         let (commands, receiver) = mpsc::channel(4);
         let mut session = JoinSet::new();
-        let (handle, scheduler) = SchedulerHandle::start(scheduler_options(&options.settings));
+        let scheduler_options = SchedulerOptions {
+            has_concurrent_runs: false,
+            ..scheduler_options(&options.settings, WorkerStdout::StandardOutput)
+        };
+        let (handle, scheduler) = SchedulerHandle::start(scheduler_options);
         session.spawn(MtpFrontEnd.serve(Box::new(theirs), options, handle, receiver));
         let (client, events) = match callbacks {
             Some(callbacks) => Client::connect_in_process(ours, callbacks, client).await?,

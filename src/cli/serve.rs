@@ -16,6 +16,7 @@ use heeler_server::{
     listen::{
         self, ClientServer, ClientStream, FRONT_ENDS, FrontEnd, SessionCommand, SessionEnd, SessionOptions,
     },
+    pool::WorkerStdout,
     scheduler::{SchedulerHandle, SchedulerOptions},
 };
 
@@ -35,9 +36,12 @@ pub(super) async fn serve(arguments: &ServeArguments) -> Result<CliExitCode, Com
     let front_end = named.unwrap_or(FRONT_ENDS[0]);
     if arguments.is_stdio {
         let stream = listen::standard_streams().await.map_err(CommandError::Listen)?;
-        return serve_session(front_end, Box::new(stream), options).await;
+        // Standard output belongs to the client.
+        let scheduler = scheduler_options(&options.settings, WorkerStdout::StandardError);
+        return serve_session(front_end, Box::new(stream), options, scheduler).await;
     }
-    let (scheduler, scheduler_task) = SchedulerHandle::start(scheduler_options(&options.settings));
+    let (scheduler, scheduler_task) =
+        SchedulerHandle::start(scheduler_options(&options.settings, WorkerStdout::StandardOutput));
     let server = ClientServer { front_end, options, scheduler };
     let (stop, stopped) = mpsc::channel(1);
     let mut signals = SignalListener::listen().map_err(CommandError::Signals)?;
@@ -80,29 +84,36 @@ pub(super) async fn serve(arguments: &ServeArguments) -> Result<CliExitCode, Com
     served.map(|()| CliExitCode::Success).map_err(CommandError::Listen)
 }
 
-/// Returns the parameters of the scheduler of this process.
-pub(super) fn scheduler_options(settings: &ResolvedSettings) -> SchedulerOptions {
+/// Returns the parameters of the scheduler of this process. Output of tests that is not captured goes to `shown`.
+pub(super) fn scheduler_options(settings: &ResolvedSettings, shown: WorkerStdout) -> SchedulerOptions {
     SchedulerOptions {
         program: heeler_sys::process::own_program_path(),
         slots: settings.run.jobs.slots().get(),
-        is_output_shared: settings.run.capture == CaptureStrategy::Shown,
+        worker_stdout: match settings.run.capture {
+            CaptureStrategy::Shown => shown,
+            CaptureStrategy::Kept => WorkerStdout::Discarded,
+        },
+        has_concurrent_runs: true,
     }
 }
 
 /// Serves the editor that started this process.
 pub(super) async fn serve_editor(arguments: &EditorArguments) -> Result<CliExitCode, CommandError> {
-    if !arguments.ignored.is_empty() {
-        tracing::warn!(options = ?arguments.ignored, "unsupported options are ignored");
-    }
     let programs = ProgramArguments { programs: arguments.programs.clone(), ..ProgramArguments::default() };
     let mut options =
         session_options(arguments.config_file.clone(), CommandLineSettings::default(), &programs)?;
     options.client_host.clone_from(&arguments.client_host);
     options.exit_with = arguments.exit_on_process_exit;
     options.is_debug = arguments.is_debug;
+    if !arguments.ignored.is_empty() {
+        let notice = format!("unsupported options are ignored: {}", arguments.ignored.join(", "));
+        eprintln!("heeler: {notice}");
+        options.notices.push(notice);
+    }
     let stream =
         listen::dial(&arguments.client_host, arguments.client_port).await.map_err(CommandError::Listen)?;
-    serve_session(FRONT_ENDS[0], Box::new(stream), options).await
+    let scheduler = scheduler_options(&options.settings, WorkerStdout::StandardOutput);
+    serve_session(FRONT_ENDS[0], Box::new(stream), options, scheduler).await
 }
 
 fn session_options(
@@ -126,6 +137,7 @@ fn session_options(
         exit_with: None,
         initialize_within: None,
         is_debug: false,
+        notices: Vec::new(),
         provenance: rerun::provenance(&named, None),
     })
 }
@@ -134,10 +146,11 @@ async fn serve_session(
     front_end: &dyn FrontEnd,
     stream: ClientStream,
     options: SessionOptions,
+    scheduler: SchedulerOptions,
 ) -> Result<CliExitCode, CommandError> {
     let mut signals = SignalListener::listen().map_err(CommandError::Signals)?;
     let (commands, receiver) = mpsc::channel(4);
-    let (scheduler, scheduler_task) = SchedulerHandle::start(scheduler_options(&options.settings));
+    let (scheduler, scheduler_task) = SchedulerHandle::start(scheduler);
     let mut session = front_end.serve(stream, options, scheduler, receiver);
     let mut is_ending = false;
     let end = loop {

@@ -16,7 +16,7 @@ const PARAMETERS = {
 };
 
 const LOG_BATCH = { runId: isText, messages: Array.isArray };
-const LOG_MESSAGE = { nodeUid: isText, level: isText, message: isText };
+const LOG_MESSAGE = { nodeUid: isText, level: Number.isInteger, message: isText };
 
 /** Throws where a message would be dropped. */
 export function strictly(method, params) {

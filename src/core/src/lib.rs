@@ -12,9 +12,11 @@
 //! - [`ledger`]: the results that are owed, and those that are proven delivered.
 //! - [`test_path`]: the path of a test in the tree of tests.
 //! - [`run`]: the state machine of one run.
+//! - [`ack_window`]: what a client has acknowledged of one stream of updates.
 //! - [`delivery`]: delivery of the end of a run, and the results that are due when the coordinator has died.
 //! - [`fair_share`]: fair sharing of the slots between concurrent runs.
 
+pub mod ack_window;
 pub mod batching;
 pub mod delivery;
 pub mod describe;

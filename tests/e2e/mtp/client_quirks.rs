@@ -6,9 +6,7 @@ use std::net::TcpListener;
 use serde_json::{Value, json};
 
 use crate::support::{
-    checked_run::{CheckedRun, ExpectedDelivery},
     framing::request,
-    process::signal,
     server::{RequestedRun, TestServer, run_id},
     uids,
     world::TestWorld,
@@ -230,52 +228,6 @@ fn completion_has_null_changes() {
         events.iter().filter_map(|event| event.params("testing/testUpdates/tests")).collect();
     assert!(updates.iter().all(|params| params.as_object().unwrap().contains_key("changes")));
     assert_eq!(updates.iter().filter(|params| params["changes"].is_null()).count(), 2);
-}
-
-#[test]
-fn exit_with_absent_or_null_params_ends_session() {
-    for exit in [
-        json!({"jsonrpc": "2.0", "method": "exit"}),
-        json!({"jsonrpc": "2.0", "method": "exit", "params": null}),
-        json!({"jsonrpc": "2.0", "method": "exit", "params": []}),
-        json!({"jsonrpc": "2.0", "method": "exit", "id": null}),
-        json!({"jsonrpc": "2.0", "method": "exit", "id": 0}),
-    ] {
-        let world = TestWorld::with_gtest("deaths");
-        let mut server = TestServer::initialized(&world, &["deaths"]);
-        server.skip_schema_checks();
-        server.send(&exit);
-        server.wait_gone();
-        world.check_tidy();
-    }
-}
-
-#[test]
-fn exit_before_initialize_ends_session() {
-    let world = TestWorld::with_gtest("deaths");
-    let mut server = TestServer::start(&world, &["deaths"]);
-    server.notify("exit", json!({}));
-    server.wait_gone();
-}
-
-#[test]
-fn signal_completes_run_before_exit() {
-    for name in ["TERM", "INT"] {
-        let world = TestWorld::with_gtest("meet");
-        let meet = world.open_rendezvous();
-        let mut server = TestServer::initialized(&world, &["meet"]);
-        let selected = uids("meet", ["N/Meet.Case/0", "N/Meet.Case/1"]);
-        let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
-        let guest = meet.next_test();
-        signal(server.pid(), name);
-        guest.wait_gone();
-        server.wait_gone();
-        let events = server.recorder.events();
-        let books = CheckedRun::check(&events, &run, &selected, ExpectedDelivery::Once);
-        books.assert_all("cancelled");
-        assert_eq!(books.response["error"]["code"], -32800);
-        world.check_tidy();
-    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{
     checked_run::{CheckedRun, ExpectedDelivery},
@@ -128,8 +128,9 @@ fn debug_run_runs_tests_singly_in_turn() {
         assert_eq!(server.processes(ProcessRole::Guard).len(), 1);
         assert_eq!(world.starts().len(), number);
         pids.push(asked.pid);
-        // Absent means true; no debugger has attached, and the test continues all the same.
-        respond(&mut server, &asked, json!({}));
+        // Absent and null mean true; no debugger has attached, and the test continues all the same.
+        let success = [json!({}), json!({"success": null}), Value::Null];
+        respond(&mut server, &asked, success[number].clone());
     }
     let books = finish(&server, &run, &tests);
     assert_eq!(
@@ -139,6 +140,7 @@ fn debug_run_runs_tests_singly_in_turn() {
     assert_eq!(world.starts().iter().map(|start| start.pid).collect::<Vec<_>>(), pids);
     // It was not traced, and no crash is checked by an isolated rerun of the test.
     assert_eq!(books.response["result"]["attachments"], json!([]), "{}", books.response);
+    assert_eq!(log_of(&server, "without a debugger"), Vec::<String>::new());
     assert_eq!(server.exit(), Some(0));
 }
 
@@ -239,12 +241,14 @@ fn client_disconnect_kills_held_process() {
 }
 
 #[test]
-fn exit_during_debug_run_leaves_nothing_behind() {
+fn second_exit_during_debug_run_leaves_nothing_behind() {
     let world = world();
     let mut server = debug_server(&world, false);
     let run = begin_debug_run(&mut server, 1, &["kinds::Math.Add"]);
     let asked = wait_attach_request(&server, 0);
     let recorder = server.recorder.clone();
+    // The first one waits for the debugger.
+    server.notify("exit", json!({}));
     assert_eq!(server.exit(), Some(0));
     assert_eq!(state(asked.pid), None);
     let books =

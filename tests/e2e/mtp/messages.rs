@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::{
     callback_listener::ListenerBehaviour,
     checked_run::ExpectedDelivery,
-    process::{ProcessRole, signal},
+    process::{ProcessRole, signal, wait_until},
     rendezvous::TestRendezvous,
     server::{RequestedRun, TestServer, run_id},
     uids,
@@ -53,10 +53,7 @@ fn batched_log_message_has_test_uid() {
     assert_eq!(batch["runId"], run.run_id.as_str());
     for message in batch["messages"].as_array().unwrap() {
         assert_eq!(members(message), BTreeSet::from(["nodeUid", "level", "message"]));
-        assert_eq!(
-            (&message["nodeUid"], &message["level"]),
-            (&json!("meet::Away.Family"), &json!("Warning"))
-        );
+        assert_eq!((&message["nodeUid"], &message["level"]), (&json!("meet::Away.Family"), &json!(3)));
     }
     assert_eq!(server.exit(), Some(0));
 }
@@ -70,7 +67,26 @@ fn single_log_message_names_test_in_text() {
     let logs = received_notifications(&server, "client/log");
     let single = logs.iter().find(|params| params.to_string().contains("died")).unwrap();
     assert_eq!(members(single), BTreeSet::from(["level", "message"]));
+    assert_eq!(single["level"], "Warning");
     assert!(single["message"].as_str().unwrap().starts_with("meet::Away.Family: "), "{single}");
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn shown_output_does_not_enter_the_stream() {
+    let world = TestWorld::with_gtest("kinds");
+    world.write("heeler.toml", "[profile.default]\nno-capture = true\n");
+    let mut server = TestServer::initialized(&world, &["kinds"]);
+    let selected = uids("kinds", ["Noise.NoNewline", "Noise.Errors", "Math.Add"]);
+    for _ in 0..2 {
+        let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
+        // A byte between two messages would have ended the session.
+        server.finish(&run, &selected).assert_all("passed");
+    }
+    wait_until("both outputs are on standard error", || {
+        let errors = server.errors_so_far();
+        errors.contains("partial line without newline") && errors.contains("written to standard error")
+    });
     assert_eq!(server.exit(), Some(0));
 }
 
@@ -276,7 +292,9 @@ fn unknown_test_members_return_on_every_node() {
             seen.insert(node["execution-state"].as_str().unwrap().to_owned());
         }
     }
-    let expected = ["error", "failed", "in-progress", "passed", "skipped"];
+    // Whether a test is seen in progress depends on how its updates meet in one notification.
+    seen.remove("in-progress");
+    let expected = ["error", "failed", "passed", "skipped"];
     assert_eq!(seen.iter().map(String::as_str).collect::<Vec<_>>(), expected);
     assert_eq!(server.exit(), Some(0));
 }
@@ -324,7 +342,7 @@ fn test_with_oversized_members_is_refused_by_name() {
     let world = TestWorld::with_gtest("deaths");
     let mut server = TestServer::initialized(&world, &["deaths"]);
     let node = json!({"uid": "deaths::First.One", "x": "y".repeat(9000)});
-    let answer = server.request_and_wait("testing/runTests", json!({"runId": run_id(3), "tests": [node]}));
+    let answer = server.request_and_wait("testing/runTests", json!({"runId": run_id(30), "tests": [node]}));
     assert_eq!(answer["error"]["code"], -32602);
     let message = answer["error"]["message"].as_str().unwrap();
     assert!(message.contains("deaths::First.One") && message.contains("8192"), "{message}");

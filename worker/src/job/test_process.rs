@@ -205,7 +205,7 @@ impl<'a> RunningProcess<'a> {
         // Tests that ended in time may still have output in the pipe.
         self.read_outputs();
         let now = self.clock.now();
-        self.batch.log_slow_tests(now, &mut self.sink.updates);
+        self.batch.report_running_tests(now, &mut self.sink.updates);
         let due = self.batch.on_deadline(now);
         self.sink.try_send_batch();
         self.handle_deadline(due).await;

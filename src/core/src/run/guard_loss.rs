@@ -137,6 +137,7 @@ mod tests {
             slots,
             failure_limit: None,
             max_startup_crashes: 3,
+            batch_limit: None,
         }
     }
 

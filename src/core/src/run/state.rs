@@ -101,7 +101,7 @@ impl RunState {
     /// Creates a run from its plan; [`RunState::begin`] starts it.
     #[must_use]
     pub fn new(plan: SchedulingPlan) -> Self {
-        let mut queue = TestQueue::new(plan.programs.iter().cloned());
+        let mut queue = TestQueue::new(plan.programs.iter().cloned()).with_batch_limit(plan.batch_limit);
         let mut ledger = Ledger::new(plan.tests.len());
         let mut tests = vec![TestState::default(); plan.tests.len()];
         let mut items = Vec::with_capacity(plan.tests.len());

@@ -165,6 +165,9 @@ pub struct WorkerLease {
     pub is_debugged: bool,
     /// Whether the test's output also goes to the worker's own standard output while the test runs.
     pub is_output_shown: bool,
+    /// Whether the client receives the test's output while the test runs.
+    #[serde(default)]
+    pub is_output_live: bool,
 }
 
 /// Decision about a process that is stopped for a debugger.

@@ -4,11 +4,12 @@
 use std::fmt;
 
 use bytes::Bytes;
-use serde::{Deserialize, Deserializer, Serialize, de::Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Visitor};
 
 use super::method;
 
-/// Severity of a log message; a string on the wire, also read as the specification's number.
+/// Severity of a log message; a string in the single form, as the platform writes it, and the specification's number
+/// in the batch form. Both are read in both forms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum LogLevel {
@@ -39,6 +40,19 @@ impl LogLevel {
         (Self::Critical, "Critical"),
         (Self::None, "None"),
     ];
+
+    /// Returns the specification's number.
+    fn number(self) -> u8 {
+        match self {
+            Self::Trace => 0,
+            Self::Debug => 1,
+            Self::Information => 2,
+            Self::Warning => 3,
+            Self::Error => 4,
+            Self::Critical => 5,
+            Self::None => 6,
+        }
+    }
 }
 
 impl<'de> Deserialize<'de> for LogLevel {
@@ -98,10 +112,17 @@ pub struct LogMessage {
     /// Uid of the test that the message is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_uid: Option<String>,
-    /// Severity of the message.
+    /// Severity of the message: 0 is trace, 1 debug, 2 information, 3 warning, 4 error, 5 critical.
+    #[serde(serialize_with = "level_number")]
+    #[cfg_attr(feature = "schema", schemars(with = "u8"))]
     pub level: LogLevel,
     /// Text for users.
     pub message: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn level_number<S: Serializer>(level: &LogLevel, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u8(level.number())
 }
 
 impl LogMessage {
@@ -189,7 +210,7 @@ mod tests {
         assert_eq!(
             bodies(&log_frames(LogForm::Batch, Some("r"), messages())),
             [
-                r#"{"jsonrpc":"2.0","method":"client/log","params":{"runId":"r","messages":[{"nodeUid":"s::t","level":"Warning","message":"leaks"},{"level":"Information","message":"all is well"}]}}"#
+                r#"{"jsonrpc":"2.0","method":"client/log","params":{"runId":"r","messages":[{"nodeUid":"s::t","level":3,"message":"leaks"},{"level":2,"message":"all is well"}]}}"#
             ]
         );
         let head = r#"{"jsonrpc":"2.0","method":"client/log","params":"#;
@@ -201,6 +222,14 @@ mod tests {
             ]
         );
         assert!(log_frames(LogForm::Batch, None, Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn level_numbers_are_read_as_written() {
+        for (level, _) in LogLevel::ALL {
+            let read: LogLevel = serde_json::from_str(&level.number().to_string()).unwrap();
+            assert_eq!(read, level);
+        }
     }
 
     #[test]

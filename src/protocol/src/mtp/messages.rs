@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use heeler_core::{Failure, ProcessFacts, TestResult};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::TestNode;
+use super::{TestNode, nulls::null_as_default};
 use crate::control::LeakedProcess;
 
 /// Method names of the protocol and of Heeler's extensions.
@@ -33,125 +33,8 @@ pub mod method {
     pub const CANCEL_RUN: &str = "testing/cancelTestRun";
     /// Client → server, last message.
     pub const EXIT: &str = "exit";
-    /// The echo barrier: no peer knows this method, so every peer answers it with an error, after everything
-    /// that came before.
-    pub const BARRIER: &str = "$/drained";
     /// First message on a callback connection to a listener of Heeler's own, which required a token.
     pub const HELLO: &str = "$/heeler/hello";
-}
-
-/// Version of the protocol that Heeler implements.
-pub const PROTOCOL_VERSION: &str = "1.0.0";
-
-/// Parameters of `initialize`. Every member may be missing.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase", default)]
-pub struct InitializeParams {
-    /// Process id of the client; the server exits when this process dies.
-    pub process_id: Option<u32>,
-    /// Name and version of the client.
-    pub client_info: Option<PeerInfo>,
-    /// Capabilities of the client.
-    pub capabilities: ClientCapabilities,
-    /// Protocol versions that the client supports; absent means any.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub protocol_versions: Option<Vec<String>>,
-}
-
-/// Name and version of a peer.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default)]
-pub struct PeerInfo {
-    /// Name of the program, such as `vscode`.
-    pub name: String,
-    /// Version as free text.
-    pub version: String,
-}
-
-/// Capabilities of a client.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default)]
-pub struct ClientCapabilities {
-    /// Capabilities that concern tests.
-    pub testing: ClientTestingCapabilities,
-}
-
-/// Test capabilities of a client.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase", default)]
-pub struct ClientTestingCapabilities {
-    /// Whether the client can attach and launch debuggers.
-    pub debugger_provider: bool,
-    /// Whether the client reads several log messages in one notification.
-    pub batch_logging_support: bool,
-    /// Whether the client reads the attachments stream.
-    pub attachments_support: bool,
-    /// Port at which the client accepts further connections, if any.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub callback_provider: Option<CallbackProvider>,
-}
-
-/// Port at which a client accepts connections of workers and watchdog.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq, Eq)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default)]
-pub struct CallbackProvider {
-    /// TCP port on the client's host.
-    pub port: u16,
-    /// Extension by Heeler: a secret sent first on each connection, so that no other local user can report
-    /// results.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub token: Option<String>,
-}
-
-/// Result of `initialize`.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase", default)]
-pub struct InitializeResult {
-    /// Process id of the server.
-    pub process_id: u32,
-    /// Name and version of the server.
-    pub server_info: PeerInfo,
-    /// Protocol version that both peers support.
-    pub protocol_version: String,
-    /// Capabilities of the server.
-    pub capabilities: ServerCapabilities,
-}
-
-/// Capabilities of a server.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default)]
-pub struct ServerCapabilities {
-    /// Capabilities that concern tests.
-    pub testing: ServerTestingCapabilities,
-}
-
-/// Test capabilities of a server.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase", default)]
-pub struct ServerTestingCapabilities {
-    /// Whether the server answers `testing/discoverTests`.
-    pub supports_discovery: bool,
-    /// Whether one process serves many requests.
-    #[serde(rename = "experimental_multiRequestSupport")]
-    pub experimental_multi_request_support: bool,
-    /// Whether the server uses VSTest internally.
-    pub vstest_provider: bool,
-    /// Whether the server sends attachments.
-    pub attachments_support: bool,
-    /// The specification's older name for `attachmentsSupport`.
-    pub attachments_provider: bool,
-    /// Whether the server opens connections that the client did not offer.
-    pub multiple_connection_provider: bool,
-    /// Whether the server sends coverage.
-    pub supports_test_coverage_messages: bool,
 }
 
 /// Parameters of `testing/discoverTests` and `testing/runTests`. A server reads the tests as
@@ -173,13 +56,26 @@ pub struct TestsParams<N = TestNode> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
     /// Extension by Heeler: each test runs under a debugger that the client attaches or launches.
-    #[serde(rename = "heeler.debug", skip_serializing_if = "is_false")]
+    #[serde(rename = "heeler.debug", deserialize_with = "null_as_default", skip_serializing_if = "is_false")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<bool>"))]
     pub is_debug: bool,
+    /// Extension by Heeler: options of this run. Only for `testing/runTests`.
+    #[serde(rename = "heeler.options", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<super::RequestedRunOptions>"))]
+    pub options: Option<serde_json::Value>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 fn is_false(value: &bool) -> bool {
     !value
+}
+
+/// Run id of parameters that may be invalid otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunIdMember {
+    /// Id of the request's stream of updates.
+    pub run_id: String,
 }
 
 /// Parameters of `client/attachDebugger`.
@@ -210,13 +106,18 @@ pub struct LaunchDebuggerParams {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DebuggerResult {
-    /// Whether a debugger is attached or launched. Existing clients omit it, which means success.
-    #[serde(default = "is_true")]
+    /// Whether a debugger is attached or launched. Existing clients omit it or send null, which means success.
+    #[serde(default = "is_true", deserialize_with = "null_as_true")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<bool>"))]
     pub success: bool,
 }
 
 fn is_true() -> bool {
     true
+}
+
+fn null_as_true<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(true))
 }
 
 /// Parameters of `testing/testUpdates/tests`.
@@ -584,14 +485,5 @@ mod tests {
         let params: UpdateParams = serde_json::from_str(params.unwrap().get()).unwrap();
         assert_eq!(params.run_id, "r\"");
         assert_eq!(params.changes.unwrap()[1], NodeChange { parent: None, node });
-    }
-
-    #[test]
-    fn initialize_with_unknown_members_is_read() {
-        let params: InitializeParams = serde_json::from_str(
-            r#"{"processId":null,"rootUri":null,"capabilities":{"textDocument":{},"testing":{"callbackProvider":{"port":5}}},"trace":"off"}"#,
-        )
-        .unwrap();
-        assert_eq!(params.capabilities.testing.callback_provider.unwrap().port, 5);
     }
 }

@@ -1,22 +1,29 @@
 //! Messages of the MSTest Runner Protocol: strict in what Heeler writes, lenient in what it reads.
 
+mod barriers;
 mod change;
+mod initialize;
 mod log;
 mod members;
 mod messages;
 mod node;
+mod nulls;
 mod render;
+mod run_options;
 #[cfg(feature = "schema")]
 mod schema;
 mod telemetry;
 mod utc_time;
 
+pub use barriers::*;
 pub use change::*;
+pub use initialize::*;
 pub use log::*;
 pub use members::NodeMembers;
 pub use messages::*;
 pub use node::*;
 pub use render::*;
+pub use run_options::*;
 #[cfg(feature = "schema")]
 pub use schema::{client_schema, server_schema};
 pub use telemetry::*;

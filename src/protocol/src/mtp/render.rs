@@ -221,6 +221,16 @@ pub fn render_started(out: &mut Vec<u8>, test: &NodeDescription<'_>, started_ms:
     render_test(out, test, &node);
 }
 
+/// Appends the change of a running test with its latest output.
+pub fn render_output(out: &mut Vec<u8>, test: &NodeDescription<'_>, started_ms: u64, output: &str) {
+    let node = RenderedNode {
+        start_utc: Some(IsoTime(started_ms)),
+        output: non_empty(output),
+        ..RenderedNode::new(test, ExecutionState::InProgress, SourceLocation::of_test(test))
+    };
+    render_test(out, test, &node);
+}
+
 /// Appends the change of a program that failed outside its tests; its uid is the name of its suite.
 pub fn render_program_failure(out: &mut Vec<u8>, failure: &crate::journal::ProgramFailure) {
     let display_name = format!("{} (the program itself)", failure.suite);
@@ -280,7 +290,7 @@ impl<'a> SourceLocation<'a> {
 struct RenderedNode<'a> {
     uid: &'a str,
     #[serde(rename = "display-name")]
-    display_name: &'a str,
+    display_name: Cow<'a, str>,
     #[serde(rename = "node-type")]
     node_type: &'static str,
     #[serde(rename = "execution-state")]
@@ -321,6 +331,8 @@ struct RenderedNode<'a> {
     suite: Option<&'a str>,
     #[serde(rename = "heeler.program", skip_serializing_if = "Option::is_none")]
     program: Option<&'a str>,
+    #[serde(rename = "heeler.output", skip_serializing_if = "Option::is_none")]
+    output: Option<&'a str>,
     #[serde(rename = "heeler.worker", skip_serializing_if = "Option::is_none")]
     worker: Option<u32>,
     #[serde(rename = "heeler.reproduce", skip_serializing_if = "Option::is_none")]
@@ -349,6 +361,17 @@ struct RenderedNode<'a> {
     attempts: Vec<RenderedAttempt<'a>>,
 }
 
+/// Returns the part of a test's display name below its group, on one line: the groups above have the rest.
+fn leaf_name<'a>(test: &NodeDescription<'a>) -> Cow<'a, str> {
+    let group = test.parent.and_then(|group| group.strip_prefix(test.suite)?.strip_prefix("::"));
+    let leaf = group.and_then(|group| test.display_name.strip_prefix(group));
+    let leaf = leaf.filter(|leaf| !leaf.is_empty()).unwrap_or(test.display_name);
+    if leaf.contains(['\n', '\r']) {
+        return Cow::Owned(leaf.replace('\r', "\\r").replace('\n', "\\n"));
+    }
+    Cow::Borrowed(leaf)
+}
+
 impl<'a> RenderedNode<'a> {
     /// Returns a test node with its description, and without a result.
     fn new(test: &NodeDescription<'a>, state: ExecutionState, location: SourceLocation<'a>) -> Self {
@@ -356,7 +379,7 @@ impl<'a> RenderedNode<'a> {
         let line = line.filter(|_| file.is_some());
         Self {
             uid: test.uid,
-            display_name: test.display_name,
+            display_name: leaf_name(test),
             node_type: "action",
             state,
             outcome_kind: None,
@@ -377,6 +400,7 @@ impl<'a> RenderedNode<'a> {
             traits: RenderedTraits(&[]),
             suite: non_empty(test.suite),
             program: None,
+            output: None,
             worker: None,
             reproduce: None,
             signal: None,

@@ -156,12 +156,41 @@ fn requests() -> Vec<MessageSample> {
         request(
             "run-for-debuggers",
             method::RUN,
-            TestsParams::<RequestedNode> { run_id, is_debug: true, ..TestsParams::default() },
+            TestsParams::<RequestedNode> { run_id: run_id.clone(), is_debug: true, ..TestsParams::default() },
+        ),
+        request(
+            "run-with-options",
+            method::RUN,
+            TestsParams::<RequestedNode> { run_id, options: Some(run_options()), ..TestsParams::default() },
         ),
         request("attach-debugger", method::ATTACH_DEBUGGER, AttachDebuggerParams { process_id: 4711 }),
         request("launch-debugger", method::LAUNCH_DEBUGGER, launch()),
-        request("barrier", method::BARRIER, serde_json::json!({})),
+        request(
+            "completion-barrier",
+            method::LOG,
+            LogParams { level: LogLevel::Trace, message: "m".to_owned() },
+        ),
+        request(
+            "barrier",
+            method::UPDATES,
+            UpdateParams { run_id: RUN.to_owned(), changes: Some(Vec::new()) },
+        ),
     ]
+}
+
+fn run_options() -> serde_json::Value {
+    let variable = |text: &str| RequestedVariable::Value(text.to_owned());
+    let env = [("DATA".to_owned(), variable("small")), ("HOME".to_owned(), RequestedVariable::Set(false))];
+    let options = RequestedRunOptions {
+        jobs: Some(2),
+        retries: Some(1),
+        timeout: Some(RequestedTimeLimit::After("10s".to_owned())),
+        isolate: Some(true),
+        env: Some(env.into()),
+        args: Some(vec!["--verbose".to_owned()]),
+        live_output: Some(true),
+    };
+    serde_json::to_value(options).unwrap()
 }
 
 fn launch() -> LaunchDebuggerParams {
@@ -174,22 +203,9 @@ fn launch() -> LaunchDebuggerParams {
 }
 
 fn responses() -> Vec<MessageSample> {
-    let initialized = InitializeResult {
-        process_id: 40123,
-        server_info: PeerInfo { name: "heeler".to_owned(), version: "0.1.0".to_owned() },
-        protocol_version: PROTOCOL_VERSION.to_owned(),
-        capabilities: ServerCapabilities {
-            testing: ServerTestingCapabilities {
-                supports_discovery: true,
-                experimental_multi_request_support: true,
-                vstest_provider: false,
-                attachments_support: true,
-                attachments_provider: true,
-                multiple_connection_provider: false,
-                supports_test_coverage_messages: false,
-            },
-        },
-    };
+    let mut initialized = InitializeResult::of_heeler(40123);
+    // The sample does not change with each release.
+    initialized.server_info.product_version = Some("0.1.0".to_owned());
     let left = LeakedProcessInfo {
         pid: 4711,
         command: "sleep 1000".to_owned(),

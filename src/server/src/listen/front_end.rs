@@ -67,6 +67,8 @@ pub struct SessionOptions {
     pub initialize_within: Option<Duration>,
     /// Every run of the session is a debug run.
     pub is_debug: bool,
+    /// Warnings for the client's log, which it gets as soon as there is a session.
+    pub notices: Vec<String>,
     /// How the runs of the session were started, recorded for later commands.
     pub provenance: Provenance,
 }

@@ -2,10 +2,7 @@
 
 use heeler_protocol::{
     control::CallbackAddress,
-    mtp::{
-        ClientTestingCapabilities, InitializeParams, InitializeResult, LogForm, PROTOCOL_VERSION, PeerInfo,
-        ServerCapabilities, ServerTestingCapabilities,
-    },
+    mtp::{ClientTestingCapabilities, InitializeParams, InitializeResult, LogForm, PROTOCOL_VERSION},
     rpc::{RpcError, code},
 };
 
@@ -40,22 +37,7 @@ pub(super) fn negotiate(params: InitializeParams) -> Result<(ClientProperties, I
         );
         return Err(RpcError::new(code::PROTOCOL_VERSION, message));
     }
-    let result = InitializeResult {
-        process_id: std::process::id(),
-        server_info: PeerInfo { name: "heeler".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() },
-        protocol_version: PROTOCOL_VERSION.to_owned(),
-        capabilities: ServerCapabilities {
-            testing: ServerTestingCapabilities {
-                supports_discovery: true,
-                experimental_multi_request_support: true,
-                vstest_provider: false,
-                attachments_support: true,
-                attachments_provider: true,
-                multiple_connection_provider: false,
-                supports_test_coverage_messages: false,
-            },
-        },
-    };
+    let result = InitializeResult::of_heeler(std::process::id());
     Ok((ClientProperties { process_id: params.process_id, testing: params.capabilities.testing }, result))
 }
 

@@ -1,6 +1,7 @@
 //! The front end of the MSTest Runner Protocol.
 //!
-//! - `session`: one client, from the first byte to the last.
+//! - `session`: one client, from the first byte to the last; `session/dispatch`: its messages.
+//! - `ending`: the phases of a session's end.
 //! - `stall_watch`: a client that reads nothing.
 //! - `requests`: the requests in progress of a session, and the events of their runs.
 //! - `debugger`: requests to the client's debugger.
@@ -9,6 +10,7 @@
 
 mod debugger;
 mod discover;
+mod ending;
 mod initialize;
 mod metrics;
 mod params;

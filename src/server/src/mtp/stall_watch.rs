@@ -68,6 +68,7 @@ mod tests {
     use super::super::session::ServerSession;
     use super::*;
     use crate::listen::{SessionEnd, SessionOptions};
+    use crate::pool::WorkerStdout;
     use crate::scheduler::{SchedulerHandle, SchedulerOptions};
 
     const PATIENCE: Duration = Duration::from_secs(60);
@@ -83,12 +84,18 @@ mod tests {
             exit_with: None,
             initialize_within: None,
             is_debug: false,
+            notices: Vec::new(),
             provenance: Provenance::default(),
         }
     }
 
     fn scheduler() -> SchedulerHandle {
-        let options = SchedulerOptions { program: "/nowhere".into(), slots: 1, is_output_shared: false };
+        let options = SchedulerOptions {
+            program: "/nowhere".into(),
+            slots: 1,
+            worker_stdout: WorkerStdout::Discarded,
+            has_concurrent_runs: true,
+        };
         SchedulerHandle::start(options).0
     }
 

@@ -14,6 +14,7 @@
 
 mod client_sinks;
 mod connection;
+mod dead_streams;
 mod deadlines;
 mod exit_watch;
 mod grants;
@@ -25,4 +26,5 @@ mod workers;
 pub use client_sinks::{ClientSink, ClientSinks};
 pub use exit_watch::ProcessExitWatch;
 pub use grants::WorkerUser;
+pub use watchdog_process::WorkerStdout;
 pub use workers::{PoolError, PoolEvent, PoolOptions, WorkerPool};

@@ -1,6 +1,6 @@
 //! Starts the watchdog process and waits for its exit.
 
-use std::{ffi::OsString, future::pending, path::Path};
+use std::{ffi::OsString, future::pending, os::fd::AsFd as _, path::Path};
 
 use heeler_sys::spawn::{ChildStdio, SpawnError, SpawnOptions, SpawnedChild};
 use tokio::time::Instant;
@@ -10,6 +10,28 @@ use super::{
     exit_watch::ProcessExitWatch,
     orphans,
 };
+
+/// Where the standard output of the watchdog and the workers goes: workers write the output of tests there that
+/// is not captured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkerStdout {
+    /// All output is captured.
+    Discarded,
+    /// Our standard output.
+    StandardOutput,
+    /// Our standard error, because our standard output carries a protocol.
+    StandardError,
+}
+
+impl WorkerStdout {
+    fn open(self) -> std::io::Result<ChildStdio> {
+        Ok(match self {
+            Self::Discarded => ChildStdio::Null,
+            Self::StandardOutput => ChildStdio::Inherit,
+            Self::StandardError => ChildStdio::Fd(std::io::stderr().as_fd().try_clone_to_owned()?),
+        })
+    }
+}
 
 /// Waits for a process's exit; forever if it can't be watched, so that only the deadline applies.
 pub(super) async fn wait_for_exit(end: Option<&ProcessExitWatch>) {
@@ -23,11 +45,11 @@ pub(super) async fn wait_for_exit(end: Option<&ProcessExitWatch>) {
 pub(super) async fn spawn_first_watchdog(
     program: &Path,
     socket: &Path,
-    is_output_shared: bool,
+    stdout: WorkerStdout,
 ) -> Result<SpawnedChild, SpawnError> {
     let deadline = Instant::now() + SPAWN_RETRY_FOR;
     loop {
-        match spawn_watchdog(program, socket, is_output_shared) {
+        match spawn_watchdog(program, socket, stdout) {
             Err(SpawnError::Create { source, .. })
                 if source.kind() == std::io::ErrorKind::WouldBlock && Instant::now() < deadline =>
             {
@@ -42,13 +64,14 @@ pub(super) async fn spawn_first_watchdog(
 pub(super) fn spawn_watchdog(
     program: &Path,
     socket: &Path,
-    is_output_shared: bool,
+    stdout: WorkerStdout,
 ) -> Result<SpawnedChild, SpawnError> {
     let mut spawn = SpawnOptions::new(program.to_owned());
     spawn.args = vec![OsString::from("__watchdog"), socket.as_os_str().to_owned()];
-    spawn.stdout = if is_output_shared { ChildStdio::Inherit } else { ChildStdio::Null };
+    let failed = |source| SpawnError::Create { program: program.to_owned(), source };
+    spawn.stdout = stdout.open().map_err(failed)?;
     let child = heeler_sys::fail::at("pool.watchdog")
-        .map_err(|source| SpawnError::Create { program: program.to_owned(), source })
+        .map_err(failed)
         .and_then(|()| heeler_sys::spawn::spawn(spawn))?;
     orphans::register_watchdog(child.pid());
     Ok(child)

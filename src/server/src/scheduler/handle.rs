@@ -22,7 +22,7 @@ use super::{
     event_loop::Scheduler,
 };
 use crate::discovery::ProgramSource;
-use crate::pool::ClientSink;
+use crate::pool::{ClientSink, WorkerStdout};
 use crate::run::RunPlan;
 
 /// Capacity of a client's command queue. A client that has sent so many waits until the scheduler has handled
@@ -41,8 +41,11 @@ pub struct SchedulerOptions {
     pub program: PathBuf,
     /// Maximum number of test processes at the same time, of all clients together.
     pub slots: usize,
-    /// Whether workers inherit our standard output (for output that is not captured).
-    pub is_output_shared: bool,
+    /// Where workers write output that is not captured.
+    pub worker_stdout: WorkerStdout,
+    /// Whether a run may begin while another is in progress. Batches are then kept short, so that it soon gets a
+    /// slot.
+    pub has_concurrent_runs: bool,
 }
 
 /// Number of a request, chosen by its client.

@@ -3,15 +3,13 @@
 
 use heeler_protocol::{
     frame::{FrameDecoder, FrameError},
-    mtp::{self, InitializeResult, PeerInfo, ServerCapabilities, ServerTestingCapabilities, method},
+    mtp::{InitializeResult, method},
     rpc::{self, RequestId, RpcError, RpcMessage, code},
 };
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use crate::{Inbox, LinkClosed, LinkError, Outbox};
-
-const BARRIER_PREFIX: &str = "heeler-drained-";
 
 /// State of the client on this connection.
 #[derive(Debug, Default)]
@@ -33,13 +31,10 @@ pub(super) enum PeerEnd {
     Failed,
 }
 
-pub(super) fn barrier_id(barrier: u64) -> String {
-    format!("{BARRIER_PREFIX}{barrier}")
-}
-
+/// Returns the number of the barrier that a response answers. All requests of ours on this connection are barriers.
 fn barrier_number(id: &RequestId) -> Option<u64> {
-    let RequestId::String(text) = id else { return None };
-    text.strip_prefix(BARRIER_PREFIX)?.parse().ok()
+    let RequestId::Number(text) = id else { return None };
+    text.parse().ok()
 }
 
 /// Reads until the peer's end of stream.
@@ -80,28 +75,11 @@ async fn read_all(
 
 fn respond(id: &RequestId, name: &str, _params: Option<&RawValue>) -> bytes::Bytes {
     if name == method::INITIALIZE {
-        return rpc::encode_result(id, &initialize_result());
+        // The same as the server's on its main connection.
+        return rpc::encode_result(id, &InitializeResult::of_heeler(std::process::id()));
     }
     rpc::encode_error(
         id,
         &RpcError::new(code::METHOD_NOT_FOUND, format!("method {name:?} is not known here")),
     )
-}
-
-/// Returns this end's `initialize` result: the same as the server's on its main connection.
-fn initialize_result() -> InitializeResult {
-    InitializeResult {
-        process_id: std::process::id(),
-        server_info: PeerInfo { name: "heeler".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() },
-        protocol_version: mtp::PROTOCOL_VERSION.to_owned(),
-        capabilities: ServerCapabilities {
-            testing: ServerTestingCapabilities {
-                supports_discovery: true,
-                experimental_multi_request_support: true,
-                attachments_support: true,
-                attachments_provider: true,
-                ..ServerTestingCapabilities::default()
-            },
-        },
-    }
 }

@@ -16,7 +16,7 @@ use std::{
 
 use heeler_core::{
     TestId,
-    fair_share::SlotDemand,
+    fair_share::{SlotDemand, has_priority},
     ledger::Ledger,
     run::{RunAction, RunEvent, RunStage, RunState},
 };
@@ -132,6 +132,8 @@ pub struct RunDriver {
     launched_leases: Vec<(WorkerId, LeaseId)>,
     worker_deaths: usize,
     is_complete: bool,
+    /// The client answered no barrier of a worker in time.
+    is_client_silent: bool,
     /// The manifest was written to the run's directory.
     has_manifest: bool,
 }
@@ -168,6 +170,7 @@ impl RunDriver {
             launched_leases: Vec::new(),
             worker_deaths: 0,
             is_complete: false,
+            is_client_silent: false,
             has_manifest: true,
             plan,
             client,
@@ -198,6 +201,12 @@ impl RunDriver {
     #[must_use]
     pub fn demand(&self) -> SlotDemand {
         SlotDemand { wanted: self.run.wanted_leases(), served: self.leases_granted }
+    }
+
+    /// Returns whether its next lease comes before those of others.
+    #[must_use]
+    pub fn has_priority(&self) -> bool {
+        has_priority(self.plan.tests.len(), self.leases_granted)
     }
 
     /// Returns the number of open leases.

@@ -1,0 +1,225 @@
+//! Acknowledged windows of one stream of updates to a client.
+//!
+//! A barrier is a request that the client answers after it has handled everything before it on the stream. One is
+//! sent before the first update, to find out whether the client answers at all, and one after each window of
+//! updates. While the client answers, only a few barriers may be open: the client's own queue is bounded, and what
+//! it has handled is known while the run goes on. A client that does not answer its first barrier in time gets its
+//! updates without windows, until an answer comes after all.
+//!
+//! ```text
+//! probe ─► updates… ─► barrier 2 ─► updates… ─► (two are open: wait) ─► answer to 1 ─► barrier 3 ─► …
+//! ```
+
+use std::collections::VecDeque;
+
+/// Sizes of windows. A window is closed by whichever limit is reached first, at the end of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct WindowLimits {
+    /// Number of changes in a window.
+    pub changes: usize,
+    /// Number of bytes in a window.
+    pub bytes: usize,
+    /// Number of barriers that may be open while the client answers.
+    pub open: usize,
+}
+
+impl Default for WindowLimits {
+    /// Limits that cost real clients nothing measurable, and bound the queue of one to about 2,000 changes.
+    fn default() -> Self {
+        Self { changes: 640, bytes: 256 << 10, open: 2 }
+    }
+}
+
+/// What is known about the client's answers on a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AnswerState {
+    /// None was seen, and the time for the first one has not passed.
+    Unknown,
+    /// The client answers: windows bound what it has not handled.
+    Answering,
+    /// None came in time: updates are sent without windows.
+    Silent,
+}
+
+/// The windows of one stream.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct AckWindow {
+    limits: WindowLimits,
+    answers: AnswerState,
+    /// Open barriers with the number of frames before each, oldest first.
+    open: VecDeque<OpenBarrier>,
+    last_barrier: u64,
+    sent_frames: u64,
+    handled_frames: u64,
+    window_changes: usize,
+    window_bytes: usize,
+    /// Frames sent since the last barrier.
+    window_frames: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct OpenBarrier {
+    number: u64,
+    frames: u64,
+}
+
+impl AckWindow {
+    /// Returns the windows of a new stream. Nothing is sent yet.
+    #[must_use]
+    pub fn new(limits: WindowLimits) -> Self {
+        Self {
+            limits,
+            answers: AnswerState::Unknown,
+            open: VecDeque::new(),
+            last_barrier: 0,
+            sent_frames: 0,
+            handled_frames: 0,
+            window_changes: 0,
+            window_bytes: 0,
+            window_frames: 0,
+        }
+    }
+
+    /// Returns the barrier to send before the next frame: the probe of a new stream.
+    pub fn before_frame(&mut self) -> Option<u64> {
+        (self.last_barrier == 0).then(|| self.open_barrier())
+    }
+
+    /// Returns whether a frame may be sent now. It may not while the client answers and as many barriers as allowed
+    /// are open.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.answers != AnswerState::Answering || self.open.len() < self.limits.open
+    }
+
+    /// Records a sent frame; returns the barrier to send behind it, if it ends a window.
+    pub fn on_frame(&mut self, changes: usize, bytes: usize) -> Option<u64> {
+        self.sent_frames += 1;
+        self.window_frames += 1;
+        self.window_changes += changes;
+        self.window_bytes += bytes;
+        let is_full = self.window_changes >= self.limits.changes || self.window_bytes >= self.limits.bytes;
+        // To a client that is not known to answer, more barriers than the allowed ones would be of no use.
+        (is_full && self.open.len() < self.limits.open).then(|| self.open_barrier())
+    }
+
+    /// Returns the barrier to send so that its answer proves all frames, `None` if an open one does or all are
+    /// handled already.
+    pub fn final_barrier(&mut self) -> Option<u64> {
+        (self.window_frames > 0).then(|| self.open_barrier())
+    }
+
+    /// Returns a further barrier to send, whatever is open.
+    pub fn open_barrier(&mut self) -> u64 {
+        self.last_barrier += 1;
+        self.open.push_back(OpenBarrier { number: self.last_barrier, frames: self.sent_frames });
+        (self.window_changes, self.window_bytes, self.window_frames) = (0, 0, 0);
+        self.last_barrier
+    }
+
+    /// Records the answer to a barrier: the client has handled everything before it. Answers to barriers that are
+    /// not open are ignored.
+    pub fn on_answer(&mut self, number: u64) {
+        let Some(place) = self.open.iter().position(|barrier| barrier.number == number) else { return };
+        self.answers = AnswerState::Answering;
+        // The client answers in the order of handling, so an older barrier's answer was lost.
+        if let Some(answered) = self.open.drain(..=place).next_back() {
+            self.handled_frames = answered.frames;
+        }
+    }
+
+    /// Records that the time for the first answer has passed.
+    pub fn on_first_answer_overdue(&mut self) {
+        if self.answers == AnswerState::Unknown {
+            self.answers = AnswerState::Silent;
+        }
+    }
+
+    /// Returns what is known about the client's answers.
+    #[must_use]
+    pub fn answers(&self) -> AnswerState {
+        self.answers
+    }
+
+    /// Returns the number of frames that the client has handled, of all that were recorded.
+    #[must_use]
+    pub fn handled_frames(&self) -> u64 {
+        self.handled_frames
+    }
+
+    /// Returns whether the client has handled every frame.
+    #[must_use]
+    pub fn is_all_handled(&self) -> bool {
+        self.handled_frames == self.sent_frames
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: WindowLimits = WindowLimits { changes: 3, bytes: 100, open: 2 };
+
+    #[test]
+    fn updates_wait_while_two_barriers_are_open() {
+        let mut window = AckWindow::new(LIMITS);
+        assert_eq!(window.before_frame(), Some(1));
+        assert_eq!(window.before_frame(), None);
+        window.on_answer(1);
+        assert_eq!((window.answers(), window.is_all_handled()), (AnswerState::Answering, true));
+        assert_eq!([window.on_frame(2, 1), window.on_frame(1, 1)], [None, Some(2)]);
+        assert!(window.has_room());
+        assert_eq!(window.on_frame(1, 100), Some(3));
+        assert!(!window.has_room());
+        window.on_answer(2);
+        assert!(window.has_room());
+        assert_eq!((window.handled_frames(), window.is_all_handled()), (2, false));
+        assert_eq!(window.final_barrier(), None, "an open barrier proves all");
+        window.on_answer(3);
+        assert!(window.is_all_handled());
+    }
+
+    #[test]
+    fn client_without_answers_is_not_waited_for() {
+        let mut window = AckWindow::new(LIMITS);
+        assert_eq!(window.before_frame(), Some(1));
+        for frame in 0..10 {
+            assert!(window.has_room());
+            assert_eq!(window.on_frame(3, 1), (frame == 0).then_some(2));
+        }
+        window.on_first_answer_overdue();
+        assert!(window.has_room());
+        assert_eq!(window.answers(), AnswerState::Silent);
+        // An answer after all turns the windows on: the barrier behind the first frame is still open.
+        window.on_answer(1);
+        assert_eq!((window.answers(), window.handled_frames()), (AnswerState::Answering, 0));
+        assert!(window.has_room());
+        assert_eq!(window.on_frame(1, 1), Some(3), "the window is long full");
+        assert!(!window.has_room());
+        window.on_answer(3);
+        assert!(window.is_all_handled() && window.has_room());
+    }
+
+    #[test]
+    fn unknown_and_repeated_answers_prove_nothing() {
+        let mut window = AckWindow::new(LIMITS);
+        assert_eq!(window.before_frame(), Some(1));
+        window.on_answer(7);
+        assert_eq!(window.answers(), AnswerState::Unknown);
+        window.on_answer(1);
+        assert_eq!(window.on_frame(1, 1), None);
+        window.on_answer(1);
+        assert!(!window.is_all_handled());
+        assert_eq!(window.final_barrier(), Some(2));
+        assert_eq!(window.final_barrier(), None);
+    }
+
+    #[test]
+    fn late_first_answer_after_the_limit_is_accepted() {
+        let mut window = AckWindow::new(LIMITS);
+        assert_eq!(window.before_frame(), Some(1));
+        window.on_answer(1);
+        window.on_first_answer_overdue();
+        assert_eq!(window.answers(), AnswerState::Answering);
+    }
+}

@@ -1,0 +1,95 @@
+//! The phases of a session's end. Pure: `session` acts by them.
+//!
+//! ```text
+//! serving ──`exit`──► draining ──`exit` again, or the owner's command──► cancelling
+//!    └──────────the owner's command (a signal)──────────────────────────────▲
+//! draining, cancelling ──no request is open──► the session ends
+//! any phase ──the client, or a process that the session depends on, is gone──► the session ends at once
+//! ```
+
+use crate::listen::SessionEnd;
+
+/// How far a session has come towards its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SessionPhase {
+    /// Requests are accepted.
+    Serving,
+    /// After `exit`: requests in progress continue to their own end, new ones are refused.
+    Draining,
+    /// Requests in progress are cancelled, and get their responses.
+    Cancelling,
+}
+
+/// An order to end the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EndOrder {
+    /// The client sent `exit`.
+    ClientExit,
+    /// The owner of the session ends it, because of a signal.
+    OwnerExit,
+}
+
+impl SessionPhase {
+    /// Returns the phase after an order to end.
+    pub(super) fn after(self, order: EndOrder) -> Self {
+        match (self, order) {
+            (Self::Serving, EndOrder::ClientExit) => Self::Draining,
+            (Self::Serving, EndOrder::OwnerExit) | (Self::Draining | Self::Cancelling, _) => Self::Cancelling,
+        }
+    }
+
+    /// Returns whether new requests are accepted.
+    pub(super) fn accepts_requests(self) -> bool {
+        self == Self::Serving
+    }
+
+    /// Returns whether the session ends, given the number of open requests.
+    pub(super) fn is_over(self, open_requests: usize) -> bool {
+        self != Self::Serving && open_requests == 0
+    }
+
+    /// Returns how a session is reported to have ended. One that was ordered to end has ended so, even if its
+    /// client did not wait for it.
+    pub(super) fn reported_end(self, end: SessionEnd) -> SessionEnd {
+        match (self, end) {
+            (Self::Draining | Self::Cancelling, SessionEnd::Disconnected) => SessionEnd::Exit,
+            (_, end) => end,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PHASES: [SessionPhase; 3] =
+        [SessionPhase::Serving, SessionPhase::Draining, SessionPhase::Cancelling];
+
+    #[test]
+    fn first_exit_drains_and_every_further_order_cancels() {
+        let after_exit = PHASES.map(|phase| phase.after(EndOrder::ClientExit));
+        assert_eq!(after_exit, [SessionPhase::Draining, SessionPhase::Cancelling, SessionPhase::Cancelling]);
+        let after_signal = PHASES.map(|phase| phase.after(EndOrder::OwnerExit));
+        assert_eq!(after_signal, [SessionPhase::Cancelling; 3]);
+    }
+
+    #[test]
+    fn ordered_session_ends_with_its_last_request() {
+        for open in 0..3 {
+            let is_over = PHASES.map(|phase| phase.is_over(open));
+            assert_eq!(is_over, [false, open == 0, open == 0], "{open}");
+        }
+        assert_eq!(PHASES.map(SessionPhase::accepts_requests), [true, false, false]);
+    }
+
+    #[test]
+    fn disconnect_after_exit_is_reported_as_exit() {
+        let reported = |end| PHASES.map(|phase| phase.reported_end(end));
+        assert_eq!(
+            reported(SessionEnd::Disconnected),
+            [SessionEnd::Disconnected, SessionEnd::Exit, SessionEnd::Exit]
+        );
+        assert_eq!(reported(SessionEnd::Exit), [SessionEnd::Exit; 3]);
+        assert_eq!(reported(SessionEnd::ParentDied), [SessionEnd::ParentDied; 3]);
+    }
+}
