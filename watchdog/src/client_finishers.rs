@@ -150,7 +150,8 @@ async fn finish_all(mut finisher: Box<RunFinisher>, due: Vec<FinishRequest>, lim
             return;
         }
         if timeout(limits.finish, finisher.finish(&finish)).await.is_err() {
-            tracing::warn!(run = finish.run.id, "the client did not take the rest of its run in time");
+            let (run, awaited, limit_s) = (&finish.run.id, finisher.awaited(), limits.finish.as_secs());
+            tracing::warn!(run, limit_s, "the client did not {awaited} within the limit");
         }
     }
     let _late = timeout(limits.close, finisher.close()).await;

@@ -2,20 +2,25 @@
 //! step begins only when the one before it is proven. The order of the steps and their route are decided by
 //! [`heeler_core::delivery::Delivery`].
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use bytes::Bytes;
-use heeler_core::delivery::{self, Delivery, DeliveryResult, DeliveryStep, StepResult};
+use heeler_core::{
+    delivery::{self, Delivery, DeliveryResult, DeliveryStep, StepResult},
+    redial::{AfterConnection, ConnectionEnd, RedialState},
+};
 use heeler_protocol::control::{
     CallbackAddress, ClientId, ClientRoute, DeliveryLimits, FinishRequest, FromWatchdog, ProofLevel,
     RELAY_WINDOW,
 };
 use heeler_recovery::finish::{self, ResentResults};
 use heeler_transport::{
-    callback::{self, CallbackBroken, CallbackConnection, StreamHolders},
+    callback::{self, CallbackBroken, CallbackConnection, CallbackDialError, StreamHolders},
     control::ControlSender,
+    local::ConnectError,
+    tcp::DialError,
 };
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::sleep};
 
 use crate::journal_reader;
 use heeler_core::error_chain;
@@ -29,7 +34,11 @@ pub(crate) struct RunFinisher {
     /// Who can bring the connection to an end if this watchdog dies.
     holders: StreamHolders,
     limits: DeliveryLimits,
+    /// The client's callback port, if it offered one.
+    address: Option<CallbackAddress>,
     callback: CallbackState,
+    /// The step that is being carried out.
+    step: Option<DeliveryStep>,
 }
 
 /// The route to the client through the coordinator.
@@ -92,6 +101,8 @@ struct FinishProgress<'a> {
     proof: ProofLevel,
     /// The error that made the watchdog's own connection unusable.
     failure: Option<String>,
+    /// How far the finish came on its own connection.
+    reached: ConnectionEnd,
     /// Results relayed so far.
     relayed: u64,
     soft_errors: Vec<String>,
@@ -107,7 +118,9 @@ impl RunFinisher {
             relay,
             holders,
             limits,
+            address: callback.clone(),
             callback: callback.map_or(CallbackState::Relayed, CallbackState::Closed),
+            step: None,
         }
     }
 
@@ -118,9 +131,17 @@ impl RunFinisher {
 
     /// Returns whether the client can be reached without the coordinator.
     pub(crate) fn has_callback_route(&self) -> bool {
-        match self.callback {
-            CallbackState::Closed(_) | CallbackState::Open(_, _) => true,
-            CallbackState::Relayed => false,
+        self.address.is_some()
+    }
+
+    /// Returns what the client is to do for the step that is being carried out, for a log line.
+    pub(crate) fn awaited(&self) -> &'static str {
+        match self.step {
+            None | Some(DeliveryStep::Dial | DeliveryStep::Close) => "accept a connection",
+            Some(DeliveryStep::SendDue(_) | DeliveryStep::Announce) => "read the due results",
+            Some(DeliveryStep::Prove) => "answer the barrier behind the due results",
+            Some(DeliveryStep::SendCompletion(_)) => "read the completion",
+            Some(DeliveryStep::ProveCompletion) => "acknowledge the completion",
         }
     }
 
@@ -129,6 +150,7 @@ impl RunFinisher {
     /// Cancel safe: no, because only this call knows which frames were sent.
     pub(crate) async fn finish(&mut self, finish: &FinishRequest) -> FromWatchdog {
         heeler_sys::fail::pass("watchdog.finish");
+        self.leave_dead_relay();
         let has_pending = has_pending_updates(finish);
         let connection = match self.callback.connection() {
             _ if finish.is_relayed => delivery::FinisherConnection::Relayed,
@@ -140,13 +162,76 @@ impl RunFinisher {
             // Without anything to send, nothing can be missing.
             proof: if has_pending { ProofLevel::None } else { ProofLevel::Handled },
             failure: None,
+            reached: ConnectionEnd::DueUnproven,
             relayed: 0,
             soft_errors: Vec::new(),
         };
-        let delivered = loop {
+        let delivered = self.deliver_or_redial(&mut delivery, &mut conversation).await;
+        let proof = match delivered {
+            DeliveryResult::Directly => conversation.proof,
+            DeliveryResult::Relayed => ProofLevel::Ordered,
+            // Without the coordinator the report has no receiver; the session's loop sees that the
+            // coordinator is gone.
+            DeliveryResult::Undelivered => ProofLevel::None,
+        };
+        let soft_errors = conversation.soft_errors;
+        FromWatchdog::Finished { run: finish.run.clone(), proof, soft_errors }
+    }
+
+    /// Returns to the callback port if the coordinator, over which the updates went instead, is dead.
+    fn leave_dead_relay(&mut self) {
+        if let (CallbackState::Relayed, Some(address), true) =
+            (&self.callback, &self.address, self.control.is_closed())
+        {
+            self.callback = CallbackState::Closed(address.clone());
+        }
+    }
+
+    /// Delivers the end of a run. If the coordinator is dead and the client drops the connection, the client is
+    /// dialled again as long as its port listens.
+    async fn deliver_or_redial(
+        &mut self,
+        delivery: &mut Delivery,
+        conversation: &mut FinishProgress<'_>,
+    ) -> DeliveryResult {
+        let mut redial = RedialState::new(has_pending_updates(conversation.finish));
+        loop {
+            let delivered = self.deliver(delivery, conversation).await;
+            let Some(address) = self.address.clone().filter(|_| self.control.is_closed()) else {
+                return delivered;
+            };
+            if delivered != DeliveryResult::Undelivered {
+                return delivered;
+            }
+            match redial.on_connection_end(conversation.reached) {
+                AfterConnection::Redial { pause, has_due } => {
+                    sleep(pause).await;
+                    self.callback = CallbackState::Closed(address);
+                    *delivery = Delivery::new(self.callback.connection(), has_due);
+                    delivery.lose_relay();
+                }
+                AfterConnection::GiveUp(reason) => {
+                    let run = &conversation.finish.run.id;
+                    tracing::warn!(run, ?reason, "the client does not receive the end of its run");
+                    return delivered;
+                }
+                AfterConnection::Done => return DeliveryResult::Directly,
+            }
+        }
+    }
+
+    /// Carries out the steps of a delivery.
+    async fn deliver(
+        &mut self,
+        delivery: &mut Delivery,
+        conversation: &mut FinishProgress<'_>,
+    ) -> DeliveryResult {
+        loop {
             match delivery.next_step() {
                 Ok(order) => {
-                    let went = self.run_step(order, &mut conversation).await;
+                    self.step = Some(order);
+                    let went = self.run_step(order, conversation).await;
+                    conversation.record_step(order, went);
                     if self.control.is_closed() {
                         delivery.lose_relay();
                     }
@@ -159,18 +244,9 @@ impl RunFinisher {
                         conversation.record_fallback(delivery.next_step());
                     }
                 }
-                Err(delivered) => break delivered,
+                Err(delivered) => return delivered,
             }
-        };
-        let proof = match delivered {
-            DeliveryResult::Directly => conversation.proof,
-            DeliveryResult::Relayed => ProofLevel::Ordered,
-            // Without the coordinator the report has no receiver; the session's loop sees that the
-            // coordinator is gone.
-            DeliveryResult::Undelivered => ProofLevel::None,
-        };
-        let soft_errors = conversation.soft_errors;
-        FromWatchdog::Finished { run: finish.run.clone(), proof, soft_errors }
+        }
     }
 
     /// Closes the callback connection cleanly.
@@ -195,11 +271,7 @@ impl RunFinisher {
                 conversation.record_sent(sent)
             }
             DeliveryStep::Prove => self.prove(conversation).await,
-            DeliveryStep::ProveCompletion => match &mut self.callback {
-                // A client that answers nothing can't be asked whether it has handled the completion.
-                CallbackState::Open(_, callback) => callback.prove_completion().await != ProofLevel::None,
-                CallbackState::Closed(_) | CallbackState::Relayed => false,
-            },
+            DeliveryStep::ProveCompletion => self.prove_completion().await,
             DeliveryStep::Close => self.give_up_connection().await,
             DeliveryStep::Announce => {
                 let completing = FromWatchdog::Completing { run: conversation.finish.run.clone() };
@@ -250,6 +322,7 @@ impl RunFinisher {
             }
             Err(error) => {
                 conversation.add_soft_error(&error_chain(&error), "the main connection was used");
+                conversation.reached = end_of_dial(&error);
                 false
             }
         }
@@ -263,6 +336,18 @@ impl RunFinisher {
             conversation.failure = Some("the client stopped handling updates".to_owned());
         }
         below.is_enough()
+    }
+
+    async fn prove_completion(&mut self) -> bool {
+        let is_orphaned = self.control.is_closed();
+        let CallbackState::Open(_, callback) = &mut self.callback else { return false };
+        // Nothing is written behind a completion that is not acknowledged yet: a client that has read it and closes
+        // would reset the connection, and be dialled again, and receive it twice.
+        if is_orphaned && callback.prove_delivery().await == ProofLevel::None {
+            return false;
+        }
+        // A client that answers nothing can't be asked whether it has handled the completion.
+        callback.prove_completion().await != ProofLevel::None || is_orphaned
     }
 
     /// Gives the own connection up, which proves nothing.
@@ -279,6 +364,15 @@ impl RunFinisher {
 }
 
 impl FinishProgress<'_> {
+    /// Records how far the own connection comes.
+    fn record_step(&mut self, step: DeliveryStep, went: StepResult) {
+        if (step, went) == (DeliveryStep::Dial, StepResult::Ok) {
+            self.reached = ConnectionEnd::DueUnproven;
+        } else if (step, went) == (DeliveryStep::Prove, StepResult::Ok) {
+            self.reached = ConnectionEnd::CompletionUnproven;
+        }
+    }
+
     /// Records the result of sending.
     fn record_sent(&mut self, sent: Result<(), CallbackBroken>) -> bool {
         self.failure = sent.as_ref().err().map(|broken| error_chain(broken));
@@ -302,6 +396,22 @@ impl FinishProgress<'_> {
 
     fn add_soft_error(&mut self, failure: &str, remedy: &str) {
         self.soft_errors.push(format!("callback connection of the watchdog: {failure}; {remedy}"));
+    }
+}
+
+/// Returns what a failed dial shows: a connection of another user's listener is as good as none.
+fn end_of_dial(error: &CallbackDialError) -> ConnectionEnd {
+    let of_connect = |source: &io::Error| match source.kind() {
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => ConnectionEnd::Refused,
+        _ => ConnectionEnd::Unreached,
+    };
+    match error {
+        CallbackDialError::TcpPort(DialError::Refused { source, .. }) => of_connect(source),
+        CallbackDialError::LocalSocket(ConnectError::Refused { source, .. }) => of_connect(source),
+        CallbackDialError::TcpPort(DialError::UntrustedPeer { .. })
+        | CallbackDialError::LocalSocket(ConnectError::OtherUser { .. }) => ConnectionEnd::Refused,
+        CallbackDialError::TcpPort(DialError::Lookup { .. } | DialError::TimedOut { .. })
+        | CallbackDialError::Introduce(_) => ConnectionEnd::Unreached,
     }
 }
 

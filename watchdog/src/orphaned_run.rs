@@ -81,7 +81,7 @@ fn read_manifest(run_dir: &Path) -> Result<ManifestPlan, String> {
 mod tests {
     use heeler_core::{Attempt, NotRunReason, Outcome, TestId, WorkerId};
     use heeler_protocol::{
-        control::{ClientId, DeliveryLimits, TestGroup},
+        control::{ClientId, TestGroup},
         journal::{self, JournalRecord},
         manifest::{ManifestHead, ManifestTest, RunOrigin},
         mtp::{ExecutionState, NodeChange},
@@ -132,16 +132,7 @@ mod tests {
         fs::write(dir.path().join("worker-7.journal"), &journal).unwrap();
         let open = |plan| OpenRun {
             run: RunKey::new(ClientId(1), "r"),
-            route: ClientRoute {
-                callback: None,
-                limits: DeliveryLimits {
-                    connect_ms: 1,
-                    stall_ms: 1,
-                    drain_ms: 1,
-                    ..DeliveryLimits::default()
-                },
-                ..ClientRoute::default()
-            },
+            route: ClientRoute::default(),
             run_dir: OsText::from(dir.path()),
             has_attachments_stream: true,
             plan,

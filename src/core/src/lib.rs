@@ -29,6 +29,7 @@ pub mod os_text;
 pub mod outcome;
 mod outcome_counts;
 pub mod partition;
+pub mod redial;
 pub mod run;
 mod source_request;
 pub mod system_facts;

@@ -4,4 +4,5 @@ mod any_moment;
 mod by_role;
 mod cleanup;
 mod first_moments;
+mod redial;
 mod system_errors;

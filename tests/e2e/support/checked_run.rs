@@ -209,6 +209,9 @@ impl RecordChecker<'_> {
         if self.delivery == ExpectedDelivery::AtLeastOnce && is_again {
             self.completion = None;
             self.attachments_end = None;
+        } else if self.delivery == ExpectedDelivery::Orphaned && is_unproven && is_again {
+            // The watchdog dials again, and sends again what is not proven; never the completion.
+            self.attachments_end = None;
         }
     }
 

@@ -391,7 +391,9 @@ impl CallbackConnection {
 
     /// Waits until the client's kernel has acknowledged everything, as long as it takes bytes every `drain_ms`:
     /// [`ProofLevel::Delivered`] or [`ProofLevel::None`].
-    async fn prove_delivery(&mut self) -> ProofLevel {
+    ///
+    /// Cancel safe: yes, because it only watches.
+    pub async fn prove_delivery(&mut self) -> ProofLevel {
         let limit = Duration::from_millis(self.limits.drain_ms);
         let watch = WaitLimits { limit, end: Some(Instant::now() + limit * DRAIN_LIMIT_FACTOR) };
         let delivered = async {

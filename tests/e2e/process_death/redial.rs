@@ -1,0 +1,106 @@
+//! The coordinator is dead, and the client drops the watchdog's connections: the watchdog dials again and completes
+//! the run, as long as the client's port listens.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use crate::support::{
+    callback_listener::ListenerBehaviour,
+    checked_run::CheckedRun,
+    process::signal,
+    recorder::RecordedEvent,
+    rendezvous::TestRendezvous,
+    server::{RequestedRun, TestServer},
+    uids,
+    world::TestWorld,
+};
+
+const CASES: [&str; 3] = ["N/Meet.Case/0", "N/Meet.Case/1", "N/Meet.Case/2"];
+
+/// Number of connections that the client drops from now on.
+type RemainingDrops = Arc<AtomicUsize>;
+
+/// Starts a server whose client drops connections so, as many as it is told to.
+fn start<'w>(world: &'w TestWorld, behaviour: ListenerBehaviour) -> (TestServer<'w>, RemainingDrops) {
+    world.write("heeler.toml", "[profile.default]\njobs = 1\nhistory = false\n");
+    let drops = RemainingDrops::default();
+    let left = Arc::clone(&drops);
+    let server = TestServer::with_callback(world, &["meet"], move |_| {
+        let is_dropped =
+            left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
+        if is_dropped { behaviour } else { ListenerBehaviour::Normal }
+    });
+    (server, drops)
+}
+
+/// Kills the coordinator while the second test runs; the client drops this number of the connections that follow.
+fn kill_in_second_test(
+    meet: &TestRendezvous,
+    server: &mut TestServer<'_>,
+    drops: &RemainingDrops,
+    count: usize,
+) -> RequestedRun {
+    let selected = uids("meet", CASES);
+    let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
+    meet.next_test().release();
+    let guest = meet.next_test();
+    server.wait_state("meet::N/Meet.Case/0", "passed");
+    drops.store(count, Ordering::SeqCst);
+    signal(server.pid(), "KILL");
+    guest.wait_gone();
+    run
+}
+
+fn completions(server: &TestServer<'_>, run: &RequestedRun) -> usize {
+    let is_completion = |event: &&RecordedEvent| {
+        let params = event.params("testing/testUpdates/tests");
+        params.is_some_and(|params| params["runId"] == run.run_id.as_str() && params["changes"].is_null())
+    };
+    server.recorder.events().iter().filter(is_completion).count()
+}
+
+fn check_states(books: &CheckedRun) {
+    let kinds = CASES.map(|case| {
+        let node = books.test(&format!("meet::{case}"));
+        node["outcome-kind"].as_str().or(node["execution-state"].as_str()).unwrap().to_owned()
+    });
+    assert_eq!(kinds, ["passed", "interrupted", "not-run"]);
+}
+
+#[test]
+fn watchdog_dials_again_when_the_client_drops_its_connection() {
+    use ListenerBehaviour::{ClosesAfter, ClosesAtTheBarrier, ResetsAfter};
+    let cases = [
+        (ClosesAfter(0), 1),
+        (ClosesAfter(1), 1),
+        (ClosesAfter(2), 3),
+        (ResetsAfter(1), 2),
+        (ClosesAtTheBarrier, 2),
+    ];
+    for (behaviour, count) in cases {
+        let world = TestWorld::with_gtest("meet");
+        let meet = world.open_rendezvous();
+        let (mut server, drops) = start(&world, behaviour);
+        let run = kill_in_second_test(&meet, &mut server, &drops, count);
+        server.wait_gone();
+        let books = server.finish_orphaned(&run, &uids("meet", CASES));
+        check_states(&books);
+        assert_eq!(completions(&server, &run), 1, "{behaviour:?} {count} times");
+        assert_eq!(drops.load(Ordering::SeqCst), 0);
+        world.check_tidy();
+    }
+}
+
+#[test]
+fn watchdog_leaves_a_client_that_drops_every_connection() {
+    let world = TestWorld::with_gtest("meet");
+    let meet = world.open_rendezvous();
+    let (mut server, drops) = start(&world, ListenerBehaviour::ClosesAfter(1));
+    let run = kill_in_second_test(&meet, &mut server, &drops, usize::MAX);
+    server.wait_gone();
+    assert_eq!(completions(&server, &run), 0);
+    assert!(server.callback().connections() > 3, "{}", server.callback().connections());
+    world.check_tidy();
+}
