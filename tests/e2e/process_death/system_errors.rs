@@ -79,19 +79,16 @@ fn full_disk_loses_journal_but_no_result() {
 }
 
 #[test]
-fn full_disk_and_broken_connection_lose_only_details() {
+fn full_disk_and_broken_connection_lose_nothing() {
     let world = world("pfpspp", "worker.journal.before:1:ENOSPC");
-    // The workers' connection gets no response and ends with an error: the data sent over it is not proven.
+    // The workers' connection gets no response and ends with an error: what was sent over it goes over the main one.
     let first_is_bad =
         |number| if number == 0 { ListenerBehaviour::ResetsAfter(1) } else { ListenerBehaviour::Normal };
     let books = run(&world, 6, first_is_bad);
     let states: Vec<_> = cases(6).iter().map(|uid| books.state(uid).to_owned()).collect();
     assert_eq!(states, ["passed", "failed", "passed", "skipped", "passed", "passed"]);
-    assert!(
-        is_logged(&books, "are in no journal and are sent again without their details"),
-        "{:?}",
-        books.log
-    );
+    assert!(is_logged(&books, "its results go over the main connection"), "{:?}", books.log);
+    assert!(!is_logged(&books, "are in no journal"), "{:?}", books.log);
 }
 
 #[test]
@@ -109,7 +106,7 @@ fn unjournalled_result_is_recorded_before_sending() {
     let begins = changes
         .map(|change| &change["node"])
         .filter(|node| node["uid"] == "faults::N/Fault.Case/0" && node["execution-state"] == "in-progress");
-    assert_eq!(begins.count(), 1);
+    assert!(begins.count() <= 1);
     assert_eq!(server.exit(), Some(0));
 }
 

@@ -112,6 +112,9 @@ fn nesting(framework: &str) -> NameNesting {
     heeler_adapters::by_name(framework).map(|adapter| adapter.traits().nesting).unwrap_or_default()
 }
 
+/// Size from which outputs are parsed beside the runtime's thread: a listing of this size takes about a millisecond.
+const LARGE_LISTING_BYTES: usize = 64 << 10;
+
 struct ProgramDiscovery<'a> {
     program: &'a TestProgram,
     setting: &'a WorkerContext,
@@ -190,9 +193,8 @@ impl ProgramDiscovery<'_> {
             }
             outputs.push(listing_output(&invocation, captured));
         }
-        adapter
-            .read_listing(self.program, &outputs)
-            .map_err(|source| DiscoverError::Listing { program: program(), source })
+        let listing = read_listing(adapter, self.program.clone(), outputs).await;
+        listing.map_err(|source| DiscoverError::Listing { program: program(), source })
     }
 
     fn record_reply(&mut self, invocation: &AdapterInvocation, captured: &CapturedListing) {
@@ -202,6 +204,31 @@ impl ProgramDiscovery<'_> {
             let asked = invocation.args.first().map_or(String::new(), |arg| arg.to_text().into_owned());
             self.first_reply = Some(ListingReply { argument: asked, reply: reply_summary(captured) });
         }
+    }
+}
+
+/// Parses the outputs; large ones beside the runtime's thread, which goes on to serve the worker's messages. Each
+/// worker has one program at a time, so the programs are parsed on as many cores as there are workers.
+async fn read_listing(
+    adapter: &'static dyn Adapter,
+    program: TestProgram,
+    outputs: Vec<ListingOutput>,
+) -> Result<AdapterListing, ListingError> {
+    let sizes = outputs.iter().map(|output| {
+        let file = output.file.as_ref().map_or(0, Vec::len);
+        output.stdout.len() + output.channel.len() + file
+    });
+    if sizes.sum::<usize>() < LARGE_LISTING_BYTES {
+        return adapter.read_listing(&program, &outputs);
+    }
+    let read = tokio::task::spawn_blocking(move || adapter.read_listing(&program, &outputs));
+    match read.await {
+        Ok(listing) => listing,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime is shutting down, and this call with it.
+            Err(_cancelled) => std::future::pending().await,
+        },
     }
 }
 

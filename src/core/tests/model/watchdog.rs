@@ -28,6 +28,7 @@ impl SimWatchdog {
         let is_own = matches!(
             step,
             DeliveryStep::Prove
+                | DeliveryStep::ProveCompletion
                 | DeliveryStep::Close
                 | DeliveryStep::SendDue(DeliveryRoute::Direct)
                 | DeliveryStep::SendCompletion(DeliveryRoute::Direct)
@@ -117,7 +118,7 @@ impl ModelWorld {
                 is_ok && frames.into_iter().all(|frame| self.send_by(watchdog, way, frame))
             }
             DeliveryStep::SendCompletion(way) => is_ok && self.send_by(watchdog, way, SimFrame::Completion),
-            DeliveryStep::Prove => {
+            DeliveryStep::Prove | DeliveryStep::ProveCompletion => {
                 if is_ok {
                     self.proven(watchdog);
                 }

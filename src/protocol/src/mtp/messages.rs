@@ -33,9 +33,6 @@ pub mod method {
     pub const CANCEL_RUN: &str = "testing/cancelTestRun";
     /// Client → server, last message.
     pub const EXIT: &str = "exit";
-    /// The echo barrier: no peer knows this method, so every peer answers it with an error, after everything
-    /// that came before.
-    pub const BARRIER: &str = "$/drained";
     /// First message on a callback connection to a listener of Heeler's own, which required a token.
     pub const HELLO: &str = "$/heeler/hello";
 }
