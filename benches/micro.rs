@@ -137,6 +137,7 @@ fn run_20_000_tests(bencher: Bencher<'_, '_>) {
                 is_unrunnable: false,
             })
             .collect(),
+        batch_limit: None,
         slots: 2,
         failure_limit: None,
         max_startup_crashes: 3,

@@ -270,5 +270,6 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Worker
         is_isolated: false,
         is_debugged: false,
         is_output_shown: false,
+        is_output_live: false,
     }
 }

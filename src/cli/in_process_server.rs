@@ -18,7 +18,7 @@ use heeler_server::{
     listen::{FrontEnd as _, SessionCommand, SessionEnd, SessionOptions},
     mtp::MtpFrontEnd,
     pool::WorkerStdout,
-    scheduler::{SchedulerHandle, SchedulerTask},
+    scheduler::{SchedulerHandle, SchedulerOptions, SchedulerTask},
 };
 
 use super::serve::scheduler_options;
@@ -59,8 +59,11 @@ impl InProcessServer {
         };
         let (commands, receiver) = mpsc::channel(4);
         let mut session = JoinSet::new();
-        let (handle, scheduler) =
-            SchedulerHandle::start(scheduler_options(&options.settings, WorkerStdout::StandardOutput));
+        let scheduler_options = SchedulerOptions {
+            has_concurrent_runs: false,
+            ..scheduler_options(&options.settings, WorkerStdout::StandardOutput)
+        };
+        let (handle, scheduler) = SchedulerHandle::start(scheduler_options);
         session.spawn(MtpFrontEnd.serve(Box::new(theirs), options, handle, receiver));
         let (client, events) = match callbacks {
             Some(callbacks) => Client::connect_in_process(ours, callbacks, client).await?,

@@ -130,8 +130,12 @@ impl RunCommand<'_> {
         self.watch.begin(&self.run_head(&run_id, &selection), tests);
         let only_uid = |node: TestNode| TestNode { uid: node.uid, ..TestNode::default() };
         let tests = selection.chosen.into_iter().map(only_uid).collect();
-        let request =
-            TestRequest { run_id: run_id.clone(), tests: Some(tests), filter: None, is_debug: self.is_debug };
+        let request = TestRequest {
+            run_id: run_id.clone(),
+            tests: Some(tests),
+            is_debug: self.is_debug,
+            ..TestRequest::default()
+        };
         let Some(answer) = self.await_response(&run_id, self.here.client.run(request)).await else {
             return Ok(None);
         };

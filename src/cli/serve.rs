@@ -93,6 +93,7 @@ pub(super) fn scheduler_options(settings: &ResolvedSettings, shown: WorkerStdout
             CaptureStrategy::Shown => shown,
             CaptureStrategy::Kept => WorkerStdout::Discarded,
         },
+        has_concurrent_runs: true,
     }
 }
 

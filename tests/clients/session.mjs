@@ -36,6 +36,12 @@ export function overStreams(programs, { bind = loosely } = {}) {
   return session;
 }
 
+/** Keeps the only thread busy, as a handler does that updates a tree of tests. */
+function work(milliseconds) {
+  const until = performance.now() + milliseconds;
+  while (performance.now() < until);
+}
+
 async function listening() {
   const listener = createServer().listen(0, "127.0.0.1");
   await once(listener, "listening");
@@ -49,6 +55,8 @@ class Session {
   faults = [];
   /** Answers to requests of the server, by method. */
   answers = new Map();
+  /** Milliseconds of work of the handler of updates, for each change. */
+  workPerChange = 0;
   #runs = 0;
   #callbacks = 0;
   #waiting = [];
@@ -81,6 +89,7 @@ class Session {
   }
 
   #take(on, method, params) {
+    work(this.workPerChange * (params?.changes?.length ?? 0));
     try {
       this.#note(on, method, this.bind(method, params));
     } catch (fault) {

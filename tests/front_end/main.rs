@@ -65,6 +65,7 @@ impl LineClient {
             program: env!("CARGO_BIN_EXE_heeler").into(),
             slots: 2,
             worker_stdout: WorkerStdout::Discarded,
+            has_concurrent_runs: true,
         });
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let (commands, receiver) = mpsc::channel(4);

@@ -70,5 +70,6 @@ pub(crate) fn lease(count: u32) -> WorkerLease {
         is_isolated: count == 1,
         is_debugged: false,
         is_output_shown: false,
+        is_output_live: false,
     }
 }

@@ -13,8 +13,8 @@ use heeler_protocol::{
     frame::FrameDecoder,
     mtp::{
         self, AttachDebuggerParams, CancelParams, ClientCapabilities, ClientTestingCapabilities,
-        DebuggerResult, InitializeParams, InitializeResult, PeerInfo, RunResult, TestNode, TestsParams,
-        method,
+        DebuggerResult, InitializeParams, InitializeResult, PeerInfo, RequestedRunOptions, RunResult,
+        TestNode, TestsParams, method,
     },
     rpc::{self, BorrowedRpcMessage, RequestId, RpcError},
 };
@@ -81,6 +81,8 @@ pub struct TestRequest {
     /// Only for [`Client::run`] and a client with [debuggers](ClientOptions::debuggers); an extension of
     /// Heeler.
     pub is_debug: bool,
+    /// Options of the run, in place of the server's settings. Only for [`Client::run`]; an extension of Heeler.
+    pub options: Option<RequestedRunOptions>,
 }
 
 impl TestRequest {
@@ -439,9 +441,11 @@ impl Client {
         if self.requests.lock().lost_reason.is_some() {
             return Err(self.connection_lost_error(name));
         }
-        let TestRequest { run_id, tests, filter, is_debug } = request;
+        let TestRequest { run_id, tests, filter, is_debug, options } = request;
+        let options =
+            options.map(|options| serde_json::to_value(options).expect("options are plain JSON values"));
         self.intake.begin_run(&run_id);
-        let params = TestsParams { run_id, tests, test_cases: None, filter, is_debug };
+        let params = TestsParams { run_id, tests, test_cases: None, filter, is_debug, options };
         let run_id = &params.run_id;
         let limit = self.options.completion_limit;
         match self.send_request(name, Some(run_id), |id| rpc::encode_request(id, name, &params)).await {

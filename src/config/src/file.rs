@@ -242,12 +242,17 @@ fn read_suite(dir: &Path, table: &TableReader<'_, '_>) -> Option<SuiteConfig> {
     })
 }
 
+/// Returns whether the text can be the name of an environment variable.
+pub(super) fn is_variable_name(text: &str) -> bool {
+    !text.is_empty() && !text.contains(['=', '\0'])
+}
+
 fn read_env(table: &TableReader<'_, '_>) -> Vec<(String, Option<String>)> {
     let Some(env) = table.read_table("env") else { return Vec::new() };
     let mut variables = Vec::new();
     for (name, value) in env.entries() {
         let name_text = name.get_ref().to_string();
-        if name_text.is_empty() || name_text.contains(['=', '\0']) {
+        if !is_variable_name(&name_text) {
             env.document
                 .report(name.span(), format!("{name_text:?} can't be the name of an environment variable"));
         }

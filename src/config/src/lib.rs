@@ -17,6 +17,7 @@ mod reader;
 #[cfg(test)]
 mod reference;
 mod reports;
+mod run_options;
 mod settings;
 mod sources;
 mod tables;
@@ -32,6 +33,7 @@ pub use programs::{
 };
 pub use quantity::{QuantityError, parse_duration, parse_positive_duration, parse_size};
 pub use reports::{ReportRequestError, parse_report_request, report_format_names};
+pub use run_options::{ProgramOptions, RunOptions};
 pub use settings::{CommandLineSettings, ResolvedSettings};
 pub use tables::{RunLayer, RunSettings, TestLayer, TestSettings};
 pub use types::{

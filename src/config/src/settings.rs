@@ -1,11 +1,11 @@
-//! The resolved settings of one run: command line over suite over profile over defaults, and the overrides of
-//! single tests.
+//! The resolved settings of one run: the request that starts it over command line over suite over profile over
+//! defaults, and the overrides of single tests.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use super::{
-    CaptureStrategy, Config, JobCount, PartitionSpec, RunLayer, RunSettings, SettingsOverride, TestLayer,
-    TestSettings, UnknownProfileError, profiles::DEFAULT_PROFILE,
+    CaptureStrategy, Config, JobCount, PartitionSpec, ProgramOptions, RunLayer, RunOptions, RunSettings,
+    SettingsOverride, TestLayer, TestSettings, UnknownProfileError, profiles::DEFAULT_PROFILE,
 };
 use crate::filter::{Filter, FilterSubject};
 
@@ -47,6 +47,10 @@ pub struct ResolvedSettings {
     suite_tests: BTreeMap<String, TestLayer>,
     overrides: Vec<SettingsOverride>,
     command_line_tests: TestLayer,
+    /// Options of the request that starts the run.
+    requested_tests: TestLayer,
+    /// Options of the request for the programs.
+    pub program: ProgramOptions,
 }
 
 impl ResolvedSettings {
@@ -61,7 +65,7 @@ impl ResolvedSettings {
         let profile = config.resolve_profile(command_line.profile.as_deref().unwrap_or(DEFAULT_PROFILE))?;
         let mut run = profile.run.with_layer(&command_line.run);
         if run.capture == CaptureStrategy::Shown && command_line.run.jobs.is_none() {
-            run.jobs = JobCount::Count(std::num::NonZeroUsize::MIN);
+            run.jobs = JobCount::Count(NonZeroUsize::MIN);
         }
         Ok(Self {
             profile: profile.name,
@@ -74,7 +78,24 @@ impl ResolvedSettings {
             suite_tests: config.suites.iter().map(|suite| (suite.name.clone(), suite.tests)).collect(),
             overrides: profile.overrides,
             command_line_tests: command_line.tests,
+            requested_tests: TestLayer::default(),
+            program: ProgramOptions::default(),
         })
+    }
+
+    /// Returns the settings of one run of these settings' session: the options of its request are applied over
+    /// all others. More jobs than the session has count as the session's, because its slots are shared by all
+    /// runs.
+    #[must_use]
+    pub fn for_run(&self, options: &RunOptions) -> Self {
+        let mut settings = self.clone();
+        if let Some(jobs) = options.jobs {
+            let jobs = NonZeroUsize::try_from(jobs).unwrap_or(NonZeroUsize::MAX);
+            settings.run.jobs = JobCount::Count(jobs.min(self.run.jobs.slots()));
+        }
+        settings.requested_tests = options.tests;
+        settings.program.clone_from(&options.program);
+        settings
     }
 
     /// Returns whether the filters select this test.
@@ -95,7 +116,8 @@ impl ResolvedSettings {
         self.profile_tests.with_layer(&self.command_line_tests).slow_timeout.period
     }
 
-    /// Returns the settings of one test: command line over overrides over suite over profile over defaults.
+    /// Returns the settings of one test: request over command line over overrides over suite over profile over
+    /// defaults.
     ///
     /// `suite` is the name of its `[[suite]]` section; `None` for programs that the command line names.
     #[must_use]
@@ -104,6 +126,7 @@ impl ResolvedSettings {
         let below = suite.map_or(self.profile_tests, |suite| self.profile_tests.with_layer(suite));
         // The first override that sets a value decides, so the last one is applied first.
         let overrides = self.overrides.iter().rev().filter(|one| one.filter.is_match(subject));
-        overrides.fold(below, |below, one| below.with_layer(&one.tests)).with_layer(&self.command_line_tests)
+        let below = overrides.fold(below, |below, one| below.with_layer(&one.tests));
+        below.with_layer(&self.command_line_tests).with_layer(&self.requested_tests)
     }
 }

@@ -125,7 +125,8 @@ layered_settings! {
     /// Time limit of a test process to start its first test, and to exit after its last one; it is then
     /// killed.
     startup_timeout: Duration as "DurationText" = Duration::from_secs(60);
-    /// Time limit for listing the tests of a program.
+    /// Time limit for listing the tests of a program. A program that is working at the limit (running, or waiting for
+    /// a processor or a disk) gets the same time once more.
     list_timeout: Duration as "DurationText" = Duration::from_secs(60);
     /// Time limit of the whole run: running tests are then cancelled, the rest is reported as not run. `false`
     /// removes an inherited limit.

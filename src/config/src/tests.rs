@@ -1,6 +1,6 @@
 //! Valid and invalid `heeler.toml` files, as users write them.
 
-use std::{path::Path, time::Duration};
+use std::{num::NonZeroU32, path::Path, time::Duration};
 
 use heeler_core::SourceRequest;
 
@@ -453,6 +453,31 @@ fn setting_precedence_of_a_test() {
     let tests = TestLayer { timeout: Some(TimeLimit::Unlimited), retries: Some(0), ..TestLayer::default() };
     let chosen = settings_of("ci", tests).for_test(Some("unit"), &subject("unit::net::slow"));
     assert_eq!((chosen.timeout, chosen.retries), (TimeLimit::Unlimited, 0));
+}
+
+#[test]
+fn request_of_a_run_precedes_all_other_settings() {
+    let tests = TestLayer { retries: Some(7), ..TestLayer::default() };
+    let run = RunLayer { jobs: Some(JobCount::Count(4.try_into().unwrap())), ..RunLayer::default() };
+    let session = settings(CommandLineSettings { tests, run, ..CommandLineSettings::default() });
+    let of_net = subject("unit::net::a");
+    let before = session.for_test(Some("unit"), &of_net);
+    for (jobs, slots) in [(None, 4), (NonZeroU32::new(2), 2), (NonZeroU32::new(9), 4)] {
+        let tests = TestLayer {
+            retries: Some(1),
+            timeout: Some(TimeLimit::After(Duration::from_millis(1))),
+            is_isolated: Some(true),
+            ..TestLayer::default()
+        };
+        let run = session.for_run(&RunOptions { jobs, tests, ..RunOptions::default() });
+        let test = run.for_test(Some("unit"), &of_net);
+        assert_eq!((test.retries, test.is_isolated), (1, true));
+        assert_eq!(test.timeout.duration(), Some(Duration::from_millis(1)));
+        assert_eq!(test.max_memory, before.max_memory, "what the request does not set stays");
+        assert_eq!(run.run.jobs.slots().get(), slots);
+    }
+    assert_eq!(session.for_run(&RunOptions::default()), session);
+    assert_eq!(session.for_test(Some("unit"), &of_net), before, "the session's own settings stay");
 }
 
 #[test]

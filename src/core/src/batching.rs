@@ -4,9 +4,12 @@
 //! (known crashers, tests over a second, isolated ones, isolated reruns), longest first · everything else in
 //! chunks, from the program with the most work left · of each program, the tests that could not start in
 //! isolation. Chunks shrink as the remaining work does (guided self-scheduling), but a process start should
-//! be at most 2 % of its batch; where durations are known, that rule yields to keeping all slots busy.
+//! be at most 2 % of its batch; where durations are known, that rule yields to keeping all slots busy, and
+//! where other runs may begin at any time, to a limit of the batch's duration.
 //!
 //! Tests of one chunk are adjacent in their framework's order, because neighbours share expensive set-up.
+
+mod program_queue;
 
 use std::{
     cmp::Reverse,
@@ -15,6 +18,7 @@ use std::{
 };
 
 use crate::{ProgramId, TestId};
+use program_queue::{ProgramQueue, RemainingWork};
 
 /// A test that took at least this long in earlier runs goes first and in isolation.
 pub const ISOLATE_FROM: Duration = Duration::from_secs(1);
@@ -22,14 +26,9 @@ pub const ISOLATE_FROM: Duration = Duration::from_secs(1);
 pub const UNKNOWN_WEIGHT: Duration = Duration::from_millis(1);
 /// Assumed cost of starting a program before it has been measured.
 pub const UNKNOWN_START: Duration = Duration::from_millis(3);
-/// Lower bound of the cost of a process start, regardless of measurements.
-const MIN_START: Duration = Duration::from_millis(1);
-/// Target duration of a batch as a multiple of the cost of its start: the start is 2 %.
-const TARGET_BATCH_PER_START: u32 = 50;
-/// Lower bound of the same multiple where all slots can be kept busy.
-const MIN_BATCH_PER_START: u32 = 3;
-/// Maximum number of observed durations of a program that are kept for its median; more add no information.
-const MAX_OBSERVED_DURATIONS: usize = 512;
+/// Limit of the target duration of batches where other runs may begin at any time: their first test waits for
+/// the end of a batch.
+pub const SHARED_BATCH_LIMIT: Duration = Duration::from_millis(200);
 
 /// A test, as batching sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -70,20 +69,6 @@ struct BatchRemainder {
     tests: VecDeque<TestId>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-struct ProgramQueue {
-    costs: ProgramCosts,
-    /// Isolated tests at the end failed to start, and are tried again after all others.
-    waiting: VecDeque<QueuedTest>,
-    /// Total duration of the waiting tests whose duration is known, and number of the others.
-    known: Duration,
-    unknown: u32,
-    /// Maximum number of tests in one batch, once the program's processes have kept dying.
-    cap: Option<usize>,
-    /// Sorted durations of tests that ended in this run.
-    observed: Vec<Duration>,
-}
-
 /// The tests that wait for a worker.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct TestQueue {
@@ -92,6 +77,8 @@ pub struct TestQueue {
     isolated: BTreeSet<(Reverse<Duration>, TestId, ProgramId)>,
     programs: BTreeMap<ProgramId, ProgramQueue>,
     known_median: Option<Duration>,
+    /// Duration beyond which no batch is extended.
+    batch_limit: Option<Duration>,
 }
 
 impl TestQueue {
@@ -101,9 +88,17 @@ impl TestQueue {
         let programs = (0_u32..)
             .map(ProgramId)
             .zip(programs)
-            .map(|(id, costs)| (id, ProgramQueue { costs, ..ProgramQueue::default() }))
+            .map(|(id, costs)| (id, ProgramQueue::new(costs)))
             .collect();
         Self { programs, ..Self::default() }
+    }
+
+    /// Returns the queue with a limit of the duration of its batches. A program whose start is expensive exceeds
+    /// it, so that a batch pays for its start. While nothing is known of the durations of a program's
+    /// tests, its batches are even smaller: a guess may be wrong by orders of magnitude.
+    #[must_use]
+    pub fn with_batch_limit(self, batch_limit: Option<Duration>) -> Self {
+        Self { batch_limit, ..self }
     }
 
     /// Adds tests, those of each program in the order in which they are to be batched.
@@ -155,18 +150,12 @@ impl TestQueue {
 
     /// Records the cost of a process start.
     pub fn observe_start(&mut self, program: ProgramId, start: Duration) {
-        let costs = &mut self.program(program).costs;
-        // The minimum is nearest to the truth: higher measurements include the load of other processes.
-        costs.start = Some(costs.start.map_or(start, |earlier| earlier.min(start)));
+        self.program(program).observe_start(start);
     }
 
     /// Records the duration of a test, for the estimate of tests without data.
     pub fn observe_duration(&mut self, program: ProgramId, duration: Duration) {
-        let observed = &mut self.program(program).observed;
-        if observed.len() < MAX_OBSERVED_DURATIONS {
-            let place = observed.partition_point(|one| *one < duration);
-            observed.insert(place, duration);
-        }
+        self.program(program).observe_duration(duration);
     }
 
     /// Removes and returns all waiting tests of one program.
@@ -217,10 +206,12 @@ impl TestQueue {
         }
         let total = sum(self.programs.values().map(|one| one.remaining_work(self.known_median)));
         let chunks = self.programs.values().filter(|one| !one.waiting.is_empty()).map(|one| {
-            let target = one.target_duration(total, slots, self.known_median).max(Duration::from_nanos(1));
+            let work = RemainingWork { total, slots, known_median: self.known_median };
+            let full = one.full_batch(work, self.batch_limit);
             let work = one.remaining_work(self.known_median).saturating_sub(one.start_cost());
-            let by_work = work.as_nanos().div_ceil(target.as_nanos());
-            usize::try_from(by_work).unwrap_or(usize::MAX).clamp(1, one.waiting.len())
+            let by_work = work.as_nanos().div_ceil(full.duration.as_nanos().max(1));
+            let by_count = one.waiting.len().div_ceil(full.tests);
+            usize::try_from(by_work).unwrap_or(usize::MAX).max(by_count).clamp(1, one.waiting.len())
         });
         chunks.fold(ready, usize::saturating_add).min(slots)
     }
@@ -243,10 +234,11 @@ impl TestQueue {
         let total = sum(works.iter().map(|(_, work)| *work));
         // Among equals the first, so that the order is the user's.
         let (program, _) = works.into_iter().rev().max_by_key(|(_, work)| *work)?;
+        let limit = self.batch_limit;
         let queue = self.program(program);
-        let target = queue.target_duration(total, slots, known_median);
+        let full = queue.full_batch(RemainingWork { total, slots, known_median }, limit);
         let is_isolated = queue.cap == Some(1) || queue.waiting.front().is_some_and(|item| item.is_isolated);
-        let tests = queue.take_batch(target, known_median);
+        let tests = queue.take_batch(full, known_median);
         Some(TestBatch { program, tests, is_isolated })
     }
 
@@ -264,89 +256,6 @@ impl TestQueue {
 
     fn program(&mut self, program: ProgramId) -> &mut ProgramQueue {
         self.programs.get_mut(&program).expect("every program of the plan has a queue")
-    }
-}
-
-impl ProgramQueue {
-    fn unknown_weight(&self, known_median: Option<Duration>) -> Duration {
-        match self.observed.get(self.observed.len() / 2) {
-            Some(median) => *median,
-            None => known_median.unwrap_or(UNKNOWN_WEIGHT),
-        }
-    }
-
-    fn remaining_work(&self, known_median: Option<Duration>) -> Duration {
-        self.known.saturating_add(self.unknown_weight(known_median).saturating_mul(self.unknown))
-    }
-
-    fn push(&mut self, item: QueuedTest) {
-        match item.weight {
-            Some(weight) => self.known = self.known.saturating_add(weight),
-            None => self.unknown += 1,
-        }
-        self.waiting.push_back(item);
-    }
-
-    fn pop(&mut self) {
-        match self.waiting.pop_front().map(|item| item.weight) {
-            Some(Some(weight)) => self.known = self.known.saturating_sub(weight),
-            Some(None) => self.unknown -= 1,
-            None => {}
-        }
-    }
-
-    fn take_all(&mut self) -> Vec<TestId> {
-        (self.known, self.unknown) = (Duration::ZERO, 0);
-        self.waiting.drain(..).map(|item| item.test).collect()
-    }
-
-    fn start_cost(&self) -> Duration {
-        self.costs.start.unwrap_or(UNKNOWN_START).max(MIN_START)
-    }
-
-    fn target_duration(&self, total: Duration, slots: usize, known_median: Option<Duration>) -> Duration {
-        let slots = u32::try_from(slots.max(1)).unwrap_or(u32::MAX);
-        let start = self.start_cost();
-        let is_known = !self.observed.is_empty()
-            || known_median.is_some()
-            || self.waiting.front().is_some_and(|item| item.weight.is_some());
-        let economical = start.saturating_mul(TARGET_BATCH_PER_START);
-        let least = if is_known {
-            economical.min((total / slots).max(start.saturating_mul(MIN_BATCH_PER_START)))
-        } else {
-            economical
-        };
-        (total / slots.saturating_mul(2)).max(least)
-    }
-
-    fn take_batch(&mut self, target: Duration, known_median: Option<Duration>) -> Vec<TestId> {
-        let unknown = self.unknown_weight(known_median);
-        // A remainder that takes less time than a process start for it is added to this batch.
-        let is_all = self.remaining_work(known_median) <= target.saturating_add(self.start_cost());
-        let target = if is_all { Duration::MAX } else { target };
-        let mut weight = Duration::ZERO;
-        let mut bytes = 0_usize;
-        let mut tests = Vec::new();
-        let mut has_isolated = false;
-        while let Some(item) = self.waiting.front() {
-            has_isolated |= item.is_isolated;
-            let is_over_budget = self
-                .costs
-                .selection_budget_bytes
-                .is_some_and(|budget| bytes.saturating_add(item.selection_bytes) > budget);
-            let is_full = weight >= target
-                || self.cap.is_some_and(|cap| tests.len() >= cap)
-                || is_over_budget
-                || has_isolated;
-            if is_full && !tests.is_empty() {
-                break;
-            }
-            weight = weight.saturating_add(item.weight.unwrap_or(unknown));
-            bytes = bytes.saturating_add(item.selection_bytes);
-            tests.push(item.test);
-            self.pop();
-        }
-        tests
     }
 }
 
@@ -422,6 +331,30 @@ mod tests {
         assert!(sizes.is_sorted_by(|a, b| a >= b), "{sizes:?}");
         assert_eq!(sizes[0], 100);
         assert!(*sizes.last().unwrap() <= 10, "{sizes:?}");
+    }
+
+    #[test]
+    fn limited_batches_take_no_longer_than_the_limit() {
+        let limited = |start_ms, weight: Option<Duration>| {
+            let mut queue = TestQueue::new([costs(start_ms)]).with_batch_limit(Some(SHARED_BATCH_LIMIT));
+            queue.add(items(20_000, weight));
+            queue
+        };
+        let millis = |ms| Some(Duration::from_millis(ms));
+        // Of tests that take 5 ms, 40 fit, with or without a history; at the end even fewer.
+        let all = sizes(&mut limited(3, millis(5)), 2);
+        assert_eq!((all[0], all.iter().max()), (40, Some(&40)));
+        let mut queue = limited(3, None);
+        assert_eq!(queue.next_batch(2).unwrap().tests.len(), 9, "the smallest that pays for its start");
+        queue.observe_duration(ProgramId(0), Duration::from_millis(5));
+        assert_eq!(queue.next_batch(2).unwrap().tests.len(), 40);
+        // A batch pays for an expensive start, but not without data.
+        assert_eq!(limited(100, millis(5)).next_batch(2).unwrap().tests.len(), 100);
+        assert_eq!(limited(100, None).next_batch(2).unwrap().tests.len(), 200);
+        // Tests without a duration cost their reports.
+        let free = sizes(&mut limited(3, millis(0)), 2);
+        assert_eq!(free, [4_000; 5]);
+        assert_eq!(limited(3, millis(0)).available_batches(9), 5);
     }
 
     #[test]
@@ -535,9 +468,11 @@ mod tests {
             weights in proptest::collection::vec((0_u32..3, proptest::option::of(0_u64..3000), any::<bool>(), 0_usize..50), 0..80),
             slots in 0_usize..9,
             start in proptest::option::of(0_u64..100),
+            is_limited in any::<bool>(),
         ) {
             let costs = ProgramCosts { start: start.map(Duration::from_millis), selection_budget_bytes: Some(60) };
-            let mut queue = TestQueue::new([costs.clone(), costs.clone(), costs]);
+            let limit = is_limited.then_some(SHARED_BATCH_LIMIT);
+            let mut queue = TestQueue::new([costs.clone(), costs.clone(), costs]).with_batch_limit(limit);
             for (test, (program, weight, is_isolated, selection_bytes)) in (0..).zip(&weights) {
                 queue.add([(ProgramId(*program), QueuedTest {
                     test: TestId(test),

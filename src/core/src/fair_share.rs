@@ -1,5 +1,8 @@
-//! Fair sharing of the slots between clients, and between the concurrent runs of each. No lease is interrupted: a share is the number
-//! of leases that a run may hold, and is computed again whenever a lease ends.
+//! Fair sharing of the slots between clients, and between the concurrent runs of each. No lease is interrupted: a
+//! share is the number of leases that a run may hold, and is computed again whenever a lease ends.
+//!
+//! The first lease of a run of a few tests has priority: a user waits for it. So that such runs, one after the
+//! other, do not keep the slots from a large run, every second grant is by the fair shares alone.
 
 /// The demand of one run, or one listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +39,34 @@ pub fn fair_shares(slots: usize, demands: &[SlotDemand]) -> Vec<usize> {
     }
 }
 
+/// Maximum number of tests of a run whose first lease has priority: the tests that a user selects by hand, of
+/// which one batch is made.
+pub const SMALL_SELECTION: usize = 16;
+
+/// Returns whether the next lease of a run has priority.
+#[must_use]
+pub fn has_priority(selected_tests: usize, leases_received: u64) -> bool {
+    selected_tests <= SMALL_SELECTION && leases_received == 0
+}
+
+/// The rule for the next grant of a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum GrantRule {
+    /// Demands with priority come first.
+    #[default]
+    PriorityFirst,
+    /// Fair shares alone.
+    Fair,
+}
+
+impl GrantRule {
+    /// Returns the rule after a grant to a demand with or without priority.
+    #[must_use]
+    pub fn after_grant(has_priority: bool) -> Self {
+        if has_priority { Self::Fair } else { Self::PriorityFirst }
+    }
+}
+
 /// The demand of one run of a group: the runs of one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupedDemand {
@@ -44,6 +75,48 @@ pub struct GroupedDemand {
     /// demands of a group.
     pub group_served: u64,
     pub demand: SlotDemand,
+    /// Whether its next lease has priority.
+    pub has_priority: bool,
+}
+
+/// Returns the demands that come before all others: under [`GrantRule::PriorityFirst`] one of each group, the
+/// oldest that has priority.
+#[must_use]
+pub fn preferred_demands(rule: GrantRule, demands: &[GroupedDemand]) -> Vec<bool> {
+    let is_candidate = |one: &GroupedDemand| one.has_priority && one.demand.wanted > 0;
+    let mut preferred = vec![false; demands.len()];
+    if rule == GrantRule::Fair {
+        return preferred;
+    }
+    for (place, one) in demands.iter().enumerate() {
+        let is_first =
+            !demands[..place].iter().any(|earlier| earlier.group == one.group && is_candidate(earlier));
+        preferred[place] = is_candidate(one) && is_first;
+    }
+    preferred
+}
+
+/// Returns the number of leases that each may hold, as [`fair_shares_of_groups`] does, where the preferred demands
+/// hold at least one each, as far as there are slots.
+#[must_use]
+pub fn shares_with_priority(slots: usize, demands: &[GroupedDemand], preferred: &[bool]) -> Vec<usize> {
+    let firsts = preferred.iter().filter(|one| **one).count().min(slots);
+    let mut left = firsts;
+    let mut taken = vec![0; demands.len()];
+    for (place, _) in preferred.iter().enumerate().filter(|(_, one)| **one) {
+        taken[place] = usize::from(left > 0);
+        left -= taken[place];
+    }
+    let rest: Vec<_> = demands
+        .iter()
+        .zip(&taken)
+        .map(|(one, taken)| {
+            let wanted = one.demand.wanted - taken;
+            GroupedDemand { demand: SlotDemand { wanted, ..one.demand }, ..*one }
+        })
+        .collect();
+    let shares = fair_shares_of_groups(slots - firsts, &rest);
+    shares.into_iter().zip(taken).map(|(share, taken)| share + taken).collect()
 }
 
 /// Returns the number of leases that each may hold, in the order of the demands; together at most `slots`. The
@@ -52,7 +125,7 @@ pub struct GroupedDemand {
 #[must_use]
 pub fn fair_shares_of_groups(slots: usize, demands: &[GroupedDemand]) -> Vec<usize> {
     let mut groups: Vec<(u32, SlotDemand)> = Vec::new();
-    for GroupedDemand { group, group_served, demand } in demands {
+    for GroupedDemand { group, group_served, demand, has_priority: _ } in demands {
         match groups.iter_mut().find(|(known, _)| known == group) {
             Some((_, all)) => all.wanted = all.wanted.saturating_add(demand.wanted),
             None => groups.push((*group, SlotDemand { wanted: demand.wanted, served: *group_served })),
@@ -102,7 +175,9 @@ mod tests {
     fn group_of_many_demands_gets_no_more_than_another_group() {
         let of_groups = |groups: &[u32]| -> Vec<_> {
             let demand = SlotDemand { wanted: 9, served: 0 };
-            groups.iter().map(|group| GroupedDemand { group: *group, group_served: 0, demand }).collect()
+            let one =
+                |group: &u32| GroupedDemand { group: *group, group_served: 0, demand, has_priority: false };
+            groups.iter().map(one).collect()
         };
         assert_eq!(fair_shares_of_groups(8, &of_groups(&[1, 1, 1, 2])), [2, 1, 1, 4]);
         assert_eq!(fair_shares_of_groups(8, &of_groups(&[1, 1])), [4, 4]);
@@ -113,6 +188,78 @@ mod tests {
         assert_eq!(fair_shares_of_groups(8, &uneven), [1, 7], "what one group does not use, another gets");
         uneven[0].group_served = 3;
         assert_eq!(fair_shares_of_groups(1, &uneven), [0, 1], "the group that was served least comes first");
+    }
+
+    /// Demands of groups, each with the number of leases that it wants and that it has received, and whether it
+    /// has priority.
+    fn prioritised(demands: &[(u32, usize, u64, bool)]) -> Vec<GroupedDemand> {
+        let one = |(group, wanted, served, has_priority): &(u32, usize, u64, bool)| GroupedDemand {
+            group: *group,
+            group_served: demands.iter().filter(|other| other.0 == *group).map(|other| other.2).sum(),
+            demand: SlotDemand { wanted: *wanted, served: *served },
+            has_priority: *has_priority,
+        };
+        demands.iter().map(one).collect()
+    }
+
+    #[test]
+    fn small_selection_has_priority_for_its_first_lease() {
+        assert!(has_priority(1, 0) && has_priority(SMALL_SELECTION, 0));
+        assert!(!has_priority(1, 1) && !has_priority(SMALL_SELECTION + 1, 0));
+    }
+
+    #[test]
+    fn first_lease_of_a_small_selection_gets_the_next_slot() {
+        // The small run's client has received far more than the other's.
+        let demands = prioritised(&[(1, 9, 400, false), (1, 1, 0, true), (2, 9, 3, false)]);
+        let preferred = preferred_demands(GrantRule::PriorityFirst, &demands);
+        assert_eq!(preferred, [false, true, false]);
+        assert_eq!(shares_with_priority(1, &demands, &preferred), [0, 1, 0]);
+        assert_eq!(shares_with_priority(2, &demands, &preferred), [0, 1, 1]);
+        assert_eq!(shares_with_priority(4, &demands, &preferred), [1, 1, 2]);
+        // The grant after it is by the fair shares alone.
+        let rule = GrantRule::after_grant(true);
+        let preferred = preferred_demands(rule, &demands);
+        assert_eq!(shares_with_priority(1, &demands, &preferred), [0, 0, 1]);
+        assert_eq!(GrantRule::after_grant(false), GrantRule::PriorityFirst);
+    }
+
+    #[test]
+    fn one_demand_of_each_group_is_preferred() {
+        let demands = prioritised(&[(1, 1, 0, true), (1, 1, 0, true), (2, 0, 0, true), (3, 2, 0, true)]);
+        let preferred = preferred_demands(GrantRule::PriorityFirst, &demands);
+        assert_eq!(preferred, [true, false, false, true]);
+        assert_eq!(shares_with_priority(2, &demands, &preferred), [1, 0, 0, 1]);
+        assert_eq!(shares_with_priority(0, &demands, &preferred), [0; 4]);
+    }
+
+    #[test]
+    fn shares_with_priority_are_bounded_and_complete_in_every_small_case() {
+        for case in 0..4_usize.pow(3) * 8 {
+            let (wanted, flags) = ([case % 4, case / 4 % 4, case / 16 % 4], case / 64);
+            let of = |place: usize, group| (group, wanted[place], 5 * place as u64, flags >> place & 1 == 1);
+            for demands in [[of(0, 1), of(1, 1), of(2, 2)], [of(0, 1), of(1, 2), of(2, 3)]] {
+                let demands = prioritised(&demands);
+                for (slots, rule) in
+                    (0..6).flat_map(|slots| [(slots, GrantRule::PriorityFirst), (slots, GrantRule::Fair)])
+                {
+                    let preferred = preferred_demands(rule, &demands);
+                    let shares = shares_with_priority(slots, &demands, &preferred);
+                    assert_eq!(
+                        shares.iter().sum::<usize>(),
+                        slots.min(wanted.iter().sum()),
+                        "{slots} {demands:?}"
+                    );
+                    assert!(shares.iter().zip(wanted).all(|(share, wish)| *share <= wish), "{demands:?}");
+                    let served =
+                        preferred.iter().zip(&shares).filter(|(is, share)| **is && **share > 0).count();
+                    assert_eq!(served, preferred.iter().filter(|is| **is).count().min(slots), "{demands:?}");
+                    if rule == GrantRule::Fair {
+                        assert_eq!(shares, fair_shares_of_groups(slots, &demands));
+                    }
+                }
+            }
+        }
     }
 
     #[test]

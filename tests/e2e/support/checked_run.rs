@@ -87,6 +87,34 @@ impl CheckedRun {
         reader.read()
     }
 
+    /// Checks the record of a client whose handlers take time. The completion and the response come on different
+    /// connections, and such a client may handle the response first, as the specification says: only the completion
+    /// counts.
+    #[track_caller]
+    pub(crate) fn check_handled(
+        events: &[RecordedEvent],
+        run: &RequestedRun,
+        selected: &[String],
+        delivery: ExpectedDelivery,
+    ) -> Self {
+        let is_response = |event: &RecordedEvent| {
+            let is_meant = |message: &Value| message.get("method").is_none() && message["id"] == run.request;
+            event.message().is_some_and(is_meant)
+        };
+        let is_completion = |event: &RecordedEvent| {
+            let params = event.params(UPDATES).filter(|params| params["runId"] == run.run_id.as_str());
+            params.is_some_and(|params| params["changes"].is_null())
+        };
+        let mut ordered = events.to_vec();
+        let places = (events.iter().position(is_response), events.iter().position(is_completion));
+        if let (Some(response), Some(completion)) = places
+            && response < completion
+        {
+            ordered[response..=completion].rotate_left(1);
+        }
+        Self::check(&ordered, run, selected, delivery)
+    }
+
     /// Returns a test's node.
     #[track_caller]
     pub(crate) fn test(&self, uid: &str) -> &Value {

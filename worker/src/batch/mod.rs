@@ -14,6 +14,7 @@
 mod batch_input;
 mod dialogue_stall;
 pub(crate) mod exit_reason;
+mod live_output;
 mod process_end;
 mod process_leaks;
 mod running_test;
@@ -24,12 +25,8 @@ pub(crate) mod verdict;
 use std::time::Duration;
 
 use heeler_core::{NotRunReason, Outcome, TestResult};
-use heeler_protocol::{
-    control::{
-        LeaseEvent, LeasedTest, ListedTest, LogLine, ProcessExit, TestDiagnostics, TestLimits, WorkerId,
-        WorkerLease,
-    },
-    mtp::LogLevel,
+use heeler_protocol::control::{
+    LeaseEvent, LeasedTest, ListedTest, ProcessExit, TestDiagnostics, TestLimits, WorkerId, WorkerLease,
 };
 
 use crate::{
@@ -94,6 +91,8 @@ pub(crate) struct RunningBatch {
     is_idle_sampled: bool,
     /// Whether several tests can have written this chunk's raw outputs.
     is_output_shared: bool,
+    /// Whether the client receives the output of tests while they run.
+    is_output_live: bool,
     /// When the tests of a process can have run, to attribute leaked processes.
     time_spans: TestTimeSpans,
     /// The result of the process's only test, deferred until the process has ended too.
@@ -186,6 +185,7 @@ impl RunningBatch {
             chunk_number: 0,
             is_idle_sampled: false,
             is_output_shared: false,
+            is_output_live: lease.is_output_live,
             time_spans: TestTimeSpans::default(),
             deferred_result: None,
             process_exit: None,
@@ -221,8 +221,9 @@ impl RunningBatch {
         if self.terminate_reason.is_some() {
             return None;
         }
+        let live = self.live_output_due();
         if self.is_unlimited {
-            return self.deferred_result.as_ref().map(|kept| kept.send_at);
+            return self.deferred_result.as_ref().map(|kept| kept.send_at).into_iter().chain(live).min();
         }
         let stall = self.stall_deadline();
         if self.running_tests.is_empty() {
@@ -230,7 +231,7 @@ impl RunningBatch {
             let deferred = self.deferred_result.as_ref().map(|kept| kept.send_at);
             return stall.into_iter().chain(deferred).chain([idle]).min();
         }
-        self.running_tests.iter().filter_map(|flight| self.deadline_of(flight)).chain(stall).min()
+        self.running_tests.iter().filter_map(|flight| self.deadline_of(flight)).chain(stall).chain(live).min()
     }
 
     fn deadline_of(&self, flight: &RunningTest) -> Option<Duration> {
@@ -239,28 +240,6 @@ impl RunningBatch {
         let by_silence = self.idle_timeout(flight.place).filter(|_| !self.is_idle_sampled);
         let by_silence = by_silence.map(|limit| flight.last_activity.saturating_add(limit));
         by_time.into_iter().chain(by_silence).chain(self.slow_at(flight)).min()
-    }
-
-    /// Returns when, in running time, a test is next reported as slow.
-    fn slow_at(&self, flight: &RunningTest) -> Option<Duration> {
-        let period = Duration::from_millis(self.tests[flight.place].slow_ms?);
-        Some(flight.started_at.running.saturating_add(period.saturating_mul(flight.slow_warnings + 1)))
-    }
-
-    /// Logs the running tests that have become slow.
-    pub(crate) fn log_slow_tests(&mut self, now: ClockReading, updates: &mut UpdateBatch) {
-        for place in 0..self.running_tests.len() {
-            let is_due = self.slow_at(&self.running_tests[place]).is_some_and(|due| due <= now.running);
-            if !is_due || self.terminate_reason.is_some() {
-                continue;
-            }
-            let flight = &mut self.running_tests[place];
-            let (test, ran) = (&self.tests[flight.place], now.running - flight.started_at.running);
-            let periods = ran.as_millis() / u128::from(test.slow_ms.unwrap_or(u64::MAX).max(1));
-            flight.slow_warnings = u32::try_from(periods).unwrap_or(u32::MAX - 1);
-            let message = format!("slow: it has been running for {:.1} s", ran.as_secs_f64());
-            updates.logs.push(LogLine { test: Some(test.test), level: LogLevel::Information, message });
-        }
     }
 
     /// Handles a passed deadline; returns the action due.
@@ -391,6 +370,7 @@ impl RunningBatch {
                 }
             }
         }
+        self.report_running_tests(now, updates);
     }
 
     /// Returns the time limit of a test: its own, otherwise the lease's.
@@ -448,6 +428,7 @@ impl RunningBatch {
         let mut flight =
             self.recycled.take().unwrap_or_else(|| RunningTest::with_limit(self.limits.output_bytes));
         (flight.place, flight.started_at, flight.last_activity) = (place, self.now, self.now.running);
+        flight.live.reset(self.is_output_live);
         if self.progress[place].output_chunk_number == self.chunk_number {
             flight.push_outputs(outputs, self.is_output_shared);
         }
@@ -461,7 +442,7 @@ impl RunningBatch {
 
     fn on_stdout(&mut self, bytes: &[u8]) {
         match self.running_tests.last_mut() {
-            Some(flight) => flight.stdout.push(bytes),
+            Some(flight) => flight.push_stdout(bytes),
             None => self.unattributed_output.push_stdout(bytes),
         }
     }

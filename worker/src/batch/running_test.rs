@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use heeler_adapters::{FrameworkResult, TestPart};
 
-use super::{RawOutputs, verdict::TestOutputs};
+use super::{RawOutputs, live_output::LiveOutput, verdict::TestOutputs};
 use crate::{process::process_clock::ClockReading, results::output_capture::OutputCapture};
 
 pub(super) const SHARED_OUTPUT_NOTE: &[u8] =
@@ -21,6 +21,7 @@ pub(super) struct RunningTest {
     pub(super) duration: Duration,
     pub(super) stdout: OutputCapture,
     pub(super) stderr: OutputCapture,
+    pub(super) live: LiveOutput,
     pub(super) is_timed_out: bool,
     /// When the test or its process last produced output, moved forward by the time in which the system did
     /// not schedule it.
@@ -42,6 +43,7 @@ impl RunningTest {
             duration: Duration::ZERO,
             stdout: OutputCapture::with_limit(limit_bytes),
             stderr: OutputCapture::with_limit(limit_bytes),
+            live: LiveOutput::default(),
             is_timed_out: false,
             last_activity: Duration::ZERO,
             is_idle: false,
@@ -57,7 +59,13 @@ impl RunningTest {
                 capture.push(SHARED_OUTPUT_NOTE);
             }
             capture.push(bytes);
+            self.live.push(bytes);
         }
+    }
+
+    pub(super) fn push_stdout(&mut self, bytes: &[u8]) {
+        self.stdout.push(bytes);
+        self.live.push(bytes);
     }
 
     /// Records a part; one that is reported again keeps its worst result, and an open one becomes the result.

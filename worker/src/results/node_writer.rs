@@ -96,6 +96,11 @@ impl NodeWriter {
         self.encoding.append_started(out, &self.describe(test), start.since_epoch_ms(), self.worker);
     }
 
+    /// Appends the change of a running test with its latest output.
+    pub(crate) fn write_output(&self, out: &mut Vec<u8>, test: &LeasedTest, start: UtcTime, output: &str) {
+        self.encoding.append_output(out, &self.describe(test), start.since_epoch_ms(), output);
+    }
+
     /// Appends the change of a test with its terminal result.
     pub(crate) fn write_terminal(&self, out: &mut Vec<u8>, test: &LeasedTest, result: &TestResult) {
         self.encoding.append_finished(out, &self.describe(test), result);

@@ -117,6 +117,14 @@ impl UpdateBatch {
         self.reports.push(LeaseEvent::Started(test));
     }
 
+    /// Adds output of a running test; `write` appends its change. No journal has it: the result repeats it.
+    pub(crate) fn add_output(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.changes);
+        if self.change_ends.last().map_or(0, |end| end.at) < self.changes.len() {
+            self.end_change();
+        }
+    }
+
     /// Adds a terminal result; `write` appends its change. The start of the test is then left out, if it is part of
     /// this batch: clients, which are the slower end, have half the work.
     pub(crate) fn add_settled(

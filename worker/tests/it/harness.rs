@@ -358,6 +358,7 @@ pub(crate) fn lease(script: &TestScript, count: u32) -> WorkerLease {
         is_isolated: false,
         is_debugged: false,
         is_output_shown: false,
+        is_output_live: false,
     }
 }
 

@@ -15,6 +15,9 @@ pub struct SchedulingPlan {
     pub tests: Vec<ScheduledTest>,
     /// Maximum number of concurrent workers.
     pub slots: usize,
+    /// Target duration of a batch beyond which it is not extended, so that other runs soon get a slot; `None`
+    /// where no other run can begin.
+    pub batch_limit: Option<Duration>,
     /// The limit of failures at which the run stops.
     pub failure_limit: Option<FailureLimit>,
     /// The number of consecutive processes with a batch of one that end without a report about any test after

@@ -9,8 +9,8 @@ use serde_json::value::RawValue;
 use crate::{
     journal::ProgramFailure,
     mtp::{
-        GroupDescription, NodeDescription, completion_frame, render_group, render_program_failure,
-        render_result, render_started, updates_frame,
+        GroupDescription, NodeDescription, completion_frame, render_group, render_output,
+        render_program_failure, render_result, render_started, updates_frame,
     },
 };
 
@@ -89,6 +89,14 @@ impl UpdateEncoding {
             Self::Typed => {
                 append(out, &TestUpdate::Started { uid: test.uid.to_owned(), started_ms, worker });
             }
+        }
+    }
+
+    /// Appends the update of a running test with its latest output; nothing in an encoding that has none.
+    pub fn append_output(self, out: &mut Vec<u8>, test: &NodeDescription<'_>, started_ms: u64, output: &str) {
+        match self {
+            Self::TestProtocol => render_output(out, test, started_ms, output),
+            Self::Typed => {}
         }
     }
 

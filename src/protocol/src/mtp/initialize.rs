@@ -128,6 +128,8 @@ impl InitializeResult {
                         debug: true,
                         callback_token: true,
                         failures: true,
+                        run_options: true,
+                        live_output: true,
                     }),
                 },
             },
@@ -194,6 +196,10 @@ pub struct ExtensionCapabilities {
     pub callback_token: bool,
     /// A test with several failures lists them in `heeler.failures`.
     pub failures: bool,
+    /// `heeler.options` in the parameters of a run sets options of that run.
+    pub run_options: bool,
+    /// `liveOutput` among these options sends the output of tests while they run.
+    pub live_output: bool,
 }
 
 #[cfg(test)]

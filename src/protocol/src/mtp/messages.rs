@@ -59,6 +59,10 @@ pub struct TestsParams<N = TestNode> {
     #[serde(rename = "heeler.debug", deserialize_with = "null_as_default", skip_serializing_if = "is_false")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<bool>"))]
     pub is_debug: bool,
+    /// Extension by Heeler: options of this run. Only for `testing/runTests`.
+    #[serde(rename = "heeler.options", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<super::RequestedRunOptions>"))]
+    pub options: Option<serde_json::Value>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]

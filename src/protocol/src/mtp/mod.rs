@@ -9,6 +9,7 @@ mod messages;
 mod node;
 mod nulls;
 mod render;
+mod run_options;
 #[cfg(feature = "schema")]
 mod schema;
 mod telemetry;
@@ -22,6 +23,7 @@ pub use members::NodeMembers;
 pub use messages::*;
 pub use node::*;
 pub use render::*;
+pub use run_options::*;
 #[cfg(feature = "schema")]
 pub use schema::{client_schema, server_schema};
 pub use telemetry::*;

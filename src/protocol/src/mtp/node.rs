@@ -182,6 +182,9 @@ pub mod key {
     pub const REPRODUCE: &str = "heeler.reproduce";
     /// Number of the worker that ran the test, from 1.
     pub const WORKER: &str = "heeler.worker";
+    /// Output of a running test since the last update that had some, standard output and standard error in the
+    /// order in which they were read.
+    pub const OUTPUT: &str = "heeler.output";
     /// Name of the signal that killed the test, such as `SIGSEGV`.
     pub const SIGNAL: &str = "heeler.signal";
     /// Exit code of a process that ended without a report.
@@ -212,7 +215,7 @@ pub mod key {
     pub const PEAK_MEMORY_KIB: &str = "heeler.peak-memory-kib";
 
     /// All names, the most frequent first.
-    pub(in crate::mtp) const ALL: [&str; 14] = [
+    pub(in crate::mtp) const ALL: [&str; 15] = [
         SUITE,
         PROGRAM,
         WORKER,
@@ -227,6 +230,7 @@ pub mod key {
         LEAKED,
         PARTS,
         FAILURES,
+        OUTPUT,
     ];
 }
 

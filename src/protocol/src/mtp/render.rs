@@ -222,6 +222,16 @@ pub fn render_started(out: &mut Vec<u8>, test: &NodeDescription<'_>, started_ms:
     render_test(out, test, &node);
 }
 
+/// Appends the change of a running test with its latest output.
+pub fn render_output(out: &mut Vec<u8>, test: &NodeDescription<'_>, started_ms: u64, output: &str) {
+    let node = RenderedNode {
+        start_utc: Some(IsoTime(started_ms)),
+        output: non_empty(output),
+        ..RenderedNode::new(test, ExecutionState::InProgress, SourceLocation::of_test(test))
+    };
+    render_test(out, test, &node);
+}
+
 /// Appends the change of a program that failed outside its tests; its uid is the name of its suite.
 pub fn render_program_failure(out: &mut Vec<u8>, failure: &crate::journal::ProgramFailure) {
     let display_name = format!("{} (the program itself)", failure.suite);
@@ -322,6 +332,8 @@ struct RenderedNode<'a> {
     suite: Option<&'a str>,
     #[serde(rename = "heeler.program", skip_serializing_if = "Option::is_none")]
     program: Option<&'a str>,
+    #[serde(rename = "heeler.output", skip_serializing_if = "Option::is_none")]
+    output: Option<&'a str>,
     #[serde(rename = "heeler.worker", skip_serializing_if = "Option::is_none")]
     worker: Option<u32>,
     #[serde(rename = "heeler.reproduce", skip_serializing_if = "Option::is_none")]
@@ -396,6 +408,7 @@ impl<'a> RenderedNode<'a> {
             traits: RenderedTraits(&[]),
             suite: non_empty(test.suite),
             program: None,
+            output: None,
             worker: None,
             reproduce: None,
             signal: None,

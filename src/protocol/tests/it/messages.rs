@@ -156,7 +156,12 @@ fn requests() -> Vec<MessageSample> {
         request(
             "run-for-debuggers",
             method::RUN,
-            TestsParams::<RequestedNode> { run_id, is_debug: true, ..TestsParams::default() },
+            TestsParams::<RequestedNode> { run_id: run_id.clone(), is_debug: true, ..TestsParams::default() },
+        ),
+        request(
+            "run-with-options",
+            method::RUN,
+            TestsParams::<RequestedNode> { run_id, options: Some(run_options()), ..TestsParams::default() },
         ),
         request("attach-debugger", method::ATTACH_DEBUGGER, AttachDebuggerParams { process_id: 4711 }),
         request("launch-debugger", method::LAUNCH_DEBUGGER, launch()),
@@ -171,6 +176,21 @@ fn requests() -> Vec<MessageSample> {
             UpdateParams { run_id: RUN.to_owned(), changes: Some(Vec::new()) },
         ),
     ]
+}
+
+fn run_options() -> serde_json::Value {
+    let variable = |text: &str| RequestedVariable::Value(text.to_owned());
+    let env = [("DATA".to_owned(), variable("small")), ("HOME".to_owned(), RequestedVariable::Set(false))];
+    let options = RequestedRunOptions {
+        jobs: Some(2),
+        retries: Some(1),
+        timeout: Some(RequestedTimeLimit::After("10s".to_owned())),
+        isolate: Some(true),
+        env: Some(env.into()),
+        args: Some(vec!["--verbose".to_owned()]),
+        live_output: Some(true),
+    };
+    serde_json::to_value(options).unwrap()
 }
 
 fn launch() -> LaunchDebuggerParams {

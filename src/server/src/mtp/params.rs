@@ -7,7 +7,7 @@ use heeler_protocol::{
 use serde_json::value::RawValue;
 
 use crate::discovery::TestSelection;
-use heeler_config::filter::GraphQuery;
+use heeler_config::{RunOptions, filter::GraphQuery};
 
 /// A discovery or run request, parsed.
 #[derive(Debug, Clone)]
@@ -19,6 +19,22 @@ pub(super) struct TestsRequest {
     pub(super) client_members: ClientMembers,
     /// Each test runs under a debugger of the client.
     pub(super) is_debug: bool,
+    /// Options of the run, if the client sent any.
+    pub(super) options: Option<RunOptions>,
+}
+
+impl TestsRequest {
+    /// Refuses options of a run in a discovery. The listing of a program is shared by all clients and runs, so
+    /// it is made with the configured arguments and environment.
+    pub(super) fn for_discovery(self) -> Result<Self, RpcError> {
+        match self.options {
+            None => Ok(self),
+            Some(_) => {
+                let message = "expected no heeler.options: they are options of testing/runTests";
+                Err(RpcError::new(code::INVALID_PARAMS, message))
+            }
+        }
+    }
 }
 
 /// Parses and validates the parameters.
@@ -33,12 +49,16 @@ pub(super) fn parse_tests_request(params: Option<&RawValue>) -> Result<TestsRequ
     let filter = params.filter.as_deref().filter(|filter| !filter.trim().is_empty());
     let filter = filter.map(str::parse::<GraphQuery>).transpose();
     let filter = filter.map_err(|error| invalid(format!("expected a graph query as filter: {error}")))?;
+    let options = params.options.map(serde_json::from_value::<RunOptions>).transpose();
+    let options =
+        options.map_err(|error| invalid(format!("expected options of a run as heeler.options: {error}")))?;
     let nodes = params.tests.or(params.test_cases);
     let mut client_members = ClientMembers::default();
     let uids =
         nodes.map(|nodes| nodes.into_iter().map(|node| store_members(node, &mut client_members)).collect());
     let selection = TestSelection { uids, filter };
-    Ok(TestsRequest { run_id: params.run_id, selection, client_members, is_debug: params.is_debug })
+    let TestsParams { run_id, is_debug, .. } = params;
+    Ok(TestsRequest { run_id, selection, client_members, is_debug, options })
 }
 
 /// Returns the run id of parameters that may be invalid otherwise.
@@ -122,6 +142,22 @@ mod cases {
             error.message,
             "expected a graph query as filter: column 7: \"**\" can only be the last part of a path"
         );
+    }
+
+    #[test]
+    fn wrong_run_option_error_names_the_member() {
+        let id = "0b1f6f57-0d0e-4d0c-8a4b-5a1f3f4c2d11";
+        let with = |options: &str| read(&format!(r#"{{"runId":"{id}","heeler.options":{options}}}"#));
+        assert_eq!(with("null").unwrap().options, None);
+        assert_eq!(with("{}").unwrap().options, Some(RunOptions::default()));
+        let error = with(r#"{"jobs":0}"#).unwrap_err();
+        assert_eq!(error.code, code::INVALID_PARAMS);
+        assert_eq!(
+            error.message,
+            "expected options of a run as heeler.options: expected a whole number from 1 for \"jobs\""
+        );
+        assert!(with("{}").unwrap().for_discovery().is_err());
+        assert!(with("null").unwrap().for_discovery().is_ok());
     }
 
     #[test]

@@ -301,8 +301,10 @@ impl OpenRequests {
             has_attachments_stream: self.context.has_attachments_stream,
         };
         let client_members = tests.client_members.clone();
-        let context =
-            PlanContext { catalogue, settings: &self.context.settings, provenance: &self.context.provenance };
+        let session_settings = self.context.settings.as_ref();
+        let settings = tests.options.as_ref().map(|options| session_settings.for_run(options));
+        let settings = settings.as_ref().unwrap_or(session_settings);
+        let context = PlanContext { catalogue, settings, provenance: &self.context.provenance };
         match prepare_run(&run, &context) {
             Ok(PreparedRun { plan, warnings }) => {
                 for text in warnings {

@@ -90,8 +90,12 @@ mod tests {
     }
 
     fn scheduler() -> SchedulerHandle {
-        let options =
-            SchedulerOptions { program: "/nowhere".into(), slots: 1, worker_stdout: WorkerStdout::Discarded };
+        let options = SchedulerOptions {
+            program: "/nowhere".into(),
+            slots: 1,
+            worker_stdout: WorkerStdout::Discarded,
+            has_concurrent_runs: true,
+        };
         SchedulerHandle::start(options).0
     }
 

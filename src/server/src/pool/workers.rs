@@ -305,6 +305,23 @@ impl WorkerPool {
         }
     }
 
+    /// Sends a message to the watchdog, and waits until its socket has it: the watchdog reads it even if this process
+    /// is killed now.
+    ///
+    /// Cancel safe: no, as [`WorkerPool::send_to_watchdog`].
+    pub async fn send_to_watchdog_flushed(&mut self, message: &ToWatchdog) {
+        self.send_to_watchdog(message).await;
+        let Some(sender) = self.watchdog.sender.clone() else { return };
+        match tokio::time::timeout(SEND_DEADLINE, sender.flush()).await {
+            // The event for its death follows.
+            Ok(Ok(()) | Err(_)) => {}
+            Err(_elapsed) => {
+                tracing::warn!("the watchdog reads no messages and is killed");
+                self.kill_watchdog();
+            }
+        }
+    }
+
     /// Kills the watchdog, and with it all workers and tests.
     pub fn kill_watchdog(&mut self) {
         if let Err(error) = self.watchdog.child.signal(heeler_sys::process::Signal::KILL) {

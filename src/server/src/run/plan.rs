@@ -7,13 +7,15 @@ use heeler_core::{
     batching::ProgramCosts,
     run::{CancelMode, FailureLimit, ScheduledTest, SchedulingPlan},
 };
-use heeler_protocol::control::{DeliveryLimits, ListedTest, TestGroup, TestLimits, TestProgram};
+use heeler_protocol::control::{DeliveryLimits, ListedTest, OsText, TestGroup, TestLimits, TestProgram};
 
 use super::{groups::GroupList, test_history::HistorySnapshot};
 
 use crate::discovery::{Catalogue, ListingState, TestRef};
 use heeler_config::filter::FilterSubject;
-use heeler_config::{CaptureStrategy, FailLimit, ResolvedSettings, ShuffleMode, TestSettings};
+use heeler_config::{
+    CaptureStrategy, FailLimit, ProgramOptions, ResolvedSettings, ShuffleMode, TestSettings,
+};
 use heeler_run_store::{Provenance, RunDir};
 
 /// One selected test, with everything that its lease carries.
@@ -77,6 +79,8 @@ pub struct RunPlan {
     pub time_limit: Option<Duration>,
     /// Test output is passed to our own standard output as it arrives.
     pub is_output_shown: bool,
+    /// Test output is sent to the client as it arrives.
+    pub is_output_live: bool,
     /// Debug run: each test is isolated in its own process, one at a time, without the run's own time limit.
     pub is_debugged: bool,
     /// The client reads the attachments stream.
@@ -119,6 +123,7 @@ impl RunPlan {
             programs: programs.costs,
             tests: planned,
             slots: settings.run.jobs.slots().get(),
+            batch_limit: None,
             failure_limit: match settings.run.fail_limit() {
                 FailLimit::Never => None,
                 FailLimit::After { failures, is_immediate } => Some(FailureLimit {
@@ -148,6 +153,7 @@ impl RunPlan {
             },
             time_limit: settings.run.run_timeout.duration(),
             is_output_shown: settings.run.capture == CaptureStrategy::Shown,
+            is_output_live: settings.program.is_output_live,
             is_debugged: false,
             has_attachments_stream: false,
         }
@@ -203,6 +209,7 @@ fn plan_test(
     let suite = &entry.source.program.suite;
     let program = programs.get_or_insert(Some(place.program), || {
         let mut program = entry.source.program.clone();
+        apply_program_options(&mut program, &of.settings.program);
         let mut costs = ProgramCosts { start: of.history.start_of(suite), selection_budget_bytes: None };
         if let ListingState::Listed { framework, selection_limit, start, .. } = &entry.listing {
             program.framework = Some(framework.clone());
@@ -248,6 +255,15 @@ fn plan_test(
         unrunnable,
     };
     (test, planned)
+}
+
+/// Adds the arguments and variables of the run's request to those of the configuration.
+fn apply_program_options(program: &mut TestProgram, options: &ProgramOptions) {
+    program.args.extend(options.args.iter().map(|word| OsText::from(word.as_str())));
+    let variables = options.env.iter();
+    let variables =
+        variables.map(|(name, value)| (OsText::from(name.as_str()), value.as_deref().map(OsText::from)));
+    program.env.extend(variables);
 }
 
 fn plan_missing_test(uid: &str, programs: &mut ProgramTable) -> (SelectedTest, ScheduledTest) {

@@ -4,6 +4,7 @@
 
 use std::{collections::BTreeMap, future::pending, time::Duration};
 
+use heeler_core::fair_share::GrantRule;
 use heeler_protocol::control::{ClientId, FromWatchdog, FromWorker, LogLine, RunKey, WorkerId};
 use tokio::{
     sync::mpsc,
@@ -40,6 +41,8 @@ pub(super) struct Scheduler {
     /// In order of arrival.
     pub(super) runs: BTreeMap<RunNumber, RunEntry>,
     pub(super) next_run: u64,
+    /// The rule for the next grant of an idle worker.
+    pub(super) grant_rule: GrantRule,
     /// Number of pool events handled while a deadline has expired.
     events_since_deadline: u32,
 }
@@ -66,6 +69,7 @@ impl Scheduler {
             pool: None,
             runs: BTreeMap::new(),
             next_run: 0,
+            grant_rule: GrantRule::default(),
             events_since_deadline: 0,
         }
     }

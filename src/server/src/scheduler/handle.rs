@@ -43,6 +43,9 @@ pub struct SchedulerOptions {
     pub slots: usize,
     /// Where workers write output that is not captured.
     pub worker_stdout: WorkerStdout,
+    /// Whether a run may begin while another is in progress. Batches are then kept short, so that it soon gets a
+    /// slot.
+    pub has_concurrent_runs: bool,
 }
 
 /// Number of a request, chosen by its client.

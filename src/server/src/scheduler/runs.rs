@@ -1,5 +1,6 @@
 //! Running runs: their begin, their end, and the tests of debug runs that wait for a debugger.
 
+use heeler_core::batching::SHARED_BATCH_LIMIT;
 use heeler_protocol::{
     control::{ClientId, DebuggerDecision, RunKey, ToWorker},
     mtp::ClientMembers,
@@ -34,9 +35,10 @@ impl Scheduler {
         &mut self,
         client: ClientId,
         request: RequestNumber,
-        plan: RunPlan,
+        mut plan: RunPlan,
         client_members: ClientMembers,
     ) {
+        plan.model.batch_limit = self.options.has_concurrent_runs.then_some(SHARED_BATCH_LIMIT);
         let started = self.start_pool().await;
         let (Some(entry), pool) = (self.clients.get(&client), &mut self.pool) else { return };
         let pool = match (started, pool) {

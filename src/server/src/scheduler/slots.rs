@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use heeler_core::fair_share::{GroupedDemand, SlotDemand, fair_shares_of_groups};
+use heeler_core::fair_share::{
+    GrantRule, GroupedDemand, SlotDemand, preferred_demands, shares_with_priority,
+};
 use heeler_protocol::control::{ClientId, WorkerId};
 
 use super::{event_loop::Scheduler, runs::RunNumber};
@@ -26,6 +28,8 @@ pub(super) struct SlotUser {
     demand: GroupedDemand,
     /// Slots that it occupies; workers that wait for their client occupy none.
     slots_in_use: usize,
+    /// Whether it comes before all others.
+    is_preferred: bool,
 }
 
 impl Scheduler {
@@ -37,8 +41,10 @@ impl Scheduler {
                 group: LISTINGS,
                 group_served: self.catalogues.listers().map(|(_, lister)| lister.demand().served).sum(),
                 demand: lister.demand(),
+                has_priority: false,
             },
             slots_in_use: lister.running_jobs(),
+            is_preferred: false,
         });
         let runs = self.runs.iter().map(|(number, run)| {
             let open = run.driver.open_leases();
@@ -52,8 +58,10 @@ impl Scheduler {
                     group: run.client.0,
                     group_served: self.served_leases(run.client),
                     demand: SlotDemand { wanted: wanted - blocked.min(wanted), served },
+                    has_priority: run.driver.has_priority(),
                 },
                 slots_in_use: open - blocked.min(open),
+                is_preferred: false,
             }
         });
         listings.chain(runs).collect()
@@ -86,9 +94,13 @@ impl Scheduler {
 
     /// Computes the share of every user and passes it to the runs; returns each user with its share.
     pub(super) fn update_shares(&mut self) -> Vec<(SlotUser, usize)> {
-        let users = self.slot_users();
+        let mut users = self.slot_users();
         let demands: Vec<_> = users.iter().map(|user| user.demand).collect();
-        let shares = fair_shares_of_groups(self.options.slots, &demands);
+        let preferred = preferred_demands(self.grant_rule, &demands);
+        let shares = shares_with_priority(self.options.slots, &demands, &preferred);
+        for (user, is_preferred) in users.iter_mut().zip(preferred) {
+            user.is_preferred = is_preferred;
+        }
         for (user, share) in users.iter().zip(&shares) {
             if let UserKey::Run(number) = user.key
                 && let Some(run) = self.runs.get_mut(&number)
@@ -99,13 +111,14 @@ impl Scheduler {
         users.into_iter().zip(shares).collect()
     }
 
-    /// Grants each idle worker to the least served user among those below their share. Returns whether there
+    /// Grants each idle worker to the first preferred user, or to the least served among those below their share. Returns whether there
     /// was one. Each grant makes progress: a user below its share uses the worker or reduces its demand.
     pub(super) async fn grant_idle_workers(&mut self) -> bool {
         let mut has_granted = false;
         while let Some(worker) = self.pool.as_ref().and_then(|pool| pool.idle_worker())
-            && let Some(SlotUser { key, .. }) = self.next_in_line()
+            && let Some(SlotUser { key, is_preferred, .. }) = self.next_in_line()
         {
+            self.grant_rule = GrantRule::after_grant(is_preferred);
             self.grant(key, worker).await;
             has_granted = true;
         }
@@ -122,7 +135,8 @@ impl Scheduler {
         }
         let may_have_more = |(user, share): &(SlotUser, usize)| user.slots_in_use < *share;
         let candidates = users.into_iter().filter(may_have_more).map(|(user, _)| user);
-        candidates.min_by_key(|user| (user.demand.group_served, user.demand.demand.served))
+        candidates
+            .min_by_key(|user| (!user.is_preferred, user.demand.group_served, user.demand.demand.served))
     }
 
     async fn grant(&mut self, key: UserKey, worker: WorkerId) {

@@ -184,6 +184,7 @@ impl ServerSession {
             return Err(RpcError::new(code::INVALID_REQUEST, message));
         }
         let request = params::parse_tests_request(params)?;
+        let request = if kind == JobKind::Discover { request.for_discovery()? } else { request };
         if let Some((other, _)) = self.open_requests.iter().find(|(_, open)| open.run_id == request.run_id) {
             let message = format!("the runId {:?} is in use by request {other}", request.run_id);
             return Err(RpcError::new(code::INVALID_PARAMS, message));

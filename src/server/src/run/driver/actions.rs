@@ -98,6 +98,7 @@ impl RunDriver {
             is_isolated: lease.batch.is_isolated,
             is_debugged: self.plan.is_debugged,
             is_output_shown: self.plan.is_output_shown,
+            is_output_live: self.plan.is_output_live,
         };
         self.lease_programs.insert(wire.lease, program);
         if let [only] = wire.tests.as_slice() {

@@ -217,13 +217,15 @@ impl RunDriver {
         }
     }
 
+    /// Announces the run to the watchdog before any worker receives a lease of it: if this process is killed after a
+    /// worker has sent something of the run to the client, the watchdog can complete it.
     pub(super) async fn send_begin_run(&self, pool: &mut WorkerPool) {
         let (run, run_dir) = (self.client.key.clone(), OsText::from(self.plan.run_dir.path.as_path()));
         let has_attachments_stream = self.plan.has_attachments_stream;
         let route = self.client.route.clone();
         let plan = (!self.has_manifest).then(|| Box::new(manifest::manifest_plan(&self.plan)));
         let client_members = self.client.client_members.clone();
-        pool.send_to_watchdog(&ToWatchdog::BeginRun {
+        pool.send_to_watchdog_flushed(&ToWatchdog::BeginRun {
             run,
             route,
             run_dir,

@@ -16,7 +16,7 @@ use std::{
 
 use heeler_core::{
     TestId,
-    fair_share::SlotDemand,
+    fair_share::{SlotDemand, has_priority},
     ledger::Ledger,
     run::{RunAction, RunEvent, RunStage, RunState},
 };
@@ -201,6 +201,12 @@ impl RunDriver {
     #[must_use]
     pub fn demand(&self) -> SlotDemand {
         SlotDemand { wanted: self.run.wanted_leases(), served: self.leases_granted }
+    }
+
+    /// Returns whether its next lease comes before those of others.
+    #[must_use]
+    pub fn has_priority(&self) -> bool {
+        has_priority(self.plan.tests.len(), self.leases_granted)
     }
 
     /// Returns the number of open leases.

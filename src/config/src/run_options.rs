@@ -1,0 +1,313 @@
+//! Options that a client sends with the request of one run, in the notations of `heeler.toml`. They are applied
+//! over all other settings by [`ResolvedSettings::for_run`](super::ResolvedSettings::for_run).
+//!
+//! Read with serde from any self-describing format. The first wrong member ends the reading, with an error that
+//! names the member and what was expected.
+
+use std::{fmt, num::NonZeroU32};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
+
+use super::{
+    TestLayer, TimeLimit, closest_match,
+    file::is_variable_name,
+    notation::{Count, Flag, Notation, NotationError, Number, TextArray, WrittenValue},
+};
+
+/// The options of one run.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct RunOptions {
+    /// Number of worker slots; more than those of the server count as the server's.
+    pub(super) jobs: Option<NonZeroU32>,
+    /// Settings of every test of the run.
+    pub(super) tests: TestLayer,
+    /// Additional arguments of the programs, and changes of their environment.
+    pub(super) program: ProgramOptions,
+}
+
+/// Options of a run that are no settings: how its programs are started, and how their output is sent.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ProgramOptions {
+    /// Added to the configured arguments.
+    pub args: Vec<String>,
+    /// Applied after the configured environment; `None` unsets a variable.
+    pub env: Vec<(String, Option<String>)>,
+    /// Whether the client receives the output of tests while they run.
+    pub is_output_live: bool,
+}
+
+/// The members, as they are named in errors.
+const MEMBERS: [&str; 7] = ["jobs", "retries", "timeout", "isolate", "env", "args", "liveOutput"];
+
+impl<'de> Deserialize<'de> for RunOptions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(OptionsVisitor)
+    }
+}
+
+struct OptionsVisitor;
+
+impl<'de> Visitor<'de> for OptionsVisitor {
+    type Value = RunOptions;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an object with the members {}", MEMBERS.join(", "))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RunOptions, A::Error> {
+        let mut options = RunOptions::default();
+        while let Some(member) = map.next_key::<String>()? {
+            let RunOptions { jobs, tests, program } = &mut options;
+            match member.as_str() {
+                "jobs" => *jobs = read_member::<Count, _>(&mut map, "jobs")?,
+                "retries" => tests.retries = read_member::<Number, _>(&mut map, "retries")?,
+                "timeout" => tests.timeout = read_member::<TimeLimit, _>(&mut map, "timeout")?,
+                "isolate" => tests.is_isolated = read_member::<Flag, _>(&mut map, "isolate")?,
+                "args" => program.args = read_arguments(&mut map)?,
+                "liveOutput" => {
+                    program.is_output_live =
+                        read_member::<Flag, _>(&mut map, "liveOutput")?.unwrap_or_default();
+                }
+                "env" => program.env = map.next_value_seed(EnvironmentSeed)?,
+                _ => return Err(unknown_member(&member)),
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn unknown_member<E: Error>(member: &str) -> E {
+    let hint = match closest_match(member, MEMBERS) {
+        Some(near) => format!("did you mean \"{near}\"?"),
+        None => format!("the members are {}", MEMBERS.join(", ")),
+    };
+    E::custom(format!("unknown member \"{member}\"; {hint}"))
+}
+
+/// Reads one member; null counts as absent.
+fn read_member<'de, N: Notation, A: MapAccess<'de>>(
+    map: &mut A,
+    member: &str,
+) -> Result<Option<N::Value>, A::Error> {
+    let malformed =
+        |reason: &str| A::Error::custom(format!("expected {} for \"{member}\"{reason}", N::expected()));
+    let value = match map.next_value::<OptionValue>()? {
+        OptionValue::Null => return Ok(None),
+        OptionValue::Boolean(boolean) => N::read(WrittenValue::Boolean(boolean)),
+        OptionValue::Integer(integer) => N::read(WrittenValue::Integer(integer)),
+        OptionValue::Text(text) => N::read(WrittenValue::Text(&text)),
+        OptionValue::Texts(texts) => N::read(WrittenValue::Texts(texts)),
+        OptionValue::Other => Err(NotationError::Unexpected),
+    };
+    value.map(Some).map_err(|error| match error {
+        NotationError::Unexpected => malformed(""),
+        NotationError::Malformed(reason) => malformed(&format!(": {reason}")),
+    })
+}
+
+fn read_arguments<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Vec<String>, A::Error> {
+    let args = read_member::<TextArray, _>(map, "args")?.unwrap_or_default();
+    if args.iter().any(|word| word.contains('\0')) {
+        return Err(A::Error::custom("expected an array of strings without NUL bytes for \"args\""));
+    }
+    Ok(args)
+}
+
+/// A value as the client wrote it.
+enum OptionValue {
+    Null,
+    Boolean(bool),
+    Integer(i64),
+    Text(String),
+    Texts(Vec<String>),
+    /// No option has such a value.
+    Other,
+}
+
+impl<'de> Deserialize<'de> for OptionValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(OptionValueVisitor)
+    }
+}
+
+struct OptionValueVisitor;
+
+impl<'de> Visitor<'de> for OptionValueVisitor {
+    type Value = OptionValue;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<OptionValue, E> {
+        Ok(OptionValue::Null)
+    }
+
+    fn visit_bool<E: Error>(self, boolean: bool) -> Result<OptionValue, E> {
+        Ok(OptionValue::Boolean(boolean))
+    }
+
+    fn visit_i64<E: Error>(self, integer: i64) -> Result<OptionValue, E> {
+        Ok(OptionValue::Integer(integer))
+    }
+
+    fn visit_u64<E: Error>(self, integer: u64) -> Result<OptionValue, E> {
+        Ok(i64::try_from(integer).map_or(OptionValue::Other, OptionValue::Integer))
+    }
+
+    fn visit_f64<E: Error>(self, _number: f64) -> Result<OptionValue, E> {
+        Ok(OptionValue::Other)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<OptionValue, E> {
+        Ok(OptionValue::Text(text.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<OptionValue, A::Error> {
+        let mut texts = Some(Vec::new());
+        while let Some(element) = array.next_element::<OptionValue>()? {
+            match (element, &mut texts) {
+                (OptionValue::Text(text), Some(texts)) => texts.push(text),
+                _ => texts = None,
+            }
+        }
+        Ok(texts.map_or(OptionValue::Other, OptionValue::Texts))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<OptionValue, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(OptionValue::Other)
+    }
+}
+
+/// Reads `env`: an object of variables, each with its value, or with false to unset it.
+struct EnvironmentSeed;
+
+impl<'de> DeserializeSeed<'de> for EnvironmentSeed {
+    type Value = Vec<(String, Option<String>)>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for EnvironmentSeed {
+    type Value = Vec<(String, Option<String>)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of strings, or false to unset a variable, for \"env\"")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(Vec::new())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut variables = Vec::new();
+        while let Some((name, value)) = map.next_entry::<String, OptionValue>()? {
+            if !is_variable_name(&name) {
+                let message = format!("{name:?} in \"env\" can't be the name of an environment variable");
+                return Err(A::Error::custom(message));
+            }
+            match value {
+                OptionValue::Null => {}
+                OptionValue::Boolean(false) => variables.push((name, None)),
+                OptionValue::Text(text) if !text.contains('\0') => variables.push((name, Some(text))),
+                _ => {
+                    let message = format!("expected a string for {name} in \"env\", or false to unset it");
+                    return Err(A::Error::custom(message));
+                }
+            }
+        }
+        Ok(variables)
+    }
+}
+
+#[cfg(test)]
+mod cases {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn read(text: &str) -> Result<RunOptions, String> {
+        let value: serde_json::Value = serde_json::from_str(text).unwrap();
+        serde_json::from_value(value).map_err(|error: serde_json::Error| error.to_string())
+    }
+
+    #[test]
+    fn every_option_is_read() {
+        let text = r#"{"jobs": 3, "retries": 2, "timeout": "1m 30s", "isolate": true,
+            "env": {"A": "b", "C": false, "D": null}, "args": ["--x", "y"], "liveOutput": true}"#;
+        let tests = TestLayer {
+            retries: Some(2),
+            timeout: Some(TimeLimit::After(Duration::from_secs(90))),
+            is_isolated: Some(true),
+            ..TestLayer::default()
+        };
+        let program = ProgramOptions {
+            args: vec!["--x".to_owned(), "y".to_owned()],
+            env: vec![("A".to_owned(), Some("b".to_owned())), ("C".to_owned(), None)],
+            is_output_live: true,
+        };
+        assert_eq!(read(text), Ok(RunOptions { jobs: NonZeroU32::new(3), tests, program }));
+    }
+
+    #[test]
+    fn null_option_counts_as_absent() {
+        let nulls = MEMBERS.map(|member| format!("{member:?}: null")).join(", ");
+        assert_eq!(read(&format!("{{{nulls}}}")), Ok(RunOptions::default()));
+        assert_eq!(read("{}"), Ok(RunOptions::default()));
+        let unlimited = read(r#"{"timeout": false}"#).unwrap();
+        assert_eq!(unlimited.tests.timeout, Some(TimeLimit::Unlimited));
+    }
+
+    #[test]
+    fn error_names_the_member_and_what_was_expected() {
+        let duration = "a duration such as \"60s\" or \"1m 30s\", or false for none";
+        let variables = "expected an object of strings, or false to unset a variable, for \"env\"";
+        for (text, message) in [
+            (r#"{"jobs": 0}"#, "expected a whole number from 1 for \"jobs\"".to_owned()),
+            (r#"{"jobs": "num-cpus"}"#, "expected a whole number from 1 for \"jobs\"".to_owned()),
+            (r#"{"jobs": 18446744073709551615}"#, "expected a whole number from 1 for \"jobs\"".to_owned()),
+            (r#"{"retries": -1}"#, "expected a whole number from 0 for \"retries\"".to_owned()),
+            (r#"{"retries": 1.5}"#, "expected a whole number from 0 for \"retries\"".to_owned()),
+            (r#"{"timeout": 60}"#, format!("expected {duration} for \"timeout\"")),
+            (
+                r#"{"timeout": "60"}"#,
+                format!("expected {duration} for \"timeout\": \"60\" has no unit; the units are ms, s, m, h and d"),
+            ),
+            (
+                r#"{"timeout": "0s"}"#,
+                format!("expected {duration} for \"timeout\": expected a duration longer than zero"),
+            ),
+            (r#"{"isolate": "yes"}"#, "expected true or false for \"isolate\"".to_owned()),
+            (r#"{"args": "--x"}"#, "expected an array of strings for \"args\"".to_owned()),
+            (r#"{"args": ["--x", 1]}"#, "expected an array of strings for \"args\"".to_owned()),
+            (r#"{"args": [{"a": [1]}]}"#, "expected an array of strings for \"args\"".to_owned()),
+            (r#"{"args": ["a\u0000"]}"#, "expected an array of strings without NUL bytes for \"args\"".to_owned()),
+            (r#"{"env": {"A": 1}}"#, "expected a string for A in \"env\", or false to unset it".to_owned()),
+            (r#"{"env": {"A": true}}"#, "expected a string for A in \"env\", or false to unset it".to_owned()),
+            (
+                r#"{"env": {"A=B": "c"}}"#,
+                "\"A=B\" in \"env\" can't be the name of an environment variable".to_owned(),
+            ),
+            (r#"{"env": ["A"]}"#, format!("invalid type: sequence, {variables}")),
+            (r#"{"retry": 1}"#, "unknown member \"retry\"; did you mean \"retries\"?".to_owned()),
+            (
+                r#"{"colour": 1}"#,
+                "unknown member \"colour\"; the members are jobs, retries, timeout, isolate, env, args, liveOutput".to_owned(),
+            ),
+            (
+                "[]",
+                "invalid type: sequence, expected an object with the members jobs, retries, timeout, isolate, \
+                 env, args, liveOutput"
+                    .to_owned(),
+            ),
+        ] {
+            assert_eq!(read(text), Err(message), "{text}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The waiting tests of one program, and the size of its batches.
+
+use std::{collections::VecDeque, time::Duration};
+
+use super::{ProgramCosts, QueuedTest, UNKNOWN_START, UNKNOWN_WEIGHT};
+use crate::TestId;
+
+/// Lower bound of the cost of a process start, regardless of measurements.
+const MIN_START: Duration = Duration::from_millis(1);
+/// Target duration of a batch as a multiple of the cost of its start: the start is 2 %.
+const TARGET_BATCH_PER_START: u32 = 50;
+/// Lower bound of the same multiple where all slots can be kept busy.
+const MIN_BATCH_PER_START: u32 = 3;
+/// Lower bound of the same multiple where the duration of batches is limited.
+const LIMITED_BATCH_PER_START: u32 = 5;
+/// Cost of a test beside its own duration: its result is read, journalled and sent. With it, the limit of a
+/// batch also holds for tests that take no time themselves.
+const TEST_OVERHEAD: Duration = Duration::from_micros(50);
+/// Maximum number of observed durations of a program that are kept for its median; more add no information.
+const MAX_OBSERVED_DURATIONS: usize = 512;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(super) struct ProgramQueue {
+    costs: ProgramCosts,
+    /// Isolated tests at the end failed to start, and are tried again after all others.
+    pub(super) waiting: VecDeque<QueuedTest>,
+    /// Total duration of the waiting tests whose duration is known, and number of the others.
+    known: Duration,
+    unknown: u32,
+    /// Maximum number of tests in one batch, once the program's processes have kept dying.
+    pub(super) cap: Option<usize>,
+    /// Sorted durations of tests that ended in this run.
+    observed: Vec<Duration>,
+}
+
+/// The size at which a batch is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BatchSize {
+    pub(super) duration: Duration,
+    pub(super) tests: usize,
+}
+
+/// The remaining work of all programs, and the slots that share it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RemainingWork {
+    pub(super) total: Duration,
+    pub(super) slots: usize,
+    /// Median duration of the tests whose duration is known.
+    pub(super) known_median: Option<Duration>,
+}
+
+impl ProgramQueue {
+    pub(super) fn new(costs: ProgramCosts) -> Self {
+        Self { costs, ..Self::default() }
+    }
+
+    pub(super) fn unknown_weight(&self, known_median: Option<Duration>) -> Duration {
+        match self.observed.get(self.observed.len() / 2) {
+            Some(median) => *median,
+            None => known_median.unwrap_or(UNKNOWN_WEIGHT),
+        }
+    }
+
+    pub(super) fn remaining_work(&self, known_median: Option<Duration>) -> Duration {
+        self.known.saturating_add(self.unknown_weight(known_median).saturating_mul(self.unknown))
+    }
+
+    pub(super) fn observe_start(&mut self, start: Duration) {
+        // The minimum is nearest to the truth: higher measurements include the load of other processes.
+        self.costs.start = Some(self.costs.start.map_or(start, |earlier| earlier.min(start)));
+    }
+
+    pub(super) fn observe_duration(&mut self, duration: Duration) {
+        if self.observed.len() < MAX_OBSERVED_DURATIONS {
+            let place = self.observed.partition_point(|one| *one < duration);
+            self.observed.insert(place, duration);
+        }
+    }
+
+    pub(super) fn push(&mut self, item: QueuedTest) {
+        match item.weight {
+            Some(weight) => self.known = self.known.saturating_add(weight),
+            None => self.unknown += 1,
+        }
+        self.waiting.push_back(item);
+    }
+
+    fn pop(&mut self) {
+        match self.waiting.pop_front().map(|item| item.weight) {
+            Some(Some(weight)) => self.known = self.known.saturating_sub(weight),
+            Some(None) => self.unknown -= 1,
+            None => {}
+        }
+    }
+
+    pub(super) fn take_all(&mut self) -> Vec<TestId> {
+        (self.known, self.unknown) = (Duration::ZERO, 0);
+        self.waiting.drain(..).map(|item| item.test).collect()
+    }
+
+    pub(super) fn start_cost(&self) -> Duration {
+        self.costs.start.unwrap_or(UNKNOWN_START).max(MIN_START)
+    }
+
+    /// Returns the size at which a batch is full, for this total of remaining work of all programs. `limit` is
+    /// that of the batch's duration.
+    pub(super) fn full_batch(&self, work: RemainingWork, limit: Option<Duration>) -> BatchSize {
+        let unlimited = self.target_duration(work);
+        let Some(limit) = limit else {
+            return BatchSize { duration: unlimited, tests: usize::MAX };
+        };
+        let start = self.start_cost();
+        let limit = if self.has_data(work.known_median) {
+            limit.max(start.saturating_mul(LIMITED_BATCH_PER_START))
+        } else {
+            limit.min(start.saturating_mul(MIN_BATCH_PER_START))
+        };
+        let tests = usize::try_from(limit.as_nanos() / TEST_OVERHEAD.as_nanos()).unwrap_or(usize::MAX);
+        BatchSize { duration: unlimited.min(limit), tests: tests.max(1) }
+    }
+
+    /// Returns whether the duration of the next test can be estimated from measurements.
+    fn has_data(&self, known_median: Option<Duration>) -> bool {
+        !self.observed.is_empty()
+            || known_median.is_some()
+            || self.waiting.front().is_some_and(|item| item.weight.is_some())
+    }
+
+    fn target_duration(&self, work: RemainingWork) -> Duration {
+        let RemainingWork { total, slots, known_median } = work;
+        let slots = u32::try_from(slots.max(1)).unwrap_or(u32::MAX);
+        let start = self.start_cost();
+        let economical = start.saturating_mul(TARGET_BATCH_PER_START);
+        let least = if self.has_data(known_median) {
+            economical.min((total / slots).max(start.saturating_mul(MIN_BATCH_PER_START)))
+        } else {
+            economical
+        };
+        (total / slots.saturating_mul(2)).max(least)
+    }
+
+    pub(super) fn take_batch(&mut self, full: BatchSize, known_median: Option<Duration>) -> Vec<TestId> {
+        let unknown = self.unknown_weight(known_median);
+        // A remainder that takes less time than a process start for it is added to this batch.
+        let is_all = self.remaining_work(known_median) <= full.duration.saturating_add(self.start_cost());
+        let target = if is_all { Duration::MAX } else { full.duration };
+        let mut weight = Duration::ZERO;
+        let mut bytes = 0_usize;
+        let mut tests = Vec::new();
+        let mut has_isolated = false;
+        while let Some(item) = self.waiting.front() {
+            has_isolated |= item.is_isolated;
+            let is_over_budget = self
+                .costs
+                .selection_budget_bytes
+                .is_some_and(|budget| bytes.saturating_add(item.selection_bytes) > budget);
+            let is_full = weight >= target
+                || tests.len() >= full.tests
+                || self.cap.is_some_and(|cap| tests.len() >= cap)
+                || is_over_budget
+                || has_isolated;
+            if is_full && !tests.is_empty() {
+                break;
+            }
+            weight = weight.saturating_add(item.weight.unwrap_or(unknown));
+            bytes = bytes.saturating_add(item.selection_bytes);
+            tests.push(item.test);
+            self.pop();
+        }
+        tests
+    }
+}

@@ -1,0 +1,178 @@
+//! Output of running tests on its way to the client, and the other reports about tests that still run. What a
+//! client has received while its test ran is repeated in the result.
+
+use std::time::Duration;
+
+use heeler_protocol::{control::LogLine, mtp::LogLevel};
+
+use super::{RunningBatch, RunningTest};
+use crate::{process::process_clock::ClockReading, results::update_batch::UpdateBatch};
+
+/// Period in which a test's output is sent once: ten updates a second read like a stream.
+const SEND_PERIOD: Duration = Duration::from_millis(100);
+/// Maximum size of the output in one update. More would be no text that a person reads while the test runs; the
+/// result has it.
+const UPDATE_LIMIT_BYTES: usize = 8 << 10;
+
+/// Output of a running test that the client has not received.
+#[derive(Debug, Default)]
+pub(super) struct LiveOutput {
+    is_on: bool,
+    unsent: Vec<u8>,
+    /// Number of bytes beyond the limit of the next update.
+    cut_bytes: u64,
+    sent_at: Option<Duration>,
+}
+
+impl LiveOutput {
+    /// Forgets the preceding test's output.
+    pub(super) fn reset(&mut self, is_on: bool) {
+        self.unsent.clear();
+        (self.is_on, self.cut_bytes, self.sent_at) = (is_on, 0, None);
+    }
+
+    /// Adds output; the part beyond the limit of the next update is only counted.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        if self.is_on {
+            let room = UPDATE_LIMIT_BYTES.saturating_sub(self.unsent.len());
+            // Nothing is added behind a cut, so that the note stands where the bytes are missing.
+            let taken = if self.cut_bytes == 0 { bytes.len().min(room) } else { 0 };
+            self.unsent.extend_from_slice(&bytes[..taken]);
+            self.cut_bytes += (bytes.len() - taken) as u64;
+        }
+    }
+
+    /// Returns when, in running time, the next update is due; `None` without output.
+    fn due_at(&self) -> Option<Duration> {
+        let is_due = self.sendable_bytes() > 0;
+        is_due.then(|| self.sent_at.map_or(Duration::ZERO, |at| at.saturating_add(SEND_PERIOD)))
+    }
+
+    /// Returns the output that is due, as text.
+    fn take_due(&mut self, now: Duration) -> Option<String> {
+        self.due_at().filter(|due| *due <= now)?;
+        self.sent_at = Some(now);
+        let sent: Vec<u8> = self.unsent.drain(..self.sendable_bytes()).collect();
+        let mut text = String::from_utf8_lossy(&sent).into_owned();
+        if self.cut_bytes > 0 {
+            // The rest of a character whose end is cut belongs to the cut.
+            let cut_bytes = std::mem::take(&mut self.cut_bytes) + self.unsent.len() as u64;
+            self.unsent.clear();
+            text.push_str(&format!("\n[... {cut_bytes} bytes cut ...]\n"));
+        }
+        Some(text)
+    }
+
+    /// Returns the length of the output without a last character whose other bytes are still to come.
+    fn sendable_bytes(&self) -> usize {
+        match std::str::from_utf8(&self.unsent) {
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            _ => self.unsent.len(),
+        }
+    }
+}
+
+impl RunningBatch {
+    /// Returns when, in running time, output of a running test is due.
+    pub(super) fn live_output_due(&self) -> Option<Duration> {
+        self.running_tests.iter().filter_map(|flight| flight.live.due_at()).min()
+    }
+
+    /// Adds the updates and the log lines that are due while tests run: their output, and that they are slow.
+    pub(crate) fn report_running_tests(&mut self, now: ClockReading, updates: &mut UpdateBatch) {
+        self.log_slow_tests(now, updates);
+        self.send_live_output(now, updates);
+    }
+
+    fn send_live_output(&mut self, now: ClockReading, updates: &mut UpdateBatch) {
+        for RunningTest { place, started_at, live, .. } in &mut self.running_tests {
+            if let Some(text) = live.take_due(now.running) {
+                let test = &self.tests[*place];
+                updates.add_output(|out| self.node_writer.write_output(out, test, started_at.utc, &text));
+            }
+        }
+    }
+
+    /// Returns when, in running time, a test is next reported as slow.
+    pub(super) fn slow_at(&self, flight: &RunningTest) -> Option<Duration> {
+        let period = Duration::from_millis(self.tests[flight.place].slow_ms?);
+        Some(flight.started_at.running.saturating_add(period.saturating_mul(flight.slow_warnings + 1)))
+    }
+
+    /// Logs the running tests that have become slow.
+    fn log_slow_tests(&mut self, now: ClockReading, updates: &mut UpdateBatch) {
+        for place in 0..self.running_tests.len() {
+            let is_due = self.slow_at(&self.running_tests[place]).is_some_and(|due| due <= now.running);
+            if !is_due || self.terminate_reason.is_some() {
+                continue;
+            }
+            let flight = &mut self.running_tests[place];
+            let (test, ran) = (&self.tests[flight.place], now.running - flight.started_at.running);
+            let periods = ran.as_millis() / u128::from(test.slow_ms.unwrap_or(u64::MAX).max(1));
+            flight.slow_warnings = u32::try_from(periods).unwrap_or(u32::MAX - 1);
+            let message = format!("slow: it has been running for {:.1} s", ran.as_secs_f64());
+            updates.logs.push(LogLine { test: Some(test.test), level: LogLevel::Information, message });
+        }
+    }
+}
+
+#[cfg(test)]
+mod cases {
+    use super::*;
+
+    fn live() -> LiveOutput {
+        LiveOutput { is_on: true, ..LiveOutput::default() }
+    }
+
+    fn ms(count: u64) -> Duration {
+        Duration::from_millis(count)
+    }
+
+    #[test]
+    fn first_output_is_due_at_once_and_the_next_after_a_period() {
+        let mut live = live();
+        assert_eq!(live.due_at(), None);
+        live.push(b"one");
+        assert_eq!(live.take_due(ms(5)).as_deref(), Some("one"));
+        assert_eq!(live.due_at(), None);
+        live.push(b"two");
+        live.push(b" three");
+        assert_eq!((live.take_due(ms(104)), live.due_at()), (None, Some(ms(105))));
+        assert_eq!(live.take_due(ms(105)).as_deref(), Some("two three"));
+        live.push(b"old");
+        live.reset(true);
+        assert_eq!(live.due_at(), None);
+    }
+
+    #[test]
+    fn output_beyond_the_limit_is_counted() {
+        let mut live = live();
+        live.push(&[b'x'; UPDATE_LIMIT_BYTES - 1]);
+        live.push("éé".as_bytes());
+        live.push(b"later");
+        let text = live.take_due(ms(0)).unwrap();
+        assert_eq!(text, format!("{}\n[... 9 bytes cut ...]\n", "x".repeat(UPDATE_LIMIT_BYTES - 1)));
+        live.push(b"after");
+        assert_eq!(live.take_due(ms(100)).as_deref(), Some("after"));
+    }
+
+    #[test]
+    fn character_is_sent_whole() {
+        let mut live = live();
+        let bytes = "aé".as_bytes();
+        live.push(&bytes[..2]);
+        assert_eq!(live.take_due(ms(0)).as_deref(), Some("a"));
+        assert_eq!(live.due_at(), None, "half a character is not due");
+        live.push(&bytes[2..]);
+        assert_eq!(live.take_due(ms(100)).as_deref(), Some("é"));
+        live.push(b"\xff!");
+        assert_eq!(live.take_due(ms(200)).as_deref(), Some("\u{fffd}!"));
+    }
+
+    #[test]
+    fn nothing_is_kept_without_request() {
+        let mut live = LiveOutput::default();
+        live.push(b"output");
+        assert!(live.unsent.is_empty() && live.due_at().is_none());
+    }
+}
