@@ -27,7 +27,19 @@ impl NameNesting {
             Self::Colons => "::",
         }
     }
+
+    /// Returns the name that the instances of a parameterised test share, for one of them: `Name` for `Name/1`. It
+    /// is a group for display; in graph queries, `Name/1` is one part.
+    #[must_use]
+    pub fn parameterised_name(self, case: &str) -> Option<&str> {
+        let (name, parameter) = case.rsplit_once('/')?;
+        let is_instance = self == Self::FullStop && ![name, parameter].contains(&"") && !case.contains('.');
+        is_instance.then_some(name)
+    }
 }
+
+/// Separates the name of a parameterised test from the name of its instance.
+pub const PARAMETER_SEPARATOR: &str = "/";
 
 /// A test's name, split into its parts.
 #[derive(Debug, Clone, PartialEq, Eq)]

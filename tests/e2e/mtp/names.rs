@@ -5,7 +5,7 @@ use std::{os::unix::fs::symlink, path::Path};
 use serde_json::{Value, json};
 
 use crate::support::{
-    server::{TestServer, run_id},
+    server::{RequestedRun, TestServer, run_id},
     uids,
     world::TestWorld,
 };
@@ -43,6 +43,36 @@ fn named_tests(server: &TestServer<'_>) -> Vec<(String, String)> {
     let nodes = updates.flatten().map(|change| &change["node"]).filter(|node| node["node-type"] == "action");
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     nodes.map(|node| (text(&node["uid"]), text(&node["display-name"]))).collect()
+}
+
+#[test]
+fn parameterised_test_is_a_group() {
+    let world = TestWorld::with_gtest("big");
+    world.env("HEELER_FIXTURE_CASES", "3");
+    let mut server = TestServer::initialized(&world, &["big"]);
+    server.request_and_wait("testing/discoverTests", json!({"runId": run_id(99)}));
+    let group = "big::N/Big.Case/";
+    let events = server.recorder.events();
+    let updates =
+        events.iter().filter_map(|event| event.params("testing/testUpdates/tests")?["changes"].as_array());
+    let changes: Vec<_> = updates.flatten().collect();
+    let change = |uid: &str| changes.iter().find(|change| change["node"]["uid"] == uid).unwrap();
+    let parent = change(group);
+    assert_eq!((&parent["parent"], &parent["node"]["display-name"]), (&json!("big::N/Big."), &json!("Case")));
+    let instance = change("big::N/Big.Case/1");
+    assert_eq!(instance["parent"], group);
+    let node = &instance["node"];
+    assert_eq!(node["display-name"], "1 (1)");
+    assert_eq!((&node["location.type"], &node["location.method"]), (&json!("N/Big"), &json!("Case/1")));
+    // It selects its instances, and is one part of a path with them.
+    let selected = uids("big", ["N/Big.Case/0", "N/Big.Case/1", "N/Big.Case/2"]);
+    let run = server.run(Some(&[group]));
+    server.finish(&run, &selected).assert_all("passed");
+    let params = json!({"runId": run_id(98), "filter": "/big/N%2FBig/Case%2F1"});
+    let request = server.request("testing/runTests", params);
+    let run = RequestedRun { run_id: run_id(98), request };
+    server.finish(&run, &selected[1..2]).assert_all("passed");
+    assert_eq!(server.exit(), Some(0));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use heeler_core::{
     Attempt, DiagnosticsFile, IsolatedRerun, Outcome, PartResult, TestResult, describe, milliseconds_of,
+    test_path::PARAMETER_SEPARATOR,
 };
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
@@ -372,6 +373,13 @@ fn leaf_name<'a>(test: &NodeDescription<'a>) -> Cow<'a, str> {
     Cow::Borrowed(leaf)
 }
 
+/// Returns the group of a test's class, given the innermost group: above that of a parameterised test.
+fn class_group(group: &str) -> &str {
+    let is_of_parameterised_test = group.ends_with(PARAMETER_SEPARATOR);
+    let class_end = group.rfind('.').filter(|_| is_of_parameterised_test);
+    class_end.map_or(group, |at| &group[..=at])
+}
+
 impl<'a> RenderedNode<'a> {
     /// Returns a test node with its description, and without a result.
     fn new(test: &NodeDescription<'a>, state: ExecutionState, location: SourceLocation<'a>) -> Self {
@@ -383,8 +391,8 @@ impl<'a> RenderedNode<'a> {
             node_type: "action",
             state,
             outcome_kind: None,
-            location_type: test.parent.map(|group| group_path(group, test.suite)),
-            location_method: test.parent.and_then(|group| test.uid.strip_prefix(group)),
+            location_type: test.parent.map(|group| group_path(class_group(group), test.suite)),
+            location_method: test.parent.and_then(|group| test.uid.strip_prefix(class_group(group))),
             location_file: file,
             location_line_start: line,
             location_line_end: line,

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use heeler_core::test_path::{NameNesting, TestPath};
+use heeler_core::test_path::{NameNesting, PARAMETER_SEPARATOR, TestPath};
 use heeler_protocol::{
     control::{ListedTest, SelectionLimit, TestProgram},
     mtp::NodeDescription,
@@ -264,6 +264,10 @@ impl Catalogue {
             end += name.len() + nesting.separator().len();
             groups.push((&test.uid()[..end], name));
         }
+        if let Some(name) = nesting.parameterised_name(path.case) {
+            end += name.len() + PARAMETER_SEPARATOR.len();
+            groups.push((&test.uid()[..end], name));
+        }
         groups
     }
 
@@ -427,6 +431,24 @@ mod tests {
             (parent(all[0]), parent(all[4]), parent(all[5])),
             ("a::m::n::".into(), "a::".into(), String::new())
         );
+    }
+
+    #[test]
+    fn parameterised_test_is_a_group_of_its_instances() {
+        let mut catalogue = Catalogue::new(vec![source("a", "/bin/true")]);
+        let names = ["I/C.t/0", "I/C.t/1", "I/C.u/x", "C/0.v", "C.w"].map(listed);
+        catalogue.record_listing(0, Ok(program_listing(names.to_vec())));
+        catalogue.rebuild_index();
+        let groups = |uid: &str| {
+            let groups = catalogue.groups(catalogue.find(uid).unwrap());
+            groups.into_iter().map(|(uid, name)| format!("{uid} {name}")).collect::<Vec<_>>()
+        };
+        assert_eq!(groups("a::I/C.t/1"), ["a:: a", "a::I/C. I/C", "a::I/C.t/ t"]);
+        assert_eq!(groups("a::I/C.u/x"), ["a:: a", "a::I/C. I/C", "a::I/C.u/ u"]);
+        assert_eq!(groups("a::C/0.v"), ["a:: a", "a::C/0. C/0"]);
+        assert_eq!(groups("a::C.w"), ["a:: a", "a::C. C"]);
+        let (selected, missing) = catalogue.select(&["a::I/C.t/".to_owned()]);
+        assert_eq!((selected.len(), missing.len()), (2, 0));
     }
 
     #[test]
