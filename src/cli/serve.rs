@@ -135,6 +135,7 @@ fn session_options(
         exit_with: None,
         initialize_within: None,
         is_debug: false,
+        allows_program_options: true,
         provenance: rerun::provenance(&named, None),
     })
 }

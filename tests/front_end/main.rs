@@ -58,6 +58,7 @@ impl LineClient {
             exit_with: None,
             initialize_within: None,
             is_debug: false,
+            allows_program_options: true,
             provenance: Provenance::default(),
         };
         let (handle, scheduler) = SchedulerHandle::start(SchedulerOptions {
