@@ -170,7 +170,13 @@ struct SimulatedCoordinator {
 
 impl SimulatedCoordinator {
     async fn accept_worker(mut listener: local::LocalListener, callback: CallbackAddress) -> Self {
-        let limits = DeliveryLimits { connect_ms: 10_000, stall_ms: 10_000, drain_ms: 10_000 };
+        let limits = DeliveryLimits {
+            connect_ms: 10_000,
+            stall_ms: 10_000,
+            drain_ms: 10_000,
+            answer_ms: 30_000,
+            first_answer_ms: 2_000,
+        };
         let mut workers = Vec::new();
         for _ in 0..WORKERS {
             let (sender, mut receiver, task) =
@@ -247,11 +253,7 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Worker
         lease: LeaseId(round),
         run: RunKey::new(ClientId(1), uuid::Uuid::from_u128(u128::from(round)).to_string()),
         // The coordinator sets it.
-        route: ClientRoute {
-            callback: None,
-            limits: DeliveryLimits { connect_ms: 0, stall_ms: 0, drain_ms: 0 },
-            ..ClientRoute::default()
-        },
+        route: ClientRoute { callback: None, limits: DeliveryLimits::default(), ..ClientRoute::default() },
         run_dir: dir.into(),
         program,
         tests: (0..TESTS).map(test).collect(),

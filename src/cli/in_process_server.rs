@@ -55,6 +55,7 @@ impl InProcessServer {
             initialize_within: None,
             is_debug: false,
             allows_program_options: true,
+            notices: Vec::new(),
             provenance,
         };
         let (commands, receiver) = mpsc::channel(4);

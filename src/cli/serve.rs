@@ -99,15 +99,17 @@ pub(super) fn scheduler_options(settings: &ResolvedSettings, shown: WorkerStdout
 
 /// Serves the editor that started this process.
 pub(super) async fn serve_editor(arguments: &EditorArguments) -> Result<CliExitCode, CommandError> {
-    if !arguments.ignored.is_empty() {
-        tracing::warn!(options = ?arguments.ignored, "unsupported options are ignored");
-    }
     let programs = ProgramArguments { programs: arguments.programs.clone(), ..ProgramArguments::default() };
     let mut options =
         session_options(arguments.config_file.clone(), CommandLineSettings::default(), &programs)?;
     options.client_host.clone_from(&arguments.client_host);
     options.exit_with = arguments.exit_on_process_exit;
     options.is_debug = arguments.is_debug;
+    if !arguments.ignored.is_empty() {
+        let notice = format!("unsupported options are ignored: {}", arguments.ignored.join(", "));
+        eprintln!("heeler: {notice}");
+        options.notices.push(notice);
+    }
     let stream =
         listen::dial(&arguments.client_host, arguments.client_port).await.map_err(CommandError::Listen)?;
     let scheduler = scheduler_options(&options.settings, WorkerStdout::StandardOutput);
@@ -136,6 +138,7 @@ fn session_options(
         initialize_within: None,
         is_debug: false,
         allows_program_options: true,
+        notices: Vec::new(),
         provenance: rerun::provenance(&named, None),
     })
 }

@@ -66,6 +66,19 @@ export async function run_on_callback_connections_is_in_order() {
   assert.ok(updates.every(({ on }) => on !== "main"), "every update came on a callback connection");
 }
 
+export async function slow_handler_has_handled_everything_before_completion() {
+  const session = await dialled(["big"]);
+  session.workPerChange = 0.3;
+  await session.initialize(withCallback(await session.callbackProvider()));
+  const run = session.run();
+  await run.answered;
+  assert.equal(await session.exit(), 0);
+  const all_tests = Array.from({ length: Number(process.env.HEELER_FIXTURE_CASES) }, (_, n) => `big::N/Big.Case/${n}`);
+  all(session.check(run, all_tests), "passed");
+  const updates = session.record.filter(({ method }) => method === UPDATES);
+  assert.ok(updates.every(({ on }) => on !== "main"), "every update came on a callback connection");
+}
+
 export async function standard_streams_serve_the_same_run() {
   const session = overStreams(["deaths"]);
   await session.initialize(PLAIN);

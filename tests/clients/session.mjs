@@ -36,6 +36,12 @@ export function overStreams(programs, { bind = loosely } = {}) {
   return session;
 }
 
+/** Keeps the only thread busy, as a handler does that updates a tree of tests. */
+function work(milliseconds) {
+  const until = performance.now() + milliseconds;
+  while (performance.now() < until);
+}
+
 async function listening() {
   const listener = createServer().listen(0, "127.0.0.1");
   await once(listener, "listening");
@@ -49,6 +55,8 @@ class Session {
   faults = [];
   /** Answers to requests of the server, by method. */
   answers = new Map();
+  /** Milliseconds of work of the handler of updates, for each change. */
+  workPerChange = 0;
   #runs = 0;
   #callbacks = 0;
   #waiting = [];
@@ -81,6 +89,7 @@ class Session {
   }
 
   #take(on, method, params) {
+    work(this.workPerChange * (params?.changes?.length ?? 0));
     try {
       this.#note(on, method, this.bind(method, params));
     } catch (fault) {
@@ -200,17 +209,13 @@ class Session {
 
   #results(of, selected) {
     const results = new Map();
-    const begun = new Set();
     for (const { node } of of.flatMap(({ params }) => params.changes ?? [])) {
       const state = node["execution-state"];
       if (state === "in-progress" || state === "discovered") {
         assert.ok(!results.has(node.uid), `${node.uid} begins after its end`);
-        begun.add(node.uid);
       } else if (state !== undefined) {
         assert.ok(TERMINAL.includes(state), `${node.uid} is ${state}`);
         assert.ok(!results.has(node.uid), `${node.uid} ends twice`);
-        const isQuiet = ["skipped", "cancelled"].includes(state) || node["outcome-kind"] === "not-run";
-        assert.ok(isQuiet || begun.has(node.uid), `${node.uid} ends without a beginning`);
         results.set(node.uid, node);
       }
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use heeler_protocol::control::{ClientId, ClientRoute, FinishRequest, FromWatchdog};
-use heeler_transport::control::ControlSender;
+use heeler_transport::{callback::StreamHolders, control::ControlSender};
 use tokio::{task::JoinSet, time::timeout};
 
 use crate::finisher::{RelayRoute, RunFinisher};
@@ -31,11 +31,11 @@ struct ClientEntry {
 
 impl ClientFinishers {
     /// Adds a client, unless it is known.
-    pub(crate) fn add(&mut self, client: ClientId, route: &ClientRoute, control: &ControlSender) {
-        self.clients.entry(client).or_insert_with(|| {
-            let relay = RelayRoute::new(control.clone(), client);
+    pub(crate) fn add(&mut self, holders: StreamHolders, route: &ClientRoute, control: &ControlSender) {
+        self.clients.entry(holders.client).or_insert_with(|| {
+            let relay = RelayRoute::new(control.clone(), holders.client);
             ClientEntry {
-                finisher: Some(Box::new(RunFinisher::new(relay.clone(), route.clone()))),
+                finisher: Some(Box::new(RunFinisher::new(relay.clone(), holders, route.clone()))),
                 relay,
                 queued: VecDeque::new(),
                 is_ended: false,

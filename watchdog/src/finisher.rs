@@ -12,7 +12,7 @@ use heeler_protocol::control::{
 };
 use heeler_recovery::finish::{self, ResentResults};
 use heeler_transport::{
-    callback::{self, CallbackBroken, CallbackConnection},
+    callback::{self, CallbackBroken, CallbackConnection, StreamHolders},
     control::ControlSender,
 };
 use tokio::sync::Semaphore;
@@ -26,6 +26,8 @@ pub(crate) struct RunFinisher {
     client: ClientId,
     relay: RelayRoute,
     control: ControlSender,
+    /// Who can bring the connection to an end if this watchdog dies.
+    holders: StreamHolders,
     limits: DeliveryLimits,
     callback: CallbackState,
 }
@@ -97,12 +99,13 @@ struct FinishProgress<'a> {
 
 impl RunFinisher {
     /// Returns a deliverer that has not dialled the client yet.
-    pub(crate) fn new(relay: RelayRoute, route: ClientRoute) -> Self {
+    pub(crate) fn new(relay: RelayRoute, holders: StreamHolders, route: ClientRoute) -> Self {
         let ClientRoute { callback, limits, encoding: _ } = route;
         Self {
             client: relay.client,
             control: relay.control.clone(),
             relay,
+            holders,
             limits,
             callback: callback.map_or(CallbackState::Relayed, CallbackState::Closed),
         }
@@ -126,10 +129,19 @@ impl RunFinisher {
     /// Cancel safe: no, because only this call knows which frames were sent.
     pub(crate) async fn finish(&mut self, finish: &FinishRequest) -> FromWatchdog {
         heeler_sys::fail::pass("watchdog.finish");
-        let mut delivery = Delivery::new(self.callback.connection(), has_pending_updates(finish));
+        let has_pending = has_pending_updates(finish);
+        // To a client that proves nothing on its own connections, all goes over the main one, in order.
+        let connection = match self.callback.connection() {
+            delivery::FinisherConnection::Closed if finish.is_client_silent => {
+                delivery::FinisherConnection::Relayed
+            }
+            connection => connection,
+        };
+        let mut delivery = Delivery::new(connection, has_pending);
         let mut conversation = FinishProgress {
             finish,
-            proof: ProofLevel::None,
+            // Without anything to send, nothing can be missing.
+            proof: if has_pending { ProofLevel::None } else { ProofLevel::Handled },
             failure: None,
             relayed: 0,
             soft_errors: Vec::new(),
@@ -178,13 +190,19 @@ impl RunFinisher {
             DeliveryStep::Dial => self.dial(conversation).await,
             DeliveryStep::SendDue(way) => {
                 let FinishProgress { finish, relayed, soft_errors, .. } = conversation;
-                let sent =
-                    send_pending_updates(&mut self.frame_route(way, relayed), finish, soft_errors).await;
+                let route = self.frame_route(way, &finish.run.id, relayed);
+                let mut sender = FrameSender { route, count: 0, skipped: finish.sent_frames };
+                let sent = send_pending_updates(&mut sender, finish, soft_errors).await;
                 heeler_sys::fail::pass("watchdog.due");
                 conversation.record_sent(sent)
             }
             DeliveryStep::Prove => self.prove(conversation).await,
-            DeliveryStep::Close => self.close_and_prove(conversation).await,
+            DeliveryStep::ProveCompletion => match &mut self.callback {
+                // A client that answers nothing can't be asked whether it has handled the completion.
+                CallbackState::Open(_, callback) => callback.prove_completion().await != ProofLevel::None,
+                CallbackState::Closed(_) | CallbackState::Relayed => false,
+            },
+            DeliveryStep::Close => self.give_up_connection().await,
             DeliveryStep::Announce => {
                 let completing = FromWatchdog::Completing { run: conversation.finish.run.clone() };
                 // Once the kernel has the message, the coordinator reads it even if the watchdog is killed
@@ -197,7 +215,8 @@ impl RunFinisher {
             DeliveryStep::SendCompletion(way) => {
                 let FinishRequest { run, route, .. } = conversation.finish;
                 let completion = route.encoding.completion(&run.id);
-                let sent = self.frame_route(way, &mut conversation.relayed).send(completion, 0).await;
+                let mut route = self.frame_route(way, &run.id, &mut conversation.relayed);
+                let sent = route.send_completion(completion).await;
                 heeler_sys::fail::pass("watchdog.completed");
                 conversation.record_sent(sent)
             }
@@ -205,10 +224,15 @@ impl RunFinisher {
         if is_well { StepResult::Ok } else { StepResult::Failed }
     }
 
-    fn frame_route<'a>(&'a mut self, way: delivery::DeliveryRoute, position: &'a mut u64) -> FrameRoute<'a> {
+    fn frame_route<'a>(
+        &'a mut self,
+        way: delivery::DeliveryRoute,
+        run: &'a str,
+        position: &'a mut u64,
+    ) -> FrameRoute<'a> {
         match (way, &mut self.callback) {
             (delivery::DeliveryRoute::Direct, CallbackState::Open(_, callback)) => {
-                FrameRoute::Callback(callback)
+                FrameRoute::Callback { callback, run }
             }
             (delivery::DeliveryRoute::Direct | delivery::DeliveryRoute::Relay, _) => {
                 FrameRoute::Relay { relay: &self.relay, position }
@@ -221,7 +245,7 @@ impl RunFinisher {
         else {
             return false;
         };
-        match callback::dial(&address, &self.limits, "watchdog").await {
+        match callback::dial(&address, &self.limits, "watchdog", Some(&self.holders)).await {
             Ok(callback) => {
                 self.callback = CallbackState::Open(address, Box::new(callback));
                 true
@@ -237,23 +261,22 @@ impl RunFinisher {
         let CallbackState::Open(_, callback) = &mut self.callback else { return false };
         conversation.proof = callback.prove().await;
         let below = conversation.proof;
-        if below != ProofLevel::Answered {
-            conversation.failure =
-                Some(format!("the client did not answer the barrier, which proves only \"{below}\""));
+        if !below.is_enough() {
+            conversation.failure = Some("the client stopped handling updates".to_owned());
         }
-        below == ProofLevel::Answered
+        below.is_enough()
     }
 
-    /// Tries the second kind of proof: the client reads to the end of the stream and closes.
-    async fn close_and_prove(&mut self, conversation: &mut FinishProgress<'_>) -> bool {
+    /// Gives the own connection up, which proves nothing.
+    async fn give_up_connection(&mut self) -> bool {
         let CallbackState::Open(address, callback) =
             std::mem::replace(&mut self.callback, CallbackState::Relayed)
         else {
             return false;
         };
-        conversation.proof = callback.finish().await;
+        callback.give_up().await;
         self.callback = CallbackState::Closed(address);
-        conversation.proof.is_enough()
+        false
     }
 }
 
@@ -294,7 +317,10 @@ fn has_pending_updates(finish: &FinishRequest) -> bool {
 
 /// Destination of frames.
 enum FrameRoute<'a> {
-    Callback(&'a mut CallbackConnection),
+    Callback {
+        callback: &'a mut CallbackConnection,
+        run: &'a str,
+    },
     /// `position` counts the results sent so far.
     Relay {
         relay: &'a RelayRoute,
@@ -302,10 +328,39 @@ enum FrameRoute<'a> {
     },
 }
 
+/// Sends the frames of a finish in order, without those that the client has of an earlier watchdog.
+struct FrameSender<'a> {
+    route: FrameRoute<'a>,
+    /// Number of frames so far.
+    count: u64,
+    /// Number of frames that are not sent.
+    skipped: u64,
+}
+
+impl FrameSender<'_> {
+    async fn send(&mut self, frame: Bytes, results: usize) -> Result<(), CallbackBroken> {
+        self.count += 1;
+        if self.count <= self.skipped {
+            return Ok(());
+        }
+        if let FrameRoute::Callback { callback, run } = &mut self.route {
+            callback.set_position(run, self.count);
+        }
+        self.route.send(frame, results).await
+    }
+}
+
 impl FrameRoute<'_> {
+    async fn send_completion(&mut self, frame: Bytes) -> Result<(), CallbackBroken> {
+        match self {
+            Self::Callback { callback, run } => callback.send_completion(run, frame).await,
+            Self::Relay { .. } => self.send(frame, 0).await,
+        }
+    }
+
     async fn send(&mut self, frame: Bytes, results: usize) -> Result<(), CallbackBroken> {
         match self {
-            Self::Callback(callback) => callback.send(frame).await,
+            Self::Callback { callback, run } => callback.send(run, frame, results).await,
             Self::Relay { relay, position } => {
                 **position += results as u64;
                 relay.send(**position, &frame).await
@@ -317,7 +372,7 @@ impl FrameRoute<'_> {
 /// Sends everything that precedes the completion. Damage of a journal is recorded once, however often the
 /// journal is read.
 async fn send_pending_updates(
-    way: &mut FrameRoute<'_>,
+    way: &mut FrameSender<'_>,
     finish: &FinishRequest,
     soft_errors: &mut Vec<String>,
 ) -> Result<(), CallbackBroken> {
@@ -346,7 +401,7 @@ async fn send_pending_updates(
 }
 
 async fn send_updates(
-    way: &mut FrameRoute<'_>,
+    way: &mut FrameSender<'_>,
     finish: &FinishRequest,
     changes: &[Vec<u8>],
 ) -> Result<(), CallbackBroken> {

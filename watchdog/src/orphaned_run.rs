@@ -61,6 +61,8 @@ pub(crate) fn finish(open: OpenRun) -> FinishRequest {
         synthesized,
         program_failures: Vec::new(),
         has_attachments_stream: open.has_attachments_stream,
+        is_client_silent: false,
+        sent_frames: 0,
         run: open.run,
         route: open.route,
         run_dir: open.run_dir,
@@ -132,7 +134,12 @@ mod tests {
             run: RunKey::new(ClientId(1), "r"),
             route: ClientRoute {
                 callback: None,
-                limits: DeliveryLimits { connect_ms: 1, stall_ms: 1, drain_ms: 1 },
+                limits: DeliveryLimits {
+                    connect_ms: 1,
+                    stall_ms: 1,
+                    drain_ms: 1,
+                    ..DeliveryLimits::default()
+                },
                 ..ClientRoute::default()
             },
             run_dir: OsText::from(dir.path()),

@@ -9,12 +9,15 @@ use std::{
 };
 
 use heeler_protocol::{
-    control::{ClientId, FromWatchdog, JoinMessage, OsText, RunKey, ToWatchdog, WorkerId},
+    control::{
+        ClientId, ClientRoute, FromWatchdog, JoinMessage, OsText, RunKey, StreamSender, ToWatchdog, WorkerId,
+    },
     manifest::WATCHDOG_LOCK,
 };
 use heeler_sys::{liveness_lock::LivenessLock, process};
 use heeler_transport::{
     LinkError,
+    callback::{HeldStreams, SettledStream, StreamHolder, StreamHolders},
     control::{ControlReceiver, ControlSender, ReceiveError, ReceivedPacket},
     local,
 };
@@ -142,6 +145,10 @@ async fn run(socket_path: &Path) -> Result<WatchdogExit, WatchdogSessionError> {
         .await
         .map_err(WatchdogSessionError::Join)?;
     heeler_sys::fail::pass("watchdog.joined");
+    let held = HeldStreams::listen(&StreamHolder::Watchdog.socket_path(socket_path, std::process::id()));
+    let held_streams = held
+        .inspect_err(|error| tracing::warn!(%error, "results may be sent again if the coordinator is killed"))
+        .ok();
     let mut look = interval(ORPHAN_CHECK_INTERVAL);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let session = WatchdogSession {
@@ -156,6 +163,7 @@ async fn run(socket_path: &Path) -> Result<WatchdogExit, WatchdogSessionError> {
         locks: BTreeMap::new(),
         tasks: JoinSet::new(),
         outgoing: VecDeque::new(),
+        held_streams,
     };
     Ok(session.serve(terms).await)
 }
@@ -175,6 +183,9 @@ struct WatchdogSession<'a> {
     tasks: JoinSet<WatchdogTaskResult>,
     /// Messages not sent yet; at most one for each worker, request and run.
     outgoing: VecDeque<FromWatchdog>,
+    /// Duplicates of the workers' connections to clients, also of dead workers: needed if the coordinator dies. `None`
+    /// if they can't be received.
+    held_streams: Option<HeldStreams>,
 }
 
 /// The result of a task.
@@ -273,7 +284,7 @@ impl WatchdogSession<'_> {
             ToWatchdog::KillWorker { worker } => self.workers.kill(worker),
             ToWatchdog::BeginRun { run, route, run_dir, has_attachments_stream, plan, client_members } => {
                 self.lock_run(&run, &run_dir);
-                self.finishers.add(run.client, &route, &self.control);
+                self.add_finisher(run.client, &route);
                 self.open_runs.retain(|open| open.run != run);
                 self.open_runs.push(OpenRun {
                     run,
@@ -292,12 +303,15 @@ impl WatchdogSession<'_> {
             ToWatchdog::Finish(finish) => {
                 self.open_runs.retain(|open| open.run != finish.run);
                 let client = finish.run.client;
-                self.finishers.add(client, &finish.route, &self.control);
+                self.add_finisher(client, &finish.route);
                 self.finishers.queue(finish);
                 self.start_next_finish(client);
             }
             ToWatchdog::FrameForwarded { client } => self.finishers.confirm_frame(client),
             ToWatchdog::EndClient { client } => {
+                if let Some(held) = &self.held_streams {
+                    held.drop_client(client);
+                }
                 self.open_runs.retain(|open| open.run.client != client);
                 self.locks.retain(|run, _| run.client != client);
                 if let Some(unused) = self.finishers.end_client(client) {
@@ -307,6 +321,12 @@ impl WatchdogSession<'_> {
             ToWatchdog::Exit => return Some(WatchdogExit::Ordered),
         }
         None
+    }
+
+    fn add_finisher(&mut self, client: ClientId, route: &ClientRoute) {
+        let coordinator = StreamHolder::Coordinator.socket_path(self.socket_path, std::process::id());
+        let holders = StreamHolders { sender: StreamSender::Watchdog, client, sockets: vec![coordinator] };
+        self.finishers.add(holders, route, &self.control);
     }
 
     /// Takes the lock on disk which shows that a live watchdog is responsible for the run.
@@ -377,9 +397,16 @@ impl WatchdogSession<'_> {
     async fn finish_orphaned_runs(&mut self) {
         let finishers = std::mem::take(&mut self.finishers);
         finishers.close_relays();
+        let settled = settle_streams(self.held_streams.take()).await;
         let mut due: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for open in self.open_runs.drain(..) {
-            due.entry(open.run.client).or_default().push(orphaned_run::finish(open));
+            let mut finish = orphaned_run::finish(open);
+            for resend in &mut finish.resend {
+                let stream = settled.get(&(StreamSender::Worker(resend.worker), finish.run.client));
+                let position = stream.and_then(|stream| stream.positions.get(&finish.run.id));
+                resend.proven = resend.proven.max(position.copied().unwrap_or(0));
+            }
+            due.entry(finish.run.client).or_default().push(finish);
         }
         let tasks = &mut self.tasks;
         let busy = async move |take: &mut dyn FnMut(Box<RunFinisher>)| {
@@ -408,6 +435,19 @@ impl WatchdogSession<'_> {
             }
         }
     }
+}
+
+/// Brings the connections of all workers, which are dead, to an end.
+async fn settle_streams(held: Option<HeldStreams>) -> BTreeMap<(StreamSender, ClientId), SettledStream> {
+    let streams = held.map(|held| held.take_all()).unwrap_or_default();
+    let settling: JoinSet<_> = streams
+        .into_iter()
+        .map(|(sender, held)| async move {
+            let settled = held.settle(StreamHolder::Watchdog).await;
+            ((sender, settled.client), settled)
+        })
+        .collect();
+    settling.join_all().await.into_iter().collect()
 }
 
 async fn send_first(

@@ -1,8 +1,8 @@
 //! Programs named by path: `heeler run PROGRAM…`, or the paths and globs of `programs = […]`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use heeler_config::{SuiteConfig, find_programs, suite_name_from_path};
+use heeler_config::{SuiteConfig, find_programs, suite_name_from_path, suite_names_without_base};
 use heeler_protocol::control::{OsText, TestProgram};
 
 use super::{
@@ -31,19 +31,33 @@ impl TestSource for ProgramsSource {
     ) -> Result<Vec<TestProgram>, SourcesError> {
         match context.suite {
             Some(suite) => suite_programs(arguments, suite, &context.config.dir),
-            None => arguments.iter().map(|path| named_program(path.as_path(), context)).collect(),
+            None => named_programs(arguments, context),
         }
     }
 }
 
-/// Returns a program that the command line names.
-fn named_program(path: &Path, context: &SourceContext<'_>) -> Result<TestProgram, SourcesError> {
-    let failed = |source| SourcesError::Path { path: path.to_owned(), source };
-    let absolute = std::path::absolute(path).map_err(failed)?;
-    let cwd = std::env::current_dir().map_err(failed)?;
-    let base = if context.config.file.is_some() { &context.config.dir } else { &cwd };
-    let program = plain_program(suite_name_from_path(base, &absolute), &absolute, &cwd);
-    Ok(TestProgram { framework: context.framework.map(str::to_owned), ..program })
+/// Returns the programs that the command line names.
+fn named_programs(
+    arguments: &[OsText],
+    context: &SourceContext<'_>,
+) -> Result<Vec<TestProgram>, SourcesError> {
+    let absolute = |path: &OsText| {
+        let path = path.as_path();
+        std::path::absolute(path).map_err(|source| SourcesError::Path { path: path.to_owned(), source })
+    };
+    let paths = arguments.iter().map(absolute).collect::<Result<Vec<_>, _>>()?;
+    let cwd =
+        std::env::current_dir().map_err(|source| SourcesError::Path { path: PathBuf::from("."), source })?;
+    let names = if context.config.file.is_some() {
+        paths.iter().map(|path| suite_name_from_path(&context.config.dir, path)).collect()
+    } else {
+        suite_names_without_base(&paths)
+    };
+    let program = |(path, name): (&PathBuf, String)| TestProgram {
+        framework: context.framework.map(str::to_owned),
+        ..plain_program(name, path, &cwd)
+    };
+    Ok(paths.iter().zip(names).map(program).collect())
 }
 
 /// Returns the programs of a suite, which must exist.

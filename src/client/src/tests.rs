@@ -26,7 +26,13 @@ use super::{
 
 /// Upper limit for every wait of these tests.
 const WAIT_LIMIT: Duration = Duration::from_secs(20);
-const LIMITS: DeliveryLimits = DeliveryLimits { connect_ms: 5_000, stall_ms: 5_000, drain_ms: 5_000 };
+const LIMITS: DeliveryLimits = DeliveryLimits {
+    connect_ms: 5_000,
+    stall_ms: 5_000,
+    drain_ms: 5_000,
+    answer_ms: 20_000,
+    first_answer_ms: 20_000,
+};
 const RUN: &str = "5e6cd8f8-63a9-4f0a-9d0c-6a2a4c4d6e01";
 
 /// The server's end of a session.
@@ -76,7 +82,7 @@ impl ScriptedServer {
     }
 
     async fn dial(&self, from: &str, limits: DeliveryLimits) -> CallbackConnection {
-        heeler_transport::callback::dial(self.callback.as_ref().unwrap(), &limits, from).await.unwrap()
+        heeler_transport::callback::dial(self.callback.as_ref().unwrap(), &limits, from, None).await.unwrap()
     }
 }
 
@@ -137,8 +143,8 @@ async fn run_ends_after_response_and_completion() {
         assert_eq!(event(&mut events).await, log);
         assert!(!has_ended.get(), "the completion has not come yet");
         let mut watchdog = server.dial("watchdog", LIMITS).await;
-        watchdog.send(mtp::completion_frame(RUN)).await.unwrap();
-        assert_eq!(watchdog.finish().await, ProofLevel::Answered);
+        watchdog.send_completion(RUN, mtp::completion_frame(RUN)).await.unwrap();
+        assert_eq!(watchdog.finish().await, ProofLevel::Handled);
         assert_eq!(event(&mut events).await, ClientEvent::Completed { run_id: RUN.to_owned() });
     };
     let (result, ()) = timeout(WAIT_LIMIT, async { tokio::join!(run, script) }).await.unwrap();
@@ -151,9 +157,9 @@ async fn answered_barrier_proves_earlier_events_are_queued() {
     let mut callback = server.dial("worker 3", LIMITS).await;
     let uids: Vec<_> = (0..100).map(|number| format!("t{number}")).collect();
     for uid in &uids {
-        callback.send(update(uid, ExecutionState::Passed)).await.unwrap();
+        callback.send(RUN, update(uid, ExecutionState::Passed), 1).await.unwrap();
     }
-    assert_eq!(callback.prove().await, ProofLevel::Answered);
+    assert_eq!(callback.prove().await, ProofLevel::Handled);
     for uid in &uids {
         let Some(ClientEvent::Changes { run_id, source, changes }) = events.try_next() else {
             panic!("{uid}")
@@ -167,15 +173,15 @@ async fn answered_barrier_proves_earlier_events_are_queued() {
 #[tokio::test]
 async fn barrier_waits_until_earlier_events_are_read() {
     let (_client, mut events, server) = session().await;
-    let limits = DeliveryLimits { drain_ms: 100, ..LIMITS };
+    let limits = DeliveryLimits { answer_ms: 100, ..LIMITS };
     let mut callback = server.dial("worker 1", limits).await;
     for _ in 0..=EVENT_QUEUE_CAPACITY {
-        callback.send(update("t", ExecutionState::InProgress)).await.unwrap();
+        callback.send(RUN, update("t", ExecutionState::InProgress), 1).await.unwrap();
     }
-    assert_eq!(callback.prove().await, ProofLevel::Delivered, "the last update has no room");
+    assert_eq!(callback.prove().await, ProofLevel::None, "the last update has no room");
     event(&mut events).await;
     event(&mut events).await;
-    assert_eq!(callback.prove().await, ProofLevel::Answered);
+    assert_eq!(callback.prove().await, ProofLevel::Handled);
 }
 
 #[tokio::test]
@@ -184,11 +190,11 @@ async fn update_after_completion_is_reported() {
     let mut callback = server.dial("worker 1", LIMITS).await;
     server.send(mtp::completion_frame(RUN)).await;
     assert_eq!(event(&mut events).await, ClientEvent::Completed { run_id: RUN.to_owned() });
-    callback.send(mtp::completion_frame(RUN)).await.unwrap();
-    callback.send(update("t", ExecutionState::Passed)).await.unwrap();
-    callback.send(mtp::attachments_frame(RUN, Some(Vec::new()))).await.unwrap();
-    callback.send(mtp::attachments_frame(RUN, None)).await.unwrap();
-    callback.send(mtp::attachments_frame("another", None)).await.unwrap();
+    callback.send_completion(RUN, mtp::completion_frame(RUN)).await.unwrap();
+    callback.send(RUN, update("t", ExecutionState::Passed), 1).await.unwrap();
+    callback.send(RUN, mtp::attachments_frame(RUN, Some(Vec::new())), 0).await.unwrap();
+    callback.send(RUN, mtp::attachments_frame(RUN, None), 0).await.unwrap();
+    callback.send(RUN, mtp::attachments_frame("another", None), 0).await.unwrap();
     let mut late_ones = Vec::new();
     for _ in 0..3 {
         let ClientEvent::UpdateAfterCompletion { run_id, source, late } = event(&mut events).await else {
@@ -260,15 +266,15 @@ async fn callback_results_arrive_after_server_death() {
         server.expect_request(method::RUN).await;
         let mut watchdog = server.dial("watchdog", LIMITS).await;
         // Proves that the client has accepted this connection before the other one breaks.
-        assert_eq!(watchdog.prove().await, ProofLevel::Answered);
+        assert_eq!(watchdog.prove().await, ProofLevel::Handled);
         server.task.cut().await;
         drop(server);
         let ClientEvent::ConnectionLost { source: EventSource::Main, .. } = event(&mut events).await else {
             panic!()
         };
-        watchdog.send(update("t", ExecutionState::Passed)).await.unwrap();
-        watchdog.send(mtp::completion_frame(RUN)).await.unwrap();
-        assert_eq!(watchdog.finish().await, ProofLevel::Answered);
+        watchdog.send(RUN, update("t", ExecutionState::Passed), 1).await.unwrap();
+        watchdog.send_completion(RUN, mtp::completion_frame(RUN)).await.unwrap();
+        assert_eq!(watchdog.finish().await, ProofLevel::Handled);
     };
     let (ran, ()) = timeout(WAIT_LIMIT, async { tokio::join!(run, script) }).await.unwrap();
     assert!(matches!(ran.unwrap_err(), ClientError::ConnectionLost { is_complete: true, .. }));

@@ -89,6 +89,29 @@ pub fn suite_name_from_path(base: &Path, program: &Path) -> String {
     parts.join("::")
 }
 
+/// Returns the suite names of programs without a configuration: the names of their files, without cargo's hash.
+/// Programs whose files have the same name get as many of their directories in front as make them differ. Names do
+/// not depend on the working directory, because the uids of tests begin with them.
+#[must_use]
+pub fn suite_names_without_base(programs: &[PathBuf]) -> Vec<String> {
+    let names = |path: &PathBuf| {
+        let directories = path.parent().into_iter().flat_map(Path::components).rev();
+        let directories = directories.filter(|part| matches!(part, std::path::Component::Normal(_)));
+        let directories = directories.map(|part| part.as_os_str().to_string_lossy().into_owned());
+        [stable_name(path)].into_iter().chain(directories).collect()
+    };
+    let all: Vec<Vec<String>> = programs.iter().map(names).collect();
+    let name = |own: &Vec<String>| {
+        let differs = |count: &usize| {
+            let mut alike = all.iter().filter(|other| other.iter().take(*count).eq(own.iter().take(*count)));
+            alike.all(|other| other == own)
+        };
+        let count = (1..own.len()).find(differs).unwrap_or(own.len());
+        own[..count].iter().rev().map(String::as_str).collect::<Vec<_>>().join("::")
+    };
+    all.iter().map(name).collect()
+}
+
 /// Returns the file's name without the hash that cargo appends, which differs from machine to machine.
 fn stable_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -204,6 +227,23 @@ mod tests {
         );
         assert!(find(dir.path(), &["none/x*"]).unwrap_err().starts_with("find a program that matches"));
         assert!(find(dir.path(), &["bin/[x"]).unwrap_err().starts_with("parse the glob"));
+    }
+
+    #[test]
+    fn names_without_base_have_the_directories_that_differ() {
+        for (paths, names) in [
+            (&["/w/build/unit"][..], &["unit"][..]),
+            (&["/w/build/unit", "/w/build/net"], &["unit", "net"]),
+            (&["/w/a/unit", "/w/b/unit", "/w/b/net"], &["a::unit", "b::unit", "net"]),
+            (&["/w/a/x/unit", "/w/b/x/unit"], &["a::x::unit", "b::x::unit"]),
+            (&["/unit", "/w/unit"], &["unit", "w::unit"]),
+            // The same program twice is numbered elsewhere.
+            (&["/w/unit", "/w/unit"], &["unit", "unit"]),
+            (&["/d/herd-0123456789abcdef", "/d/herd-fedcba9876543210"], &["herd", "herd"]),
+        ] {
+            let paths: Vec<_> = paths.iter().map(PathBuf::from).collect();
+            assert_eq!(suite_names_without_base(&paths), names, "{paths:?}");
+        }
     }
 
     #[test]

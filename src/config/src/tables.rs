@@ -104,11 +104,19 @@ layered_settings! {
     output_limit_bytes: u64 as "ByteSize" = 1 << 20;
     /// Time between the request to exit (TERM) and the kill (KILL) of a test process.
     grace_period: Duration as "DurationText" = Duration::from_secs(5);
-    /// Time limit without progress for each step of confirming that the client has received all results.
+    /// Time limit for a client that answers the barriers between updates to answer one of those that are open; it
+    /// then counts as gone. Handling updates slowly is no reason: barriers are answered in between.
+    client_answer_timeout: Duration as "DurationText" = Duration::from_secs(30);
+    /// Time limit without progress for a client that answers no barriers to take the last bytes.
     drain_timeout: Duration as "DurationText" = Duration::from_secs(5);
     /// Time limit for a client that does not read pending output, after which it counts as disconnected; also
     /// for a new connection to send `initialize`.
     client_stall_timeout: Duration as "DurationText" = Duration::from_secs(120);
+    /// A session ends when the process ends that its client names in `initialize` or in
+    /// `--exit-on-process-exit`, and does not begin if there is none. `false` is for clients in another PID
+    /// namespace, such as outside of a container, whose numbers mean nothing here.
+    #[serde(rename = "watch-client")]
+    is_client_watched: bool as "Flag" = true;
     /// Time limit for opening a callback connection, after which it counts as refused.
     connect_timeout: Duration as "DurationText" = Duration::from_secs(5);
     /// Time limit for a client to attach or launch a debugger on request, after which the test runs without a
@@ -117,7 +125,8 @@ layered_settings! {
     /// Time limit of a test process to start its first test, and to exit after its last one; it is then
     /// killed.
     startup_timeout: Duration as "DurationText" = Duration::from_secs(60);
-    /// Time limit for listing the tests of a program.
+    /// Time limit for listing the tests of a program. A program that is working at the limit (running, or waiting for
+    /// a processor or a disk) gets the same time once more.
     list_timeout: Duration as "DurationText" = Duration::from_secs(60);
     /// Time limit of the whole run: running tests are then cancelled, the rest is reported as not run. `false`
     /// removes an inherited limit.

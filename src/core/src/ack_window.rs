@@ -109,7 +109,8 @@ impl AckWindow {
         (self.window_frames > 0).then(|| self.open_barrier())
     }
 
-    fn open_barrier(&mut self) -> u64 {
+    /// Returns a further barrier to send, whatever is open.
+    pub fn open_barrier(&mut self) -> u64 {
         self.last_barrier += 1;
         self.open.push_back(OpenBarrier { number: self.last_barrier, frames: self.sent_frames });
         (self.window_changes, self.window_bytes, self.window_frames) = (0, 0, 0);

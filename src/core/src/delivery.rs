@@ -48,13 +48,16 @@ pub enum DeliveryStep {
     SendDue(DeliveryRoute),
     /// Have the client confirm the barrier on the own connection; fails if it does not.
     Prove,
-    /// Close the own connection in order; fails if the client does not close it after having read everything.
+    /// Give the own connection up. Succeeds only if everything sent there is proven all the same.
     Close,
     /// Report to the coordinator that only the completion is missing; fails if the coordinator is gone, which
     /// changes nothing.
     Announce,
     /// Send the completion; fails if the route is broken.
     SendCompletion(DeliveryRoute),
+    /// Have the client confirm a barrier behind the completion on the own connection, which is no update; fails if it
+    /// does not. The response of the run, on another connection, may not be handled before the completion.
+    ProveCompletion,
 }
 
 /// The result of a step.
@@ -128,7 +131,8 @@ impl Delivery {
         match self.phase {
             DeliveryPhase::Dialling => Ok(DeliveryStep::Dial),
             DeliveryPhase::SendingDue(way) => Ok(DeliveryStep::SendDue(way)),
-            DeliveryPhase::ProvingDue | DeliveryPhase::ProvingCompletion => Ok(DeliveryStep::Prove),
+            DeliveryPhase::ProvingDue => Ok(DeliveryStep::Prove),
+            DeliveryPhase::ProvingCompletion => Ok(DeliveryStep::ProveCompletion),
             DeliveryPhase::ClosingDue | DeliveryPhase::ClosingCompletion => Ok(DeliveryStep::Close),
             DeliveryPhase::Announcing => Ok(DeliveryStep::Announce),
             DeliveryPhase::Completing(way) => Ok(DeliveryStep::SendCompletion(way)),
@@ -314,7 +318,7 @@ mod tests {
 
     #[test]
     fn completion_is_announced_after_proof_of_all_updates() {
-        use DeliveryStep::{Announce, Dial, Prove, SendCompletion, SendDue};
+        use DeliveryStep::{Announce, Dial, Prove, ProveCompletion, SendCompletion, SendDue};
         let (orders, delivered, line) = run_delivery(FinisherConnection::Closed, true, &[]);
         let all = [
             Dial,
@@ -322,14 +326,14 @@ mod tests {
             Prove,
             Announce,
             SendCompletion(DeliveryRoute::Direct),
-            Prove,
+            ProveCompletion,
         ];
         assert_eq!(
             (orders.as_slice(), delivered, line),
             (all.as_slice(), DeliveryResult::Directly, FinisherConnection::Open)
         );
         let (orders, _, _) = run_delivery(FinisherConnection::Open, false, &[]);
-        assert_eq!(orders, [Announce, SendCompletion(DeliveryRoute::Direct), Prove]);
+        assert_eq!(orders, [Announce, SendCompletion(DeliveryRoute::Direct), ProveCompletion]);
     }
 
     #[test]
@@ -352,7 +356,7 @@ mod tests {
         delivery.on_step_result(StepResult::Failed);
         assert_eq!(delivery.next_step(), Ok(DeliveryStep::SendCompletion(DeliveryRoute::Direct)));
         delivery.on_step_result(StepResult::Ok);
-        assert_eq!(delivery.next_step(), Ok(DeliveryStep::Prove));
+        assert_eq!(delivery.next_step(), Ok(DeliveryStep::ProveCompletion));
         delivery.on_step_result(StepResult::Failed);
         assert_eq!(delivery.next_step(), Ok(DeliveryStep::Close));
         delivery.on_step_result(StepResult::Ok);

@@ -2,7 +2,9 @@
 
 use std::{borrow::Cow, fmt::Write as _};
 
-use crate::{Attempt, ExitReason, Failure, LeakedProcess, NotRunReason, Outcome, ProcessFacts, TestResult};
+use crate::{
+    Attempt, ExitReason, Failure, GuardLoss, LeakedProcess, NotRunReason, Outcome, ProcessFacts, TestResult,
+};
 
 /// Number of characters of a command line that are reported, enough to recognise a process.
 const COMMAND_CHARS: usize = 60;
@@ -55,8 +57,30 @@ pub fn not_run_text(reason: NotRunReason) -> String {
         }
         NotRunReason::NeverStarted => "not run: its program kept exiting without running it".to_owned(),
         NotRunReason::WorkerDied => "not completed: its worker died twice while it ran".to_owned(),
+        NotRunReason::GuardLost { losses, loss, has_begun } => {
+            let effect = if has_begun { "not completed" } else { "not run" };
+            format!("{effect}: {} in each of {losses} attempts", guard_loss_text(loss))
+        }
+        NotRunReason::ProgramGuardsLost { losses, loss } => format!(
+            "not run: {} in {losses} processes of its program in a row, before any test had begun",
+            guard_loss_text(loss)
+        ),
         NotRunReason::NoWorker => "not run: no worker could be kept alive to run it".to_owned(),
         NotRunReason::RunInterrupted => "not run: its run was interrupted".to_owned(),
+    }
+}
+
+/// Describes how a guard was lost.
+#[must_use]
+pub fn guard_loss_text(loss: GuardLoss) -> String {
+    match loss {
+        GuardLoss::Killed { signal } => format!("Heeler's guard was killed by signal {signal}"),
+        GuardLoss::Exited { code } => format!("Heeler's guard exited with code {code}"),
+        GuardLoss::ForkServerKilled { signal } => {
+            format!("Heeler's fork server was killed by signal {signal}")
+        }
+        GuardLoss::ForkServerExited { code } => format!("Heeler's fork server exited with code {code}"),
+        GuardLoss::Unknown => "Heeler's guard was lost".to_owned(),
     }
 }
 

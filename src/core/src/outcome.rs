@@ -123,6 +123,20 @@ pub enum NotRunReason {
     NeverStarted,
     /// Its worker died during it, twice.
     WorkerDied,
+    /// The guard of its process was lost, every time.
+    GuardLost {
+        /// Number of processes of it that ended so.
+        losses: u32,
+        loss: GuardLoss,
+        /// Whether it had begun in any of them: then it may have a result.
+        has_begun: bool,
+    },
+    /// The guards of its program's processes were lost before any test of the program had begun.
+    ProgramGuardsLost {
+        /// Number of consecutive processes that ended so.
+        losses: u32,
+        loss: GuardLoss,
+    },
     /// Workers kept dying, or none could be started.
     NoWorker,
     /// Its run was interrupted before it could begin.
@@ -151,10 +165,36 @@ impl SynthesizedResult {
     #[must_use]
     pub fn outcome(self) -> Outcome {
         match self {
+            Self::NotRun(NotRunReason::GuardLost { has_begun: true, .. }) => Outcome::Lost,
             Self::NotRun(reason) => Outcome::NotRun(reason),
             Self::Provisional(ProvisionalReason::AwaitsIsolatedRun) => Outcome::Crashed,
             Self::Provisional(ProvisionalReason::AwaitsRetry) => Outcome::Failed,
         }
+    }
+}
+
+/// How a guard was lost: it ended before it had reported the end of its test process, which ended with it. That
+/// says nothing about the tests of the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GuardLoss {
+    /// A signal killed the guard.
+    Killed { signal: i32 },
+    /// The guard exited by itself.
+    Exited { code: i32 },
+    /// A signal killed the fork server, and with it the guard.
+    ForkServerKilled { signal: i32 },
+    /// The fork server exited by itself, and the guard was killed with it.
+    ForkServerExited { code: i32 },
+    /// How it ended is unknown, or differs between several losses.
+    Unknown,
+}
+
+impl GuardLoss {
+    /// Returns the description of this loss and another one together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        if self == other { self } else { Self::Unknown }
     }
 }
 
@@ -171,6 +211,8 @@ pub enum LeaseOutcome {
     DiedOutside,
     /// It could not be started.
     NotStarted,
+    /// It ended with its guard, which says nothing about its tests or its program.
+    GuardLost(GuardLoss),
     /// We cancelled it.
     Cancelled,
 }

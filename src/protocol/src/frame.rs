@@ -1,8 +1,8 @@
 //! `Content-Length` framing of the test protocol, as clients actually send it.
 //!
 //! Output: `Content-Length: N\r\n\r\n` and N bytes of UTF-8. Input: header names in any case, CRLF or LF,
-//! unknown headers ignored, a byte order mark before the first header accepted; the length is checked against
-//! a limit before memory is allocated.
+//! unknown headers ignored, a byte order mark before the first header and blank lines before every header
+//! accepted; the length is checked against a limit before memory is allocated.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -11,7 +11,7 @@ use crate::StreamDecoder;
 /// Maximum body size that is read. A run request that names 100,000 tests with all their members is about 60
 /// MB.
 pub const BODY_LIMIT_BYTES: usize = 256 << 20;
-/// Maximum size of the header block.
+/// Maximum size of the header block, and of the blank lines before it.
 pub const HEADERS_LIMIT_BYTES: usize = 8 << 10;
 
 /// Byte order mark in UTF-8.
@@ -63,6 +63,8 @@ pub struct FrameDecoder {
     expected: Option<usize>,
     /// Number of bytes of the buffer already searched for the end of the headers.
     searched: usize,
+    /// Number of bytes of blank lines since the last body.
+    blank_bytes: usize,
 }
 
 impl Default for FrameDecoder {
@@ -75,10 +77,24 @@ impl FrameDecoder {
     /// Returns a decoder that refuses bodies of more than `limit_bytes`.
     #[must_use]
     pub fn with_limit(limit_bytes: usize) -> Self {
-        Self { limit_bytes, is_first: true, expected: None, searched: 0 }
+        Self { limit_bytes, is_first: true, expected: None, searched: 0, blank_bytes: 0 }
+    }
+
+    /// Skips blank lines, which some clients write after a body.
+    fn skip_blank_lines(&mut self, buffer: &mut BytesMut) -> Result<(), FrameError> {
+        while let Some(bytes) = blank_line(buffer) {
+            buffer.advance(bytes);
+            (self.searched, self.is_first) = (0, false);
+            self.blank_bytes += bytes;
+            if self.blank_bytes > HEADERS_LIMIT_BYTES {
+                return Err(FrameError::HeadersTooLong);
+            }
+        }
+        Ok(())
     }
 
     fn decode_headers(&mut self, buffer: &mut BytesMut) -> Result<Option<usize>, FrameError> {
+        self.skip_blank_lines(buffer)?;
         // The mark stays in the buffer as long as the headers do: a reader must see that a frame has begun
         // and is not complete.
         let mark =
@@ -93,8 +109,7 @@ impl FrameDecoder {
         if end > HEADERS_LIMIT_BYTES {
             return Err(FrameError::HeadersTooLong);
         }
-        self.searched = 0;
-        self.is_first = false;
+        (self.searched, self.blank_bytes, self.is_first) = (0, 0, false);
         let length = content_length(&buffer[mark..end], self.limit_bytes)?;
         buffer.advance(end);
         Ok(Some(length))
@@ -119,18 +134,23 @@ impl StreamDecoder for FrameDecoder {
         self.expected = None;
         Ok(Some(buffer.split_to(length).freeze()))
     }
+
+    fn is_inside_item(&self) -> bool {
+        self.expected.is_some()
+    }
+}
+
+/// Returns the length of the blank line at the start of the buffer.
+fn blank_line(buffer: &[u8]) -> Option<usize> {
+    [&b"\n"[..], b"\r\n"].into_iter().find(|line| buffer.starts_with(line)).map(<[u8]>::len)
 }
 
 /// Returns the position after the empty line that ends the headers; CRLF and LF both end a line.
 fn end_of_headers(buffer: &[u8], from: usize) -> Option<usize> {
-    memchr::memchr_iter(b'\n', &buffer[from..]).map(|at| from + at).find_map(|at| {
-        match buffer.get(at + 1) {
-            Some(b'\n') => Some(at + 2),
-            Some(b'\r') if buffer.get(at + 2) == Some(&b'\n') => Some(at + 3),
-            // An empty line without a header before it.
-            _ if at == 0 || (at == 1 && buffer[0] == b'\r') => Some(at + 1),
-            _ => None,
-        }
+    memchr::memchr_iter(b'\n', &buffer[from..]).map(|at| from + at).find_map(|at| match buffer.get(at + 1) {
+        Some(b'\n') => Some(at + 2),
+        Some(b'\r') if buffer.get(at + 2) == Some(&b'\n') => Some(at + 3),
+        _ => None,
     })
 }
 
@@ -234,10 +254,32 @@ mod tests {
     }
 
     #[test]
+    fn blank_lines_before_headers_are_skipped() {
+        let frame = "Content-Length: 2\r\n\r\n{}";
+        for blank in ["\n", "\r\n", "\r\n\r\n", "\n\n\r\n\n"] {
+            let text = format!("{blank}{frame}{blank}{frame}{blank}");
+            let bodies = decode_all(&mut FrameDecoder::default(), text.as_bytes()).unwrap();
+            assert_eq!(bodies, [&b"{}"[..]; 2], "{blank:?}");
+            let (mut decoder, mut buffer, mut count) = (FrameDecoder::default(), BytesMut::new(), 0);
+            for byte in text.bytes() {
+                buffer.extend_from_slice(&[byte]);
+                count += usize::from(decoder.decode(&mut buffer).unwrap().is_some());
+            }
+            assert_eq!((count, buffer.len(), decoder.is_inside_item()), (2, 0, false), "{blank:?}");
+        }
+        for blank in ["\n", "\r\n"] {
+            let endless = blank.repeat(HEADERS_LIMIT_BYTES + 1);
+            assert_eq!(
+                decode_all(&mut FrameDecoder::default(), endless.as_bytes()),
+                Err(FrameError::HeadersTooLong)
+            );
+        }
+    }
+
+    #[test]
     fn each_bad_header_has_its_own_error() {
         let error = |text: &str| decode_all(&mut FrameDecoder::with_limit(100), text.as_bytes()).unwrap_err();
         assert_eq!(error("Content-Type: a/b\r\n\r\n"), FrameError::MissingLength);
-        assert_eq!(error("\r\n\r\n"), FrameError::MissingLength);
         assert!(matches!(error("Content-Length: -1\r\n\r\n"), FrameError::MalformedLength { .. }));
         assert!(matches!(error("Content-Length: \r\n\r\n"), FrameError::MalformedLength { .. }));
         assert!(matches!(

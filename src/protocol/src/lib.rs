@@ -35,4 +35,7 @@ pub trait StreamDecoder {
     /// # Errors
     /// The stream is damaged from here on, and nothing after this point can be trusted.
     fn decode(&mut self, buffer: &mut bytes::BytesMut) -> Result<Option<Self::Item>, Self::Error>;
+
+    /// Returns whether the front of an item has been taken off the buffer and the rest has not.
+    fn is_inside_item(&self) -> bool;
 }

@@ -89,6 +89,11 @@ impl StreamDecoder for PacketDecoder {
         let position = body.get_u64_le();
         Ok(Some(ControlPacket::Forward { client, position, frame: body }))
     }
+
+    /// Packets are taken as a whole.
+    fn is_inside_item(&self) -> bool {
+        false
+    }
 }
 
 /// Encodes a control message as one packet.

@@ -81,7 +81,7 @@ impl TestReport {
         Self {
             uid: test.uid.to_owned(),
             suite: suite.map(Arc::from),
-            display: informative_display_name(test.display_name, test.uid, suite).map(str::to_owned),
+            display: informative_display_name(test.display_name, test.uid, suite),
             outcome,
             duration: result.duration_us.map(Duration::from_micros),
             cpu_ms: result.usage.map(|usage| milliseconds_of(usage.cpu_us)),
@@ -114,7 +114,7 @@ impl TestReport {
         Some(Self {
             uid: node.uid.clone(),
             suite: suite.map(Arc::from),
-            display: informative_display_name(&node.display_name, &node.uid, suite).map(str::to_owned),
+            display: informative_display_name(&node.display_name, &node.uid, suite),
             outcome,
             duration: node.duration_ms.and_then(milliseconds),
             cpu_ms: node.members.get(key::CPU_MS).and_then(Value::as_f64),
@@ -258,13 +258,24 @@ pub fn is_group(node: &TestNode) -> bool {
 pub fn split_name(node: &TestNode) -> (Option<String>, String) {
     let suite = node.text_member(key::SUITE);
     let name = informative_display_name(&node.display_name, &node.uid, suite)
-        .unwrap_or_else(|| without_suite(&node.uid, suite));
-    (suite.map(str::to_owned), name.to_owned())
+        .unwrap_or_else(|| without_suite(&node.uid, suite).to_owned());
+    (suite.map(str::to_owned), name)
 }
 
-/// Returns the display name where it has more information than the end of the name.
-fn informative_display_name<'a>(display: &'a str, uid: &str, suite: Option<&str>) -> Option<&'a str> {
-    (!display.is_empty() && !without_suite(uid, suite).ends_with(display)).then_some(display)
+/// Returns the display name where it has more information than the end of the name. To the parameters of a test,
+/// `Reads/0 (7)` of `Parser.Reads/0`, the groups are added that a node does not repeat.
+fn informative_display_name(display: &str, uid: &str, suite: Option<&str>) -> Option<String> {
+    let name = without_suite(uid, suite);
+    if display.is_empty() || name.ends_with(display) {
+        return None;
+    }
+    let is_leaf = |at: &usize| {
+        let is_boundary = *at == 0 || name[..*at].ends_with(['.', ':', '/']);
+        is_boundary && display.strip_prefix(&name[*at..]).is_some_and(|rest| rest.starts_with(" ("))
+    };
+    let leaf = name.char_indices().map(|(at, _)| at).find(is_leaf).unwrap_or(0);
+    let groups = if display.starts_with(name) { "" } else { &name[..leaf] };
+    Some(format!("{groups}{display}"))
 }
 
 /// Reads a number; another server may have written it as text.
@@ -294,6 +305,22 @@ mod tests {
     use heeler_protocol::mtp::ExecutionState;
 
     use super::*;
+
+    #[test]
+    fn display_name_is_completed_with_its_groups() {
+        let shown = |display: &str, uid: &str| informative_display_name(display, uid, Some("unit"));
+        for (display, uid, expected) in [
+            ("Reads", "unit::Parser.Reads", None),
+            ("Parser.Reads", "unit::Parser.Reads", None),
+            ("Reads/0 (7)", "unit::I/Parser.Reads/0", Some("I/Parser.Reads/0 (7)")),
+            ("I/Parser.Reads/0 (7)", "unit::I/Parser.Reads/0", Some("I/Parser.Reads/0 (7)")),
+            ("Default (int)", "unit::Typed/0.Default", Some("Typed/0.Default (int)")),
+            ("reads a file", "unit::Parser.Reads", Some("reads a file")),
+            ("x-ray", "unit::box", Some("x-ray")),
+        ] {
+            assert_eq!(shown(display, uid).as_deref(), expected, "{display} of {uid}");
+        }
+    }
 
     fn record(uid: &str, display: &str, suite: &str) -> TestReport {
         let mut node = TestNode::test(uid, display, ExecutionState::Failed);

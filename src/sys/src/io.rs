@@ -58,6 +58,46 @@ pub fn unacknowledged_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
+/// Returns the number of bytes that a TCP socket has accepted from its writers since it was created, as far as they
+/// can be counted: differences between two values are exact. Any process with a duplicate of the socket may ask.
+///
+/// # Errors
+/// The descriptor is no TCP socket, or the kernel is older than Linux 4.1.
+pub fn tcp_accepted_bytes(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    /// Offset of `tcpi_bytes_acked` in `struct tcp_info`, which only grows at its end.
+    const BYTES_ACKED_OFFSET: usize = 120;
+    let mut info = [0_u8; 256];
+    let mut length = libc::socklen_t::try_from(info.len()).unwrap_or(0);
+    // SAFETY: the kernel writes at most `length` bytes to `info`, which has as many, and their number to `length`.
+    check(unsafe {
+        let (option, value) = (libc::TCP_INFO, (&raw mut info).cast());
+        libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, option, value, &raw mut length)
+    })?;
+    let acknowledged = info
+        .get(BYTES_ACKED_OFFSET..BYTES_ACKED_OFFSET + 8)
+        .filter(|_| length as usize >= BYTES_ACKED_OFFSET + 8)
+        .and_then(|bytes| bytes.try_into().ok())
+        .ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))?;
+    Ok(u64::from_ne_bytes(acknowledged) + unacknowledged_bytes(socket)? as u64)
+}
+
+/// Resets a TCP connection, for all processes that hold a duplicate of the socket: what its peer's kernel has not
+/// received is discarded, and the peer sees an error instead of an end.
+///
+/// # Errors
+/// The descriptor is no connected TCP socket.
+pub fn reset_tcp(socket: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::net::connect_unspec(socket)?)
+}
+
+/// Returns a new file in memory, which closes on exec and lives as long as one descriptor of it, in any process.
+///
+/// # Errors
+/// The system has no free descriptors.
+pub fn memory_file(name: &str) -> io::Result<std::fs::File> {
+    Ok(rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?.into())
+}
+
 /// Redirects this process's standard output and error to `/dev/null`, so that their readers see the end of
 /// file when all other holders are gone.
 ///

@@ -49,8 +49,6 @@ pub struct Inbox<D: StreamDecoder> {
     decoder: D,
     buffer: BytesMut,
     chunk_bytes: usize,
-    /// Whether the decoder has taken the front of an item off the buffer and needs the rest.
-    is_inside: bool,
     is_over: bool,
     /// Time limit of an item's head.
     head_limit: Option<Duration>,
@@ -75,7 +73,6 @@ impl<D: StreamDecoder> Inbox<D> {
             decoder,
             buffer: BytesMut::new(),
             chunk_bytes: CHUNK_MIN_BYTES,
-            is_inside: false,
             is_over: false,
             head_limit: None,
             head_deadline: None,
@@ -129,7 +126,7 @@ impl<D: StreamDecoder> Inbox<D> {
     }
 
     fn head_deadline(&mut self) -> Option<Instant> {
-        let limit = self.head_limit.filter(|_| !self.is_inside && !self.buffer.is_empty());
+        let limit = self.head_limit.filter(|_| !self.decoder.is_inside_item() && !self.buffer.is_empty());
         match limit {
             Some(limit) => {
                 self.head_deadline.get_or_insert_with(|| Instant::now() + limit);
@@ -152,17 +149,13 @@ impl<D: StreamDecoder> Inbox<D> {
         let before = self.buffer.len();
         match self.decoder.decode(&mut self.buffer) {
             Ok(Some(item)) => {
-                self.is_inside = false;
                 self.head_deadline = None;
                 if self.buffer.is_empty() && before.max(self.buffer.capacity()) > KEPT_BUFFER_BYTES {
                     self.buffer = BytesMut::new();
                 }
                 Ok(Some(item))
             }
-            Ok(None) => {
-                self.is_inside |= self.buffer.len() < before;
-                Ok(None)
-            }
+            Ok(None) => Ok(None),
             Err(error) => {
                 self.is_over = true;
                 Err(LinkError::Decode(error))
@@ -171,7 +164,7 @@ impl<D: StreamDecoder> Inbox<D> {
     }
 
     fn finish(&self) -> Result<Option<D::Item>, LinkError<D::Error>> {
-        if self.buffer.is_empty() && !self.is_inside {
+        if self.buffer.is_empty() && !self.decoder.is_inside_item() {
             return Ok(None);
         }
         Err(LinkError::CutOff { pending_bytes: self.buffer.len() })

@@ -39,7 +39,20 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     D: heeler_protocol::StreamDecoder,
 {
+    open_recorded(stream, decoder, None)
+}
+
+/// Opens a link as [`open`] does, with a recorder of the frames that are written.
+fn open_recorded<S, D>(
+    stream: S,
+    decoder: D,
+    recorder: Option<Box<dyn writer::FrameRecorder>>,
+) -> (Outbox, Inbox<D>, LinkTask)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    D: heeler_protocol::StreamDecoder,
+{
     let (read, write) = tokio::io::split(stream);
-    let (outbox, task) = writer::start(write);
+    let (outbox, task) = writer::start(write, recorder);
     (outbox, Inbox::new(Box::new(read), decoder), task)
 }

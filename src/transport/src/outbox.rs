@@ -73,10 +73,20 @@ impl Outbox {
     /// # Errors
     /// The link is closed, or was while this call waited. It is unknown which earlier frames the peer has.
     pub async fn send(&self, frame: Bytes) -> Result<(), LinkClosed> {
+        self.send_marked(frame, None).await
+    }
+
+    /// Queues a frame as [`Self::send`] does, with a mark for the recorder of the link's writer.
+    ///
+    /// Cancel safe: yes, as [`Self::send`].
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub(crate) async fn send_marked(&self, bytes: Bytes, mark: Option<Bytes>) -> Result<(), LinkClosed> {
         let shared = self.shared();
-        let permit = shared.permits.acquire_many(frame_cost(&frame)).await.map_err(|_| shared.closed())?;
+        let permit = shared.permits.acquire_many(frame_cost(&bytes)).await.map_err(|_| shared.closed())?;
         permit.forget();
-        shared.push(frame)
+        shared.push(QueuedFrame { bytes, mark })
     }
 
     /// Queues one finished frame if there is space now.
@@ -84,13 +94,21 @@ impl Outbox {
     /// # Errors
     /// [`TrySendError::Full`] returns the frame.
     pub fn try_send(&self, frame: Bytes) -> Result<(), TrySendError> {
+        self.try_send_marked(frame, None)
+    }
+
+    /// Queues a frame as [`Self::try_send`] does, with a mark for the recorder of the link's writer.
+    ///
+    /// # Errors
+    /// As [`Self::try_send`].
+    pub(crate) fn try_send_marked(&self, bytes: Bytes, mark: Option<Bytes>) -> Result<(), TrySendError> {
         let shared = self.shared();
-        match shared.permits.try_acquire_many(frame_cost(&frame)) {
+        match shared.permits.try_acquire_many(frame_cost(&bytes)) {
             Ok(permit) => {
                 permit.forget();
-                shared.push(frame).map_err(TrySendError::Closed)
+                shared.push(QueuedFrame { bytes, mark }).map_err(TrySendError::Closed)
             }
-            Err(tokio::sync::TryAcquireError::NoPermits) => Err(TrySendError::Full(frame)),
+            Err(tokio::sync::TryAcquireError::NoPermits) => Err(TrySendError::Full(bytes)),
             Err(tokio::sync::TryAcquireError::Closed) => Err(TrySendError::Closed(shared.closed())),
         }
     }
@@ -141,6 +159,14 @@ impl Outbox {
     }
 }
 
+/// A frame in the queue.
+#[derive(Debug)]
+pub(crate) struct QueuedFrame {
+    pub(crate) bytes: Bytes,
+    /// What the recorder of the writer keeps with the frame.
+    pub(crate) mark: Option<Bytes>,
+}
+
 fn frame_cost(frame: &Bytes) -> u32 {
     let bytes = (frame.len() + FRAME_COST_BYTES).min(QUEUE_LIMIT_BYTES);
     u32::try_from(bytes).expect("the limit fits into 32 bits")
@@ -175,7 +201,7 @@ pub(crate) struct OutboxShared {
 
 #[derive(Debug, Default)]
 struct FrameQueue {
-    frames: VecDeque<Bytes>,
+    frames: VecDeque<QueuedFrame>,
     /// Number of bytes ever queued.
     queued_bytes: u64,
     is_closing: bool,
@@ -203,13 +229,13 @@ impl OutboxShared {
         LinkClosed { cause }
     }
 
-    fn push(&self, frame: Bytes) -> Result<(), LinkClosed> {
+    fn push(&self, frame: QueuedFrame) -> Result<(), LinkClosed> {
         let mut queue = self.lock();
         if queue.is_closing {
             drop(queue);
             return Err(self.closed());
         }
-        queue.queued_bytes += frame.len() as u64;
+        queue.queued_bytes += frame.bytes.len() as u64;
         queue.frames.push_back(frame);
         drop(queue);
         self.wake.notify_one();
@@ -223,7 +249,7 @@ impl OutboxShared {
     }
 
     /// Takes all queued frames into the empty `batch`; `false` if there are none and none will follow.
-    pub(crate) async fn take_frames(&self, batch: &mut VecDeque<Bytes>) -> bool {
+    pub(crate) async fn take_frames(&self, batch: &mut VecDeque<QueuedFrame>) -> bool {
         loop {
             let is_closing = {
                 let mut queue = self.lock();

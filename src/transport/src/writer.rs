@@ -9,7 +9,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::outbox::{LinkClosed, Outbox, OutboxShared, WriteEnd};
+use crate::outbox::{LinkClosed, Outbox, OutboxShared, QueuedFrame, WriteEnd};
 
 /// Size up to which small frames are gathered into one write: a system call costs about as much as copying
 /// this many bytes.
@@ -50,10 +50,21 @@ impl LinkTask {
     }
 }
 
-pub(crate) fn start<W: AsyncWrite + Unpin + Send + 'static>(half: W) -> (Outbox, LinkTask) {
+/// Records each frame before its first byte is written, so that another process can complete a frame that this one
+/// was killed in.
+pub(crate) trait FrameRecorder: Send {
+    /// Records the next frame, with the mark that it was queued with.
+    fn record(&mut self, frame: &[u8], mark: Option<&[u8]>);
+}
+
+/// Starts the task that writes. With a recorder, each frame is recorded and written by itself.
+pub(crate) fn start<W: AsyncWrite + Unpin + Send + 'static>(
+    half: W,
+    recorder: Option<Box<dyn FrameRecorder>>,
+) -> (Outbox, LinkTask) {
     let shared = Arc::new(OutboxShared::new());
     let mut tasks = JoinSet::new();
-    tasks.spawn(run(half, EndGuard(Arc::clone(&shared))));
+    tasks.spawn(run(half, recorder, EndGuard(Arc::clone(&shared))));
     (Outbox::new(Arc::clone(&shared)), LinkTask { tasks, shared })
 }
 
@@ -69,13 +80,34 @@ impl Drop for EndGuard {
     }
 }
 
-async fn run<W: AsyncWrite + Unpin>(mut half: W, guard: EndGuard) {
+async fn run<W: AsyncWrite + Unpin>(mut half: W, recorder: Option<Box<dyn FrameRecorder>>, guard: EndGuard) {
     let shared = &guard.0;
-    let end = match write_all(&mut half, shared).await {
+    let written = match recorder {
+        Some(mut recorder) => write_recorded(&mut half, shared, recorder.as_mut()).await,
+        None => write_all(&mut half, shared).await,
+    };
+    let end = match written {
         Ok(()) => WriteEnd::Finished,
         Err(error) => WriteEnd::Failed(Arc::new(error)),
     };
     shared.end_writing(end);
+}
+
+async fn write_recorded<W: AsyncWrite + Unpin>(
+    half: &mut W,
+    shared: &OutboxShared,
+    recorder: &mut dyn FrameRecorder,
+) -> io::Result<()> {
+    let mut batch = VecDeque::new();
+    while shared.take_frames(&mut batch).await {
+        for frame in batch.drain(..) {
+            recorder.record(&frame.bytes, frame.mark.as_deref());
+            write(half, shared, &frame.bytes).await?;
+            shared.release(&frame.bytes);
+        }
+        half.flush().await?;
+    }
+    half.shutdown().await
 }
 
 async fn write_all<W: AsyncWrite + Unpin>(half: &mut W, shared: &OutboxShared) -> io::Result<()> {
@@ -83,7 +115,7 @@ async fn write_all<W: AsyncWrite + Unpin>(half: &mut W, shared: &OutboxShared) -
     let mut gathered = Vec::with_capacity(GATHER_BYTES);
     let mut in_gathered = Vec::new();
     while shared.take_frames(&mut batch).await {
-        while let Some(frame) = batch.pop_front() {
+        while let Some(QueuedFrame { bytes: frame, mark: _ }) = batch.pop_front() {
             if !gathered.is_empty() && gathered.len() + frame.len() > GATHER_BYTES {
                 write_gathered(half, shared, &mut gathered, &mut in_gathered).await?;
             }

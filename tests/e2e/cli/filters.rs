@@ -225,6 +225,11 @@ fn run_intersects_selection_and_filter() {
     server.finish(&both, &typed[1..]).assert_all("passed");
     let none = run(&mut server, 3, json!({"filter": "/kinds/Typed*/Nothing"}));
     server.finish(&none, &[]);
+    // As on the platform: nothing, and any case.
+    let lone = run(&mut server, 4, json!({"filter": "/"}));
+    server.finish(&lone, &[]);
+    let any_case = run(&mut server, 5, json!({"filter": "/KINDS/typed*/default"}));
+    server.finish(&any_case, &typed).assert_all("passed");
     assert_eq!(server.exit(), Some(0));
 }
 

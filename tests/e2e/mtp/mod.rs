@@ -10,6 +10,7 @@ mod exit;
 mod explicit_nulls;
 mod live_output;
 mod messages;
+mod names;
 mod node_clients;
 mod recorded_clients;
 mod run_options;

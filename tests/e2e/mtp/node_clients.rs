@@ -28,8 +28,15 @@ fn node(world: &TestWorld, script: &str, words: &[&str]) -> FinishedCommand {
 /// Plays one scenario.
 #[track_caller]
 fn run_scenario(name: &str, world: &TestWorld) {
+    run_scenario_with(name, world, "");
+}
+
+/// Plays one scenario with further settings.
+#[track_caller]
+fn run_scenario_with(name: &str, world: &TestWorld, settings: &str) {
     world.env("HEELER_FIXTURE_MEET", world.path("meeting-point").to_str().unwrap());
-    world.write("heeler.toml", "[profile.default]\njobs = 2\ngrace-period = \"200ms\"\n");
+    let common = "[profile.default]\njobs = 2\ngrace-period = \"200ms\"\n";
+    world.write("heeler.toml", &format!("{common}{settings}"));
     node(world, "main.mjs", &[name]).assert_code(0);
 }
 
@@ -46,6 +53,18 @@ fn run_on_one_connection_is_in_order() {
 #[test]
 fn run_on_callback_connections_is_in_order() {
     run_scenario("run_on_callback_connections_is_in_order", &TestWorld::with_gtest("deaths"));
+}
+
+#[test]
+fn slow_handler_has_handled_everything_before_completion() {
+    let world = TestWorld::with_gtest("big");
+    world.env("HEELER_FIXTURE_CASES", "2000");
+    // Shorter than the handlers take: what the client's kernel and its library have taken is no progress.
+    run_scenario_with(
+        "slow_handler_has_handled_everything_before_completion",
+        &world,
+        "drain-timeout = \"200ms\"\n",
+    );
 }
 
 #[test]

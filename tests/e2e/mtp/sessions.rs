@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::{
     framing::{notification, request, write_body},
     process::{ProcessRole, signal},
-    server::{ServerTransport, TestServer, run_id},
+    server::{RequestedRun, ServerTransport, TestServer, run_id},
     uids,
     world::TestWorld,
 };
@@ -138,13 +138,77 @@ fn invalid_requests_get_error_messages() {
     assert_eq!(code(&server.request_and_wait("testing/runTests", json!({}))), -32602);
     assert_eq!(code(&server.request_and_wait("testing/discoverTests", json!([1, 2]))), -32602);
     assert_eq!(
-        code(&server.request_and_wait("testing/runTests", json!({"runId": run_id(7), "tests": "all"}))),
+        code(&server.request_and_wait("testing/runTests", json!({"runId": run_id(70), "tests": "all"}))),
         -32602
     );
     server.notify("no/such/notification", json!({"x": 1}));
     server.notify("$/cancelRequest", json!({"id": "nobody's"}));
     let run = server.run(Some(&["deaths::First.One"]));
     server.finish(&run, &uids("deaths", ["First.One"])).assert_all("passed");
+}
+
+/// Returns the kinds of the messages so far that belong to a run, and of the response to a request.
+fn messages_of(server: &TestServer<'_>, run: &RequestedRun) -> Vec<&'static str> {
+    let kind = |message: &Value| match (message["method"].as_str(), &message["params"]) {
+        (None, _) if message["id"] == run.request => Some("response"),
+        (Some("testing/testUpdates/attachments"), params) if params["runId"] == run.run_id => {
+            Some(if params["attachments"].is_null() { "end of attachments" } else { "attachments" })
+        }
+        (Some("testing/testUpdates/tests"), params) if params["runId"] == run.run_id => {
+            Some(if params["changes"].is_null() { "completion" } else { "updates" })
+        }
+        _ => None,
+    };
+    server.recorder.events().iter().filter_map(|event| kind(event.message()?)).collect()
+}
+
+#[test]
+fn refused_request_with_readable_run_id_is_completed() {
+    for has_attachments in [false, true] {
+        let world = TestWorld::with_gtest("deaths");
+        let mut server = TestServer::start(&world, &["deaths"]);
+        server.skip_schema_checks();
+        server.initialize(json!({"testing": {"attachmentsSupport": has_attachments}}));
+        let mut number = 0;
+        for method in ["testing/runTests", "testing/discoverTests"] {
+            for member in
+                [json!({"filter": "/A(&B)"}), json!({"tests": "all"}), json!({"tests": [{"uid": null}]})]
+            {
+                number += 1;
+                let mut params = member;
+                params["runId"] = json!(run_id(number));
+                let request = server.request(method, params);
+                assert_eq!(code(&server.wait_response(request)), -32602);
+                let run = RequestedRun { run_id: run_id(number), request };
+                let mut expected = vec!["completion", "response"];
+                if has_attachments && method == "testing/runTests" {
+                    expected.insert(0, "end of attachments");
+                }
+                assert_eq!(messages_of(&server, &run), expected, "{method}");
+            }
+        }
+        let run = server.run(Some(&["deaths::First.One"]));
+        server.finish(&run, &uids("deaths", ["First.One"])).assert_all("passed");
+    }
+}
+
+#[test]
+fn request_refused_for_its_run_id_completes_nothing() {
+    let world = TestWorld::with_gtest("meet");
+    let meet = world.open_rendezvous();
+    let mut server = TestServer::initialized(&world, &["meet"]);
+    let selected = uids("meet", ["N/Meet.Case/0"]);
+    let run = server.run(Some(&[&selected[0]]));
+    let guest = meet.next_test();
+    let second = server.request("testing/runTests", json!({"runId": run.run_id}));
+    assert_eq!(code(&server.wait_response(second)), -32602);
+    guest.release();
+    // It checks that there is one completion, after all updates.
+    server.finish(&run, &selected).assert_all("passed");
+    let unreadable = server.request("testing/runTests", json!({"runId": "no GUID"}));
+    assert_eq!(code(&server.wait_response(unreadable)), -32602);
+    let run = RequestedRun { run_id: "no GUID".to_owned(), request: unreadable };
+    assert_eq!(messages_of(&server, &run), ["response"]);
 }
 
 #[test]
@@ -355,6 +419,90 @@ fn editor_options_are_accepted() {
         server.initialize(plain());
         assert_eq!(server.exit(), Some(0), "{words:?}");
     }
+}
+
+#[test]
+fn ignored_options_are_named_on_standard_error_and_in_log() {
+    let world = TestWorld::with_gtest("deaths");
+    let words = ["--settings", "x.runsettings", "--crashdump", "--no-banner"];
+    let mut server = TestServer::start_with(ServerTransport::Dial, &world, &["deaths"], &words);
+    server.initialize(plain());
+    let text = "unsupported options are ignored: --settings x.runsettings, --crashdump";
+    server.recorder.wait("the log names them", |events| {
+        let mut logs = events.iter().filter_map(|event| event.params("client/log"));
+        logs.any(|log| log["message"] == text && log["level"] == "Warning").then_some(())
+    });
+    assert!(server.errors_so_far().contains(text), "{}", server.errors_so_far());
+    assert_eq!(server.exit(), Some(0));
+}
+
+/// Returns the id of a process that has exited and is reaped.
+fn dead_process() -> u32 {
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    child.id()
+}
+
+#[test]
+fn client_process_that_is_dead_at_the_start_ends_session() {
+    let world = TestWorld::with_gtest("deaths");
+    let process = dead_process();
+    let params = json!({"processId": process, "capabilities": {}});
+    let mut server = TestServer::start(&world, &["deaths"]);
+    let answer = server.request_and_wait("initialize", params.clone());
+    assert_eq!(code(&answer), -32602);
+    server.wait_gone();
+    assert_eq!(server.exit_code(), Some(11));
+    let text = format!("the client's process {process} does not exist");
+    assert!(answer.to_string().contains(&text), "{answer}");
+    assert!(server.errors_so_far().contains(&text), "{}", server.errors_so_far());
+
+    let words = ["--exit-on-process-exit", &process.to_string()];
+    let mut server = TestServer::start_with(ServerTransport::Dial, &world, &["deaths"], &words);
+    server.wait_gone();
+    assert_eq!(server.exit_code(), Some(11));
+
+    // In a container, the number of the client's process means nothing.
+    world.write("heeler.toml", "[profile.default]\nwatch-client = false\n");
+    let mut server = TestServer::start_with(ServerTransport::Dial, &world, &["deaths"], &words);
+    let answer = server.request_and_wait("initialize", params);
+    assert!(answer["result"].is_object(), "{answer}");
+    let run = server.run(Some(&["deaths::First.One"]));
+    server.finish(&run, &uids("deaths", ["First.One"])).assert_all("passed");
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn broken_frame_is_named_on_standard_error_and_in_log() {
+    for bytes in ["nonsense\r\n\r\n", "Content-Length: x\r\n\r\n"] {
+        let world = TestWorld::with_gtest("deaths");
+        let mut server = TestServer::initialized(&world, &["deaths"]);
+        server.send_bytes(bytes.as_bytes());
+        server.wait_gone();
+        let events = server.recorder.events();
+        let logs: Vec<_> = events.iter().filter_map(|event| event.params("client/log")).collect();
+        assert!(logs.len() == 1 && logs[0]["level"] == "Error", "{logs:?}");
+        let text = logs[0]["message"].as_str().unwrap();
+        assert!(text.contains("the session ends: failed to decode what the peer sent: "), "{text}");
+        assert!(server.errors_so_far().contains(text), "{}", server.errors_so_far());
+        assert_eq!(server.exit_code(), Some(3));
+    }
+}
+
+#[test]
+fn blank_lines_before_headers_are_skipped() {
+    let world = TestWorld::with_gtest("deaths");
+    let mut server = TestServer::initialized(&world, &["deaths"]);
+    for blank in ["\n", "\r\n", "\r\n\r\n"] {
+        server.send_bytes(blank.as_bytes());
+        let run = server.run(Some(&["deaths::First.One"]));
+        server.finish(&run, &uids("deaths", ["First.One"])).assert_all("passed");
+    }
+    server.send_bytes(b"\r\n");
+    // A blank line at the end is no broken frame.
+    server.disconnect();
+    server.wait_gone();
+    assert_eq!(server.errors_so_far(), "");
 }
 
 #[test]

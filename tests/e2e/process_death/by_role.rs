@@ -163,13 +163,13 @@ fn finish_releasing_tests<'w>(
 }
 
 #[test]
-fn killed_guard_or_fork_server_loses_running_test() {
-    for role in [ProcessRole::Guard, ProcessRole::ForkServer] {
-        killed_in_a_test(role);
+fn killed_guard_or_fork_server_blames_no_test() {
+    for (role, name) in [(ProcessRole::Guard, "guard"), (ProcessRole::ForkServer, "fork server")] {
+        killed_in_a_test(role, &format!("Heeler's {name} was killed by signal 9"));
     }
 }
 
-fn killed_in_a_test(role: ProcessRole) {
+fn killed_in_a_test(role: ProcessRole, reason: &str) {
     let world = world();
     world.write("heeler.toml", &TWO.replace("jobs = 2", "jobs = 1"));
     let meet = world.open_rendezvous();
@@ -180,8 +180,37 @@ fn killed_in_a_test(role: ProcessRole) {
     signal(victim, "KILL");
     guest.wait_gone();
     let (server, books) = finish_releasing_tests(server, &run, &meet, ExpectedDelivery::Once);
-    let bad: Vec<_> = books.tests.keys().filter(|uid| books.state(uid) != "passed").collect();
-    assert!(bad.len() <= 1, "{books:#?}");
+    books.assert_all("passed").assert_no_program_failures();
+    assert!(books.tests.values().all(|node| node["error.message"].is_null()), "{books:#?}");
+    assert!(books.log.iter().any(|line| line.contains(reason)), "{:?}", books.log);
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn guard_killed_in_every_attempt_of_a_test_ends_it_with_that_reason() {
+    let world = world();
+    world.write("heeler.toml", &format!("{}retries = 1\n", TWO.replace("jobs = 2", "jobs = 1")));
+    let meet = world.open_rendezvous();
+    let mut server = start(&world, true);
+    let run = run_cases(&mut server);
+    let mut kills = 0;
+    while kills < 3 {
+        let guest = meet.next_test();
+        if guest.test_name.ends_with("Meet.Case/0") {
+            signal(server.processes(ProcessRole::Guard)[0], "KILL");
+            guest.wait_gone();
+            kills += 1;
+        } else {
+            guest.release();
+        }
+    }
+    let (server, books) = finish_releasing_tests(server, &run, &meet, ExpectedDelivery::Once);
+    let first = books.test("meet::N/Meet.Case/0");
+    assert_eq!(first["execution-state"], "error", "{first:#}");
+    let message = "not completed: Heeler's guard was killed by signal 9 in each of 3 attempts";
+    assert_eq!(books.message("meet::N/Meet.Case/0"), message);
+    books.assert_no_program_failures();
+    assert!(CASES[1..].iter().all(|case| books.state(&format!("meet::{case}")) == "passed"), "{books:#?}");
     assert_eq!(server.exit(), Some(0));
 }
 

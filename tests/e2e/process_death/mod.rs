@@ -3,4 +3,5 @@
 mod any_moment;
 mod by_role;
 mod cleanup;
+mod first_moments;
 mod system_errors;

@@ -86,6 +86,26 @@ fn hanging_listing_times_out() {
 }
 
 #[test]
+fn working_listing_gets_the_same_time_once_more() {
+    let world = TestWorld::with_gtest("faults");
+    let program = |name: &str, seconds: u32| {
+        let wait = format!("end=$((SECONDS + {seconds})); while [ $SECONDS -lt $end ]; do :; done");
+        world.write_program(name, &format!("#!/bin/bash\n{wait}\nexec ./faults \"$@\"\n"));
+    };
+    // More than the limit and less than twice the limit; far more than that.
+    program("slow", 4);
+    program("endless", 1000);
+    world.write(
+        "heeler.toml",
+        "[profile.default]\nlist-timeout = \"3s\"\n\
+         [[suite]]\nname = \"slow\"\nprograms = [\"slow\"]\nframework = \"gtest\"\n\
+         [[suite]]\nname = \"endless\"\nprograms = [\"endless\"]\nframework = \"gtest\"\n",
+    );
+    let ran = world.run(&["list"]);
+    ran.assert_stdout("N/Fault.Case/0").assert_stderr("list its tests within 3 s");
+}
+
+#[test]
 fn run_with_possibly_matching_unlisted_program_fails() {
     let world = TestWorld::with_fake("crashes-in-listing");
     world.gtest("deaths");

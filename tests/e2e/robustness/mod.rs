@@ -3,3 +3,4 @@
 mod cli_input;
 mod peers;
 mod slow_clients;
+mod slow_handlers;

@@ -1,7 +1,7 @@
 //! The client's callback port, with clients of every behaviour.
 
 use std::{
-    io::Read,
+    io::{ErrorKind, Read},
     net::{Shutdown, TcpListener, TcpStream},
     sync::{
         Arc, Mutex, Weak,
@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::{
     framing::{self, MessageReader},
+    message_handlers::{MessageHandlers, ReadQueue},
     recorder::{ClientConnection, RecordedEventKind, TrafficRecorder},
 };
 
@@ -43,6 +44,15 @@ pub(crate) enum ListenerBehaviour {
     PausesAfter(usize, Duration),
     /// Waits this long before each response.
     RespondsAfter(Duration),
+    /// Reads at most this number of bytes each time, and then nothing for this long.
+    ReadsAtRate(usize, Duration),
+}
+
+impl ListenerBehaviour {
+    /// Returns whether the client reads, and responds to, everything in the end.
+    pub(crate) fn is_reliable(self) -> bool {
+        matches!(self, Self::Normal | Self::ReadsAtRate(..))
+    }
 }
 
 /// A listening client.
@@ -67,27 +77,45 @@ impl RecordingListener {
         recorder: TrafficRecorder,
         choose: impl Fn(usize) -> ListenerBehaviour + Send + 'static,
     ) -> Self {
+        Self::with_handlers(recorder, None, choose)
+    }
+
+    /// Listens like [`RecordingListener::new`]; reliable connections are handled by these handlers.
+    pub(crate) fn with_handlers(
+        recorder: TrafficRecorder,
+        handlers: Option<MessageHandlers>,
+        choose: impl Fn(usize) -> ListenerBehaviour + Send + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let accepted = Arc::new(AtomicUsize::new(0));
         let state = Arc::new(ListenerState::default());
         let (count, shared) = (Arc::clone(&accepted), Arc::clone(&state));
         let acceptor = std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                if shared.is_over.load(Ordering::SeqCst) {
-                    return;
-                }
-                let stream = Arc::new(stream.unwrap());
+            loop {
+                // At the end the connections that wait to be accepted are served as well: the completion may
+                // have come on one of them.
+                let is_over = shared.is_over.load(Ordering::SeqCst);
+                listener.set_nonblocking(is_over).unwrap();
+                let stream = match listener.accept() {
+                    Ok((stream, _)) => Arc::new(stream),
+                    Err(error) if is_over && error.kind() == ErrorKind::WouldBlock => return,
+                    Err(error) => panic!("the callback port failed: {error}"),
+                };
                 let number = count.fetch_add(1, Ordering::SeqCst);
                 let behaviour = choose(number);
                 recorder.record(ClientConnection::Callback(number), RecordedEventKind::Opened);
                 shared.streams.lock().unwrap().push(Arc::downgrade(&stream));
                 let recorder = recorder.clone();
                 let state = Arc::clone(&shared);
-                let serve = move || match behaviour {
-                    ListenerBehaviour::OneByteASecond => read_slowly(&stream, &state),
-                    ListenerBehaviour::NeverReads => state.wait_for_the_end(),
-                    _ => serve(&stream, behaviour, ClientConnection::Callback(number), &recorder),
+                let on = ClientConnection::Callback(number);
+                let handlers = handlers.clone().filter(|_| behaviour.is_reliable());
+                let queue = handlers.map(|handlers| handlers.connect(on, stream.try_clone().ok()));
+                let serve = move || match (behaviour, queue) {
+                    (ListenerBehaviour::OneByteASecond, _) => read_slowly(&stream, &state),
+                    (ListenerBehaviour::NeverReads, _) => state.wait_for_the_end(),
+                    (_, Some(queue)) => read_into(queue, &stream, behaviour),
+                    (_, None) => serve(&stream, behaviour, on, &recorder),
                 };
                 shared.readers.lock().unwrap().push(std::thread::spawn(serve));
             }
@@ -137,6 +165,47 @@ fn serve(stream: &TcpStream, behaviour: ListenerBehaviour, on: ClientConnection,
     // The last handle is dropped with the caller: unread data makes that close a reset, as with real clients.
 }
 
+/// Reads everything into the queue of the client's handlers, and closes as soon as it reads the end: before
+/// the handlers of what it has read, as the libraries of real clients do.
+fn read_into(queue: ReadQueue, stream: &TcpStream, behaviour: ListenerBehaviour) {
+    let mut frames = frames_of(stream, behaviour);
+    while let Some(message) = frames.next() {
+        queue.push(message);
+    }
+    // The peer may have closed already.
+    stream.shutdown(Shutdown::Both).ok();
+    queue.close();
+}
+
+fn frames_of(stream: &TcpStream, behaviour: ListenerBehaviour) -> MessageReader<RateLimitedStream<'_>> {
+    let (ahead, pause) = match behaviour {
+        // A connection that must leave data unread reads nothing ahead of time.
+        ListenerBehaviour::ClosesAfter(_)
+        | ListenerBehaviour::ClosesAtTheBarrier
+        | ListenerBehaviour::ResetsAfter(_) => (1, Duration::ZERO),
+        ListenerBehaviour::ReadsAtRate(bytes, pause) => (bytes, pause),
+        _ => (8 << 10, Duration::ZERO),
+    };
+    let limit = if pause.is_zero() { usize::MAX } else { ahead };
+    MessageReader::with_buffer_size(ahead, RateLimitedStream { stream, limit, pause })
+}
+
+/// A stream that is read with a pause after each piece of a limited size.
+struct RateLimitedStream<'a> {
+    stream: &'a TcpStream,
+    limit: usize,
+    pause: Duration,
+}
+
+impl Read for RateLimitedStream<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let end = buffer.len().min(self.limit);
+        let count = self.stream.read(&mut buffer[..end])?;
+        wait(self.pause);
+        Ok(count)
+    }
+}
+
 /// Reads a byte a second, until the listener is gone.
 fn read_slowly(mut stream: &TcpStream, state: &ListenerState) {
     let mut byte = [0];
@@ -146,14 +215,7 @@ fn read_slowly(mut stream: &TcpStream, state: &ListenerState) {
 }
 
 fn read(stream: &TcpStream, behaviour: ListenerBehaviour, on: ClientConnection, recorder: &TrafficRecorder) {
-    // A connection that must leave data unread reads nothing ahead of time.
-    let ahead = match behaviour {
-        ListenerBehaviour::ClosesAfter(_)
-        | ListenerBehaviour::ClosesAtTheBarrier
-        | ListenerBehaviour::ResetsAfter(_) => 1,
-        _ => 8 << 10,
-    };
-    let mut frames = MessageReader::with_buffer_size(ahead, stream);
+    let mut frames = frames_of(stream, behaviour);
     let mut count = 0;
     while let Some(message) = frames.next() {
         let is_barrier = framing::is_request(&message) && message["method"] != "initialize";

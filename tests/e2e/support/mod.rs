@@ -8,6 +8,8 @@ pub(crate) mod checked_run;
 pub(crate) mod debugging;
 pub(crate) mod fixtures;
 pub(crate) mod framing;
+pub(crate) mod handling_order;
+pub(crate) mod message_handlers;
 pub(crate) mod other_user;
 pub(crate) mod process;
 pub(crate) mod recorder;

@@ -12,6 +12,8 @@ use super::schema::server_schema_violation;
 /// Deadline of any wait. Far more than needed, so that only a hang is found, never a slow machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
+const UPDATES: &str = "testing/testUpdates/tests";
+
 /// A connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ClientConnection {
@@ -49,10 +51,12 @@ impl RecordedEvent {
         }
     }
 
-    /// Returns the parameters, if this is a message of that method.
+    /// Returns the parameters, if this is a message of that method. A barrier, which is a request of the
+    /// method of updates, is none.
     pub(crate) fn params(&self, method: &str) -> Option<&Value> {
         let message = self.message()?;
-        (message["method"] == method).then_some(&message["params"])
+        let is_barrier = method == UPDATES && message.get("id").is_some();
+        (message["method"] == method && !is_barrier).then_some(&message["params"])
     }
 }
 
@@ -61,7 +65,20 @@ impl RecordedEvent {
 pub(crate) struct TrafficRecorder(
     Arc<(Mutex<Vec<RecordedEvent>>, Condvar)>,
     Arc<(Mutex<PausedConnections>, Condvar)>,
+    Arc<WireLog>,
 );
+
+/// What a client with handlers of its own has read, handled and answered, with times.
+struct WireLog {
+    start: Instant,
+    lines: Mutex<Vec<String>>,
+}
+
+impl Default for WireLog {
+    fn default() -> Self {
+        Self { start: Instant::now(), lines: Mutex::default() }
+    }
+}
 
 /// The connections that are not read at the moment.
 #[derive(Default, Clone, Copy)]
@@ -82,8 +99,7 @@ impl PausedConnections {
 impl TrafficRecorder {
     /// Records an event; blocks while the recorder is stopped.
     pub(crate) fn record(&self, on: ClientConnection, what: RecordedEventKind) {
-        let (stopped, changed) = &*self.1;
-        drop(changed.wait_while(stopped.lock().unwrap(), |stopped| stopped.holds(on)).unwrap());
+        self.wait_readable(on);
         let (events, changed) = &*self.0;
         let wrong = match &what {
             RecordedEventKind::Message(message) => {
@@ -101,6 +117,23 @@ impl TrafficRecorder {
         }
         events.lock().unwrap().push(RecordedEvent { on, what });
         changed.notify_all();
+    }
+
+    /// Waits while a connection is not to be read.
+    pub(crate) fn wait_readable(&self, on: ClientConnection) {
+        let (stopped, changed) = &*self.1;
+        drop(changed.wait_while(stopped.lock().unwrap(), |stopped| stopped.holds(on)).unwrap());
+    }
+
+    /// Adds a line to the wire log.
+    pub(crate) fn note(&self, on: ClientConnection, what: &str) {
+        let mut lines = self.2.lines.lock().unwrap();
+        lines.push(format!("{:9.3} ms {on:?}: {what}", self.2.start.elapsed().as_secs_f64() * 1000.0));
+    }
+
+    /// Returns the wire log.
+    pub(crate) fn wire_log(&self) -> String {
+        self.2.lines.lock().unwrap().join("\n")
     }
 
     /// Stops reading the first connection.

@@ -19,6 +19,7 @@ use super::{
     callback_listener::{ListenerBehaviour, RecordingListener},
     checked_run::{CheckedRun, ExpectedDelivery},
     framing::{self, MessageReader},
+    message_handlers::{MessageHandlers, MessageHandling},
     process::{ProcessRole, processes_of_role, wait_until},
     recorder::{ClientConnection, DEADLINE, RecordedEventKind, TrafficRecorder},
     rendezvous::TestRendezvous,
@@ -47,6 +48,7 @@ pub(crate) struct TestServer<'w> {
     /// Ends the connection from this side, where dropping the writer does not.
     disconnect: Option<Box<dyn Fn() + Send>>,
     pub(crate) recorder: TrafficRecorder,
+    handlers: Option<MessageHandlers>,
     pub(crate) listener: Option<RecordingListener>,
     errors: Arc<Mutex<String>>,
     all_gone: Receiver<()>,
@@ -74,7 +76,7 @@ impl<'w> TestServer<'w> {
         listener: &TcpListener,
     ) -> Self {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        Self::launch(ServerTransport::Dial, world, &words, listener)
+        Self::launch(ServerTransport::Dial, world, &words, listener, None)
     }
 
     /// Starts a server like [`TestServer::start_over`], with further options.
@@ -83,6 +85,17 @@ impl<'w> TestServer<'w> {
         world: &'w TestWorld,
         programs: &[&str],
         options: &[&str],
+    ) -> Self {
+        Self::start_handling(transport, world, programs, options, None)
+    }
+
+    /// Starts a server like [`TestServer::start_with`], for a client that handles so what it reads.
+    fn start_handling(
+        transport: ServerTransport,
+        world: &'w TestWorld,
+        programs: &[&str],
+        options: &[&str],
+        handling: Option<MessageHandling>,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port().to_string();
@@ -98,7 +111,7 @@ impl<'w> TestServer<'w> {
         } else {
             [&words, programs].concat()
         };
-        Self::launch(transport, world, &[&words, options].concat(), &listener)
+        Self::launch(transport, world, &[&words, options].concat(), &listener, handling)
     }
 
     fn launch(
@@ -106,6 +119,7 @@ impl<'w> TestServer<'w> {
         world: &'w TestWorld,
         words: &[&str],
         listener: &TcpListener,
+        handling: Option<MessageHandling>,
     ) -> Self {
         let mut command = world.heeler(words);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -129,13 +143,18 @@ impl<'w> TestServer<'w> {
                 (Box::new(from) as Box<_>, Box::new(stream) as Box<_>, Some(hang_up))
             }
         };
-        record(from, recorder.clone());
+        let handlers = handling.map(|handling| MessageHandlers::new(handling, recorder.clone()));
+        match &handlers {
+            Some(handlers) => handlers.read_main(from),
+            None => record(from, recorder.clone()),
+        }
         Self {
             world,
             child,
             to,
             disconnect,
             recorder,
+            handlers,
             listener: None,
             errors,
             all_gone,
@@ -159,13 +178,30 @@ impl<'w> TestServer<'w> {
         choose: impl Fn(usize) -> ListenerBehaviour + Send + 'static,
     ) -> Self {
         let mut server = Self::start(world, programs);
-        let listener = RecordingListener::new(server.recorder.clone(), choose);
+        server.initialize_with_callback(choose);
+        server
+    }
+
+    /// Starts a server and initializes it with a callback port, for a client that handles so what it reads.
+    pub(crate) fn with_handlers(
+        world: &'w TestWorld,
+        programs: &[&str],
+        handling: MessageHandling,
+        choose: impl Fn(usize) -> ListenerBehaviour + Send + 'static,
+    ) -> Self {
+        let mut server = Self::start_handling(ServerTransport::Stdio, world, programs, &[], Some(handling));
+        server.initialize_with_callback(choose);
+        server
+    }
+
+    fn initialize_with_callback(&mut self, choose: impl Fn(usize) -> ListenerBehaviour + Send + 'static) {
+        let handlers = self.handlers.clone();
+        let listener = RecordingListener::with_handlers(self.recorder.clone(), handlers, choose);
         let provider = json!({"port": listener.port});
-        server.listener = Some(listener);
-        server.initialize(
+        self.listener = Some(listener);
+        self.initialize(
             json!({"testing": {"debuggerProvider": false, "attachmentsSupport": true, "callbackProvider": provider}}),
         );
-        server
     }
 
     /// Starts a server and initializes it, with a callback port or without.

@@ -93,6 +93,12 @@ impl TestWorld {
         fs::write(self.path(name), text).unwrap();
     }
 
+    /// Writes an executable script.
+    pub(crate) fn write_program(&self, name: &str, script: &str) {
+        self.write(name, script);
+        fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o700)).unwrap();
+    }
+
     /// Reads a file.
     pub(crate) fn read(&self, name: &str) -> String {
         fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))

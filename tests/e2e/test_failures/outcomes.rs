@@ -39,9 +39,15 @@ fn test_with_lost_process_is_reported_lost() {
     let mut server = TestServer::initialized(&world, &["kinds"]);
     let selected = uids("kinds", ["Hang.Forever"]);
     let run = server.run(Some(&[&selected[0]]));
-    // It ran in a single-test process, so nothing is rerun.
-    server.wait_state(&selected[0], "in-progress");
-    signal(server.processes(ProcessRole::Guard)[0], "KILL");
+    for attempt in 1..=3 {
+        server.recorder.wait("the test to begin", |events| {
+            let updates = events.iter().filter_map(|event| event.params("testing/testUpdates/tests"));
+            let changes = updates.filter_map(|params| params["changes"].as_array()).flatten();
+            let begun = changes.filter(|change| change["node"]["execution-state"] == "in-progress").count();
+            (begun >= attempt).then_some(())
+        });
+        signal(server.processes(ProcessRole::Guard)[0], "KILL");
+    }
     let books = server.finish(&run, &selected);
     assert_eq!((books.state(&selected[0]), kinds(&books, &selected)), ("error", vec!["lost"]));
     assert_eq!(server.exit(), Some(0));

@@ -21,6 +21,7 @@ use crate::{
         callback_listener::{ListenerBehaviour, RecordingListener},
         checked_run::RequestedRun,
         framing::{self, MessageReader},
+        message_handlers::MessageHandlers,
         recorder::{ClientConnection, DEADLINE, RecordedEvent, RecordedEventKind, TrafficRecorder},
         schema::client_schema_violation,
     },
@@ -90,12 +91,14 @@ impl FaultClient {
             )
         };
         let output = Arc::default();
-        match plan.transport {
-            PlannedTransport::CommandLine => record_lines(from, recorder.clone(), Arc::clone(&output)),
-            PlannedTransport::Stdio | PlannedTransport::Dial => record(from, recorder.clone()),
+        let handlers = plan.handling.map(|handling| MessageHandlers::new(handling, recorder.clone()));
+        match (plan.transport, &handlers) {
+            (PlannedTransport::CommandLine, _) => record_lines(from, recorder.clone(), Arc::clone(&output)),
+            (_, Some(handlers)) => handlers.read_main(from),
+            (_, None) => record(from, recorder.clone()),
         }
         let open = |all: Vec<ListenerBehaviour>| {
-            RecordingListener::new(recorder.clone(), move |number| {
+            RecordingListener::with_handlers(recorder.clone(), handlers.clone(), move |number| {
                 *all.get(number).or(all.last()).expect("one is drawn")
             })
         };

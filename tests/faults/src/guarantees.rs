@@ -11,6 +11,7 @@ use crate::{
     round_plan::{FaultTarget, InjectedAction, PointAction, RoundPlan},
     support::{
         checked_run::{CheckedRun, ExpectedDelivery, RequestedRun},
+        handling_order,
         process::ProcessRole,
         recorder::{ClientConnection, RecordedEvent, RecordedEventKind},
     },
@@ -42,6 +43,9 @@ pub(crate) struct PermittedEffects {
     pub(crate) replaced: usize,
     /// Whether results may come more than once.
     pub(crate) delivery: ExpectedDelivery,
+    /// The client proves what it has handled, and no fault prevents that: the order of handling holds over
+    /// all connections, whichever processes die.
+    pub(crate) is_handling_proven: bool,
 }
 
 impl PermittedEffects {
@@ -56,7 +60,7 @@ impl PermittedEffects {
         let costs = |cost| {
             hits.iter().any(|hit| matches!(hit.fault.action, InjectedAction::At(point, _, PointAction::Error(_)) if point.error == Some(cost)))
         };
-        let is_good = plan.client.callback.as_ref().is_none_or(|callback| callback.is_good());
+        let is_good = plan.client.callback.is_none() || plan.client.proves_handling();
         let is_calm = hits.iter().all(|hit| hit.fault.action == InjectedAction::Cancel);
         Self {
             is_coordinator_killed: is_killed(FaultTarget::Coordinator),
@@ -92,6 +96,8 @@ impl PermittedEffects {
                 ];
                 replaced.iter().any(|target| may_kill(action, *target))
             }),
+            is_handling_proven: plan.client.proves_handling()
+                && !hits.iter().any(|hit| may_hide_handling(hit.fault.action)),
             delivery: if is_good && is_calm { ExpectedDelivery::Once } else { ExpectedDelivery::AtLeastOnce },
         }
     }
@@ -112,6 +118,21 @@ pub(crate) fn equivalent_action(action: InjectedAction) -> InjectedAction {
         }
         other => other,
     }
+}
+
+/// Returns whether a fault may leave Heeler without a proof of what the client has handled: the client reads
+/// nothing for a while or is gone, or a process has no file for a further connection.
+fn may_hide_handling(action: InjectedAction) -> bool {
+    matches!(
+        action,
+        InjectedAction::StopReadingMain(_)
+            | InjectedAction::StopReadingCallbacks(_)
+            | InjectedAction::Disconnect
+            | InjectedAction::KillClient
+            | InjectedAction::LimitFiles(..)
+            | InjectedAction::LimitMemory(..)
+            | InjectedAction::LimitProcesses(..)
+    )
 }
 
 impl PermittedEffects {
@@ -142,6 +163,9 @@ pub(crate) fn check(
     let events = client.recorder.events();
     for run in client.runs() {
         check_order(&events, &run, licence);
+        if licence.is_handling_proven {
+            handling_order::check(&events, &run, licence.delivery);
+        }
         let answers = events.iter().filter_map(RecordedEvent::message);
         let is_answered =
             answers.filter(|message| message.get("method").is_none() && message["id"] == run.request).count()
@@ -181,7 +205,11 @@ fn check_record(
                 || !unlisted.iter().any(|suite| uid.starts_with(&format!("{suite}::"))))
     };
     let selected: Vec<_> = plan.expected().into_iter().map(|(uid, _)| uid).filter(is_known).collect();
-    CheckedRun::check(events, run, &selected, licence.delivery)
+    if plan.client.handling.is_some() {
+        CheckedRun::check_handled(events, run, &selected, licence.delivery)
+    } else {
+        CheckedRun::check(events, run, &selected, licence.delivery)
+    }
 }
 
 /// Returns the suites whose programs are reported as impossible to list.

@@ -21,6 +21,7 @@ mod random;
 mod round;
 mod round_plan;
 mod run_files;
+mod slow_client;
 mod support;
 mod system_limits;
 mod totals;
@@ -34,6 +35,9 @@ use std::{
 };
 
 use clap::Parser;
+use round_plan::RoundPlan;
+use slow_client::SlowClientLoad;
+use totals::RoundTotals;
 
 /// Plays rounds with injected faults.
 #[derive(Debug, Parser)]
@@ -42,15 +46,21 @@ struct HarnessArguments {
     /// The seed of the first round; each further round has the next one.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Number of rounds.
-    #[arg(long, default_value_t = 100)]
-    rounds: u64,
+    /// Number of rounds; by default 100, or as many as each load has.
+    #[arg(long)]
+    rounds: Option<u64>,
     /// Number of concurrent rounds; they mostly wait.
     #[arg(long, default_value_t = 12)]
     jobs: usize,
     /// Inject one fault at one named point in each round, in turn.
     #[arg(long)]
     points: bool,
+    /// Every client that can is slow in handling or reading.
+    #[arg(long, conflicts_with = "points")]
+    slow_clients: bool,
+    /// Play a fixed load with slow clients, and print a table; may be given several times.
+    #[arg(long, value_enum, conflicts_with_all = ["points", "slow_clients"])]
+    load: Vec<SlowClientLoad>,
     /// Continue after a finding.
     #[arg(long)]
     keep_going: bool,
@@ -69,7 +79,51 @@ fn main() -> ExitCode {
     // Built before the rounds, which would otherwise wait for each other.
     support::fixtures::gtest("faults");
     support::fixtures::libtest();
-    let tally = Mutex::new(totals::RoundTotals::new());
+    if !arguments.load.is_empty() {
+        return play_loads(&arguments);
+    }
+    let mode = match () {
+        () if arguments.points => "--points",
+        () if arguments.slow_clients => "--slow-clients",
+        () => "",
+    };
+    let totals = play(&arguments, arguments.rounds.unwrap_or(100), mode, |seed| {
+        if arguments.points {
+            RoundPlan::at_point(seed, usize::try_from(seed).expect("seeds are small"))
+        } else if arguments.slow_clients {
+            RoundPlan::with_slow_client(seed)
+        } else {
+            RoundPlan::draw(seed)
+        }
+    });
+    println!("{totals}");
+    if totals.has_findings() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Plays the fixed loads; prints a table.
+fn play_loads(arguments: &HarnessArguments) -> ExitCode {
+    let mut table =
+        String::from("| load | rounds | findings | median round |\n| --- | ---: | ---: | ---: |\n");
+    let mut has_findings = false;
+    for load in &arguments.load {
+        let rounds = arguments.rounds.unwrap_or_else(|| load.rounds());
+        let totals = play(arguments, rounds, &format!("--load {}", load.name()), |seed| load.plan(seed));
+        has_findings |= totals.has_findings();
+        table.push_str(&totals.table_row(load.description()));
+    }
+    println!("{table}");
+    if has_findings { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Plays rounds of consecutive seeds, several at a time. `mode` are the options that play the same rounds
+/// again.
+fn play(
+    arguments: &HarnessArguments,
+    rounds: u64,
+    mode: &str,
+    plan_of: impl Fn(u64) -> RoundPlan + Sync,
+) -> RoundTotals {
+    let totals = Mutex::new(RoundTotals::new(mode));
     let next = AtomicU64::new(0);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -77,15 +131,10 @@ fn main() -> ExitCode {
             let play = || {
                 while !is_over.load(Ordering::Relaxed) {
                     let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= arguments.rounds {
+                    if number >= rounds {
                         return;
                     }
-                    let seed = arguments.seed.wrapping_add(number);
-                    let plan = if arguments.points {
-                        round_plan::RoundPlan::at_point(seed, usize::try_from(seed).expect("seeds are small"))
-                    } else {
-                        round_plan::RoundPlan::draw(seed)
-                    };
+                    let plan = plan_of(arguments.seed.wrapping_add(number));
                     if arguments.verbose {
                         println!("{plan:#?}\n{}", plan.config());
                     }
@@ -94,7 +143,7 @@ fn main() -> ExitCode {
                         println!("{:#?}\n{}", played.injected, played.errors);
                     }
                     let has_finding = played.finding.is_some();
-                    tally.lock().unwrap().add(&plan, played);
+                    totals.lock().unwrap().add(&plan, played);
                     if has_finding && !arguments.keep_going {
                         is_over.store(true, Ordering::Relaxed);
                     }
@@ -103,8 +152,7 @@ fn main() -> ExitCode {
             std::thread::Builder::new().name(format!("round {job}")).spawn_scoped(scope, play).unwrap();
         }
     });
-    let mut tally = tally.into_inner().unwrap();
-    tally.end(leftovers::shared_leftovers());
-    println!("{tally}");
-    if tally.has_findings() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    let mut totals = totals.into_inner().unwrap();
+    totals.end(leftovers::shared_leftovers());
+    totals
 }

@@ -316,6 +316,7 @@ impl FaultRound<'_> {
             RecordedEventKind::Message(message) => format!("{:?}: {message}\n", event.on),
         };
         fs::write(self.dir.join("traffic.txt"), events.iter().map(line).collect::<String>()).ok();
+        fs::write(self.dir.join("wire.txt"), client.recorder.wire_log()).ok();
         fs::write(self.dir.join("stderr.txt"), client.errors()).ok();
         fs::write(self.dir.join("stdout.txt"), client.output()).ok();
     }

@@ -5,7 +5,12 @@ use std::{path::Path, time::Duration};
 use crate::{
     fault_points::{FaultPoint, POINTS, PossibleLoss},
     random::SeededRandom,
-    support::{callback_listener::ListenerBehaviour, process::ProcessRole},
+    slow_client,
+    support::{
+        callback_listener::ListenerBehaviour,
+        message_handlers::{MessageHandling, ResponseRule},
+        process::ProcessRole,
+    },
     system_limits::StateDisk,
 };
 
@@ -62,6 +67,17 @@ pub(crate) struct ClientPlan {
     pub(crate) has_attachments: bool,
     /// The client gives another process as its own.
     pub(crate) names_process: bool,
+    /// The way in which the client handles what it has read; `None` if handlers take no time.
+    pub(crate) handling: Option<MessageHandling>,
+}
+
+impl ClientPlan {
+    /// Returns whether the client responds to barriers, and handles messages in the order of each connection:
+    /// what it has handled at the completion can then be proven, whatever dies.
+    pub(crate) fn proves_handling(&self) -> bool {
+        let is_silent = self.handling.is_some_and(|handling| handling.responses == ResponseRule::Never);
+        self.callback.as_ref().is_some_and(PlannedCallback::is_good) && !is_silent
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +99,7 @@ pub(crate) enum PlannedCallback {
 
 impl PlannedCallback {
     pub(crate) fn is_good(&self) -> bool {
-        matches!(self, Self::Open(all) if all.iter().all(|one| *one == ListenerBehaviour::Normal))
+        matches!(self, Self::Open(all) if all.iter().all(|one| one.is_reliable()))
     }
 }
 
@@ -201,7 +217,7 @@ impl RoundPlan {
         let count = draws.pick_weighted(&[(10, 0), (45, 1), (30, 2), (15, 3)]);
         let faults = (0..count).map(|_| draw_fault(draws, &client)).collect();
         let has_hang = suites.iter().any(PlannedSuite::has_hang);
-        Self {
+        let mut plan = Self {
             seed,
             settings: draw_settings(draws, has_hang),
             runs: match client.transport {
@@ -224,7 +240,16 @@ impl RoundPlan {
             client,
             selection,
             faults,
-        }
+        };
+        slow_client::slow_down(&mut plan, false);
+        plan
+    }
+
+    /// Draws the round of a seed, with a slow client.
+    pub(crate) fn with_slow_client(seed: u64) -> Self {
+        let mut plan = Self::draw(seed);
+        slow_client::slow_down(&mut plan, true);
+        plan
     }
 
     /// Draws the round of a seed with a single fault at one point: the number selects from all possible
@@ -423,6 +448,7 @@ fn draw_client(draws: &mut SeededRandom) -> ClientPlan {
         callback,
         has_attachments,
         names_process: is_served && draws.with_probability(20),
+        handling: None,
     }
 }
 

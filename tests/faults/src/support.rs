@@ -13,6 +13,10 @@ pub(crate) mod checked_run;
 pub(crate) mod fixtures;
 #[path = "../../e2e/support/framing.rs"]
 pub(crate) mod framing;
+#[path = "../../e2e/support/handling_order.rs"]
+pub(crate) mod handling_order;
+#[path = "../../e2e/support/message_handlers.rs"]
+pub(crate) mod message_handlers;
 #[path = "../../e2e/support/process.rs"]
 pub(crate) mod process;
 #[path = "../../e2e/support/recorder.rs"]

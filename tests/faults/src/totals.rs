@@ -1,6 +1,10 @@
 //! Totals of all rounds.
 
-use std::{collections::BTreeMap, fmt, time::Instant};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    time::{Duration, Instant},
+};
 
 use crate::{
     injector::InjectedFault,
@@ -15,6 +19,8 @@ const PROGRESS_INTERVAL: u64 = 500;
 /// Totals of all rounds.
 pub(crate) struct RoundTotals {
     start: Instant,
+    /// Options that play the same rounds again, beside the seed.
+    mode: String,
     rounds: u64,
     findings: u64,
     /// Number of times each fault was drawn and took effect.
@@ -22,20 +28,23 @@ pub(crate) struct RoundTotals {
     /// Number of rounds by the number of faults that took effect.
     hits: BTreeMap<usize, u64>,
     peaks: BTreeMap<&'static str, u64>,
-    slowest: Option<(std::time::Duration, u64)>,
+    slowest: Option<(Duration, u64)>,
+    durations: Vec<Duration>,
     left: Vec<String>,
 }
 
 impl RoundTotals {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(mode: &str) -> Self {
         Self {
             start: Instant::now(),
+            mode: mode.to_owned(),
             rounds: 0,
             findings: 0,
             faults: BTreeMap::new(),
             hits: BTreeMap::new(),
             peaks: BTreeMap::new(),
             slowest: None,
+            durations: Vec::new(),
             left: Vec::new(),
         }
     }
@@ -62,12 +71,18 @@ impl RoundTotals {
             let most = self.peaks.entry(name).or_default();
             *most = peak.max(*most);
         }
+        if plan.client.handling.is_some() {
+            let count = self.faults.entry("slow client".to_owned()).or_default();
+            *count = (count.0 + 1, count.1 + 1);
+        }
+        self.durations.push(played.took);
         self.slowest = self.slowest.max(Some((played.took, plan.seed)));
         if let Some(finding) = played.finding {
             self.findings += 1;
             let what: String = finding.what.chars().take(1500).collect();
             println!(
-                "FINDING: --seed {} --rounds 1: {what}\nkept in {}\n",
+                "FINDING: {} --seed {} --rounds 1: {what}\nkept in {}\n",
+                self.mode,
                 plan.seed,
                 finding.kept.display()
             );
@@ -87,6 +102,14 @@ impl RoundTotals {
 
     pub(crate) fn has_findings(&self) -> bool {
         self.findings > 0 || !self.left.is_empty()
+    }
+
+    /// Returns the row of a table of loads.
+    pub(crate) fn table_row(&self, load: &str) -> String {
+        let mut durations = self.durations.clone();
+        durations.sort();
+        let median = durations.get(durations.len() / 2).copied().unwrap_or_default().as_secs_f64();
+        format!("| {load} | {} | {} | {median:.1} s |\n", self.rounds, self.findings)
     }
 
     fn per_second(&self) -> f64 {

@@ -26,3 +26,8 @@ fn random_fault_rounds_break_no_guarantee() {
 fn fault_points_break_no_guarantee() {
     play(&["--points", "--seed", "0", "--rounds", "84", "--jobs", "6"]);
 }
+
+#[test]
+fn slow_clients_handle_everything_before_completion() {
+    play(&["--slow-clients", "--seed", "1", "--rounds", "48", "--jobs", "6"]);
+}

@@ -99,10 +99,13 @@ fn sample(pid: Pid, first: &CounterReading) -> Option<ProcessSample> {
             spent.sleeps += thread.voluntary_switches.saturating_sub(before.voluntary_switches) as f64;
         }
     }
+    let activity = spent.activity(&threads);
+    let stopped = stopped_state(&threads);
     Some(ProcessSample {
         pid: pid.as_u32(),
         command: process::command_line(pid),
-        state: stopped_state(&threads).unwrap_or_else(|| spent.state(&threads)),
+        is_working: stopped.is_none() && activity.is_working(),
+        state: stopped.unwrap_or_else(|| activity.describe(&threads)),
         cpu_us: trace::cpu_us(pid),
         waiting_us: now.threads.values().map(|thread| thread.waiting_ns).sum::<u64>() / 1000,
     })
@@ -117,24 +120,53 @@ struct CounterDeltas {
     sleeps: f64,
 }
 
+/// What a process did between two readings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ProcessActivity {
+    BlockedInKernel,
+    Blocked,
+    Polling,
+    Starved,
+    Busy,
+}
+
+impl ProcessActivity {
+    fn is_working(self) -> bool {
+        match self {
+            Self::BlockedInKernel | Self::Starved | Self::Busy => true,
+            Self::Blocked | Self::Polling => false,
+        }
+    }
+
+    fn describe(self, threads: &[&SyscallState]) -> String {
+        let word = match self {
+            Self::BlockedInKernel => "BLOCKED IN KERNEL",
+            Self::Blocked => return blocked_state(threads),
+            Self::Polling => "POLLING",
+            Self::Starved => "STARVED",
+            Self::Busy => "BUSY",
+        };
+        word.to_owned()
+    }
+}
+
 impl CounterDeltas {
-    fn state(&self, threads: &[&SyscallState]) -> String {
+    fn activity(&self, threads: &[&SyscallState]) -> ProcessActivity {
         let (run, waiting) = (self.run / self.wall, self.waiting / self.wall);
         let sleeps_a_second = self.sleeps / (self.wall / 1e9);
         if run < 0.01 && threads.iter().any(|thread| thread.state == 'D') {
-            return "BLOCKED IN KERNEL".to_owned();
+            return ProcessActivity::BlockedInKernel;
         }
         if run + waiting < 0.005 && sleeps_a_second < 2.0 {
-            return blocked_state(threads);
+            return ProcessActivity::Blocked;
         }
-        let word = if run < 0.05 && waiting < 0.2 {
-            "POLLING"
+        if run < 0.05 && waiting < 0.2 {
+            ProcessActivity::Polling
         } else if waiting > 2.0 * run {
-            "STARVED"
+            ProcessActivity::Starved
         } else {
-            "BUSY"
-        };
-        word.to_owned()
+            ProcessActivity::Busy
+        }
     }
 }
 

@@ -4,11 +4,13 @@
 //! ```text
 //! worker ──control, stdout, stderr──► fork server ──fork──► guard ──► test process
 //!        ◄─────── pid, pidfd ────────    │  └── reaps guards, has no other contact with them
+//!        ──pid of a lost guard──►        │
+//!        ◄─────── its exit ──────────    │
 //!                                        └── worker closes: waits for the guards to exit, exits
 //! ```
 //!
-//! The fork server reads nothing, keeps nothing, and does not grow: every guard would inherit what it holds.
-//! A guard that is executed by itself does the same for its test; so a fork server that dies costs the tests
+//! The fork server keeps nothing but the exit of the last guard that failed, and does not grow: every guard would
+//! inherit what it holds. A guard that is executed by itself does the same for its test; so a fork server that dies costs the tests
 //! of its guards, and is replaced.
 
 use std::{
@@ -17,11 +19,11 @@ use std::{
     process::ExitCode,
 };
 
-use heeler_protocol::fork_server::{FORK_REQUEST_BYTES, ForkReply};
+use heeler_protocol::fork_server::{ExitReply, FORK_REQUEST_BYTES, ForkReply, requested_exit};
 use heeler_sys::{
     fd_passing,
     io::{replace_outputs, take_standard_input, wait_readable},
-    process::{self, ChildExits},
+    process::{self, ChildExits, ExitStatus, Pid},
     spawn::{ForkResult, ForkedChild, SingleThreaded},
 };
 
@@ -34,7 +36,8 @@ pub fn main() -> ExitCode {
     let prepare = || {
         let socket = take_standard_input().ok()?;
         let child_exits = ChildExits::watch().ok()?;
-        Some(ForkServer { socket, child_exits, single_threaded: SingleThreaded::check()? })
+        let single_threaded = SingleThreaded::check()?;
+        Some(ForkServer { socket, child_exits, single_threaded, last_failure: None })
     };
     match prepare().map(ForkServer::serve) {
         Some(Ok(ForkedRole::ForkServer)) => ExitCode::SUCCESS,
@@ -58,6 +61,23 @@ struct ForkServer {
     socket: OwnedFd,
     child_exits: ChildExits,
     single_threaded: SingleThreaded,
+    /// The last guard that failed. A worker runs one process at a time, so it asks about no other.
+    last_failure: Option<GuardFailure>,
+}
+
+/// The exit of a guard that a signal killed, or that exited with an error.
+#[derive(Debug, Clone, Copy)]
+struct GuardFailure {
+    pid: Pid,
+    exit: ExitStatus,
+}
+
+/// A request of the worker.
+enum ForkServerRequest {
+    /// Fork a guard, which receives these descriptors.
+    Fork(GuardDescriptors),
+    /// Report how this guard ended.
+    ReportExit(Pid),
 }
 
 /// The role of the process that returns from [`ForkServer::serve`].
@@ -79,16 +99,22 @@ struct GuardDescriptors {
 impl ForkServer {
     /// Forks guards on request. A forked guard keeps none of the server's descriptors: all of them are
     /// dropped on return.
-    fn serve(self) -> io::Result<ForkedRole> {
+    fn serve(mut self) -> io::Result<ForkedRole> {
         loop {
             let [has_request, has_child_exit] =
                 wait_readable([Some(self.socket.as_fd()), Some(self.child_exits.as_fd())], None)?;
             if has_child_exit {
-                self.child_exits.clear();
-                while process::reap_any()?.is_some() {}
+                self.reap_guards()?;
             }
             if has_request {
-                let Some(descriptors) = self.receive_request()? else { break };
+                let descriptors = match self.receive_request()? {
+                    None => break,
+                    Some(ForkServerRequest::ReportExit(pid)) => {
+                        self.report_exit(pid)?;
+                        continue;
+                    }
+                    Some(ForkServerRequest::Fork(descriptors)) => descriptors,
+                };
                 match heeler_sys::fail::at("fork-server.fork").and_then(|()| self.single_threaded.fork()) {
                     Ok(ForkResult::Parent(child)) => {
                         self.send_reply(&ForkReply::Pid(child.pid.0), Some(&child))?
@@ -110,18 +136,43 @@ impl ForkServer {
         // lost their worker.
         while process::has_children() {
             wait_readable([Some(self.child_exits.as_fd())], None)?;
-            self.child_exits.clear();
-            while process::reap_any()?.is_some() {}
+            self.reap_guards()?;
         }
         Ok(ForkedRole::ForkServer)
     }
 
+    fn reap_guards(&mut self) -> io::Result<()> {
+        self.child_exits.clear();
+        while let Some((pid, exit)) = process::reap_any()? {
+            if exit.code != Some(0) {
+                self.last_failure = Some(GuardFailure { pid, exit });
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports how a guard ended whose process has ended. It may not be reaped yet.
+    fn report_exit(&mut self, pid: Pid) -> io::Result<()> {
+        self.reap_guards()?;
+        let exit = self.last_failure.filter(|failure| failure.pid == pid).map(|failure| failure.exit);
+        let reply = match exit {
+            Some(ExitStatus { signal: Some(signal), .. }) => ExitReply::Killed(signal),
+            Some(ExitStatus { code: Some(code), .. }) => ExitReply::Exited(code),
+            Some(_) | None => ExitReply::Unknown,
+        };
+        fd_passing::send(self.socket.as_fd(), &reply.to_bytes(), &[])
+    }
+
     /// Receives the next request; `None` when the worker has closed the connection.
-    fn receive_request(&self) -> io::Result<Option<GuardDescriptors>> {
-        match fd_passing::receive(self.socket.as_fd(), &mut [0; FORK_REQUEST_BYTES])? {
+    fn receive_request(&self) -> io::Result<Option<ForkServerRequest>> {
+        let mut bytes = [0; FORK_REQUEST_BYTES];
+        match fd_passing::receive(self.socket.as_fd(), &mut bytes)? {
             (0, _) => Ok(None),
             (_, [Some(control), Some(stdout), Some(stderr), channel]) => {
-                Ok(Some(GuardDescriptors { control, stdout, stderr, channel }))
+                Ok(Some(ForkServerRequest::Fork(GuardDescriptors { control, stdout, stderr, channel })))
+            }
+            (count, _) if let Some(pid) = requested_exit(&bytes[..count]) => {
+                Ok(Some(ForkServerRequest::ReportExit(Pid(pid))))
             }
             (_, _) => Err(io::Error::new(io::ErrorKind::InvalidData, "a request without its descriptors")),
         }

@@ -21,7 +21,13 @@ use tokio::time::timeout;
 use crate::support::{HeldPipe, WAIT_LIMIT};
 
 /// Limits that suffice for a client on a busy machine.
-const LIMITS: DeliveryLimits = DeliveryLimits { connect_ms: 10_000, stall_ms: 10_000, drain_ms: 10_000 };
+const LIMITS: DeliveryLimits = DeliveryLimits {
+    connect_ms: 10_000,
+    stall_ms: 10_000,
+    drain_ms: 10_000,
+    answer_ms: 10_000,
+    first_answer_ms: 10_000,
+};
 
 /// Environment variable with the role of a worker that a watchdog of these tests starts; see
 /// `sessions::worker`.
@@ -56,7 +62,8 @@ impl TestCoordinator {
 
     /// The same with short limits, for a client that will use all of them up.
     pub(crate) async fn start_impatient(callback: Option<CallbackAddress>) -> Self {
-        Self::start_with("exit", callback, DeliveryLimits { drain_ms: 300, ..LIMITS }).await
+        Self::start_with("exit", callback, DeliveryLimits { drain_ms: 300, first_answer_ms: 300, ..LIMITS })
+            .await
     }
 
     async fn start_with(worker: &str, callback: Option<CallbackAddress>, limits: DeliveryLimits) -> Self {

@@ -443,11 +443,13 @@ fn sample_reports_process_activity() {
         // On a busy machine even a process that needs little processor time may be starved.
         let is_starved = mode != "idle" && sample.processes[0].state == "STARVED";
         assert!(sample.processes[0].state == state || is_starved, "{sample:?}");
+        assert_eq!(sample.processes[0].is_working, mode == "busy" || is_starved, "{sample:?}");
         guarded.send(&ToGuard::Pause);
         assert_eq!(guarded.next_message(), Some(FromGuard::Paused));
         guarded.send(&ToGuard::Sample);
         let Some(FromGuard::Sampled(sample)) = guarded.next_message() else { panic!("no sample") };
         assert_eq!(sample.processes[0].state, "STOPPED");
+        assert!(!sample.processes[0].is_working);
         guarded.send(&ToGuard::Kill);
         collect_outcome(guarded, directory);
     }

@@ -12,7 +12,7 @@ use heeler_protocol::{
     frame::FrameDecoder,
     journal::{JournalRecord, MAGIC, write},
     manifest::{ManifestProgram, ManifestTest, TestDescriptions},
-    mtp::{Attachment, method},
+    mtp::Attachment,
     rpc,
 };
 use heeler_transport::{Inbox, LinkTask, Outbox, control::ReceivedPacket};
@@ -31,7 +31,7 @@ pub(crate) const TESTS: &[NamedTest] = tests![
     second_finish_reuses_the_connection,
     refused_callback_port_falls_back_to_relay,
     results_lost_from_journal_are_sent_as_known,
-    silent_reading_client_gets_no_result_twice,
+    silent_reading_client_gets_everything_again_in_order,
     client_lost_before_completion_gets_everything_relayed,
     client_lost_at_completion_gets_completion_relayed,
     unread_client_delays_no_finish_of_another,
@@ -96,10 +96,7 @@ const FULL_FINISH_FRAMES: [&str; 8] = [
 fn summarize_frame(body: &[u8]) -> String {
     let body: Value = serde_json::from_slice(body).unwrap();
     let params = &body["params"];
-    match body["method"].as_str().unwrap() {
-        method::BARRIER => return "barrier".into(),
-        _ => assert_eq!(params["runId"], RUN),
-    }
+    assert_eq!(params["runId"], RUN);
     match (params.get("changes"), params.get("attachments")) {
         (Some(Value::Null), None) => "completion".into(),
         (Some(Value::Array(changes)), None) => {
@@ -153,16 +150,32 @@ impl CallbackClient {
         }
     }
 
+    /// Reads this number of frames, and responds to the barriers before, between and behind them.
+    async fn read_frames(&mut self, count: usize) -> Vec<String> {
+        let mut seen = Vec::new();
+        while seen.len() < count {
+            let (frames, id) = self.read_to_barrier().await;
+            seen.extend(frames);
+            self.respond(&id).await;
+        }
+        seen
+    }
+
+    async fn read_completion(&mut self) {
+        let body = self.inbox.next().await.unwrap().expect("the watchdog closed without a completion");
+        assert_eq!(summarize_frame(&body), "completion");
+        let body = self.inbox.next().await.unwrap().expect("the watchdog closed without a barrier");
+        let rpc::RpcMessage::Request { id, method, .. } = rpc::parse(&body).unwrap() else {
+            panic!("{body:?}")
+        };
+        assert_eq!(method, "client/log", "a barrier behind a completion is no update");
+        self.respond(&id).await;
+    }
+
     async fn respond(&mut self, id: &rpc::RequestId) {
         let error = rpc::RpcError::new(rpc::code::METHOD_NOT_FOUND, "no such method");
         self.outbox.send(rpc::encode_error(id, &error)).await.unwrap();
         self.outbox.flush().await.unwrap();
-    }
-
-    async fn read_and_respond(&mut self) -> Vec<String> {
-        let (seen, id) = self.read_to_barrier().await;
-        self.respond(&id).await;
-        seen
     }
 }
 
@@ -225,13 +238,11 @@ fn responding_client_gets_finish_on_callback_port() {
         let mut coordinator = TestCoordinator::start("exit", address).await;
         coordinator.send(ToWatchdog::Finish(Box::new(full_finish(directory.path())))).await;
         let mut client = CallbackClient::accept(&listener).await;
-        assert_eq!(client.read_and_respond().await, FULL_FINISH_FRAMES[..7]);
-        assert_eq!(client.read_and_respond().await, FULL_FINISH_FRAMES[7..]);
-        assert_eq!(finished(coordinator.next_message().await), (ProofLevel::Answered, Vec::new()));
+        assert_eq!(client.read_frames(7).await, FULL_FINISH_FRAMES[..7]);
+        client.read_completion().await;
+        assert_eq!(finished(coordinator.next_message().await), (ProofLevel::Handled, Vec::new()));
         coordinator.send(ToWatchdog::Exit).await;
-        let (rest, id) = client.read_to_barrier().await;
-        assert!(rest.is_empty());
-        client.respond(&id).await;
+        assert!(client.inbox.next().await.unwrap().is_none(), "nothing follows the completion");
         coordinator.stderr.wait_for_end();
     });
 }
@@ -246,8 +257,8 @@ fn second_finish_reuses_the_connection() {
         coordinator.send(finish).await;
         let mut client = CallbackClient::accept(&listener).await;
         for _ in 0..2 {
-            assert_eq!(client.read_and_respond().await, ["completion"]);
-            assert_eq!(finished(coordinator.next_message().await), (ProofLevel::Answered, Vec::new()));
+            client.read_completion().await;
+            assert_eq!(finished(coordinator.next_message().await), (ProofLevel::Handled, Vec::new()));
         }
         drop(client);
         assert_eq!(coordinator.announced, 2);
@@ -271,20 +282,24 @@ fn refused_callback_port_falls_back_to_relay() {
     });
 }
 
-fn silent_reading_client_gets_no_result_twice() {
+fn silent_reading_client_gets_everything_again_in_order() {
     run_async(async {
         let directory = tempfile::tempdir().unwrap();
         let (listener, address) = callback_port().await;
         let mut coordinator = TestCoordinator::start_impatient(address).await;
         coordinator.send(ToWatchdog::Finish(Box::new(full_finish(directory.path())))).await;
         let mut client = CallbackClient::accept(&listener).await;
-        assert_eq!(client.read_to_barrier().await.0, FULL_FINISH_FRAMES[..7]);
-        while client.inbox.next().await.unwrap().is_some() {}
-        drop(client);
         let (frames, end) = coordinator.next_relayed().await;
-        assert_eq!(summarize_relayed(&frames), ["completion"]);
+        assert_eq!(summarize_relayed(&frames), FULL_FINISH_FRAMES, "nothing proves that the client has them");
         let (proof, soft_errors) = finished(end);
         assert_eq!((proof, soft_errors.len()), (ProofLevel::Ordered, 1), "{soft_errors:?}");
+        let mut seen = Vec::new();
+        while let Ok(Some(body)) = client.inbox.next().await {
+            if !matches!(rpc::parse(&body).unwrap(), rpc::RpcMessage::Request { .. }) {
+                seen.push(summarize_frame(&body));
+            }
+        }
+        assert_eq!(seen, FULL_FINISH_FRAMES[..7], "the completion is not sent twice");
         coordinator.end_session().await;
     });
 }
@@ -320,8 +335,14 @@ fn client_lost_at_completion_gets_completion_relayed() {
         stream.set_zero_linger().unwrap();
         let (outbox, inbox, writer) = heeler_transport::open(stream, FrameDecoder::default());
         let mut client = CallbackClient { outbox, inbox, _writer: writer };
-        assert_eq!(client.read_and_respond().await, FULL_FINISH_FRAMES[..7]);
-        client.read_to_barrier().await;
+        let mut seen = Vec::new();
+        while seen.len() < 7 {
+            let (frames, id) = client.read_to_barrier().await;
+            seen.extend(frames);
+            // The last barrier is answered by a client that is gone when the completion arrives.
+            client.respond(&id).await;
+        }
+        assert_eq!(seen, FULL_FINISH_FRAMES[..7]);
         drop(client);
         let (frames, end) = coordinator.next_relayed().await;
         assert_eq!(summarize_relayed(&frames), ["completion"]);
@@ -367,14 +388,16 @@ fn worker_exit_is_reported_while_finish_waits() {
         let directory = tempfile::tempdir().unwrap();
         let (listener, address) = callback_port().await;
         let mut coordinator = TestCoordinator::start("exit", address).await;
-        coordinator.send(ToWatchdog::Finish(Box::new(empty_finish(directory.path())))).await;
+        coordinator.send(ToWatchdog::Finish(Box::new(full_finish(directory.path())))).await;
         let mut client = CallbackClient::accept(&listener).await;
-        let (seen, id) = client.read_to_barrier().await;
-        assert_eq!(seen, ["completion"]);
+        // The client answers nothing: the finish waits.
+        client.read_to_barrier().await;
         coordinator.send(ToWatchdog::StartWorker { worker: WorkerId(1) }).await;
         let expected = FromWatchdog::WorkerEnded { worker: WorkerId(1), code: Some(3), signal: None };
         assert_eq!(coordinator.next_message().await, expected);
-        client.respond(&id).await;
+        client.respond(&rpc::RequestId::number(1)).await;
+        client.read_frames(7).await;
+        client.read_completion().await;
         assert!(matches!(coordinator.next_message().await, FromWatchdog::Finished { .. }));
         drop(client);
         coordinator.end_session().await;

@@ -11,7 +11,7 @@ use std::{
 
 use heeler_protocol::{
     control::{FromGuard, ToGuard, TraceMode, TracePlan},
-    fork_server::{FORK_REPLY_BYTES, FORK_REQUEST, ForkReply},
+    fork_server::{ExitReply, FORK_REPLY_BYTES, FORK_REQUEST, ForkReply, exit_request},
 };
 use heeler_sys::{
     fd_passing,
@@ -34,6 +34,7 @@ pub(crate) const TESTS: &[NamedTest] = tests![
     forked_guard_inherits_no_other_descriptors,
     test_of_forked_guard_has_usual_process_attributes,
     closed_fork_server_waits_for_its_guards,
+    fork_server_reports_how_a_lost_guard_ended,
     fork_server_reaps_guards_and_does_not_grow,
     fork_server_exits_on_request_without_descriptors,
 ];
@@ -225,6 +226,36 @@ fn closed_fork_server_waits_for_its_guards() {
     guarded.send(&ToGuard::Terminate { grace_ms: 10_000 });
     assert_eq!(guarded.expect_ended().signal, Some(Signal::TERM.0));
     assert_eq!(process.wait().unwrap().code, Some(0));
+}
+
+fn fork_server_reports_how_a_lost_guard_ended() {
+    let fork_server = TestForkServer::start();
+    let ask = |pid: Pid| {
+        fd_passing::send(fork_server.socket.as_fd(), &exit_request(pid.0), &[]).unwrap();
+        let mut bytes = [0; FORK_REPLY_BYTES];
+        wait_readable([Some(fork_server.socket.as_fd())], Some(Instant::now() + WAIT_LIMIT)).unwrap();
+        let (count, _) = fd_passing::receive(fork_server.socket.as_fd(), &mut bytes).unwrap();
+        ExitReply::from_bytes(&bytes[..count]).unwrap()
+    };
+    let mut ended = fork_server.shell("exit 3");
+    ended.expect_started();
+    ended.expect_ended();
+    let mut killed = fork_server.shell("exec sleep 1000");
+    killed.expect_started();
+    let (ended, pid) = (ended.guard.pid, killed.guard.pid);
+    killed.guard.signal(Signal::KILL).unwrap();
+    let pidfd = killed.guard.pidfd.as_fd();
+    assert_eq!(wait_readable([Some(pidfd)], Some(Instant::now() + WAIT_LIMIT)).unwrap(), [true]);
+    assert_eq!(ask(pid), ExitReply::Killed(Signal::KILL.0));
+    assert_eq!(ask(ended), ExitReply::Unknown, "a guard that has reported its end has not failed");
+    // A guard whose worker disconnects exits with an error.
+    let mut orphaned = fork_server.shell("exec sleep 1000");
+    orphaned.expect_started();
+    orphaned.control = None;
+    let pidfd = orphaned.guard.pidfd.as_fd();
+    assert_eq!(wait_readable([Some(pidfd)], Some(Instant::now() + WAIT_LIMIT)).unwrap(), [true]);
+    assert_eq!(ask(orphaned.guard.pid), ExitReply::Exited(1));
+    fork_server.close_and_wait();
 }
 
 fn fork_server_reaps_guards_and_does_not_grow() {

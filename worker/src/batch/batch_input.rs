@@ -1,6 +1,7 @@
 //! Input of a batch from its process: output, the end of the process, and what is due at a deadline.
 
 use heeler_adapters::TranscriptEvent;
+use heeler_core::GuardLoss;
 use heeler_protocol::control::{ProcessExit, TestDiagnostics};
 
 use crate::process::process_clock::ClockReading;
@@ -40,6 +41,8 @@ pub(crate) struct ProcessExitSummary {
     /// It died before it was ordered to end: a limit that passed during the capture of the crash did not
     /// cause the end.
     pub(crate) is_own_death: bool,
+    /// How its guard was lost, if it was: nothing else is known of its end then.
+    pub(crate) guard_loss: Option<GuardLoss>,
 }
 
 /// Output from one read.

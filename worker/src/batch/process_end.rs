@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use heeler_core::{GuardLoss, describe::guard_loss_text};
 use heeler_protocol::{
     control::{ExitReason, LeakedProcess, LeaseEnd, LeaseEvent, LogLine, TestDiagnostics},
     mtp::LogLevel,
@@ -35,6 +36,10 @@ impl RunningBatch {
         updates: &mut UpdateBatch,
     ) -> LeaseEnd {
         self.now = now;
+        // A process that was ordered to end has ended for that reason, also if its guard was lost meanwhile.
+        if let (Some(loss), None) = (gone.guard_loss, self.terminate_reason) {
+            return self.finish_without_guard(loss, updates);
+        }
         // A test that ended after its time limit is not the one that crashed.
         if gone.is_own_death && self.running_tests.iter().all(|flight| !flight.is_late) {
             self.discard_limits();
@@ -112,6 +117,26 @@ impl RunningBatch {
             )
             | None => self.end_outside_tests(gone),
         }
+    }
+
+    /// Ends a batch whose process has ended with its guard. The results that it has reported are valid; the
+    /// other tests, running or not, wait again.
+    fn finish_without_guard(&mut self, loss: GuardLoss, updates: &mut UpdateBatch) -> LeaseEnd {
+        self.send_deferred_result(updates);
+        let running = std::mem::take(&mut self.running_tests);
+        let test = running.first().filter(|_| running.len() == 1).map(|flight| self.tests[flight.place].test);
+        for flight in running {
+            self.progress[flight.place].state = BatchTestState::Waiting;
+        }
+        let is_waiting = self.progress.iter().any(|one| one.state == BatchTestState::Waiting);
+        let effect = if is_waiting {
+            "the tests that its process had not ended run again"
+        } else {
+            "the exit status of its process is unknown"
+        };
+        let message = format!("{}; {effect}", guard_loss_text(loss));
+        updates.logs.push(LogLine { test, level: LogLevel::Warning, message });
+        LeaseEnd::GuardLost { loss }
     }
 
     /// Discards limits that passed while a crash was captured: it is a crash, whatever the clock says

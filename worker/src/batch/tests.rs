@@ -1,6 +1,7 @@
 //! Tests of a batch: results from events, times and process exits.
 
 mod dialogue_stall;
+mod guard_loss;
 mod random_steps;
 mod single_test_process;
 
@@ -34,6 +35,7 @@ fn process_exit(end: ProcessExit, (is_complete, is_explained): TranscriptState) 
         evidence: None,
         detail: None,
         is_own_death: false,
+        guard_loss: None,
     }
 }
 

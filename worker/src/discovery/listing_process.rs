@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use heeler_protocol::control::{ProcessExit, TestCommand};
+use heeler_protocol::control::{ProcessExit, TestCommand, ToGuard};
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::process::{
@@ -12,12 +12,15 @@ use crate::process::{
     job_order::JobOrder,
 };
 use heeler_adapters::AdapterInvocation;
-use heeler_core::error_chain;
+use heeler_core::{GuardLoss, describe::guard_loss_text, error_chain};
 
 /// A listing of 100,000 tests with long names is about 20 MB.
 const STDOUT_LIMIT_BYTES: usize = 64 << 20;
 /// Standard error of a listing is only shown to users.
 const STDERR_LIMIT_BYTES: usize = 1 << 20;
+
+/// How long a guard may take to report the activity of its process, which it observes for half a second.
+const SAMPLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a listing command has no outputs.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +29,8 @@ pub(crate) enum CaptureError {
     NotStarted(String),
     #[error("list its tests within {} s", .0.as_secs_f64())]
     TimedOut(Duration),
+    #[error("list its tests: {}", guard_loss_text(*.0))]
+    GuardLost(GuardLoss),
     #[error("keep more than {STDOUT_LIMIT_BYTES} bytes of its listing")]
     TooLong,
     #[error("list its tests: the run was cancelled")]
@@ -41,16 +46,63 @@ pub(crate) struct CapturedListing {
     pub(crate) end: ProcessExit,
 }
 
-/// How long a listing may take: the limit, and the resulting deadline.
-#[derive(Debug, Clone, Copy)]
+/// How long the listing of a program may take, with all of its commands. The time in which there is no process
+/// yet, or in which it is paused, does not count. A program that is working at the limit gets the same time once
+/// more: on an overloaded machine, the limit alone shows nothing about the program.
+#[derive(Debug)]
 pub(crate) struct ListingTimeLimit {
-    pub(crate) limit: Duration,
-    pub(crate) deadline: Instant,
+    limit: Duration,
+    deadline: Instant,
+    /// Since when the time does not count.
+    held_since: Option<Instant>,
+    is_extended: bool,
+}
+
+impl ListingTimeLimit {
+    /// Returns a limit that begins to count with [`ListingTimeLimit::set_held`].
+    pub(crate) fn new(limit: Duration, now: Instant) -> Self {
+        Self { limit, deadline: now + limit, held_since: Some(now), is_extended: false }
+    }
+
+    /// Stops or restarts the clock.
+    pub(crate) fn set_held(&mut self, is_held: bool, now: Instant) {
+        match (is_held, self.held_since) {
+            (true, None) => self.held_since = Some(now),
+            (false, Some(since)) => {
+                self.deadline += now - since;
+                self.held_since = None;
+            }
+            (true, Some(_)) | (false, None) => {}
+        }
+    }
+
+    /// Gives the program all of its time again.
+    pub(crate) fn restart(&mut self, now: Instant) {
+        *self = Self::new(self.limit, now);
+    }
+
+    /// Returns when the limit is reached; `None` while the clock is held.
+    fn deadline(&self) -> Option<Instant> {
+        self.held_since.is_none().then_some(self.deadline)
+    }
+
+    /// Extends the limit; returns whether it was not extended before.
+    fn extend(&mut self, now: Instant) -> bool {
+        let is_first = !std::mem::replace(&mut self.is_extended, true);
+        if is_first {
+            self.deadline = now + self.limit;
+        }
+        is_first
+    }
 }
 
 struct ListingProcess<'a> {
     process: GuardedProcess<'a>,
-    budget: ListingTimeLimit,
+    time_limit: &'a mut ListingTimeLimit,
+    /// The guard has started the program.
+    is_started: bool,
+    /// Until when the guard may take to report whether a program at its limit is working.
+    sample_deadline: Option<Instant>,
     captured: CapturedListing,
     failure: Option<CaptureError>,
 }
@@ -62,22 +114,31 @@ pub(crate) async fn capture_listing(
     guards: &GuardSpawner,
     command: TestCommand,
     invocation: &AdapterInvocation,
-    budget: ListingTimeLimit,
+    time_limit: &mut ListingTimeLimit,
     orders: &mut mpsc::Receiver<JobOrder>,
 ) -> Result<CapturedListing, CaptureError> {
     let process = GuardedProcess::start(guards, command, invocation.channel, orders).await;
     let mut process = process.map_err(|error| CaptureError::NotStarted(error_chain(&error)))?;
     process.send_request(invocation.listing_request.clone());
     process.finish_requests();
-    let mut listing = ListingProcess { process, budget, captured: CapturedListing::default(), failure: None };
+    let mut listing = ListingProcess {
+        process,
+        time_limit,
+        is_started: false,
+        sample_deadline: None,
+        captured: CapturedListing::default(),
+        failure: None,
+    };
     loop {
-        let deadline = listing.failure.is_none().then_some(budget.deadline);
+        listing.time_limit.set_held(listing.process.is_paused(), Instant::now());
+        let deadline = listing.next_deadline();
         let event = listing.process.next_event(deadline, true).await;
         if listing.handle_event(event).await {
             break;
         }
     }
-    let ListingProcess { process, captured, failure, .. } = listing;
+    let ListingProcess { process, time_limit, captured, failure, .. } = listing;
+    time_limit.set_held(true, Instant::now());
     process.into_handle().reap().await;
     failure.map_or(Ok(captured), Err)
 }
@@ -98,16 +159,53 @@ impl ListingProcess<'_> {
                 self.read_to_end().await;
                 return true;
             }
+            Some(ProcessEvent::Guard(GuardEvent::Lost)) => {
+                // A process that was ordered to end has ended for that reason.
+                if self.failure.is_none() {
+                    self.failure = Some(CaptureError::GuardLost(self.process.guard_loss().await));
+                }
+                return true;
+            }
             Some(ProcessEvent::Output) => {
                 if self.read_outputs() {
                     self.fail(CaptureError::TooLong).await;
                 }
             }
-            Some(ProcessEvent::Deadline) => self.fail(CaptureError::TimedOut(self.budget.limit)).await,
+            Some(ProcessEvent::Deadline) => self.on_deadline().await,
+            Some(ProcessEvent::Guard(GuardEvent::Started(..))) => self.is_started = true,
+            Some(ProcessEvent::Guard(GuardEvent::Sampled(sample))) => {
+                if self.sample_deadline.take().is_some() {
+                    let is_working = sample.processes.iter().any(|process| process.is_working);
+                    self.on_limit(is_working).await;
+                }
+            }
             // Listings are neither debugged nor traced, and have no memory limit.
             Some(ProcessEvent::Order(_) | ProcessEvent::Guard(_) | ProcessEvent::GuardOverdue) | None => {}
         }
         false
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        if self.failure.is_some() { None } else { self.sample_deadline.or(self.time_limit.deadline()) }
+    }
+
+    /// Handles the limit of the program, or of its guard's answer about it.
+    async fn on_deadline(&mut self) {
+        if self.sample_deadline.take().is_some() || !self.is_started {
+            // A guard that does not answer waits for a processor itself.
+            self.on_limit(true).await;
+        } else if self.time_limit.is_extended {
+            self.on_limit(false).await;
+        } else {
+            self.sample_deadline = Some(Instant::now() + SAMPLE_TIMEOUT);
+            self.process.send(ToGuard::Sample).await;
+        }
+    }
+
+    async fn on_limit(&mut self, is_working: bool) {
+        if !(is_working && self.time_limit.extend(Instant::now())) {
+            self.fail(CaptureError::TimedOut(self.time_limit.limit)).await;
+        }
     }
 
     async fn fail(&mut self, failure: CaptureError) {
@@ -145,4 +243,42 @@ impl ListingProcess<'_> {
 fn append_up_to(limit: usize, captured: &mut Vec<u8>, bytes: &[u8]) {
     let room = limit.saturating_sub(captured.len());
     captured.extend_from_slice(&bytes[..bytes.len().min(room)]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn time_without_process_or_in_a_pause_does_not_count() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut limit = ListingTimeLimit::new(LIMIT, start);
+        assert_eq!(limit.deadline(), None);
+        limit.set_held(false, at(15));
+        assert_eq!(limit.deadline(), Some(at(25)));
+        limit.set_held(true, at(20));
+        limit.set_held(true, at(22));
+        assert_eq!(limit.deadline(), None);
+        limit.set_held(false, at(50));
+        limit.set_held(false, at(52));
+        assert_eq!(limit.deadline(), Some(at(55)));
+    }
+
+    #[test]
+    fn limit_is_extended_once_until_the_listing_restarts() {
+        let start = Instant::now();
+        let mut limit = ListingTimeLimit::new(LIMIT, start);
+        limit.set_held(false, start);
+        assert!(limit.extend(start + LIMIT));
+        assert_eq!(limit.deadline(), Some(start + 2 * LIMIT));
+        assert!(!limit.extend(start + 2 * LIMIT));
+        assert_eq!(limit.deadline(), Some(start + 2 * LIMIT));
+        limit.restart(start + 3 * LIMIT);
+        limit.set_held(false, start + 4 * LIMIT);
+        assert_eq!(limit.deadline(), Some(start + 5 * LIMIT));
+        assert!(limit.extend(start + 5 * LIMIT));
+    }
 }

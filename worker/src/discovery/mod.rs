@@ -7,7 +7,7 @@ mod listing_process;
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
-use heeler_core::test_path::NameNesting;
+use heeler_core::{GuardLoss, describe::guard_loss_text, test_path::NameNesting};
 use heeler_protocol::control::{DiscoveryJob, FromWorker, TestProgram};
 use heeler_sys::process::Signal;
 use tokio::{sync::mpsc, time::Instant};
@@ -24,6 +24,10 @@ use listing_process::{CaptureError, CapturedListing, ListingTimeLimit, capture_l
 
 /// Size limit of a listing file, the same as for printed listings.
 const FILE_LIMIT_BYTES: u64 = 64 << 20;
+
+/// Number of guards lost during listings of a program with one framework after which it is not listed: a program
+/// that kills its guard does so every time.
+const GUARD_LOSSES_PER_LISTING: u32 = 3;
 
 /// Why the tests of a program could not be listed.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +48,8 @@ enum DiscoverError {
     Capture { program: String, source: CaptureError },
     #[error("{program} died of {signal} while it listed its tests{said}")]
     Crashed { program: String, signal: String, said: String },
+    #[error("failed to ask {program} for its tests: {} in each of {losses} attempts", guard_loss_text(*.loss))]
+    GuardLost { program: String, loss: GuardLoss, losses: u32 },
     #[error("failed to ask {program} for its tests: the exit status of its process is unknown")]
     Lost { program: String },
     #[error("failed to ask {program} for its tests: failed to {source}")]
@@ -85,12 +91,12 @@ pub(crate) async fn discover(
 ) -> FromWorker {
     let DiscoveryJob { job, program, timeout_ms } = job;
     let limit = Duration::from_millis(timeout_ms);
-    let budget = ListingTimeLimit { limit, deadline: Instant::now() + limit };
+    let time_limit = ListingTimeLimit::new(limit, Instant::now());
     let mut asking = ProgramDiscovery {
         program: &program,
         setting: &setting,
         orders,
-        budget,
+        time_limit,
         first_reply: None,
         start_us: None,
     };
@@ -112,11 +118,14 @@ fn nesting(framework: &str) -> NameNesting {
     heeler_adapters::by_name(framework).map(|adapter| adapter.traits().nesting).unwrap_or_default()
 }
 
+/// Size from which outputs are parsed beside the runtime's thread: a listing of this size takes about a millisecond.
+const LARGE_LISTING_BYTES: usize = 64 << 10;
+
 struct ProgramDiscovery<'a> {
     program: &'a TestProgram,
     setting: &'a WorkerContext,
     orders: mpsc::Receiver<JobOrder>,
-    budget: ListingTimeLimit,
+    time_limit: ListingTimeLimit,
     /// The reply to the first listing command.
     first_reply: Option<ListingReply>,
     /// The shortest run time of a listing process.
@@ -156,15 +165,28 @@ impl ProgramDiscovery<'_> {
         DiscoverError::NoTest { program, asked, answer }
     }
 
-    /// Lists with one framework, and retries once if the process or its guard was killed: the kill may be
-    /// unrelated, and giving up would cost a whole program.
+    /// Lists with one framework, and retries once if the process was killed: the kill may be unrelated, and giving
+    /// up would cost a whole program. A lost guard says nothing about the program, which gets all of its time again.
     async fn list_with_retry(
         &mut self,
         adapter: &'static dyn Adapter,
     ) -> Result<AdapterListing, DiscoverError> {
-        match self.list_once(adapter).await {
-            Err(error) if error.may_succeed_on_retry() => self.list_once(adapter).await,
-            answer => answer,
+        let mut has_retried = false;
+        let mut lost: Option<(GuardLoss, u32)> = None;
+        loop {
+            match self.list_once(adapter).await {
+                Err(DiscoverError::Capture { program, source: CaptureError::GuardLost(loss) }) => {
+                    let (loss, losses) =
+                        lost.map_or((loss, 1), |(first, count)| (first.and(loss), count + 1));
+                    if losses >= GUARD_LOSSES_PER_LISTING {
+                        return Err(DiscoverError::GuardLost { program, loss, losses });
+                    }
+                    lost = Some((loss, losses));
+                    self.time_limit.restart(Instant::now());
+                }
+                Err(error) if error.may_succeed_on_retry() && !has_retried => has_retried = true,
+                answer => return answer,
+            }
         }
     }
 
@@ -175,9 +197,14 @@ impl ProgramDiscovery<'_> {
         let mut outputs = Vec::new();
         while let Some(invocation) = adapter.next_listing(self.program, &outputs, scratch) {
             let command = self.setting.prepare_command(self.program, &invocation, None).map_err(prepare)?;
-            let captured =
-                capture_listing(&self.setting.guards, command, &invocation, self.budget, &mut self.orders)
-                    .await;
+            let captured = capture_listing(
+                &self.setting.guards,
+                command,
+                &invocation,
+                &mut self.time_limit,
+                &mut self.orders,
+            )
+            .await;
             let captured =
                 captured.map_err(|source| DiscoverError::Capture { program: program(), source })?;
             self.record_reply(&invocation, &captured);
@@ -190,9 +217,8 @@ impl ProgramDiscovery<'_> {
             }
             outputs.push(listing_output(&invocation, captured));
         }
-        adapter
-            .read_listing(self.program, &outputs)
-            .map_err(|source| DiscoverError::Listing { program: program(), source })
+        let listing = read_listing(adapter, self.program.clone(), outputs).await;
+        listing.map_err(|source| DiscoverError::Listing { program: program(), source })
     }
 
     fn record_reply(&mut self, invocation: &AdapterInvocation, captured: &CapturedListing) {
@@ -202,6 +228,31 @@ impl ProgramDiscovery<'_> {
             let asked = invocation.args.first().map_or(String::new(), |arg| arg.to_text().into_owned());
             self.first_reply = Some(ListingReply { argument: asked, reply: reply_summary(captured) });
         }
+    }
+}
+
+/// Parses the outputs; large ones beside the runtime's thread, which goes on to serve the worker's messages. Each
+/// worker has one program at a time, so the programs are parsed on as many cores as there are workers.
+async fn read_listing(
+    adapter: &'static dyn Adapter,
+    program: TestProgram,
+    outputs: Vec<ListingOutput>,
+) -> Result<AdapterListing, ListingError> {
+    let sizes = outputs.iter().map(|output| {
+        let file = output.file.as_ref().map_or(0, Vec::len);
+        output.stdout.len() + output.channel.len() + file
+    });
+    if sizes.sum::<usize>() < LARGE_LISTING_BYTES {
+        return adapter.read_listing(&program, &outputs);
+    }
+    let read = tokio::task::spawn_blocking(move || adapter.read_listing(&program, &outputs));
+    match read.await {
+        Ok(listing) => listing,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime is shutting down, and this call with it.
+            Err(_cancelled) => std::future::pending().await,
+        },
     }
 }
 

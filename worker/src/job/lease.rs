@@ -87,7 +87,7 @@ pub(super) struct StartedProcess<'a> {
 /// Settles the tests that need no process, and starts a process for the others.
 async fn prepare_process<'a>(
     lease: WorkerLease,
-    context: &WorkerContext,
+    context: &'a WorkerContext,
     sink: &mut ResultSink,
     orders: &'a mut mpsc::Receiver<JobOrder>,
 ) -> Result<StartedProcess<'a>, LeaseEnd> {

@@ -10,11 +10,12 @@ use std::{
 };
 
 use heeler_protocol::control::{
-    ClientId, DiscoveryJob, FromWorker, JoinMessage, LeaseEnd, ProofLevel, RunKey, ToWorker, WorkerId,
-    WorkerLease,
+    ClientId, DiscoveryJob, FromWorker, JoinMessage, LeaseEnd, ProofLevel, RunKey, StreamSender, ToWorker,
+    WorkerId, WorkerLease,
 };
 use heeler_transport::{
     LinkClosed, LinkTask,
+    callback::{StreamHolder, StreamHolders},
     control::{ControlReceiver, ControlSender, ReceiveError, ReceivedPacket},
     local,
 };
@@ -103,6 +104,7 @@ async fn join(place: WorkerConfig) -> Result<(WorkerMainLoop, ControlReceiver, L
     });
     let worker = WorkerMainLoop {
         context: setting,
+        control_socket: socket,
         control,
         result_senders: HashMap::new(),
         tasks: JoinSet::new(),
@@ -123,6 +125,8 @@ fn scratch_dir(socket: &Path, worker: WorkerId) -> PathBuf {
 
 struct WorkerMainLoop {
     context: Arc<WorkerContext>,
+    /// The coordinator's socket.
+    control_socket: PathBuf,
     control: ControlSender,
     /// The result sender of each client whose runs this worker has served, until the client leaves.
     result_senders: HashMap<ClientId, mpsc::Sender<SenderMessage>>,
@@ -282,13 +286,26 @@ impl WorkerMainLoop {
     }
 
     /// Returns the result sender for the client of a lease, which is started for the client's first lease.
+    /// Returns the processes that bring a connection to the client to an end if this worker dies.
+    fn stream_holders(&self, client: ClientId) -> StreamHolders {
+        let watchdog = std::os::unix::process::parent_id();
+        let holders = [StreamHolder::Coordinator, StreamHolder::Watchdog];
+        let sockets = holders.map(|holder| holder.socket_path(&self.control_socket, watchdog)).into();
+        StreamHolders { sender: StreamSender::Worker(self.context.worker), client, sockets }
+    }
+
     fn result_sender(&mut self, lease: &WorkerLease) -> mpsc::Sender<SenderMessage> {
         let client = lease.run.client;
         if let Some(sender) = self.result_senders.get(&client) {
             return sender.clone();
         }
         let (sender, inbox) = mpsc::channel(QUEUED_UPDATE_BATCHES);
-        let task = ResultSender::new(self.control.clone(), self.context.worker, client, lease.route.clone());
+        let task = ResultSender::new(
+            self.control.clone(),
+            self.context.worker,
+            self.stream_holders(client),
+            lease.route.clone(),
+        );
         self.tasks.spawn(async move {
             // The receiver notices that the coordinator has disconnected.
             drop(task.run(inbox).await);
@@ -378,7 +395,7 @@ impl WorkerMainLoop {
         }
         let Some(sender) = self.result_senders.get(&run.client).cloned() else {
             // No results were sent, so none can be missing.
-            return self.send_reply(FromWorker::Drained { run, proof: ProofLevel::Answered, position: 0 });
+            return self.send_reply(FromWorker::Drained { run, proof: ProofLevel::Handled, position: 0 });
         };
         self.tasks.spawn(async move {
             // The receiver notices that the coordinator has disconnected.

@@ -21,6 +21,7 @@ use crate::{
     },
 };
 use heeler_adapters::{InvocationChannel, TranscriptEvent, TranscriptParser};
+use heeler_core::GuardLoss;
 use heeler_protocol::{
     control::{
         DebuggerDecision, LeaseEnd, LeaseEvent, ProcessExit, TestDiagnostics, TestId, ToGuard, TreeSample,
@@ -178,7 +179,11 @@ impl<'a> RunningProcess<'a> {
                 self.sink.try_send_batch();
             }
             GuardEvent::NotStarted(error) => return Some(LeaseEnd::NotStarted { error }),
-            GuardEvent::Ended(end) => return Some(self.finish(end).await),
+            GuardEvent::Ended(end) => return Some(self.finish(end, None).await),
+            GuardEvent::Lost => {
+                let loss = self.process.guard_loss().await;
+                return Some(self.finish(ProcessExit::default(), Some(loss)).await);
+            }
             GuardEvent::Untraced(reason) => {
                 let text = format!("a test process is not traced for crashes: {reason}");
                 let test = self.affected_test();
@@ -360,8 +365,9 @@ impl<'a> RunningProcess<'a> {
         }
     }
 
-    /// Reads the outputs to their ends and decides the tests that have no result.
-    async fn finish(&mut self, raw: ProcessExit) -> LeaseEnd {
+    /// Reads the outputs to their ends and decides the tests that have no result. If the guard was lost, the exit
+    /// is unknown.
+    async fn finish(&mut self, raw: ProcessExit, guard_loss: Option<GuardLoss>) -> LeaseEnd {
         self.clock.set_held(false);
         loop {
             self.read_outputs();
@@ -388,6 +394,7 @@ impl<'a> RunningProcess<'a> {
             evidence,
             detail,
             is_own_death,
+            guard_loss,
         };
         self.batch.finish(gone, self.clock.now(), &mut self.sink.updates)
     }

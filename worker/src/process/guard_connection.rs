@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use heeler_core::GuardLoss;
 use heeler_protocol::control::{CrashReport, FromGuard, HangReport, ProcessExit, ToGuard, TreeSample};
 use heeler_sys::process::{Pid, Signal};
 use heeler_transport::{
@@ -14,7 +15,7 @@ use heeler_transport::{
 };
 use tokio::{net::UnixStream, time::timeout};
 
-use super::guard_spawner::GuardProcess;
+use super::guard_spawner::{GuardProcess, GuardSpawner};
 
 /// How long a guard may take to exit after its connection ends; it normally exits at once, and is killed
 /// after this.
@@ -52,6 +53,8 @@ pub(crate) enum GuardEvent {
     Dumped(Box<HangReport>),
     /// The process has ended.
     Ended(ProcessExit),
+    /// The guard has ended without having reported the end of its process, which ends with it.
+    Lost,
 }
 
 impl GuardConnection {
@@ -70,7 +73,8 @@ impl GuardConnection {
         drop(self.sender.send(&message).await);
     }
 
-    /// Waits for the guard's next message. A guard that exits without its final message has lost its process.
+    /// Waits for the guard's next message, or its end without the final message. After [`GuardEvent::Ended`],
+    /// [`GuardEvent::NotStarted`] and [`GuardEvent::Lost`] there is no other event.
     ///
     /// Cancel safe: yes, because a partial message stays in `self`.
     pub(crate) async fn next_event(&mut self) -> GuardEvent {
@@ -89,10 +93,15 @@ impl GuardConnection {
                 FromGuard::Dumped(report) => GuardEvent::Dumped(Box::new(report)),
                 FromGuard::Ended(end) => GuardEvent::Ended(end),
             },
-            Ok(Some(ReceivedPacket::Forward { .. }) | None) | Err(_) => {
-                GuardEvent::Ended(ProcessExit::default())
-            }
+            Ok(Some(ReceivedPacket::Forward { .. }) | None) | Err(_) => GuardEvent::Lost,
         }
+    }
+
+    /// Returns how the guard was lost, after [`GuardEvent::Lost`].
+    ///
+    /// Cancel safe: no, as [`GuardSpawner::guard_loss`].
+    pub(crate) async fn loss(&mut self, guards: &GuardSpawner) -> GuardLoss {
+        guards.guard_loss(&mut self.process).await
     }
 
     /// Kills the guard, and with it its test process.

@@ -10,10 +10,12 @@ use std::{
 };
 
 use heeler_adapters::InvocationChannel;
-use heeler_protocol::fork_server::{CHANNEL_ARGUMENT, FORK_REPLY_BYTES, FORK_REQUEST, ForkReply};
+use heeler_protocol::fork_server::{
+    CHANNEL_ARGUMENT, ExitReply, FORK_REPLY_BYTES, FORK_REQUEST, ForkReply, exit_request,
+};
 use heeler_sys::{
     fd_passing,
-    process::{Pid, Signal},
+    process::{ExitStatus, Pid, Signal},
     spawn::{ChildStdio, ForkedChild, SpawnError, SpawnOptions, SpawnedChild, spawn},
 };
 use tokio::{
@@ -23,7 +25,7 @@ use tokio::{
 };
 
 use super::{output_pipe::OutputPipe, process_outputs::ProcessOutputs, report_channel::ReportChannel};
-use heeler_core::error_chain;
+use heeler_core::{GuardLoss, error_chain};
 
 /// The role argument of a guard.
 const GUARD_ROLE: &str = "__guard";
@@ -35,6 +37,8 @@ const FORK_SERVER_ROLE: &str = "__fork-server";
 const FORK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a killed fork server may take to exit; after that it is stuck in the kernel.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the fork server may take to report how a guard ended.
+const EXIT_REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 /// After this number of consecutive failures, guards are executed for the rest of the worker's lifetime.
 const MAX_FORK_FAILURES: u32 = 3;
 
@@ -154,6 +158,47 @@ impl GuardSpawner {
         Ok((GuardProcess::Executed(child), guard_pipes))
     }
 
+    /// Returns how a guard was lost whose connection has ended without its report.
+    ///
+    /// Cancel safe: no, because the fork server may be lost with the call; it is then replaced.
+    pub(crate) async fn guard_loss(&self, process: &mut GuardProcess) -> GuardLoss {
+        if timeout(EXIT_TIMEOUT, process.wait_for_exit()).await.is_err() {
+            return GuardLoss::Unknown;
+        }
+        match process {
+            GuardProcess::Executed(child) => match child.try_wait() {
+                Ok(Some(ExitStatus { signal: Some(signal), .. })) => GuardLoss::Killed { signal },
+                Ok(Some(ExitStatus { code: Some(code), .. })) => GuardLoss::Exited { code },
+                Ok(_) | Err(_) => GuardLoss::Unknown,
+            },
+            GuardProcess::Forked(child) => self.forked_guard_loss(child.pid).await,
+        }
+    }
+
+    async fn forked_guard_loss(&self, guard: Pid) -> GuardLoss {
+        let Some(mut fork_server) = self.lock_slot().fork_server.take() else { return GuardLoss::Unknown };
+        match timeout(EXIT_REPLY_TIMEOUT, fork_server.request_exit(guard)).await {
+            Ok(Ok(reply)) => {
+                self.release_fork_server(fork_server);
+                match reply {
+                    ExitReply::Killed(signal) => GuardLoss::Killed { signal },
+                    ExitReply::Exited(code) => GuardLoss::Exited { code },
+                    ExitReply::Unknown => GuardLoss::Unknown,
+                }
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(error = %error_chain(&error), "the fork server was lost with its guard");
+                self.count_failure();
+                fork_server.loss().await
+            }
+            Err(_) => {
+                self.count_failure();
+                fork_server.kill_and_reap().await;
+                GuardLoss::Unknown
+            }
+        }
+    }
+
     /// Returns the idle fork server, or a new one; `None` after too many failures.
     fn acquire_fork_server(&self) -> Option<ForkServerHandle> {
         loop {
@@ -264,6 +309,37 @@ impl ForkServerHandle {
             // Includes the end of the connection.
             (Some(ForkReply::Pid(_)) | None, _) => Err(ForkRequestError::InvalidReply),
         }
+    }
+
+    /// Requests how a guard ended. An error means that the fork server has ended.
+    async fn request_exit(&mut self, guard: Pid) -> Result<ExitReply, ForkRequestError> {
+        fd_passing::send(self.socket.as_fd(), &exit_request(guard.0), &[])
+            .map_err(ForkRequestError::Socket)?;
+        let mut bytes = [0; FORK_REPLY_BYTES];
+        let (count, _no_fds) = self
+            .socket
+            .async_io(Interest::READABLE, || fd_passing::receive(self.socket.as_fd(), &mut bytes))
+            .await
+            .map_err(ForkRequestError::Socket)?;
+        ExitReply::from_bytes(&bytes[..count]).ok_or(ForkRequestError::InvalidReply)
+    }
+
+    /// Reaps it after the end of its connection, and returns how it ended. One that does not end is killed.
+    async fn loss(self) -> GuardLoss {
+        let Self { child, socket } = self;
+        let mut process = GuardProcess::Executed(child);
+        let is_ended = timeout(EXIT_TIMEOUT, process.wait_for_exit()).await.is_ok();
+        if let (true, GuardProcess::Executed(child)) = (is_ended, &mut process) {
+            return match child.try_wait() {
+                Ok(Some(ExitStatus { signal: Some(signal), .. })) => GuardLoss::ForkServerKilled { signal },
+                Ok(Some(ExitStatus { code: Some(code), .. })) => GuardLoss::ForkServerExited { code },
+                Ok(_) | Err(_) => GuardLoss::Unknown,
+            };
+        }
+        if let GuardProcess::Executed(child) = process {
+            Self { child, socket }.kill_and_reap().await;
+        }
+        GuardLoss::Unknown
     }
 
     /// Kills and reaps it. The watchdog then becomes the parent of its guards, and ends them.

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use heeler_adapters::InvocationChannel;
+use heeler_core::GuardLoss;
 use heeler_protocol::control::{TestCommand, ToGuard};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -43,6 +44,7 @@ const GUARD_KILL_DELAY: Duration = Duration::from_secs(5);
 
 /// One process, the worker's ends of its outputs, and the orders for it.
 pub(crate) struct GuardedProcess<'a> {
+    guards: &'a GuardSpawner,
     handle: ProcessHandle,
     outputs: ProcessOutputs,
     orders: &'a mut mpsc::Receiver<JobOrder>,
@@ -89,7 +91,7 @@ impl<'a> GuardedProcess<'a> {
     ///
     /// Cancel safe: yes, because a guard whose connection ends exits, with its process.
     pub(crate) async fn start(
-        guards: &GuardSpawner,
+        guards: &'a GuardSpawner,
         command: TestCommand,
         channel: InvocationChannel,
         orders: &'a mut mpsc::Receiver<JobOrder>,
@@ -98,6 +100,7 @@ impl<'a> GuardedProcess<'a> {
         let mut guard = GuardConnection::open(process, control).map_err(GuardStartError::Pipes)?;
         guard.send(ToGuard::Exec(command)).await;
         Ok(Self {
+            guards,
             handle: ProcessHandle::Guard(guard),
             outputs,
             orders,
@@ -270,6 +273,16 @@ impl<'a> GuardedProcess<'a> {
             return false;
         }
         true
+    }
+
+    /// Returns how the guard was lost, after [`GuardEvent::Lost`].
+    ///
+    /// Cancel safe: no, as [`GuardSpawner::guard_loss`].
+    pub(crate) async fn guard_loss(&mut self) -> GuardLoss {
+        match &mut self.handle {
+            ProcessHandle::Guard(guard) => guard.loss(self.guards).await,
+            ProcessHandle::Debugger { .. } => GuardLoss::Unknown,
+        }
     }
 
     /// Continues with a process that a debugger has launched; returns the handle of the one that it replaces.

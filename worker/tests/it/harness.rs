@@ -333,7 +333,13 @@ pub(crate) fn lease(script: &TestScript, count: u32) -> WorkerLease {
         run: RunKey::new(ClientId(1), "run"),
         route: ClientRoute {
             callback: None,
-            limits: DeliveryLimits { connect_ms: 1000, stall_ms: 1000, drain_ms: 1000 },
+            limits: DeliveryLimits {
+                connect_ms: 1000,
+                stall_ms: 1000,
+                drain_ms: 1000,
+                answer_ms: 1000,
+                first_answer_ms: 1000,
+            },
             ..ClientRoute::default()
         },
         run_dir: "".into(),

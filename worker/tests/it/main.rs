@@ -10,6 +10,7 @@ use std::{
 };
 
 use harness::{WorkerHarness, lease};
+use heeler_core::{GuardLoss, TestId};
 use heeler_protocol::{
     control::{ClientId, FromWorker, LeaseEnd, LeaseEvent, ProofLevel, RunKey, ToWorker, WorkerLease},
     journal::{self, JournalContent, JournalRecord},
@@ -267,16 +268,13 @@ async fn coordinator_disconnect_ends_test_and_worker() {
 }
 
 #[tokio::test]
-async fn killed_guard_affects_only_the_running_test() {
+async fn killed_guard_leaves_the_running_test_undecided() {
     let mut bench = WorkerHarness::new().await;
     let script = bench.script("begin t0; ok t0; begin t1; kill -KILL $PPID; exec sleep 1000");
     let seen = bench.run(lease(&script, 3)).await;
-    assert!(matches!(seen.end, LeaseEnd::DiedInTest { .. }), "{:?}", seen.end);
+    assert_eq!(seen.end, LeaseEnd::GuardLost { loss: GuardLoss::Killed { signal: 9 } });
     assert_eq!(seen.states(), ["A.t0 passed"]);
-    let Some(LeaseEvent::CrashedProvisionally { attempt, .. }) = seen.reports.last() else {
-        panic!("{:?}", seen.reports)
-    };
-    assert_eq!(attempt.message, "the process was lost before the test ended");
+    assert!(matches!(seen.reports.last(), Some(LeaseEvent::Started(TestId(1)))), "{:?}", seen.reports);
     // The worker continues.
     let script = bench.script("begin t0; ok t0; last 1 0");
     assert_eq!(bench.run(lease(&script, 1)).await.end, LeaseEnd::Complete);
@@ -299,6 +297,16 @@ async fn killed_fork_server_is_replaced_and_guards_continue() {
     let script =
         bench.script(&format!("{ABOVE} begin t0; [ $(name) = heeler-forksrv ] || exit 3; ok t0; last 1 0"));
     assert_eq!(bench.run(lease(&script, 1)).await.end, LeaseEnd::Complete);
+}
+
+#[tokio::test]
+async fn guard_killed_with_its_fork_server_is_reported_as_such() {
+    let mut bench = WorkerHarness::new().await;
+    let script = bench.script(&format!("{ABOVE} begin t0; kill -KILL $(above) $PPID; exec sleep 1000"));
+    for _ in 0..2 {
+        let seen = bench.run(lease(&script, 2)).await;
+        assert_eq!(seen.end, LeaseEnd::GuardLost { loss: GuardLoss::ForkServerKilled { signal: 9 } });
+    }
 }
 
 #[tokio::test]
@@ -326,7 +334,7 @@ async fn guards_are_executed_without_fork_server() {
     }
     let script = bench.script("begin t0; ok t0; begin t1; kill -KILL $PPID; exec sleep 1000");
     let seen = bench.run(lease(&script, 3)).await;
-    assert!(matches!(seen.end, LeaseEnd::DiedInTest { .. }), "{:?}", seen.end);
+    assert_eq!(seen.end, LeaseEnd::GuardLost { loss: GuardLoss::Killed { signal: 9 } });
 }
 
 /// Program that runs one requested test, which passes if a child of the process has these descriptors and no

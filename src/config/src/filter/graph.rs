@@ -1,14 +1,14 @@
 //! The parser of graph queries of the test protocol: `/unit/Parser*/**[speed=fast]`.
 //!
 //! ```text
-//! query    = ("/" segment)+ ("/" rest)?  |  "/" rest
+//! query    = "/"  |  ("/" segment)+ ("/" rest)?  |  "/" rest
 //! rest     = "**" properties?
 //! segment  = joined of nodes;  joined = and ("|" and)*;  and = unary ("&" unary)*;  unary = "!" unary | "(" joined ")" | one
 //! node     = name properties?
 //! properties = "[" joined of (name ("=" | "!=") name) "]"
 //! ```
 //! In names `*` matches any text, a backslash makes the next character literal, and outside of properties
-//! `%2F` is the byte with that number.
+//! `%2F` is the byte with that number. A lone `/` has no part and selects nothing.
 
 use std::str::FromStr;
 
@@ -61,6 +61,10 @@ impl FromStr for GraphQuery {
 
 fn query(input: &mut ParserInput<'_>) -> ParseResult<GraphQuery> {
     let mut query = GraphQuery { segments: Vec::new(), rest: None };
+    if unread_text(input) == "/" {
+        "/".parse_next(input)?;
+        return Ok(query);
+    }
     while opt("/").parse_next(input)?.is_some() {
         let start = next_char_span(input).start;
         if is_trailing_wildcard(unread_text(input)) {

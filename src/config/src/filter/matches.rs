@@ -91,7 +91,8 @@ impl TextMatcher {
 }
 
 impl GraphQuery {
-    /// Returns whether the query selects the test at this path, with these traits.
+    /// Returns whether the query selects the test at this path, with these traits. The case of letters does not
+    /// matter, as on the platform.
     #[must_use]
     pub fn is_match(&self, path: &TestPath<'_>, tags: &[(&str, &str)]) -> bool {
         let mut nodes = path.segments();
@@ -111,8 +112,8 @@ impl GraphQuery {
     /// Returns whether the query may select tests of this suite, for a suite whose tests could not be listed.
     #[must_use]
     pub fn may_match(&self, suite: &str) -> bool {
-        let Some(root) = self.segments.first() else { return true };
-        let judged = root.evaluate(&|test| match (test.name.is_match(suite), &test.properties) {
+        let Some(root) = self.segments.first() else { return self.rest.is_some() };
+        let judged = root.evaluate(&|test| match (test.name.is_match_in_any_case(suite), &test.properties) {
             (true, Some(_)) => None,
             (is_match, _) => Some(is_match),
         });
@@ -122,14 +123,14 @@ impl GraphQuery {
 
 impl NodeCondition {
     fn holds(&self, name: &str, tags: &[(&str, &str)]) -> bool {
-        self.name.is_match(name)
+        self.name.is_match_in_any_case(name)
             && self.properties.as_ref().is_none_or(|all| all.holds(&|one| one.holds(tags)))
     }
 }
 
 impl PropertyCondition {
     fn holds(&self, tags: &[(&str, &str)]) -> bool {
-        let fits = |wildcard: &WildcardPattern, text| wildcard.is_match(text);
+        let fits = |wildcard: &WildcardPattern, text| wildcard.is_match_in_any_case(text);
         tags.iter().any(|(name, value)| fits(&self.key, name) && fits(&self.value, value))
     }
 }

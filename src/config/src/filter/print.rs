@@ -136,6 +136,7 @@ impl Display for GraphQuery {
                 f.write_str("/**")?;
                 write_properties(rest.properties.as_ref(), f)
             }
+            None if self.segments.is_empty() => f.write_str("/"),
             None => Ok(()),
         }
     }

@@ -16,11 +16,28 @@ pub enum PatternPart {
     Any,
 }
 
+/// Whether upper and lower case differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LetterCase {
+    Exact,
+    Ignored,
+}
+
 impl WildcardPattern {
-    /// Returns whether the whole of `text` matches, in time proportional to the product of the lengths at
-    /// worst: on a mismatch only the last `*` takes one character more.
+    /// Returns whether the whole of `text` matches.
     #[must_use]
     pub fn is_match(&self, text: &str) -> bool {
+        self.is_match_in(LetterCase::Exact, text)
+    }
+
+    /// Returns whether the whole of `text` matches, whatever the case of its letters.
+    pub(super) fn is_match_in_any_case(&self, text: &str) -> bool {
+        self.is_match_in(LetterCase::Ignored, text)
+    }
+
+    /// Matches in time proportional to the product of the lengths at worst: on a mismatch only the last `*` takes
+    /// one character more.
+    fn is_match_in(&self, case: LetterCase, text: &str) -> bool {
         let mut parts = self.0.as_slice();
         let mut text = text.chars();
         let mut last_star = None;
@@ -31,7 +48,7 @@ impl WildcardPattern {
                     parts = behind;
                 }
                 (None, None) => return true,
-                (Some((part, behind)), Some(found)) if part.matches_char(found) => {
+                (Some((part, behind)), Some(found)) if part.matches_char(case, found) => {
                     parts = behind;
                     text.next();
                 }
@@ -55,8 +72,11 @@ impl WildcardPattern {
 }
 
 impl PatternPart {
-    fn matches_char(self, found: char) -> bool {
+    fn matches_char(self, case: LetterCase, found: char) -> bool {
         match self {
+            Self::Char(wanted) if case == LetterCase::Ignored => {
+                wanted == found || wanted.to_lowercase().eq(found.to_lowercase())
+            }
             Self::Char(wanted) => wanted == found,
             Self::One => true,
             Self::Any => false,

@@ -35,6 +35,8 @@ impl RunState {
         let rest = self.unfinished_tests(&held);
         if self.stop_reason.is_some() {
             self.requeue(&held, rest);
+        } else if let LeaseOutcome::GuardLost(loss) = end {
+            self.on_guard_lost(&held, rest, loss);
         } else if rest.is_empty() {
             self.on_complete_batch(&held, end);
         } else if rest.len() < held.batch.tests.len() {
@@ -52,7 +54,7 @@ impl RunState {
     }
 
     /// Returns tests to the queue: isolated tests one by one, others together.
-    fn requeue(&mut self, held: &ActiveLease, rest: Vec<TestId>) {
+    pub(super) fn requeue(&mut self, held: &ActiveLease, rest: Vec<TestId>) {
         for test in &rest {
             self.tests[test.index()].location = TestLocation::Waiting;
         }
@@ -77,14 +79,22 @@ impl RunState {
             LeaseOutcome::DiedInTest
             | LeaseOutcome::DiedOutside
             | LeaseOutcome::NotStarted
+            | LeaseOutcome::GuardLost(_)
             | LeaseOutcome::Cancelled => {}
         }
+    }
+
+    /// Splits the unfinished tests of a lease into those that had begun and the others.
+    pub(super) fn split_begun(&self, held: &ActiveLease, rest: Vec<TestId>) -> (Vec<TestId>, Vec<TestId>) {
+        let is_begun =
+            |test: &TestId| self.tests[test.index()].location == TestLocation::InFlight(held.lease);
+        rest.into_iter().partition(is_begun)
     }
 
     /// Handles a process that completed a part of its batch. The rest continues in one new process; but the
     /// batches of a program that does this repeatedly become smaller, because otherwise each of its processes
     /// would receive nearly all its tests.
-    fn on_partial_batch(&mut self, held: &ActiveLease, rest: Vec<TestId>) {
+    pub(super) fn on_partial_batch(&mut self, held: &ActiveLease, rest: Vec<TestId>) {
         let program = held.batch.program;
         let size = held.batch.tests.len();
         let state = &mut self.programs[program.index()];
@@ -111,6 +121,7 @@ impl RunState {
             | LeaseOutcome::DiedInTest
             | LeaseOutcome::DiedOutside
             | LeaseOutcome::NotStarted
+            | LeaseOutcome::GuardLost(_)
             | LeaseOutcome::Cancelled => NotRunReason::ProgramGivenUp { deaths },
         };
         if deaths >= self.plan.max_startup_crashes.max(1) {
@@ -173,9 +184,7 @@ impl RunState {
             self.requeue(held, rest);
             return;
         }
-        let is_begun =
-            |test: &TestId| self.tests[test.index()].location == TestLocation::InFlight(held.lease);
-        let (mut suspects, mut waiting): (Vec<_>, Vec<_>) = rest.into_iter().partition(is_begun);
+        let (mut suspects, mut waiting) = self.split_begun(held, rest);
         if suspects.is_empty() && !waiting.is_empty() {
             suspects.push(waiting.remove(0));
         }

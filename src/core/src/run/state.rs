@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{BatchLease, CancelMode, RunAction, RunEvent, RunStage, SchedulingPlan};
+use super::{BatchLease, CancelMode, RunAction, RunEvent, RunStage, SchedulingPlan, guard_loss::GuardLosses};
 use crate::{
     LeaseId, NotRunReason, Outcome, ProgramId, ProvisionalReason, SynthesizedResult, TestId, WorkerId,
     batching::{QueuedTest, TestBatch, TestQueue},
@@ -43,6 +43,8 @@ pub(super) struct TestState {
     pub(super) worker_deaths: u8,
     /// Number of its own processes that exited successfully without running it.
     pub(super) unproductive_exits: u8,
+    /// The consecutive losses of the guards of its processes.
+    pub(super) guard_losses: GuardLosses,
     /// Its provisional result, which is final if nothing replaces it.
     provisional: Option<ProvisionalReason>,
 }
@@ -53,6 +55,8 @@ pub(super) struct ProgramState {
     pub(super) unproductive_processes: u32,
     /// Number of consecutive processes that completed only a small part of their batch.
     pub(super) early_ends: u32,
+    /// The consecutive losses of the guards of its processes, before any of its tests had begun.
+    pub(super) guard_losses: GuardLosses,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -274,7 +278,7 @@ impl RunState {
         if outcome != Outcome::Skipped {
             self.queue.observe_duration(program, duration);
         }
-        self.programs[program.index()].unproductive_processes = 0;
+        self.on_report_of(program);
         self.failures += usize::from(outcome.is_failure());
     }
 
@@ -285,8 +289,8 @@ impl RunState {
             return;
         }
         let program = held.batch.program;
-        self.programs[program.index()].unproductive_processes = 0;
         state.provisional = Some(by);
+        state.guard_losses = GuardLosses::default();
         let is_final = match by {
             ProvisionalReason::AwaitsRetry => {
                 state.failures += 1;
@@ -294,12 +298,20 @@ impl RunState {
             }
             ProvisionalReason::AwaitsIsolatedRun => held.batch.is_isolated,
         };
+        self.on_report_of(program);
         if is_final {
             // The result was not to be provisional: it is final.
             self.record_synthesized(test, SynthesizedResult::Provisional(by));
         } else {
             self.requeue_isolated(program, test);
         }
+    }
+
+    /// Records that a process of the program has reported a test's end.
+    fn on_report_of(&mut self, program: ProgramId) {
+        let state = &mut self.programs[program.index()];
+        state.unproductive_processes = 0;
+        state.guard_losses = GuardLosses::default();
     }
 
     pub(super) fn requeue_isolated(&mut self, program: ProgramId, test: TestId) {

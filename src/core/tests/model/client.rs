@@ -1,8 +1,10 @@
 //! The client: what was sent to it, on which connection, and what must never be sent.
 //!
-//! It may read each connection at its own time, so the rules are checked where frames are sent: a frame on one
-//! connection after the completion on another one would be read too late. What is only on a connection of its
-//! own, not on the main one, counts as read once that is proven, and as lost if it is not.
+//! It may read each connection at its own time, so the rules are checked where frames are sent: a frame on
+//! one connection after the completion on another one would be read too late. What is only on a connection of
+//! its own, not on the main one, counts as read once that is proven, and as lost if it is not.
+//!
+//! Where it has queues of its own (`streams`), the rules about what it handles are checked as it handles it.
 
 use std::collections::BTreeSet;
 
@@ -10,6 +12,8 @@ use heeler_core::TestId;
 
 use crate::{
     rules::{BrokenRule, COMPLETE, NOTHING_AFTER, ONE_RESULT, RESPONSE},
+    scenario::ModelScenario,
+    streams::{ClientQueues, SimMessage, StreamOwner},
     world::{ResultSource, SimFrame},
 };
 
@@ -30,18 +34,22 @@ pub(crate) struct SimClient {
     pub(crate) has_response: bool,
     /// It has refused or reset the watchdog's connection.
     pub(crate) has_cut_watchdog: bool,
+    /// What it has received and handled, if it has queues of its own. What is written then counts as
+    /// received, which is all that is promised to a client without answers.
+    pub(crate) queues: Option<ClientQueues>,
     /// The first rule that was broken, by whichever process.
     pub(crate) broken: Option<BrokenRule>,
 }
 
 impl SimClient {
-    pub(crate) fn new(tests: usize) -> Self {
+    pub(crate) fn new(scenario: &ModelScenario) -> Self {
         Self {
-            results: vec![None; tests],
+            results: vec![None; scenario.plan.tests.len()],
             has: BTreeSet::new(),
             completion: CompletionState::None,
             has_response: false,
             has_cut_watchdog: false,
+            queues: scenario.has_queues().then(|| ClientQueues::new(scenario)),
             broken: None,
         }
     }
@@ -50,10 +58,48 @@ impl SimClient {
         self.broken.get_or_insert(BrokenRule { rule, what });
     }
 
+    /// Sends a frame on the main connection.
+    pub(crate) fn send_main(&mut self, frame: &SimFrame) {
+        self.send(frame, StreamOwner::Main, None);
+    }
+
     /// Sends a frame; `line` holds what is on the same connection and not proven, `None` is the main
     /// connection.
-    pub(crate) fn send(&mut self, frame: &SimFrame, line: Option<&mut BTreeSet<TestId>>) {
+    pub(crate) fn send(&mut self, frame: &SimFrame, owner: StreamOwner, line: Option<&mut BTreeSet<TestId>>) {
+        self.check_sent(frame, line);
+        if let Some(queues) = &mut self.queues {
+            queues.write(owner, SimMessage::Frame(frame.clone()));
+        }
+    }
+
+    /// Sends a message on another than the main connection, to a client with queues of its own.
+    pub(crate) fn send_message(&mut self, owner: StreamOwner, message: SimMessage) {
+        if let SimMessage::Frame(frame) = &message {
+            self.check_sent(frame, Some(&mut BTreeSet::new()));
+        }
+        self.queues.iter_mut().for_each(|queues| queues.write(owner, message.clone()));
+    }
+
+    /// The client resets a stream.
+    pub(crate) fn reset_stream(&mut self, owner: StreamOwner) {
+        self.queues.iter_mut().for_each(|queues| queues.reset(owner));
+    }
+
+    /// The message that was cut on a stream is completed.
+    pub(crate) fn complete_cut(&mut self, owner: StreamOwner) {
+        let message = self.queues.as_mut().and_then(|queues| queues.complete_cut(owner));
+        if let Some(SimMessage::Frame(frame)) = message {
+            self.check_sent(&frame, Some(&mut BTreeSet::new()));
+        }
+    }
+
+    fn check_sent(&mut self, frame: &SimFrame, line: Option<&mut BTreeSet<TestId>>) {
         match (frame, line) {
+            (SimFrame::Started(test), _) => {
+                if self.completion != CompletionState::None {
+                    self.fail(NOTHING_AFTER, format!("the start of {test:?}"));
+                }
+            }
             (SimFrame::Results(results), line) => {
                 if self.completion != CompletionState::None {
                     self.fail(NOTHING_AFTER, format!("{results:?}"));
@@ -64,6 +110,8 @@ impl SimClient {
                     }
                 }
                 let tests = results.iter().map(|(test, _)| *test);
+                let is_received = line.is_none() || self.queues.is_some();
+                let line = line.filter(|_| !is_received);
                 line.unwrap_or(&mut self.has).extend(tests);
             }
             (SimFrame::Completion, line) => {
@@ -91,5 +139,6 @@ impl SimClient {
         if std::mem::replace(&mut self.has_response, true) {
             self.fail(RESPONSE, "there are two responses".to_owned());
         }
+        self.queues.iter_mut().for_each(|queues| queues.write(StreamOwner::Main, SimMessage::Response));
     }
 }

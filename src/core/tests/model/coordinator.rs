@@ -169,7 +169,7 @@ impl ModelWorld {
         let message = self.from_workers.get_mut(&worker).and_then(VecDeque::pop_front);
         match message {
             Some(SimWorkerMessage::Relayed { frame, position }) => {
-                self.client.send(&frame, None);
+                self.client.send_main(&frame);
                 if let Some(coordinator) = &mut self.coordinator {
                     coordinator.relayed.insert(worker, position);
                 }
@@ -186,10 +186,20 @@ impl ModelWorld {
         coordinator.lent.remove(&worker);
         let relayed = coordinator.relayed.remove(&worker).unwrap_or(0);
         if coordinator.run.involves(worker) && scenario.mistake != PlantedMistake::JournalNotRequested {
-            coordinator.journal_requests.insert(worker, relayed);
-            if let Some(watchdog) = &mut self.watchdog {
-                watchdog.journal_requests.insert(worker);
+            if scenario.has_queues() {
+                self.ask_of_worker(scenario, worker, relayed);
+            } else {
+                self.request_journal(worker, relayed);
             }
+        }
+    }
+
+    /// Requests the journal of a dead worker, of whose results this number is proven.
+    pub(crate) fn request_journal(&mut self, worker: WorkerId, proven: u64) {
+        let Some(coordinator) = &mut self.coordinator else { return };
+        coordinator.journal_requests.insert(worker, proven);
+        if let Some(watchdog) = &mut self.watchdog {
+            watchdog.journal_requests.insert(worker);
         }
     }
 
@@ -228,7 +238,11 @@ impl ModelWorld {
             SimWatchdogMessage::Relayed(frame) => {
                 let is_held = scenario.mistake != PlantedMistake::CompletionNotHeld;
                 let frame = if is_held { coordinator.held.hold(frame) } else { Some(frame) };
-                frame.iter().for_each(|frame| self.client.send(frame, None));
+                // What it has forwarded is not sent again by another finisher.
+                let is_counted = scenario.mistake != PlantedMistake::FinisherStreamAbandoned;
+                let is_counted = scenario.has_queues() && frame.is_some() && is_counted;
+                coordinator.finish_frames += usize::from(is_counted);
+                frame.iter().for_each(|frame| self.client.send_main(frame));
             }
             SimWatchdogMessage::Completing => {
                 if scenario.mistake != PlantedMistake::UnannouncedCompletion {
@@ -237,7 +251,7 @@ impl ModelWorld {
             }
             SimWatchdogMessage::Finished => {
                 let held = coordinator.held.release();
-                held.iter().for_each(|frame| self.client.send(frame, None));
+                held.iter().for_each(|frame| self.client.send_main(frame));
                 self.feed(scenario, RunEvent::Finished);
             }
         }
@@ -245,6 +259,9 @@ impl ModelWorld {
 
     /// The watchdog is dead, and all its messages are read.
     pub(crate) fn watchdog_gone(&mut self, scenario: &ModelScenario) {
+        if self.ask_of_finisher(scenario) {
+            return;
+        }
         let Some(coordinator) = &mut self.coordinator else { return };
         coordinator.held = LastRelayedFrame::default();
         coordinator.watchdogs -= 1;
@@ -253,48 +270,66 @@ impl ModelWorld {
             self.feed(scenario, RunEvent::WorkerNotStarted);
         }
         if is_last {
-            return self.finish_ourselves();
+            return self.finish_ourselves(scenario);
         }
         let Some(coordinator) = &self.coordinator else { return };
         let journal_requests = coordinator.journal_requests.keys().copied().collect();
+        let generation = coordinator.watchdogs;
         let mut watchdog =
-            SimWatchdog { has_open_run: false, journal_requests, ..SimWatchdog::new(scenario) };
+            SimWatchdog { has_open_run: false, journal_requests, generation, ..SimWatchdog::new(scenario) };
         let mut is_ours = false;
-        match coordinator.run.finisher_task() {
+        let task = coordinator.run.finisher_task();
+        if coordinator.is_completion_handled && task != FinisherTask::CoordinatorCompletes {
+            self.watchdog = Some(watchdog);
+            return self.feed(scenario, RunEvent::Finished);
+        }
+        let handled_frames = coordinator.finish_frames;
+        match task {
             FinisherTask::Register => watchdog.has_open_run = true,
             FinisherTask::Finish(mut due) => {
                 if scenario.mistake == PlantedMistake::NoResend {
                     due.resend.clear();
                 }
-                watchdog.take_finish(due.into());
+                let finish = SimFinish::from(due);
+                watchdog.take_finish(SimFinish { handled_frames, sent_frames: handled_frames, ..finish });
             }
-            FinisherTask::Complete => watchdog.take_finish(SimFinish {
-                resend: Vec::new(),
-                synthesized: Vec::new(),
-                is_completion_only: true,
-            }),
+            FinisherTask::Complete => {
+                watchdog.take_finish(SimFinish { is_completion_only: true, ..SimFinish::default() })
+            }
             FinisherTask::CoordinatorCompletes => is_ours = true,
             FinisherTask::None => {}
         }
         self.watchdog = Some(watchdog);
         if is_ours {
-            self.finish_ourselves();
+            self.finish_ourselves(scenario);
         }
     }
 
     /// The coordinator finishes the run on the main connection.
-    fn finish_ourselves(&mut self) {
+    fn finish_ourselves(&mut self, scenario: &ModelScenario) {
         let Some(mut coordinator) = self.coordinator.take() else { return };
         let run = Arc::make_mut(&mut coordinator.run);
         let frames = match run.complete_without_finisher(|worker| self.results(worker)) {
-            FinisherTask::Finish(due) => Some(self.due_frames(&due.into())),
+            FinisherTask::Finish(mut due) => {
+                // The run takes nothing of the streams for proven that it gives up at once.
+                if scenario.mistake != PlantedMistake::ResentFromZero {
+                    for (worker, from) in &mut due.resend {
+                        let proven = coordinator.journal_requests.get(worker).copied();
+                        *from = (*from).max(proven.unwrap_or(0));
+                    }
+                }
+                let handled_frames = coordinator.finish_frames;
+                Some(self.due_frames(scenario, &SimFinish { handled_frames, ..due.into() }))
+            }
             FinisherTask::Complete => Some(Vec::new()),
             FinisherTask::Register | FinisherTask::CoordinatorCompletes | FinisherTask::None => None,
         };
         coordinator.run_hash = hash(&(&coordinator.run, &coordinator.observer));
+        let is_completion_handled = coordinator.is_completion_handled;
         self.coordinator = Some(coordinator);
         if let Some(frames) = frames {
-            frames.iter().chain([&SimFrame::Completion]).for_each(|frame| self.client.send(frame, None));
+            let completion = Some(&SimFrame::Completion).filter(|_| !is_completion_handled);
+            frames.iter().chain(completion).for_each(|frame| self.client.send_main(frame));
             self.client.respond();
         }
     }
@@ -302,7 +337,7 @@ impl ModelWorld {
     /// The finish takes longer than it may.
     pub(crate) fn finish_is_late(&mut self, scenario: &ModelScenario) {
         if scenario.mistake == PlantedMistake::CompletionByBoth {
-            self.finish_ourselves();
+            self.finish_ourselves(scenario);
         } else {
             self.feed(scenario, RunEvent::FinisherLate);
         }
@@ -333,6 +368,6 @@ impl SimWorkerMessage {
 impl From<DueResults> for SimFinish {
     fn from(due: DueResults) -> Self {
         let synthesized = due.synthesized.into_iter().map(|(test, _)| test).collect();
-        Self { resend: due.resend, synthesized, is_completion_only: false }
+        Self { resend: due.resend, synthesized, ..Self::default() }
     }
 }

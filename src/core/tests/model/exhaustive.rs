@@ -10,17 +10,20 @@ use crate::{
     search::{number_from_env, search},
 };
 
-fn search_all(scenario: ModelScenario) {
-    search(&scenario).unwrap_or_else(|found| panic!("not true: {}\n{:#?}", found.rule, found));
+pub(crate) fn search_all(scenario: ModelScenario) {
+    if let Err(found) = search(&scenario) {
+        found.path.iter().for_each(|step| println!("  {step:?}"));
+        panic!("not true: {}: {}", found.rule, found.what);
+    }
 }
 
-fn faults(deaths: u8, failures: u8, cancels: u8) -> ModelFaults {
+pub(crate) fn faults(deaths: u8, failures: u8, cancels: u8) -> ModelFaults {
     ModelFaults { deaths, failures, cancels, loans: 0 }
 }
 
 /// Returns the deaths of a scenario and those that `HEELER_MODEL_DEATHS` adds. One more takes minutes and
 /// gigabytes.
-fn deaths(usual: u8) -> u8 {
+pub(crate) fn deaths(usual: u8) -> u8 {
     usual + u8::try_from(number_from_env("HEELER_MODEL_DEATHS", 0)).expect("a small number")
 }
 

@@ -1,20 +1,34 @@
 //! Planted mistakes: each must be found, by the rule that it breaks.
 
 use crate::{
-    rules::{ANSWERED, COMPLETE, FINISHED, NOTHING_AFTER, ONE_RESULT, REACHED, RESPONSE},
+    rules::{
+        ANSWERED, COMPLETE, FINISHED, HANDLED_COMPLETE, HANDLED_LAST, HANDLED_ONCE, HANDLED_ORDER,
+        NOTHING_AFTER, ONE_RESULT, REACHED, RESPONSE,
+    },
     scenario::{
-        ClientModel, ModelFaults, ModelScenario, PlantedMistake, abstract_scenario, callback_scenario, plan,
+        ClientModel, ModelFaults, ModelScenario, PlantedMistake, QueueModel, abstract_scenario,
+        callback_scenario, plan, queues_scenario,
     },
     search::search,
 };
 
 /// Searches for what the mistake breaks, and prints a path that shows it.
 fn find(scenario: &ModelScenario, rule: &str) -> String {
+    find_one_of(scenario, &[rule])
+}
+
+/// Searches for what a mistake breaks that may break several rules.
+fn find_one_of(scenario: &ModelScenario, rules: &[&str]) -> String {
     let mistake = scenario.mistake;
     let found = search(scenario).expect_err("the mistake must be found");
     println!("{mistake:?}: not true that {}, after {} steps:", found.rule, found.path.len());
     found.path.iter().for_each(|step| println!("  {step:?}"));
-    assert_eq!(found.rule, rule, "{mistake:?} is found by another rule: {}", found.what);
+    assert!(
+        rules.contains(&found.rule),
+        "{mistake:?} is found by another rule: {}: {}",
+        found.rule,
+        found.what
+    );
     found.what
 }
 
@@ -98,4 +112,73 @@ fn released_worker_kept() {
 #[test]
 fn watchdog_alone_synthesizes_nothing() {
     find(&with(PlantedMistake::NothingDueAlone, 1), COMPLETE);
+}
+
+/// Returns a run of one test with a client that has queues of its own.
+fn queues_with(mistake: PlantedMistake, workers: u32, deaths: u8, failures: u8) -> ModelScenario {
+    let plan = plan(&[0], |_, test| test.retries = u32::from(failures));
+    let faults = ModelFaults { deaths, failures, ..ModelFaults::default() };
+    ModelScenario { mistake, ..queues_scenario(plan, workers, faults) }
+}
+
+#[test]
+fn close_taken_for_proof() {
+    find(&queues_with(PlantedMistake::CloseAsProof, 1, 0, 0), HANDLED_COMPLETE);
+}
+
+#[test]
+fn read_barrier_taken_for_handled() {
+    let scenario = queues_with(PlantedMistake::BarrierAnsweredWhenRead, 1, 0, 0);
+    let queues = QueueModel { is_read_at_once: false, ..QueueModel::default() };
+    find(&ModelScenario { queues, ..scenario }, HANDLED_COMPLETE);
+}
+
+#[test]
+fn rerun_on_another_stream_not_awaited() {
+    find(&queues_with(PlantedMistake::RerunNotAwaited, 2, 0, 1), HANDLED_ORDER);
+}
+
+#[test]
+fn rerun_of_a_dead_workers_test_not_awaited() {
+    // What the dead worker sent is handled behind the result of the rerun, or behind the completion.
+    let rules = [HANDLED_ORDER, HANDLED_COMPLETE, HANDLED_LAST, ONE_RESULT];
+    find_one_of(&queues_with(PlantedMistake::LossNotAwaited, 2, 1, 0), &rules);
+}
+
+#[test]
+fn completion_before_the_last_proof() {
+    let scenario = queues_with(PlantedMistake::CompletionBeforeProof, 1, 0, 0);
+    let plan = plan(&[0, 0], |_, _| {});
+    find(&ModelScenario { plan, ..scenario }, HANDLED_COMPLETE);
+}
+
+#[test]
+fn response_before_the_proof_of_the_completion() {
+    find(&queues_with(PlantedMistake::ResponseBeforeProof, 1, 0, 0), RESPONSE);
+}
+
+#[test]
+fn frame_written_behind_a_cut_one() {
+    // Nothing behind a part of a frame is read, and nothing answered.
+    find(&queues_with(PlantedMistake::WrittenBehindCut, 1, 1, 0), REACHED);
+}
+
+#[test]
+fn results_of_a_dead_worker_sent_again_from_the_first() {
+    find(&queues_with(PlantedMistake::ResentFromZero, 1, 1, 0), HANDLED_ONCE);
+}
+
+#[test]
+fn barrier_of_the_holder_not_published() {
+    find(&queues_with(PlantedMistake::BarrierNotPublished, 1, 2, 0), REACHED);
+}
+
+#[test]
+fn stream_of_a_dead_watchdog_abandoned() {
+    let plan = plan(&[0], |_, test| test.is_unrunnable = true);
+    let scenario = queues_scenario(plan, 1, ModelFaults { deaths: 1, ..ModelFaults::default() });
+    let scenario = ModelScenario { mistake: PlantedMistake::FinisherStreamAbandoned, ..scenario };
+    find_one_of(&scenario, &[HANDLED_ONCE, HANDLED_LAST]);
+    let queues = QueueModel { has_callback: false, ..QueueModel::default() };
+    find(&ModelScenario { queues, ..scenario }, HANDLED_ONCE);
 }

@@ -9,7 +9,8 @@ use heeler_core::run::{CancelMode, FailureLimit, SchedulingPlan};
 
 use crate::{
     scenario::{
-        ClientModel, ModelFaults, ModelScenario, ProcessModel, abstract_scenario, callback_scenario, plan,
+        ClientModel, ModelFaults, ModelScenario, ProcessModel, QueueModel, abstract_scenario,
+        callback_scenario, plan,
     },
     search::{draw_below, number_from_env, walk},
 };
@@ -38,6 +39,11 @@ fn walk_large(client: ClientModel, change: impl Fn(&mut SchedulingPlan)) {
 #[test]
 fn walks_with_callback_connections() {
     walk_large(ClientModel::Callback, |_| {});
+}
+
+#[test]
+fn walks_with_a_client_that_handles_late() {
+    walk_large(ClientModel::Queues, |_| {});
 }
 
 #[test]
@@ -76,8 +82,23 @@ fn random_scenario(random: &mut u64) -> ModelScenario {
         cancels: u8::from(below(4) == 0),
         loans: [0, 0, 5, 30][below(4)],
     };
-    let client = [ClientModel::Abstract, ClientModel::MainConnection, ClientModel::Callback][below(3)];
-    ModelScenario { client, outbox: 4, watchdogs: 4, ..abstract_scenario(plan, below(6) as u32, faults) }
+    let clients =
+        [ClientModel::Abstract, ClientModel::MainConnection, ClientModel::Callback, ClientModel::Queues];
+    let client = clients[below(4)];
+    let queues = QueueModel {
+        has_callback: below(4) > 0,
+        has_answers: below(4) > 0,
+        is_read_at_once: below(2) == 0,
+        may_break: below(2) == 0,
+        window: 1 + below(4),
+    };
+    ModelScenario {
+        client,
+        queues,
+        outbox: 4,
+        watchdogs: 4,
+        ..abstract_scenario(plan, below(6) as u32, faults)
+    }
 }
 
 #[test]

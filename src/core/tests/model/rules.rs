@@ -25,11 +25,15 @@ pub(crate) const DRAINED: &str = "a stream is drained once, when no test is open
 pub(crate) const FINISHED: &str = "the finish is ordered once, and names what the client may lack";
 pub(crate) const GIVEN_UP: &str = "a test is given up for its reason only, and a program as a whole";
 pub(crate) const IGNORED: &str = "stale and repeated events change nothing";
+pub(crate) const HANDLED_ORDER: &str = "no update of a test is handled after its result";
+pub(crate) const HANDLED_ONCE: &str = "no result is handled twice, unless the client has broken a connection";
+pub(crate) const HANDLED_COMPLETE: &str = "when the completion is handled, every result is handled";
+pub(crate) const HANDLED_LAST: &str = "no update is handled after the completion";
 pub(crate) const REACHED: &str = "a path that ends, ends with the completion";
 pub(crate) const ENDS: &str = "every path ends";
 
 /// The rules that [`BrokenRule`] names.
-pub(crate) const STEP_RULES: [&str; 13] = [
+pub(crate) const STEP_RULES: [&str; 17] = [
     ONE_RESULT,
     COMPLETE,
     NOTHING_AFTER,
@@ -43,6 +47,10 @@ pub(crate) const STEP_RULES: [&str; 13] = [
     GIVEN_UP,
     IGNORED,
     ANSWERED,
+    HANDLED_ORDER,
+    HANDLED_ONCE,
+    HANDLED_COMPLETE,
+    HANDLED_LAST,
 ];
 
 /// A rule that a step has broken.

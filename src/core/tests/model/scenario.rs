@@ -16,6 +16,8 @@ pub(crate) struct ModelScenario {
     /// Number of workers that the run begins with.
     pub(crate) workers: u32,
     pub(crate) client: ClientModel,
+    /// Of a client with queues of its own.
+    pub(crate) queues: QueueModel,
     pub(crate) processes: ProcessModel,
     pub(crate) faults: ModelFaults,
     /// Number of messages of a worker under way at which its process waits.
@@ -34,6 +36,30 @@ pub(crate) enum ClientModel {
     MainConnection,
     /// Watchdog, main connection and callback connections.
     Callback,
+    /// The same, and the client's own queues behind each connection: what it handles counts, not what is
+    /// sent.
+    Queues,
+}
+
+/// A client with queues of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct QueueModel {
+    /// It takes callback connections; otherwise everything is on the main connection.
+    pub(crate) has_callback: bool,
+    /// It answers barriers. To one that does not, a weaker rule applies.
+    pub(crate) has_answers: bool,
+    /// It reads what is sent at once, or some time later.
+    pub(crate) is_read_at_once: bool,
+    /// It may refuse and reset connections.
+    pub(crate) may_break: bool,
+    /// Number of changes in a window.
+    pub(crate) window: usize,
+}
+
+impl Default for QueueModel {
+    fn default() -> Self {
+        Self { has_callback: true, has_answers: true, is_read_at_once: true, may_break: false, window: 2 }
+    }
 }
 
 /// What test processes may do.
@@ -88,6 +114,27 @@ pub(crate) enum PlantedMistake {
     JournalNotRead,
     /// A worker that the run releases stays with it.
     WorkerKept,
+    /// The client's close, which it sends when it has read everything, is taken for proof.
+    CloseAsProof,
+    /// The client answers barriers as it reads them, and that is taken for proof that it has handled
+    /// everything.
+    BarrierAnsweredWhenRead,
+    /// A provisional result is reported while updates of its test are not handled.
+    RerunNotAwaited,
+    /// A dead worker's tests are leased again while its stream is not handled.
+    LossNotAwaited,
+    /// A worker takes its stream for proven when the barrier of its last whole window is answered.
+    CompletionBeforeProof,
+    /// The coordinator responds when the completion is sent, and not proven.
+    ResponseBeforeProof,
+    /// The holder of a dead worker's connection writes behind a cut frame.
+    WrittenBehindCut,
+    /// A dead worker's results are sent again from the first.
+    ResentFromZero,
+    /// The holder of a dead worker's connection does not publish its barrier before it writes it.
+    BarrierNotPublished,
+    /// What a dead watchdog has sent is neither proven nor counted.
+    FinisherStreamAbandoned,
     /// A watchdog without a coordinator assumes that the client lacks no synthesized result.
     NothingDueAlone,
 }
@@ -100,6 +147,19 @@ impl ModelScenario {
 
     pub(crate) fn is_abstract(&self) -> bool {
         self.client == ClientModel::Abstract
+    }
+
+    pub(crate) fn has_queues(&self) -> bool {
+        self.client == ClientModel::Queues
+    }
+
+    pub(crate) fn has_callback(&self) -> bool {
+        self.client == ClientModel::Callback || (self.has_queues() && self.queues.has_callback)
+    }
+
+    /// Returns whether the client may refuse and reset connections.
+    pub(crate) fn may_break(&self) -> bool {
+        !self.has_queues() || self.queues.may_break
     }
 }
 
@@ -133,6 +193,7 @@ pub(crate) fn abstract_scenario(plan: SchedulingPlan, workers: u32, faults: Mode
         plan,
         workers,
         client: ClientModel::Abstract,
+        queues: QueueModel::default(),
         processes: ProcessModel::Arbitrary,
         faults,
         outbox: 1,
@@ -147,10 +208,16 @@ pub(crate) fn callback_scenario(deaths: u8) -> ModelScenario {
         plan: plan(&[0, 0, 1], |_, _| {}),
         workers: 2,
         client: ClientModel::Callback,
+        queues: QueueModel::default(),
         processes: ProcessModel::InOrder,
         faults: ModelFaults { deaths, ..ModelFaults::default() },
         outbox: usize::MAX,
         watchdogs: 4,
         mistake: PlantedMistake::None,
     }
+}
+
+/// Returns a run with all processes, and a client with queues of its own.
+pub(crate) fn queues_scenario(plan: SchedulingPlan, workers: u32, faults: ModelFaults) -> ModelScenario {
+    ModelScenario { plan, workers, client: ClientModel::Queues, faults, ..callback_scenario(0) }
 }

@@ -162,6 +162,10 @@ impl Model for ScenarioModel {
                 is_unbroken::<11>(model, state) && model.repeated_event(state).is_none()
             }),
             Property::always(STEP_RULES[12], is_unbroken::<12>),
+            Property::always(STEP_RULES[13], is_unbroken::<13>),
+            Property::always(STEP_RULES[14], is_unbroken::<14>),
+            Property::always(STEP_RULES[15], is_unbroken::<15>),
+            Property::always(STEP_RULES[16], is_unbroken::<16>),
             Property::always(REACHED, |model: &Self, state: &ModelState| {
                 let (world, mut steps) = (&state.world, Vec::new());
                 world.can_hear()

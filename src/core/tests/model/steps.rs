@@ -8,7 +8,8 @@ use heeler_core::{
 
 use crate::{
     client::CompletionState,
-    scenario::{ClientModel, ModelFaults, ModelScenario, UNLIMITED},
+    scenario::{ModelFaults, ModelScenario, UNLIMITED},
+    streams::StreamOwner,
     worker::WorkerStep,
     world::{ModelWorld, SimCoordinator, SimWorker},
 };
@@ -54,6 +55,18 @@ pub(crate) enum ModelStep {
     FinishLate,
     /// The deadline for reading a journal passes: the coordinator reads it itself.
     JournalLate(WorkerId),
+    /// The client reads the next message of a stream into its queue.
+    Read(StreamOwner),
+    /// It handles the next message of a queue.
+    Handle(StreamOwner),
+    /// It drops what it has not handled of a stream that it has reset.
+    Forget(StreamOwner),
+    /// The client answers nothing on the connection of a dead process for too long: it counts as reset.
+    GiveUpProof(StreamOwner),
+    /// The coordinator dies in the barrier that it writes on a dead worker's connection.
+    DieInBarrier(WorkerId),
+    /// The watchdog dies in the next frame of its finish, and has written a part of it or nothing.
+    KillWatchdogWriting(bool),
 }
 
 impl ModelFaults {
@@ -68,6 +81,8 @@ impl ModelFaults {
                 | WorkerStep::Unanswered
                 | WorkerStep::Reset
                 | WorkerStep::Die => Some(&mut self.deaths),
+                // The watchdog kills the workers when the coordinator is dead.
+                WorkerStep::DieWriting(..) => world.coordinator.as_ref().map(|_| &mut self.deaths),
                 _ => world.workers[&id].is_process_fault(step).then_some(&mut self.deaths),
             },
             ModelStep::Deliver(StepResult::Failed) => {
@@ -84,6 +99,9 @@ impl ModelFaults {
             | ModelStep::KillWatchdog
             | ModelStep::ResetWatchdog
             | ModelStep::FinishLate
+            | ModelStep::DieInBarrier(_)
+            | ModelStep::GiveUpProof(_)
+            | ModelStep::KillWatchdogWriting(_)
             | ModelStep::JournalLate(_) => Some(&mut self.deaths),
             ModelStep::Cancel => Some(&mut self.cancels),
             ModelStep::Lend(_) => Some(&mut self.loans),
@@ -103,6 +121,9 @@ impl ModelFaults {
             | ModelStep::ReportFinished
             | ModelStep::Finished
             | ModelStep::CoordinatorGone
+            | ModelStep::Read(_)
+            | ModelStep::Handle(_)
+            | ModelStep::Forget(_)
             | ModelStep::GiveBack(_) => None,
         }
     }
@@ -122,9 +143,13 @@ impl ModelWorld {
 
     /// Lists everything that can happen now.
     pub(crate) fn steps(&self, scenario: &ModelScenario, steps: &mut Vec<ModelStep>) {
-        let is_cut_off = self.coordinator.is_none() && scenario.client != ClientModel::Callback;
+        if self.client.broken.is_some() {
+            return;
+        }
+        self.client_steps(scenario, steps);
+        let is_cut_off = self.coordinator.is_none() && !scenario.has_callback();
         let is_completed = scenario.is_abstract() && self.has_ended_well(scenario);
-        if self.client.broken.is_some() || self.client.has_response || is_cut_off || is_completed {
+        if self.client.has_response || is_cut_off || is_completed {
             return;
         }
         for (id, worker) in &self.workers {
@@ -133,10 +158,10 @@ impl ModelWorld {
         if let Some(coordinator) = &self.coordinator {
             self.run_steps(scenario, coordinator, steps);
             if !scenario.is_abstract() {
-                self.connection_steps(coordinator, steps);
+                self.connection_steps(scenario, coordinator, steps);
             }
         }
-        self.watchdog_steps(steps);
+        self.watchdog_steps(scenario, steps);
         let mut faults = self.faults;
         steps.retain(|step| faults.budget(self, *step).is_none_or(|left| *left > 0));
     }
@@ -154,8 +179,10 @@ impl ModelWorld {
             worker.process_steps(scenario, &mut own);
         }
         if !scenario.is_abstract() {
-            worker.connection_steps(&mut own);
+            worker.connection_steps(scenario, &mut own);
             own.push(WorkerStep::Die);
+            let update = self.next_update(scenario, id);
+            own.extend(update.into_iter().flat_map(|update| worker.writing_deaths(update)));
             return steps.extend(own.into_iter().map(|step| ModelStep::Worker(id, step)));
         }
         steps.extend(own.into_iter().map(|step| ModelStep::Worker(id, step)));
@@ -189,16 +216,28 @@ impl ModelWorld {
         steps.extend(shares.map(ModelStep::Share));
     }
 
-    fn connection_steps(&self, coordinator: &SimCoordinator, steps: &mut Vec<ModelStep>) {
+    fn connection_steps(
+        &self,
+        scenario: &ModelScenario,
+        coordinator: &SimCoordinator,
+        steps: &mut Vec<ModelStep>,
+    ) {
         let gone = |(id, outbox): &(&WorkerId, &std::collections::VecDeque<_>)| {
             outbox.is_empty() && !self.workers.contains_key(id)
         };
         let gone = self.from_workers.iter().filter(gone);
-        steps.extend(gone.map(|(id, _)| ModelStep::WorkerGone(*id)));
+        for (id, _) in gone {
+            steps.push(ModelStep::WorkerGone(*id));
+            let has_barrier = self.is_provable(scenario, StreamOwner::Worker(*id));
+            steps.extend(has_barrier.then_some(ModelStep::DieInBarrier(*id)));
+        }
         if !self.from_watchdog.is_empty() {
             steps.push(ModelStep::HearWatchdog);
-        } else if self.watchdog.is_none() {
+        } else if self.watchdog.is_none() && !self.awaits_proof(scenario, coordinator) {
             steps.push(ModelStep::WatchdogGone);
+        }
+        if scenario.may_break() {
+            steps.extend(coordinator.asked.iter().map(|owner| ModelStep::GiveUpProof(*owner)));
         }
         let run = &coordinator.run;
         let is_finishing = run.stage() == RunStage::Finishing && self.watchdog.is_some();
@@ -209,9 +248,12 @@ impl ModelWorld {
         steps.push(ModelStep::KillCoordinator);
     }
 
-    fn watchdog_steps(&self, steps: &mut Vec<ModelStep>) {
+    fn watchdog_steps(&self, scenario: &ModelScenario, steps: &mut Vec<ModelStep>) {
         let Some(watchdog) = &self.watchdog else { return };
         steps.extend(watchdog.journal_requests.iter().map(|worker| ModelStep::ReadJournal(*worker)));
+        if scenario.may_break() {
+            steps.extend(watchdog.asked.iter().map(|owner| ModelStep::GiveUpProof(*owner)));
+        }
         if self.coordinator.is_none() && !watchdog.is_alone {
             steps.push(ModelStep::CoordinatorGone);
         }
@@ -220,11 +262,22 @@ impl ModelWorld {
         }
         if let Some(step) = watchdog.next_step() {
             let must_fail = watchdog.must_fail(step);
-            let may_fail = matches!(step, DeliveryStep::Dial | DeliveryStep::Prove | DeliveryStep::Close);
-            steps.extend((!must_fail).then_some(ModelStep::Deliver(StepResult::Ok)));
+            let may_fail = matches!(
+                step,
+                DeliveryStep::Dial
+                    | DeliveryStep::Prove
+                    | DeliveryStep::ProveCompletion
+                    | DeliveryStep::Close
+            );
+            let may_fail = may_fail && (scenario.may_break() || step == DeliveryStep::Close);
+            let may_succeed = !must_fail && self.may_succeed(scenario, watchdog, step);
+            steps.extend(may_succeed.then_some(ModelStep::Deliver(StepResult::Ok)));
             steps.extend((may_fail || must_fail).then_some(ModelStep::Deliver(StepResult::Failed)));
+            let writes =
+                scenario.has_queues() && !watchdog.is_reset && self.next_finish_frame(scenario).is_some();
+            steps.extend([false, true].map(ModelStep::KillWatchdogWriting).into_iter().filter(|_| writes));
         }
-        if watchdog.line == FinisherConnection::Open && !watchdog.is_reset {
+        if watchdog.line == FinisherConnection::Open && !watchdog.is_reset && scenario.may_break() {
             steps.push(ModelStep::ResetWatchdog);
         }
         steps.push(ModelStep::KillWatchdog);
@@ -260,7 +313,7 @@ impl ModelWorld {
             ModelStep::HearWatchdog => self.hear_watchdog(scenario),
             ModelStep::WatchdogGone => self.watchdog_gone(scenario),
             ModelStep::ReadJournal(worker) => self.read_journal(worker),
-            ModelStep::Deliver(result) => self.deliver(result),
+            ModelStep::Deliver(result) => self.deliver(scenario, result),
             ModelStep::ReportFinished => self.report_finished(scenario),
             ModelStep::Finished => self.feed(scenario, RunEvent::Finished),
             ModelStep::CoordinatorGone => self.on_coordinator_lost(scenario),
@@ -285,16 +338,25 @@ impl ModelWorld {
                     watchdog.is_reset = true;
                     watchdog.unproven.clear();
                 });
+                if let Some(watchdog) = &self.watchdog {
+                    self.client.reset_stream(StreamOwner::Finisher(watchdog.generation));
+                }
             }
             ModelStep::FinishLate => self.finish_is_late(scenario),
             ModelStep::JournalLate(worker) => self.journal_read(scenario, worker),
+            ModelStep::Read(owner) => self.read_next(scenario, owner),
+            ModelStep::Handle(owner) => self.handle_next(scenario, owner),
+            ModelStep::Forget(owner) => self.forget(owner),
+            ModelStep::GiveUpProof(owner) => self.give_up_proof(scenario, owner),
+            ModelStep::DieInBarrier(worker) => self.die_in_barrier(worker),
+            ModelStep::KillWatchdogWriting(is_begun) => self.kill_watchdog_writing(scenario, is_begun),
         }
     }
 
     /// Returns whether the completion can be reached no more: the coordinator is dead, and so is the watchdog or
     /// its way to the client.
     fn is_beyond_promise(&self, scenario: &ModelScenario) -> bool {
-        let has_watchdog_way = scenario.client == ClientModel::Callback && !self.client.has_cut_watchdog;
+        let has_watchdog_way = scenario.has_callback() && !self.client.has_cut_watchdog;
         self.coordinator.is_none() && (self.watchdog.is_none() || !has_watchdog_way)
     }
 
@@ -304,6 +366,9 @@ impl ModelWorld {
             return self.coordinator.as_ref().is_some_and(|coordinator| coordinator.observer.is_completed);
         }
         let is_answered = self.client.has_response || self.coordinator.is_none();
-        (self.client.completion == CompletionState::Here && is_answered) || self.is_beyond_promise(scenario)
+        let queues = self.client.queues.as_ref().filter(|_| scenario.queues.has_answers);
+        let is_handled = queues.is_none_or(|queues| queues.has_handled_completion);
+        let is_completed = self.client.completion == CompletionState::Here && is_handled;
+        (is_completed && is_answered) || self.is_beyond_promise(scenario)
     }
 }

@@ -9,6 +9,7 @@ use heeler_core::{
 use crate::{
     client::CompletionState,
     scenario::{ModelScenario, PlantedMistake},
+    streams::StreamOwner,
     world::{ModelWorld, ResultSource, SimFinish, SimFrame, SimWatchdog, SimWatchdogMessage},
 };
 
@@ -28,6 +29,7 @@ impl SimWatchdog {
         let is_own = matches!(
             step,
             DeliveryStep::Prove
+                | DeliveryStep::ProveCompletion
                 | DeliveryStep::Close
                 | DeliveryStep::SendDue(DeliveryRoute::Direct)
                 | DeliveryStep::SendCompletion(DeliveryRoute::Direct)
@@ -53,12 +55,15 @@ impl ModelWorld {
             .collect()
     }
 
-    /// Returns the frames before the completion; the last one is sent even if it is empty.
-    pub(crate) fn due_frames(&self, finish: &SimFinish) -> Vec<SimFrame> {
+    /// Returns the frames before the completion that no other finisher has sent; without a client that has queues,
+    /// the last one is sent even if it is empty.
+    pub(crate) fn due_frames(&self, scenario: &ModelScenario, finish: &SimFinish) -> Vec<SimFrame> {
         let resend = finish.resend.iter().map(|(worker, proven)| self.results_after(*worker, *proven));
         let synthesized = finish.synthesized.iter().map(|test| (*test, ResultSource::Finisher)).collect();
         let all = resend.filter(|results| !results.is_empty()).chain([synthesized]);
-        if finish.is_completion_only { Vec::new() } else { all.map(SimFrame::Results).collect() }
+        let all = all.filter(|results| !scenario.has_queues() || !results.is_empty());
+        let all = all.map(SimFrame::Results).skip(finish.handled_frames);
+        if finish.is_completion_only { Vec::new() } else { all.collect() }
     }
 
     pub(crate) fn read_journal(&mut self, worker: WorkerId) {
@@ -69,10 +74,13 @@ impl ModelWorld {
     }
 
     /// Carries out the next step of the finish, with this result where the client decides.
-    pub(crate) fn deliver(&mut self, went: StepResult) {
+    pub(crate) fn deliver(&mut self, scenario: &ModelScenario, went: StepResult) {
+        if scenario.has_queues() && self.send_finish_frame(scenario, went) {
+            return;
+        }
         let Some(mut watchdog) = self.watchdog.take() else { return };
         if let (Some(step), Some(finish)) = (watchdog.next_step(), watchdog.finish.clone()) {
-            let is_ok = self.carry_out(&mut watchdog, &finish, step, went == StepResult::Ok);
+            let is_ok = self.carry_out(scenario, &mut watchdog, &finish, step, went == StepResult::Ok);
             let went = if is_ok { StepResult::Ok } else { StepResult::Failed };
             let delivery = watchdog.delivery.as_mut().expect("the step is part of it");
             if self.coordinator.is_none() {
@@ -90,9 +98,10 @@ impl ModelWorld {
         watchdog.delivery = None;
         let finish = watchdog.finish.take();
         if scenario.mistake == PlantedMistake::ResendAfterCompletion {
-            let frames = finish.map_or_else(Vec::new, |finish| self.due_frames(&finish));
+            let frames = finish.map_or_else(Vec::new, |finish| self.due_frames(scenario, &finish));
+            let owner = StreamOwner::Finisher(watchdog.generation);
             for frame in frames {
-                self.client.send(&frame, Some(&mut watchdog.unproven));
+                self.client.send(&frame, owner, Some(&mut watchdog.unproven));
             }
         }
         self.from_watchdog.extend(self.coordinator.as_ref().map(|_| SimWatchdogMessage::Finished));
@@ -101,6 +110,7 @@ impl ModelWorld {
 
     fn carry_out(
         &mut self,
+        scenario: &ModelScenario,
         watchdog: &mut SimWatchdog,
         finish: &SimFinish,
         step: DeliveryStep,
@@ -113,15 +123,30 @@ impl ModelWorld {
                 is_ok
             }
             DeliveryStep::SendDue(way) => {
-                let frames = self.due_frames(finish);
+                let mut frames = self.due_frames(scenario, finish);
+                if scenario.has_queues() && way == DeliveryRoute::Direct {
+                    // They are sent one by one.
+                    frames.clear();
+                    self.send_finisher_barrier(watchdog);
+                }
                 is_ok && frames.into_iter().all(|frame| self.send_by(watchdog, way, frame))
             }
-            DeliveryStep::SendCompletion(way) => is_ok && self.send_by(watchdog, way, SimFrame::Completion),
-            DeliveryStep::Prove => {
+            DeliveryStep::SendCompletion(way) => {
+                let is_sent = is_ok && self.send_by(watchdog, way, SimFrame::Completion);
+                if scenario.has_queues() && way == DeliveryRoute::Direct {
+                    self.send_finisher_barrier(watchdog);
+                }
+                is_sent
+            }
+            DeliveryStep::Prove | DeliveryStep::ProveCompletion => {
                 if is_ok {
                     self.proven(watchdog);
                 }
                 self.client.has_cut_watchdog |= !is_ok;
+                if !is_ok && scenario.has_queues() {
+                    // It counts as broken by the client, whatever it handles of it later.
+                    self.client.reset_stream(StreamOwner::Finisher(watchdog.generation));
+                }
                 is_ok
             }
             DeliveryStep::Close => {
@@ -147,7 +172,10 @@ impl ModelWorld {
 
     fn send_by(&mut self, watchdog: &mut SimWatchdog, way: DeliveryRoute, frame: SimFrame) -> bool {
         match way {
-            DeliveryRoute::Direct => self.client.send(&frame, Some(&mut watchdog.unproven)),
+            DeliveryRoute::Direct => {
+                let owner = StreamOwner::Finisher(watchdog.generation);
+                self.client.send(&frame, owner, Some(&mut watchdog.unproven));
+            }
             DeliveryRoute::Relay if self.coordinator.is_none() => return false,
             DeliveryRoute::Relay => self.from_watchdog.push_back(SimWatchdogMessage::Relayed(frame)),
         }
@@ -163,12 +191,21 @@ impl ModelWorld {
         if !watchdog.has_open_run || watchdog.line == FinisherConnection::Relayed {
             return;
         }
+        if !self.ask_of_all_workers(scenario) {
+            self.settle_orphaned(scenario);
+        }
+    }
+
+    /// Finishes the run of a dead coordinator.
+    pub(crate) fn settle_orphaned(&mut self, scenario: &ModelScenario) {
         let journals = self.journals.iter().map(|(worker, journal)| (*worker, journal.records.as_slice()));
-        let due = settle_orphaned_run(scenario.plan.tests.len(), journals);
+        let mut due = settle_orphaned_run(scenario.plan.tests.len(), journals);
+        self.skip_proven(scenario, &mut due.resend);
         let mut synthesized: Vec<_> = due.unfinished.into_iter().map(|(test, _)| test).collect();
         if scenario.mistake == PlantedMistake::NothingDueAlone {
             synthesized.clear();
         }
-        watchdog.take_finish(SimFinish { resend: due.resend, synthesized, is_completion_only: false });
+        let Some(watchdog) = &mut self.watchdog else { return };
+        watchdog.take_finish(SimFinish { resend: due.resend, synthesized, ..SimFinish::default() });
     }
 }

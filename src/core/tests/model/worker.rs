@@ -1,10 +1,13 @@
 //! Workers and their test processes: they run their leases, and bring each result into the journal, to the client
 //! and to the coordinator, in this order.
 
-use heeler_core::{LeaseOutcome, Outcome, ProvisionalReason, TestId, WorkerId, delivery::JournalMark};
+use heeler_core::{
+    LeaseOutcome, Outcome, ProvisionalReason, TestId, WorkerId, ack_window::AckWindow, delivery::JournalMark,
+};
 
 use crate::{
     scenario::{ModelScenario, PlantedMistake, ProcessModel},
+    streams::StreamOwner,
     world::{
         ModelWorld, ProcessPhase, ResultSource, SimFrame, SimProcess, SimRoute, SimWorker, SimWorkerMessage,
     },
@@ -35,6 +38,12 @@ pub(crate) enum WorkerStep {
     Reset,
     /// The worker dies.
     Die,
+    /// The client has handled everything before a provisional result, which is reported.
+    ReportProvisional,
+    /// The time for the first answer passes.
+    FirstAnswerOverdue,
+    /// The worker dies in this message of its next write, and has written a part of it or nothing.
+    DieWriting(usize, bool),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -47,6 +56,11 @@ enum SettlingStep {
 const STEPS: [SettlingStep; 3] = [SettlingStep::Journal, SettlingStep::Send, SettlingStep::Report];
 const STEPS_MISTAKEN: [SettlingStep; 3] = [SettlingStep::Send, SettlingStep::Journal, SettlingStep::Report];
 
+/// Returns whether the step of this number sends a result.
+pub(crate) fn is_sending(scenario: &ModelScenario, step: usize) -> bool {
+    settling(scenario, step) == SettlingStep::Send
+}
+
 fn settling(scenario: &ModelScenario, step: usize) -> SettlingStep {
     let is_mistaken = scenario.mistake == PlantedMistake::JournalAfterSend;
     if is_mistaken { STEPS_MISTAKEN[step] } else { STEPS[step] }
@@ -54,20 +68,42 @@ fn settling(scenario: &ModelScenario, step: usize) -> SettlingStep {
 
 impl SimWorker {
     /// Lists what a worker on connections may do besides running its process and dying.
-    pub(crate) fn connection_steps(&self, steps: &mut Vec<WorkerStep>) {
-        if self.route == SimRoute::Open {
+    pub(crate) fn connection_steps(&self, scenario: &ModelScenario, steps: &mut Vec<WorkerStep>) {
+        if self.route == SimRoute::Open && scenario.may_break() {
             steps.push(WorkerStep::Reset);
         }
-        if self.process.is_none() && self.is_to_drain {
-            steps.push(WorkerStep::Drain);
-            steps.extend((self.route == SimRoute::Open).then_some(WorkerStep::Unanswered));
+        if !scenario.queues.has_answers && self.awaits_first_answer() {
+            steps.push(WorkerStep::FirstAnswerOverdue);
         }
+        if self.process.is_none() && self.is_to_drain {
+            let is_awaited = scenario.has_queues() && self.is_draining && !self.is_all_handled();
+            // The client closes when it has read everything: whatever else it has to do.
+            let is_closed = scenario.mistake == PlantedMistake::CloseAsProof;
+            steps.extend((!is_awaited || is_closed).then_some(WorkerStep::Drain));
+            let may_be_unanswered = self.route == SimRoute::Open && !scenario.has_queues();
+            steps.extend(may_be_unanswered.then_some(WorkerStep::Unanswered));
+        }
+    }
+
+    /// Lists the places in its next write in which a worker may die.
+    pub(crate) fn writing_deaths(&self, update: SimFrame) -> impl Iterator<Item = WorkerStep> {
+        let messages = if self.has_room() { self.clone().write_update(update).len() } else { 0 };
+        let is_begun = [false, true];
+        (0..messages).flat_map(move |place| is_begun.map(|is_begun| WorkerStep::DieWriting(place, is_begun)))
     }
 
     /// Lists what the process may do.
     pub(crate) fn process_steps(&self, scenario: &ModelScenario, steps: &mut Vec<WorkerStep>) {
         let Some(process) = &self.process else { return };
         let is_arbitrary = scenario.processes == ProcessModel::Arbitrary;
+        let writes = match process.phase {
+            ProcessPhase::Idle => process.next < process.lease.batch.tests.len(),
+            ProcessPhase::Settling { step, .. } => settling(scenario, step) == SettlingStep::Send,
+            ProcessPhase::Running(_) | ProcessPhase::AwaitingHandling { .. } => false,
+        };
+        if writes && !self.has_room() {
+            return;
+        }
         let count = process.lease.batch.tests.len();
         match process.phase {
             ProcessPhase::Idle if is_arbitrary => {
@@ -93,7 +129,10 @@ impl SimWorker {
                 steps.push(WorkerStep::Settle);
                 let is_dialling =
                     self.route == SimRoute::NotDialled && settling(scenario, step) == SettlingStep::Send;
-                return steps.extend(is_dialling.then_some(WorkerStep::Refused));
+                return steps.extend((is_dialling && scenario.may_break()).then_some(WorkerStep::Refused));
+            }
+            ProcessPhase::AwaitingHandling { .. } => {
+                return steps.extend(self.is_all_handled().then_some(WorkerStep::ReportProvisional));
             }
         }
         steps.extend((is_arbitrary && self.cancel_mode.is_some()).then_some(WorkerStep::EndCancelled));
@@ -120,7 +159,10 @@ impl ModelWorld {
                 (process.phase, process.next) = (ProcessPhase::Running(place), place + 1);
                 let (lease, test) = (process.lease.lease, process.lease.batch.tests[place]);
                 self.journal(scenario, id, test, JournalMark::Started);
-                self.send_message(id, SimWorkerMessage::Started { lease, test });
+                self.send_to_coordinator(id, SimWorkerMessage::Started { lease, test });
+                if scenario.has_queues() {
+                    self.write_update(id, SimFrame::Started(test));
+                }
             }
             WorkerStep::End(outcome) => {
                 let end = (outcome == Outcome::TimedOut).then_some(LeaseOutcome::DiedInTest);
@@ -130,8 +172,12 @@ impl ModelWorld {
                 self.end_test(scenario, id, Outcome::Crashed, Some(LeaseOutcome::DiedInTest));
             }
             WorkerStep::DieInTest => {
-                self.report_provisional(scenario, id, ProvisionalReason::AwaitsIsolatedRun);
-                self.leave(id, LeaseOutcome::DiedInTest);
+                let end = Some(LeaseOutcome::DiedInTest);
+                self.end_provisionally(scenario, id, ProvisionalReason::AwaitsIsolatedRun, end);
+            }
+            WorkerStep::ReportProvisional => self.report_provisional(id),
+            WorkerStep::FirstAnswerOverdue => {
+                self.worker(id).window.iter_mut().for_each(AckWindow::on_first_answer_overdue);
             }
             WorkerStep::Settle => self.settle(scenario, id),
             WorkerStep::Refused => {
@@ -147,15 +193,28 @@ impl ModelWorld {
                     Outcome::Cancelled,
                     Some(LeaseOutcome::Cancelled),
                 ),
-                ProcessPhase::Idle | ProcessPhase::Settling { .. } => self.leave(id, LeaseOutcome::Cancelled),
+                ProcessPhase::Idle
+                | ProcessPhase::Settling { .. }
+                | ProcessPhase::AwaitingHandling { .. } => {
+                    self.leave(id, LeaseOutcome::Cancelled);
+                }
             },
-            WorkerStep::Drain => self.drain(id),
+            WorkerStep::Drain => self.drain(scenario, id),
             WorkerStep::Unanswered => {
                 self.break_route(id, SimRoute::Broken);
-                self.drain(id);
+                self.drain(scenario, id);
             }
             WorkerStep::Reset => self.break_route(id, SimRoute::Reset),
             WorkerStep::Die => drop(self.workers.remove(&id)),
+            WorkerStep::DieWriting(place, is_begun) => {
+                let Some(frame) = self.next_update(scenario, id) else { return };
+                if let SimFrame::Started(test) = frame {
+                    let lease = self.process(id).lease.lease;
+                    self.journal(scenario, id, test, JournalMark::Started);
+                    self.send_to_coordinator(id, SimWorkerMessage::Started { lease, test });
+                }
+                self.die_writing(id, frame, place, is_begun);
+            }
         }
     }
 
@@ -174,7 +233,7 @@ impl ModelWorld {
         }
     }
 
-    fn send_message(&mut self, id: WorkerId, message: SimWorkerMessage) {
+    pub(crate) fn send_to_coordinator(&mut self, id: WorkerId, message: SimWorkerMessage) {
         if self.coordinator.is_some() {
             self.from_workers.entry(id).or_default().push_back(message);
         }
@@ -192,19 +251,35 @@ impl ModelWorld {
         if !outcome.is_failure() || !process.lease.is_failure_provisional[place] {
             return self.begin_settling(scenario, id, place, outcome, end);
         }
-        self.report_provisional(scenario, id, ProvisionalReason::AwaitsRetry);
-        if let Some(end) = end {
-            self.leave(id, end);
+        self.end_provisionally(scenario, id, ProvisionalReason::AwaitsRetry, end);
+    }
+
+    fn end_provisionally(
+        &mut self,
+        scenario: &ModelScenario,
+        id: WorkerId,
+        by: ProvisionalReason,
+        end: Option<LeaseOutcome>,
+    ) {
+        let process = self.process(id);
+        let ProcessPhase::Running(place) = process.phase else { return };
+        (process.phase, process.end) = (ProcessPhase::AwaitingHandling { place, by }, end);
+        let test = process.lease.batch.tests[place];
+        self.journal(scenario, id, test, JournalMark::Provisional);
+        if !self.awaits_handling(scenario, id) {
+            self.report_provisional(id);
         }
     }
 
-    fn report_provisional(&mut self, scenario: &ModelScenario, id: WorkerId, by: ProvisionalReason) {
+    fn report_provisional(&mut self, id: WorkerId) {
         let process = self.process(id);
-        let ProcessPhase::Running(place) = process.phase else { return };
+        let ProcessPhase::AwaitingHandling { place, by } = process.phase else { return };
         process.phase = ProcessPhase::Idle;
-        let (lease, test) = (process.lease.lease, process.lease.batch.tests[place]);
-        self.journal(scenario, id, test, JournalMark::Provisional);
-        self.send_message(id, SimWorkerMessage::Provisional { lease, test, by });
+        let (lease, test, end) = (process.lease.lease, process.lease.batch.tests[place], process.end);
+        self.send_to_coordinator(id, SimWorkerMessage::Provisional { lease, test, by });
+        if let Some(end) = end {
+            self.leave(id, end);
+        }
     }
 
     fn begin_settling(
@@ -236,11 +311,14 @@ impl ModelWorld {
                 self.journals.entry(id).or_default().results.push((test, outcome));
             }
             SettlingStep::Send if scenario.is_abstract() => {}
+            SettlingStep::Send if scenario.has_queues() => {
+                self.write_update(id, SimFrame::Results(vec![(test, ResultSource::Journal(id, position))]));
+            }
             SettlingStep::Send => self.send_result(id, (test, ResultSource::Journal(id, position))),
             SettlingStep::Report => {
                 process.phase = ProcessPhase::Idle;
                 let end = process.end;
-                self.send_message(id, SimWorkerMessage::Settled { test, outcome, position });
+                self.send_to_coordinator(id, SimWorkerMessage::Settled { test, outcome, position });
                 if let Some(end) = end {
                     self.leave(id, end);
                 }
@@ -254,11 +332,11 @@ impl ModelWorld {
         match worker.route {
             SimRoute::Relay => {
                 let position = worker.position;
-                self.send_message(id, SimWorkerMessage::Relayed { frame, position });
+                self.send_to_coordinator(id, SimWorkerMessage::Relayed { frame, position });
             }
             SimRoute::NotDialled | SimRoute::Open => {
                 worker.route = SimRoute::Open;
-                self.client.send(&frame, Some(&mut worker.unproven));
+                self.client.send(&frame, StreamOwner::Worker(id), Some(&mut worker.unproven));
             }
             SimRoute::Reset | SimRoute::Broken => worker.route = SimRoute::Broken,
         }
@@ -267,16 +345,26 @@ impl ModelWorld {
     fn leave(&mut self, id: WorkerId, end: LeaseOutcome) {
         let lease = self.process(id).lease.lease;
         self.worker(id).process = None;
-        self.send_message(id, SimWorkerMessage::LeaseEnded { lease, end });
+        self.send_to_coordinator(id, SimWorkerMessage::LeaseEnded { lease, end });
     }
 
     fn break_route(&mut self, id: WorkerId, route: SimRoute) {
         let worker = self.worker(id);
         worker.route = route;
         worker.unproven.clear();
+        self.client.reset_stream(StreamOwner::Worker(id));
     }
 
-    fn drain(&mut self, id: WorkerId) {
+    fn drain(&mut self, scenario: &ModelScenario, id: WorkerId) {
+        if scenario.has_queues() && !self.worker(id).is_draining {
+            self.worker(id).is_draining = true;
+            if scenario.mistake != PlantedMistake::CompletionBeforeProof {
+                self.write_final_barrier(id);
+                if !self.worker(id).is_all_handled() {
+                    return;
+                }
+            }
+        }
         let worker = self.workers.get_mut(&id).expect("only the living do something");
         worker.is_to_drain = false;
         let proven = match worker.route {
@@ -287,7 +375,7 @@ impl ModelWorld {
             }
             SimRoute::Reset | SimRoute::Broken => 0,
         };
-        self.send_message(id, SimWorkerMessage::Drained { proven });
+        self.send_to_coordinator(id, SimWorkerMessage::Drained { proven });
     }
 }
 

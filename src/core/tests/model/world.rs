@@ -1,5 +1,5 @@
-//! The processes and what lies between them: coordinator, watchdog, workers, control connections, journals, the
-//! client's connections. The program's own functions decide; the modules beside this one carry out.
+//! The processes and what lies between them: coordinator, watchdog, workers, control connections, journals,
+//! the client's connections. The program's own functions decide; the modules beside this one carry out.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -10,6 +10,7 @@ use std::{
 
 use heeler_core::{
     LeaseId, LeaseOutcome, Outcome, ProvisionalReason, TestId, WorkerId,
+    ack_window::{AckWindow, WindowLimits},
     delivery::{Delivery, FinisherConnection, JournalMark, LastRelayedFrame},
     run::{BatchLease, CancelMode, RunState},
 };
@@ -17,7 +18,8 @@ use heeler_core::{
 use crate::{
     client::SimClient,
     observer::RunObserver,
-    scenario::{ClientModel, ModelFaults, ModelScenario},
+    scenario::{ModelFaults, ModelScenario},
+    streams::StreamOwner,
 };
 
 pub(crate) const SHORT: Duration = Duration::from_millis(1);
@@ -50,6 +52,15 @@ pub(crate) struct SimCoordinator {
     pub(crate) relayed: BTreeMap<WorkerId, u64>,
     /// Dead workers whose journals are being read, with the number of their results that were forwarded.
     pub(crate) journal_requests: BTreeMap<WorkerId, u64>,
+    /// Streams of dead processes whose last barrier is open.
+    pub(crate) asked: BTreeSet<StreamOwner>,
+    /// Streams of dead watchdogs that were asked for proof, or could not be.
+    pub(crate) proven_finishers: BTreeSet<StreamOwner>,
+    /// Number of frames of the finish that dead watchdogs have sent and that are handled, or that it has
+    /// forwarded.
+    pub(crate) finish_frames: usize,
+    /// A dead watchdog has sent the completion, and it is handled.
+    pub(crate) is_completion_handled: bool,
     pub(crate) held: LastRelayedFrame<SimFrame>,
     pub(crate) has_ordered_finish: bool,
     /// Number of watchdogs that can still be started, including the present one.
@@ -74,15 +85,26 @@ pub(crate) struct SimWatchdog {
     pub(crate) unproven: BTreeSet<TestId>,
     /// It has seen that the coordinator is dead.
     pub(crate) is_alone: bool,
+    /// Number of watchdogs that could be started when it was.
+    pub(crate) generation: u8,
+    /// Number of barriers on its own connection, and of the last one that is answered.
+    pub(crate) barriers: u64,
+    pub(crate) answered: u64,
+    /// Streams of dead workers whose last barrier is open.
+    pub(crate) asked: BTreeSet<StreamOwner>,
 }
 
 /// What a finisher is to send.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct SimFinish {
     pub(crate) resend: Vec<(WorkerId, u64)>,
     pub(crate) synthesized: Vec<TestId>,
     /// Everything but the completion is proven.
     pub(crate) is_completion_only: bool,
+    /// Number of frames that other finishers have sent, and that are handled.
+    pub(crate) handled_frames: usize,
+    /// Number of frames sent by these and this one.
+    pub(crate) sent_frames: usize,
 }
 
 /// Where a result of a test is recorded: this makes it that result and no other.
@@ -96,6 +118,8 @@ pub(crate) enum ResultSource {
 /// A frame to the client.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum SimFrame {
+    /// A test runs.
+    Started(TestId),
     Results(Vec<(TestId, ResultSource)>),
     Completion,
 }
@@ -117,6 +141,10 @@ pub(crate) struct SimWorker {
     pub(crate) unproven: BTreeSet<TestId>,
     pub(crate) cancel_mode: Option<CancelMode>,
     pub(crate) is_to_drain: bool,
+    /// Of its own connection to a client with queues of its own.
+    pub(crate) window: Option<AckWindow>,
+    /// Its last barrier is sent.
+    pub(crate) is_draining: bool,
 }
 
 /// A process that runs a batch.
@@ -140,6 +168,11 @@ pub(crate) enum ProcessPhase {
         place: usize,
         outcome: Outcome,
         step: usize,
+    },
+    /// Its provisional result is reported when the client has handled everything before it.
+    AwaitingHandling {
+        place: usize,
+        by: ProvisionalReason,
     },
 }
 
@@ -183,7 +216,7 @@ impl ModelWorld {
             journals: BTreeMap::new(),
             from_workers: BTreeMap::new(),
             from_watchdog: VecDeque::new(),
-            client: SimClient::new(scenario.plan.tests.len()),
+            client: SimClient::new(scenario),
             faults: scenario.faults,
         };
         for worker in (0..scenario.workers).map(WorkerId) {
@@ -199,6 +232,10 @@ impl ModelWorld {
             run_hash: 0,
             relayed: BTreeMap::new(),
             journal_requests: BTreeMap::new(),
+            asked: BTreeSet::new(),
+            proven_finishers: BTreeSet::new(),
+            finish_frames: 0,
+            is_completion_handled: false,
             held: LastRelayedFrame::default(),
             has_ordered_finish: false,
             watchdogs: scenario.watchdogs,
@@ -211,9 +248,10 @@ impl ModelWorld {
     }
 
     pub(crate) fn add_worker(&mut self, scenario: &ModelScenario, worker: WorkerId) {
-        let has_callback = scenario.client == ClientModel::Callback;
-        let route = if has_callback { SimRoute::NotDialled } else { SimRoute::Relay };
-        self.workers.insert(worker, SimWorker { route, ..SimWorker::default() });
+        let route = if scenario.has_callback() { SimRoute::NotDialled } else { SimRoute::Relay };
+        let limits = WindowLimits { changes: scenario.queues.window, bytes: usize::MAX, open: 2 };
+        let window = scenario.has_queues().then(|| AckWindow::new(limits));
+        self.workers.insert(worker, SimWorker { route, window, ..SimWorker::default() });
         self.from_workers.insert(worker, VecDeque::new());
     }
 
@@ -232,7 +270,7 @@ impl ModelWorld {
 
 impl SimWatchdog {
     pub(crate) fn new(scenario: &ModelScenario) -> Self {
-        let has_callback = scenario.client == ClientModel::Callback;
+        let has_callback = scenario.has_callback();
         Self {
             has_open_run: true,
             journal_requests: BTreeSet::new(),
@@ -242,6 +280,10 @@ impl SimWatchdog {
             is_reset: false,
             unproven: BTreeSet::new(),
             is_alone: false,
+            generation: scenario.watchdogs,
+            barriers: 0,
+            answered: 0,
+            asked: BTreeSet::new(),
         }
     }
 }
@@ -249,9 +291,9 @@ impl SimWatchdog {
 impl Hash for SimCoordinator {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self { run: _, observer: _, run_hash, relayed, journal_requests, held, .. } = self;
-        let Self { has_ordered_finish, watchdogs, next_worker, lent, .. } = self;
+        let Self { has_ordered_finish, watchdogs, next_worker, lent, asked, finish_frames, .. } = self;
         (run_hash, relayed, journal_requests, held, has_ordered_finish, watchdogs, next_worker).hash(state);
-        lent.hash(state);
+        (lent, asked, finish_frames, self.is_completion_handled, &self.proven_finishers).hash(state);
     }
 }
 

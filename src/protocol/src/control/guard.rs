@@ -230,6 +230,9 @@ pub struct ProcessSample {
     /// Thread states, such as `BLOCKED in futex (97 threads), accept`, `BUSY`, `POLLING`, `STARVED`,
     /// `STOPPED`, `BLOCKED IN KERNEL`.
     pub state: String,
+    /// Whether it ran, waited for a processor, or waited in the kernel for a device; otherwise it waited for
+    /// something that other processes do, or for a time.
+    pub is_working: bool,
     /// CPU time since the process start, in microseconds.
     pub cpu_us: u64,
     /// Time that the living threads were runnable but not scheduled, since they started, in microseconds.

@@ -3,6 +3,7 @@
 //! there are no versions to bridge.
 
 mod guard;
+mod streams;
 mod updates;
 mod watchdog;
 mod worker;
@@ -12,6 +13,7 @@ pub use heeler_core::{
     Attempt, DiagnosticsFile, ExitReason, LeakedProcess, LeaseId, NameNesting, OsText, Outcome, ProcessUsage,
     TestDiagnostics, TestId, WorkerId,
 };
+pub use streams::*;
 pub use updates::*;
 pub use watchdog::*;
 pub use worker::*;
@@ -105,8 +107,14 @@ pub struct DeliveryLimits {
     pub connect_ms: u64,
     /// Time after which a client that reads nothing, while there is something to send, counts as gone.
     pub stall_ms: u64,
-    /// Time that each step of a drain may take without progress: the barrier's answer, then the peer's close.
+    /// Time that the client's kernel may take without progress to acknowledge the last bytes, of a client that does
+    /// not answer barriers.
     pub drain_ms: u64,
+    /// Time after which a client that answered barriers, and answers none of those that are open, counts as gone.
+    pub answer_ms: u64,
+    /// Time for the answer to the first barrier of a connection, after which the client counts as one that answers
+    /// none.
+    pub first_answer_ms: u64,
 }
 
 /// Proof level of delivery: how certain it is that the client has everything sent on a connection, best
@@ -114,13 +122,12 @@ pub struct DeliveryLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProofLevel {
-    /// The client answered the barrier, which followed everything else.
-    Answered,
-    /// The sender half-closed, and the client read to the end and closed.
-    Closed,
+    /// The client answered the barrier behind everything else: it has handled all of it.
+    Handled,
     /// There is one connection, and its order is enough: everything precedes the completion.
     Ordered,
-    /// The client's kernel acknowledged every byte; it is unknown whether the client read them.
+    /// The client answers no barriers, and its kernel acknowledged every byte; it is unknown whether the client has
+    /// read them.
     Delivered,
     /// Nothing is proven.
     None,
@@ -137,8 +144,7 @@ impl ProofLevel {
 impl std::fmt::Display for ProofLevel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Answered => "answered",
-            Self::Closed => "closed",
+            Self::Handled => "handled",
             Self::Ordered => "ordered",
             Self::Delivered => "delivered",
             Self::None => "none",

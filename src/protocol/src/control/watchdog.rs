@@ -78,6 +78,12 @@ pub struct FinishRequest {
     pub attachments: Vec<Attachment>,
     /// Whether the client reads the attachments stream.
     pub has_attachments_stream: bool,
+    /// Whether the client has answered no barrier of a worker in time: the watchdog does not wait for answers either.
+    #[serde(default)]
+    pub is_client_silent: bool,
+    /// The number of frames, from the first, that the client already has of a watchdog that has died.
+    #[serde(default)]
+    pub sent_frames: u64,
 }
 
 /// Result that is due to be sent.

@@ -1,7 +1,7 @@
 //! Messages between coordinator and worker: discovery jobs, leases, test events, drains.
 
 use heeler_core::{
-    Attempt, DiagnosticsFile, LeakedProcess, LeaseId, LeaseOutcome, NameNesting, OsText, Outcome,
+    Attempt, DiagnosticsFile, GuardLoss, LeakedProcess, LeaseId, LeaseOutcome, NameNesting, OsText, Outcome,
     ProcessUsage, TestId, WorkerId,
 };
 use serde::{Deserialize, Serialize};
@@ -415,6 +415,9 @@ pub enum LeaseEnd {
     },
     /// The process could not be started.
     NotStarted { error: String },
+    /// The guard of the process was lost, and the process ended with it: nothing is known about the tests
+    /// without a result.
+    GuardLost { loss: GuardLoss },
     /// The coordinator cancelled the lease.
     Cancelled,
 }
@@ -429,6 +432,7 @@ impl LeaseEnd {
             Self::DiedInTest { .. } => LeaseOutcome::DiedInTest,
             Self::DiedOutsideTest { .. } => LeaseOutcome::DiedOutside,
             Self::NotStarted { .. } => LeaseOutcome::NotStarted,
+            Self::GuardLost { loss } => LeaseOutcome::GuardLost(*loss),
             Self::Cancelled => LeaseOutcome::Cancelled,
         }
     }
@@ -439,7 +443,7 @@ impl LeaseEnd {
         match self {
             Self::BadExit { message, .. } | Self::DiedOutsideTest { message, .. } => Some(message),
             Self::NotStarted { error } => Some(error),
-            Self::Complete | Self::DiedInTest { .. } | Self::Cancelled => None,
+            Self::Complete | Self::DiedInTest { .. } | Self::GuardLost { .. } | Self::Cancelled => None,
         }
     }
 }

@@ -201,3 +201,17 @@ pub struct ExtensionCapabilities {
     /// `liveOutput` among these options sends the output of tests while they run.
     pub live_output: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn initialize_with_unknown_members_is_read() {
+        let params: InitializeParams = serde_json::from_str(
+            r#"{"processId":null,"rootUri":null,"capabilities":{"textDocument":{},"testing":{"callbackProvider":{"port":5}}},"trace":"off"}"#,
+        )
+        .unwrap();
+        assert_eq!(params.capabilities.testing.callback_provider.unwrap().port, 5);
+    }
+}

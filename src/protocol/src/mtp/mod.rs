@@ -1,5 +1,6 @@
 //! Messages of the MSTest Runner Protocol: strict in what Heeler writes, lenient in what it reads.
 
+mod barriers;
 mod change;
 mod initialize;
 mod log;
@@ -14,6 +15,7 @@ mod schema;
 mod telemetry;
 mod utc_time;
 
+pub use barriers::*;
 pub use change::*;
 pub use initialize::*;
 pub use log::*;

@@ -290,7 +290,7 @@ impl<'a> SourceLocation<'a> {
 struct RenderedNode<'a> {
     uid: &'a str,
     #[serde(rename = "display-name")]
-    display_name: &'a str,
+    display_name: Cow<'a, str>,
     #[serde(rename = "node-type")]
     node_type: &'static str,
     #[serde(rename = "execution-state")]
@@ -361,6 +361,17 @@ struct RenderedNode<'a> {
     attempts: Vec<RenderedAttempt<'a>>,
 }
 
+/// Returns the part of a test's display name below its group, on one line: the groups above have the rest.
+fn leaf_name<'a>(test: &NodeDescription<'a>) -> Cow<'a, str> {
+    let group = test.parent.and_then(|group| group.strip_prefix(test.suite)?.strip_prefix("::"));
+    let leaf = group.and_then(|group| test.display_name.strip_prefix(group));
+    let leaf = leaf.filter(|leaf| !leaf.is_empty()).unwrap_or(test.display_name);
+    if leaf.contains(['\n', '\r']) {
+        return Cow::Owned(leaf.replace('\r', "\\r").replace('\n', "\\n"));
+    }
+    Cow::Borrowed(leaf)
+}
+
 impl<'a> RenderedNode<'a> {
     /// Returns a test node with its description, and without a result.
     fn new(test: &NodeDescription<'a>, state: ExecutionState, location: SourceLocation<'a>) -> Self {
@@ -368,7 +379,7 @@ impl<'a> RenderedNode<'a> {
         let line = line.filter(|_| file.is_some());
         Self {
             uid: test.uid,
-            display_name: test.display_name,
+            display_name: leaf_name(test),
             node_type: "action",
             state,
             outcome_kind: None,

@@ -30,7 +30,6 @@ pub fn server_schema() -> Value {
         (method::TELEMETRY, telemetry),
         (method::CANCEL, subschema::<CancelParams>(&mut generator)),
         (method::HELLO, subschema::<HelloParams>(&mut generator)),
-        (method::BARRIER, json!({"type": "object"})),
         (method::ATTACH_DEBUGGER, subschema::<AttachDebuggerParams>(&mut generator)),
         (method::LAUNCH_DEBUGGER, subschema::<LaunchDebuggerParams>(&mut generator)),
     ];

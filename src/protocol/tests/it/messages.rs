@@ -165,7 +165,16 @@ fn requests() -> Vec<MessageSample> {
         ),
         request("attach-debugger", method::ATTACH_DEBUGGER, AttachDebuggerParams { process_id: 4711 }),
         request("launch-debugger", method::LAUNCH_DEBUGGER, launch()),
-        request("barrier", method::BARRIER, serde_json::json!({})),
+        request(
+            "completion-barrier",
+            method::LOG,
+            LogParams { level: LogLevel::Trace, message: "m".to_owned() },
+        ),
+        request(
+            "barrier",
+            method::UPDATES,
+            UpdateParams { run_id: RUN.to_owned(), changes: Some(Vec::new()) },
+        ),
     ]
 }
 

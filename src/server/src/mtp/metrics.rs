@@ -18,7 +18,8 @@ pub(super) fn run_metrics(plan: &RunPlan, outcome: &RunOutcome, took: Duration) 
         worker_deaths: outcome.worker_deaths,
         attachments: outcome.result.attachments.len(),
         duration_ms: duration_ms(took),
-        tests_ms: outcome.durations.iter().map(|(_, duration)| duration_ms(*duration)).sum(),
+        // The sum of no numbers is -0.
+        tests_ms: outcome.durations.iter().fold(0.0, |sum, (_, duration)| sum + duration_ms(*duration)),
         ..RunMetrics::default()
     };
     for outcome in outcome.ledger.entries().iter().filter_map(LedgerEntry::outcome) {

@@ -1,6 +1,6 @@
 //! The front end of the MSTest Runner Protocol.
 //!
-//! - `session`: one client, from the first byte to the last.
+//! - `session`: one client, from the first byte to the last; `session/dispatch`: its messages.
 //! - `ending`: the phases of a session's end.
 //! - `stall_watch`: a client that reads nothing.
 //! - `requests`: the requests in progress of a session, and the events of their runs.

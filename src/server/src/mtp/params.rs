@@ -1,7 +1,7 @@
 //! Parameters of discovery and run requests: parsed and validated once.
 
 use heeler_protocol::{
-    mtp::{ClientMembers, RequestedNode, TestsParams},
+    mtp::{ClientMembers, RequestedNode, RunIdMember, TestsParams},
     rpc::{RpcError, code},
 };
 use serde_json::value::RawValue;
@@ -72,6 +72,12 @@ pub(super) fn parse_tests_request(params: Option<&RawValue>) -> Result<TestsRequ
     Ok(TestsRequest { run_id, selection, client_members, is_debug, options })
 }
 
+/// Returns the run id of parameters that may be invalid otherwise.
+pub(super) fn readable_run_id(params: Option<&RawValue>) -> Option<String> {
+    let member: RunIdMember = serde_json::from_str(params?.get()).ok()?;
+    Some(member.run_id).filter(|run_id| is_guid(run_id))
+}
+
 fn store_members(node: RequestedNode, all: &mut ClientMembers) -> String {
     if let Some(members) = node.client_members {
         all.insert(node.uid.clone(), members);
@@ -120,6 +126,19 @@ mod cases {
                 "{id}"
             );
         }
+    }
+
+    #[test]
+    fn run_id_is_read_from_invalid_parameters() {
+        let id = "0b1f6f57-0d0e-4d0c-8a4b-5a1f3f4c2d11";
+        let read = |text: &str| readable_run_id(Some(&RawValue::from_string(text.to_owned()).unwrap()));
+        for rest in ["", r#","filter":7"#, r#","tests":"all""#, r#","tests":[{"uid":null}]"#] {
+            assert_eq!(read(&format!(r#"{{"runId":"{id}"{rest}}}"#)).as_deref(), Some(id), "{rest}");
+        }
+        for text in ["[]", "{}", r#"{"runId":null}"#, r#"{"runId":7}"#, r#"{"runId":"all"}"#] {
+            assert_eq!(read(text), None, "{text}");
+        }
+        assert_eq!(readable_run_id(None), None);
     }
 
     #[test]

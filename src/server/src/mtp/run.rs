@@ -52,10 +52,15 @@ pub(super) fn refused_run_frames(
     let metrics = RunMetrics { duration_ms, ..RunMetrics::default() };
     let updates = finish::update_frames(UpdateEncoding::TestProtocol, run, &changes);
     let mut frames: Vec<_> = updates.into_iter().map(|frame| frame.bytes).collect();
-    frames.extend(has_attachments_stream.then(|| attachments_frame(run, None)));
-    frames.push(completion_frame(run));
+    frames.extend(end_frames(has_attachments_stream, run));
     frames.extend([telemetry_frame(event::RUN, &metrics), rpc::encode_error(&job.id, error)]);
     frames
+}
+
+/// Returns the frames that end the streams of a run: end of the attachments, completion.
+pub(super) fn end_frames(has_attachments_stream: bool, run_id: &str) -> impl Iterator<Item = Bytes> {
+    let attachments_end = has_attachments_stream.then(|| attachments_frame(run_id, None));
+    attachments_end.into_iter().chain([completion_frame(run_id)])
 }
 
 fn not_run_result(error: &RpcError) -> TestResult {

@@ -1,23 +1,25 @@
-//! One client session, from the first byte to the last. The session reads and dispatches messages; the
-//! [`OpenRequests`] executes them.
+//! One client session, from the first byte to the last. The session reads messages, `dispatch` handles them, and
+//! the open requests (`requests`) are executed by a task of their own.
 //!
 //! Response order: discovery and run requests get their response when they are done, all others at once.
+
+mod dispatch;
 
 use std::{
     collections::{HashMap, VecDeque},
     future::pending,
-    sync::Arc,
+    net::IpAddr,
     time::Duration,
 };
 
 use bytes::Bytes;
 use heeler_protocol::{
-    frame::FrameDecoder,
-    mtp::{CancelParams, CancelRunParams, InitializeParams, LogLevel, log_frame, method},
+    frame::{FrameDecoder, FrameError},
+    mtp::{LogLevel, LogMessage, log_frame, log_frames},
     rpc::{self, RequestId, RpcError, RpcMessage, code},
 };
-use heeler_transport::{Inbox, LinkTask, Outbox, TrySendError};
-use serde_json::value::RawValue;
+use heeler_sys::process::is_no_such_process;
+use heeler_transport::{Inbox, LinkError, LinkTask, Outbox, TrySendError};
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinSet,
@@ -25,25 +27,19 @@ use tokio::{
 };
 
 use super::{
-    debugger::{ClientResponse, DebugSession, DebuggerRequests},
+    debugger::ClientResponse,
     ending::{EndOrder, SessionPhase},
-    initialize, params,
-    requests::{JobKind, OpenRequests, RequestCommand, RequestContext, RequestJob},
+    initialize::ClientProperties,
+    requests::RequestCommand,
     stall_watch::StallWatch,
 };
 use crate::listen::{ClientStream, SessionCommand, SessionEnd, SessionOptions};
 use crate::pool::ProcessExitWatch;
 use crate::run::ReportWriter;
-use crate::scheduler::{ClientRegistration, SchedulerHandle, UpdateDelivery};
+use crate::scheduler::SchedulerHandle;
 
 /// Maximum number of open requests. A client that opens more does not keep track of them.
 const MAX_OPEN_REQUESTS: usize = 64;
-/// Capacity of the command queue to the requests: for each request its start and one cancel, and the pauses
-/// of an impatient user.
-const COMMAND_QUEUE_CAPACITY: usize = 2 * MAX_OPEN_REQUESTS + 16;
-/// Capacity of the queue of client responses: one for each open request of the server.
-/// Responses beyond that match no request.
-const RESPONSE_QUEUE_CAPACITY: usize = MAX_OPEN_REQUESTS;
 /// Time limit for the responses to cancelled requests, and then for the end of their processes, each beyond the
 /// tests' grace period.
 const EXIT_DEADLINE: Duration = Duration::from_secs(10);
@@ -64,7 +60,8 @@ pub(super) struct ServerSession {
     /// still handled.
     unsent: VecDeque<Bytes>,
     options: SessionOptions,
-    is_initialized: bool,
+    /// Properties of the client, once it is initialized.
+    client_properties: Option<ClientProperties>,
     phase: SessionPhase,
     /// Deadline for the responses to cancelled requests.
     cancel_deadline: Option<Instant>,
@@ -86,6 +83,10 @@ pub(super) struct ServerSession {
     stall_watch: StallWatch,
     /// Processes whose death ends the session.
     watched_processes: Vec<ProcessExitWatch>,
+    /// A process whose death ends the session, and that was dead already.
+    dead_process: Option<u32>,
+    /// The client is sent what is queued, although the session ends without its request.
+    has_last_message: bool,
     /// Writes the report files of completed runs; the session waits for them at its end.
     reports: ReportWriter,
 }
@@ -101,6 +102,8 @@ enum SessionEvent {
     Sent,
     Message(Result<RpcMessage, rpc::InvalidMessage>),
     Disconnected,
+    /// The client's stream can't be read any further.
+    Unreadable(LinkError<FrameError>),
     /// The client has not initialized in time.
     InitializeTimedOut,
     /// Cancelled requests have not ended in time.
@@ -124,7 +127,7 @@ impl ServerSession {
             client,
             task,
             unsent: VecDeque::new(),
-            is_initialized: false,
+            client_properties: None,
             phase: SessionPhase::Serving,
             cancel_deadline: None,
             exit_requests: Vec::new(),
@@ -138,6 +141,8 @@ impl ServerSession {
             scheduler,
             stall_watch: StallWatch::new(options.settings.run.client_stall_timeout),
             watched_processes: Vec::new(),
+            dead_process: None,
+            has_last_message: false,
             reports: ReportWriter::new(&options.settings.run.reports),
             options,
         };
@@ -150,6 +155,11 @@ impl ServerSession {
     /// Cancel safe: no, because processes would be left to detect the end by themselves.
     pub(super) async fn serve(mut self, mut commands: mpsc::Receiver<SessionCommand>) -> SessionEnd {
         let end = loop {
+            if let Some(process) = self.dead_process {
+                tracing::error!("{}", dead_process_text(process));
+                self.has_last_message = true;
+                break SessionEnd::ParentDied;
+            }
             let event = self.next_event(&mut commands).await;
             if let Some(end) = self.on_event(event) {
                 break end;
@@ -170,6 +180,10 @@ impl ServerSession {
             SessionEvent::Message(Err(invalid)) => self.send(rpc::encode_error(&invalid.id, &invalid.error)),
             SessionEvent::Sent => {}
             SessionEvent::Disconnected => return Some(SessionEnd::Disconnected),
+            SessionEvent::Unreadable(error) => {
+                self.on_unreadable_stream(&error);
+                return Some(SessionEnd::Disconnected);
+            }
             SessionEvent::InitializeTimedOut => {
                 tracing::warn!("a client did not initialize in time, and its connection is closed");
                 return Some(SessionEnd::Disconnected);
@@ -192,6 +206,27 @@ impl ServerSession {
             }
         }
         None
+    }
+
+    /// Reports a broken frame, after which nothing of the client can be read. That the connection broke says its
+    /// end.
+    fn on_unreadable_stream(&mut self, error: &LinkError<FrameError>) {
+        let text = format!("the session ends: failed to {}", heeler_core::error_chain(error));
+        if let LinkError::Read(_) = error {
+            tracing::warn!("{text}");
+            return;
+        }
+        tracing::error!("{text}");
+        self.has_last_message = true;
+        self.log(LogLevel::Error, text);
+    }
+
+    /// Logs a message that is not about a test, if there is a session.
+    fn log(&mut self, level: LogLevel, message: String) {
+        let Some(form) = self.client_properties.as_ref().map(ClientProperties::log_form) else { return };
+        for frame in log_frames(form, None, vec![LogMessage::new(level, message)]) {
+            self.send(frame);
+        }
     }
 
     fn on_end_order(&mut self, order: EndOrder) {
@@ -217,218 +252,33 @@ impl ServerSession {
             }
             () = wait_for_death(first) => SessionEvent::ParentDied,
             () = wait_for_death(second) => SessionEvent::ParentDied,
-            () = wait_for_deadline(self.initialize_deadline), if !self.is_initialized => SessionEvent::InitializeTimedOut,
+            () = wait_for_deadline(self.initialize_deadline), if self.client_properties.is_none() => SessionEvent::InitializeTimedOut,
             () = wait_for_deadline(self.cancel_deadline) => SessionEvent::CancelTimedOut,
             () = self.stall_watch.next_check() => SessionEvent::StallCheck,
             () = send_first(&self.client, &mut self.unsent), if !self.unsent.is_empty() => SessionEvent::Sent,
             body = self.inbox.next(), if self.unsent.is_empty() => match body {
                 Ok(Some(body)) => SessionEvent::Message(rpc::parse(&body)),
                 Ok(None) => SessionEvent::Disconnected,
-                Err(error) => {
-                    tracing::warn!(error = heeler_core::error_chain(&error), "the client's stream can't be read any further");
-                    SessionEvent::Disconnected
-                }
+                Err(error) => SessionEvent::Unreadable(error),
             },
         }
-    }
-
-    fn on_message(&mut self, message: RpcMessage) {
-        match message {
-            RpcMessage::Request { id, method, params } if method == method::INITIALIZE => {
-                self.on_initialize(&id, params.as_deref());
-            }
-            RpcMessage::Request { id, method, .. } if method == method::EXIT => {
-                self.exit_requests.push(id);
-                self.on_end_order(EndOrder::ClientExit);
-            }
-            RpcMessage::Request { id, method, params } => self.on_request(id, &method, params.as_deref()),
-            RpcMessage::Notification { method, .. } if method == method::EXIT => {
-                self.on_end_order(EndOrder::ClientExit);
-            }
-            RpcMessage::Notification { method, .. } if requires_response(&method) => {
-                let message = format!("expected an id in the request {method:?}: a number or a string");
-                let error = RpcError::new(code::INVALID_REQUEST, message);
-                self.send(rpc::encode_error(&RequestId::Null, &error));
-            }
-            RpcMessage::Notification { method, params } if self.is_initialized => {
-                self.on_notification(&method, params.as_deref());
-            }
-            RpcMessage::Response { id, outcome } => {
-                if let Some(answers) = &self.client_responses {
-                    // A response to an unknown id does no harm.
-                    drop(answers.try_send(ClientResponse { id, outcome }));
-                }
-            }
-            // Notifications before `initialize` are dropped.
-            RpcMessage::Notification { .. } => {}
-        }
-    }
-
-    fn on_initialize(&mut self, id: &RequestId, params: Option<&RawValue>) {
-        match self.try_initialize(params) {
-            Ok(result) => self.send(rpc::encode_result(id, &result)),
-            Err(error) => self.send(rpc::encode_error(id, &error)),
-        }
-    }
-
-    fn try_initialize(
-        &mut self,
-        params: Option<&RawValue>,
-    ) -> Result<heeler_protocol::mtp::InitializeResult, RpcError> {
-        if self.is_initialized {
-            let message = "the server has already received an initialize request";
-            return Err(RpcError::new(code::INVALID_REQUEST, message));
-        }
-        let params = match params {
-            None => InitializeParams::default(),
-            Some(raw) => serde_json::from_str(raw.get()).map_err(|error| {
-                RpcError::new(code::INVALID_PARAMS, format!("expected the params of initialize: {error}"))
-            })?,
-        };
-        let (facts, result) = initialize::negotiate(params)?;
-        self.is_initialized = true;
-        self.watch_process(facts.process_id);
-        self.start_requests(&facts);
-        Ok(result)
     }
 
     fn watch_process(&mut self, process: Option<u32>) {
-        let Some(process) = process.filter(|process| *process != std::process::id()) else { return };
+        let Some(process) = process.filter(|process| ![0, std::process::id()].contains(process)) else {
+            return;
+        };
         let Ok(pid) = i32::try_from(process) else { return };
-        // The process id of a client on another machine, or in another PID namespace, is meaningless here.
+        if !self.options.settings.run.is_client_watched {
+            return;
+        }
         match ProcessExitWatch::watch(heeler_sys::process::Pid(pid)) {
             Ok(watched) => self.watched_processes.push(watched),
+            // The process id of a client on another machine is meaningless here.
+            Err(error) if is_no_such_process(&error) && is_this_machine(&self.options.client_host) => {
+                self.dead_process = Some(process);
+            }
             Err(error) => tracing::debug!(process, %error, "the client's process can't be watched"),
-        }
-    }
-
-    fn start_requests(&mut self, facts: &initialize::ClientProperties) {
-        let Some(finished) = self.finished_requests_sender.take() else { return };
-        let (commands, receiver) = mpsc::channel(COMMAND_QUEUE_CAPACITY);
-        let (responses, client_responses) = mpsc::channel(RESPONSE_QUEUE_CAPACITY);
-        let settings = Arc::clone(&self.options.settings);
-        let callback = self.options.callback.clone();
-        let registration = ClientRegistration {
-            delivery: UpdateDelivery::Frames {
-                callback: callback.or_else(|| facts.callback(&self.options.client_host)),
-                main_connection: self.client.clone(),
-                limits: crate::run::delivery_limits(&settings),
-            },
-            sources: std::mem::take(&mut self.options.sources),
-            list_timeout: settings.run.list_timeout,
-        };
-        let debuggers = DebuggerRequests::new(
-            client_responses,
-            DebugSession {
-                is_available: facts.testing.debugger_provider,
-                is_debug_session: self.options.is_debug,
-            },
-        );
-        let context = RequestContext {
-            settings,
-            provenance: self.options.provenance.clone(),
-            has_attachments_stream: facts.testing.attachments_support,
-            log_form: facts.log_form(),
-            outbox: self.client.clone(),
-            reports: self.reports.clone(),
-        };
-        let scheduler = self.scheduler.clone();
-        self.requests.spawn(async move {
-            match scheduler.register(registration).await {
-                Ok(client) => OpenRequests::new(context, client, debuggers, finished).serve(receiver).await,
-                Err(gone) => {
-                    tracing::error!(error = heeler_core::error_chain(&gone), "a session can't begin")
-                }
-            }
-        });
-        self.client_responses = Some(responses);
-        self.commands = Some(commands);
-    }
-
-    fn on_request(&mut self, id: RequestId, method: &str, params: Option<&RawValue>) {
-        if let Err(error) = self.enqueue_request(&id, method, params) {
-            self.send(rpc::encode_error(&id, &error));
-        }
-    }
-
-    fn enqueue_request(
-        &mut self,
-        id: &RequestId,
-        method: &str,
-        params: Option<&RawValue>,
-    ) -> Result<(), RpcError> {
-        if !self.is_initialized {
-            let message = "the server must be initialized before this request can be processed";
-            return Err(RpcError::new(code::SERVER_NOT_INITIALIZED, message));
-        }
-        if !self.phase.accepts_requests() {
-            return Err(RpcError::new(code::INVALID_REQUEST, "no request is accepted after exit"));
-        }
-        let kind = match method {
-            method::DISCOVER => JobKind::Discover,
-            method::RUN => JobKind::Run,
-            _ => {
-                let message = format!("the method {method:?} is not supported");
-                return Err(RpcError::new(code::METHOD_NOT_FOUND, message));
-            }
-        };
-        if self.open_requests.contains_key(id) {
-            let message = format!("a request with id {id} is already open");
-            return Err(RpcError::new(code::INVALID_REQUEST, message));
-        }
-        let request = params::parse_tests_request(params)?;
-        let request = if kind == JobKind::Discover { request.for_discovery()? } else { request };
-        let may_change_programs = self.options.allows_program_options;
-        let request = if may_change_programs { request } else { request.for_other_machine()? };
-        if let Some((other, _)) = self.open_requests.iter().find(|(_, open)| open.run_id == request.run_id) {
-            let message = format!("the runId {:?} is in use by request {other}", request.run_id);
-            return Err(RpcError::new(code::INVALID_PARAMS, message));
-        }
-        let full =
-            || RpcError::new(code::INTERNAL_ERROR, format!("{MAX_OPEN_REQUESTS} requests are open already"));
-        if self.open_requests.len() >= MAX_OPEN_REQUESTS {
-            return Err(full());
-        }
-        let broken = || RpcError::new(code::INTERNAL_ERROR, "internal error in Heeler; start a new session");
-        let commands = self.commands.as_ref().ok_or_else(broken)?;
-        let run_id = request.run_id.clone();
-        commands
-            .try_send(RequestCommand::Start(Box::new(RequestJob {
-                id: id.clone(),
-                request,
-                kind,
-                begun: Instant::now(),
-            })))
-            .map_err(|_| full())?;
-        self.open_requests.insert(id.clone(), OpenRequest { run_id, is_cancelled: false });
-        Ok(())
-    }
-
-    fn on_notification(&mut self, method: &str, params: Option<&RawValue>) {
-        let Some(raw) = params else { return };
-        match method {
-            method::CANCEL => {
-                if let Ok(params) = serde_json::from_str::<CancelParams>(raw.get()) {
-                    self.cancel(|id, _| *id == params.id);
-                }
-            }
-            method::CANCEL_RUN => {
-                if let Ok(params) = serde_json::from_str::<CancelRunParams>(raw.get()) {
-                    self.cancel(|_, open| open.run_id == params.run_id);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Cancels the open requests that match, each once: a second cancel has no effect.
-    fn cancel(&mut self, is_meant: impl Fn(&RequestId, &OpenRequest) -> bool) {
-        let Some(commands) = &self.commands else { return };
-        for (id, open) in &mut self.open_requests {
-            if !open.is_cancelled && is_meant(id, open) {
-                // The queue has room for one cancel per open request.
-                open.is_cancelled = commands.try_send(RequestCommand::Cancel(id.clone())).is_ok();
-            }
         }
     }
 
@@ -496,7 +346,7 @@ impl ServerSession {
         }
         self.requests.shutdown().await;
         self.reports.finish().await;
-        if end == SessionEnd::Exit {
+        if end == SessionEnd::Exit || self.has_last_message {
             for id in std::mem::take(&mut self.exit_requests) {
                 self.send(rpc::encode_result(&id, &serde_json::json!({})));
             }
@@ -523,9 +373,18 @@ async fn send_first(client: &Outbox, unsent: &mut VecDeque<Bytes>) {
     }
 }
 
-/// Returns whether a method requires a response: without an id, its sender would wait forever.
-fn requires_response(method: &str) -> bool {
-    [method::INITIALIZE, method::DISCOVER, method::RUN].contains(&method)
+/// Returns why a session ends with a process that is dead already.
+fn dead_process_text(process: u32) -> String {
+    format!(
+        "the session ends: the client's process {process} does not exist; for clients in another PID namespace, set \
+         watch-client = false in heeler.toml"
+    )
+}
+
+/// Returns whether a client's host is this machine.
+fn is_this_machine(host: &str) -> bool {
+    let is_loopback = host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
+    is_loopback || host.eq_ignore_ascii_case("localhost")
 }
 
 /// Waits until a deadline; forever without one.

@@ -85,6 +85,7 @@ mod tests {
             initialize_within: None,
             is_debug: false,
             allows_program_options: true,
+            notices: Vec::new(),
             provenance: Provenance::default(),
         }
     }

@@ -14,6 +14,7 @@
 
 mod client_sinks;
 mod connection;
+mod dead_streams;
 mod deadlines;
 mod exit_watch;
 mod grants;

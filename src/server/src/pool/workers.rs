@@ -11,15 +11,18 @@ use std::{
     },
 };
 
-use heeler_protocol::control::{ClientId, FromWatchdog, FromWorker, RunKey, ToWatchdog, ToWorker, WorkerId};
+use heeler_protocol::control::{
+    ClientId, FromWatchdog, FromWorker, RunKey, StreamSender, ToWatchdog, ToWorker, WorkerId,
+};
 use heeler_sys::process::{Pid, Signal};
 use heeler_sys::spawn::{SpawnError, SpawnedChild};
-use heeler_transport::{control::ControlSender, local};
+use heeler_transport::{callback::HeldStreams, control::ControlSender, local};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
 use super::{
     client_sinks::ClientSinks,
     connection::{self, ControlEvent},
+    dead_streams::{listen_for_streams, settle_streams},
     deadlines::{DEATH_DEADLINE, SEND_DEADLINE, SHUTDOWN_DEADLINE, START_DEADLINE},
     exit_watch::ProcessExitWatch,
     grants::WorkerUser,
@@ -80,13 +83,17 @@ pub enum PoolEvent {
     /// A worker is dead, and everything that it had sent is read.
     WorkerDied {
         worker: WorkerId,
-        /// By run, the position of its last frame that was forwarded to the client's connection.
-        forwarded: BTreeMap<RunKey, u64>,
+        /// By run, the number of its results that the client is proven to have: those forwarded to its connection, or
+        /// handled by it on the worker's own.
+        proven: BTreeMap<RunKey, u64>,
     },
     /// The watchdog sent a message.
     WatchdogMessage(FromWatchdog),
     /// The watchdog died and was replaced. Its workers die with it.
-    WatchdogReplaced,
+    WatchdogReplaced {
+        /// By run, the number of frames of its finish that the client is proven to have.
+        sent_frames: BTreeMap<RunKey, u64>,
+    },
     /// The watchdog died and can't be replaced any more.
     WatchdogLost(PoolError),
 }
@@ -134,6 +141,10 @@ pub struct WorkerPool {
     next_worker: u32,
     /// Events that arose together with another one and are not returned yet.
     pending_events: VecDeque<PoolEvent>,
+    /// Duplicates of the connections of workers and watchdog to clients; `None` if they can't be received.
+    held_streams: Option<HeldStreams>,
+    /// Dead processes whose connections are brought to an end; their deaths are reported after it.
+    settling: JoinSet<PoolEvent>,
     /// The task that accepts connections; it ends when `raw` is dropped.
     _tasks: JoinSet<()>,
 }
@@ -170,6 +181,8 @@ impl WorkerPool {
             watchdogs_started: 1,
             next_worker: 1,
             pending_events: VecDeque::new(),
+            held_streams: listen_for_streams(&path),
+            settling: JoinSet::new(),
             _tasks: tasks,
         };
         pool.await_watchdog().await?;
@@ -237,6 +250,9 @@ impl WorkerPool {
             self.send_to_worker(worker, &ToWorker::EndClient { client }).await;
         }
         self.send_to_watchdog(&ToWatchdog::EndClient { client }).await;
+        if let Some(held) = &self.held_streams {
+            held.drop_client(client);
+        }
     }
 
     /// Starts one more worker.
@@ -289,6 +305,23 @@ impl WorkerPool {
         }
     }
 
+    /// Sends a message to the watchdog, and waits until its socket has it: the watchdog reads it even if this process
+    /// is killed now.
+    ///
+    /// Cancel safe: no, as [`WorkerPool::send_to_watchdog`].
+    pub async fn send_to_watchdog_flushed(&mut self, message: &ToWatchdog) {
+        self.send_to_watchdog(message).await;
+        let Some(sender) = self.watchdog.sender.clone() else { return };
+        match tokio::time::timeout(SEND_DEADLINE, sender.flush()).await {
+            // The event for its death follows.
+            Ok(Ok(()) | Err(_)) => {}
+            Err(_elapsed) => {
+                tracing::warn!("the watchdog reads no messages and is killed");
+                self.kill_watchdog();
+            }
+        }
+    }
+
     /// Kills the watchdog, and with it all workers and tests.
     pub fn kill_watchdog(&mut self) {
         if let Err(error) = self.watchdog.child.signal(heeler_sys::process::Signal::KILL) {
@@ -313,6 +346,7 @@ impl WorkerPool {
             };
             tokio::select! {
                 biased;
+                Some(settled) = self.settling.join_next() => self.on_settled(settled),
                 raw = self.control_events.recv() => match raw {
                     Some(raw) => self.on_control_event(raw),
                     None => self.pending_events.push_back(PoolEvent::WatchdogLost(PoolError::NoWatchdog)),
@@ -372,7 +406,34 @@ impl WorkerPool {
         if let Some(link) = self.workers.remove(&worker) {
             let mut relayed = link.forwarded_before;
             relayed.extend(link.assigned_run.map(|run| (run, link.forwarded.load(Ordering::Acquire))));
-            self.pending_events.push_back(PoolEvent::WorkerDied { worker, forwarded: relayed });
+            let report = move |proven| PoolEvent::WorkerDied { worker, proven };
+            self.report_settled(StreamSender::Worker(worker), relayed, report);
+        }
+    }
+
+    /// Reports the death of a process, once its connections to clients are brought to an end.
+    fn report_settled(
+        &mut self,
+        sender: StreamSender,
+        proven: BTreeMap<RunKey, u64>,
+        report: impl FnOnce(BTreeMap<RunKey, u64>) -> PoolEvent + Send + 'static,
+    ) {
+        let streams = self.held_streams.as_ref().map(|held| held.take(sender)).unwrap_or_default();
+        if streams.is_empty() {
+            self.pending_events.push_back(report(proven));
+        } else {
+            self.settling.spawn(async move { report(settle_streams(streams, proven).await) });
+        }
+    }
+
+    fn on_settled(&mut self, settled: Result<PoolEvent, tokio::task::JoinError>) {
+        match settled {
+            Ok(event) => self.pending_events.push_back(event),
+            // A death that is never reported would hold its runs up; without a watchdog all runs are ended.
+            Err(error) => {
+                tracing::error!(%error, "the connections of a dead process could not be brought to an end");
+                self.pending_events.push_back(PoolEvent::WatchdogLost(PoolError::NoWatchdog));
+            }
         }
     }
 
@@ -464,9 +525,12 @@ impl WorkerPool {
         for worker in self.workers.keys().copied().collect::<Vec<_>>() {
             self.note_exit(worker, |link| link.is_exit_reported = true);
         }
-        let next = self.spawn_next_watchdog();
-        self.pending_events
-            .push_back(next.map_or_else(PoolEvent::WatchdogLost, |()| PoolEvent::WatchdogReplaced));
+        match self.spawn_next_watchdog() {
+            Ok(()) => self.report_settled(StreamSender::Watchdog, BTreeMap::new(), |sent_frames| {
+                PoolEvent::WatchdogReplaced { sent_frames }
+            }),
+            Err(error) => self.pending_events.push_back(PoolEvent::WatchdogLost(error)),
+        }
     }
 
     /// Waits until the replacement of a watchdog has joined.

@@ -33,14 +33,12 @@ impl ClientLog<'_> {
     /// Logs the proof level of a drained stream, if it is lower than usual.
     pub(super) fn log_proof(&self, who: &str, proof: ProofLevel) {
         let level = match proof {
-            ProofLevel::Answered | ProofLevel::Ordered => {
+            ProofLevel::Handled | ProofLevel::Ordered => {
                 tracing::debug!(who, %proof, "a stream is drained");
                 return;
             }
-            ProofLevel::Closed | ProofLevel::Delivered | ProofLevel::None if proof.is_enough() => {
-                LogLevel::Information
-            }
-            ProofLevel::Closed | ProofLevel::Delivered | ProofLevel::None => LogLevel::Warning,
+            ProofLevel::Delivered => LogLevel::Information,
+            ProofLevel::None => LogLevel::Warning,
         };
         self.log_line(None, level, format!("{who} drained its connection with proof level \"{proof}\""));
     }

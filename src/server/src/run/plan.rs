@@ -318,12 +318,18 @@ fn test_limits(settings: &ResolvedSettings) -> TestLimits {
     }
 }
 
+/// Time for a client to answer the first barrier, in milliseconds. Clients that answer at all need less than 100,
+/// even when they have just been started.
+const FIRST_ANSWER_MS: u64 = 2000;
+
 /// Returns the time limits for a slow client, from the settings.
 pub(crate) fn delivery_limits(settings: &ResolvedSettings) -> DeliveryLimits {
     DeliveryLimits {
         connect_ms: millis(settings.run.connect_timeout),
         stall_ms: millis(settings.run.client_stall_timeout),
         drain_ms: millis(settings.run.drain_timeout),
+        answer_ms: millis(settings.run.client_answer_timeout),
+        first_answer_ms: FIRST_ANSWER_MS,
     }
 }
 

@@ -155,9 +155,9 @@ impl Scheduler {
             }
             PoolEvent::WorkerMessage(worker, FromWorker::Paused) => self.on_worker_paused(worker),
             PoolEvent::WorkerMessage(worker, message) => self.on_worker_message(worker, message),
-            PoolEvent::WorkerDied { worker, forwarded } => self.on_worker_died(worker, &forwarded).await,
+            PoolEvent::WorkerDied { worker, proven } => self.on_worker_died(worker, &proven).await,
             PoolEvent::WatchdogMessage(message) => self.on_watchdog_message(message),
-            PoolEvent::WatchdogReplaced => self.on_watchdog_replaced().await,
+            PoolEvent::WatchdogReplaced { sent_frames } => self.on_watchdog_replaced(&sent_frames).await,
             PoolEvent::WatchdogLost(error) => self.on_watchdog_lost(&error),
         }
     }
@@ -212,26 +212,27 @@ impl Scheduler {
         }
     }
 
-    async fn on_worker_died(&mut self, worker: WorkerId, forwarded: &BTreeMap<RunKey, u64>) {
+    async fn on_worker_died(&mut self, worker: WorkerId, proven: &BTreeMap<RunKey, u64>) {
         self.on_worker_paused(worker);
         self.catalogues.on_worker_died(worker);
         let Some(pool) = &mut self.pool else { return };
         for run in self.runs.values_mut() {
             if run.driver.is_affected_by(worker) {
-                let forwarded = forwarded.get(run.driver.key()).copied().unwrap_or(0);
-                run.driver.on_worker_died(pool, worker, forwarded).await;
+                let proven = proven.get(run.driver.key()).copied().unwrap_or(0);
+                run.driver.on_worker_died(pool, worker, proven).await;
             }
         }
     }
 
-    async fn on_watchdog_replaced(&mut self) {
+    async fn on_watchdog_replaced(&mut self, sent_frames: &BTreeMap<RunKey, u64>) {
         let Some(pool) = &mut self.pool else { return };
         if let Err(error) = pool.await_replacement().await {
             self.on_watchdog_lost(&error);
             return;
         }
         for run in self.runs.values_mut() {
-            run.driver.on_watchdog_replaced(pool).await;
+            let sent = sent_frames.get(run.driver.key()).copied().unwrap_or(0);
+            run.driver.on_watchdog_replaced(pool, sent).await;
         }
     }
 

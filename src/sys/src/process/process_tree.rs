@@ -200,6 +200,12 @@ pub fn pidfd_open(pid: Pid) -> io::Result<OwnedFd> {
     Ok(rustix::process::pidfd_open(pid.for_rustix()?, PidfdFlags::empty())?)
 }
 
+/// Returns whether an error means that there is no such process.
+#[must_use]
+pub fn is_no_such_process(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ESRCH)
+}
+
 pub(crate) fn pidfd_signal(pidfd: &impl AsFd, signal: Signal) -> io::Result<()> {
     Ok(pidfd_send_signal(pidfd, signal.for_rustix()?)?)
 }

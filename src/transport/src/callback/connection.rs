@@ -1,36 +1,41 @@
-//! Callback connection: sending with a stall timeout, and the proofs of what the client has read. Messages
-//! from the client are read in `peer`.
+//! Callback connection: sending within the windows that the client acknowledges, and the proofs of what it has
+//! handled. Messages from the client are read in `peer`.
 
-use std::{
-    io,
-    os::fd::{AsFd, BorrowedFd},
-    time::Duration,
-};
+use std::{io, os::fd::AsFd, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use heeler_core::ack_window::{AckWindow, AnswerState, WindowLimits};
 use heeler_protocol::{
     control::{CallbackAddress, CallbackEndpoint, DeliveryLimits, ProofLevel},
     frame::FrameDecoder,
-    mtp::{HelloParams, method},
-    rpc::{self, RequestId},
+    mtp::{self, HelloParams, method},
+    rpc,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpStream, UnixStream},
     sync::watch,
     task::JoinSet,
     time::{Instant, sleep_until},
 };
 
-use super::peer::{self, PeerEnd, PeerState};
+use super::{
+    connection_record::{ConnectionRecord, StreamHolders},
+    peer::{self, PeerEnd, PeerState},
+    socket::{SocketHandle, WaitLimits, wait_for_stall},
+    stream_record::{StreamRecord, StreamRecorder},
+};
 use crate::{
     LinkTask, Outbox, TrySendError,
     local::{self, ConnectError},
     tcp::{self, DialError},
+    writer::FrameRecorder,
 };
 
-/// Maximum duration of a drain with progress, as a multiple of its limit.
+/// Maximum duration of a wait for the kernel of a client that does not answer, as a multiple of its limit.
 const DRAIN_LIMIT_FACTOR: u32 = 6;
+
+/// Interval at which the kernel's acknowledgements are checked while a client that does not answer drains.
+const DELIVERY_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Reason why nothing more can be sent on a callback connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -41,6 +46,9 @@ pub enum CallbackBroken {
     /// The client read nothing for `stall_ms` while there was something to send.
     #[error("send to the client's callback port: the client has stopped reading")]
     Stalled,
+    /// The client answered no barrier for `answer_ms`, after it had answered earlier ones.
+    #[error("send to the client's callback port: the client has stopped handling updates")]
+    Unanswered,
 }
 
 /// Error of dialling a client's callback listener.
@@ -57,49 +65,6 @@ pub enum CallbackDialError {
     Introduce(#[source] io::Error),
 }
 
-/// Second descriptor of a connection's socket, for socket state that the two halves don't expose.
-#[derive(Debug)]
-enum SocketHandle {
-    Tcp(TcpStream),
-    Local(UnixStream),
-}
-
-impl SocketHandle {
-    fn of_tcp(stream: &TcpStream) -> io::Result<Self> {
-        TcpStream::from_std(stream.as_fd().try_clone_to_owned()?.into()).map(Self::Tcp)
-    }
-
-    fn of_local(stream: &UnixStream) -> io::Result<Self> {
-        UnixStream::from_std(stream.as_fd().try_clone_to_owned()?.into()).map(Self::Local)
-    }
-
-    /// Returns the pending error of the socket, and clears it.
-    fn take_error(&self) -> io::Result<Option<io::Error>> {
-        match self {
-            Self::Tcp(socket) => socket.take_error(),
-            Self::Local(socket) => socket.take_error(),
-        }
-    }
-
-    /// Makes the following close discard all bytes that the peer's kernel has not received yet. Those of a
-    /// local socket are received as soon as they are written.
-    fn discard_unsent(&self) -> io::Result<()> {
-        match self {
-            Self::Tcp(socket) => socket.set_zero_linger(),
-            Self::Local(_) => Ok(()),
-        }
-    }
-}
-
-impl AsFd for SocketHandle {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Tcp(socket) => socket.as_fd(),
-            Self::Local(socket) => socket.as_fd(),
-        }
-    }
-}
-
 /// Connection to a client's callback port.
 ///
 /// If it is dropped while it is broken or unproven, it is reset: the content of its kernel buffer is
@@ -107,14 +72,24 @@ impl AsFd for SocketHandle {
 #[derive(Debug)]
 pub struct CallbackConnection {
     pub(super) outbox: Outbox,
-    task: LinkTask,
+    pub(super) task: LinkTask,
     /// Task of the background reader.
-    reader: JoinSet<()>,
+    pub(super) reader: JoinSet<()>,
     pub(super) peer: watch::Receiver<PeerState>,
     socket: SocketHandle,
     limits: DeliveryLimits,
     broken: Option<CallbackBroken>,
-    barriers: u64,
+    window: AckWindow,
+    /// The run of the latest frame: barriers name it.
+    run: String,
+    /// When the first barrier counts as unanswered; `None` before it is sent.
+    first_answer_deadline: Option<Instant>,
+    /// When the latest answer was seen.
+    answered_at: Instant,
+    /// Number of the latest barrier whose answer was seen.
+    answered: u64,
+    /// The record of the connection, if duplicates of it are held.
+    record: Option<ConnectionRecord>,
 }
 
 /// Dials a client's callback listener and introduces this end as `from` (`worker 3`) if the listener requires a
@@ -131,18 +106,21 @@ pub async fn dial(
     address: &CallbackAddress,
     limits: &DeliveryLimits,
     from: &str,
+    holders: Option<&StreamHolders>,
 ) -> Result<CallbackConnection, CallbackDialError> {
     let deadline = Instant::now() + Duration::from_millis(limits.connect_ms);
     let callback = match &address.endpoint {
         CallbackEndpoint::TcpPort { host, port } => {
             let stream = tcp::dial(host, *port, deadline).await?;
             let socket = SocketHandle::of_tcp(&stream).map_err(CallbackDialError::Introduce)?;
-            CallbackConnection::open(stream, socket, *limits)
+            let record = holders.and_then(|holders| holders.hand_over(socket.as_fd(), limits));
+            CallbackConnection::open(stream, socket, *limits, record)
         }
         CallbackEndpoint::LocalSocket { name } => {
             let stream = local::connect_abstract(name, deadline).await?;
             let socket = SocketHandle::of_local(&stream).map_err(CallbackDialError::Introduce)?;
-            CallbackConnection::open(stream, socket, *limits)
+            // Both ends are this program, and the number of bytes that such a socket has accepted is not known.
+            CallbackConnection::open(stream, socket, *limits, None)
         }
     };
     if let Some(token) = &address.token {
@@ -159,148 +137,320 @@ fn into_io(closed: crate::LinkClosed) -> io::Error {
 }
 
 impl CallbackConnection {
-    fn open<S>(stream: S, socket: SocketHandle, limits: DeliveryLimits) -> Self
+    fn open<S>(
+        stream: S,
+        socket: SocketHandle,
+        limits: DeliveryLimits,
+        record: Option<Arc<StreamRecord>>,
+    ) -> Self
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (outbox, inbox, task) = crate::open(stream, FrameDecoder::default());
+        let recorder = record.as_ref().map(|record| {
+            let recorder: Box<dyn FrameRecorder> = Box::new(StreamRecorder::new(Arc::clone(record)));
+            recorder
+        });
+        let (outbox, inbox, task) = crate::open_recorded(stream, FrameDecoder::default(), recorder);
         let (state, peer) = watch::channel(PeerState::default());
         let mut reader = JoinSet::new();
         reader.spawn(peer::read(inbox, outbox.clone(), state));
-        Self { outbox, task, reader, peer, socket, limits, broken: None, barriers: 0 }
+        Self {
+            outbox,
+            task,
+            reader,
+            peer,
+            socket,
+            limits,
+            broken: None,
+            window: AckWindow::new(WindowLimits::default()),
+            run: String::new(),
+            first_answer_deadline: None,
+            answered_at: Instant::now(),
+            answered: 0,
+            record: record.map(ConnectionRecord::new),
+        }
     }
 
-    /// Queues one frame, waiting while a megabyte is queued.
+    /// Queues one frame of a run, which holds this number of changes: waits while the client has not handled what
+    /// was sent before, up to its windows. The first frame follows a barrier, and the last one of a window is
+    /// followed by one.
     ///
-    /// Cancel safe: yes, because the frame is queued in one step after the wait; a cancelled call has sent
-    /// nothing.
+    /// Cancel safe: no, because it is unknown whether the frame was queued.
     ///
     /// # Errors
-    /// The connection is broken, now or since an earlier call. What the client has of earlier frames is
-    /// unproven, and nothing more can be sent here.
-    pub async fn send(&mut self, frame: Bytes) -> Result<(), CallbackBroken> {
+    /// The connection is broken, now or since an earlier call. What the client has of the frames behind
+    /// [`Self::handled_frames`] is unproven, and nothing more can be sent here.
+    pub async fn send(&mut self, run: &str, frame: Bytes, changes: usize) -> Result<(), CallbackBroken> {
+        if self.run != run {
+            run.clone_into(&mut self.run);
+        }
+        if let Some(barrier) = self.window.before_frame() {
+            self.start_first_answer_limit();
+            self.write_barrier(barrier).await?;
+        }
+        self.wait_for_room().await?;
+        let bytes = frame.len();
+        let answers = self.window.answers();
+        let mark = self.record.as_mut().map(|record| record.next_mark(run, answers));
+        self.write_marked(frame, mark).await?;
+        match self.window.on_frame(changes, bytes) {
+            Some(barrier) => self.write_barrier(barrier).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Queues the completion of a run, of which everything is proven. [`Self::prove_completion`] follows.
+    ///
+    /// Cancel safe: no, because it is unknown whether the frame was queued.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub async fn send_completion(&mut self, run: &str, frame: Bytes) -> Result<(), CallbackBroken> {
+        self.forget_run(run);
+        run.clone_into(&mut self.run);
+        self.write(frame).await
+    }
+
+    /// Proves that the client has handled the completion, as [`Self::prove`] does for updates: a client may not handle
+    /// the response of the run, which another connection carries, before it. No barrier of updates may follow a
+    /// completion, so a line for the client's log is its barrier.
+    ///
+    /// Cancel safe: yes, as [`Self::prove`].
+    pub async fn prove_completion(&mut self) -> ProofLevel {
+        self.start_first_answer_limit();
+        let barrier = self.window.open_barrier();
+        let frame = mtp::completion_barrier_frame(barrier, &self.run);
+        if self.write(frame).await.is_err() {
+            return ProofLevel::None;
+        }
+        self.wait_for_proof(|connection| connection.answered >= barrier).await
+    }
+
+    fn start_first_answer_limit(&mut self) {
+        let limit = Duration::from_millis(self.limits.first_answer_ms);
+        self.first_answer_deadline.get_or_insert_with(|| Instant::now() + limit);
+    }
+
+    /// Returns the number of frames that the client is proven to have handled, of all that were sent.
+    pub fn handled_frames(&mut self) -> u64 {
+        self.note_answers();
+        self.window.handled_frames()
+    }
+
+    /// Returns whether the client is known to answer no barriers.
+    #[must_use]
+    pub fn is_client_silent(&self) -> bool {
+        self.window.answers() == AnswerState::Silent
+    }
+
+    /// Has the client count as one that answers no barriers until it answers one, without waiting for it.
+    pub fn expect_no_answers(&mut self) {
+        self.window.on_first_answer_overdue();
+    }
+
+    async fn write_barrier(&mut self, barrier: u64) -> Result<(), CallbackBroken> {
+        self.write(mtp::barrier_frame(barrier, &self.run)).await
+    }
+
+    /// Sets the number of results of a run, or of frames, that are sent including the next frame.
+    pub fn set_position(&mut self, run: &str, position: u64) {
+        if let Some(record) = &mut self.record {
+            record.set_position(run, position);
+        }
+    }
+
+    /// Forgets a run of which everything is proven.
+    pub fn forget_run(&mut self, run: &str) {
+        if let Some(record) = &mut self.record {
+            record.forget_run(run);
+        }
+    }
+
+    async fn write(&mut self, frame: Bytes) -> Result<(), CallbackBroken> {
+        self.write_marked(frame, None).await
+    }
+
+    async fn write_marked(&mut self, frame: Bytes, mark: Option<Bytes>) -> Result<(), CallbackBroken> {
         if let Some(broken) = self.break_reason().copied() {
             return Err(*self.broken.insert(broken));
         }
-        match self.outbox.try_send(frame) {
+        match self.outbox.try_send_marked(frame, mark.clone()) {
             Ok(()) => Ok(()),
-            Err(TrySendError::Full(frame)) => {
-                let limit = Duration::from_millis(self.limits.stall_ms);
-                self.send_waiting(frame, WaitLimits { limit, end: None }).await
-            }
+            Err(TrySendError::Full(frame)) => self.write_waiting(frame, mark).await,
             Err(TrySendError::Closed(_)) => Err(*self.broken.insert(CallbackBroken::Closed)),
         }
     }
 
-    async fn send_waiting(&mut self, frame: Bytes, watch: WaitLimits) -> Result<(), CallbackBroken> {
+    async fn write_waiting(&mut self, frame: Bytes, mark: Option<Bytes>) -> Result<(), CallbackBroken> {
+        let watch = WaitLimits { limit: Duration::from_millis(self.limits.stall_ms), end: None };
         let sent = tokio::select! {
             biased;
-            sent = self.outbox.send(frame) => sent.map_err(|_| CallbackBroken::Closed),
+            sent = self.outbox.send_marked(frame, mark) => sent.map_err(|_| CallbackBroken::Closed),
             () = wait_for_peer_end(self.peer.clone()) => Err(CallbackBroken::Closed),
             () = wait_for_stall(&self.outbox, &self.socket, watch) => Err(CallbackBroken::Stalled),
         };
         sent.map_err(|broken| *self.broken.insert(broken))
     }
 
-    /// Proves that the client has read everything sent: sends a request that no client knows, and waits for
-    /// its answer. The connection stays usable if the proof is [`ProofLevel::Answered`].
-    ///
-    /// The wait ends `drain_ms` after the client last took bytes, and in any case after six times `drain_ms`.
-    /// The proof is then [`ProofLevel::DeliveryResult`] if the client's kernel acknowledged every byte, otherwise
-    /// [`ProofLevel::None`].
-    ///
-    /// Cancel safe: yes, because a late answer to a barrier that no caller waits for is ignored.
-    pub async fn prove(&mut self) -> ProofLevel {
-        if self.break_reason().is_some() {
-            return self.kernel_proof();
-        }
-        let watch = self.drain_limits();
-        self.barriers += 1;
-        let id = RequestId::String(peer::barrier_id(self.barriers).into());
-        let request = rpc::encode_request(&id, method::BARRIER, &serde_json::Map::new());
-        if self.send_waiting(request, watch).await.is_err() {
-            return self.kernel_proof();
-        }
-        match self.wait_for_peer(watch).await {
-            PeerResponse::Answer => ProofLevel::Answered,
-            PeerResponse::End | PeerResponse::Nothing => self.kernel_proof(),
+    /// Waits until the client has handled enough that another frame may be sent.
+    async fn wait_for_room(&mut self) -> Result<(), CallbackBroken> {
+        let since = Instant::now();
+        loop {
+            self.note_answers();
+            if self.window.has_room() {
+                return Ok(());
+            }
+            if self.wait_for_answer(since).await == AnswerWait::Overdue {
+                return Err(*self.broken.insert(CallbackBroken::Unanswered));
+            }
+            if let Some(broken) = self.break_reason().copied() {
+                return Err(*self.broken.insert(broken));
+            }
         }
     }
 
-    /// Proves delivery as [`Self::prove`] does and closes the connection. For a client that does not answer
-    /// there is a second proof: this end half-closes, and a client that reads to the end and closes has
-    /// proven it ([`ProofLevel::LinkClosed`]).
+    /// Waits for an answer that was not seen yet, or until the client's side ends, up to the limit for answers
+    /// since the latest one and since `since`.
+    async fn wait_for_answer(&self, since: Instant) -> AnswerWait {
+        let deadline = match (self.window.answers(), self.first_answer_deadline) {
+            (AnswerState::Unknown, Some(deadline)) => deadline,
+            _ => self.answered_at.max(since) + Duration::from_millis(self.limits.answer_ms),
+        };
+        let answered = self.answered;
+        let mut peer = self.peer.clone();
+        tokio::select! {
+            biased;
+            // An error means that the reader's task is gone, which is an end too.
+            _ = peer.wait_for(|peer| peer.answered > answered || peer.ended.is_some()) => AnswerWait::Changed,
+            () = sleep_until(deadline) => AnswerWait::Overdue,
+        }
+    }
+
+    /// Notes the answers that have arrived.
+    fn note_answers(&mut self) {
+        let answered = self.peer.borrow().answered;
+        if answered > self.answered {
+            self.answered = answered;
+            self.answered_at = Instant::now();
+            self.window.on_answer(answered);
+        }
+        if let Some(record) = &mut self.record {
+            record.release(self.window.handled_frames());
+        }
+    }
+
+    /// Proves that the client has handled everything sent: waits for the answer to a barrier behind it. The
+    /// connection stays usable if the proof is enough.
     ///
-    /// Below these proof levels the connection is reset, so that unread results do not arrive twice by two
-    /// routes.
+    /// A client that answers is waited for as long as it answers something every `answer_ms`. One that has not
+    /// answered the first barrier within `first_answer_ms` is not waited for: the proof is then [`ProofLevel::Delivered`] as soon as its kernel has acknowledged every byte, and
+    /// [`ProofLevel::None`] if it takes none for `drain_ms`.
+    ///
+    /// Cancel safe: yes, because a late answer to a barrier that no caller waits for is still counted.
+    pub async fn prove(&mut self) -> ProofLevel {
+        let proof = self.prove_all().await;
+        if let Some(record) = self.record.as_mut().filter(|_| proof.is_enough()) {
+            record.set_proven();
+        }
+        proof
+    }
+
+    async fn prove_all(&mut self) -> ProofLevel {
+        self.note_answers();
+        if let Some(barrier) = self.window.final_barrier()
+            && self.write_barrier(barrier).await.is_err()
+        {
+            return ProofLevel::None;
+        }
+        self.wait_for_proof(|connection| connection.window.is_all_handled()).await
+    }
+
+    /// Waits until something is proven by answers, or can't be.
+    async fn wait_for_proof(&mut self, is_proven: impl Fn(&Self) -> bool) -> ProofLevel {
+        let since = Instant::now();
+        loop {
+            self.note_answers();
+            if is_proven(self) {
+                return ProofLevel::Handled;
+            }
+            if self.break_reason().is_some() {
+                return ProofLevel::None;
+            }
+            if self.is_client_silent() {
+                return self.prove_delivery().await;
+            }
+            match (self.wait_for_answer(since).await, self.window.answers()) {
+                (AnswerWait::Changed, _) => {}
+                (AnswerWait::Overdue, AnswerState::Unknown) => self.window.on_first_answer_overdue(),
+                (AnswerWait::Overdue, AnswerState::Answering | AnswerState::Silent) => {
+                    return ProofLevel::None;
+                }
+            }
+        }
+    }
+
+    /// Waits until the client's kernel has acknowledged everything, as long as it takes bytes every `drain_ms`:
+    /// [`ProofLevel::Delivered`] or [`ProofLevel::None`].
+    async fn prove_delivery(&mut self) -> ProofLevel {
+        let limit = Duration::from_millis(self.limits.drain_ms);
+        let watch = WaitLimits { limit, end: Some(Instant::now() + limit * DRAIN_LIMIT_FACTOR) };
+        let delivered = async {
+            while !self.kernel_has_all() {
+                if self.break_reason().is_some() {
+                    return ProofLevel::None;
+                }
+                tokio::time::sleep(DELIVERY_CHECK_INTERVAL).await;
+            }
+            ProofLevel::Delivered
+        };
+        tokio::select! {
+            biased;
+            proof = delivered => proof,
+            () = wait_for_stall(&self.outbox, &self.socket, watch) => ProofLevel::None,
+        }
+    }
+
+    /// Proves delivery as [`Self::prove`] does and closes the connection. The close itself proves nothing: some
+    /// clients close as soon as they have read the end of the stream, with updates in their own queue.
+    ///
+    /// Without a proof the connection is reset, as by [`Self::give_up`].
     ///
     /// Cancel safe: no, because the connection is given up with the call.
     pub async fn finish(mut self) -> ProofLevel {
-        let proof = match self.prove().await {
-            ProofLevel::Answered => ProofLevel::Answered,
-            below => self.wait_for_close().await.unwrap_or(below),
-        };
-        self.outbox.close();
-        if proof.is_enough() {
-            let flushed = Duration::from_millis(self.limits.drain_ms);
-            // The proof already holds; only answers to the client's own requests are left to write.
-            drop(tokio::time::timeout(flushed, self.task.join()).await);
-        } else {
-            self.reset();
+        let proof = self.prove().await;
+        if !proof.is_enough() {
+            self.give_up().await;
+            return proof;
         }
+        self.outbox.close();
+        let flushed = Duration::from_millis(self.limits.drain_ms);
+        // The proof already holds; only answers to the client's own requests are left to write.
+        drop(tokio::time::timeout(flushed, self.task.join()).await);
         self.reader.shutdown().await;
         self.task.cut().await;
         proof
+    }
+
+    /// Resets the connection: what the client's kernel has not received is discarded, so that it does not arrive
+    /// late beside the same results on another route.
+    ///
+    /// Cancel safe: yes, because dropping the connection resets it too.
+    pub async fn give_up(mut self) {
+        self.broken.get_or_insert(CallbackBroken::Unanswered);
+        self.outbox.close();
+        self.reset();
+        self.reader.shutdown().await;
+        self.task.cut().await;
     }
 
     /// Returns the reason why nothing more can be sent, if there is one.
     #[must_use]
     pub fn break_reason(&self) -> Option<&CallbackBroken> {
         self.broken.as_ref().or_else(|| {
+            // A client that has closed its sending side may still read, but can't answer any more.
             let is_over = self.peer.borrow().ended.is_some() || self.outbox.is_closed();
             is_over.then_some(&CallbackBroken::Closed)
         })
-    }
-
-    /// Half-closes and waits until the client closes too; `None` if that proves nothing.
-    async fn wait_for_close(&mut self) -> Option<ProofLevel> {
-        if self.break_reason().is_some() {
-            return None;
-        }
-        self.outbox.close();
-        Some(match self.wait_for_peer(self.drain_limits()).await {
-            // A late answer still proves delivery, because the barrier followed everything else.
-            PeerResponse::Answer => ProofLevel::Answered,
-            // A peer that closes with unread bytes resets the connection, and one that closes before it has
-            // received them leaves them unacknowledged: only an orderly end with nothing outstanding proves
-            // that it read to our end of stream.
-            PeerResponse::End if self.kernel_has_all() => ProofLevel::Closed,
-            PeerResponse::End => ProofLevel::None,
-            PeerResponse::Nothing => self.kernel_proof(),
-        })
-    }
-
-    /// Waits for the answer to the latest barrier, for the peer's end, or until the peer times out.
-    async fn wait_for_peer(&self, watch: WaitLimits) -> PeerResponse {
-        let barrier = self.barriers;
-        let mut peer = self.peer.clone();
-        tokio::select! {
-            biased;
-            seen = peer.wait_for(|peer| peer.answered >= barrier || peer.ended.is_some()) => match seen {
-                Ok(peer) if peer.answered >= barrier => PeerResponse::Answer,
-                Ok(_) | Err(_) => PeerResponse::End,
-            },
-            () = wait_for_stall(&self.outbox, &self.socket, watch) => PeerResponse::Nothing,
-        }
-    }
-
-    fn drain_limits(&self) -> WaitLimits {
-        let limit = Duration::from_millis(self.limits.drain_ms);
-        WaitLimits { limit, end: Some(Instant::now() + limit * DRAIN_LIMIT_FACTOR) }
-    }
-
-    fn kernel_proof(&self) -> ProofLevel {
-        if self.kernel_has_all() { ProofLevel::Delivered } else { ProofLevel::None }
     }
 
     /// Returns whether the peer's kernel acknowledged every byte, and nothing indicates that it discarded
@@ -330,51 +480,15 @@ impl Drop for CallbackConnection {
 }
 
 /// Waits until the peer's side has ended.
-pub(super) async fn wait_for_peer_end(mut peer: watch::Receiver<PeerState>) {
+async fn wait_for_peer_end(mut peer: watch::Receiver<PeerState>) {
     // An error means that the reader task is gone, which is an end too.
     drop(peer.wait_for(|peer| peer.ended.is_some()).await);
 }
 
-/// Result of waiting for a peer's proof.
-enum PeerResponse {
-    Answer,
-    End,
-    Nothing,
-}
-
-/// Timeouts of a peer.
-#[derive(Clone, Copy)]
-struct WaitLimits {
-    /// Limit without progress.
-    limit: Duration,
-    /// Limit in any case.
-    end: Option<Instant>,
-}
-
-/// Waits until the peer has taken no bytes for the limit, or until the end.
-async fn wait_for_stall(outbox: &Outbox, socket: &SocketHandle, watch: WaitLimits) {
-    // Interval between two checks of progress; a peer may get this much more than its limit.
-    let look = (watch.limit / 8).clamp(Duration::from_millis(1), Duration::from_millis(250));
-    let mut best = taken_bytes(outbox, socket);
-    let mut since = Instant::now();
-    loop {
-        let now = Instant::now();
-        let taken = taken_bytes(outbox, socket);
-        if taken > best {
-            best = taken;
-            since = now;
-        }
-        if now >= since + watch.limit || watch.end.is_some_and(|end| now >= end) {
-            return;
-        }
-        let next = now + look;
-        sleep_until(watch.end.map_or(next, |end| end.min(next))).await;
-    }
-}
-
-/// Returns the number of bytes that the peer's kernel has acknowledged since the start; over a local socket, those
-/// that the peer has read.
-fn taken_bytes(outbox: &Outbox, socket: &SocketHandle) -> u64 {
-    let pending = heeler_sys::io::unacknowledged_bytes(socket.as_fd()).unwrap_or(0);
-    outbox.written_bytes().saturating_sub(pending as u64)
+/// Result of waiting for an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AnswerWait {
+    /// There is an answer, or the client's side has ended.
+    Changed,
+    Overdue,
 }

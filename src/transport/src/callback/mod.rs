@@ -2,12 +2,23 @@
 //! reception is proven.
 //!
 //! - `connection`: [`dial`], [`CallbackConnection`] and its proofs.
+//! - `socket`: its socket, and what the peer's kernel has taken.
 //! - `peer`: the background reader, which sees answers and the peer's end, and answers requests.
+//! - `connection_record`, `stream_record`: what a process was writing when it was killed.
+//! - `held_stream`: duplicates of connections, by which another process brings them to an end.
 
 mod connection;
+mod connection_record;
+mod held_stream;
 mod peer;
+mod socket;
+mod stream_record;
 
+#[cfg(test)]
+mod held_stream_tests;
 #[cfg(test)]
 mod tests;
 
 pub use connection::{CallbackBroken, CallbackConnection, CallbackDialError, dial};
+pub use connection_record::StreamHolders;
+pub use held_stream::{HeldStream, HeldStreams, SettledStream, StreamHolder};

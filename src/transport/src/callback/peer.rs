@@ -11,8 +11,6 @@ use tokio::sync::watch;
 
 use crate::{Inbox, LinkClosed, LinkError, Outbox};
 
-const BARRIER_PREFIX: &str = "heeler-drained-";
-
 /// State of the client on this connection.
 #[derive(Debug, Default)]
 pub(super) struct PeerState {
@@ -33,13 +31,10 @@ pub(super) enum PeerEnd {
     Failed,
 }
 
-pub(super) fn barrier_id(barrier: u64) -> String {
-    format!("{BARRIER_PREFIX}{barrier}")
-}
-
+/// Returns the number of the barrier that a response answers. All requests of ours on this connection are barriers.
 fn barrier_number(id: &RequestId) -> Option<u64> {
-    let RequestId::String(text) = id else { return None };
-    text.strip_prefix(BARRIER_PREFIX)?.parse().ok()
+    let RequestId::Number(text) = id else { return None };
+    text.parse().ok()
 }
 
 /// Reads until the peer's end of stream.

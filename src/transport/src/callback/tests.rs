@@ -15,40 +15,59 @@ use tokio::{
     time::timeout,
 };
 
-use super::{CallbackBroken, CallbackConnection, CallbackDialError, connection, dial};
+use super::{CallbackBroken, CallbackConnection, CallbackDialError, dial};
 use crate::{Inbox, LinkTask, Outbox};
 use crate::{local::AbstractListener, tcp::DialError};
 
 /// Upper bound of every wait in these tests.
-const TEST_TIMEOUT: Duration = Duration::from_secs(20);
-const LIMITS: DeliveryLimits = DeliveryLimits { connect_ms: 5_000, stall_ms: 300, drain_ms: 300 };
+pub(super) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
+pub(super) const LIMITS: DeliveryLimits =
+    DeliveryLimits { connect_ms: 5_000, stall_ms: 300, drain_ms: 300, answer_ms: 300, first_answer_ms: 300 };
 
 /// Client's end of a callback connection.
-struct LinkTestClient {
+pub(super) struct LinkTestClient {
     outbox: Outbox,
     inbox: Inbox<FrameDecoder>,
-    task: LinkTask,
+    pub(super) task: LinkTask,
 }
 
 impl LinkTestClient {
-    fn new(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Self {
+    pub(super) fn new(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Self {
         let (outbox, inbox, task) = crate::open(stream, FrameDecoder::default());
         Self { outbox, inbox, task }
     }
 
-    async fn next_message(&mut self) -> Option<RpcMessage> {
+    pub(super) async fn next_message(&mut self) -> Option<RpcMessage> {
         let body = timeout(TEST_TIMEOUT, self.inbox.next()).await.unwrap().unwrap()?;
         Some(rpc::parse(&body).unwrap())
     }
 
+    /// Reads and answers barriers until as many notifications have arrived and the barrier behind them is answered.
+    pub(super) async fn answer_barriers(&mut self, mut notifications: usize) {
+        loop {
+            let (id, before) = self.next_barrier().await;
+            notifications -= before;
+            self.answer(&id).await;
+            if notifications == 0 && before > 0 {
+                return;
+            }
+        }
+    }
+
+    pub(super) async fn answer(&self, id: &RequestId) {
+        self.outbox.send(rpc::encode_error(id, &unknown_method_error())).await.unwrap();
+    }
+
     /// Reads up to the next request; returns its id and the number of notifications before it.
-    async fn next_barrier(&mut self) -> (RequestId, usize) {
+    pub(super) async fn next_barrier(&mut self) -> (RequestId, usize) {
         let mut notifications = 0;
         loop {
             match self.next_message().await.unwrap() {
                 RpcMessage::Notification { .. } => notifications += 1,
-                RpcMessage::Request { id, method, .. } => {
-                    assert_eq!(method, method::BARRIER);
+                RpcMessage::Request { id, method, params } => {
+                    assert!(matches!(id, RequestId::Number(_)), "{id:?}");
+                    assert_eq!(method, method::UPDATES);
+                    assert_eq!(params.unwrap().get(), r#"{"runId":"r","changes":[]}"#);
                     return (id, notifications);
                 }
                 RpcMessage::Response { .. } => panic!("a response that nobody asked for"),
@@ -61,7 +80,7 @@ async fn connect_with(token: Option<&str>, limits: DeliveryLimits) -> (CallbackC
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let address = CallbackAddress::tcp("localhost", port, token.map(str::to_owned));
-    let (callback, accepted) = tokio::join!(dial(&address, &limits, "worker 3"), listener.accept());
+    let (callback, accepted) = tokio::join!(dial(&address, &limits, "worker 3", None), listener.accept());
     (callback.unwrap(), accepted.unwrap().0)
 }
 
@@ -70,7 +89,7 @@ async fn connect_pair() -> (CallbackConnection, LinkTestClient) {
     (callback, LinkTestClient::new(stream))
 }
 
-fn update() -> Bytes {
+pub(super) fn update() -> Bytes {
     mtp::updates_frame("r", [&b"{}"[..]])
 }
 
@@ -83,75 +102,130 @@ fn unknown_method_error() -> RpcError {
 }
 
 #[tokio::test]
-async fn barrier_error_reply_proves_delivery_and_keeps_connection() {
+async fn barrier_error_reply_proves_handling_and_keeps_connection() {
     let (mut callback, mut client) = connect_pair().await;
     let client = async {
         for _ in 0..2 {
-            let (id, before) = client.next_barrier().await;
-            assert_eq!(before, 3);
-            client.outbox.send(rpc::encode_error(&id, &unknown_method_error())).await.unwrap();
+            client.answer_barriers(3).await;
         }
-        let (id, _) = client.next_barrier().await;
-        client.outbox.send(rpc::encode_error(&id, &unknown_method_error())).await.unwrap();
         assert!(client.next_message().await.is_none(), "the connection ends in order");
     };
     let worker = async {
+        assert_eq!(callback.prove().await, ProofLevel::Handled, "nothing was sent");
         for _ in 0..2 {
             for _ in 0..3 {
-                callback.send(update()).await.unwrap();
+                callback.send("r", update(), 1).await.unwrap();
             }
-            assert_eq!(callback.prove().await, ProofLevel::Answered);
+            assert_eq!(callback.prove().await, ProofLevel::Handled);
         }
+        assert_eq!(callback.handled_frames(), 6);
         assert_eq!(callback.break_reason(), None);
-        assert_eq!(callback.finish().await, ProofLevel::Answered);
+        assert_eq!(callback.finish().await, ProofLevel::Handled);
     };
     tokio::join!(client, worker);
 }
 
 #[tokio::test]
-async fn barrier_result_reply_proves_delivery() {
-    let (callback, mut client) = connect_pair().await;
+async fn barrier_result_reply_proves_handling() {
+    let (mut callback, mut client) = connect_pair().await;
+    callback.send("r", update(), 1).await.unwrap();
     let client = async {
-        let (id, _) = client.next_barrier().await;
-        client.outbox.send(rpc::encode_result(&id, &())).await.unwrap();
+        for expected in [0, 1] {
+            let (id, before) = client.next_barrier().await;
+            assert_eq!(before, expected);
+            client.outbox.send(rpc::encode_result(&id, &())).await.unwrap();
+        }
         assert!(client.next_message().await.is_none());
     };
     let ((), proof) = tokio::join!(client, callback.finish());
-    assert_eq!(proof, ProofLevel::Answered);
+    assert_eq!(proof, ProofLevel::Handled);
 }
 
 #[tokio::test]
 async fn stray_reply_proves_nothing() {
     let (mut callback, mut client) = connect_pair().await;
+    callback.send("r", update(), 1).await.unwrap();
     let client = async {
-        let (id, _) = client.next_barrier().await;
-        for stray in [RequestId::number(1), RequestId::Null, RequestId::String("1".into())] {
-            assert_ne!(stray, id);
+        client.next_barrier().await;
+        for stray in [RequestId::number(77), RequestId::Null, RequestId::String("1".into())] {
             client.outbox.send(rpc::encode_error(&stray, &unknown_method_error())).await.unwrap();
         }
         client
     };
     let (_client, proof) = tokio::join!(client, callback.prove());
     assert_eq!(proof, ProofLevel::Delivered);
+    assert!(callback.is_client_silent());
 }
 
 #[tokio::test]
-async fn client_close_after_end_proves_delivery() {
+async fn updates_wait_until_the_client_has_handled_earlier_ones() {
     let (mut callback, mut client) = connect_pair().await;
-    callback.send(update()).await.unwrap();
+    callback.send("r", update(), 1).await.unwrap();
+    let (probe, _) = client.next_barrier().await;
+    client.answer(&probe).await;
+    callback.peer.clone().wait_for(|peer| peer.answered == 1).await.unwrap();
+    // Each frame is a window of its own: two of them may be open.
+    for _ in 0..2 {
+        timeout(TEST_TIMEOUT, callback.send("r", update(), 1_000)).await.unwrap().unwrap();
+    }
+    {
+        let mut third = pin!(callback.send("r", update(), 1_000));
+        let (first_window, before) = client.next_barrier().await;
+        assert_eq!(before, 2);
+        assert!(futures_poll(&mut third).await.is_none(), "two barriers are open");
+        client.answer(&first_window).await;
+        timeout(TEST_TIMEOUT, third).await.unwrap().unwrap();
+    }
+    assert_eq!(callback.handled_frames(), 2);
+}
+
+/// Polls a future once.
+async fn futures_poll<T>(future: &mut (impl Future<Output = T> + Unpin)) -> Option<T> {
+    std::future::poll_fn(|context| {
+        std::task::Poll::Ready(match std::pin::Pin::new(&mut *future).poll(context) {
+            std::task::Poll::Ready(output) => Some(output),
+            std::task::Poll::Pending => None,
+        })
+    })
+    .await
+}
+
+#[tokio::test]
+async fn client_that_stops_answering_is_given_up() {
+    let (mut callback, mut client) = connect_pair().await;
+    callback.send("r", update(), 1).await.unwrap();
+    let (probe, _) = client.next_barrier().await;
+    client.answer(&probe).await;
+    callback.peer.clone().wait_for(|peer| peer.answered == 1).await.unwrap();
+    let broken = loop {
+        if let Err(broken) = timeout(TEST_TIMEOUT, callback.send("r", update(), 1_000)).await.unwrap() {
+            break broken;
+        }
+    };
+    assert_eq!(broken, CallbackBroken::Unanswered);
+    assert_eq!(callback.prove().await, ProofLevel::None);
+}
+
+#[tokio::test]
+async fn close_of_a_client_that_has_not_answered_proves_nothing() {
+    let (mut callback, mut client) = connect_pair().await;
+    callback.send("r", update(), 1).await.unwrap();
+    let (probe, _) = client.next_barrier().await;
+    client.answer(&probe).await;
+    callback.peer.clone().wait_for(|peer| peer.answered == 1).await.unwrap();
     let client = async {
         client.next_barrier().await;
-        assert!(client.next_message().await.is_none());
+        // It has read everything, and closes with the updates in a queue of its own.
         drop(client);
     };
-    let ((), proof) = tokio::join!(client, callback.finish());
-    assert_eq!(proof, ProofLevel::Closed);
+    let ((), proof) = tokio::join!(client, callback.prove());
+    assert_eq!(proof, ProofLevel::None);
 }
 
 #[tokio::test]
 async fn silent_client_leaves_kernel_proof() {
     let (mut callback, stream) = connect_with(None, LIMITS).await;
-    callback.send(update()).await.unwrap();
+    callback.send("r", update(), 1).await.unwrap();
     assert_eq!(callback.finish().await, ProofLevel::Delivered);
     drop(stream);
 }
@@ -163,14 +237,15 @@ async fn client_that_never_reads_is_cut_as_stalled() {
     let sending = async {
         loop {
             assert!(callback.outbox.backlog_bytes() <= crate::QUEUE_LIMIT_BYTES as u64);
-            if let Err(broken) = callback.send(frame.clone()).await {
+            if let Err(broken) = callback.send("r", frame.clone(), 1).await {
                 return broken;
             }
         }
     };
     assert_eq!(timeout(TEST_TIMEOUT, sending).await.unwrap(), CallbackBroken::Stalled);
     assert_eq!(callback.break_reason(), Some(&CallbackBroken::Stalled));
-    assert_eq!(callback.send(update()).await, Err(CallbackBroken::Stalled), "nothing more is ever sent here");
+    let again = callback.send("r", update(), 1).await;
+    assert_eq!(again, Err(CallbackBroken::Stalled), "nothing more is ever sent here");
     let sent = callback.outbox.written_bytes();
     assert_eq!(callback.finish().await, ProofLevel::None);
     // Bytes that had not reached the client's kernel are discarded, so they do not arrive late.
@@ -191,14 +266,14 @@ async fn client_that_never_reads_is_cut_as_stalled() {
 async fn client_close_with_unread_bytes_proves_nothing() {
     let (mut callback, mut stream) = connect_with(None, LIMITS).await;
     for _ in 0..8 {
-        callback.send(big_frame()).await.unwrap();
+        callback.send("r", big_frame(), 1).await.unwrap();
     }
     // The client reads a little and closes with the rest unread.
     stream.read_exact(&mut [0; 10]).await.unwrap();
     drop(stream);
     let sending = async {
         loop {
-            if let Err(broken) = callback.send(update()).await {
+            if let Err(broken) = callback.send("r", update(), 1).await {
                 return broken;
             }
             tokio::task::yield_now().await;
@@ -212,83 +287,79 @@ async fn client_close_with_unread_bytes_proves_nothing() {
 #[tokio::test]
 async fn client_half_close_proves_nothing() {
     let (mut callback, mut stream) = connect_with(None, LIMITS).await;
+    callback.send("r", update(), 1).await.unwrap();
     stream.shutdown().await.unwrap();
-    timeout(TEST_TIMEOUT, connection::wait_for_peer_end(callback.peer.clone())).await.unwrap();
+    callback.peer.clone().wait_for(|peer| peer.ended.is_some()).await.unwrap();
     assert_eq!(callback.break_reason(), Some(&CallbackBroken::Closed));
-    assert_eq!(callback.send(update()).await, Err(CallbackBroken::Closed));
-    let proof = callback.finish().await;
-    assert!(!proof.is_enough(), "{proof}");
+    assert_eq!(callback.send("r", update(), 1).await, Err(CallbackBroken::Closed));
+    assert_eq!(callback.finish().await, ProofLevel::None);
 }
 
 #[tokio::test]
 async fn client_reading_bytewise_still_answers() {
     let (mut callback, mut stream) = connect_with(None, LIMITS).await;
     for _ in 0..20 {
-        callback.send(update()).await.unwrap();
+        callback.send("r", update(), 1).await.unwrap();
     }
     let client = async {
         let mut text = Vec::new();
-        while !text.ends_with(b"}}") || !text.windows(9).any(|part| part == b"$/drained") {
-            let mut byte = [0];
-            stream.read_exact(&mut byte).await.unwrap();
-            text.push(byte[0]);
-            if text.ends_with(br#""params":{}}"#) {
-                break;
+        let barrier = br#""params":{"runId":"r","changes":[]}}"#;
+        for id in [1, 2] {
+            loop {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).await.unwrap();
+                text.push(byte[0]);
+                if text.ends_with(barrier) {
+                    break;
+                }
             }
+            stream
+                .write_all(&rpc::encode_error(&RequestId::number(id), &unknown_method_error()))
+                .await
+                .unwrap();
         }
-        let mut frames = text.windows(14).filter(|part| part == b"Content-Length").count();
-        assert_eq!(frames, 21);
-        frames = text.windows(6).rposition(|part| part == br#""id":""#).unwrap() + 6;
-        let id: Vec<u8> = text[frames..].iter().copied().take_while(|byte| *byte != b'"').collect();
-        let id = RequestId::String(String::from_utf8(id).unwrap().into());
-        stream.write_all(&rpc::encode_error(&id, &unknown_method_error())).await.unwrap();
+        let frames = text.windows(14).filter(|part| part == b"Content-Length").count();
+        assert_eq!(frames, 22);
         stream
     };
     let (_stream, proof) = tokio::join!(client, callback.prove());
-    assert_eq!(proof, ProofLevel::Answered);
+    assert_eq!(proof, ProofLevel::Handled);
 }
 
 #[tokio::test]
-async fn slow_client_with_progress_is_not_given_up() {
-    let limits = DeliveryLimits { drain_ms: 400, ..LIMITS };
-    let (mut callback, mut stream) = connect_with(None, limits).await;
-    // More than the kernel's buffers hold, so that the client needs several limits to read it.
-    let frame = big_frame();
-    let mut total = 0;
-    loop {
-        total += frame.len();
-        callback.send(frame.clone()).await.unwrap();
-        if callback.outbox.backlog_bytes() > (crate::QUEUE_LIMIT_BYTES / 2) as u64 {
-            break;
-        }
-        tokio::task::yield_now().await;
-    }
-    // The client needs twice the limit to reach the barrier; it reads a twentieth of the bytes at each tick.
+async fn slow_client_is_waited_for_as_long_as_it_answers() {
+    let limits = DeliveryLimits { answer_ms: 1_000, first_answer_ms: 10_000, ..LIMITS };
+    let (mut callback, stream) = connect_with(None, limits).await;
+    let mut client = LinkTestClient::new(stream);
+    callback.send("r", update(), 1).await.unwrap();
+    let (probe, _) = client.next_barrier().await;
+    client.answer(&probe).await;
+    callback.peer.clone().wait_for(|peer| peer.answered == 1).await.unwrap();
+    // It handles each window for a third of the limit, and all of them for twice the limit.
     let client = async {
-        let mut pace = tokio::time::interval(Duration::from_millis(40));
-        let mut buffer = vec![0; total.div_ceil(20)];
-        let mut left = total;
-        while left > 0 {
+        let mut pace = tokio::time::interval(Duration::from_millis(limits.answer_ms / 3));
+        for _ in 0..6 {
+            let (id, _) = client.next_barrier().await;
             pace.tick().await;
-            let part = left.min(buffer.len());
-            stream.read_exact(&mut buffer[..part]).await.unwrap();
-            left -= part;
+            client.answer(&id).await;
         }
-        let mut client = LinkTestClient::new(stream);
-        let (id, _) = client.next_barrier().await;
-        client.outbox.send(rpc::encode_error(&id, &unknown_method_error())).await.unwrap();
         client
     };
-    let started = tokio::time::Instant::now();
-    let (_client, proof) = tokio::join!(client, callback.prove());
-    assert_eq!(proof, ProofLevel::Answered);
-    assert!(started.elapsed() > Duration::from_millis(limits.drain_ms), "the client was not slow enough");
+    let worker = async {
+        for _ in 0..6 {
+            callback.send("r", update(), 1_000).await.unwrap();
+        }
+        callback.prove().await
+    };
+    let (_client, proof) = tokio::join!(client, worker);
+    assert_eq!(proof, ProofLevel::Handled);
 }
 
 #[tokio::test]
-async fn drain_ends_after_six_limits_despite_progress() {
+async fn drain_of_a_silent_client_ends_after_six_limits_despite_progress() {
     let limits = DeliveryLimits { drain_ms: 100, ..LIMITS };
     let (mut callback, mut stream) = connect_with(None, limits).await;
+    callback.send("r", update(), 1).await.unwrap();
     let frame = big_frame();
     while callback.outbox.try_send(frame.clone()).is_ok() || callback.outbox.written_bytes() == 0 {
         tokio::task::yield_now().await;
@@ -311,19 +382,6 @@ async fn drain_ends_after_six_limits_despite_progress() {
 }
 
 #[tokio::test]
-async fn barrier_answer_after_half_close_counts() {
-    let (callback, mut client) = connect_pair().await;
-    let client = async {
-        let (id, _) = client.next_barrier().await;
-        assert!(client.next_message().await.is_none());
-        client.outbox.send(rpc::encode_error(&id, &unknown_method_error())).await.unwrap();
-        client
-    };
-    let (_client, proof) = tokio::join!(client, callback.finish());
-    assert_eq!(proof, ProofLevel::Answered);
-}
-
-#[tokio::test]
 async fn client_requests_are_answered() {
     let (mut callback, mut client) = connect_pair().await;
     let requests = [("initialize", None), ("testing/runTests", Some(code::METHOD_NOT_FOUND))];
@@ -343,17 +401,17 @@ async fn client_requests_are_answered() {
         client.outbox.send(heeler_protocol::frame::encode(b"no json")).await.unwrap();
         let Some(RpcMessage::Response { outcome, .. }) = client.next_message().await else { panic!() };
         assert_eq!(outcome.unwrap_err().code, code::PARSE_ERROR);
-        let (id, _) = client.next_barrier().await;
-        client.outbox.send(rpc::encode_error(&id, &unknown_method_error())).await.unwrap();
+        client.answer_barriers(1).await;
         client
     };
     let worker = async {
         // The last answer must be sent before the barrier, so that the client reads in order.
         callback.peer.clone().wait_for(|peer| peer.served == 3).await.unwrap();
+        callback.send("r", update(), 1).await.unwrap();
         callback.prove().await
     };
     let (_client, proof) = tokio::join!(client, worker);
-    assert_eq!(proof, ProofLevel::Answered);
+    assert_eq!(proof, ProofLevel::Handled);
 }
 
 #[tokio::test]
@@ -373,7 +431,7 @@ async fn refused_dial_names_port() {
     let port = listener.local_addr().unwrap().port();
     drop(listener);
     let address = CallbackAddress::tcp("127.0.0.1", port, None);
-    let error = dial(&address, &LIMITS, "worker 1").await.unwrap_err();
+    let error = dial(&address, &LIMITS, "worker 1", None).await.unwrap_err();
     let is_refused = matches!(
         error,
         CallbackDialError::TcpPort(DialError::Refused { port: named, .. }) if named == port
@@ -386,7 +444,7 @@ async fn connect_locally(name: &str) -> (CallbackConnection, crate::local::Local
     let listener = AbstractListener::bind(format!("heeler-{name}-{}", std::process::id())).unwrap();
     let endpoint = CallbackEndpoint::LocalSocket { name: listener.name().to_owned() };
     let address = CallbackAddress { endpoint, token: None };
-    let (callback, accepted) = tokio::join!(dial(&address, &LIMITS, "worker 3"), listener.accept());
+    let (callback, accepted) = tokio::join!(dial(&address, &LIMITS, "worker 3", None), listener.accept());
     (callback.unwrap(), accepted.unwrap())
 }
 
@@ -395,36 +453,20 @@ async fn local_client_that_answers_proves_delivery() {
     let (mut callback, stream) = connect_locally("answers").await;
     let mut client = LinkTestClient::new(stream);
     let client = async {
-        let (id, before) = client.next_barrier().await;
-        assert_eq!(before, 1);
-        client.outbox.send(rpc::encode_error(&id, &unknown_method_error())).await.unwrap();
+        client.answer_barriers(1).await;
         assert!(client.next_message().await.is_none());
     };
     let worker = async {
-        callback.send(update()).await.unwrap();
+        callback.send("r", update(), 1).await.unwrap();
         callback.finish().await
     };
-    assert_eq!(tokio::join!(client, worker).1, ProofLevel::Answered);
-}
-
-#[tokio::test]
-async fn local_client_that_reads_to_the_end_and_closes_proves_it() {
-    let (mut callback, mut stream) = connect_locally("closes").await;
-    let worker = async {
-        callback.send(big_frame()).await.unwrap();
-        callback.finish().await
-    };
-    let client = async move {
-        let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes).await.unwrap();
-    };
-    assert_eq!(tokio::join!(worker, client).0, ProofLevel::Closed);
+    assert_eq!(tokio::join!(client, worker).1, ProofLevel::Handled);
 }
 
 #[tokio::test]
 async fn local_client_that_closes_with_unread_results_proves_nothing() {
     let (mut callback, stream) = connect_locally("leaves").await;
-    callback.send(update()).await.unwrap();
+    callback.send("r", update(), 1).await.unwrap();
     callback.outbox.flush().await.unwrap();
     drop(stream);
     assert_eq!(callback.finish().await, ProofLevel::None);
@@ -434,7 +476,7 @@ async fn local_client_that_closes_with_unread_results_proves_nothing() {
 async fn local_client_that_never_reads_stalls_and_proves_nothing() {
     let (mut callback, _stream) = connect_locally("stalls").await;
     let broken = loop {
-        if let Err(broken) = callback.send(big_frame()).await {
+        if let Err(broken) = callback.send("r", big_frame(), 1).await {
             break broken;
         }
     };

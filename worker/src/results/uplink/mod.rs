@@ -1,29 +1,42 @@
 //! Sends results out of the worker: first to the client, on a callback connection of the worker's own or
 //! through the coordinator, then to the coordinator. Each client has one task, which owns the connection, so
-//! that a client that reads slowly delays only this task and the leases of its own runs.
+//! that a client that handles slowly delays only this task and the leases of its own runs.
+//!
+//! Updates of a test never cross: before the coordinator learns that a test which the client saw start has to run
+//! again, perhaps on another worker's connection, the client has handled everything on this one.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+mod retained_frames;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use heeler_protocol::{
     control::{
         CallbackAddress, ClientId, ClientRoute, DeliveryLimits, FromWorker, LeaseEnd, LeaseEvent, LeaseId,
-        LogLine, ProofLevel, RunKey, UpdateEncoding, WorkerId,
+        LogLine, ProofLevel, RunKey, TestId, UpdateEncoding, WorkerId,
     },
     mtp::LogLevel,
 };
 use heeler_transport::{
     LinkClosed,
-    callback::{self, CallbackBroken, CallbackConnection},
+    callback::{self, CallbackConnection, StreamHolders},
     control::ControlSender,
 };
 use tokio::{io::AsyncWriteExt as _, sync::mpsc, time::timeout};
 
+use self::retained_frames::RetainedFrames;
 use crate::results::update_batch::UpdateBatch;
 use heeler_core::error_chain;
 
 /// At most two update batches wait, beside the one being sent: one is written while the next is made. More
 /// would only take memory, since a client that is slower than that slows the run anyway.
 pub(crate) const QUEUED_UPDATE_BATCHES: usize = 2;
+
+/// How often a worker dials a client again that refused it or broke its connection: once for each of the next runs.
+const MAX_REDIALS: u32 = 8;
 
 /// Time after which a client that takes no results is reported as blocking this worker.
 const BLOCKED_AFTER: Duration = Duration::from_secs(1);
@@ -47,6 +60,8 @@ enum SenderRoute {
     NotConnected(CallbackAddress),
     /// To the client, on this connection.
     Connected(CallbackAddress, Box<CallbackConnection>),
+    /// Through the coordinator until the next run begins: the client's port could not be used.
+    Fallback(CallbackAddress),
     /// Only to the journal: the watchdog sends them from there.
     Broken,
 }
@@ -56,6 +71,8 @@ pub(crate) struct ResultSender {
     control: ControlSender,
     worker: WorkerId,
     client: ClientId,
+    /// Who can bring the connection to an end if this worker dies.
+    holders: StreamHolders,
     limits: DeliveryLimits,
     encoding: UpdateEncoding,
     route: SenderRoute,
@@ -65,6 +82,25 @@ pub(crate) struct ResultSender {
     sent_groups: HashMap<Arc<str>, SentGroups>,
     /// The number of connections opened so far.
     connections: u32,
+    /// The frames on the present connection that the client has not handled yet.
+    retained: RetainedFrames,
+    /// Tests that were sent as started and have no result yet, by lease.
+    unfinished: HashMap<LeaseId, HashSet<TestId>>,
+    /// How often the client may still be dialled after a failure.
+    redials: u32,
+    /// It answered no barrier on an earlier connection.
+    is_client_silent: bool,
+}
+
+/// A frame of updates.
+#[derive(Debug, Clone)]
+struct UpdateFrame {
+    run: Arc<str>,
+    /// The number of the run's results that were sent with it and before it.
+    position: u64,
+    bytes: bytes::Bytes,
+    /// The number of changes in it.
+    changes: usize,
 }
 
 /// The groups of a run that were sent.
@@ -80,21 +116,27 @@ impl ResultSender {
     pub(crate) fn new(
         control: ControlSender,
         worker: WorkerId,
-        client: ClientId,
+        holders: StreamHolders,
         route: ClientRoute,
     ) -> Self {
+        let client = holders.client;
         let ClientRoute { callback, limits, encoding } = route;
         let route = callback.map_or(SenderRoute::Relay, SenderRoute::NotConnected);
         Self {
             control,
             worker,
             client,
+            holders,
             limits,
             encoding,
             route,
             sent_positions: HashMap::new(),
             sent_groups: HashMap::new(),
             connections: 0,
+            retained: RetainedFrames::default(),
+            unfinished: HashMap::new(),
+            redials: MAX_REDIALS,
+            is_client_silent: false,
         }
     }
 
@@ -112,6 +154,9 @@ impl ResultSender {
                     self.send_updates(run, lease, *updates).await?
                 }
                 SenderMessage::LeaseEnded { lease, end, start_us } => {
+                    if self.unfinished.remove(&lease).is_some_and(|tests| !tests.is_empty()) {
+                        self.wait_until_handled().await?;
+                    }
                     self.control.send(&FromWorker::LeaseEnded { lease, end: *end, start_us }).await?;
                 }
                 SenderMessage::Drain { run } => self.drain(run).await?,
@@ -133,10 +178,16 @@ impl ResultSender {
             self.send_reports(lease, std::mem::take(&mut updates.reports)).await?;
             self.control.flush().await?;
         }
+        self.redial_for_new_run(&run);
         self.resend_groups(&run, &updates).await?;
         for load in updates.chunks() {
-            let frame = self.encoding.frame(&run, load.changes.iter().copied());
-            self.send_frame(load.position, frame).await?;
+            let frame = UpdateFrame {
+                run: Arc::clone(&run),
+                position: load.position,
+                bytes: self.encoding.frame(&run, load.changes.iter().copied()),
+                changes: load.changes.len(),
+            };
+            self.send_frame(frame).await?;
         }
         heeler_sys::fail::pass("worker.sent");
         let position = updates.position();
@@ -145,9 +196,47 @@ impl ResultSender {
             self.control.send(&FromWorker::Log { client: self.client, run, lines: updates.logs }).await?;
         }
         self.sent_positions.insert(run, position);
+        if self.record_reports(lease, &updates.reports) {
+            self.wait_until_handled().await?;
+        }
         self.send_reports(lease, updates.reports).await?;
         heeler_sys::fail::pass("worker.reported");
         Ok(())
+    }
+
+    /// Records which tests are started and have no result; returns whether one of the reports lets a test that the
+    /// client saw start run again.
+    fn record_reports(&mut self, lease: LeaseId, reports: &[LeaseEvent]) -> bool {
+        let unfinished = self.unfinished.entry(lease).or_default();
+        let mut runs_again = false;
+        for report in reports {
+            match report {
+                LeaseEvent::Started(test) => drop(unfinished.insert(*test)),
+                LeaseEvent::Settled { test, .. } => drop(unfinished.remove(test)),
+                LeaseEvent::FailedProvisionally { .. } | LeaseEvent::CrashedProvisionally { .. } => {
+                    runs_again = true;
+                }
+                LeaseEvent::StoppedForDebugger { .. }
+                | LeaseEvent::LaunchedByDebugger { .. }
+                | LeaseEvent::FilesAttached { .. }
+                | LeaseEvent::ProcessEnded { .. }
+                | LeaseEvent::ProcessesLeaked { .. } => {}
+            }
+        }
+        runs_again
+    }
+
+    /// Waits until the client has handled everything on this worker's connection. The order on the coordinator's
+    /// connection needs no wait.
+    async fn wait_until_handled(&mut self) -> Result<(), LinkClosed> {
+        let SenderRoute::Connected(_, callback) = &mut self.route else { return Ok(()) };
+        let proof = report_blocking(&self.control, callback.prove()).await?;
+        heeler_sys::fail::pass("worker.handled");
+        match proof {
+            // Nothing more can be known of a client that answers nothing.
+            ProofLevel::Handled | ProofLevel::Ordered | ProofLevel::Delivered => Ok(()),
+            ProofLevel::None => self.fall_back("prove that the client has handled its results").await,
+        }
     }
 
     async fn send_reports(&self, lease: LeaseId, reports: Vec<LeaseEvent>) -> Result<(), LinkClosed> {
@@ -157,21 +246,39 @@ impl ResultSender {
         }
     }
 
+    /// Lets a client that refused this worker, or broke its connection, be dialled again for the first results of
+    /// another run.
+    fn redial_for_new_run(&mut self, run: &Arc<str>) {
+        if self.sent_positions.contains_key(run) || self.redials == 0 {
+            return;
+        }
+        if let SenderRoute::Fallback(address) = &self.route {
+            self.redials -= 1;
+            self.route = SenderRoute::NotConnected(address.clone());
+        }
+    }
+
     /// Repeats the groups of a run on a new connection, because connections are independent: each begins with
     /// the groups that earlier ones carried.
     async fn resend_groups(&mut self, run: &Arc<str>, updates: &UpdateBatch) -> Result<(), LinkClosed> {
-        if matches!(self.route, SenderRoute::Relay | SenderRoute::Broken) || updates.chunks().next().is_none()
-        {
+        if updates.chunks().next().is_none() {
             return Ok(());
         }
         self.connect_if_needed().await?;
+        if !matches!(self.route, SenderRoute::Connected(..)) {
+            return Ok(());
+        }
         let sent = self.sent_groups.entry(Arc::clone(run)).or_default();
         let is_new = std::mem::replace(&mut sent.connection, self.connections) != self.connections;
-        let again = (is_new && !sent.changes.is_empty())
-            .then(|| self.encoding.frame(run, sent.changes.iter().map(Vec::as_slice)));
+        let changes = sent.changes.len();
+        let again =
+            (is_new && changes > 0).then(|| self.encoding.frame(run, sent.changes.iter().map(Vec::as_slice)));
         sent.changes.extend(updates.group_changes().map(<[u8]>::to_vec));
         match again {
-            Some(frame) => self.send_frame(0, frame).await,
+            Some(bytes) => {
+                let position = self.sent_positions.get(run).copied().unwrap_or(0);
+                self.send_frame(UpdateFrame { run: Arc::clone(run), position, bytes, changes }).await
+            }
             None => Ok(()),
         }
     }
@@ -179,48 +286,85 @@ impl ResultSender {
     async fn connect_if_needed(&mut self) -> Result<(), LinkClosed> {
         match &self.route {
             SenderRoute::NotConnected(address) => self.connect(address.clone()).await,
-            SenderRoute::Relay | SenderRoute::Connected(..) | SenderRoute::Broken => Ok(()),
+            SenderRoute::Relay
+            | SenderRoute::Connected(..)
+            | SenderRoute::Fallback(_)
+            | SenderRoute::Broken => Ok(()),
         }
     }
 
-    async fn send_frame(&mut self, position: u64, frame: bytes::Bytes) -> Result<(), LinkClosed> {
+    async fn send_frame(&mut self, frame: UpdateFrame) -> Result<(), LinkClosed> {
         self.connect_if_needed().await?;
         let broken = match &mut self.route {
-            SenderRoute::Relay => return self.control.forward(self.client, position, &frame).await,
+            SenderRoute::Relay | SenderRoute::Fallback(_) => return self.relay(&frame).await,
             SenderRoute::Connected(_, callback) => {
-                match send_to_client(&self.control, callback, frame).await? {
+                // Retained first: what is broken off may have been sent, and is sent again by the other route.
+                self.retained.push(frame.clone());
+                callback.set_position(&frame.run, frame.position);
+                let sending = callback.send(&frame.run, frame.bytes, frame.changes);
+                let sent = report_blocking(&self.control, sending).await?;
+                self.retained.release(callback);
+                match sent {
                     Ok(()) => return Ok(()),
                     Err(broken) => broken,
                 }
             }
             SenderRoute::NotConnected(_) | SenderRoute::Broken => return Ok(()),
         };
-        self.give_up(&error_chain(&broken)).await
+        self.fall_back(&error_chain(&broken)).await
+    }
+
+    async fn relay(&self, frame: &UpdateFrame) -> Result<(), LinkClosed> {
+        self.control.forward(self.client, frame.position, &frame.bytes).await
     }
 
     async fn connect(&mut self, address: CallbackAddress) -> Result<(), LinkClosed> {
         let from = format!("worker {}", self.worker);
-        match callback::dial(&address, &self.limits, &from).await {
-            Ok(callback) => {
+        match callback::dial(&address, &self.limits, &from, Some(&self.holders)).await {
+            Ok(mut callback) => {
+                if self.is_client_silent {
+                    callback.expect_no_answers();
+                }
                 self.connections += 1;
+                self.retained = RetainedFrames::default();
                 self.route = SenderRoute::Connected(address, Box::new(callback));
                 Ok(())
             }
-            Err(error) => self.give_up(&error_chain(&error)).await,
+            Err(error) => {
+                self.route = SenderRoute::Fallback(address);
+                self.log_fallback(&error_chain(&error), "its results go over the main connection").await
+            }
         }
     }
 
-    async fn give_up(&mut self, why: &str) -> Result<(), LinkClosed> {
-        self.route = SenderRoute::Broken;
-        let message = format!(
-            "worker {} failed to {why}; its results are kept in its journal and sent when the run ends",
-            self.worker
-        );
-        self.send_log(LogLevel::Warning, message).await
+    /// Gives the callback connection up. What the client may not have handled is sent again through the
+    /// coordinator, and so are the results that follow; if it is not at hand any more, the watchdog sends all of
+    /// it when the run ends.
+    async fn fall_back(&mut self, why: &str) -> Result<(), LinkClosed> {
+        let SenderRoute::Connected(address, mut callback) =
+            std::mem::replace(&mut self.route, SenderRoute::Broken)
+        else {
+            return Ok(());
+        };
+        self.retained.release(&mut callback);
+        self.is_client_silent = callback.is_client_silent();
+        callback.give_up().await;
+        let Some(frames) = std::mem::take(&mut self.retained).into_unhandled() else {
+            return self
+                .log_fallback(why, "its results are kept in its journal and sent when the run ends")
+                .await;
+        };
+        self.route = SenderRoute::Fallback(address);
+        self.log_fallback(why, "its results go over the main connection").await?;
+        for frame in frames {
+            self.relay(&frame).await?;
+        }
+        Ok(())
     }
 
-    async fn send_log(&self, level: LogLevel, message: String) -> Result<(), LinkClosed> {
-        let lines = vec![LogLine { test: None, level, message }];
+    async fn log_fallback(&self, why: &str, remedy: &str) -> Result<(), LinkClosed> {
+        let message = format!("worker {} failed to {why}; {remedy}", self.worker);
+        let lines = vec![LogLine { test: None, level: LogLevel::Warning, message }];
         self.control.send(&FromWorker::Log { client: self.client, run: None, lines }).await
     }
 
@@ -228,68 +372,67 @@ impl ResultSender {
         heeler_sys::fail::pass("worker.drain");
         let handed = self.sent_positions.remove(run.as_str()).unwrap_or(0);
         self.sent_groups.remove(run.as_str());
-        let proof = match std::mem::replace(&mut self.route, SenderRoute::Broken) {
-            SenderRoute::Relay => {
-                self.route = SenderRoute::Relay;
-                ProofLevel::Ordered
-            }
+        let (proof, position) = match &mut self.route {
+            SenderRoute::Relay | SenderRoute::Fallback(_) => (ProofLevel::Ordered, handed),
             // No results were sent, so none can be missing.
-            SenderRoute::NotConnected(address) => {
-                self.route = SenderRoute::NotConnected(address);
-                ProofLevel::Answered
+            SenderRoute::NotConnected(_) => (ProofLevel::Handled, handed),
+            SenderRoute::Connected(_, callback) => {
+                let proof = callback.prove().await;
+                self.prove_drained(&run, proof, handed).await?
             }
-            SenderRoute::Connected(address, callback) => self.prove_delivery(address, *callback).await?,
-            SenderRoute::Broken => ProofLevel::None,
+            SenderRoute::Broken => (ProofLevel::None, 0),
         };
         heeler_sys::fail::pass("worker.proven");
-        let position = if proof == ProofLevel::None { 0 } else { handed };
         let run = RunKey::new(self.client, run);
         self.control.send(&FromWorker::Drained { run, proof, position }).await?;
         heeler_sys::fail::pass("worker.drained");
         Ok(())
     }
 
-    /// Proves delivery. A client that does not reply to the barrier can still prove, by closing its
-    /// connection, that it has read to the end; the next run then connects again.
-    async fn prove_delivery(
+    /// Returns the proof for a run whose results were sent on the callback connection, and up to which result it
+    /// holds.
+    async fn prove_drained(
         &mut self,
-        address: CallbackAddress,
-        mut callback: CallbackConnection,
-    ) -> Result<ProofLevel, LinkClosed> {
-        let proof = match callback.prove().await {
-            ProofLevel::Answered => {
-                self.route = SenderRoute::Connected(address, Box::new(callback));
-                return Ok(ProofLevel::Answered);
+        run: &str,
+        proof: ProofLevel,
+        handed: u64,
+    ) -> Result<(ProofLevel, u64), LinkClosed> {
+        let SenderRoute::Connected(_, callback) = &mut self.route else { return Ok((proof, handed)) };
+        self.retained.release(callback);
+        let handled = self.retained.take_handled(run);
+        match proof {
+            ProofLevel::Handled | ProofLevel::Ordered => {
+                callback.forget_run(run);
+                Ok((proof, handed))
             }
-            _ if callback.break_reason().is_some() => ProofLevel::None,
-            ProofLevel::Closed | ProofLevel::Ordered | ProofLevel::Delivered | ProofLevel::None => {
-                callback.finish().await
+            // The client answers nothing, now and later: the connection stays in use as it is.
+            ProofLevel::Delivered => {
+                callback.forget_run(run);
+                Ok((proof, handled))
             }
-        };
-        if proof.is_enough() {
-            self.route = SenderRoute::NotConnected(address);
-        } else {
-            self.give_up("prove that the client has read its results").await?;
+            ProofLevel::None => {
+                self.fall_back("prove that the client has handled its results").await?;
+                let is_relayed = matches!(self.route, SenderRoute::Fallback(_));
+                Ok(if is_relayed { (ProofLevel::Ordered, handed) } else { (ProofLevel::None, handled) })
+            }
         }
-        Ok(proof)
     }
 }
 
-/// Sends a frame. While the client takes none, the coordinator knows it, so that the slot serves other clients.
-async fn send_to_client(
+/// Awaits what the client delays. Once that takes long, the coordinator knows it, so that the slot serves other
+/// clients.
+async fn report_blocking<T>(
     control: &ControlSender,
-    callback: &mut CallbackConnection,
-    frame: bytes::Bytes,
-) -> Result<Result<(), CallbackBroken>, LinkClosed> {
-    let sending = callback.send(frame);
-    tokio::pin!(sending);
-    if let Ok(sent) = timeout(BLOCKED_AFTER, &mut sending).await {
-        return Ok(sent);
+    waiting: impl Future<Output = T>,
+) -> Result<T, LinkClosed> {
+    tokio::pin!(waiting);
+    if let Ok(output) = timeout(BLOCKED_AFTER, &mut waiting).await {
+        return Ok(output);
     }
     control.send(&FromWorker::Blocked { is_blocked: true }).await?;
-    let sent = sending.await;
+    let output = waiting.await;
     control.send(&FromWorker::Blocked { is_blocked: false }).await?;
-    Ok(sent)
+    Ok(output)
 }
 
 /// Writes raw output to the worker's own streams. Errors are ignored: if a stream is closed, its owner does

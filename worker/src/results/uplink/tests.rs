@@ -30,8 +30,10 @@ const DEADLINE: Duration = Duration::from_secs(30);
 enum ClientBehaviour {
     /// Reads everything and replies to unknown requests with an error.
     RepliesToBarrier,
-    /// Reads everything, replies to nothing, and closes at the end.
-    ClosesAtEnd,
+    /// Reads everything and replies to nothing.
+    RepliesToNothing,
+    /// Closes the first connection after its first frame, and replies on all others.
+    ClosesFirst,
     /// Closes after the first frame.
     ClosesEarly,
     /// Accepts and reads nothing.
@@ -52,7 +54,8 @@ struct SenderHarness {
 
 type LinkTasks = (heeler_transport::LinkTask, heeler_transport::LinkTask);
 
-const LIMITS: DeliveryLimits = DeliveryLimits { connect_ms: 5000, stall_ms: 200, drain_ms: 200 };
+const LIMITS: DeliveryLimits =
+    DeliveryLimits { connect_ms: 5000, stall_ms: 200, drain_ms: 200, answer_ms: 2000, first_answer_ms: 200 };
 
 impl SenderHarness {
     async fn with_client(habit: ClientBehaviour) -> Self {
@@ -64,9 +67,13 @@ impl SenderHarness {
         bench.tasks.spawn(async move {
             // Connections that are not read must stay open.
             let mut kept = Vec::new();
+            let mut habit = habit;
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 kept.extend(run_client(stream, habit, &changes_tx).await);
+                if habit == ClientBehaviour::ClosesFirst {
+                    habit = ClientBehaviour::RepliesToBarrier;
+                }
             }
         });
         bench
@@ -78,7 +85,13 @@ impl SenderHarness {
         let (unused, coordinator, coordinator_task) = heeler_transport::control::open(theirs);
         let (to_sender, inbox) = mpsc::channel(QUEUED_UPDATE_BATCHES);
         let route = ClientRoute { callback, limits: LIMITS, ..ClientRoute::default() };
-        let uplink = ResultSender::new(control, WorkerId(7), ClientId(2), route);
+        let sender = heeler_protocol::control::StreamSender::Worker(WorkerId(7));
+        let uplink = ResultSender::new(
+            control,
+            WorkerId(7),
+            StreamHolders { sender, client: ClientId(2), sockets: Vec::new() },
+            route,
+        );
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { uplink.run(inbox).await.unwrap() });
         let _links = (unused, (control_task, coordinator_task));
@@ -193,7 +206,7 @@ async fn run_client(
                     for uid in uids_of_body(&body) {
                         changes.send(uid).await.unwrap();
                     }
-                    if habit == ClientBehaviour::ClosesEarly {
+                    if matches!(habit, ClientBehaviour::ClosesEarly | ClientBehaviour::ClosesFirst) {
                         return None;
                     }
                 }
@@ -229,26 +242,46 @@ fn settled(received: &[CoordinatorReceived]) -> usize {
     reports.flatten().filter(|report| matches!(report, LeaseEvent::Settled { .. })).count()
 }
 
+/// Returns a batch that introduces a group.
+fn group_batch(uid: &str) -> UpdateBatch {
+    let mut updates = UpdateBatch::at_position(0);
+    let mut change = Vec::new();
+    render_group(&mut change, &GroupDescription { uid, name: uid, ..GroupDescription::default() });
+    updates.add_group(uid, &change);
+    updates
+}
+
+fn is_relayed(received: &CoordinatorReceived) -> bool {
+    matches!(received, CoordinatorReceived::Relay(..))
+}
+
 #[tokio::test]
 async fn new_connection_receives_groups_again() {
-    let mut bench = SenderHarness::with_client(ClientBehaviour::ClosesAtEnd).await;
-    for run in ["first", "second"] {
-        let mut updates = UpdateBatch::at_position(0);
-        let uid = format!("{run}::");
-        let mut change = Vec::new();
-        render_group(&mut change, &GroupDescription { uid: &uid, name: run, ..GroupDescription::default() });
-        updates.add_group(&uid, &change);
-        bench.send_batch(run, updates).await;
-    }
-    // The end of one run is proven by the end of the connection that both share.
-    assert_eq!(bench.drain("first").await.0, ProofLevel::Closed);
-    bench.send_results("second", 1, 0).await;
-    assert_eq!(bench.drain("second").await.0, ProofLevel::Closed);
+    let mut bench = SenderHarness::with_client(ClientBehaviour::ClosesFirst).await;
+    bench.send_batch("first", group_batch("first::")).await;
+    // The client has closed: from some point on results go through the coordinator.
+    while !bench.send_results("first", 1, 50_000).await.iter().any(is_relayed) {}
+    let last = bench.sent;
+    bench.send_batch("second", group_batch("second::")).await;
+    bench.send_results("first", 1, 0).await;
+    assert_eq!(bench.drain("first").await.0, ProofLevel::Handled);
     let mut uids = Vec::new();
     while let Ok(uid) = bench.changes.try_recv() {
-        uids.push(uid.trim_end_matches('-').to_owned());
+        uids.push(uid.split('-').next().unwrap().to_owned());
     }
-    assert_eq!(uids, ["first::", "second::", "second::", "0"]);
+    assert_eq!(uids, ["first::".to_owned(), "second::".to_owned(), "first::".to_owned(), last.to_string()]);
+}
+
+#[tokio::test]
+async fn results_of_a_broken_connection_go_through_the_coordinator_at_once() {
+    let mut bench = SenderHarness::with_client(ClientBehaviour::ClosesEarly).await;
+    let mut relayed = 0;
+    while relayed == 0 {
+        relayed = bench.send_results("r", 1, 50_000).await.iter().filter(|one| is_relayed(one)).count();
+    }
+    // The client has handled at most the first result; the others are all sent again.
+    assert!(relayed + 1 >= bench.sent as usize, "{relayed} of {}", bench.sent);
+    assert_eq!(bench.drain("r").await, (ProofLevel::Ordered, u64::from(bench.sent)));
 }
 
 #[tokio::test]
@@ -258,29 +291,52 @@ async fn reading_client_proves_delivery_in_order() {
         let received = bench.send_results("r", 50, 10_000).await;
         assert_eq!((logs(&received), settled(&received)), (0, 50));
     }
-    assert_eq!(bench.drain("r").await, (ProofLevel::Answered, 1000));
+    assert_eq!(bench.drain("r").await, (ProofLevel::Handled, 1000));
     let expected: Vec<_> = (0..1000).map(|number| number.to_string()).collect();
     assert_eq!(bench.read_test_numbers(1000).await, expected);
     // The connection stays usable.
     bench.send_results("r", 1, 0).await;
-    assert_eq!(bench.drain("r").await, (ProofLevel::Answered, 1001));
+    assert_eq!(bench.drain("r").await, (ProofLevel::Handled, 1001));
 }
 
 #[tokio::test]
 async fn run_without_results_is_proven() {
     let mut bench = SenderHarness::with_client(ClientBehaviour::RepliesToBarrier).await;
-    assert_eq!(bench.drain("other").await, (ProofLevel::Answered, 0));
+    assert_eq!(bench.drain("other").await, (ProofLevel::Handled, 0));
 }
 
 #[tokio::test]
-async fn client_close_proves_delivery_and_next_run_reconnects() {
-    let mut bench = SenderHarness::with_client(ClientBehaviour::ClosesAtEnd).await;
+async fn client_without_replies_is_waited_for_once() {
+    let mut bench = SenderHarness::with_client(ClientBehaviour::RepliesToNothing).await;
     for round in 1..=2 {
         let received = bench.send_results("r", 3, 0).await;
         assert_eq!(logs(&received), 0);
-        assert_eq!(bench.drain("r").await, (ProofLevel::Closed, round * 3));
+        assert_eq!(bench.drain("r").await, (ProofLevel::Delivered, 0), "round {round}");
         assert_eq!(bench.read_test_numbers(3).await.len(), 3);
     }
+}
+
+#[tokio::test]
+async fn test_that_runs_again_is_reported_after_its_updates_are_handled() {
+    let mut bench = SenderHarness::with_client(ClientBehaviour::RepliesToBarrier).await;
+    let mut updates = UpdateBatch::at_position(0);
+    let node = heeler_protocol::mtp::TestNode::test("0-x".to_owned(), "name", ExecutionState::InProgress);
+    updates.add_started(TestId(0), |out| {
+        out.extend_from_slice(&heeler_protocol::mtp::encode_change(&node));
+    });
+    bench.send_batch("r", updates).await;
+    let end = Box::new(LeaseEnd::Complete);
+    let message = SenderMessage::LeaseEnded { lease: LeaseId(1), end, start_us: None };
+    bench.to_sender.send(message).await.unwrap();
+    bench
+        .receive_until(|received| {
+            matches!(received, CoordinatorReceived::Message(FromWorker::LeaseEnded { .. }))
+        })
+        .await;
+    assert!(
+        bench.changes.try_recv().is_ok(),
+        "the client has handled the start before the lease's end is known"
+    );
 }
 
 #[tokio::test]
@@ -293,7 +349,7 @@ async fn client_closing_early_causes_one_log_message() {
         messages += logs(&received);
     }
     assert_eq!(messages, 1);
-    assert_eq!(bench.drain("r").await, (ProofLevel::None, 0));
+    assert_eq!(bench.drain("r").await, (ProofLevel::Ordered, 400));
 }
 
 #[tokio::test]
@@ -311,30 +367,16 @@ async fn client_that_never_reads_stalls_once() {
 }
 
 #[tokio::test]
-async fn missing_barrier_reply_is_logged() {
-    let mut bench = SenderHarness::with_client(ClientBehaviour::NeverReads).await;
-    bench.send_results("r", 1, 0).await;
-    bench.to_sender.send(SenderMessage::Drain { run: "r".into() }).await.unwrap();
-    let received = bench
-        .receive_until(|received| {
-            matches!(received, CoordinatorReceived::Message(FromWorker::Drained { .. }))
-        })
-        .await;
-    assert_eq!(logs(&received), 1);
-    let Some(CoordinatorReceived::Message(FromWorker::Drained { proof, .. })) = received.last() else {
-        panic!()
-    };
-    assert!(!proof.is_enough());
-}
-
-#[tokio::test]
 async fn unreachable_client_causes_one_log_message() {
     let port = TcpListener::bind(("127.0.0.1", 0)).await.unwrap().local_addr().unwrap().port();
     let mut bench = SenderHarness::new(Some(address(port)));
     let received = [bench.send_results("r", 1, 0).await, bench.send_results("r", 1, 0).await]
         .map(|received| logs(&received));
     assert_eq!(received, [1, 0]);
-    assert_eq!(bench.drain("r").await, (ProofLevel::None, 0));
+    assert_eq!(bench.drain("r").await, (ProofLevel::Ordered, 2), "its results went through the coordinator");
+    // The next run dials again.
+    let received = bench.send_results("next", 1, 0).await;
+    assert_eq!((logs(&received), received.iter().filter(|one| is_relayed(one)).count()), (1, 1));
 }
 
 #[tokio::test]

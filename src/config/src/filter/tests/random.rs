@@ -78,9 +78,7 @@ fn node() -> impl Strategy<Value = NodeCondition> {
 
 fn graph() -> impl Strategy<Value = GraphQuery> {
     let rest = option::of(properties().prop_map(|properties| TrailingWildcard { properties }));
-    (vec(expr(node()), 0..4), rest)
-        .prop_filter("a query has a part", |(segments, rest)| !segments.is_empty() || rest.is_some())
-        .prop_map(|(segments, rest)| GraphQuery { segments, rest })
+    (vec(expr(node()), 0..4), rest).prop_map(|(segments, rest)| GraphQuery { segments, rest })
 }
 
 proptest! {

@@ -63,7 +63,8 @@ impl RunDriver {
     fn set_stage(&mut self, stage: RunStage) {
         if self.stage_deadline.is_none_or(|(earlier, _)| earlier != stage) {
             let limits = self.plan.delivery_limits;
-            let waits = limits.connect_ms + limits.stall_ms + 8 * limits.drain_ms;
+            // A client that handles slowly answers something within each limit for answers.
+            let waits = limits.connect_ms + limits.stall_ms + 8 * limits.drain_ms + 4 * limits.answer_ms;
             self.stage_deadline = Some((stage, Instant::now() + Duration::from_millis(waits) + STAGE_SLACK));
         }
     }
@@ -172,6 +173,8 @@ impl RunDriver {
             attachments: self.result.attachments.iter().cloned().chain(files.filter(is_new)).collect(),
             program_failures: self.program_failures.records(&self.plan),
             has_attachments_stream: self.plan.has_attachments_stream,
+            is_client_silent: self.is_client_silent,
+            sent_frames: 0,
             resend,
             synthesized,
         }

@@ -9,7 +9,7 @@ use heeler_core::{
 use heeler_protocol::{
     control::{
         DiagnosticsFile, FinishRequest, FromWatchdog, FromWorker, JournalledResult, LeaseEvent, OsText,
-        ToWatchdog, WorkerId,
+        ProofLevel, ToWatchdog, WorkerId,
     },
     mtp::{Attachment, LogLevel},
 };
@@ -50,8 +50,8 @@ impl RunDriver {
             }
             FromWorker::Drained { run, proof, position } if run == self.client.key => {
                 self.client_log().log_proof(&format!("worker {worker}"), proof);
-                let proven = if proof.is_enough() { position } else { 0 };
-                self.apply_event(RunEvent::Drained { worker, proven });
+                self.is_client_silent |= proof == ProofLevel::Delivered;
+                self.apply_event(RunEvent::Drained { worker, proven: position });
             }
             FromWorker::Log { lines, .. } => self.client_log().forward_lines(lines),
             FromWorker::Drained { .. }
@@ -177,10 +177,11 @@ impl RunDriver {
         self.apply_event(RunEvent::WorkerLost { worker, proven: relayed, settled });
     }
 
-    /// Sends the run's state to a new watchdog.
+    /// Sends the run's state to a new watchdog, given the number of frames of its finish that the client is proven to
+    /// have of the earlier one.
     ///
     /// Cancel safe: no, because only a part may be sent.
-    pub async fn on_watchdog_replaced(&mut self, pool: &mut WorkerPool) {
+    pub async fn on_watchdog_replaced(&mut self, pool: &mut WorkerPool, sent_frames: u64) {
         let text = "the watchdog died and was replaced; its workers died with it".to_owned();
         self.log(LogLevel::Warning, text);
         for worker in self.pending_journals.keys().copied().collect::<Vec<_>>() {
@@ -190,8 +191,9 @@ impl RunDriver {
             FinisherTask::Register => self.send_begin_run(pool).await,
             // If the finish action has not been executed yet, it will send the request itself.
             FinisherTask::Finish(_) => {
-                if let Some(finish) = self.finish.clone() {
-                    pool.send_to_watchdog(&ToWatchdog::Finish(finish)).await;
+                if let Some(finish) = &mut self.finish {
+                    finish.sent_frames = finish.sent_frames.max(sent_frames);
+                    pool.send_to_watchdog(&ToWatchdog::Finish(finish.clone())).await;
                 }
             }
             FinisherTask::Complete => self.send_completion_request(pool).await,
@@ -215,13 +217,15 @@ impl RunDriver {
         }
     }
 
+    /// Announces the run to the watchdog before any worker receives a lease of it: if this process is killed after a
+    /// worker has sent something of the run to the client, the watchdog can complete it.
     pub(super) async fn send_begin_run(&self, pool: &mut WorkerPool) {
         let (run, run_dir) = (self.client.key.clone(), OsText::from(self.plan.run_dir.path.as_path()));
         let has_attachments_stream = self.plan.has_attachments_stream;
         let route = self.client.route.clone();
         let plan = (!self.has_manifest).then(|| Box::new(manifest::manifest_plan(&self.plan)));
         let client_members = self.client.client_members.clone();
-        pool.send_to_watchdog(&ToWatchdog::BeginRun {
+        pool.send_to_watchdog_flushed(&ToWatchdog::BeginRun {
             run,
             route,
             run_dir,

@@ -132,6 +132,8 @@ pub struct RunDriver {
     launched_leases: Vec<(WorkerId, LeaseId)>,
     worker_deaths: usize,
     is_complete: bool,
+    /// The client answered no barrier of a worker in time.
+    is_client_silent: bool,
     /// The manifest was written to the run's directory.
     has_manifest: bool,
 }
@@ -168,6 +170,7 @@ impl RunDriver {
             launched_leases: Vec::new(),
             worker_deaths: 0,
             is_complete: false,
+            is_client_silent: false,
             has_manifest: true,
             plan,
             client,

@@ -1,0 +1,245 @@
+//! Every order of what happens to the windows of one stream: frames, the client's handling, its answers on
+//! their way, the time limit of the first answer, final barriers.
+
+use std::collections::{HashSet, VecDeque};
+
+use heeler_core::ack_window::{AckWindow, AnswerState, WindowLimits};
+
+/// How the client answers barriers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AnswerModel {
+    Always,
+    /// Any answer may be lost on its way.
+    MayBeLost,
+    Never,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum StreamItem {
+    Frame,
+    Barrier(u64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WindowStep {
+    /// A frame with this number of changes and bytes is sent.
+    Frame(usize, usize),
+    FinalBarrier,
+    /// The client handles what is next.
+    Handle,
+    /// The oldest answer under way arrives.
+    Answer,
+    LoseAnswer,
+    FirstAnswerOverdue,
+    /// An answer arrives that nothing has asked for.
+    StrayAnswer,
+}
+
+/// One stream, from its sender to the client's handlers and back.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct WindowedStream {
+    window: AckWindow,
+    /// Sent and not handled, oldest first.
+    queue: VecDeque<StreamItem>,
+    /// Answers under way.
+    answers: VecDeque<u64>,
+    sent: u64,
+    handled: u64,
+    /// Number of frames before the last barrier.
+    covered: u64,
+    /// Barriers whose answers have not arrived.
+    open: Vec<u64>,
+    final_barriers: u8,
+    /// Number of frames sent before the first answer arrived.
+    first_answered_at: Option<u64>,
+    was_overdue: bool,
+    has_stray_answer: bool,
+}
+
+const LIMITS: WindowLimits = WindowLimits { changes: 2, bytes: 3, open: 2 };
+const FRAMES: u64 = 6;
+const FINAL_BARRIERS: u8 = 2;
+
+impl WindowedStream {
+    fn new() -> Self {
+        Self {
+            window: AckWindow::new(LIMITS),
+            queue: VecDeque::new(),
+            answers: VecDeque::new(),
+            sent: 0,
+            handled: 0,
+            covered: 0,
+            open: Vec::new(),
+            final_barriers: 0,
+            first_answered_at: None,
+            was_overdue: false,
+            has_stray_answer: false,
+        }
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.sent < FRAMES && !self.window.has_room()
+    }
+
+    fn steps(&self, answers: AnswerModel) -> Vec<WindowStep> {
+        let mut steps = Vec::new();
+        if self.sent < FRAMES && self.window.has_room() {
+            steps.extend([WindowStep::Frame(1, 0), WindowStep::Frame(2, 0), WindowStep::Frame(0, 3)]);
+        }
+        if self.sent > 0 && self.final_barriers < FINAL_BARRIERS {
+            steps.push(WindowStep::FinalBarrier);
+        }
+        if !self.queue.is_empty() {
+            steps.push(WindowStep::Handle);
+        }
+        if !self.answers.is_empty() {
+            steps.push(WindowStep::Answer);
+            steps.extend((answers == AnswerModel::MayBeLost).then_some(WindowStep::LoseAnswer));
+        }
+        if !self.was_overdue && self.sent > 0 {
+            steps.push(WindowStep::FirstAnswerOverdue);
+        }
+        if !self.has_stray_answer && self.sent > 0 {
+            steps.push(WindowStep::StrayAnswer);
+        }
+        steps
+    }
+
+    fn put_barrier(&mut self, barrier: Option<u64>) {
+        self.queue.extend(barrier.map(StreamItem::Barrier));
+        self.open.extend(barrier);
+        self.covered = barrier.map_or(self.covered, |_| self.sent);
+    }
+
+    fn take(&mut self, answers: AnswerModel, step: WindowStep) {
+        match step {
+            WindowStep::Frame(changes, bytes) => {
+                let probe = self.window.before_frame();
+                assert_eq!(probe.is_some(), self.sent == 0, "the probe precedes the first frame only");
+                self.put_barrier(probe);
+                self.sent += 1;
+                self.queue.push_back(StreamItem::Frame);
+                let barrier = self.window.on_frame(changes, bytes);
+                self.put_barrier(barrier);
+            }
+            WindowStep::FinalBarrier => {
+                self.final_barriers += 1;
+                let barrier = self.window.final_barrier();
+                self.put_barrier(barrier);
+                assert_eq!(self.covered, self.sent, "no barrier follows the last frame");
+                assert_eq!(self.window.final_barrier(), None, "an open barrier proves all");
+            }
+            WindowStep::Handle => match self.queue.pop_front() {
+                Some(StreamItem::Frame) => self.handled += 1,
+                Some(StreamItem::Barrier(number)) if answers != AnswerModel::Never => {
+                    self.answers.push_back(number);
+                }
+                Some(StreamItem::Barrier(_)) | None => {}
+            },
+            WindowStep::Answer => {
+                if let Some(number) = self.answers.pop_front() {
+                    self.window.on_answer(number);
+                    self.open.retain(|open| *open > number);
+                    self.first_answered_at.get_or_insert(self.sent);
+                }
+            }
+            WindowStep::LoseAnswer => drop(self.answers.pop_front()),
+            WindowStep::FirstAnswerOverdue => {
+                self.was_overdue = true;
+                self.window.on_first_answer_overdue();
+            }
+            WindowStep::StrayAnswer => {
+                self.has_stray_answer = true;
+                self.window.on_answer(99);
+            }
+        }
+    }
+
+    fn check(&self, answers: AnswerModel) {
+        let window = &self.window;
+        assert!(window.handled_frames() <= self.handled, "more than the client handled is taken for handled");
+        assert_eq!(
+            window.is_all_handled(),
+            window.handled_frames() == self.sent,
+            "all is not all that was sent"
+        );
+        // A final barrier is sent whatever is open: nothing else could prove the last frames.
+        let most = LIMITS.open + usize::from(self.final_barriers);
+        assert!(self.open.len() <= most, "{} barriers are open", self.open.len());
+        if window.answers() == AnswerState::Answering {
+            let has_room = self.open.len() < LIMITS.open;
+            assert_eq!(window.has_room(), has_room, "the number of open barriers decides alone");
+        }
+        let is_awaited =
+            self.queue.iter().any(|item| matches!(item, StreamItem::Barrier(_))) || !self.answers.is_empty();
+        assert!(!self.is_blocked() || is_awaited || answers == AnswerModel::MayBeLost, "blocked for ever");
+        assert!(
+            !self.is_blocked() || answers != AnswerModel::Never,
+            "a client without answers is waited for"
+        );
+        // Before the first answer nothing is bounded.
+        let in_windows = self.sent - self.handled.max(self.first_answered_at.unwrap_or(self.sent));
+        let most = (LIMITS.open * LIMITS.changes) as u64;
+        assert!(in_windows <= most, "{in_windows} frames are sent in windows and not handled");
+    }
+
+    /// Checks a stream on which nothing is under way: one more final barrier proves what is not proven.
+    fn check_end(mut self, answers: AnswerModel) {
+        assert_eq!(self.sent, FRAMES, "the last frames are not sent");
+        self.take(answers, WindowStep::FinalBarrier);
+        for step in [WindowStep::Handle, WindowStep::Answer].repeat(1 + self.queue.len()) {
+            self.take(answers, step);
+        }
+        match answers {
+            AnswerModel::Always => {
+                assert!(self.window.is_all_handled(), "all is answered, not all is proven")
+            }
+            AnswerModel::MayBeLost => {}
+            AnswerModel::Never => {
+                assert!(!self.window.is_all_handled());
+                assert_eq!(self.window.answers(), AnswerState::Silent);
+            }
+        }
+    }
+}
+
+/// Tries every path; returns the number of states.
+fn search_windows(answers: AnswerModel) -> usize {
+    let first = WindowedStream::new();
+    let mut seen = HashSet::from([first.clone()]);
+    let mut open = vec![first];
+    while let Some(stream) = open.pop() {
+        let steps = stream.steps(answers);
+        // Where an answer was lost, its sender may wait: for the time limit of a later answer, which is not
+        // modelled.
+        let has_ended = steps.iter().all(|step| *step == WindowStep::FinalBarrier);
+        if has_ended && (answers != AnswerModel::MayBeLost || !stream.is_blocked()) {
+            stream.clone().check_end(answers);
+        }
+        for step in steps {
+            let mut next = stream.clone();
+            next.take(answers, step);
+            next.check(answers);
+            if seen.insert(next.clone()) {
+                open.push(next);
+            }
+        }
+    }
+    println!("{answers:?}: {} states", seen.len());
+    seen.len()
+}
+
+#[test]
+fn windows_bound_the_queue_of_a_client_that_answers_and_never_stop_it() {
+    assert!(search_windows(AnswerModel::Always) > 1_000);
+}
+
+#[test]
+fn lost_answers_prove_nothing() {
+    assert!(search_windows(AnswerModel::MayBeLost) > 1_000);
+}
+
+#[test]
+fn windows_never_stop_a_client_without_answers() {
+    assert!(search_windows(AnswerModel::Never) > 1_000);
+}

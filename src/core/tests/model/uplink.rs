@@ -1,0 +1,126 @@
+//! A worker's writing to a client with queues of its own: windows, barriers, and what waits for their
+//! answers.
+
+use std::cmp::Ordering;
+
+use heeler_core::{
+    WorkerId,
+    ack_window::{AckWindow, AnswerState},
+};
+
+use crate::{
+    scenario::{ModelScenario, PlantedMistake},
+    streams::{BarrierId, SimMessage, StreamOwner},
+    worker::is_sending,
+    world::{ModelWorld, ProcessPhase, ResultSource, SimFrame, SimRoute, SimWorker, SimWorkerMessage},
+};
+
+impl SimWorker {
+    fn has_stream(&self) -> bool {
+        matches!(self.route, SimRoute::NotDialled | SimRoute::Open)
+    }
+
+    /// Returns whether its next update may be written.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.has_stream() || self.window.as_ref().is_none_or(|window| window.has_room())
+    }
+
+    /// Returns whether the client has handled everything of its stream, or can't be waited for.
+    pub(crate) fn is_all_handled(&self) -> bool {
+        let is_handled =
+            |window: &AckWindow| window.is_all_handled() || window.answers() == AnswerState::Silent;
+        self.route != SimRoute::Open || self.window.as_ref().is_none_or(is_handled)
+    }
+
+    /// Returns whether it still waits for the first answer.
+    pub(crate) fn awaits_first_answer(&self) -> bool {
+        let is_unknown = |window: &AckWindow| window.answers() == AnswerState::Unknown;
+        self.route == SimRoute::Open && self.window.as_ref().is_some_and(is_unknown)
+    }
+
+    /// Returns the messages that writing a frame takes: it, and the barriers before and behind it.
+    pub(crate) fn write_update(&mut self, frame: SimFrame) -> Vec<SimMessage> {
+        let frame = SimMessage::Frame(frame);
+        let Some(window) = &mut self.window else { return vec![frame] };
+        let barrier = |number| SimMessage::Barrier(BarrierId::Owner(number));
+        let before = window.before_frame().map(barrier);
+        let behind = window.on_frame(1, 1).map(barrier);
+        before.into_iter().chain([frame]).chain(behind).collect()
+    }
+}
+
+impl ModelWorld {
+    /// Writes a frame to a worker's stream, between its barriers.
+    pub(crate) fn write_update(&mut self, id: WorkerId, frame: SimFrame) {
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        if worker.route == SimRoute::Relay {
+            let position = worker.position;
+            return self.send_to_coordinator(id, SimWorkerMessage::Relayed { frame, position });
+        }
+        if !worker.has_stream() {
+            worker.route = SimRoute::Broken;
+            return;
+        }
+        worker.route = SimRoute::Open;
+        for message in worker.write_update(frame) {
+            self.client.send_message(StreamOwner::Worker(id), message);
+        }
+    }
+
+    /// A worker dies in a message of the next update: the earlier ones are written, and of this one a part or
+    /// nothing.
+    pub(crate) fn die_writing(&mut self, id: WorkerId, frame: SimFrame, place: usize, is_begun: bool) {
+        let Some(mut worker) = self.workers.remove(&id) else { return };
+        let owner = StreamOwner::Worker(id);
+        for (at, message) in worker.write_update(frame).into_iter().enumerate() {
+            match at.cmp(&place) {
+                Ordering::Less => self.client.send_message(owner, message),
+                Ordering::Equal => {
+                    self.client
+                        .queues
+                        .iter_mut()
+                        .for_each(|queues| queues.cut(owner, message.clone(), is_begun));
+                }
+                Ordering::Greater => {}
+            }
+        }
+    }
+
+    /// Writes the barrier that proves everything, if no open one does.
+    pub(crate) fn write_final_barrier(&mut self, id: WorkerId) {
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        if worker.route != SimRoute::Open {
+            return;
+        }
+        if let Some(number) = worker.window.as_mut().and_then(|window| window.final_barrier()) {
+            let barrier = SimMessage::Barrier(BarrierId::Owner(number));
+            self.client.send_message(StreamOwner::Worker(id), barrier);
+        }
+    }
+
+    /// A provisional result waits until everything before it is handled: the test will run again elsewhere.
+    /// Returns whether it waits.
+    pub(crate) fn awaits_handling(&mut self, scenario: &ModelScenario, id: WorkerId) -> bool {
+        if !scenario.has_queues() || scenario.mistake == PlantedMistake::RerunNotAwaited {
+            return false;
+        }
+        self.write_final_barrier(id);
+        !self.workers[&id].is_all_handled()
+    }
+
+    /// Returns the frame that a worker's process writes with its next step, if the worker has a stream.
+    pub(crate) fn next_update(&self, scenario: &ModelScenario, id: WorkerId) -> Option<SimFrame> {
+        let worker = self.workers.get(&id).filter(|worker| scenario.has_queues() && worker.has_stream())?;
+        let process = worker.process.as_ref()?;
+        let tests = &process.lease.batch.tests;
+        match process.phase {
+            ProcessPhase::Idle => tests.get(process.next).map(|test| SimFrame::Started(*test)),
+            ProcessPhase::Settling { place, step, .. } if is_sending(scenario, step) => {
+                Some(SimFrame::Results(vec![(tests[place], ResultSource::Journal(id, worker.position))]))
+            }
+            ProcessPhase::Running(_)
+            | ProcessPhase::Settling { .. }
+            | ProcessPhase::AwaitingHandling { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! Duplicates of the callback connections of other processes, held so that a connection can be brought to an end in
+//! order when its process dies: the frame that was cut is completed, and a barrier behind it proves that the client
+//! has handled everything. Without this, what a dead process had written would lie unread in the client's kernel, and
+//! be handled after the completion.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::net::UnixDatagram as StdUnixDatagram,
+    },
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::{Buf as _, BytesMut};
+use heeler_protocol::{
+    StreamDecoder as _,
+    control::{ClientId, DeliveryLimits, ProofLevel, StreamHandOver, StreamSender},
+    frame::FrameDecoder,
+    mtp,
+    rpc::{self, RpcMessage},
+};
+use heeler_sys::fd_passing;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _, Interest},
+    net::{TcpStream, UnixDatagram},
+    task::JoinSet,
+    time::{Instant, timeout, timeout_at},
+};
+
+use super::stream_record::{RecordedFrame, StreamRecord};
+
+/// Time limit for handing a duplicate over. The holder has nothing else to do with its socket than to receive.
+const HAND_OVER_LIMIT: Duration = Duration::from_millis(500);
+/// Maximum number of held streams. Those of the oldest workers, which are dead for long, are dropped first.
+const MAX_HELD_STREAMS: usize = 128;
+/// Maximum size of the message that comes with a duplicate.
+const MAX_MESSAGE_BYTES: usize = 512;
+/// Interval at which the kernel's acknowledgements are checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(1);
+/// Every message begins with this header.
+const HEADER_NAME: &[u8] = b"Content-Length:";
+
+/// A process that holds duplicates. They differ in the ids of their barriers, which no other sender uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamHolder {
+    /// While it lives.
+    Coordinator,
+    /// When the coordinator is dead.
+    Watchdog,
+}
+
+impl StreamHolder {
+    /// Returns where a holder listens, beside the coordinator's control socket.
+    #[must_use]
+    pub fn socket_path(self, control_socket: &Path, watchdog_pid: u32) -> PathBuf {
+        // A coordinator may have several watchdogs, one after the other.
+        control_socket.with_file_name(match self {
+            Self::Coordinator => "streams".to_owned(),
+            Self::Watchdog => format!("streams-{watchdog_pid}"),
+        })
+    }
+
+    fn barrier_id(self) -> u64 {
+        match self {
+            Self::Coordinator => 1_000_000_001,
+            Self::Watchdog => 1_000_000_002,
+        }
+    }
+}
+
+/// Hands duplicates of a connection and its record to the holder that listens at the path.
+///
+/// # Errors
+/// The holder is gone, or does not receive.
+pub(super) fn hand_over(
+    path: &Path,
+    sender: StreamSender,
+    client: ClientId,
+    limits: &DeliveryLimits,
+    duplicates: [std::os::fd::BorrowedFd<'_>; 2],
+) -> io::Result<()> {
+    let socket = StdUnixDatagram::unbound()?;
+    socket.connect(path)?;
+    socket.set_write_timeout(Some(HAND_OVER_LIMIT))?;
+    let message = serde_json::to_vec(&StreamHandOver { sender, client, limits: *limits })?;
+    fd_passing::send(socket.as_fd(), &message, &duplicates)
+}
+
+/// The duplicates that this process holds.
+#[derive(Debug)]
+pub struct HeldStreams {
+    shared: Arc<HeldShared>,
+    /// The task that receives.
+    _receiver: JoinSet<()>,
+}
+
+#[derive(Debug)]
+struct HeldShared {
+    socket: UnixDatagram,
+    /// One for each process and client: a process has one connection to a client at a time.
+    streams: Mutex<BTreeMap<(StreamSender, ClientId), HeldStream>>,
+}
+
+/// A duplicate of one process's connection to one client.
+#[derive(Debug)]
+pub struct HeldStream {
+    /// The client.
+    pub client: ClientId,
+    socket: OwnedFd,
+    record: StreamRecord,
+    limits: DeliveryLimits,
+}
+
+/// A stream that was brought to an end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettledStream {
+    /// The client.
+    pub client: ClientId,
+    /// The proof for everything up to the positions.
+    pub proof: ProofLevel,
+    /// The number of results, or of frames, that the client has, by run.
+    pub positions: BTreeMap<String, u64>,
+}
+
+impl HeldStreams {
+    /// Listens for duplicates at a path in a private directory.
+    ///
+    /// # Errors
+    /// The path exists or is too long for a socket.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn listen(path: &Path) -> io::Result<Self> {
+        let socket = UnixDatagram::bind(path)?;
+        let shared = Arc::new(HeldShared { socket, streams: Mutex::default() });
+        let mut receiver = JoinSet::new();
+        let receiving = Arc::clone(&shared);
+        receiver.spawn(async move {
+            while receiving.socket.readable().await.is_ok() {
+                receiving.receive_all();
+            }
+        });
+        Ok(Self { shared, _receiver: receiver })
+    }
+
+    /// Takes the duplicates of a process's connections.
+    #[must_use]
+    pub fn take(&self, sender: StreamSender) -> Vec<HeldStream> {
+        self.shared.receive_all();
+        self.shared.lock().extract_if(.., |(one, _), _| *one == sender).map(|(_, stream)| stream).collect()
+    }
+
+    /// Takes all duplicates, with the processes that sent on them.
+    #[must_use]
+    pub fn take_all(&self) -> Vec<(StreamSender, HeldStream)> {
+        self.shared.receive_all();
+        let streams = std::mem::take(&mut *self.shared.lock());
+        streams.into_iter().map(|((sender, _), stream)| (sender, stream)).collect()
+    }
+
+    /// Drops the duplicates of a client that has left.
+    pub fn drop_client(&self, client: ClientId) {
+        self.shared.receive_all();
+        self.shared.lock().retain(|(_, one), _| *one != client);
+    }
+}
+
+impl Drop for HeldShared {
+    fn drop(&mut self) {
+        let address = self.socket.local_addr();
+        if let Some(path) = address.as_ref().ok().and_then(|address| address.as_pathname()) {
+            // The directory is removed by others too.
+            drop(std::fs::remove_file(path));
+        }
+    }
+}
+
+impl HeldShared {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(StreamSender, ClientId), HeldStream>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Receives everything that has arrived.
+    fn receive_all(&self) {
+        let mut streams = self.lock();
+        let mut bytes = [0; MAX_MESSAGE_BYTES];
+        loop {
+            let received = self
+                .socket
+                .try_io(Interest::READABLE, || fd_passing::receive(self.socket.as_fd(), &mut bytes));
+            let (count, fds) = match received {
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    tracing::debug!(%error, "a duplicate of a callback connection was not received");
+                    continue;
+                }
+            };
+            let [Some(socket), Some(record), None, None] = fds else { continue };
+            match serde_json::from_slice(&bytes[..count]) {
+                Ok(StreamHandOver { sender, client, limits }) => {
+                    let record = StreamRecord::of_file(record);
+                    streams.insert((sender, client), HeldStream { client, socket, record, limits });
+                    if streams.len() > MAX_HELD_STREAMS {
+                        drop(streams.pop_first());
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "a duplicate of a callback connection is not described")
+                }
+            }
+        }
+    }
+}
+
+/// Why a stream is not proven.
+#[derive(Debug, thiserror::Error)]
+enum UnsettledError {
+    #[error("read what its process was writing")]
+    Record(#[source] io::Error),
+    #[error("write to the client")]
+    Write(#[source] io::Error),
+    #[error("be answered: the client closed the connection")]
+    Closed,
+    #[error("be answered: the client answered nothing for {} ms", .0.as_millis())]
+    Unanswered(Duration),
+}
+
+impl HeldStream {
+    /// Brings the stream of a dead process to an end: completes the frame that was cut, and has the client prove that
+    /// it has handled everything. The process must be dead, with nothing left that writes to the connection. Takes as
+    /// long as the client answers something within its limit.
+    ///
+    /// Cancel safe: no, because a part of the barrier may be written.
+    pub async fn settle(self, holder: StreamHolder) -> SettledStream {
+        let client = self.client;
+        let last = match self.last_frame() {
+            Ok(Some(last)) => last,
+            Ok(None) => {
+                return SettledStream { client, proof: ProofLevel::Handled, positions: BTreeMap::new() };
+            }
+            Err(error) => {
+                tracing::warn!(
+                    error = heeler_core::error_chain(&error),
+                    "the stream of a dead process is not proven"
+                );
+                return SettledStream { client, proof: ProofLevel::None, positions: BTreeMap::new() };
+            }
+        };
+        let mark = last.mark.clone();
+        match self.settle_frame(last, holder).await {
+            Ok(ProofLevel::Delivered) => {
+                SettledStream { client, proof: ProofLevel::Delivered, positions: mark.handled }
+            }
+            Ok(proof) => SettledStream { client, proof, positions: mark.positions },
+            Err(error) => {
+                tracing::warn!(
+                    error = heeler_core::error_chain(&error),
+                    "the stream of a dead process is not proven"
+                );
+                SettledStream { client, proof: ProofLevel::None, positions: mark.handled }
+            }
+        }
+    }
+
+    fn last_frame(&self) -> Result<Option<RecordedFrame>, UnsettledError> {
+        self.record.last_frame().map_err(UnsettledError::Record)
+    }
+
+    async fn settle_frame(
+        self,
+        last: RecordedFrame,
+        holder: StreamHolder,
+    ) -> Result<ProofLevel, UnsettledError> {
+        let RecordedFrame { start, bytes, mark } = last;
+        if !self.record.is_unproven().map_err(UnsettledError::Record)? {
+            return Ok(ProofLevel::Handled);
+        }
+        let base = self.record.base().map_err(UnsettledError::Record)?;
+        let accepted =
+            heeler_sys::io::tcp_accepted_bytes(self.socket.as_fd()).map_err(UnsettledError::Record)?;
+        let written = accepted.saturating_sub(base).saturating_sub(start);
+        let written = usize::try_from(written).unwrap_or(usize::MAX);
+        let stream = std::net::TcpStream::from(self.socket);
+        let mut stream = TcpStream::from_std(stream).map_err(UnsettledError::Record)?;
+        let rest = rest_of_stream(&bytes, &mark.run, written, holder);
+        let answer_limit = Duration::from_millis(self.limits.answer_ms);
+        write_with_progress(&mut stream, &rest, answer_limit).await?;
+        let first_limit = match mark.is_answering {
+            Some(true) => answer_limit,
+            Some(false) => Duration::ZERO,
+            None => Duration::from_millis(self.limits.first_answer_ms),
+        };
+        match wait_for_answer(&mut stream, holder.barrier_id(), first_limit, answer_limit).await {
+            Ok(()) => Ok(ProofLevel::Handled),
+            Err(UnsettledError::Unanswered(_) | UnsettledError::Closed)
+                if mark.is_answering != Some(true) =>
+            {
+                wait_for_delivery(&stream, Duration::from_millis(self.limits.drain_ms)).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Returns what is still to be written, given the number of bytes written from the beginning of the last frame on: the
+/// rest of the frame and the holder's barrier. A coordinator that died while it did the same has left a part of its
+/// own barrier, which comes first.
+fn rest_of_stream(frame: &[u8], run: &str, written: usize, holder: StreamHolder) -> Vec<u8> {
+    let barrier = |holder: StreamHolder| mtp::barrier_frame(holder.barrier_id(), run);
+    let earlier = barrier(StreamHolder::Coordinator);
+    let mut rest = match written.checked_sub(frame.len()) {
+        None => frame[written..].to_vec(),
+        Some(0) => Vec::new(),
+        Some(excess) => earlier.get(excess..).unwrap_or_default().to_vec(),
+    };
+    rest.extend_from_slice(&barrier(holder));
+    rest
+}
+
+async fn write_with_progress(
+    stream: &mut TcpStream,
+    mut bytes: &[u8],
+    limit: Duration,
+) -> Result<(), UnsettledError> {
+    while !bytes.is_empty() {
+        let written =
+            timeout(limit, stream.write(bytes)).await.map_err(|_| UnsettledError::Unanswered(limit))?;
+        let written = written.map_err(UnsettledError::Write)?;
+        bytes = &bytes[written..];
+    }
+    Ok(())
+}
+
+/// Waits for the answer to a barrier, as long as the client answers earlier ones: the first answer of all within one
+/// limit, each further one within another.
+async fn wait_for_answer(
+    stream: &mut TcpStream,
+    id: u64,
+    first_limit: Duration,
+    limit: Duration,
+) -> Result<(), UnsettledError> {
+    let mut buffer = BytesMut::new();
+    let mut deadline = Instant::now() + first_limit;
+    let mut used_limit = first_limit;
+    loop {
+        let read = timeout_at(deadline, stream.read_buf(&mut buffer)).await;
+        match read.map_err(|_| UnsettledError::Unanswered(used_limit))? {
+            Ok(0) => return Err(UnsettledError::Closed),
+            Err(error) => return Err(UnsettledError::Write(error)),
+            Ok(_) => {}
+        }
+        while let Some(answered) = next_answer(&mut buffer) {
+            if answered == id {
+                return Ok(());
+            }
+            (used_limit, deadline) = (limit, Instant::now() + limit);
+        }
+    }
+}
+
+/// Takes the next whole message from the buffer, and returns the number of its id if it is a response. The dead
+/// process may have read the beginning of the first one: what is before the next header is skipped.
+fn next_answer(buffer: &mut BytesMut) -> Option<u64> {
+    loop {
+        let start = memchr::memmem::find(buffer, HEADER_NAME)?;
+        buffer.advance(start);
+        let mut rest = buffer.clone();
+        let body = match FrameDecoder::default().decode(&mut rest) {
+            Ok(Some(body)) => body,
+            Ok(None) => return None,
+            Err(_) => {
+                buffer.advance(HEADER_NAME.len());
+                continue;
+            }
+        };
+        *buffer = rest;
+        if let Ok(RpcMessage::Response { id: rpc::RequestId::Number(number), .. }) = rpc::parse(&body)
+            && let Ok(number) = number.parse()
+        {
+            return Some(number);
+        }
+    }
+}
+
+/// Waits until the kernel of a client that answers no barriers has acknowledged everything.
+async fn wait_for_delivery(stream: &TcpStream, limit: Duration) -> Result<ProofLevel, UnsettledError> {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Ok(Some(error)) = stream.take_error() {
+            return Err(UnsettledError::Write(error));
+        }
+        if matches!(heeler_sys::io::unacknowledged_bytes(stream.as_fd()), Ok(0)) {
+            return Ok(ProofLevel::Delivered);
+        }
+        if Instant::now() >= deadline {
+            return Err(UnsettledError::Unanswered(limit));
+        }
+        tokio::time::sleep(CHECK_INTERVAL).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rest_of_stream_completes_the_frame_and_an_earlier_holders_barrier() {
+        let barrier = |holder: StreamHolder| mtp::barrier_frame(holder.barrier_id(), "r").to_vec();
+        let (first, second) = (barrier(StreamHolder::Coordinator), barrier(StreamHolder::Watchdog));
+        let whole = [b"frame".to_vec(), first.clone(), second.clone()].concat();
+        let rest = |written, holder| rest_of_stream(b"frame", "r", written, holder);
+        for written in 0..=5 {
+            let expected = [&b"frame"[written..], &first[..]].concat();
+            assert_eq!(rest(written, StreamHolder::Coordinator), expected);
+        }
+        assert_eq!(rest(5, StreamHolder::Watchdog), second, "the coordinator has written nothing");
+        for written in 6..=5 + first.len() {
+            assert_eq!(rest(written, StreamHolder::Watchdog), whole[written..]);
+        }
+    }
+
+    #[test]
+    fn answers_are_found_behind_a_part_of_a_message() {
+        let answer = |id: u64| rpc::encode_result(&rpc::RequestId::number(id), &());
+        let whole = [answer(1), answer(2), answer(1_000_000_001)].concat();
+        for read in 0..=answer(1).len() {
+            let mut buffer = BytesMut::from(&whole[read..]);
+            let mut found = Vec::new();
+            while let Some(id) = next_answer(&mut buffer) {
+                found.push(id);
+            }
+            let expected: &[u64] = if read == 0 { &[1, 2, 1_000_000_001] } else { &[2, 1_000_000_001] };
+            assert_eq!(found, expected, "after {read} bytes");
+        }
+        // A message that has not arrived yet is left for later.
+        let mut buffer = BytesMut::from(&whole[..answer(1).len() + 10]);
+        assert_eq!([next_answer(&mut buffer), next_answer(&mut buffer)], [Some(1), None]);
+        buffer.extend_from_slice(&whole[answer(1).len() + 10..]);
+        assert_eq!(next_answer(&mut buffer), Some(2));
+    }
+}

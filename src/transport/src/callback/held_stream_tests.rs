@@ -1,0 +1,131 @@
+//! Streams of dead senders over real sockets, brought to an end by the holders of their duplicates.
+
+use bytes::Bytes;
+use heeler_protocol::{
+    control::{CallbackAddress, ClientId, DeliveryLimits, ProofLevel, StreamSender, WorkerId},
+    mtp,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
+
+use super::{
+    CallbackConnection, HeldStreams, StreamHolder, StreamHolders, dial,
+    tests::{LIMITS, LinkTestClient, TEST_TIMEOUT, update},
+};
+
+const SENDER: StreamSender = StreamSender::Worker(WorkerId(3));
+
+/// Dials a client as a worker whose duplicates are held.
+async fn connect_held() -> (CallbackConnection, TcpStream, HeldStreams, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = StreamHolder::Coordinator.socket_path(&directory.path().join("control"), 0);
+    let held = HeldStreams::listen(&path).unwrap();
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let address = CallbackAddress::tcp("localhost", port, None);
+    let holders = StreamHolders { sender: SENDER, client: ClientId(1), sockets: vec![path] };
+    let limits = DeliveryLimits { answer_ms: 20_000, first_answer_ms: 20_000, ..LIMITS };
+    let (callback, accepted) =
+        tokio::join!(dial(&address, &limits, "worker 3", Some(&holders)), listener.accept());
+    (callback.unwrap(), accepted.unwrap().0, held, directory)
+}
+
+/// Ends a connection's process as a kill does: nothing more is written, and the socket is closed.
+async fn kill_sender(mut callback: CallbackConnection) {
+    callback.task.cut().await;
+    callback.reader.shutdown().await;
+}
+
+fn numbered_update(number: u64) -> Bytes {
+    let change = format!(r#"{{"node":{{"uid":"{number}"}}}}"#);
+    mtp::updates_frame("r", [change.as_bytes()])
+}
+
+#[tokio::test]
+async fn dead_senders_stream_is_completed_and_proven_by_its_holder() {
+    let (mut callback, stream, held, _directory) = connect_held().await;
+    for number in 1..=5 {
+        callback.set_position("r", number);
+        callback.send("r", numbered_update(number), 1).await.unwrap();
+    }
+    callback.outbox.flush().await.unwrap();
+    kill_sender(callback).await;
+    let mut streams = held.take(SENDER);
+    let settle = streams.pop().unwrap().settle(StreamHolder::Coordinator);
+    let mut client = LinkTestClient::new(stream);
+    // The probe, which the dead sender would have read the answer of, and the holder's barrier.
+    let (settled, ()) = tokio::join!(settle, client.answer_barriers(5));
+    assert_eq!(settled.proof, ProofLevel::Handled);
+    assert_eq!(settled.positions, [("r".to_owned(), 5)].into());
+    assert!(client.next_message().await.is_none(), "the connection ends in order");
+    assert!(held.take(SENDER).is_empty());
+}
+
+#[tokio::test]
+async fn frame_that_a_sender_was_killed_in_is_completed() {
+    let (mut callback, stream, held, _directory) = connect_held().await;
+    let padding = "x".repeat(8 << 20);
+    let change = format!(r#"{{"node":{{"uid":"{padding}"}}}}"#);
+    let large = mtp::updates_frame("r", [change.as_bytes()]);
+    callback.set_position("r", 1);
+    callback.send("r", large, 1).await.unwrap();
+    callback.set_position("r", 2);
+    // The frame needs no room while the client is not known to answer, but the queue has none for it.
+    tokio::select! {
+        biased;
+        sent = callback.send("r", numbered_update(2), 1) => panic!("{sent:?}"),
+        () = std::future::ready(()) => {}
+    }
+    // The client reads nothing, so the first frame does not fit into the kernel's buffers.
+    timeout(TEST_TIMEOUT, async {
+        while callback.outbox.written_bytes() == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .unwrap();
+    kill_sender(callback).await;
+    let settle = held.take(SENDER).pop().unwrap().settle(StreamHolder::Watchdog);
+    let mut client = LinkTestClient::new(stream);
+    let (settled, ()) = tokio::join!(settle, client.answer_barriers(1));
+    assert_eq!(settled.proof, ProofLevel::Handled);
+    assert_eq!(settled.positions, [("r".to_owned(), 1)].into(), "the second frame was never begun");
+}
+
+#[tokio::test]
+async fn proven_stream_of_a_dead_sender_gets_no_barrier() {
+    let (mut callback, stream, held, _directory) = connect_held().await;
+    let mut client = LinkTestClient::new(stream);
+    callback.set_position("r", 1);
+    callback.send("r", update(), 1).await.unwrap();
+    let (proof, ()) = tokio::join!(callback.prove(), client.answer_barriers(1));
+    assert_eq!(proof, ProofLevel::Handled);
+    kill_sender(callback).await;
+    let settled = held.take(SENDER).pop().unwrap().settle(StreamHolder::Coordinator).await;
+    assert_eq!((settled.proof, settled.positions), (ProofLevel::Handled, [("r".to_owned(), 1)].into()));
+    assert!(client.next_message().await.is_none());
+}
+
+#[tokio::test]
+async fn client_that_closes_has_what_it_answered_of_a_dead_senders_stream() {
+    let (mut callback, stream, held, _directory) = connect_held().await;
+    let mut client = LinkTestClient::new(stream);
+    callback.set_position("r", 1);
+    callback.send("r", update(), 1_000).await.unwrap();
+    for _ in 0..2 {
+        let (id, _) = client.next_barrier().await;
+        client.answer(&id).await;
+    }
+    callback.peer.clone().wait_for(|peer| peer.answered == 2).await.unwrap();
+    callback.set_position("r", 2);
+    callback.send("r", update(), 1).await.unwrap();
+    callback.outbox.flush().await.unwrap();
+    kill_sender(callback).await;
+    let settle = held.take(SENDER).pop().unwrap().settle(StreamHolder::Coordinator);
+    client.task.cut().await;
+    drop(client);
+    let settled = settle.await;
+    assert_eq!((settled.proof, settled.positions), (ProofLevel::None, [("r".to_owned(), 1)].into()));
+}

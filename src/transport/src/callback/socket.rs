@@ -1,0 +1,94 @@
+//! The socket of a callback connection, and how far the peer's kernel has got with what was written to it.
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    time::Duration,
+};
+
+use tokio::{
+    net::{TcpStream, UnixStream},
+    time::{Instant, sleep_until},
+};
+
+use crate::Outbox;
+
+/// Second descriptor of a connection's socket, for socket state that the two halves don't expose.
+#[derive(Debug)]
+pub(super) enum SocketHandle {
+    Tcp(TcpStream),
+    Local(UnixStream),
+}
+
+impl SocketHandle {
+    pub(super) fn of_tcp(stream: &TcpStream) -> io::Result<Self> {
+        TcpStream::from_std(stream.as_fd().try_clone_to_owned()?.into()).map(Self::Tcp)
+    }
+
+    pub(super) fn of_local(stream: &UnixStream) -> io::Result<Self> {
+        UnixStream::from_std(stream.as_fd().try_clone_to_owned()?.into()).map(Self::Local)
+    }
+
+    /// Returns the pending error of the socket, and clears it.
+    pub(super) fn take_error(&self) -> io::Result<Option<io::Error>> {
+        match self {
+            Self::Tcp(socket) => socket.take_error(),
+            Self::Local(socket) => socket.take_error(),
+        }
+    }
+
+    /// Discards all bytes that the peer's kernel has not received yet, whoever else holds the socket. Those of a
+    /// local socket are received as soon as they are written.
+    pub(super) fn discard_unsent(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(socket) => heeler_sys::io::reset_tcp(socket.as_fd()),
+            Self::Local(_) => Ok(()),
+        }
+    }
+}
+
+impl AsFd for SocketHandle {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(socket) => socket.as_fd(),
+            Self::Local(socket) => socket.as_fd(),
+        }
+    }
+}
+
+/// Timeouts of a peer.
+#[derive(Clone, Copy)]
+pub(super) struct WaitLimits {
+    /// Limit without progress.
+    pub(super) limit: Duration,
+    /// Limit in any case.
+    pub(super) end: Option<Instant>,
+}
+
+/// Waits until the peer has taken no bytes for the limit, or until the end.
+pub(super) async fn wait_for_stall(outbox: &Outbox, socket: &SocketHandle, watch: WaitLimits) {
+    // Interval between two checks of progress; a peer may get this much more than its limit.
+    let look = (watch.limit / 8).clamp(Duration::from_millis(1), Duration::from_millis(250));
+    let mut best = taken_bytes(outbox, socket);
+    let mut since = Instant::now();
+    loop {
+        let now = Instant::now();
+        let taken = taken_bytes(outbox, socket);
+        if taken > best {
+            best = taken;
+            since = now;
+        }
+        if now >= since + watch.limit || watch.end.is_some_and(|end| now >= end) {
+            return;
+        }
+        let next = now + look;
+        sleep_until(watch.end.map_or(next, |end| end.min(next))).await;
+    }
+}
+
+/// Returns the number of bytes that the peer's kernel has acknowledged since the start; over a local socket, those
+/// that the peer has read.
+fn taken_bytes(outbox: &Outbox, socket: &SocketHandle) -> u64 {
+    let pending = heeler_sys::io::unacknowledged_bytes(socket.as_fd()).unwrap_or(0);
+    outbox.written_bytes().saturating_sub(pending as u64)
+}

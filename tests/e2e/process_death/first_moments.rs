@@ -1,0 +1,195 @@
+//! The coordinator is killed while a run begins, with the watchdog or without: the watchdog completes the run, or
+//! the client sees its connections end. Nothing else is possible: no results without a completion as long as the
+//! watchdog lives, and no completion that lacks results.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::support::{
+    callback_listener::ListenerBehaviour,
+    checked_run::{CheckedRun, ExpectedDelivery, RequestedRun},
+    process::{ProcessRole, processes_of_role, signal, signal_if_there, state, wait_until},
+    recorder::{RecordedEvent, RecordedEventKind},
+    server::{TestServer, run_id},
+    uids,
+    world::TestWorld,
+};
+
+const CASES: usize = 40;
+
+/// Returns a world in which the points fail so, and all tests of its program.
+fn world(faults: &str) -> (TestWorld, Vec<String>) {
+    let world = TestWorld::with_gtest("big");
+    world.env("HEELER_FIXTURE_CASES", &CASES.to_string());
+    world.write("heeler.toml", "[profile.default]\njobs = 2\nhistory = false\n");
+    fs::create_dir(world.path("points")).unwrap();
+    world.env("HEELER_FAIL_ONCE", world.path("points").to_str().unwrap());
+    world.env("HEELER_FAIL", faults);
+    let names: Vec<String> = (0..CASES).map(|n| format!("N/Big.Case/{n}")).collect();
+    (world, uids("big", names.iter().map(String::as_str)))
+}
+
+fn start(world: &TestWorld) -> TestServer<'_> {
+    TestServer::with_callback(world, &["big"], |_| ListenerBehaviour::Normal)
+}
+
+/// How a run ended whose coordinator was killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OrphanedEnd {
+    /// The client has received every result and the completion.
+    Completed,
+    /// The client has received a part, and no completion.
+    Incomplete,
+    /// The client has received nothing of the run.
+    Silent,
+}
+
+/// Waits until all processes are gone and all connections have ended, and checks what the client has received.
+#[track_caller]
+fn orphaned_end(server: &TestServer<'_>, run: &RequestedRun, selected: &[String]) -> OrphanedEnd {
+    server.wait_gone();
+    let events = server.recorder.wait("the end of all connections", |events| {
+        let is_opened = |event: &&RecordedEvent| matches!(event.what, RecordedEventKind::Opened);
+        let is_closed = |event: &&RecordedEvent| matches!(event.what, RecordedEventKind::Closed);
+        let (opened, closed) =
+            (events.iter().filter(is_opened).count(), events.iter().filter(is_closed).count());
+        // The main connection, and those that the listener has accepted.
+        (opened == closed && opened > server.callback().connections()).then(|| events.to_vec())
+    });
+    let is_of_run = |params: &serde_json::Value| params["runId"] == run.run_id.as_str();
+    let is_completion = |event: &RecordedEvent| {
+        let params = event.params("testing/testUpdates/tests");
+        params.is_some_and(|params| is_of_run(params) && params["changes"].is_null())
+    };
+    let is_any = |event: &RecordedEvent| event.message().is_some_and(|message| is_of_run(&message["params"]));
+    if events.iter().any(is_completion) {
+        CheckedRun::check(&events, run, selected, ExpectedDelivery::Orphaned);
+        OrphanedEnd::Completed
+    } else if events.iter().any(is_any) {
+        OrphanedEnd::Incomplete
+    } else {
+        OrphanedEnd::Silent
+    }
+}
+
+#[test]
+fn run_is_completed_from_its_announcement_on() {
+    for (point, expected) in [
+        ("pool.watchdog", OrphanedEnd::Silent),
+        ("run.dir", OrphanedEnd::Silent),
+        ("run.manifest", OrphanedEnd::Silent),
+        ("run.begun", OrphanedEnd::Completed),
+        ("run.drain", OrphanedEnd::Completed),
+        ("run.finish", OrphanedEnd::Completed),
+        ("run.completed", OrphanedEnd::Completed),
+    ] {
+        let (world, selected) = world(&format!("{point}:1:kill"));
+        let mut server = start(&world);
+        let run = server.run(None);
+        assert_eq!(orphaned_end(&server, &run, &selected), expected, "{point}");
+    }
+}
+
+/// Waits until a process is stopped at the point.
+fn wait_stopped_at(world: &TestWorld, point: &str) -> u32 {
+    let path = world.path("points").join(point);
+    let pid = || fs::read_to_string(&path).ok()?.parse().ok();
+    wait_until("a process stands at its point", || pid().is_some_and(|pid| state(pid) == Some('T')));
+    pid().unwrap()
+}
+
+#[test]
+fn coordinator_killed_while_another_process_stands_still() {
+    for (point, expected) in [
+        ("watchdog.join:1", OrphanedEnd::Silent),
+        ("watchdog.joined:1", OrphanedEnd::Silent),
+        ("worker.join:1", OrphanedEnd::Silent),
+        ("worker.lease:1", OrphanedEnd::Completed),
+        ("worker.sent:1", OrphanedEnd::Completed),
+        ("worker.drain:1", OrphanedEnd::Completed),
+        ("watchdog.finish:1", OrphanedEnd::Completed),
+        ("watchdog.announced:1", OrphanedEnd::Completed),
+    ] {
+        let (world, selected) = world(&format!("{point}:stop"));
+        let mut server = start(&world);
+        let run = server.run(None);
+        let name = point.split(':').next().unwrap();
+        let stopped = wait_stopped_at(&world, name);
+        signal(server.pid(), "KILL");
+        // A worker may be killed before.
+        signal_if_there(stopped, "CONT");
+        assert_eq!(orphaned_end(&server, &run, &selected), expected, "{point}");
+    }
+}
+
+/// A sign of progress of a run, at which processes are killed.
+type ProgressSign = fn(&TestServer<'_>, &TestWorld) -> bool;
+
+fn has_run_file(world: &TestWorld, name: &str) -> bool {
+    let runs = fs::read_dir(world.path(".heeler/runs")).into_iter().flatten().flatten();
+    runs.map(|run| run.path().join(name)).any(|file| file.exists())
+}
+
+fn has_role(server: &TestServer<'_>, role: ProcessRole) -> bool {
+    !processes_of_role(server.pid(), role).is_empty()
+}
+
+/// The signs, in about the order in which they come.
+const SIGNS: [(&str, ProgressSign); 9] = [
+    ("the request is sent", |_, _| true),
+    ("a watchdog", |server, _| has_role(server, ProcessRole::Watchdog)),
+    ("a worker", |server, _| has_role(server, ProcessRole::Worker)),
+    ("a fork server", |server, _| has_role(server, ProcessRole::ForkServer)),
+    ("a run directory", |_, world| has_run_file(world, "coordinator.lock")),
+    ("a manifest", |_, world| has_run_file(world, "manifest.jsonl")),
+    ("a journal", |_, world| has_run_file(world, "worker-1.journal")),
+    ("a callback connection", |server, _| server.callback().connections() > 0),
+    ("a second callback connection", |server, _| server.callback().connections() > 1),
+];
+
+/// Starts a run, and kills processes at the sign. With `is_warm`, the tests are listed before.
+fn kill_at(sign: ProgressSign, is_warm: bool, kill: impl FnOnce(&TestServer<'_>)) -> OrphanedEnd {
+    let (world, selected) = world("");
+    let mut server = start(&world);
+    if is_warm {
+        let id = server.request("testing/discoverTests", json!({"runId": run_id(77)}));
+        server.wait_response(id);
+    }
+    let run = server.run(None);
+    wait_until("the run gets so far", || sign(&server, &world));
+    kill(&server);
+    orphaned_end(&server, &run, &selected)
+}
+
+#[test]
+fn coordinator_killed_at_any_sign_of_a_beginning_run() {
+    for (name, sign) in SIGNS {
+        for is_warm in [false, true] {
+            let end = kill_at(sign, is_warm, |server| signal(server.pid(), "KILL"));
+            assert_ne!(end, OrphanedEnd::Incomplete, "killed at {name}, listed before: {is_warm}");
+        }
+    }
+}
+
+#[test]
+fn watchdog_and_then_coordinator_killed_at_any_sign_of_a_beginning_run() {
+    for (_, sign) in SIGNS {
+        for waits_for_replacement in [false, true] {
+            // With both dead, the client may have a part of the run. That a completion lacks nothing, and that no
+            // process is left, is checked for each.
+            kill_at(sign, true, |server| {
+                let watchdog = server.processes(ProcessRole::Watchdog)[0];
+                signal_if_there(watchdog, "KILL");
+                if waits_for_replacement {
+                    wait_until("the watchdog is replaced", || {
+                        processes_of_role(server.pid(), ProcessRole::Watchdog)
+                            .iter()
+                            .any(|one| *one != watchdog)
+                    });
+                }
+                signal(server.pid(), "KILL");
+            });
+        }
+    }
+}

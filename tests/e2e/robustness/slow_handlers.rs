@@ -1,0 +1,171 @@
+//! Clients that read quickly and handle slowly, on callback connections. At the completion the client has
+//! *handled* everything of the run, not only read it. `heeler-faults --load` plays the same with larger
+//! numbers.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{
+    callback_listener::ListenerBehaviour,
+    checked_run::{CheckedRun, ExpectedDelivery},
+    handling_order,
+    message_handlers::{HandlerDuration, HandlerQueues, MessageHandling, ResponseRule},
+    process::{ProcessRole, signal},
+    recorder::{ClientConnection, DEADLINE, RecordedEvent},
+    server::{RequestedRun, TestServer},
+    uids,
+    world::TestWorld,
+};
+
+const UPDATES: &str = "testing/testUpdates/tests";
+
+/// Handles and responds as StreamJsonRpc does by default.
+fn as_stream_json_rpc(duration: HandlerDuration) -> MessageHandling {
+    let queues = HandlerQueues::PerConnection;
+    MessageHandling { queues, duration, responses: ResponseRule::UnknownAtOnce }
+}
+
+/// Handles and responds as vscode-jsonrpc does.
+fn as_vscode_jsonrpc(duration: HandlerDuration) -> MessageHandling {
+    MessageHandling { queues: HandlerQueues::InTurn, duration, responses: ResponseRule::InOrder }
+}
+
+/// Returns a world with this number of trivial tests, and their uids. The time limit for clients that answer
+/// no barriers is shorter than the client's handlers take.
+fn world(cases: usize) -> (TestWorld, Vec<String>) {
+    let world = TestWorld::with_gtest("big");
+    world.env("HEELER_FIXTURE_CASES", &cases.to_string());
+    world.write("heeler.toml", "[profile.default]\njobs = 2\ndrain-timeout = \"200ms\"\n");
+    let names: Vec<String> = (0..cases).map(|n| format!("N/Big.Case/{n}")).collect();
+    let selected = uids("big", names.iter().map(String::as_str));
+    (world, selected)
+}
+
+/// Ends the session, waits until the client has handled everything that it has read, and checks the order.
+fn finish_handled(
+    server: TestServer<'_>,
+    run: &RequestedRun,
+    selected: &[String],
+    delivery: ExpectedDelivery,
+) -> CheckedRun {
+    server.wait_response(run.request);
+    let recorder = server.recorder.clone();
+    // The listener is dropped with the server, after its handlers.
+    assert_eq!(server.exit(), Some(0));
+    // Shown if a check fails.
+    println!("{}", recorder.wire_log());
+    let events = recorder.events();
+    handling_order::check(&events, run, delivery);
+    CheckedRun::check_handled(&events, run, selected, delivery)
+}
+
+/// Runs trivial tests with a client that handles so.
+fn check_all_is_handled(cases: usize, handling: MessageHandling) {
+    let (world, selected) = world(cases);
+    let mut server = TestServer::with_handlers(&world, &["big"], handling, |_| ListenerBehaviour::Normal);
+    let run = server.run(None);
+    finish_handled(server, &run, &selected, ExpectedDelivery::Once).assert_all("passed");
+}
+
+#[test]
+fn completion_follows_handling_of_many_tests() {
+    let duration = HandlerDuration::PerChange(Duration::from_micros(300));
+    check_all_is_handled(2000, as_stream_json_rpc(duration));
+    check_all_is_handled(2000, as_vscode_jsonrpc(duration));
+}
+
+#[test]
+fn completion_follows_handling_of_slow_changes() {
+    let duration = HandlerDuration::PerChange(Duration::from_millis(2));
+    check_all_is_handled(300, as_stream_json_rpc(duration));
+    check_all_is_handled(300, as_vscode_jsonrpc(duration));
+}
+
+#[test]
+fn one_queue_for_all_connections_handles_everything_before_completion() {
+    let duration = HandlerDuration::PerNotification(Duration::from_millis(20));
+    let handling = MessageHandling { queues: HandlerQueues::Shared, ..as_stream_json_rpc(duration) };
+    check_all_is_handled(1000, handling);
+}
+
+/// Runs tests of which some crash and are tried again, with a client that reads one of its connections
+/// slowly.
+fn check_throttled(throttled: usize, handling: MessageHandling) {
+    // Enough that the slow connection is behind when a test crashes.
+    let script = ["p".repeat(90), "cwfpa".to_owned(), "p".repeat(30), "kpc".to_owned()].concat().repeat(3);
+    let world = TestWorld::with_gtest("faults");
+    world.env("HEELER_FIXTURE_SCRIPT", &script);
+    world.write("heeler.toml", "[profile.default]\njobs = 2\nretries = 1\ndrain-timeout = \"200ms\"\n");
+    let choose = move |number| match number {
+        _ if number == throttled => ListenerBehaviour::ReadsAtRate(1 << 10, Duration::from_millis(10)),
+        _ => ListenerBehaviour::Normal,
+    };
+    let mut server = TestServer::with_handlers(&world, &["faults"], handling, choose);
+    let run = server.run(None);
+    let names: Vec<String> = (0..script.len()).map(|n| format!("N/Fault.Case/{n}")).collect();
+    let selected = uids("faults", names.iter().map(String::as_str));
+    let books = finish_handled(server, &run, &selected, ExpectedDelivery::Once);
+    for (uid, letter) in selected.iter().zip(script.chars()) {
+        let expected = match letter {
+            'f' => "failed",
+            'c' | 'a' | 'k' => "error",
+            _ => "passed",
+        };
+        assert_eq!(books.state(uid), expected, "{uid}");
+    }
+}
+
+#[test]
+fn no_crashed_test_ends_in_progress_when_one_stream_is_throttled() {
+    for throttled in 0..3 {
+        check_throttled(throttled, as_stream_json_rpc(HandlerDuration::PerChange(Duration::ZERO)));
+        check_throttled(throttled, as_vscode_jsonrpc(HandlerDuration::PerChange(Duration::ZERO)));
+    }
+}
+
+/// Kills a process while the client has much to handle.
+fn check_death(role: ProcessRole, handling: MessageHandling) {
+    let (world, selected) = world(600);
+    let mut server = TestServer::with_handlers(&world, &["big"], handling, |_| ListenerBehaviour::Normal);
+    let run = server.run(None);
+    server.recorder.wait("its first results", |events| {
+        let on_callback = |event: &&RecordedEvent| event.on != ClientConnection::Main;
+        events.iter().filter(on_callback).any(|event| event.params(UPDATES).is_some()).then_some(())
+    });
+    signal(server.processes(role)[0], "KILL");
+    let books = finish_handled(server, &run, &selected, ExpectedDelivery::Once);
+    books.assert_all("passed");
+}
+
+#[test]
+fn death_of_worker_repeats_nothing_to_slow_client() {
+    let duration = HandlerDuration::PerChange(Duration::from_millis(1));
+    check_death(ProcessRole::Worker, as_stream_json_rpc(duration));
+    check_death(ProcessRole::Worker, as_vscode_jsonrpc(duration));
+}
+
+#[test]
+fn death_of_watchdog_repeats_nothing_to_slow_client() {
+    let duration = HandlerDuration::PerChange(Duration::from_millis(1));
+    check_death(ProcessRole::Watchdog, as_stream_json_rpc(duration));
+    check_death(ProcessRole::Watchdog, as_vscode_jsonrpc(duration));
+}
+
+#[test]
+fn client_without_answers_costs_no_long_wait() {
+    let (world, selected) = world(200);
+    // The defaults: without knowledge from the run's beginning, its end waits for them.
+    world.write("heeler.toml", "[profile.default]\njobs = 2\n");
+    let duration = HandlerDuration::PerNotification(Duration::ZERO);
+    let handling = MessageHandling { responses: ResponseRule::Never, ..as_vscode_jsonrpc(duration) };
+    let mut server = TestServer::with_handlers(&world, &["big"], handling, |_| ListenerBehaviour::Normal);
+    let start = Instant::now();
+    for _ in 0..2 {
+        let run = server.run(None);
+        let response = server.wait_response(run.request);
+        assert!(response.get("error").is_none(), "{response}");
+    }
+    let took = start.elapsed();
+    assert!(took < DEADLINE / 4, "two runs took {took:?}");
+    let run = server.run(None);
+    finish_handled(server, &run, &selected, ExpectedDelivery::AtLeastOnce).assert_all("passed");
+}

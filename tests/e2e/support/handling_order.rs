@@ -1,0 +1,85 @@
+//! Checks of the order in which a client has handled a run, over all its connections. They hold for every
+//! client that answers barriers after what came before them, whichever processes of Heeler die.
+
+use std::collections::BTreeMap;
+
+use super::{
+    checked_run::{ExpectedDelivery, RequestedRun},
+    recorder::{RecordedEvent, tail},
+};
+
+const UPDATES: &str = "testing/testUpdates/tests";
+
+/// What a client has handled of a run.
+#[derive(Debug, Default)]
+struct HandledRun<'a> {
+    completions: usize,
+    /// Changes that were handled after the completion, with their state.
+    late: Vec<(&'a str, &'a str)>,
+    /// The last state of each test, by uid.
+    last_states: BTreeMap<&'a str, &'a str>,
+    /// The number of ends of each test.
+    ends: BTreeMap<&'a str, usize>,
+}
+
+impl<'a> HandledRun<'a> {
+    fn read(events: &'a [RecordedEvent], run: &RequestedRun) -> Self {
+        let mut handled = Self::default();
+        let updates = events.iter().filter_map(|event| event.params(UPDATES));
+        for params in updates.filter(|params| params["runId"] == run.run_id.as_str()) {
+            let Some(changes) = params["changes"].as_array() else {
+                handled.completions += 1;
+                continue;
+            };
+            for node in changes.iter().map(|change| &change["node"]) {
+                // Groups and programs have no state that could be the last one.
+                let is_test = node["node-type"] == "action" && node["outcome-kind"] != "program-failure";
+                let (uid, state) = (node["uid"].as_str(), node["execution-state"].as_str());
+                let (true, Some(uid), Some(state)) = (is_test, uid, state) else { continue };
+                if handled.completions > 0 {
+                    handled.late.push((uid, state));
+                }
+                handled.last_states.insert(uid, state);
+                if !is_open(state) {
+                    *handled.ends.entry(uid).or_default() += 1;
+                }
+            }
+        }
+        handled
+    }
+}
+
+fn is_open(state: &str) -> bool {
+    ["in-progress", "discovered"].contains(&state)
+}
+
+/// Panics unless nothing of a run was handled after its completion, which came once, and every test ended as
+/// its last state. Ends may be repeated only where `delivery` says so.
+#[track_caller]
+pub(crate) fn check(events: &[RecordedEvent], run: &RequestedRun, delivery: ExpectedDelivery) {
+    let handled = HandledRun::read(events, run);
+    let run_id = &run.run_id;
+    assert!(handled.completions <= 1, "{} completions of {run_id}\n{}", handled.completions, tail(events));
+    let late = &handled.late;
+    assert!(
+        late.is_empty(),
+        "LATE: {} changes of {run_id} were handled after its completion, and {} tests had ended: {:?}…\n{}",
+        late.len(),
+        handled.ends.len(),
+        &late[..late.len().min(5)],
+        tail(events)
+    );
+    let repeated: Vec<_> = handled.ends.iter().filter(|(_, count)| **count > 1).collect();
+    assert!(
+        repeated.is_empty() || delivery != ExpectedDelivery::Once,
+        "REPEATED: {} ends of {run_id} were handled again: {:?}…",
+        repeated.len(),
+        &repeated[..repeated.len().min(5)]
+    );
+    let open: Vec<_> = handled.last_states.iter().filter(|(_, state)| is_open(state)).collect();
+    assert!(
+        handled.completions == 0 || open.is_empty(),
+        "OPEN: the last handled state of {} tests of {run_id} is not their end: {open:?}",
+        open.len()
+    );
+}

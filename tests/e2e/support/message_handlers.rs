@@ -1,0 +1,254 @@
+//! The handlers of a client: a message that a read loop has taken waits in a queue of the client until its
+//! handler has run. The record then has the order of handling, over all connections, and a line of the wire
+//! log for each step.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io::Read,
+    net::TcpStream,
+    sync::{
+        Arc, Mutex,
+        mpsc::{Receiver, Sender, channel},
+    },
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use super::{
+    framing::{self, MessageReader},
+    recorder::{ClientConnection, RecordedEventKind, TrafficRecorder},
+};
+
+const UPDATES: &str = "testing/testUpdates/tests";
+/// Notifications that the client has handlers for. With StreamJsonRpc, requests of these methods reach them
+/// too.
+const HANDLED: [&str; 4] = [UPDATES, "testing/testUpdates/attachments", "client/log", "telemetry/update"];
+
+/// How a client handles the messages that it has read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MessageHandling {
+    pub(crate) queues: HandlerQueues,
+    pub(crate) duration: HandlerDuration,
+    pub(crate) responses: ResponseRule,
+}
+
+/// The queues between read loops and handlers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HandlerQueues {
+    /// A queue and a thread for each connection, as the default of StreamJsonRpc.
+    PerConnection,
+    /// A queue for each connection, served in turn by one thread, as in vscode-jsonrpc.
+    InTurn,
+    /// One queue and one thread for all connections.
+    Shared,
+}
+
+/// The time that a handler takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HandlerDuration {
+    PerNotification(Duration),
+    PerChange(Duration),
+}
+
+/// How a client responds to requests on its callback connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ResponseRule {
+    /// As StreamJsonRpc does: the read loop refuses an unknown method at once; a request of a known one waits
+    /// for its handler, whose result is null.
+    UnknownAtOnce,
+    /// As vscode-jsonrpc does: every request waits in the queue and is then refused.
+    InOrder,
+    /// The client responds to nothing.
+    Never,
+}
+
+/// The handlers of one client.
+#[derive(Clone)]
+pub(crate) struct MessageHandlers {
+    handling: MessageHandling,
+    recorder: TrafficRecorder,
+    /// The queue of all connections, unless each has its own.
+    shared: Option<Sender<ReadMessage>>,
+}
+
+/// A message in a queue.
+struct ReadMessage {
+    on: ClientConnection,
+    what: RecordedEventKind,
+    response: Option<(Value, Arc<Mutex<TcpStream>>)>,
+}
+
+/// The end of a connection's queue at its read loop.
+pub(crate) struct ReadQueue {
+    on: ClientConnection,
+    handling: MessageHandling,
+    recorder: TrafficRecorder,
+    queue: Sender<ReadMessage>,
+    /// Writes responses; the main connection gets no requests that need any.
+    responses: Option<Arc<Mutex<TcpStream>>>,
+}
+
+impl MessageHandlers {
+    pub(crate) fn new(handling: MessageHandling, recorder: TrafficRecorder) -> Self {
+        let is_shared = handling.queues != HandlerQueues::PerConnection;
+        let shared = is_shared.then(|| start_handlers(handling, recorder.clone()));
+        Self { handling, recorder, shared }
+    }
+
+    /// Reads a main connection in a thread of its own.
+    pub(crate) fn read_main(&self, from: Box<dyn Read + Send>) {
+        self.recorder.record(ClientConnection::Main, RecordedEventKind::Opened);
+        let queue = self.connect(ClientConnection::Main, None);
+        std::thread::spawn(move || {
+            let mut frames = MessageReader::new(from);
+            while let Some(message) = frames.next() {
+                queue.push(message);
+            }
+            queue.close();
+        });
+    }
+
+    /// Opens the queue of a connection.
+    pub(crate) fn connect(&self, on: ClientConnection, responses: Option<TcpStream>) -> ReadQueue {
+        let own = || start_handlers(self.handling, self.recorder.clone());
+        ReadQueue {
+            on,
+            handling: self.handling,
+            recorder: self.recorder.clone(),
+            queue: self.shared.clone().unwrap_or_else(own),
+            responses: responses.map(|stream| Arc::new(Mutex::new(stream))),
+        }
+    }
+}
+
+impl ReadQueue {
+    /// Takes a message from the read loop; blocks only while the client is not to read.
+    pub(crate) fn push(&self, message: Value) {
+        self.recorder.wait_readable(self.on);
+        self.recorder.note(self.on, &format!("read {}", summary(&message)));
+        let response = self.response_to(&message).zip(self.responses.clone());
+        let is_unknown = !HANDLED.iter().any(|method| message["method"] == *method);
+        let what = RecordedEventKind::Message(message);
+        match response {
+            Some((response, stream))
+                if is_unknown && self.handling.responses == ResponseRule::UnknownAtOnce =>
+            {
+                respond(&self.recorder, self.on, &response, &stream);
+                self.send(what, None);
+            }
+            response => self.send(what, response),
+        }
+    }
+
+    /// Ends the connection after everything that was read has been handled.
+    pub(crate) fn close(self) {
+        self.recorder.note(self.on, "read the end of the stream");
+        self.send(RecordedEventKind::Closed, None);
+        let Self { on, recorder, queue, .. } = self;
+        drop(queue);
+        recorder.wait("the handlers of a closed connection", |events| {
+            let is_closed = |what: &RecordedEventKind| matches!(what, RecordedEventKind::Closed);
+            events.iter().rev().any(|event| event.on == on && is_closed(&event.what)).then_some(())
+        });
+    }
+
+    fn response_to(&self, message: &Value) -> Option<Value> {
+        if !framing::is_request(message) || self.handling.responses == ResponseRule::Never {
+            return None;
+        }
+        let id = &message["id"];
+        let is_known = HANDLED.iter().any(|method| message["method"] == *method);
+        Some(match self.handling.responses {
+            _ if message["method"] == "initialize" => framing::empty_result(id),
+            ResponseRule::UnknownAtOnce if is_known => json!({"jsonrpc": "2.0", "id": id, "result": null}),
+            _ => framing::method_not_found(id),
+        })
+    }
+
+    fn send(&self, what: RecordedEventKind, response: Option<(Value, Arc<Mutex<TcpStream>>)>) {
+        let message = ReadMessage { on: self.on, what, response };
+        assert!(self.queue.send(message).is_ok(), "the handlers of {:?} have failed", self.on);
+    }
+}
+
+/// Starts a handler thread; returns its queue. The thread ends when all senders are dropped.
+fn start_handlers(handling: MessageHandling, recorder: TrafficRecorder) -> Sender<ReadMessage> {
+    let (queue, read) = channel();
+    std::thread::spawn(move || match handling.queues {
+        HandlerQueues::PerConnection | HandlerQueues::Shared => {
+            read.iter().for_each(|message| handle(handling, &recorder, message));
+        }
+        HandlerQueues::InTurn => handle_in_turn(handling, &recorder, &read),
+    });
+    queue
+}
+
+/// Handles one message of each connection in turn.
+fn handle_in_turn(handling: MessageHandling, recorder: &TrafficRecorder, read: &Receiver<ReadMessage>) {
+    let mut waiting: BTreeMap<ClientConnection, VecDeque<ReadMessage>> = BTreeMap::new();
+    let mut last = ClientConnection::Main;
+    while let Ok(message) = read.recv() {
+        waiting.entry(message.on).or_default().push_back(message);
+        loop {
+            read.try_iter().for_each(|more| waiting.entry(more.on).or_default().push_back(more));
+            waiting.retain(|_, queue| !queue.is_empty());
+            let next = waiting.keys().find(|on| **on > last).or_else(|| waiting.keys().next()).copied();
+            let Some(on) = next else { break };
+            last = on;
+            let message = waiting.get_mut(&on).and_then(VecDeque::pop_front).expect("it is not empty");
+            handle(handling, recorder, message);
+        }
+    }
+}
+
+fn handle(handling: MessageHandling, recorder: &TrafficRecorder, message: ReadMessage) {
+    let ReadMessage { on, what, response } = message;
+    if let RecordedEventKind::Message(message) = &what {
+        let changes = message["params"]["changes"].as_array().map_or(0, Vec::len);
+        match handling.duration {
+            _ if message.get("method").is_none() => {}
+            HandlerDuration::PerNotification(time) => work(time),
+            HandlerDuration::PerChange(time) => {
+                work(time * u32::try_from(changes).expect("frames are bounded"))
+            }
+        }
+        recorder.note(on, &format!("handled {}", summary(message)));
+    }
+    recorder.record(on, what);
+    if let Some((response, stream)) = response {
+        respond(recorder, on, &response, &stream);
+    }
+}
+
+fn respond(recorder: &TrafficRecorder, on: ClientConnection, response: &Value, stream: &Mutex<TcpStream>) {
+    recorder.note(on, &format!("responds to {}", response["id"]));
+    // A peer that has closed gets no response.
+    framing::write_message(&mut *stream.lock().unwrap(), response).ok();
+}
+
+/// The work of a handler, which is the client's behaviour and waits for nothing.
+fn work(time: Duration) {
+    let until = Instant::now() + time;
+    while Instant::now() < until {
+        std::thread::park_timeout(until.saturating_duration_since(Instant::now()));
+    }
+}
+
+fn summary(message: &Value) -> String {
+    let (method, id) = (message["method"].as_str().unwrap_or("response"), &message["id"]);
+    let params = &message["params"];
+    match params.get("changes") {
+        Some(Value::Array(changes)) => {
+            let uid = |change: Option<&Value>| {
+                change.map_or(Value::Null, |change| {
+                    json!([change["node"]["uid"], change["node"]["execution-state"]])
+                })
+            };
+            let (first, last) = (uid(changes.first()), uid(changes.last()));
+            format!("{method} id {id} run {} {} changes {first} to {last}", params["runId"], changes.len())
+        }
+        Some(_) => format!("{method} id {id} run {} COMPLETION", params["runId"]),
+        None => format!("{method} id {id}"),
+    }
+}

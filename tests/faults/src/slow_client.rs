@@ -1,0 +1,178 @@
+//! Clients that handle slowly what they read, or read one of their connections slowly.
+
+use std::time::Duration;
+
+use crate::{
+    random::SeededRandom,
+    round_plan::{
+        ClientPlan, PlannedCallback, PlannedProgram, PlannedSettings, PlannedSuite, PlannedTransport,
+        RoundPlan, RunPattern, SessionEnding,
+    },
+    support::{
+        callback_listener::ListenerBehaviour,
+        message_handlers::{HandlerDuration, HandlerQueues, MessageHandling, ResponseRule},
+    },
+    system_limits::StateDisk,
+};
+
+/// Sets the random numbers of slow clients apart from the others of a round, which are the same without them.
+const SLOW_CLIENTS: u64 = 0x510c_11e2;
+/// Longest handling of a notification.
+const SLOWEST: Duration = Duration::from_millis(20);
+/// Longest handling of a change: a notification has all changes of a short round.
+const SLOWEST_CHANGE: Duration = Duration::from_millis(4);
+/// Longer than a slow client takes for all that can be unanswered at a time.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A fixed load whose results a slow client must have handled at the completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum SlowClientLoad {
+    /// 20,000 tests, 0.3 ms for each change.
+    ManyTests,
+    /// 2,000 tests, 2 ms for each change.
+    SlowChanges,
+    /// One connection of three is throttled; tests crash and are retried.
+    ThrottledStream,
+}
+
+impl SlowClientLoad {
+    /// Returns the load's name on the command line.
+    pub(crate) fn name(self) -> String {
+        clap::ValueEnum::to_possible_value(&self).expect("no load is hidden").get_name().to_owned()
+    }
+
+    pub(crate) fn description(self) -> &'static str {
+        match self {
+            Self::ManyTests => "20,000 tests, 0.3 ms a change",
+            Self::SlowChanges => "2,000 tests, 2 ms a change",
+            Self::ThrottledStream => "one stream of three throttled, crashes, retries",
+        }
+    }
+
+    /// Returns the number of rounds in which nothing may be handled after the completion.
+    pub(crate) fn rounds(self) -> u64 {
+        match self {
+            Self::ManyTests | Self::SlowChanges => 50,
+            Self::ThrottledStream => 200,
+        }
+    }
+
+    /// Returns the round of a seed. Nothing is injected; half of the clients handle as StreamJsonRpc does,
+    /// and half as vscode-jsonrpc does.
+    pub(crate) fn plan(self, seed: u64) -> RoundPlan {
+        let mut draws = SeededRandom::new(seed ^ SLOW_CLIENTS);
+        let (script, time) = match self {
+            Self::ManyTests => ("p".repeat(20_000), Duration::from_micros(300)),
+            Self::SlowChanges => ("p".repeat(2_000), Duration::from_millis(2)),
+            Self::ThrottledStream => (draw_crashing_script(&mut draws), Duration::ZERO),
+        };
+        let (queues, responses) = if seed.is_multiple_of(2) {
+            (HandlerQueues::PerConnection, ResponseRule::UnknownAtOnce)
+        } else {
+            (HandlerQueues::InTurn, ResponseRule::InOrder)
+        };
+        let is_throttled = self == Self::ThrottledStream;
+        let connections =
+            if is_throttled { draw_connections(&mut draws) } else { vec![ListenerBehaviour::Normal] };
+        RoundPlan {
+            seed,
+            suites: vec![PlannedSuite { name: "slow".to_owned(), program: PlannedProgram::Gtest(script) }],
+            settings: PlannedSettings {
+                jobs: 2,
+                is_isolated: false,
+                retries: if is_throttled { draws.below(3) } else { 0 },
+                timeout: None,
+                is_history_kept: false,
+                has_memory_limit: false,
+                stall: PATIENCE,
+                drain: Duration::from_millis(500),
+            },
+            client: ClientPlan {
+                transport: PlannedTransport::Stdio,
+                callback: Some(PlannedCallback::Open(connections)),
+                has_attachments: true,
+                names_process: false,
+                handling: Some(MessageHandling {
+                    queues,
+                    duration: HandlerDuration::PerChange(time),
+                    responses,
+                }),
+            },
+            selection: None,
+            is_discovered_first: false,
+            runs: RunPattern::One,
+            faults: Vec::new(),
+            end: SessionEnding::Exit,
+            clock: Vec::new(),
+            disk: StateDisk::Unlimited,
+        }
+    }
+}
+
+/// Makes the client of a round slow: always, or in two of five rounds with a callback port.
+pub(crate) fn slow_down(plan: &mut RoundPlan, is_always: bool) {
+    let mut draws = SeededRandom::new(plan.seed ^ SLOW_CLIENTS);
+    let is_drawn = plan.client.callback.is_some() && draws.with_probability(40);
+    if plan.client.transport == PlannedTransport::CommandLine || !(is_drawn || is_always) {
+        return;
+    }
+    let is_per_change = draws.with_probability(50);
+    let duration = if is_per_change {
+        HandlerDuration::PerChange(SLOWEST_CHANGE.mul_f64(draws.below(101) as f64 / 100.0))
+    } else {
+        HandlerDuration::PerNotification(SLOWEST.mul_f64(draws.below(101) as f64 / 100.0))
+    };
+    let queues = draws.pick_weighted(&[
+        (40, HandlerQueues::PerConnection),
+        (40, HandlerQueues::InTurn),
+        (20, HandlerQueues::Shared),
+    ]);
+    let responses = draws.pick_weighted(&[
+        (45, ResponseRule::UnknownAtOnce),
+        (45, ResponseRule::InOrder),
+        (10, ResponseRule::Never),
+    ]);
+    let is_throttled = draws.with_probability(50);
+    let connections =
+        if is_throttled { draw_connections(&mut draws) } else { vec![ListenerBehaviour::Normal] };
+    plan.client.handling = Some(MessageHandling { queues, duration, responses });
+    plan.client.callback = Some(PlannedCallback::Open(connections));
+    plan.settings.stall = PATIENCE;
+    if draws.with_probability(40) {
+        plan.settings.retries = 1;
+    }
+    if plan.selection.is_none() && !plan.settings.is_isolated && draws.with_probability(40) {
+        add_trivial_tests(plan, draws.between(50, 300));
+    }
+}
+
+/// Adds tests that pass, so that the client's queues are long when a fault takes effect.
+fn add_trivial_tests(plan: &mut RoundPlan, count: usize) {
+    let mut scripts = plan.suites.iter_mut().filter_map(|suite| match &mut suite.program {
+        PlannedProgram::Gtest(script) => Some(script),
+        PlannedProgram::Libtest => None,
+    });
+    if let Some(script) = scripts.next() {
+        script.push_str(&"p".repeat(count));
+    }
+}
+
+/// Draws three connections, one of which is read slowly: at 1 MB/s, or so slowly that a few results take
+/// longer than the rest of the run.
+fn draw_connections(draws: &mut SeededRandom) -> Vec<ListenerBehaviour> {
+    let pause = Duration::from_millis(draws.between(2, 20) as u64);
+    let bytes = draws.pick(&[1 << 10, 4 << 10]);
+    let throttled = draws.below(3);
+    let behaviour = |number| match number {
+        _ if number == throttled => ListenerBehaviour::ReadsAtRate(bytes, pause),
+        _ => ListenerBehaviour::Normal,
+    };
+    // Further connections are read as fast as the last of these.
+    (0..3).map(behaviour).chain([ListenerBehaviour::Normal]).collect()
+}
+
+/// Draws tests of which some crash: enough that a slow connection is behind when they do.
+fn draw_crashing_script(draws: &mut SeededRandom) -> String {
+    let letters = [(930, 'p'), (20, 'w'), (20, 'f'), (10, 'c'), (10, 'a'), (10, 'k')];
+    (0..draws.between(200, 600)).map(|_| draws.pick_weighted(&letters)).collect()
+}

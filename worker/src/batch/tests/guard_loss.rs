@@ -1,0 +1,55 @@
+//! A process that ends with its guard.
+
+use heeler_core::GuardLoss;
+
+use super::*;
+
+const LOSS: GuardLoss = GuardLoss::Killed { signal: 9 };
+
+fn lost(word: TranscriptState) -> ProcessExitSummary {
+    ProcessExitSummary { guard_loss: Some(LOSS), ..process_exit(ProcessExit::default(), word) }
+}
+
+#[test]
+fn tests_without_result_wait_again_after_guard_loss() {
+    let mut bench = BatchHarness::with_tests(4);
+    bench.chunk(5, [begun(0), passed(0), begun(1), begun(2)], "");
+    assert_eq!(bench.finish_as(9, lost(INCOMPLETE)), LeaseEnd::GuardLost { loss: LOSS });
+    assert_eq!(bench.states(), [("A.t0".to_owned(), ExecutionState::Passed)]);
+    let is_provisional = |record: &JournalRecord| matches!(record, JournalRecord::Provisional { .. });
+    assert!(!bench.records().iter().any(is_provisional), "no attempt is counted");
+    let states: Vec<_> = bench.batch.progress.iter().map(|test| test.state).collect();
+    let waiting = BatchTestState::Waiting;
+    assert_eq!(states, [BatchTestState::Done, waiting, waiting, waiting]);
+    let [log] = &bench.updates.logs[..] else { panic!("{:?}", bench.updates.logs) };
+    let text = "Heeler's guard was killed by signal 9; the tests that its process had not ended run again";
+    assert_eq!((log.test, log.message.as_str()), (None, text));
+}
+
+#[test]
+fn guard_loss_after_all_results_is_no_failure_of_the_program() {
+    for count in [1, 2] {
+        let mut bench = BatchHarness::with_tests(count);
+        let events: Vec<_> = (0..count as usize).flat_map(|place| [begun(place), passed(place)]).collect();
+        bench.chunk(5, events, "");
+        for word in [COMPLETE, INCOMPLETE] {
+            assert_eq!(bench.finish_as(9, lost(word)), LeaseEnd::GuardLost { loss: LOSS });
+        }
+        assert_eq!(bench.states().len(), count as usize);
+        assert!(bench.updates.logs[0].message.ends_with("; the exit status of its process is unknown"));
+    }
+}
+
+#[test]
+fn guard_loss_during_termination_keeps_the_reason_of_the_termination() {
+    let mut bench = BatchHarness::with_tests(2);
+    bench.chunk(5, [begun(0)], "");
+    assert_eq!(bench.batch.on_deadline(at(60_005)), DeadlineAction::Terminate);
+    assert!(matches!(bench.finish_as(60_010, lost(INCOMPLETE)), LeaseEnd::DiedInTest { .. }));
+    assert_eq!(bench.states(), [("A.t0".to_owned(), ExecutionState::TimedOut)]);
+    let mut bench = BatchHarness::with_tests(2);
+    bench.chunk(5, [begun(0)], "");
+    bench.batch.cancel();
+    assert_eq!(bench.finish_as(9, lost(INCOMPLETE)), LeaseEnd::Cancelled);
+    assert_eq!(bench.states(), [("A.t0".to_owned(), ExecutionState::Cancelled)]);
+}

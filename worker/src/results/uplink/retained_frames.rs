@@ -1,0 +1,112 @@
+//! The frames on a callback connection that the client has not handled yet. If the connection breaks, they go to the
+//! client again by the other route.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+
+use heeler_transport::callback::CallbackConnection;
+
+use super::UpdateFrame;
+
+/// Maximum size of the retained frames. While the client answers, its windows keep them far below this; a client that
+/// does not answer would have all frames of a run retained.
+const LIMIT_BYTES: usize = 8 << 20;
+
+/// The frames that the client may not have handled, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct RetainedFrames {
+    frames: VecDeque<UpdateFrame>,
+    bytes: usize,
+    /// Number of frames that were sent before the retained ones.
+    released: u64,
+    /// Frames were dropped that the client may not have handled.
+    is_incomplete: bool,
+    /// The number of results that the client has handled, by run.
+    handled: HashMap<Arc<str>, u64>,
+}
+
+impl RetainedFrames {
+    /// Retains a frame that is about to be sent.
+    pub(super) fn push(&mut self, frame: UpdateFrame) {
+        self.bytes += frame.bytes.len();
+        self.frames.push_back(frame);
+        if self.bytes > LIMIT_BYTES {
+            self.is_incomplete = true;
+            let handled = self.handled.clone();
+            self.drop_first(self.frames.len());
+            self.handled = handled;
+        }
+    }
+
+    /// Returns the number of results of a run that the client has handled, and forgets the run.
+    pub(super) fn take_handled(&mut self, run: &str) -> u64 {
+        self.handled.remove(run).unwrap_or(0)
+    }
+
+    /// Releases the frames that the client has handled.
+    pub(super) fn release(&mut self, callback: &mut CallbackConnection) {
+        self.release_to(callback.handled_frames());
+    }
+
+    fn release_to(&mut self, handled: u64) {
+        let count = usize::try_from(handled.saturating_sub(self.released)).unwrap_or(usize::MAX);
+        self.drop_first(count.min(self.frames.len()));
+        if handled >= self.released {
+            self.is_incomplete = false;
+        }
+    }
+
+    fn drop_first(&mut self, count: usize) {
+        for frame in self.frames.drain(..count) {
+            self.bytes -= frame.bytes.len();
+            self.handled.insert(frame.run, frame.position);
+        }
+        self.released += count as u64;
+    }
+
+    /// Returns the frames that the client may not have handled; `None` if some of them are not at hand any more.
+    pub(super) fn into_unhandled(self) -> Option<VecDeque<UpdateFrame>> {
+        (!self.is_incomplete).then_some(self.frames)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(bytes: usize) -> UpdateFrame {
+        UpdateFrame { run: "r".into(), position: 0, bytes: vec![b' '; bytes].into(), changes: 1 }
+    }
+
+    #[test]
+    fn handled_frames_are_released() {
+        let mut retained = RetainedFrames::default();
+        for bytes in 1..=4 {
+            retained.push(UpdateFrame { position: bytes as u64, ..frame(bytes) });
+        }
+        retained.release_to(3);
+        retained.release_to(2);
+        assert_eq!([retained.take_handled("r"), retained.take_handled("r")], [3, 0]);
+        retained.push(frame(5));
+        let sizes: Vec<_> =
+            retained.into_unhandled().unwrap().iter().map(|frame| frame.bytes.len()).collect();
+        assert_eq!(sizes, [4, 5]);
+    }
+
+    #[test]
+    fn frames_above_the_limit_are_incomplete_until_all_of_them_are_handled() {
+        let mut retained = RetainedFrames::default();
+        for _ in 0..3 {
+            retained.push(frame(LIMIT_BYTES / 2));
+        }
+        retained.push(frame(1));
+        assert!(retained.is_incomplete && retained.bytes == 1);
+        retained.release_to(2);
+        assert!(retained.is_incomplete);
+        assert_eq!(retained.take_handled("r"), 0, "what was dropped is not proven");
+        retained.release_to(4);
+        assert!(retained.into_unhandled().is_some_and(|frames| frames.is_empty()));
+    }
+}
