@@ -54,6 +54,7 @@ impl InProcessServer {
             exit_with: None,
             initialize_within: None,
             is_debug: false,
+            allows_program_options: true,
             notices: Vec::new(),
             provenance,
         };

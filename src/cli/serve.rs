@@ -137,6 +137,7 @@ fn session_options(
         exit_with: None,
         initialize_within: None,
         is_debug: false,
+        allows_program_options: true,
         notices: Vec::new(),
         provenance: rerun::provenance(&named, None),
     })

@@ -58,6 +58,7 @@ impl LineClient {
             exit_with: None,
             initialize_within: None,
             is_debug: false,
+            allows_program_options: true,
             notices: Vec::new(),
             provenance: Provenance::default(),
         };

@@ -42,6 +42,14 @@ pub struct ProgramOptions {
 /// The members, as they are named in errors.
 const MEMBERS: [&str; 7] = ["jobs", "retries", "timeout", "isolate", "env", "args", "liveOutput"];
 
+impl RunOptions {
+    /// Returns whether they change what the programs are started with.
+    #[must_use]
+    pub fn changes_programs(&self) -> bool {
+        !self.program.args.is_empty() || !self.program.env.is_empty()
+    }
+}
+
 impl<'de> Deserialize<'de> for RunOptions {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(OptionsVisitor)

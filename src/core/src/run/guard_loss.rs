@@ -134,6 +134,7 @@ mod tests {
         SchedulingPlan {
             programs: vec![ProgramCosts::default()],
             tests: vec![test; tests],
+            batch_limit: None,
             slots,
             failure_limit: None,
             max_startup_crashes: 3,

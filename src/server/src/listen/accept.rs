@@ -1,6 +1,6 @@
 //! Opens and accepts client connections.
 
-use std::{io, path::Path, sync::mpsc as blocking, time::Duration};
+use std::{io, net::IpAddr, path::Path, sync::mpsc as blocking, time::Duration};
 
 use heeler_transport::{
     local,
@@ -131,7 +131,11 @@ pub async fn serve_tcp(
                     if let Err(error) = stream.set_nodelay(true) {
                         tracing::debug!(%error, "a connection keeps Nagle's delay");
                     }
-                    sessions.spawn_session(stream, peer.ip().to_string());
+                    let origin = match stream.local_addr() {
+                        Ok(own) => client_origin(own.ip(), peer.ip()),
+                        Err(_) => ClientOrigin::OtherMachine,
+                    };
+                    sessions.spawn_session(stream, peer.ip().to_string(), origin);
                 }
                 Err(error) => back_off(&error).await,
             },
@@ -162,7 +166,7 @@ pub async fn serve_local(
     loop {
         tokio::select! {
             accepted = listener.accept(), if sessions.has_capacity() => match accepted {
-                Ok(stream) => sessions.spawn_session(stream, "127.0.0.1".to_owned()),
+                Ok(stream) => sessions.spawn_session(stream, "127.0.0.1".to_owned(), ClientOrigin::ThisMachine),
                 Err(error) => back_off(&error).await,
             },
             () = sessions.reap_session() => {}
@@ -171,6 +175,20 @@ pub async fn serve_local(
     }
     sessions.shut_down().await;
     Ok(())
+}
+
+/// Where a client runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ClientOrigin {
+    /// On this machine, as this user or root.
+    ThisMachine,
+    OtherMachine,
+}
+
+/// Returns where the client of an accepted connection runs.
+fn client_origin(own: IpAddr, peer: IpAddr) -> ClientOrigin {
+    let (own, peer) = (own.to_canonical(), peer.to_canonical());
+    if peer.is_loopback() || peer == own { ClientOrigin::ThisMachine } else { ClientOrigin::OtherMachine }
 }
 
 /// Waits after a failed `accept`, so that an error that recurs at once (no file descriptors left) does not
@@ -205,14 +223,19 @@ impl<'a> SessionSet<'a> {
         self.running.len() < MAX_SESSIONS
     }
 
-    fn spawn_session<S>(&mut self, stream: S, client_host: String)
+    fn spawn_session<S>(&mut self, stream: S, client_host: String, origin: ClientOrigin)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         // Otherwise silent connections would occupy the session slots of clients.
         let options = &self.server.options;
         let initialize_within = Some(options.settings.run.client_stall_timeout);
-        let options = SessionOptions { client_host, initialize_within, ..options.clone() };
+        let options = SessionOptions {
+            client_host,
+            initialize_within,
+            allows_program_options: origin == ClientOrigin::ThisMachine,
+            ..options.clone()
+        };
         let (sender, commands) = mpsc::channel(1);
         self.commands.retain(|sender| !sender.is_closed());
         self.commands.push(sender);
@@ -235,6 +258,28 @@ impl<'a> SessionSet<'a> {
         }
         while let Some(ended) = self.running.join_next().await {
             tracing::debug!(?ended, "a session ended");
+        }
+    }
+}
+
+#[cfg(test)]
+mod cases {
+    use super::*;
+
+    #[test]
+    fn client_of_another_machine_is_recognised() {
+        let origin = |own: &str, peer: &str| client_origin(own.parse().unwrap(), peer.parse().unwrap());
+        for (own, peer) in [
+            ("127.0.0.1", "127.0.0.1"),
+            ("::1", "::1"),
+            ("::ffff:127.0.0.1", "::ffff:127.0.0.1"),
+            ("192.0.2.1", "192.0.2.1"),
+            ("192.0.2.1", "::ffff:192.0.2.1"),
+        ] {
+            assert_eq!(origin(own, peer), ClientOrigin::ThisMachine, "{own} {peer}");
+        }
+        for (own, peer) in [("192.0.2.1", "192.0.2.2"), ("::1", "2001:db8::1"), ("0.0.0.0", "192.0.2.1")] {
+            assert_eq!(origin(own, peer), ClientOrigin::OtherMachine, "{own} {peer}");
         }
     }
 }

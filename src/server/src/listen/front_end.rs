@@ -67,6 +67,9 @@ pub struct SessionOptions {
     pub initialize_within: Option<Duration>,
     /// Every run of the session is a debug run.
     pub is_debug: bool,
+    /// Whether the client may change what the programs are started with. With other arguments and another
+    /// environment a program may do anything, so a client on another machine may only run the tests.
+    pub allows_program_options: bool,
     /// Warnings for the client's log, which it gets as soon as there is a session.
     pub notices: Vec<String>,
     /// How the runs of the session were started, recorded for later commands.

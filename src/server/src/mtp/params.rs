@@ -24,6 +24,17 @@ pub(super) struct TestsRequest {
 }
 
 impl TestsRequest {
+    /// Refuses options that change what the programs are started with, for a client on another machine.
+    pub(super) fn for_other_machine(self) -> Result<Self, RpcError> {
+        match &self.options {
+            Some(options) if options.changes_programs() => {
+                let message = "expected no \"args\" and no \"env\" in heeler.options from another machine";
+                Err(RpcError::new(code::INVALID_PARAMS, message))
+            }
+            _ => Ok(self),
+        }
+    }
+
     /// Refuses options of a run in a discovery. The listing of a program is shared by all clients and runs, so
     /// it is made with the configured arguments and environment.
     pub(super) fn for_discovery(self) -> Result<Self, RpcError> {
@@ -158,6 +169,21 @@ mod cases {
         );
         assert!(with("{}").unwrap().for_discovery().is_err());
         assert!(with("null").unwrap().for_discovery().is_ok());
+    }
+
+    #[test]
+    fn client_of_another_machine_cannot_change_what_programs_are_started_with() {
+        let id = "0b1f6f57-0d0e-4d0c-8a4b-5a1f3f4c2d11";
+        let with = |options: &str| read(&format!(r#"{{"runId":"{id}","heeler.options":{options}}}"#));
+        for (options, is_refused) in [
+            ("null", false),
+            (r#"{"jobs":1,"liveOutput":true,"args":[],"env":{}}"#, false),
+            (r#"{"args":["--gtest_output=xml:/etc/x"]}"#, true),
+            (r#"{"env":{"LD_PRELOAD":"x"}}"#, true),
+            (r#"{"env":{"PATH":false}}"#, true),
+        ] {
+            assert_eq!(with(options).unwrap().for_other_machine().is_err(), is_refused, "{options}");
+        }
     }
 
     #[test]

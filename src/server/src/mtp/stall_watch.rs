@@ -84,6 +84,7 @@ mod tests {
             exit_with: None,
             initialize_within: None,
             is_debug: false,
+            allows_program_options: true,
             notices: Vec::new(),
             provenance: Provenance::default(),
         }

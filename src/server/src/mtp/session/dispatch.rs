@@ -185,6 +185,8 @@ impl ServerSession {
         }
         let request = params::parse_tests_request(params)?;
         let request = if kind == JobKind::Discover { request.for_discovery()? } else { request };
+        let may_change_programs = self.options.allows_program_options;
+        let request = if may_change_programs { request } else { request.for_other_machine()? };
         if let Some((other, _)) = self.open_requests.iter().find(|(_, open)| open.run_id == request.run_id) {
             let message = format!("the runId {:?} is in use by request {other}", request.run_id);
             return Err(RpcError::new(code::INVALID_PARAMS, message));
