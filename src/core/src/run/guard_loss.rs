@@ -138,7 +138,6 @@ mod tests {
             slots,
             failure_limit: None,
             max_startup_crashes: 3,
-            batch_limit: None,
         }
     }
 
