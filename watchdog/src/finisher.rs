@@ -237,7 +237,8 @@ impl RunFinisher {
                     }
                     delivery.on_step_result(went);
                     // The connection stays for the finishes of other runs, unless it failed.
-                    if delivery.connection() == delivery::FinisherConnection::Relayed && !finish.is_relayed {
+                    let is_relayed = delivery.connection() == delivery::FinisherConnection::Relayed;
+                    if is_relayed && !conversation.finish.is_relayed {
                         self.callback = CallbackState::Relayed;
                     }
                     if order == DeliveryStep::Close {
