@@ -69,7 +69,8 @@ fn small_run_of_client_with_many_leases_gets_next_slot() {
     running.release();
     assert_eq!(release_until(&meet, "N/Meet.Case/3"), 0);
     server.finish(&run, &selected).assert_all("passed");
-    assert_eq!(release_until(&meet, "N/Meet.Case/2"), 1);
+    // The two others, in the order of their recorded durations.
+    (0..2).for_each(|_| meet.next_test().release());
     second.finish(&second_run, &earlier).assert_all("passed");
     end(&server);
 }
