@@ -332,7 +332,7 @@ mod tests {
     fn the_name_is_the_uid_without_the_suite() {
         assert_eq!(record("a::b::c", "c", "a::b").shown_name(), "c");
         assert_eq!(record("a::m::c", "c", "a").shown_name(), "m::c");
-        assert_eq!(record("a::m::c", "c (x = 5)", "a").shown_name(), "c (x = 5)");
+        assert_eq!(record("a::m::c", "c (x = 5)", "a").shown_name(), "m::c (x = 5)");
         assert_eq!(record("x", "", "a").shown_name(), "x");
         assert_eq!(record("a::", "", "a").name(), "a::");
     }

@@ -43,7 +43,8 @@ fn expected_node(state: ExecutionState) -> TestNode {
         location_type: Some("A".into()),
         location_method: Some("b".into()),
         start_utc: Some("1970-01-01T00:00:01.000Z".into()),
-        ..TestNode::test("s::A.b", "b\n\u{1}ü", state)
+        // A display name stands on one line.
+        ..TestNode::test("s::A.b", "b\\n\u{1}ü", state)
     };
     node.members.insert("x.y".into(), serde_json::json!([1.0]));
     node.members.set_own(key::SUITE, "s");

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use heeler_protocol::control::{ClientId, RunKey, WorkerId};
 
-use super::workers::{PooledWorker, WorkerPool};
+use super::{pooled_worker::PooledWorker, workers::WorkerPool};
 
 /// What a worker is used for, or was requested for.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -19,6 +19,7 @@ mod deadlines;
 mod exit_watch;
 mod grants;
 mod orphans;
+mod pooled_worker;
 mod watchdog_process;
 mod watchdog_relay;
 mod workers;

@@ -5,16 +5,13 @@ use std::{
     collections::{BTreeMap, VecDeque},
     future::pending,
     path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::Ordering,
 };
 
 use heeler_protocol::control::{
     ClientId, FromWatchdog, FromWorker, RunKey, StreamSender, ToWatchdog, ToWorker, WorkerId,
 };
-use heeler_sys::process::{Pid, Signal};
+use heeler_sys::process::Signal;
 use heeler_sys::spawn::{SpawnError, SpawnedChild};
 use heeler_transport::{callback::HeldStreams, control::ControlSender, local};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
@@ -27,6 +24,7 @@ use super::{
     exit_watch::ProcessExitWatch,
     grants::WorkerUser,
     orphans,
+    pooled_worker::PooledWorker,
     watchdog_process::{WorkerStdout, spawn_first_watchdog, spawn_watchdog, wait_for_exit},
 };
 
@@ -96,27 +94,6 @@ pub enum PoolEvent {
     },
     /// The watchdog died and can't be replaced any more.
     WatchdogLost(PoolError),
-}
-
-pub(super) struct PooledWorker {
-    pub(super) pid: Pid,
-    pub(super) sender: ControlSender,
-    /// The position of the last forwarded frame of the run that the worker serves.
-    pub(super) forwarded: Arc<AtomicU64>,
-    /// What it is granted to; `None` while it is idle.
-    pub(super) user: Option<WorkerUser>,
-    /// It waits for a client that takes no frames.
-    pub(super) is_blocked: bool,
-    /// The run of its last lease.
-    pub(super) assigned_run: Option<RunKey>,
-    /// Positions of the runs that it served before, for as long as those runs last.
-    pub(super) forwarded_before: BTreeMap<RunKey, u64>,
-    /// Its connection has ended.
-    pub(super) is_disconnected: bool,
-    /// The watchdog has reported its exit, or is dead itself.
-    pub(super) is_exit_reported: bool,
-    /// Deadline for the second sign of death, set at the first one.
-    pub(super) death_deadline: Option<Instant>,
 }
 
 struct WatchdogProcess {
@@ -595,11 +572,5 @@ impl Drop for WorkerPool {
         };
         // Without a thread it stays a zombie until this process exits.
         drop(std::thread::Builder::new().name("heeler-reaper".to_owned()).spawn(reap));
-    }
-}
-
-impl PooledWorker {
-    pub(super) fn is_dying(&self) -> bool {
-        self.death_deadline.is_some()
     }
 }

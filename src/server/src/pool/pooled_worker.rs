@@ -1,0 +1,41 @@
+//! One worker of the pool.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::AtomicU64},
+};
+
+use heeler_protocol::control::RunKey;
+use heeler_sys::process::Pid;
+use heeler_transport::control::ControlSender;
+use tokio::time::Instant;
+
+use super::grants::WorkerUser;
+
+/// A worker that has joined.
+pub(super) struct PooledWorker {
+    pub(super) pid: Pid,
+    pub(super) sender: ControlSender,
+    /// The position of the last forwarded frame of the run that the worker serves.
+    pub(super) forwarded: Arc<AtomicU64>,
+    /// What it is granted to; `None` while it is idle.
+    pub(super) user: Option<WorkerUser>,
+    /// It waits for a client that takes no frames.
+    pub(super) is_blocked: bool,
+    /// The run of its last lease.
+    pub(super) assigned_run: Option<RunKey>,
+    /// Positions of the runs that it served before, for as long as those runs last.
+    pub(super) forwarded_before: BTreeMap<RunKey, u64>,
+    /// Its connection has ended.
+    pub(super) is_disconnected: bool,
+    /// The watchdog has reported its exit, or is dead itself.
+    pub(super) is_exit_reported: bool,
+    /// Deadline for the second sign of death, set at the first one.
+    pub(super) death_deadline: Option<Instant>,
+}
+
+impl PooledWorker {
+    pub(super) fn is_dying(&self) -> bool {
+        self.death_deadline.is_some()
+    }
+}
