@@ -266,7 +266,12 @@ pub fn split_name(node: &TestNode) -> (Option<String>, String) {
 /// `Reads/0 (7)` of `Parser.Reads/0`, the groups are added that a node does not repeat.
 fn informative_display_name(display: &str, uid: &str, suite: Option<&str>) -> Option<String> {
     let name = without_suite(uid, suite);
-    if display.is_empty() || name.ends_with(display) {
+    // Display names stand on one line, uids are what the framework prints.
+    let is_leaf_name = |name: &str| name.ends_with(display);
+    if display.is_empty()
+        || is_leaf_name(name)
+        || is_leaf_name(&name.replace('\r', "\\r").replace('\n', "\\n"))
+    {
         return None;
     }
     let is_leaf = |at: &usize| {
@@ -317,6 +322,7 @@ mod tests {
             ("Default (int)", "unit::Typed/0.Default", Some("Typed/0.Default (int)")),
             ("reads a file", "unit::Parser.Reads", Some("reads a file")),
             ("x-ray", "unit::box", Some("x-ray")),
+            ("new\\nline", "unit::Odd.new\nline", None),
         ] {
             assert_eq!(shown(display, uid).as_deref(), expected, "{display} of {uid}");
         }

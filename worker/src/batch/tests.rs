@@ -147,14 +147,15 @@ fn passing_test_is_started_and_settled() {
     let mut bench = BatchHarness::with_tests(2);
     bench.chunk(5, [begun(0)], "");
     assert_eq!(bench.batch.first_test_started(), Some(Duration::from_millis(5)));
+    assert_eq!(bench.nodes()[0].state, Some(ExecutionState::InProgress));
     bench.chunk(9, [output("hello"), passed(0)], "oops");
+    // The start is left out beside the end.
     let nodes = bench.nodes();
-    assert_eq!(nodes[0].state, Some(ExecutionState::InProgress));
-    assert_eq!(nodes[1].standard_output.as_deref(), Some("hello"));
-    assert_eq!(nodes[1].standard_error.as_deref(), Some("oops"));
-    assert_eq!(nodes[1].start_utc.as_deref(), Some("1970-01-01T00:00:00.005Z"));
-    assert_eq!(nodes[1].stop_utc.as_deref(), Some("1970-01-01T00:00:00.009Z"));
-    assert_eq!(nodes[1].duration_ms, Some(4.0));
+    assert_eq!(nodes[0].standard_output.as_deref(), Some("hello"));
+    assert_eq!(nodes[0].standard_error.as_deref(), Some("oops"));
+    assert_eq!(nodes[0].start_utc.as_deref(), Some("1970-01-01T00:00:00.005Z"));
+    assert_eq!(nodes[0].stop_utc.as_deref(), Some("1970-01-01T00:00:00.009Z"));
+    assert_eq!(nodes[0].duration_ms, Some(4.0));
     assert!(matches!(
         bench.records()[..],
         [JournalRecord::Started(TestId(0)), JournalRecord::Finished { .. }]
