@@ -272,7 +272,7 @@ impl RunFinisher {
                 conversation.record_sent(sent)
             }
             DeliveryStep::Prove => self.prove(conversation).await,
-            DeliveryStep::ProveCompletion => self.prove_completion().await,
+            DeliveryStep::ProveCompletion => self.prove_completion(conversation).await,
             DeliveryStep::Close => self.give_up_connection().await,
             DeliveryStep::Announce => {
                 let completing = FromWatchdog::Completing { run: conversation.finish.run.clone() };
@@ -339,7 +339,7 @@ impl RunFinisher {
         below.is_enough()
     }
 
-    async fn prove_completion(&mut self) -> bool {
+    async fn prove_completion(&mut self, conversation: &mut FinishProgress<'_>) -> bool {
         let is_orphaned = self.control.is_closed();
         let CallbackState::Open(_, callback) = &mut self.callback else { return false };
         // Nothing is written behind a completion that is not acknowledged yet: a client that has read it and closes
@@ -348,7 +348,11 @@ impl RunFinisher {
             return false;
         }
         // A client that answers nothing can't be asked whether it has handled the completion.
-        callback.prove_completion().await != ProofLevel::None || is_orphaned
+        let is_proven = callback.prove_completion().await != ProofLevel::None || is_orphaned;
+        if !is_proven {
+            conversation.failure = Some("the client did not confirm the completion".to_owned());
+        }
+        is_proven
     }
 
     /// Gives the own connection up, which proves nothing.
