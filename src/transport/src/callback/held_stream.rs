@@ -35,8 +35,9 @@ use super::stream_record::{RecordedFrame, StreamRecord};
 
 /// Time limit for handing a duplicate over. The holder has nothing else to do with its socket than to receive.
 const HAND_OVER_LIMIT: Duration = Duration::from_millis(500);
-/// Maximum number of held streams. Those of the oldest workers, which are dead for long, are dropped first.
-const MAX_HELD_STREAMS: usize = 128;
+/// Maximum number of held streams, each of which takes two descriptors. Those of the oldest workers, which are likely
+/// dead for long, are dropped first.
+const MAX_HELD_STREAMS: usize = 192;
 /// Maximum size of the message that comes with a duplicate.
 const MAX_MESSAGE_BYTES: usize = 512;
 /// Interval at which the kernel's acknowledgements are checked.
@@ -140,9 +141,7 @@ impl HeldStreams {
         let mut receiver = JoinSet::new();
         let receiving = Arc::clone(&shared);
         receiver.spawn(async move {
-            while receiving.socket.readable().await.is_ok() {
-                receiving.receive_all();
-            }
+            while receiving.socket.readable().await.is_ok() && receiving.receive_all().is_ok() {}
         });
         Ok(Self { shared, _receiver: receiver })
     }
@@ -150,21 +149,21 @@ impl HeldStreams {
     /// Takes the duplicates of a process's connections.
     #[must_use]
     pub fn take(&self, sender: StreamSender) -> Vec<HeldStream> {
-        self.shared.receive_all();
+        let _failed = self.shared.receive_all();
         self.shared.lock().extract_if(.., |(one, _), _| *one == sender).map(|(_, stream)| stream).collect()
     }
 
     /// Takes all duplicates, with the processes that sent on them.
     #[must_use]
     pub fn take_all(&self) -> Vec<(StreamSender, HeldStream)> {
-        self.shared.receive_all();
+        let _failed = self.shared.receive_all();
         let streams = std::mem::take(&mut *self.shared.lock());
         streams.into_iter().map(|((sender, _), stream)| (sender, stream)).collect()
     }
 
     /// Drops the duplicates of a client that has left.
     pub fn drop_client(&self, client: ClientId) {
-        self.shared.receive_all();
+        let _failed = self.shared.receive_all();
         self.shared.lock().retain(|(_, one), _| *one != client);
     }
 }
@@ -184,8 +183,8 @@ impl HeldShared {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Receives everything that has arrived.
-    fn receive_all(&self) {
+    /// Receives everything that has arrived. A message that is none of ours is dropped.
+    fn receive_all(&self) -> io::Result<()> {
         let mut streams = self.lock();
         let mut bytes = [0; MAX_MESSAGE_BYTES];
         loop {
@@ -194,10 +193,14 @@ impl HeldShared {
                 .try_io(Interest::READABLE, || fd_passing::receive(self.socket.as_fd(), &mut bytes));
             let (count, fds) = match received {
                 Ok(received) => received,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) => {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                     tracing::debug!(%error, "a duplicate of a callback connection was not received");
                     continue;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "no more duplicates of callback connections are received");
+                    return Err(error);
                 }
             };
             let [Some(socket), Some(record), None, None] = fds else { continue };
