@@ -286,6 +286,10 @@ impl RunFinisher {
             DeliveryStep::SendCompletion(way) => {
                 let FinishRequest { run, route, .. } = conversation.finish;
                 let completion = route.encoding.completion(&run.id);
+                if way == delivery::DeliveryRoute::Direct && !self.may_complete_directly(&run.id).await {
+                    conversation.failure = Some("the client did not answer".to_owned());
+                    return StepResult::Failed;
+                }
                 let mut route = self.frame_route(way, &run.id, &mut conversation.relayed);
                 let sent = route.send_completion(completion).await;
                 heeler_sys::fail::pass("watchdog.completed");
@@ -293,6 +297,15 @@ impl RunFinisher {
             }
         };
         if is_well { StepResult::Ok } else { StepResult::Failed }
+    }
+
+    /// Returns whether the completion may be sent on the own connection: only where the client answers, so that the
+    /// response does not overtake it. Without the coordinator there is no response, and no other way.
+    async fn may_complete_directly(&mut self, run: &str) -> bool {
+        match &mut self.callback {
+            CallbackState::Open(_, callback) => self.control.is_closed() || callback.probe(run).await,
+            CallbackState::Closed(_) | CallbackState::Relayed => false,
+        }
     }
 
     fn frame_route<'a>(
@@ -452,10 +465,16 @@ struct FrameSender<'a> {
 
 impl FrameSender<'_> {
     async fn send(&mut self, frame: Bytes, results: usize) -> Result<(), CallbackBroken> {
-        self.count += 1;
-        if self.count <= self.skipped {
+        if self.count < self.skipped {
+            self.count += 1;
             return Ok(());
         }
+        self.send_always(frame, results).await
+    }
+
+    /// Sends a frame also if the client has it: each connection needs the groups of its own.
+    async fn send_always(&mut self, frame: Bytes, results: usize) -> Result<(), CallbackBroken> {
+        self.count += 1;
         if let FrameRoute::Callback { callback, run } = &mut self.route {
             callback.set_position(run, self.count);
         }
@@ -489,7 +508,10 @@ async fn send_pending_updates(
     finish: &FinishRequest,
     soft_errors: &mut Vec<String>,
 ) -> Result<(), CallbackBroken> {
-    send_updates(way, finish, &finish::group_changes(finish)).await?;
+    for frame in finish::update_frames(finish.route.encoding, &finish.run.id, &finish::group_changes(finish))
+    {
+        way.send_always(frame.bytes, frame.changes).await?;
+    }
     for resend in &finish.resend {
         let journal = journal_reader::read_journal(&finish.run_dir, resend.worker).await;
         let ResentResults { changes, lost } = finish::resent_results(finish, resend, &journal);

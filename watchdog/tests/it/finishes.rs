@@ -260,6 +260,10 @@ fn second_finish_reuses_the_connection() {
         coordinator.send(finish.clone()).await;
         coordinator.send(finish).await;
         let mut client = CallbackClient::accept(&listener).await;
+        // With nothing to prove, it is asked once whether it answers, before the first completion.
+        let (frames, id) = client.read_to_barrier().await;
+        assert!(frames.is_empty(), "{frames:?}");
+        client.respond(&id).await;
         for _ in 0..2 {
             client.read_completion().await;
             assert_eq!(finished(coordinator.next_message().await), (ProofLevel::Handled, Vec::new()));

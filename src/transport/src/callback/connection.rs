@@ -226,6 +226,24 @@ impl CallbackConnection {
         self.wait_for_proof(|connection| connection.answered >= barrier).await
     }
 
+    /// Returns whether the client answers barriers here: asks it, if that is not known, and waits for the answer to the
+    /// first barrier as long as it may take. The run must not be complete.
+    ///
+    /// Cancel safe: yes, because a late answer is still counted.
+    pub async fn probe(&mut self, run: &str) -> bool {
+        self.note_answers();
+        match self.window.answers() {
+            AnswerState::Answering => return true,
+            AnswerState::Silent => return false,
+            AnswerState::Unknown => {}
+        }
+        run.clone_into(&mut self.run);
+        self.start_first_answer_limit();
+        let barrier = self.window.open_barrier();
+        self.write_barrier(barrier).await.is_ok()
+            && self.wait_for_proof(|connection| connection.answered >= barrier).await == ProofLevel::Handled
+    }
+
     fn start_first_answer_limit(&mut self) {
         let limit = Duration::from_millis(self.limits.first_answer_ms);
         self.first_answer_deadline.get_or_insert_with(|| Instant::now() + limit);

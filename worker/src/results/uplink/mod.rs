@@ -382,8 +382,7 @@ impl ResultSender {
 
     async fn drain(&mut self, run: String) -> Result<(), LinkClosed> {
         heeler_sys::fail::pass("worker.drain");
-        let handed = self.sent_positions.remove(run.as_str()).unwrap_or(0);
-        self.sent_groups.remove(run.as_str());
+        let handed = self.sent_positions.get(run.as_str()).copied().unwrap_or(0);
         let (proof, position) = match &mut self.route {
             SenderRoute::Relay | SenderRoute::Fallback(_) => (ProofLevel::Ordered, handed),
             // No results were sent, so none can be missing.
@@ -394,6 +393,9 @@ impl ResultSender {
             }
             SenderRoute::Broken => (ProofLevel::None, 0),
         };
+        // Until here, another route may have needed its groups again.
+        self.sent_positions.remove(run.as_str());
+        self.sent_groups.remove(run.as_str());
         heeler_sys::fail::pass("worker.proven");
         let run = RunKey::new(self.client, run);
         self.control.send(&FromWorker::Drained { run, proof, position }).await?;
