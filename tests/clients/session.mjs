@@ -69,7 +69,10 @@ class Session {
 
   /** Waits for something, and fails when the server leaves before it. */
   async orLeft(promise) {
-    const gone = this.left.then((code) => assert.fail(`heeler left with ${code}`));
+    // What the server sent before it left may still be unread, or wait in the library's queue.
+    const gone = this.left
+      .then((code) => Promise.resolve(this.closed).then(() => new Promise(setImmediate)).then(() => code))
+      .then((code) => assert.fail(`heeler left with ${code}`));
     gone.catch(() => {});
     return Promise.race([promise, gone]);
   }
@@ -83,7 +86,9 @@ class Session {
     connection.onError(([error]) => this.faults.push(`${on}: ${error}`));
     // The library itself responds to any other request of the server with "method not found".
     connection.onUnhandledNotification(() => {});
-    connection.onClose(() => this.#note(on, "closed", {}));
+    const closed = new Promise((resolve) => connection.onClose(resolve));
+    this.closed ??= closed;
+    closed.then(() => this.#note(on, "closed", {}));
     connection.listen();
     return connection;
   }
