@@ -6,10 +6,11 @@ use std::fs;
 
 use serde_json::json;
 
+use super::wait_stopped_at;
 use crate::support::{
     callback_listener::ListenerBehaviour,
     checked_run::{CheckedRun, ExpectedDelivery, RequestedRun},
-    process::{ProcessRole, processes_of_role, signal, signal_if_there, state, wait_until},
+    process::{ProcessRole, processes_of_role, signal, signal_if_there, wait_until},
     recorder::{RecordedEvent, RecordedEventKind},
     server::{TestServer, run_id},
     uids,
@@ -89,14 +90,6 @@ fn run_is_completed_from_its_announcement_on() {
         let run = server.run(None);
         assert_eq!(orphaned_end(&server, &run, &selected), expected, "{point}");
     }
-}
-
-/// Waits until a process is stopped at the point.
-fn wait_stopped_at(world: &TestWorld, point: &str) -> u32 {
-    let path = world.path("points").join(point);
-    let pid = || fs::read_to_string(&path).ok()?.parse().ok();
-    wait_until("a process stands at its point", || pid().is_some_and(|pid| state(pid) == Some('T')));
-    pid().unwrap()
 }
 
 #[test]

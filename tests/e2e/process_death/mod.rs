@@ -6,3 +6,18 @@ mod cleanup;
 mod first_moments;
 mod redial;
 mod system_errors;
+
+use std::fs;
+
+use crate::support::{
+    process::{state, wait_until},
+    world::TestWorld,
+};
+
+/// Waits until a process is stopped at a point; returns its number.
+fn wait_stopped_at(world: &TestWorld, point: &str) -> u32 {
+    let path = world.path("points").join(point);
+    let pid = || fs::read_to_string(&path).ok()?.parse().ok();
+    wait_until("a process stands at its point", || pid().is_some_and(|pid| state(pid) == Some('T')));
+    pid().unwrap()
+}

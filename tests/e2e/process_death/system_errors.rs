@@ -2,11 +2,12 @@
 
 use std::fs;
 
+use super::wait_stopped_at;
 use crate::support::{
     callback_listener::ListenerBehaviour,
     checked_run::{CheckedRun, ExpectedDelivery},
     other_user::attacked_users,
-    process::{children, signal, state, wait_until},
+    process::{children, signal},
     server::TestServer,
     uids,
     world::TestWorld,
@@ -159,14 +160,6 @@ fn thread_limit_is_reported_before_serving() {
             ran.assert_stderr("failed to serve clients: start two threads: Resource temporarily");
         }
     }
-}
-
-/// Waits until a process is stopped at a point; returns its number.
-fn wait_stopped_at(world: &TestWorld, point: &str) -> u32 {
-    let path = world.path("points").join(point);
-    let pid = || fs::read_to_string(&path).ok()?.parse().ok();
-    wait_until("a process stands at its point", || pid().is_some_and(|pid| state(pid) == Some('T')));
-    pid().unwrap()
 }
 
 #[test]
