@@ -3,7 +3,6 @@
 
 use std::{collections::VecDeque, io, sync::Arc};
 
-use bytes::Bytes;
 use tokio::{
     io::{AsyncWrite, AsyncWriteExt},
     task::JoinSet,
@@ -50,14 +49,14 @@ impl LinkTask {
     }
 }
 
-/// Records each frame before its first byte is written, so that another process can complete a frame that this one
-/// was killed in.
+/// Records each piece before its first byte is written, so that another process can complete a piece that this one
+/// was killed in. A piece is one frame, or several small ones.
 pub(crate) trait FrameRecorder: Send {
-    /// Records the next frame, with the mark that it was queued with.
-    fn record(&mut self, frame: &[u8], mark: Option<&[u8]>);
+    /// Records the next piece, with the latest mark that its frames were queued with.
+    fn record(&mut self, piece: &[u8], mark: Option<&[u8]>);
 }
 
-/// Starts the task that writes. With a recorder, each frame is recorded and written by itself.
+/// Starts the task that writes.
 pub(crate) fn start<W: AsyncWrite + Unpin + Send + 'static>(
     half: W,
     recorder: Option<Box<dyn FrameRecorder>>,
@@ -80,87 +79,80 @@ impl Drop for EndGuard {
     }
 }
 
-async fn run<W: AsyncWrite + Unpin>(mut half: W, recorder: Option<Box<dyn FrameRecorder>>, guard: EndGuard) {
+async fn run<W: AsyncWrite + Unpin>(half: W, recorder: Option<Box<dyn FrameRecorder>>, guard: EndGuard) {
     let shared = &guard.0;
-    let written = match recorder {
-        Some(mut recorder) => write_recorded(&mut half, shared, recorder.as_mut()).await,
-        None => write_all(&mut half, shared).await,
+    let writer = FrameWriter {
+        half,
+        shared,
+        recorder,
+        gathered: Vec::with_capacity(GATHER_BYTES),
+        frames: Vec::new(),
     };
-    let end = match written {
+    let end = match writer.write_all().await {
         Ok(()) => WriteEnd::Finished,
         Err(error) => WriteEnd::Failed(Arc::new(error)),
     };
     shared.end_writing(end);
 }
 
-async fn write_recorded<W: AsyncWrite + Unpin>(
-    half: &mut W,
-    shared: &OutboxShared,
-    recorder: &mut dyn FrameRecorder,
-) -> io::Result<()> {
-    let mut batch = VecDeque::new();
-    while shared.take_frames(&mut batch).await {
-        for frame in batch.drain(..) {
-            recorder.record(&frame.bytes, frame.mark.as_deref());
-            write(half, shared, &frame.bytes).await?;
-            shared.release(&frame.bytes);
-        }
-        half.flush().await?;
-    }
-    half.shutdown().await
+struct FrameWriter<'a, W> {
+    half: W,
+    shared: &'a OutboxShared,
+    recorder: Option<Box<dyn FrameRecorder>>,
+    /// Small frames, which are written together.
+    gathered: Vec<u8>,
+    /// The frames in `gathered`.
+    frames: Vec<QueuedFrame>,
 }
 
-async fn write_all<W: AsyncWrite + Unpin>(half: &mut W, shared: &OutboxShared) -> io::Result<()> {
-    let mut batch = VecDeque::new();
-    let mut gathered = Vec::with_capacity(GATHER_BYTES);
-    let mut in_gathered = Vec::new();
-    while shared.take_frames(&mut batch).await {
-        while let Some(QueuedFrame { bytes: frame, mark: _ }) = batch.pop_front() {
-            if !gathered.is_empty() && gathered.len() + frame.len() > GATHER_BYTES {
-                write_gathered(half, shared, &mut gathered, &mut in_gathered).await?;
+impl<W: AsyncWrite + Unpin> FrameWriter<'_, W> {
+    async fn write_all(mut self) -> io::Result<()> {
+        let mut batch = VecDeque::new();
+        while self.shared.take_frames(&mut batch).await {
+            while let Some(frame) = batch.pop_front() {
+                if !self.gathered.is_empty() && self.gathered.len() + frame.bytes.len() > GATHER_BYTES {
+                    self.write_gathered().await?;
+                }
+                if frame.bytes.len() >= GATHER_BYTES {
+                    self.write(&frame.bytes, frame.mark.as_deref()).await?;
+                    self.shared.release(&frame.bytes);
+                } else {
+                    self.gathered.extend_from_slice(&frame.bytes);
+                    self.frames.push(frame);
+                }
             }
-            if frame.len() >= GATHER_BYTES {
-                write(half, shared, &frame).await?;
-                shared.release(&frame);
-            } else {
-                gathered.extend_from_slice(&frame);
-                in_gathered.push(frame);
+            self.write_gathered().await?;
+            self.half.flush().await?;
+        }
+        self.half.shutdown().await
+    }
+
+    async fn write_gathered(&mut self) -> io::Result<()> {
+        let gathered = std::mem::take(&mut self.gathered);
+        let mark = self.frames.iter().rev().find_map(|frame| frame.mark.clone());
+        self.write(&gathered, mark.as_deref()).await?;
+        self.gathered = gathered;
+        self.gathered.clear();
+        for frame in self.frames.drain(..) {
+            self.shared.release(&frame.bytes);
+        }
+        Ok(())
+    }
+
+    /// Writes all of `bytes`, recording each piece that the kernel takes as progress: a stalled peer is recognised by
+    /// the lack of progress.
+    async fn write(&mut self, mut bytes: &[u8], mark: Option<&[u8]>) -> io::Result<()> {
+        if let Some(recorder) = self.recorder.as_mut().filter(|_| !bytes.is_empty()) {
+            recorder.record(bytes, mark);
+        }
+        while !bytes.is_empty() {
+            let count = self.half.write(bytes).await?;
+            if count == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
             }
+            self.shared.record_written(count);
+            bytes = &bytes[count..];
         }
-        write_gathered(half, shared, &mut gathered, &mut in_gathered).await?;
-        half.flush().await?;
+        Ok(())
     }
-    half.shutdown().await
-}
-
-async fn write_gathered<W: AsyncWrite + Unpin>(
-    half: &mut W,
-    shared: &OutboxShared,
-    gathered: &mut Vec<u8>,
-    frames: &mut Vec<Bytes>,
-) -> io::Result<()> {
-    write(half, shared, gathered).await?;
-    gathered.clear();
-    for frame in frames.drain(..) {
-        shared.release(&frame);
-    }
-    Ok(())
-}
-
-/// Writes all of `bytes`, recording each piece as progress: a stalled peer is recognised by the lack of
-/// progress.
-async fn write<W: AsyncWrite + Unpin>(
-    half: &mut W,
-    shared: &OutboxShared,
-    mut bytes: &[u8],
-) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let count = half.write(bytes).await?;
-        if count == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        shared.record_written(count);
-        bytes = &bytes[count..];
-    }
-    Ok(())
 }
