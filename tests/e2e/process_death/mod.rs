@@ -5,6 +5,7 @@ mod by_role;
 mod cleanup;
 mod first_moments;
 mod redial;
+mod stopped;
 mod system_errors;
 
 use std::fs;

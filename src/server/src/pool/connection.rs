@@ -11,10 +11,11 @@ use std::{
 };
 
 use bytes::Bytes;
+use heeler_core::silence::SilenceStep;
 use heeler_protocol::control::{ClientId, FromWatchdog, FromWorker, JoinMessage, ToWorker, WorkerId};
 use heeler_sys::process::Pid;
 use heeler_transport::{
-    control::{self, ControlReceiver, ControlSender, ReceivedPacket},
+    control::{self, ControlReceiver, ControlSender, ReceivedPacket, WatchedPacket},
     local,
 };
 use tokio::{sync::mpsc, task::JoinSet, time::timeout};
@@ -33,9 +34,11 @@ const BLOCKED_AFTER: Duration = Duration::from_secs(1);
 pub(super) enum ControlEvent {
     WorkerJoined { worker: WorkerId, pid: Pid, sender: ControlSender, forwarded: Arc<AtomicU64> },
     WorkerMessage(WorkerId, FromWorker),
+    WorkerSilent(WorkerId, SilenceStep),
     WorkerDisconnected(WorkerId),
     WatchdogJoined { pid: u32, sender: ControlSender },
     WatchdogMessage(FromWatchdog),
+    WatchdogSilent { pid: u32, step: SilenceStep },
     WatchdogDisconnected { pid: u32 },
 }
 
@@ -103,11 +106,12 @@ async fn serve_worker(
         {
             return;
         }
-        match receiver.next::<FromWorker>().await {
-            Ok(Some(ReceivedPacket::Message(message))) => {
+        match receiver.next_or_silence::<FromWorker>().await {
+            Ok(Some(WatchedPacket::Silence(step))) => event = Some(ControlEvent::WorkerSilent(worker, step)),
+            Ok(Some(WatchedPacket::Packet(ReceivedPacket::Message(message)))) => {
                 event = Some(ControlEvent::WorkerMessage(worker, message))
             }
-            Ok(Some(ReceivedPacket::Forward { client, position, frame })) => {
+            Ok(Some(WatchedPacket::Packet(ReceivedPacket::Forward { client, position, frame }))) => {
                 forwarder.forward(client, position, frame).await
             }
             Ok(None) => break,
@@ -174,9 +178,16 @@ async fn serve_watchdog(
         {
             return;
         }
-        match receiver.next::<FromWatchdog>().await {
-            Ok(Some(ReceivedPacket::Message(message))) => event = relays.on_message(message),
-            Ok(Some(ReceivedPacket::Forward { client, frame, .. })) => relays.forward(client, frame),
+        match receiver.next_or_silence::<FromWatchdog>().await {
+            Ok(Some(WatchedPacket::Silence(step))) => {
+                event = Some(ControlEvent::WatchdogSilent { pid, step })
+            }
+            Ok(Some(WatchedPacket::Packet(ReceivedPacket::Message(message)))) => {
+                event = relays.on_message(message)
+            }
+            Ok(Some(WatchedPacket::Packet(ReceivedPacket::Forward { client, frame, .. }))) => {
+                relays.forward(client, frame)
+            }
             Ok(None) => break,
             Err(error) => {
                 tracing::warn!(%error, "the watchdog's control connection broke");

@@ -20,6 +20,7 @@ mod exit_watch;
 mod grants;
 mod orphans;
 mod pooled_worker;
+mod silence;
 mod watchdog_process;
 mod watchdog_relay;
 mod workers;
