@@ -10,7 +10,7 @@ use heeler_core::{
     redial::{AfterConnection, ConnectionEnd, RedialState},
 };
 use heeler_protocol::control::{
-    CallbackAddress, ClientId, ClientRoute, DeliveryLimits, FinishRequest, FromWatchdog, ProofLevel,
+    CallbackAddress, ClientId, ClientRoute, DeliveryLimits, FinishRequest, FromWatchdog, OsText, ProofLevel,
     RELAY_WINDOW,
 };
 use heeler_recovery::finish::{self, ResentResults};
@@ -284,14 +284,14 @@ impl RunFinisher {
                 is_sent
             }
             DeliveryStep::SendCompletion(way) => {
-                let FinishRequest { run, route, .. } = conversation.finish;
+                let FinishRequest { run, route, run_dir, .. } = conversation.finish;
                 let completion = route.encoding.completion(&run.id);
                 if way == delivery::DeliveryRoute::Direct && !self.may_complete_directly(&run.id).await {
                     conversation.failure = Some("the client did not answer".to_owned());
                     return StepResult::Failed;
                 }
                 let mut route = self.frame_route(way, &run.id, &mut conversation.relayed);
-                let sent = route.send_completion(completion).await;
+                let sent = route.send_completion(run_dir, completion).await;
                 heeler_sys::fail::pass("watchdog.completed");
                 conversation.record_sent(sent)
             }
@@ -362,6 +362,7 @@ impl RunFinisher {
         }
         // A client that answers nothing can't be asked whether it has handled the completion.
         let is_proven = callback.prove_completion().await != ProofLevel::None || is_orphaned;
+        heeler_sys::fail::pass("watchdog.confirmed");
         if !is_proven {
             conversation.failure = Some("the client did not confirm the completion".to_owned());
         }
@@ -483,9 +484,9 @@ impl FrameSender<'_> {
 }
 
 impl FrameRoute<'_> {
-    async fn send_completion(&mut self, frame: Bytes) -> Result<(), CallbackBroken> {
+    async fn send_completion(&mut self, run_dir: &OsText, frame: Bytes) -> Result<(), CallbackBroken> {
         match self {
-            Self::Callback { callback, run } => callback.send_completion(run, frame).await,
+            Self::Callback { callback, run } => callback.send_completion(run, run_dir, frame).await,
             Self::Relay { .. } => self.send(frame, 0).await,
         }
     }

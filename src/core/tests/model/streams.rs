@@ -14,7 +14,10 @@ use std::collections::{BTreeMap, VecDeque};
 use heeler_core::WorkerId;
 
 use crate::{
-    rules::{CheckResult, HANDLED_COMPLETE, HANDLED_LAST, HANDLED_ONCE, HANDLED_ORDER, RESPONSE, check},
+    rules::{
+        CheckResult, HANDLED_COMPLETE, HANDLED_COMPLETION, HANDLED_LAST, HANDLED_ONCE, HANDLED_ORDER,
+        RESPONSE, check,
+    },
     scenario::{ModelScenario, PlantedMistake},
     steps::ModelStep,
     world::{ModelWorld, SimFrame},
@@ -210,6 +213,7 @@ impl ClientQueues {
             }
             SimMessage::Frame(SimFrame::Completion) => {
                 check(RESPONSE, !self.has_handled_response, || "a completion is handled last".to_owned())?;
+                check(HANDLED_COMPLETION, !is_over, || format!("a second one, on {owner:?}"))?;
                 let missing = self.handled.iter().position(Option::is_none);
                 check(HANDLED_COMPLETE, missing.is_none(), || {
                     format!("the result of test {missing:?} is not")

@@ -4,6 +4,7 @@
 //!
 //! - `client_sinks`: where updates for clients go.
 //! - `connection`: one task per control connection.
+//! - `dead_streams`: what clients have of processes that have died.
 //! - `deadlines`: time limits.
 //! - `exit_watch`: waits for the exit of a process.
 //! - `grants`: what each worker is used for.
@@ -25,6 +26,7 @@ mod watchdog_relay;
 mod workers;
 
 pub use client_sinks::{ClientSink, ClientSinks};
+pub use dead_streams::DeadSenderProof;
 pub use exit_watch::ProcessExitWatch;
 pub use grants::WorkerUser;
 pub use watchdog_process::WorkerStdout;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use heeler_protocol::control::{
-    ClientId, FromWatchdog, FromWorker, RunKey, StreamSender, ToWatchdog, ToWorker, WorkerId,
+    ClientId, FromWatchdog, FromWorker, StreamSender, ToWatchdog, ToWorker, WorkerId,
 };
 use heeler_sys::process::Signal;
 use heeler_sys::spawn::{SpawnError, SpawnedChild};
@@ -19,7 +19,7 @@ use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 use super::{
     client_sinks::ClientSinks,
     connection::{self, ControlEvent},
-    dead_streams::{listen_for_streams, settle_streams},
+    dead_streams::{DeadSenderProof, listen_for_streams, settle_streams},
     deadlines::{DEATH_DEADLINE, SEND_DEADLINE, SHUTDOWN_DEADLINE, START_DEADLINE},
     exit_watch::ProcessExitWatch,
     grants::WorkerUser,
@@ -81,19 +81,23 @@ pub enum PoolEvent {
     /// A worker is dead, and everything that it had sent is read.
     WorkerDied {
         worker: WorkerId,
-        /// By run, the number of its results that the client is proven to have: those forwarded to its connection, or
-        /// handled by it on the worker's own.
-        proven: BTreeMap<RunKey, u64>,
+        /// The results that clients are proven to have: those forwarded to their connections, or handled by them on the
+        /// worker's own.
+        proven: DeadSenderProof,
     },
     /// The watchdog sent a message.
     WatchdogMessage(FromWatchdog),
     /// The watchdog died and was replaced. Its workers die with it.
     WatchdogReplaced {
-        /// By run, the number of frames of its finish that the client is proven to have.
-        sent_frames: BTreeMap<RunKey, u64>,
+        /// The parts of its finishes that clients are proven to have.
+        proven: DeadSenderProof,
     },
-    /// The watchdog died and can't be replaced any more.
-    WatchdogLost(PoolError),
+    /// The watchdog died and can't be replaced any more. The deaths of its workers are reported before.
+    WatchdogLost {
+        error: PoolError,
+        /// The parts of its finishes that clients are proven to have.
+        proven: DeadSenderProof,
+    },
 }
 
 struct WatchdogProcess {
@@ -122,6 +126,8 @@ pub struct WorkerPool {
     held_streams: Option<HeldStreams>,
     /// Dead processes whose connections are brought to an end; their deaths are reported after it.
     settling: JoinSet<PoolEvent>,
+    /// The loss of the last watchdog, until the deaths of all workers are reported.
+    watchdog_loss: Option<PoolError>,
     /// The task that accepts connections; it ends when `raw` is dropped.
     _tasks: JoinSet<()>,
 }
@@ -160,6 +166,7 @@ impl WorkerPool {
             pending_events: VecDeque::new(),
             held_streams: listen_for_streams(&path),
             settling: JoinSet::new(),
+            watchdog_loss: None,
             _tasks: tasks,
         };
         pool.await_watchdog().await?;
@@ -314,6 +321,14 @@ impl WorkerPool {
             if let Some(event) = self.pending_events.pop_front() {
                 return event;
             }
+            if self.workers.is_empty()
+                && self.settling.is_empty()
+                && let Some(error) = self.watchdog_loss.take()
+            {
+                let report = |proven| PoolEvent::WatchdogLost { error, proven };
+                self.report_settled(StreamSender::Watchdog, DeadSenderProof::default(), report);
+                continue;
+            }
             let deadline = self.next_deadline();
             let expired = async {
                 match deadline {
@@ -326,7 +341,7 @@ impl WorkerPool {
                 Some(settled) = self.settling.join_next() => self.on_settled(settled),
                 raw = self.control_events.recv() => match raw {
                     Some(raw) => self.on_control_event(raw),
-                    None => self.pending_events.push_back(PoolEvent::WatchdogLost(PoolError::NoWatchdog)),
+                    None => self.push_watchdog_lost(PoolError::NoWatchdog),
                 },
                 () = expired => self.on_deadline(Instant::now()),
             }
@@ -381,8 +396,9 @@ impl WorkerPool {
 
     fn remove_dead_worker(&mut self, worker: WorkerId) {
         if let Some(link) = self.workers.remove(&worker) {
-            let mut relayed = link.forwarded_before;
-            relayed.extend(link.assigned_run.map(|run| (run, link.forwarded.load(Ordering::Acquire))));
+            let mut positions = link.forwarded_before;
+            positions.extend(link.assigned_run.map(|run| (run, link.forwarded.load(Ordering::Acquire))));
+            let relayed = DeadSenderProof { positions, ..DeadSenderProof::default() };
             let report = move |proven| PoolEvent::WorkerDied { worker, proven };
             self.report_settled(StreamSender::Worker(worker), relayed, report);
         }
@@ -392,8 +408,8 @@ impl WorkerPool {
     fn report_settled(
         &mut self,
         sender: StreamSender,
-        proven: BTreeMap<RunKey, u64>,
-        report: impl FnOnce(BTreeMap<RunKey, u64>) -> PoolEvent + Send + 'static,
+        proven: DeadSenderProof,
+        report: impl FnOnce(DeadSenderProof) -> PoolEvent + Send + 'static,
     ) {
         let streams = self.held_streams.as_ref().map(|held| held.take(sender)).unwrap_or_default();
         if streams.is_empty() {
@@ -409,9 +425,13 @@ impl WorkerPool {
             // A death that is never reported would hold its runs up; without a watchdog all runs are ended.
             Err(error) => {
                 tracing::error!(%error, "the connections of a dead process could not be brought to an end");
-                self.pending_events.push_back(PoolEvent::WatchdogLost(PoolError::NoWatchdog));
+                self.push_watchdog_lost(PoolError::NoWatchdog);
             }
         }
+    }
+
+    fn push_watchdog_lost(&mut self, error: PoolError) {
+        self.pending_events.push_back(PoolEvent::WatchdogLost { error, proven: DeadSenderProof::default() });
     }
 
     fn on_control_event(&mut self, raw: ControlEvent) {
@@ -503,10 +523,10 @@ impl WorkerPool {
             self.note_exit(worker, |link| link.is_exit_reported = true);
         }
         match self.spawn_next_watchdog() {
-            Ok(()) => self.report_settled(StreamSender::Watchdog, BTreeMap::new(), |sent_frames| {
-                PoolEvent::WatchdogReplaced { sent_frames }
+            Ok(()) => self.report_settled(StreamSender::Watchdog, DeadSenderProof::default(), |proven| {
+                PoolEvent::WatchdogReplaced { proven }
             }),
-            Err(error) => self.pending_events.push_back(PoolEvent::WatchdogLost(error)),
+            Err(error) => self.watchdog_loss = Some(error),
         }
     }
 

@@ -6,7 +6,7 @@ use std::{io, os::fd::AsFd, sync::Arc, time::Duration};
 use bytes::Bytes;
 use heeler_core::ack_window::{AckWindow, AnswerState, WindowLimits};
 use heeler_protocol::{
-    control::{CallbackAddress, CallbackEndpoint, DeliveryLimits, ProofLevel},
+    control::{CallbackAddress, CallbackEndpoint, DeliveryLimits, OsText, ProofLevel},
     frame::FrameDecoder,
     mtp::{self, HelloParams, method},
     rpc,
@@ -199,16 +199,23 @@ impl CallbackConnection {
         }
     }
 
-    /// Queues the completion of a run, of which everything is proven. [`Self::prove_completion`] follows.
+    /// Queues the completion of a run, of which everything is proven; `run_dir` names the run in the connection's record.
+    /// [`Self::prove_completion`] follows.
     ///
     /// Cancel safe: no, because it is unknown whether the frame was queued.
     ///
     /// # Errors
     /// The connection is broken.
-    pub async fn send_completion(&mut self, run: &str, frame: Bytes) -> Result<(), CallbackBroken> {
-        self.forget_run(run);
+    pub async fn send_completion(
+        &mut self,
+        run: &str,
+        run_dir: &OsText,
+        frame: Bytes,
+    ) -> Result<(), CallbackBroken> {
         run.clone_into(&mut self.run);
-        self.write(frame).await
+        let answers = self.window.answers();
+        let mark = self.record.as_mut().map(|record| record.completion_mark(run, run_dir, answers));
+        self.write_marked(frame, mark).await
     }
 
     /// Proves that the client has handled the completion, as [`Self::prove`] does for updates: a client may not handle
@@ -223,7 +230,11 @@ impl CallbackConnection {
         if self.write(frame).await.is_err() {
             return ProofLevel::None;
         }
-        self.wait_for_proof(|connection| connection.answered >= barrier).await
+        let proof = self.wait_for_proof(|connection| connection.answered >= barrier).await;
+        if let Some(record) = self.record.as_mut().filter(|_| proof == ProofLevel::Handled) {
+            record.set_completed();
+        }
+        proof
     }
 
     /// Returns whether the client answers barriers here: asks it, if that is not known, and waits for the answer to the
@@ -367,7 +378,7 @@ impl CallbackConnection {
     /// Cancel safe: yes, because a late answer to a barrier that no caller waits for is still counted.
     pub async fn prove(&mut self) -> ProofLevel {
         let proof = self.prove_all().await;
-        if let Some(record) = self.record.as_mut().filter(|_| proof.is_enough()) {
+        if let Some(record) = self.record.as_mut().filter(|_| proof == ProofLevel::Handled) {
             record.set_proven();
         }
         proof

@@ -4,9 +4,12 @@ use std::{collections::VecDeque, os::fd::BorrowedFd, path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
 use heeler_core::ack_window::AnswerState;
-use heeler_protocol::control::{ClientId, DeliveryLimits, StreamMark, StreamSender};
+use heeler_protocol::control::{ClientId, DeliveryLimits, OsText, StreamMark, StreamSender};
 
 use super::{held_stream, stream_record::StreamRecord};
+
+/// Number of completed runs that a record names: the coordinator has long read the reports of earlier ones.
+const NAMED_COMPLETIONS: usize = 8;
 
 /// What is recorded beside the frames of a connection.
 #[derive(Debug)]
@@ -33,19 +36,8 @@ impl ConnectionRecord {
 
     /// Returns the mark of the next frame.
     pub(super) fn next_mark(&mut self, run: &str, answers: AnswerState) -> Bytes {
-        if !self.is_unproven {
-            self.is_unproven = true;
-            self.record.set_unproven(true);
-        }
         self.frames += 1;
-        if self.mark.run != run {
-            run.clone_into(&mut self.mark.run);
-        }
-        self.mark.is_answering = match answers {
-            AnswerState::Unknown => None,
-            AnswerState::Answering => Some(true),
-            AnswerState::Silent => Some(false),
-        };
+        self.begin_mark(run, answers);
         if answers == AnswerState::Silent {
             self.unhandled.clear();
         } else {
@@ -53,6 +45,38 @@ impl ConnectionRecord {
             self.unhandled.push_back((self.frames, run.to_owned(), position));
         }
         serde_json::to_vec(&self.mark).unwrap_or_default().into()
+    }
+
+    /// Returns the mark of the completion of a run, which ends what is recorded of the run.
+    pub(super) fn completion_mark(&mut self, run: &str, run_dir: &OsText, answers: AnswerState) -> Bytes {
+        self.forget_run(run);
+        self.begin_mark(run, answers);
+        self.mark.completing = Some(run_dir.clone());
+        serde_json::to_vec(&self.mark).unwrap_or_default().into()
+    }
+
+    fn begin_mark(&mut self, run: &str, answers: AnswerState) {
+        if !self.is_unproven {
+            self.is_unproven = true;
+            self.record.set_unproven(true);
+        }
+        if self.mark.run != run {
+            run.clone_into(&mut self.mark.run);
+        }
+        self.mark.completing = None;
+        self.mark.is_answering = match answers {
+            AnswerState::Unknown => None,
+            AnswerState::Answering => Some(true),
+            AnswerState::Silent => Some(false),
+        };
+    }
+
+    /// Records that the client has handled the completion that was sent last.
+    pub(super) fn set_completed(&mut self) {
+        self.set_proven();
+        self.mark.completed.extend(self.mark.completing.take());
+        let excess = self.mark.completed.len().saturating_sub(NAMED_COMPLETIONS);
+        self.mark.completed.drain(..excess);
     }
 
     /// Notes which frames the client has handled.

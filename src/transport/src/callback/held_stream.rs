@@ -18,7 +18,7 @@ use std::{
 use bytes::{Buf as _, BytesMut};
 use heeler_protocol::{
     StreamDecoder as _,
-    control::{ClientId, DeliveryLimits, ProofLevel, StreamHandOver, StreamSender},
+    control::{ClientId, DeliveryLimits, OsText, ProofLevel, StreamHandOver, StreamMark, StreamSender},
     frame::FrameDecoder,
     mtp,
     rpc::{self, RpcMessage},
@@ -125,6 +125,18 @@ pub struct SettledStream {
     pub proof: ProofLevel,
     /// The number of results, or of frames, that the client has, by run.
     pub positions: BTreeMap<String, u64>,
+    /// The directories of the runs whose completion the client has handled.
+    pub completed: Vec<OsText>,
+}
+
+impl SettledStream {
+    /// Returns what a proof for everything that a mark names shows.
+    fn new(client: ClientId, proof: ProofLevel, mark: StreamMark) -> Self {
+        let StreamMark { positions, handled, completing, mut completed, .. } = mark;
+        let is_handled = proof == ProofLevel::Handled;
+        completed.extend(completing.filter(|_| is_handled));
+        Self { client, proof, positions: if is_handled { positions } else { handled }, completed }
+    }
 }
 
 impl HeldStreams {
@@ -241,33 +253,21 @@ impl HeldStream {
     /// Cancel safe: no, because a part of the barrier may be written.
     pub async fn settle(self, holder: StreamHolder) -> SettledStream {
         let client = self.client;
-        let last = match self.last_frame() {
-            Ok(Some(last)) => last,
-            Ok(None) => {
-                return SettledStream { client, proof: ProofLevel::Handled, positions: BTreeMap::new() };
+        let mut mark = StreamMark::default();
+        let proof = match self.last_frame() {
+            Ok(Some(last)) => {
+                mark = last.mark.clone();
+                self.settle_frame(last, holder).await
             }
-            Err(error) => {
-                tracing::warn!(
-                    error = heeler_core::error_chain(&error),
-                    "the stream of a dead process is not proven"
-                );
-                return SettledStream { client, proof: ProofLevel::None, positions: BTreeMap::new() };
-            }
+            Ok(None) => Ok(ProofLevel::Handled),
+            Err(error) => Err(error),
         };
-        let mark = last.mark.clone();
-        match self.settle_frame(last, holder).await {
-            Ok(ProofLevel::Delivered) => {
-                SettledStream { client, proof: ProofLevel::Delivered, positions: mark.handled }
-            }
-            Ok(proof) => SettledStream { client, proof, positions: mark.positions },
-            Err(error) => {
-                tracing::warn!(
-                    error = heeler_core::error_chain(&error),
-                    "the stream of a dead process is not proven"
-                );
-                SettledStream { client, proof: ProofLevel::None, positions: mark.handled }
-            }
-        }
+        let proof = proof.unwrap_or_else(|error| {
+            let error = heeler_core::error_chain(&error);
+            tracing::warn!(error, "the stream of a dead process is not proven");
+            ProofLevel::None
+        });
+        SettledStream::new(client, proof, mark)
     }
 
     fn last_frame(&self) -> Result<Option<RecordedFrame>, UnsettledError> {
@@ -290,7 +290,7 @@ impl HeldStream {
         let written = usize::try_from(written).unwrap_or(usize::MAX);
         let stream = std::net::TcpStream::from(self.socket);
         let mut stream = TcpStream::from_std(stream).map_err(UnsettledError::Record)?;
-        let rest = rest_of_stream(&bytes, &mark.run, written, holder);
+        let rest = rest_of_stream(&bytes, &mark, written, holder);
         let answer_limit = Duration::from_millis(self.limits.answer_ms);
         write_with_progress(&mut stream, &rest, answer_limit).await?;
         let first_limit = match mark.is_answering {
@@ -312,9 +312,12 @@ impl HeldStream {
 
 /// Returns what is still to be written, given the number of bytes written from the beginning of the last frame on: the
 /// rest of the frame and the holder's barrier. A coordinator that died while it did the same has left a part of its
-/// own barrier, which comes first.
-fn rest_of_stream(frame: &[u8], run: &str, written: usize, holder: StreamHolder) -> Vec<u8> {
-    let barrier = |holder: StreamHolder| mtp::barrier_frame(holder.barrier_id(), run);
+/// own barrier, which comes first. Behind a run's completion, a barrier may be no update.
+fn rest_of_stream(frame: &[u8], mark: &StreamMark, written: usize, holder: StreamHolder) -> Vec<u8> {
+    let barrier = |holder: StreamHolder| match &mark.completing {
+        Some(_) => mtp::completion_barrier_frame(holder.barrier_id(), &mark.run),
+        None => mtp::barrier_frame(holder.barrier_id(), &mark.run),
+    };
     let earlier = barrier(StreamHolder::Coordinator);
     let mut rest = match written.checked_sub(frame.len()) {
         None => frame[written..].to_vec(),
@@ -416,7 +419,8 @@ mod tests {
         let barrier = |holder: StreamHolder| mtp::barrier_frame(holder.barrier_id(), "r").to_vec();
         let (first, second) = (barrier(StreamHolder::Coordinator), barrier(StreamHolder::Watchdog));
         let whole = [b"frame".to_vec(), first.clone(), second.clone()].concat();
-        let rest = |written, holder| rest_of_stream(b"frame", "r", written, holder);
+        let mark = StreamMark { run: "r".into(), ..StreamMark::default() };
+        let rest = |written, holder| rest_of_stream(b"frame", &mark, written, holder);
         for written in 0..=5 {
             let expected = [&b"frame"[written..], &first[..]].concat();
             assert_eq!(rest(written, StreamHolder::Coordinator), expected);
@@ -425,6 +429,10 @@ mod tests {
         for written in 6..=5 + first.len() {
             assert_eq!(rest(written, StreamHolder::Watchdog), whole[written..]);
         }
+        let completion = StreamMark { completing: Some("/runs/r".into()), ..mark };
+        let behind = rest_of_stream(b"frame", &completion, 5, StreamHolder::Coordinator);
+        let id = StreamHolder::Coordinator.barrier_id();
+        assert_eq!(behind, mtp::completion_barrier_frame(id, "r"), "no update follows a completion");
     }
 
     #[test]

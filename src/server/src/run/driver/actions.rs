@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use heeler_core::{
     OsText, TestId,
-    run::{BatchLease as ModelLease, CancelMode, DueResults, FinisherTask, RunAction, RunStage},
+    run::{BatchLease as ModelLease, CancelMode, DueResults, FinisherTask, LostStream, RunAction, RunStage},
 };
 use heeler_protocol::{
     control::{
@@ -184,14 +184,18 @@ impl RunDriver {
     pub fn finish_without_watchdog(&mut self, why: &str) {
         self.log(LogLevel::Error, format!("the run is ended without a watchdog: {why}"));
         let run_dir = self.plan.run_dir.path.clone();
-        let settled = |worker| {
+        let pending = &self.pending_journals;
+        let stream = |worker| {
             let journal = JournalFile::read_worker(&run_dir, worker);
             let settled = journal.settled().into_iter();
-            settled.map(|one| (one.test, one.outcome, Duration::from_micros(one.duration_us))).collect()
+            let settled = settled.map(|one| (one.test, one.outcome, Duration::from_micros(one.duration_us)));
+            let proven = pending.get(&worker).map_or(0, |(proven, _)| *proven);
+            LostStream { proven, settled: settled.collect() }
         };
-        match self.run.complete_without_finisher(settled) {
+        match self.run.complete_without_finisher(stream) {
             FinisherTask::Finish(due) => {
-                let finish = self.finish_request(&due);
+                let sent_frames = self.finish.as_ref().map_or(0, |finish| finish.sent_frames);
+                let finish = FinishRequest { sent_frames, ..self.finish_request(&due) };
                 if let Err(error) = manifest::write_synthesized(&self.plan, &finish) {
                     tracing::warn!(%error, "the synthesized results could not be written to the run's directory");
                 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use heeler_core::{
     LeaseId, ProvisionalReason,
-    run::{FinisherTask, RunEvent},
+    run::{FinisherTask, RunEvent, RunStage},
 };
 use heeler_protocol::{
     control::{
@@ -16,7 +16,7 @@ use heeler_protocol::{
 use tokio::time::Instant;
 
 use super::{FINISH_TIMED_OUT, JOURNAL_DEADLINE, RunDriver, WaitingDebuggee};
-use crate::pool::WorkerPool;
+use crate::pool::{DeadSenderProof, WorkerPool};
 use crate::run::{manifest, synthesized};
 
 impl RunDriver {
@@ -179,13 +179,13 @@ impl RunDriver {
         self.apply_event(RunEvent::WorkerLost { worker, proven: relayed, settled });
     }
 
-    /// Sends the run's state to a new watchdog, given the number of frames of its finish that the client is proven to
-    /// have of the earlier one.
+    /// Sends the run's state to a new watchdog, given what the client is proven to have of the earlier one.
     ///
     /// Cancel safe: no, because only a part may be sent.
-    pub async fn on_watchdog_replaced(&mut self, pool: &mut WorkerPool, sent_frames: u64) {
+    pub async fn on_watchdog_replaced(&mut self, pool: &mut WorkerPool, proven: &DeadSenderProof) {
         let text = "the watchdog died and was replaced; its workers died with it".to_owned();
         self.log(LogLevel::Warning, text);
+        self.take_finish_proof(proven);
         for worker in self.pending_journals.keys().copied().collect::<Vec<_>>() {
             self.request_journal(pool, worker).await;
         }
@@ -193,14 +193,35 @@ impl RunDriver {
             FinisherTask::Register => self.send_begin_run(pool).await,
             // If the finish action has not been executed yet, it will send the request itself.
             FinisherTask::Finish(_) => {
-                if let Some(finish) = &mut self.finish {
-                    finish.sent_frames = finish.sent_frames.max(sent_frames);
+                if let Some(finish) = &self.finish {
                     pool.send_to_watchdog(&ToWatchdog::Finish(finish.clone())).await;
                 }
             }
             FinisherTask::Complete => self.send_completion_request(pool).await,
             FinisherTask::CoordinatorCompletes => self.finish_without_watchdog(FINISH_TIMED_OUT),
             FinisherTask::None => {}
+        }
+    }
+
+    /// Takes over what the client is proven to have of a dead watchdog's finish. A run whose completion it has handled is
+    /// over, although the watchdog could not report it.
+    fn take_finish_proof(&mut self, proven: &DeadSenderProof) {
+        if let (Some(finish), Some(sent)) = (&mut self.finish, proven.positions.get(&self.client.key)) {
+            finish.sent_frames = finish.sent_frames.max(*sent);
+        }
+        let run_dir = OsText::from(self.plan.run_dir.path.as_path());
+        if proven.completed.contains(&run_dir) {
+            self.proof = ProofLevel::Handled;
+            self.apply_event(RunEvent::Finished);
+        }
+    }
+
+    /// Ends the run, because there is no watchdog any more and therefore no worker, given what the client is proven to
+    /// have of the last one.
+    pub fn on_watchdog_lost(&mut self, why: &str, proven: &DeadSenderProof) {
+        self.take_finish_proof(proven);
+        if self.run.stage() != RunStage::Completed {
+            self.finish_without_watchdog(why);
         }
     }
 
