@@ -111,7 +111,7 @@ struct FinishProgress<'a> {
 impl RunFinisher {
     /// Returns a deliverer that has not dialled the client yet.
     pub(crate) fn new(relay: RelayRoute, holders: StreamHolders, route: ClientRoute) -> Self {
-        let ClientRoute { callback, limits, encoding: _ } = route;
+        let ClientRoute { callback, limits, encoding: _, has_attachments_stream: _ } = route;
         Self {
             client: relay.client,
             control: relay.control.clone(),

@@ -74,7 +74,7 @@ pub struct FinishRequest {
     pub synthesized: Vec<DueResult>,
     /// Programs that failed outside their tests.
     pub program_failures: Vec<ProgramFailure>,
-    /// Attachments of the run.
+    /// Attachments of the run that no worker has sent, beyond those that are proven.
     pub attachments: Vec<Attachment>,
     /// Whether the client reads the attachments stream.
     pub has_attachments_stream: bool,
@@ -136,7 +136,7 @@ pub enum FromWatchdog {
         settled: Vec<JournalledResult>,
         /// Files that these results name.
         #[serde(default)]
-        attachments: Vec<Attachment>,
+        files: Vec<ResultFile>,
         /// Reason why the journal could not be read to its end, if so. A journal that was never started is
         /// empty, not damaged.
         damage: Option<String>,
@@ -151,6 +151,13 @@ pub enum FromWatchdog {
         /// Errors on the way, for the client's log.
         soft_errors: Vec<String>,
     },
+}
+
+/// File of a test's result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResultFile {
+    pub test: TestId,
+    pub attachment: Attachment,
 }
 
 /// Terminal result of a journal, without its details.

@@ -74,7 +74,8 @@ impl UpdateDelivery {
     pub(super) fn into_route(self, updates: mpsc::Sender<RunUpdates>) -> (ClientRoute, ClientSink) {
         match self {
             Self::Frames { callback, main_connection, limits } => {
-                let route = ClientRoute { callback, limits, encoding: UpdateEncoding::TestProtocol };
+                let encoding = UpdateEncoding::TestProtocol;
+                let route = ClientRoute { callback, limits, encoding, ..ClientRoute::default() };
                 (route, ClientSink::Connection(main_connection))
             }
             Self::Events => {

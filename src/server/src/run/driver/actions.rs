@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::{CANCEL_DEADLINE, RunDriver, STAGE_SLACK};
 use crate::pool::WorkerPool;
-use crate::run::{groups, manifest, plan::millis, synthesized};
+use crate::run::{attachments::FileSource, groups, manifest, plan::millis, synthesized};
 
 impl RunDriver {
     /// Executes the pending actions.
@@ -148,19 +148,17 @@ impl RunDriver {
                 format!("the synthesized results could not be written to the run's directory: {error}");
             self.log(LogLevel::Warning, text);
         }
-        self.result.attachments.clone_from(&finish.attachments);
         self.finish = Some(finish.clone());
         pool.send_to_watchdog(&ToWatchdog::Finish(finish)).await;
     }
 
     /// Composes what the client may lack when all streams are closed.
-    fn finish_request(&self, DueResults { resend, synthesized }: &DueResults) -> FinishRequest {
+    fn finish_request(&mut self, DueResults { resend, synthesized }: &DueResults) -> FinishRequest {
         let resend = synthesized::resend_requests(self.run.ledger(), resend);
         let synthesized = synthesized::due_results(&self.plan, synthesized, &self.provisional);
-        let files = synthesized.iter().flat_map(|due| due.result.files());
-        let files = files.map(|file| Attachment::file(&file.path, &file.description));
-        // A finish that is composed again finds them among the run's attachments.
-        let is_new = |new: &Attachment| self.result.attachments.iter().all(|old| old.uri != new.uri);
+        for file in synthesized.iter().flat_map(|due| due.result.files()) {
+            self.attachments.add(Attachment::file(&file.path, &file.description), FileSource::Run);
+        }
         let descriptions = manifest::descriptions(&self.plan, &resend, &synthesized);
         let uids = descriptions.tests.values().map(|test| &test.uid);
         let uids = uids.chain(descriptions.groups.iter().map(|group| &group.uid));
@@ -170,7 +168,7 @@ impl RunDriver {
             route: self.client.route.clone(),
             run_dir: OsText::from(self.plan.run_dir.path.as_path()),
             descriptions,
-            attachments: self.result.attachments.iter().cloned().chain(files.filter(is_new)).collect(),
+            attachments: self.attachments.due(self.run.ledger()),
             program_failures: self.program_failures.records(&self.plan),
             has_attachments_stream: self.plan.has_attachments_stream,
             is_relayed: self.must_finish_on_main,

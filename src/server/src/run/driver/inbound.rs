@@ -8,8 +8,8 @@ use heeler_core::{
 };
 use heeler_protocol::{
     control::{
-        DiagnosticsFile, FinishRequest, FromWatchdog, FromWorker, JournalledResult, LeaseEvent, OsText,
-        ProofLevel, ToWatchdog, WorkerId,
+        FinishRequest, FromWatchdog, FromWorker, JournalledResult, LeaseEvent, OsText, ProofLevel,
+        ResultFile, ToWatchdog, WorkerId,
     },
     mtp::{Attachment, LogLevel},
 };
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::{FINISH_TIMED_OUT, JOURNAL_DEADLINE, RunDriver, WaitingDebuggee};
 use crate::pool::{DeadSenderProof, WorkerPool};
-use crate::run::{manifest, synthesized};
+use crate::run::{attachments::FileSource, manifest, synthesized};
 
 impl RunDriver {
     /// Handles a worker's message about this run.
@@ -87,10 +87,12 @@ impl RunDriver {
                 self.durations.push((test, duration));
                 self.apply_event(RunEvent::Settled { worker, test, outcome, duration, position });
             }
-            LeaseEvent::FilesAttached { files, .. } => {
+            LeaseEvent::FilesAttached { test, files } => {
                 self.dumps.count(&files);
-                let attachment = |file: DiagnosticsFile| Attachment::file(&file.path, &file.description);
-                self.result.attachments.extend(files.into_iter().map(attachment));
+                let source = test.map_or(FileSource::Run, |test| FileSource::Result { worker, test });
+                for file in files {
+                    self.attachments.add(Attachment::file(&file.path, &file.description), source);
+                }
             }
             LeaseEvent::ProcessEnded { test, tests, usage } => {
                 self.resource_usage.record_process(program, tests, test, usage)
@@ -136,16 +138,16 @@ impl RunDriver {
     /// Handles a message of the watchdog about this run.
     pub fn on_watchdog_message(&mut self, message: FromWatchdog) {
         match message {
-            FromWatchdog::Journal { run, worker, settled, attachments, damage } if run == self.client.key => {
+            FromWatchdog::Journal { run, worker, settled, files, damage } if run == self.client.key => {
                 if let Some(damage) = damage {
                     let text =
                         format!("the journal of worker {worker} could not be read to its end: {damage}");
                     self.log(LogLevel::Warning, text);
                 }
                 // Some of them were reported before their worker died.
-                let is_new = |new: &Attachment| self.result.attachments.iter().all(|old| old.uri != new.uri);
-                let new: Vec<_> = attachments.into_iter().filter(is_new).collect();
-                self.result.attachments.extend(new);
+                for ResultFile { test, attachment } in files {
+                    self.attachments.add(attachment, FileSource::Result { worker, test });
+                }
                 self.on_journal_read(worker, &settled);
             }
             FromWatchdog::Finished { run, proof, soft_errors, .. } if run == self.client.key => {

@@ -29,6 +29,7 @@ use tokio::time::Instant;
 
 use super::{
     RunPlan, RunResourceUsage,
+    attachments::RunAttachments,
     client_log::ClientLog,
     dump_budget::DumpBudget,
     manifest,
@@ -108,8 +109,9 @@ pub struct RunDriver {
     lease_programs: BTreeMap<LeaseId, usize>,
     provisional: BTreeMap<TestId, ProvisionalResults>,
     program_failures: ProgramFailures,
-    /// Attachments of tests, which are sent with the run as well, and leaked processes.
+    /// Leaked processes; the attachments and the largest processes are added at the end.
     result: RunResult,
+    attachments: RunAttachments,
     dumps: DumpBudget,
     /// Dead workers whose journals are being read: the position up to which their results were forwarded, and
     /// the deadline.
@@ -143,7 +145,8 @@ impl RunDriver {
     /// Begins a run. It has no workers yet, and a share of 0 slots.
     ///
     /// Cancel safe: no, because a run that has begun must be completed.
-    pub(crate) async fn begin(pool: &mut WorkerPool, plan: RunPlan, client: DriverClient) -> Self {
+    pub(crate) async fn begin(pool: &mut WorkerPool, plan: RunPlan, mut client: DriverClient) -> Self {
+        client.route.has_attachments_stream = plan.has_attachments_stream;
         let mut run = RunState::new(plan.model.clone());
         let mut actions: VecDeque<_> = run.handle(RunEvent::SlotShare(0)).into();
         actions.extend(run.begin());
@@ -156,6 +159,7 @@ impl RunDriver {
             provisional: BTreeMap::new(),
             program_failures: ProgramFailures::default(),
             result: RunResult::default(),
+            attachments: RunAttachments::default(),
             dumps: DumpBudget::default(),
             pending_journals: BTreeMap::new(),
             finish: None,
@@ -291,7 +295,11 @@ impl RunDriver {
             ledger: self.run.ledger().clone(),
             durations: self.durations,
             crashed: self.crashed,
-            result: RunResult { largest: self.resource_usage.largest(&self.plan), ..self.result },
+            result: RunResult {
+                attachments: self.attachments.all(),
+                largest: self.resource_usage.largest(&self.plan),
+                ..self.result
+            },
             resource_usage: self.resource_usage,
             worker_deaths: self.worker_deaths,
             failed_programs: self.program_failures.program_count(),
