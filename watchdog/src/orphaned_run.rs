@@ -69,6 +69,7 @@ pub(crate) fn finish(open: OpenRun, proven: impl Fn(WorkerId) -> u64) -> FinishR
         has_attachments_stream: open.has_attachments_stream,
         is_relayed: false,
         sent_frames: 0,
+        relayed_frames: 0,
         run: open.run,
         route: open.route,
         run_dir: open.run_dir,

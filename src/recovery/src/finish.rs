@@ -137,11 +137,13 @@ pub fn frames(finish: &FinishRequest) -> Vec<Bytes> {
     let encoding = finish.route.encoding;
     let divide = |changes: &Vec<Vec<u8>>| update_frames(encoding, &finish.run.id, changes);
     let groups = divide(&group_changes(finish));
-    let sent = usize::try_from(finish.sent_frames).unwrap_or(usize::MAX).saturating_sub(groups.len());
+    let count = |frames: u64| usize::try_from(frames).unwrap_or(usize::MAX);
+    let sent = count(finish.sent_frames.max(finish.relayed_frames)).saturating_sub(groups.len());
     let updates = parts.iter().flat_map(divide).map(|frame| frame.bytes);
     let completion = encoding.completion(&finish.run.id);
     let due = updates.chain(attachment_frames(finish)).skip(sent).chain([completion]);
-    groups.into_iter().map(|frame| frame.bytes).chain(due).collect()
+    // Each connection needs groups of its own.
+    groups.into_iter().map(|frame| frame.bytes).skip(count(finish.relayed_frames)).chain(due).collect()
 }
 
 /// Returns the frames of the attachments with their end; none for a client that does not read them.

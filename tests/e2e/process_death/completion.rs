@@ -59,3 +59,19 @@ fn watchdog_killed_while_the_client_handles_its_completion_completes_the_run_onc
     signal(server.processes(ProcessRole::Watchdog)[0], "KILL");
     check_received_once(server, &run, &selected);
 }
+
+#[test]
+fn results_that_a_killed_watchdog_has_relayed_are_not_relayed_again() {
+    for point in ["watchdog.due", "watchdog.completed"] {
+        let (world, _) = world(&format!("{point}:1:stop"));
+        let mut server = TestServer::initialized(&world, &["big"]);
+        // No program lists them, so the watchdog sends their results, in more frames than it sends unconfirmed.
+        let selected: Vec<String> = (0..3_000).map(|number| format!("big::Unknown.Case{number}")).collect();
+        let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
+        signal(wait_stopped_at(&world, point), "KILL");
+        server.finish_as(&run, &selected, ExpectedDelivery::Once).assert_all("error");
+        let events = server.recorder.events();
+        assert_eq!(events.iter().filter(|event| is_completion(event, &run)).count(), 1);
+        assert_eq!(server.exit(), Some(0));
+    }
+}

@@ -205,9 +205,8 @@ impl ModelWorld {
                     || (step == DeliveryStep::ProveCompletion
                         && scenario.mistake == PlantedMistake::ResponseBeforeProof)
             }
-            // That it has read everything and closes says nothing about what it has handled.
-            DeliveryStep::Close => scenario.mistake == PlantedMistake::CloseAsProof,
             DeliveryStep::Dial
+            | DeliveryStep::GiveUp
             | DeliveryStep::SendDue(_)
             | DeliveryStep::Announce
             | DeliveryStep::SendCompletion(_) => true,

@@ -85,6 +85,10 @@ pub struct FinishRequest {
     /// The number of frames, from the first, that the client already has of a watchdog that has died.
     #[serde(default)]
     pub sent_frames: u64,
+    /// The number of frames, from the first, that the coordinator has forwarded to the main connection for a watchdog that
+    /// has died.
+    #[serde(default)]
+    pub relayed_frames: u64,
 }
 
 /// Result that is due to be sent.
@@ -141,6 +145,9 @@ pub enum FromWatchdog {
         /// empty, not damaged.
         damage: Option<String>,
     },
+    /// The relayed frames that follow belong to this run, until it is finished. Their positions count the frames of its
+    /// finish.
+    Relaying { run: RunKey },
     /// The client is proven to have everything of a run but its completion, which is sent next.
     Completing { run: RunKey },
     /// The run is finished and its completion is sent.

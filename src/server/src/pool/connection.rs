@@ -3,6 +3,7 @@
 //! only the workers of its own runs wait.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -11,7 +12,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use heeler_protocol::control::{ClientId, FromWatchdog, FromWorker, JoinMessage, ToWorker, WorkerId};
+use heeler_protocol::control::{ClientId, FromWatchdog, FromWorker, JoinMessage, RunKey, ToWorker, WorkerId};
 use heeler_sys::process::Pid;
 use heeler_transport::{
     control::{self, ControlReceiver, ControlSender, ReceivedPacket},
@@ -31,12 +32,24 @@ const BLOCKED_AFTER: Duration = Duration::from_secs(1);
 
 /// Events on control connections.
 pub(super) enum ControlEvent {
-    WorkerJoined { worker: WorkerId, pid: Pid, sender: ControlSender, forwarded: Arc<AtomicU64> },
+    WorkerJoined {
+        worker: WorkerId,
+        pid: Pid,
+        sender: ControlSender,
+        forwarded: Arc<AtomicU64>,
+    },
     WorkerMessage(WorkerId, FromWorker),
     WorkerDisconnected(WorkerId),
-    WatchdogJoined { pid: u32, sender: ControlSender },
+    WatchdogJoined {
+        pid: u32,
+        sender: ControlSender,
+    },
     WatchdogMessage(FromWatchdog),
-    WatchdogDisconnected { pid: u32 },
+    WatchdogDisconnected {
+        pid: u32,
+        /// By run, the number of frames of its finish that were forwarded for it.
+        relayed: BTreeMap<RunKey, u64>,
+    },
 }
 
 /// Accepts connections until the pool is dropped.
@@ -176,7 +189,9 @@ async fn serve_watchdog(
         }
         match receiver.next::<FromWatchdog>().await {
             Ok(Some(ReceivedPacket::Message(message))) => event = relays.on_message(message),
-            Ok(Some(ReceivedPacket::Forward { client, frame, .. })) => relays.forward(client, frame),
+            Ok(Some(ReceivedPacket::Forward { client, position, frame })) => {
+                relays.forward(client, position, frame)
+            }
             Ok(None) => break,
             Err(error) => {
                 tracing::warn!(%error, "the watchdog's control connection broke");
@@ -184,6 +199,6 @@ async fn serve_watchdog(
             }
         }
     }
-    relays.finish().await;
-    let _closed = raw.send(ControlEvent::WatchdogDisconnected { pid }).await;
+    let relayed = relays.finish().await;
+    let _closed = raw.send(ControlEvent::WatchdogDisconnected { pid, relayed }).await;
 }

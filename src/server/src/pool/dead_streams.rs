@@ -21,6 +21,8 @@ pub(super) fn listen_for_streams(control_socket: &Path) -> Option<HeldStreams> {
 pub struct DeadSenderProof {
     /// By run, the number of results, or of frames of its finish.
     pub positions: BTreeMap<RunKey, u64>,
+    /// By run, the number of frames of its finish that were forwarded to the main connection.
+    pub relayed: BTreeMap<RunKey, u64>,
     /// The directories of the runs whose completion is handled.
     pub completed: Vec<OsText>,
 }

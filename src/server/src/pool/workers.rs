@@ -100,6 +100,12 @@ pub enum PoolEvent {
     },
 }
 
+/// The last watchdog is dead.
+struct WatchdogLoss {
+    error: PoolError,
+    proven: DeadSenderProof,
+}
+
 struct WatchdogProcess {
     child: SpawnedChild,
     sender: Option<ControlSender>,
@@ -127,7 +133,7 @@ pub struct WorkerPool {
     /// Dead processes whose connections are brought to an end; their deaths are reported after it.
     settling: JoinSet<PoolEvent>,
     /// The loss of the last watchdog, until the deaths of all workers are reported.
-    watchdog_loss: Option<PoolError>,
+    watchdog_loss: Option<WatchdogLoss>,
     /// The task that accepts connections; it ends when `raw` is dropped.
     _tasks: JoinSet<()>,
 }
@@ -181,7 +187,7 @@ impl WorkerPool {
             let is_dead = tokio::select! {
                 biased;
                 raw = self.control_events.recv() => match raw {
-                    Some(ControlEvent::WatchdogDisconnected { pid }) if pid == self.watchdog.child.pid().as_u32() => true,
+                    Some(ControlEvent::WatchdogDisconnected { pid, .. }) if pid == self.watchdog.child.pid().as_u32() => true,
                     Some(raw) => {
                         self.on_control_event(raw);
                         false
@@ -323,10 +329,10 @@ impl WorkerPool {
             }
             if self.workers.is_empty()
                 && self.settling.is_empty()
-                && let Some(error) = self.watchdog_loss.take()
+                && let Some(WatchdogLoss { error, proven }) = self.watchdog_loss.take()
             {
                 let report = |proven| PoolEvent::WatchdogLost { error, proven };
-                self.report_settled(StreamSender::Watchdog, DeadSenderProof::default(), report);
+                self.report_settled(StreamSender::Watchdog, proven, report);
                 continue;
             }
             let deadline = self.next_deadline();
@@ -486,9 +492,9 @@ impl WorkerPool {
             ControlEvent::WatchdogMessage(message) => {
                 self.pending_events.push_back(PoolEvent::WatchdogMessage(message))
             }
-            ControlEvent::WatchdogDisconnected { pid } => {
+            ControlEvent::WatchdogDisconnected { pid, relayed } => {
                 if pid == self.watchdog.child.pid().as_u32() {
-                    self.replace_watchdog();
+                    self.replace_watchdog(DeadSenderProof { relayed, ..DeadSenderProof::default() });
                 }
             }
         }
@@ -512,7 +518,7 @@ impl WorkerPool {
         self.pending_events.push_back(PoolEvent::WorkerNotStarted { worker, user, error });
     }
 
-    fn replace_watchdog(&mut self) {
+    fn replace_watchdog(&mut self, proven: DeadSenderProof) {
         self.reap_watchdog();
         orphans::kill_orphans();
         self.watchdog.sender = None;
@@ -523,10 +529,10 @@ impl WorkerPool {
             self.note_exit(worker, |link| link.is_exit_reported = true);
         }
         match self.spawn_next_watchdog() {
-            Ok(()) => self.report_settled(StreamSender::Watchdog, DeadSenderProof::default(), |proven| {
+            Ok(()) => self.report_settled(StreamSender::Watchdog, proven, |proven| {
                 PoolEvent::WatchdogReplaced { proven }
             }),
-            Err(error) => self.watchdog_loss = Some(error),
+            Err(error) => self.watchdog_loss = Some(WatchdogLoss { error, proven }),
         }
     }
 
@@ -552,7 +558,7 @@ impl WorkerPool {
         let pid = self.watchdog.child.pid().as_u32();
         loop {
             match tokio::time::timeout_at(deadline, self.control_events.recv()).await {
-                Ok(Some(ControlEvent::WatchdogDisconnected { pid: left })) if left == pid => break,
+                Ok(Some(ControlEvent::WatchdogDisconnected { pid: left, .. })) if left == pid => break,
                 Ok(Some(_)) => {}
                 Ok(None) => break,
                 Err(_elapsed) => {

@@ -205,7 +205,9 @@ impl Scheduler {
             FromWatchdog::Journal { run, .. }
             | FromWatchdog::Completing { run }
             | FromWatchdog::Finished { run, .. } => run.clone(),
-            FromWatchdog::WorkerNotStarted { .. } | FromWatchdog::WorkerEnded { .. } => return,
+            FromWatchdog::WorkerNotStarted { .. }
+            | FromWatchdog::WorkerEnded { .. }
+            | FromWatchdog::Relaying { .. } => return,
         };
         if let Some(driver) = self.run_mut(&run) {
             driver.on_watchdog_message(message);

@@ -21,6 +21,7 @@ use tokio::{
 use super::{
     connection_record::{ConnectionRecord, StreamHolders},
     peer::{self, PeerEnd, PeerState},
+    positions::StreamPositions,
     socket::{SocketHandle, WaitLimits, wait_for_stall},
     stream_record::{StreamRecord, StreamRecorder},
 };
@@ -88,6 +89,7 @@ pub struct CallbackConnection {
     answered_at: Instant,
     /// Number of the latest barrier whose answer was seen.
     answered: u64,
+    positions: StreamPositions,
     /// The record of the connection, if duplicates of it are held.
     record: Option<ConnectionRecord>,
 }
@@ -167,6 +169,7 @@ impl CallbackConnection {
             first_answer_deadline: None,
             answered_at: Instant::now(),
             answered: 0,
+            positions: StreamPositions::default(),
             record: record.map(ConnectionRecord::new),
         }
     }
@@ -190,8 +193,8 @@ impl CallbackConnection {
         }
         self.wait_for_room().await?;
         let bytes = frame.len();
-        let answers = self.window.answers();
-        let mark = self.record.as_mut().map(|record| record.next_mark(run, answers));
+        self.positions.on_frame(run, self.is_client_silent());
+        let mark = self.next_mark(None);
         self.write_marked(frame, mark).await?;
         match self.window.on_frame(changes, bytes) {
             Some(barrier) => self.write_barrier(barrier).await,
@@ -213,9 +216,16 @@ impl CallbackConnection {
         frame: Bytes,
     ) -> Result<(), CallbackBroken> {
         run.clone_into(&mut self.run);
-        let answers = self.window.answers();
-        let mark = self.record.as_mut().map(|record| record.completion_mark(run, run_dir, answers));
+        self.positions.forget(run);
+        let mark = self.next_mark(Some(run_dir));
         self.write_marked(frame, mark).await
+    }
+
+    /// Returns the mark of the next frame of the present run, if there is a record.
+    fn next_mark(&mut self, completing: Option<&OsText>) -> Option<Bytes> {
+        let answers = self.window.answers();
+        let record = self.record.as_mut()?;
+        Some(record.next_mark(&self.run, completing, &self.positions, answers))
     }
 
     /// Proves that the client has handled the completion, as [`Self::prove`] does for updates: a client may not handle
@@ -283,16 +293,18 @@ impl CallbackConnection {
 
     /// Sets the number of results of a run, or of frames, that are sent including the next frame.
     pub fn set_position(&mut self, run: &str, position: u64) {
-        if let Some(record) = &mut self.record {
-            record.set_position(run, position);
-        }
+        self.positions.set(run, position);
+    }
+
+    /// Returns the position of a run up to which the client is proven to have handled it here.
+    pub fn handled_position(&mut self, run: &str) -> u64 {
+        self.note_answers();
+        self.positions.handled(run)
     }
 
     /// Forgets a run of which everything is proven.
     pub fn forget_run(&mut self, run: &str) {
-        if let Some(record) = &mut self.record {
-            record.forget_run(run);
-        }
+        self.positions.forget(run);
     }
 
     async fn write(&mut self, frame: Bytes) -> Result<(), CallbackBroken> {
@@ -363,9 +375,7 @@ impl CallbackConnection {
             self.answered_at = Instant::now();
             self.window.on_answer(answered);
         }
-        if let Some(record) = &mut self.record {
-            record.release(self.window.handled_frames());
-        }
+        self.positions.on_handled(self.window.handled_frames());
     }
 
     /// Proves that the client has handled everything sent: waits for the answer to a barrier behind it. The

@@ -4,6 +4,7 @@
 //! - `connection`: [`dial`], [`CallbackConnection`] and its proofs.
 //! - `socket`: its socket, and what the peer's kernel has taken.
 //! - `peer`: the background reader, which sees answers and the peer's end, and answers requests.
+//! - `positions`: what of each run is sent, and handled.
 //! - `connection_record`, `stream_record`: what a process was writing when it was killed.
 //! - `held_stream`: duplicates of connections, by which another process brings them to an end.
 
@@ -11,6 +12,7 @@ mod connection;
 mod connection_record;
 mod held_stream;
 mod peer;
+mod positions;
 mod socket;
 mod stream_record;
 

@@ -429,7 +429,7 @@ impl ResultSender {
     ) -> Result<(ProofLevel, u64), LinkClosed> {
         let SenderRoute::Connected(_, callback) = &mut self.route else { return Ok((proof, handed)) };
         self.retained.release(callback);
-        let handled = self.retained.take_handled(run);
+        let handled = callback.handled_position(run);
         match proof {
             ProofLevel::Handled | ProofLevel::Ordered => {
                 callback.forget_run(run);

@@ -173,6 +173,7 @@ impl RunDriver {
             has_attachments_stream: self.plan.has_attachments_stream,
             is_relayed: self.must_finish_on_main,
             sent_frames: 0,
+            relayed_frames: 0,
             resend,
             synthesized,
         }
@@ -192,8 +193,9 @@ impl RunDriver {
         };
         match self.run.complete_without_finisher(stream) {
             FinisherTask::Finish(due) => {
-                let sent_frames = self.finish.as_ref().map_or(0, |finish| finish.sent_frames);
-                let finish = FinishRequest { sent_frames, ..self.finish_request(&due) };
+                let sent = self.finish.as_ref().map(|finish| [finish.sent_frames, finish.relayed_frames]);
+                let [sent_frames, relayed_frames] = sent.unwrap_or_default();
+                let finish = FinishRequest { sent_frames, relayed_frames, ..self.finish_request(&due) };
                 if let Err(error) = manifest::write_synthesized(&self.plan, &finish) {
                     tracing::warn!(%error, "the synthesized results could not be written to the run's directory");
                 }

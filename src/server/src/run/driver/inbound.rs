@@ -1,6 +1,6 @@
 //! Messages of workers and of the watchdog about one run.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use heeler_core::{
     LeaseId, ProvisionalReason,
@@ -9,7 +9,7 @@ use heeler_core::{
 use heeler_protocol::{
     control::{
         FinishRequest, FromWatchdog, FromWorker, JournalledResult, LeaseEvent, OsText, ProofLevel,
-        ResultFile, ToWatchdog, WorkerId,
+        ResultFile, RunKey, ToWatchdog, WorkerId,
     },
     mtp::{Attachment, LogLevel},
 };
@@ -163,6 +163,7 @@ impl RunDriver {
             }
             FromWatchdog::Journal { .. }
             | FromWatchdog::Completing { .. }
+            | FromWatchdog::Relaying { .. }
             | FromWatchdog::Finished { .. }
             | FromWatchdog::WorkerNotStarted { .. }
             | FromWatchdog::WorkerEnded { .. } => {}
@@ -208,8 +209,12 @@ impl RunDriver {
     /// Takes over what the client is proven to have of a dead watchdog's finish. A run whose completion it has handled is
     /// over, although the watchdog could not report it.
     fn take_finish_proof(&mut self, proven: &DeadSenderProof) {
-        if let (Some(finish), Some(sent)) = (&mut self.finish, proven.positions.get(&self.client.key)) {
-            finish.sent_frames = finish.sent_frames.max(*sent);
+        let of_run =
+            |positions: &BTreeMap<RunKey, u64>| positions.get(&self.client.key).copied().unwrap_or(0);
+        let (sent, relayed) = (of_run(&proven.positions), of_run(&proven.relayed));
+        if let Some(finish) = &mut self.finish {
+            finish.sent_frames = finish.sent_frames.max(sent);
+            finish.relayed_frames = finish.relayed_frames.max(relayed);
         }
         let run_dir = OsText::from(self.plan.run_dir.path.as_path());
         if proven.completed.contains(&run_dir) {
