@@ -85,6 +85,8 @@ pub(crate) struct ClientQueues {
     /// For each test, the stream on which its first result was handled.
     handled: Vec<Option<StreamOwner>>,
     pub(crate) has_handled_completion: bool,
+    /// The stream on which the completion was handled.
+    completion_on: Option<StreamOwner>,
     has_handled_response: bool,
     is_read_at_once: bool,
 }
@@ -95,6 +97,7 @@ impl ClientQueues {
             streams: BTreeMap::new(),
             handled: vec![None; scenario.plan.tests.len()],
             has_handled_completion: false,
+            completion_on: None,
             has_handled_response: false,
             is_read_at_once: scenario.queues.is_read_at_once,
         }
@@ -213,12 +216,14 @@ impl ClientQueues {
             }
             SimMessage::Frame(SimFrame::Completion) => {
                 check(RESPONSE, !self.has_handled_response, || "a completion is handled last".to_owned())?;
-                check(HANDLED_COMPLETION, !is_over, || format!("a second one, on {owner:?}"))?;
+                let first = self.completion_on.filter(|first| !self.is_reset(*first));
+                check(HANDLED_COMPLETION, first.is_none(), || format!("on {first:?} and {owner:?}"))?;
                 let missing = self.handled.iter().position(Option::is_none);
                 check(HANDLED_COMPLETE, missing.is_none(), || {
                     format!("the result of test {missing:?} is not")
                 })?;
                 self.has_handled_completion = true;
+                self.completion_on = Some(owner);
             }
             SimMessage::Response => {
                 check(RESPONSE, is_over, || "it is handled before the completion".to_owned())?;
