@@ -8,12 +8,17 @@ use std::{
     sync::atomic::Ordering,
 };
 
+use heeler_core::client_progress::ProgressStamp;
 use heeler_protocol::control::{
     ClientId, FromWatchdog, FromWorker, StreamSender, ToWatchdog, ToWorker, WorkerId,
 };
 use heeler_sys::process::Signal;
 use heeler_sys::spawn::{SpawnError, SpawnedChild};
-use heeler_transport::{callback::HeldStreams, control::ControlSender, local};
+use heeler_transport::{
+    callback::{HeldStreams, read_client_progress},
+    control::ControlSender,
+    local,
+};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
 use super::{
@@ -230,6 +235,12 @@ impl WorkerPool {
     #[must_use]
     pub fn ready_workers(&self) -> Vec<WorkerId> {
         self.workers.iter().filter(|(_, worker)| !worker.is_dying()).map(|(id, _)| *id).collect()
+    }
+
+    /// Returns the sign of what a client answers on the connections of all processes.
+    #[must_use]
+    pub fn client_progress(&self, client: ClientId) -> Option<ProgressStamp> {
+        read_client_progress(&self.socket_dir.path().join("control"), client)
     }
 
     /// Closes the connections of all processes to a client that has left.

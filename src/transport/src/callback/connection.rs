@@ -4,7 +4,10 @@
 use std::{io, os::fd::AsFd, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use heeler_core::ack_window::{AckWindow, AnswerState, WindowLimits};
+use heeler_core::{
+    ack_window::{AckWindow, AnswerState, WindowLimits},
+    client_progress::{OverdueDecision, ProgressWatch},
+};
 use heeler_protocol::{
     control::{CallbackAddress, CallbackEndpoint, DeliveryLimits, OsText, ProofLevel},
     frame::FrameDecoder,
@@ -19,6 +22,7 @@ use tokio::{
 };
 
 use super::{
+    client_progress::SharedProgress,
     connection_record::{ConnectionRecord, StreamHolders},
     peer::{self, PeerEnd, PeerState},
     positions::StreamPositions,
@@ -90,6 +94,8 @@ pub struct CallbackConnection {
     /// Number of the latest barrier whose answer was seen.
     answered: u64,
     positions: StreamPositions,
+    /// What the client answers on all its connections.
+    progress: Arc<SharedProgress>,
     /// The record of the connection, if duplicates of it are held.
     record: Option<ConnectionRecord>,
 }
@@ -111,18 +117,19 @@ pub async fn dial(
     holders: Option<&StreamHolders>,
 ) -> Result<CallbackConnection, CallbackDialError> {
     let deadline = Instant::now() + Duration::from_millis(limits.connect_ms);
+    let progress = Arc::new(holders.map(StreamHolders::shared_progress).unwrap_or_default());
     let callback = match &address.endpoint {
         CallbackEndpoint::TcpPort { host, port } => {
             let stream = tcp::dial(host, *port, deadline).await?;
             let socket = SocketHandle::of_tcp(&stream).map_err(CallbackDialError::Introduce)?;
             let record = holders.and_then(|holders| holders.hand_over(socket.as_fd(), limits));
-            CallbackConnection::open(stream, socket, *limits, record)
+            CallbackConnection::open(stream, socket, *limits, progress, record)
         }
         CallbackEndpoint::LocalSocket { name } => {
             let stream = local::connect_abstract(name, deadline).await?;
             let socket = SocketHandle::of_local(&stream).map_err(CallbackDialError::Introduce)?;
             // Both ends are this program, and the number of bytes that such a socket has accepted is not known.
-            CallbackConnection::open(stream, socket, *limits, None)
+            CallbackConnection::open(stream, socket, *limits, progress, None)
         }
     };
     if let Some(token) = &address.token {
@@ -143,6 +150,7 @@ impl CallbackConnection {
         stream: S,
         socket: SocketHandle,
         limits: DeliveryLimits,
+        progress: Arc<SharedProgress>,
         record: Option<Arc<StreamRecord>>,
     ) -> Self
     where
@@ -155,7 +163,7 @@ impl CallbackConnection {
         let (outbox, inbox, task) = crate::open_recorded(stream, FrameDecoder::default(), recorder);
         let (state, peer) = watch::channel(PeerState::default());
         let mut reader = JoinSet::new();
-        reader.spawn(peer::read(inbox, outbox.clone(), state));
+        reader.spawn(peer::read(inbox, outbox.clone(), state, Arc::clone(&progress)));
         Self {
             outbox,
             task,
@@ -170,6 +178,7 @@ impl CallbackConnection {
             answered_at: Instant::now(),
             answered: 0,
             positions: StreamPositions::default(),
+            progress,
             record: record.map(ConnectionRecord::new),
         }
     }
@@ -351,19 +360,32 @@ impl CallbackConnection {
     }
 
     /// Waits for an answer that was not seen yet, or until the client's side ends, up to the limit for answers
-    /// since the latest one and since `since`.
-    async fn wait_for_answer(&self, since: Instant) -> AnswerWait {
-        let deadline = match (self.window.answers(), self.first_answer_deadline) {
-            (AnswerState::Unknown, Some(deadline)) => deadline,
-            _ => self.answered_at.max(since) + Duration::from_millis(self.limits.answer_ms),
+    /// since the latest one and since `since`. A client that answers on another connection gets the same time again.
+    async fn wait_for_answer(&mut self, since: Instant) -> AnswerWait {
+        let mut watch = ProgressWatch::new(self.progress.read());
+        let (limit, mut deadline) = match (self.window.answers(), self.first_answer_deadline) {
+            (AnswerState::Unknown, Some(deadline)) => (self.limits.first_answer_ms, deadline),
+            _ => {
+                let limit = self.limits.answer_ms;
+                (limit, self.answered_at.max(since) + Duration::from_millis(limit))
+            }
         };
         let answered = self.answered;
         let mut peer = self.peer.clone();
-        tokio::select! {
-            biased;
-            // An error means that the reader's task is gone, which is an end too.
-            _ = peer.wait_for(|peer| peer.answered > answered || peer.ended.is_some()) => AnswerWait::Changed,
-            () = sleep_until(deadline) => AnswerWait::Overdue,
+        loop {
+            tokio::select! {
+                biased;
+                // An error means that the reader's task is gone, which is an end too.
+                _ = peer.wait_for(|peer| peer.answered > answered || peer.ended.is_some()) => {
+                    return AnswerWait::Changed;
+                }
+                () = sleep_until(deadline) => {}
+            }
+            if watch.on_overdue(self.progress.read()) == OverdueDecision::GiveUp {
+                return AnswerWait::Overdue;
+            }
+            deadline = Instant::now() + Duration::from_millis(limit);
+            self.first_answer_deadline = self.first_answer_deadline.map(|first| first.max(deadline));
         }
     }
 

@@ -6,7 +6,12 @@ use bytes::Bytes;
 use heeler_core::ack_window::AnswerState;
 use heeler_protocol::control::{ClientId, DeliveryLimits, OsText, StreamMark, StreamSender};
 
-use super::{held_stream, positions::StreamPositions, stream_record::StreamRecord};
+use super::{
+    client_progress::{self, SharedProgress},
+    held_stream,
+    positions::StreamPositions,
+    stream_record::StreamRecord,
+};
 
 /// Number of completed runs that a record names: the coordinator has long read the reports of earlier ones.
 const NAMED_COMPLETIONS: usize = 8;
@@ -84,6 +89,12 @@ pub struct StreamHolders {
 }
 
 impl StreamHolders {
+    /// Returns what the client answers on all its connections.
+    pub(super) fn shared_progress(&self) -> SharedProgress {
+        let path = self.sockets.first().map(|socket| client_progress::path_beside(socket, self.client));
+        path.map(|path| SharedProgress::open(&path)).unwrap_or_default()
+    }
+
     /// Hands duplicates over, before the first byte is sent; returns the record, if there is a holder.
     pub(super) fn hand_over(
         &self,

@@ -16,6 +16,7 @@ use std::{
 };
 
 use bytes::{Buf as _, BytesMut};
+use heeler_core::client_progress::{OverdueDecision, ProgressWatch};
 use heeler_protocol::{
     StreamDecoder as _,
     control::{ClientId, DeliveryLimits, OsText, ProofLevel, StreamHandOver, StreamMark, StreamSender},
@@ -31,7 +32,10 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use super::stream_record::{RecordedFrame, StreamRecord};
+use super::{
+    client_progress::{self, SharedProgress},
+    stream_record::{RecordedFrame, StreamRecord},
+};
 
 /// Time limit for handing a duplicate over. The holder has nothing else to do with its socket than to receive.
 const HAND_OVER_LIMIT: Duration = Duration::from_millis(500);
@@ -102,6 +106,7 @@ pub struct HeldStreams {
 #[derive(Debug)]
 struct HeldShared {
     socket: UnixDatagram,
+    path: PathBuf,
     /// One for each process and client: a process has one connection to a client at a time.
     streams: Mutex<BTreeMap<(StreamSender, ClientId), HeldStream>>,
 }
@@ -114,6 +119,7 @@ pub struct HeldStream {
     socket: OwnedFd,
     record: StreamRecord,
     limits: DeliveryLimits,
+    progress: SharedProgress,
 }
 
 /// A stream that was brought to an end.
@@ -149,7 +155,7 @@ impl HeldStreams {
     /// Outside a tokio runtime.
     pub fn listen(path: &Path) -> io::Result<Self> {
         let socket = UnixDatagram::bind(path)?;
-        let shared = Arc::new(HeldShared { socket, streams: Mutex::default() });
+        let shared = Arc::new(HeldShared { socket, path: path.to_owned(), streams: Mutex::default() });
         let mut receiver = JoinSet::new();
         let receiving = Arc::clone(&shared);
         receiver.spawn(async move {
@@ -173,8 +179,10 @@ impl HeldStreams {
         streams.into_iter().map(|((sender, _), stream)| (sender, stream)).collect()
     }
 
-    /// Drops the duplicates of a client that has left.
+    /// Drops the duplicates of a client that has left, and the sign of its progress.
     pub fn drop_client(&self, client: ClientId) {
+        // There is none before the first connection.
+        drop(std::fs::remove_file(client_progress::path_beside(&self.shared.path, client)));
         let _failed = self.shared.receive_all();
         self.shared.lock().retain(|(_, one), _| *one != client);
     }
@@ -219,7 +227,8 @@ impl HeldShared {
             match serde_json::from_slice(&bytes[..count]) {
                 Ok(StreamHandOver { sender, client, limits }) => {
                     let record = StreamRecord::of_file(record);
-                    streams.insert((sender, client), HeldStream { client, socket, record, limits });
+                    let progress = SharedProgress::open(&client_progress::path_beside(&self.path, client));
+                    streams.insert((sender, client), HeldStream { client, socket, record, limits, progress });
                     if streams.len() > MAX_HELD_STREAMS {
                         drop(streams.pop_first());
                     }
@@ -298,7 +307,8 @@ impl HeldStream {
             Some(false) => Duration::ZERO,
             None => Duration::from_millis(self.limits.first_answer_ms),
         };
-        match wait_for_answer(&mut stream, holder.barrier_id(), first_limit, answer_limit).await {
+        let limits = AnswerLimits { first: first_limit, next: answer_limit };
+        match wait_for_answer(&mut stream, holder.barrier_id(), limits, &self.progress).await {
             Ok(()) => Ok(ProofLevel::Handled),
             Err(UnsettledError::Unanswered(_) | UnsettledError::Closed)
                 if mark.is_answering != Some(true) =>
@@ -342,29 +352,45 @@ async fn write_with_progress(
     Ok(())
 }
 
-/// Waits for the answer to a barrier, as long as the client answers earlier ones: the first answer of all within one
-/// limit, each further one within another.
+/// Time limits for the answers to barriers.
+#[derive(Debug, Clone, Copy)]
+struct AnswerLimits {
+    /// For the first answer of all.
+    first: Duration,
+    /// For each further one.
+    next: Duration,
+}
+
+/// Waits for the answer to a barrier, as long as the client answers earlier ones, or answers on other connections.
 async fn wait_for_answer(
     stream: &mut TcpStream,
     id: u64,
-    first_limit: Duration,
-    limit: Duration,
+    limits: AnswerLimits,
+    progress: &SharedProgress,
 ) -> Result<(), UnsettledError> {
     let mut buffer = BytesMut::new();
-    let mut deadline = Instant::now() + first_limit;
-    let mut used_limit = first_limit;
+    let mut limit = limits.first;
+    let mut deadline = Instant::now() + limit;
+    let mut watch = ProgressWatch::new(progress.read());
     loop {
-        let read = timeout_at(deadline, stream.read_buf(&mut buffer)).await;
-        match read.map_err(|_| UnsettledError::Unanswered(used_limit))? {
-            Ok(0) => return Err(UnsettledError::Closed),
-            Err(error) => return Err(UnsettledError::Write(error)),
-            Ok(_) => {}
+        match timeout_at(deadline, stream.read_buf(&mut buffer)).await {
+            Ok(Ok(0)) => return Err(UnsettledError::Closed),
+            Ok(Err(error)) => return Err(UnsettledError::Write(error)),
+            Ok(Ok(_)) => {}
+            Err(_elapsed) => {
+                if watch.on_overdue(progress.read()) == OverdueDecision::GiveUp {
+                    return Err(UnsettledError::Unanswered(limit));
+                }
+                deadline = Instant::now() + limit;
+            }
         }
         while let Some(answered) = next_answer(&mut buffer) {
+            progress.note_answer();
             if answered == id {
                 return Ok(());
             }
-            (used_limit, deadline) = (limit, Instant::now() + limit);
+            limit = limits.next;
+            deadline = Instant::now() + limit;
         }
     }
 }

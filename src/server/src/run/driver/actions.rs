@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use heeler_core::{
     OsText, TestId,
+    client_progress::ProgressWatch,
     run::{BatchLease as ModelLease, CancelMode, DueResults, FinisherTask, LostStream, RunAction, RunStage},
 };
 use heeler_protocol::{
@@ -50,7 +51,7 @@ impl RunDriver {
             }
             RunAction::Drain(worker) => {
                 heeler_sys::fail::pass("run.drain");
-                self.set_stage(RunStage::Draining);
+                self.set_stage(pool, RunStage::Draining);
                 let drain = ToWorker::Drain { run: self.client.key.clone() };
                 pool.send_to_worker(worker, &drain).await;
             }
@@ -60,13 +61,18 @@ impl RunDriver {
         }
     }
 
-    fn set_stage(&mut self, stage: RunStage) {
+    fn set_stage(&mut self, pool: &WorkerPool, stage: RunStage) {
         if self.stage_deadline.is_none_or(|(earlier, _)| earlier != stage) {
-            let limits = self.plan.delivery_limits;
-            // A client that handles slowly answers something within each limit for answers.
-            let waits = limits.connect_ms + limits.stall_ms + 8 * limits.drain_ms + 4 * limits.answer_ms;
-            self.stage_deadline = Some((stage, Instant::now() + Duration::from_millis(waits) + STAGE_SLACK));
+            self.stage_deadline = Some((stage, Instant::now() + self.stage_limit()));
+            self.stage_progress = ProgressWatch::new(pool.client_progress(self.client.key.client));
         }
+    }
+
+    /// Returns the time limit of a drain or a finish during which the client makes no progress.
+    pub(super) fn stage_limit(&self) -> Duration {
+        let limits = self.plan.delivery_limits;
+        let waits = limits.connect_ms + limits.stall_ms + 8 * limits.drain_ms + 4 * limits.answer_ms;
+        Duration::from_millis(waits) + STAGE_SLACK
     }
 
     async fn send_lease(&mut self, pool: &mut WorkerPool, lease: ModelLease) {
@@ -141,7 +147,7 @@ impl RunDriver {
 
     async fn send_finish(&mut self, pool: &mut WorkerPool, due: &DueResults) {
         heeler_sys::fail::pass("run.finish");
-        self.set_stage(RunStage::Finishing);
+        self.set_stage(pool, RunStage::Finishing);
         let finish = Box::new(self.finish_request(due));
         if let Err(error) = manifest::write_synthesized(&self.plan, &finish) {
             let text =

@@ -16,6 +16,7 @@ use std::{
 
 use heeler_core::{
     TestId,
+    client_progress::{OverdueDecision, ProgressWatch},
     fair_share::{SlotDemand, has_priority},
     ledger::Ledger,
     run::{RunAction, RunEvent, RunStage, RunState},
@@ -119,6 +120,8 @@ pub struct RunDriver {
     /// The finish request sent to the watchdog, kept so that it can be sent again to a replacement.
     finish: Option<Box<FinishRequest>>,
     stage_deadline: Option<(RunStage, Instant)>,
+    /// The client's progress since the deadline was set.
+    stage_progress: ProgressWatch,
     cancel_deadline: Option<Instant>,
     /// Deadline of the whole run (`run-timeout`).
     run_deadline: Option<Instant>,
@@ -164,6 +167,7 @@ impl RunDriver {
             pending_journals: BTreeMap::new(),
             finish: None,
             stage_deadline: None,
+            stage_progress: ProgressWatch::new(None),
             cancel_deadline: None,
             run_deadline: plan.time_limit.map(|limit| Instant::now() + limit),
             proof: ProofLevel::None,
@@ -355,6 +359,12 @@ impl RunDriver {
     }
 
     async fn on_stage_deadline(&mut self, pool: &mut WorkerPool, stage: RunStage) {
+        let progress = pool.client_progress(self.client.key.client);
+        let is_awaited = !self.run.is_finisher_given_up();
+        if is_awaited && self.stage_progress.on_overdue(progress) == OverdueDecision::WaitOn {
+            self.stage_deadline = Some((stage, Instant::now() + self.stage_limit()));
+            return;
+        }
         match stage {
             RunStage::Draining => {
                 for worker in self.run.awaited_workers() {
