@@ -5,26 +5,18 @@ use std::{
     collections::{BTreeMap, VecDeque},
     future::pending,
     path::PathBuf,
-    sync::atomic::Ordering,
 };
 
-use heeler_core::client_progress::ProgressStamp;
-use heeler_protocol::control::{
-    ClientId, FromWatchdog, FromWorker, StreamSender, ToWatchdog, ToWorker, WorkerId,
-};
+use heeler_protocol::control::{ClientId, FromWatchdog, FromWorker, ToWatchdog, ToWorker, WorkerId};
 use heeler_sys::process::Signal;
 use heeler_sys::spawn::{SpawnError, SpawnedChild};
-use heeler_transport::{
-    callback::{HeldStreams, read_client_progress},
-    control::ControlSender,
-    local,
-};
+use heeler_transport::{callback::HeldStreams, control::ControlSender, local};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
 use super::{
     client_sinks::ClientSinks,
     connection::{self, ControlEvent},
-    dead_streams::{DeadSenderProof, listen_for_streams, settle_streams},
+    dead_streams::{DeadSender, DeadSenderProof, listen_for_streams},
     deadlines::{DEATH_DEADLINE, SEND_DEADLINE, SHUTDOWN_DEADLINE, START_DEADLINE},
     exit_watch::ProcessExitWatch,
     grants::WorkerUser,
@@ -119,7 +111,7 @@ struct WatchdogProcess {
 /// The watchdog and the workers of this process, for all clients: the only record of which workers there are
 /// and what each is used for.
 pub struct WorkerPool {
-    socket_dir: heeler_sys::dirs::SocketDir,
+    pub(super) socket_dir: heeler_sys::dirs::SocketDir,
     pub(super) slots: usize,
     program: PathBuf,
     worker_stdout: WorkerStdout,
@@ -132,11 +124,13 @@ pub struct WorkerPool {
     watchdogs_started: u32,
     next_worker: u32,
     /// Events that arose together with another one and are not returned yet.
-    pending_events: VecDeque<PoolEvent>,
+    pub(super) pending_events: VecDeque<PoolEvent>,
+    /// Where forwarded frames go.
+    pub(super) clients: ClientSinks,
     /// Duplicates of the connections of workers and watchdog to clients; `None` if they can't be received.
-    held_streams: Option<HeldStreams>,
+    pub(super) held_streams: Option<HeldStreams>,
     /// Dead processes whose connections are brought to an end; their deaths are reported after it.
-    settling: JoinSet<PoolEvent>,
+    pub(super) settling: JoinSet<PoolEvent>,
     /// The loss of the last watchdog, until the deaths of all workers are reported.
     watchdog_loss: Option<WatchdogLoss>,
     /// The task that accepts connections; it ends when `raw` is dropped.
@@ -157,7 +151,7 @@ impl WorkerPool {
             .map_err(|source| PoolError::Listen { path: path.clone(), source })?;
         let (sender, raw) = mpsc::channel(EVENT_QUEUE_CAPACITY);
         let mut tasks = JoinSet::new();
-        tasks.spawn(connection::accept(listener, options.clients, sender));
+        tasks.spawn(connection::accept(listener, options.clients.clone(), sender));
         orphans::adopt_orphans();
         let child = spawn_first_watchdog(&options.program, &path, options.worker_stdout)
             .await
@@ -175,6 +169,7 @@ impl WorkerPool {
             watchdogs_started: 1,
             next_worker: 1,
             pending_events: VecDeque::new(),
+            clients: options.clients,
             held_streams: listen_for_streams(&path),
             settling: JoinSet::new(),
             watchdog_loss: None,
@@ -235,12 +230,6 @@ impl WorkerPool {
     #[must_use]
     pub fn ready_workers(&self) -> Vec<WorkerId> {
         self.workers.iter().filter(|(_, worker)| !worker.is_dying()).map(|(id, _)| *id).collect()
-    }
-
-    /// Returns the sign of what a client answers on the connections of all processes.
-    #[must_use]
-    pub fn client_progress(&self, client: ClientId) -> Option<ProgressStamp> {
-        read_client_progress(&self.socket_dir.path().join("control"), client)
     }
 
     /// Closes the connections of all processes to a client that has left.
@@ -343,7 +332,7 @@ impl WorkerPool {
                 && let Some(WatchdogLoss { error, proven }) = self.watchdog_loss.take()
             {
                 let report = |proven| PoolEvent::WatchdogLost { error, proven };
-                self.report_settled(StreamSender::Watchdog, proven, report);
+                self.report_settled(DeadSender::watchdog(proven), report);
                 continue;
             }
             let deadline = self.next_deadline();
@@ -409,46 +398,6 @@ impl WorkerPool {
         if let Some(link) = self.workers.get_mut(&worker) {
             link.death_deadline = Some(now + DEATH_DEADLINE);
         }
-    }
-
-    fn remove_dead_worker(&mut self, worker: WorkerId) {
-        if let Some(link) = self.workers.remove(&worker) {
-            let mut positions = link.forwarded_before;
-            positions.extend(link.assigned_run.map(|run| (run, link.forwarded.load(Ordering::Acquire))));
-            let relayed = DeadSenderProof { positions, ..DeadSenderProof::default() };
-            let report = move |proven| PoolEvent::WorkerDied { worker, proven };
-            self.report_settled(StreamSender::Worker(worker), relayed, report);
-        }
-    }
-
-    /// Reports the death of a process, once its connections to clients are brought to an end.
-    fn report_settled(
-        &mut self,
-        sender: StreamSender,
-        proven: DeadSenderProof,
-        report: impl FnOnce(DeadSenderProof) -> PoolEvent + Send + 'static,
-    ) {
-        let streams = self.held_streams.as_ref().map(|held| held.take(sender)).unwrap_or_default();
-        if streams.is_empty() {
-            self.pending_events.push_back(report(proven));
-        } else {
-            self.settling.spawn(async move { report(settle_streams(streams, proven).await) });
-        }
-    }
-
-    fn on_settled(&mut self, settled: Result<PoolEvent, tokio::task::JoinError>) {
-        match settled {
-            Ok(event) => self.pending_events.push_back(event),
-            // A death that is never reported would hold its runs up; without a watchdog all runs are ended.
-            Err(error) => {
-                tracing::error!(%error, "the connections of a dead process could not be brought to an end");
-                self.push_watchdog_lost(PoolError::NoWatchdog);
-            }
-        }
-    }
-
-    fn push_watchdog_lost(&mut self, error: PoolError) {
-        self.pending_events.push_back(PoolEvent::WatchdogLost { error, proven: DeadSenderProof::default() });
     }
 
     fn on_control_event(&mut self, raw: ControlEvent) {
@@ -540,7 +489,7 @@ impl WorkerPool {
             self.note_exit(worker, |link| link.is_exit_reported = true);
         }
         match self.spawn_next_watchdog() {
-            Ok(()) => self.report_settled(StreamSender::Watchdog, proven, |proven| {
+            Ok(()) => self.report_settled(DeadSender::watchdog(proven), |proven| {
                 PoolEvent::WatchdogReplaced { proven }
             }),
             Err(error) => self.watchdog_loss = Some(WatchdogLoss { error, proven }),
