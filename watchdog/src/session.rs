@@ -414,12 +414,12 @@ impl WatchdogSession<'_> {
         let settled = settle_streams(self.held_streams.take()).await;
         let mut due: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for open in self.open_runs.drain(..) {
-            let mut finish = orphaned_run::finish(open);
-            for resend in &mut finish.resend {
-                let stream = settled.get(&(StreamSender::Worker(resend.worker), finish.run.client));
-                let position = stream.and_then(|stream| stream.positions.get(&finish.run.id));
-                resend.proven = resend.proven.max(position.copied().unwrap_or(0));
-            }
+            let run = open.run.clone();
+            let proven = |worker| {
+                let stream = settled.get(&(StreamSender::Worker(worker), run.client));
+                stream.and_then(|stream| stream.positions.get(&run.id)).copied().unwrap_or(0)
+            };
+            let finish = orphaned_run::finish(open, proven);
             due.entry(finish.run.client).or_default().push(finish);
         }
         let tasks = &mut self.tasks;

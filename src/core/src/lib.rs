@@ -19,6 +19,7 @@
 
 pub mod ack_window;
 pub mod batching;
+pub mod client_progress;
 pub mod delivery;
 pub mod describe;
 mod durations;

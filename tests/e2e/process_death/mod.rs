@@ -3,6 +3,7 @@
 mod any_moment;
 mod by_role;
 mod cleanup;
+mod completion;
 mod first_moments;
 mod redial;
 mod stopped;
