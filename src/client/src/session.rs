@@ -332,6 +332,7 @@ impl Client {
                     batch_logging_support: true,
                     attachments_support: true,
                     callback_provider: callback,
+                    extensions: mtp::ClientExtensions::default(),
                 },
             },
             protocol_versions: Some(vec![mtp::PROTOCOL_VERSION.to_owned()]),
@@ -445,7 +446,8 @@ impl Client {
         let options =
             options.map(|options| serde_json::to_value(options).expect("options are plain JSON values"));
         self.intake.begin_run(&run_id);
-        let params = TestsParams { run_id, tests, test_cases: None, filter, is_debug, options };
+        let params =
+            TestsParams { run_id, tests, test_cases: None, filter, is_debug, is_built: false, options };
         let run_id = &params.run_id;
         let limit = self.options.completion_limit;
         match self.send_request(name, Some(run_id), |id| rpc::encode_request(id, name, &params)).await {

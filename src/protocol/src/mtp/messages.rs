@@ -35,6 +35,8 @@ pub mod method {
     pub const EXIT: &str = "exit";
     /// First message on a callback connection to a listener of Heeler's own, which required a token.
     pub const HELLO: &str = "$/heeler/hello";
+    /// Server → client, to clients that request it in `initialize`: files of test programs have changed.
+    pub const PROGRAMS_CHANGED: &str = "$/heeler/programsChanged";
 }
 
 /// Parameters of `testing/discoverTests` and `testing/runTests`. A server reads the tests as
@@ -59,6 +61,10 @@ pub struct TestsParams<N = TestNode> {
     #[serde(rename = "heeler.debug", deserialize_with = "null_as_default", skip_serializing_if = "is_false")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<bool>"))]
     pub is_debug: bool,
+    /// Extension by Heeler: the build commands of the configuration run again before the tests are listed.
+    #[serde(rename = "heeler.build", deserialize_with = "null_as_default", skip_serializing_if = "is_false")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<bool>"))]
+    pub is_built: bool,
     /// Extension by Heeler: options of this run. Only for `testing/runTests`.
     #[serde(rename = "heeler.options", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<super::RequestedRunOptions>"))]
@@ -66,7 +72,7 @@ pub struct TestsParams<N = TestNode> {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn is_false(value: &bool) -> bool {
+pub(super) fn is_false(value: &bool) -> bool {
     !value
 }
 

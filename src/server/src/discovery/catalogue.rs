@@ -4,7 +4,6 @@
 use std::{
     collections::HashMap,
     hash::{BuildHasher as _, RandomState},
-    os::unix::fs::MetadataExt,
     sync::Arc,
     time::Duration,
 };
@@ -15,7 +14,10 @@ use heeler_protocol::{
     mtp::NodeDescription,
 };
 
-use super::test_entry::{SUITE_SEPARATOR, TestEntry, assign_uids};
+use super::{
+    file_identity::{FileIdentity, file_identity},
+    test_entry::{SUITE_SEPARATOR, TestEntry, assign_uids},
+};
 
 /// A program to be listed and run, as the configuration or the command line names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +81,8 @@ impl ProgramEntry {
     /// Returns whether the listing, or the reason why it failed, belongs to the program's file as it is now.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        !matches!(self.listing, ListingState::Unknown) && self.identity == file_identity(&self.source.program)
+        !matches!(self.listing, ListingState::Unknown)
+            && self.identity == file_identity(self.source.program.path.as_path())
     }
 
     /// Returns whether both are the same program, started in the same way: only the suites may differ.
@@ -93,15 +96,6 @@ impl ProgramEntry {
             && one.cwd == other.cwd
             && one.framework == other.framework
     }
-}
-
-/// File metadata that changes when a program is rebuilt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FileIdentity {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
 }
 
 /// Index of a test in the catalogue.
@@ -159,7 +153,7 @@ impl Catalogue {
     /// Records a program's listing, or why it failed.
     pub fn record_listing(&mut self, program: usize, answer: Result<ProgramListing, String>) {
         let entry = &mut self.programs[program];
-        entry.identity = file_identity(&entry.source.program);
+        entry.identity = file_identity(entry.source.program.path.as_path());
         entry.listing = match answer {
             Ok(ProgramListing { framework, nesting, selection_limit, tests, start }) => {
                 let tests = assign_uids(&entry.source.program.suite, tests).into();
@@ -180,6 +174,20 @@ impl Catalogue {
         {
             *tests = assign_uids(suite, tests.iter().map(TestEntry::listed).collect()).into();
         }
+    }
+
+    /// Returns a catalogue of other programs, with the listings of those that both have.
+    #[must_use]
+    pub fn with_sources(&self, sources: Vec<ProgramSource>) -> Self {
+        let mut catalogue = Self::new(sources);
+        for place in 0..catalogue.programs.len() {
+            let own = &catalogue.programs[place];
+            if let Some(known) = self.programs.iter().find(|known| known.is_same_program(own)) {
+                catalogue.adopt_listing(place, known);
+            }
+        }
+        catalogue.rebuild_index();
+        catalogue
     }
 
     /// Rebuilds the uid index; needed after listings have changed.
@@ -330,16 +338,6 @@ impl Catalogue {
             (ListingState::Broken { .. } | ListingState::Listed { .. } | ListingState::Unknown, _) => None,
         }
     }
-}
-
-fn file_identity(program: &TestProgram) -> Option<FileIdentity> {
-    let metadata = std::fs::metadata(program.path.as_path()).ok()?;
-    Some(FileIdentity {
-        device: metadata.dev(),
-        inode: metadata.ino(),
-        size: metadata.size(),
-        modified: (metadata.mtime(), metadata.mtime_nsec()),
-    })
 }
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ pub(super) struct TestsRequest {
     pub(super) client_members: ClientMembers,
     /// Each test runs under a debugger of the client.
     pub(super) is_debug: bool,
+    /// The programs are built before they are listed.
+    pub(super) is_built: bool,
     /// Options of the run, if the client sent any.
     pub(super) options: Option<RunOptions>,
 }
@@ -68,8 +70,8 @@ pub(super) fn parse_tests_request(params: Option<&RawValue>) -> Result<TestsRequ
     let uids =
         nodes.map(|nodes| nodes.into_iter().map(|node| store_members(node, &mut client_members)).collect());
     let selection = TestSelection { uids, filter };
-    let TestsParams { run_id, is_debug, .. } = params;
-    Ok(TestsRequest { run_id, selection, client_members, is_debug, options })
+    let TestsParams { run_id, is_debug, is_built, .. } = params;
+    Ok(TestsRequest { run_id, selection, client_members, is_debug, is_built, options })
 }
 
 /// Returns the run id of parameters that may be invalid otherwise.
