@@ -190,6 +190,8 @@ impl TestDescriptions {
             uid: &group.uid,
             name: &group.name,
             parent: self.group_uid(group.parent),
+            file: group.file.as_deref(),
+            line: group.line,
             client_members: None,
         })
     }
@@ -329,7 +331,7 @@ mod tests {
             continues: Some("r0".into()),
             ..RunOrigin::default()
         };
-        let groups = vec![TestGroup { uid: "s::".into(), name: "s".into(), parent: None }];
+        let groups = vec![TestGroup { uid: "s::".into(), name: "s".into(), ..TestGroup::default() }];
         let head = ManifestHead {
             tests: 1,
             pid: 7,

@@ -16,6 +16,7 @@ use heeler_protocol::{
 
 use super::{
     file_identity::{FileIdentity, file_identity},
+    group_locations::{GroupLocation, GroupLocations},
     test_entry::{SUITE_SEPARATOR, TestEntry, assign_uids},
 };
 
@@ -114,6 +115,7 @@ pub struct Catalogue {
     /// Sorted by the hashes of the uids: the uids themselves are stored with the programs and are not kept
     /// twice.
     by_uid: Vec<(u64, TestRef)>,
+    group_locations: GroupLocations,
     hasher: RandomState,
 }
 
@@ -190,12 +192,19 @@ impl Catalogue {
         catalogue
     }
 
-    /// Rebuilds the uid index; needed after listings have changed.
+    /// Rebuilds the uid index and the locations of groups; needed after listings have changed.
     pub fn rebuild_index(&mut self) {
         let hashed = |place| (self.hasher.hash_one(self.uid(place)), place);
         let mut by_uid: Vec<_> = self.all().map(hashed).collect();
         by_uid.sort_unstable();
-        self.by_uid = by_uid;
+        let mut group_locations = GroupLocations::default();
+        for place in self.all() {
+            if let Some(test) = self.test(place) {
+                let groups = self.groups(place);
+                group_locations.add(groups.into_iter().map(|(uid, _)| uid), test.shared_file(), test.line());
+            }
+        }
+        (self.by_uid, self.group_locations) = (by_uid, group_locations);
     }
 
     /// Returns every test and every program whose listing failed, in order.
@@ -277,6 +286,13 @@ impl Catalogue {
             groups.push((&test.uid()[..end], name));
         }
         groups
+    }
+
+    /// Returns the source file of all tests of a group, and the first line, if they have one file. It does not depend on
+    /// which of the tests are selected.
+    #[must_use]
+    pub fn group_location(&self, uid: &str) -> Option<GroupLocation<'_>> {
+        self.group_locations.get(uid)
     }
 
     /// Returns the tests that a request names, and the uids that no listing has. Each test is returned once,
