@@ -119,7 +119,10 @@ impl RunCommand<'_> {
             },
             None => nodes,
         };
-        let selection = select(nodes, self.settings);
+        let selection = select(nodes, self.settings)?;
+        if let Some(warning) = selection.split_warning {
+            self.watch.display.log(LogLevel::Warning, warning);
+        }
         if selection.chosen.is_empty() {
             self.watch.display.log(LogLevel::Error, &describe_empty_selection(found));
             return Ok(Some(CliExitCode::ZeroTests));
@@ -128,12 +131,14 @@ impl RunCommand<'_> {
         // Programs that can't be listed are reported beside the tests and not counted as tests.
         let tests = selection.chosen.iter().filter(|node| !is_unlisted_program(node)).count();
         self.watch.begin(&self.run_head(&run_id, &selection), tests);
+        let shard = selection.shard.clone();
         let only_uid = |node: TestNode| TestNode { uid: node.uid, ..TestNode::default() };
         let tests = selection.chosen.into_iter().map(only_uid).collect();
         let request = TestRequest {
             run_id: run_id.clone(),
             tests: Some(tests),
             is_debug: self.is_debug,
+            shard,
             ..TestRequest::default()
         };
         let Some(answer) = self.await_response(&run_id, self.here.client.run(request)).await else {
@@ -167,8 +172,8 @@ impl RunCommand<'_> {
         if let ShuffleMode::Seed(seed) = self.settings.run.shuffle {
             notes.push(format!("shuffled with seed {seed}"));
         }
-        if let Some(partition) = &self.settings.partition {
-            notes.push(format!("partition {partition}"));
+        if let Some(shard) = &selection.shard {
+            notes.push(format!("partition {} of {}", shard.partition, shard.digest));
         }
         notes.extend(self.rerun.as_ref().map(RerunPlan::describe));
         RunHead {
@@ -191,7 +196,12 @@ impl RunCommand<'_> {
                 Ok(path) => {
                     files.push((format!("{} report", request.format.title), path.display().to_string()));
                 }
-                Err(error) => failed = failed.or(Some(CommandError::Report(error))),
+                // The first error ends the command, after all reports were tried.
+                Err(error) if failed.is_some() => {
+                    let text = format!("failed to {}", heeler_core::error_chain(&error));
+                    self.watch.display.log(LogLevel::Error, &text);
+                }
+                Err(error) => failed = Some(CommandError::Report(error)),
             }
         }
         // At the status level `all`, the slowest and largest tests are listed however small the values are.

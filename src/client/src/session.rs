@@ -81,6 +81,9 @@ pub struct TestRequest {
     /// Only for [`Client::run`] and a client with [debuggers](ClientOptions::debuggers); an extension of
     /// Heeler.
     pub is_debug: bool,
+    /// The partition of a larger selection that the tests are, for the record of the run. Only for [`Client::run`]; an
+    /// extension of Heeler.
+    pub shard: Option<mtp::RunShard>,
     /// Options of the run, in place of the server's settings. Only for [`Client::run`]; an extension of Heeler.
     pub options: Option<RequestedRunOptions>,
 }
@@ -442,12 +445,20 @@ impl Client {
         if self.requests.lock().lost_reason.is_some() {
             return Err(self.connection_lost_error(name));
         }
-        let TestRequest { run_id, tests, filter, is_debug, options } = request;
+        let TestRequest { run_id, tests, filter, is_debug, shard, options } = request;
         let options =
             options.map(|options| serde_json::to_value(options).expect("options are plain JSON values"));
         self.intake.begin_run(&run_id);
-        let params =
-            TestsParams { run_id, tests, test_cases: None, filter, is_debug, is_built: false, options };
+        let params = TestsParams {
+            run_id,
+            tests,
+            test_cases: None,
+            filter,
+            is_debug,
+            is_built: false,
+            shard,
+            options,
+        };
         let run_id = &params.run_id;
         let limit = self.options.completion_limit;
         match self.send_request(name, Some(run_id), |id| rpc::encode_request(id, name, &params)).await {

@@ -27,7 +27,7 @@ mod types;
 
 pub use closest_match::closest_match;
 pub use file::{ConfigError, ConfigProblem, FILE_NAME};
-pub use partition::{PartitionError, PartitionKind, PartitionSpec};
+pub use partition::{PartitionError, PartitionKind, PartitionSpec, SplitOptions};
 pub use programs::{
     FindProgramsError, FoundProgram, MatchingFiles, find_programs, matching_files, suite_name_from_path,
     suite_names_without_base,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     control::{TestGroup, TraitPair},
-    mtp::{GroupDescription, NodeDescription},
+    mtp::{GroupDescription, NodeDescription, RunShard},
 };
 
 /// File name of the manifest in the run's directory.
@@ -55,6 +55,9 @@ pub struct ManifestHead {
     pub state_dir: OsText,
     /// Origin of the run.
     pub origin: RunOrigin,
+    /// Partition of the tests that the run is, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<RunShard>,
 }
 
 /// Origin of a run: command line, directory, programs, earlier run.
@@ -242,6 +245,7 @@ impl ManifestHead {
             profile: String::new(),
             state_dir: OsText::default(),
             origin,
+            shard: None,
         }
     }
 

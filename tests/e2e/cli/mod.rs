@@ -2,6 +2,7 @@
 
 mod commands;
 mod filters;
+mod partitions;
 mod recorded_runs;
 mod reports;
 mod signals;

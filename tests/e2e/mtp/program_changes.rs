@@ -1,6 +1,6 @@
 //! Test programs that change while a session is open: the notification, and builds before a discovery.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use serde_json::{Value, json};
 
@@ -44,7 +44,7 @@ fn initialize(server: &mut TestServer<'_>) {
 }
 
 /// Waits until the notifications have said that of a program; returns its suite.
-fn wait_change(server: &TestServer<'_>, path: &PathBuf, change: &str) -> Value {
+fn wait_change(server: &TestServer<'_>, path: &Path, change: &str) -> Value {
     let path = path.to_str().unwrap();
     server.recorder.wait(&format!("that {path} has {change}"), |events| {
         let programs = events.iter().filter_map(|event| event.params(CHANGED));

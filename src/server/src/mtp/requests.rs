@@ -312,7 +312,8 @@ impl OpenRequests {
         let session_settings = self.context.settings.as_ref();
         let settings = tests.options.as_ref().map(|options| session_settings.for_run(options));
         let settings = settings.as_ref().unwrap_or(session_settings);
-        let context = PlanContext { catalogue, settings, provenance: &self.context.provenance };
+        let provenance = Provenance { shard: tests.shard.clone(), ..self.context.provenance.clone() };
+        let context = PlanContext { catalogue, settings, provenance: &provenance };
         match prepare_run(&run, &context) {
             Ok(PreparedRun { plan, warnings }) => {
                 for text in warnings {
