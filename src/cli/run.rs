@@ -94,11 +94,18 @@ struct RunCommand<'a> {
     reports: Vec<ReportRequest>,
 }
 
+/// How a run ended, apart from its results.
+struct RunEnding {
+    duration: Duration,
+    /// The user has cancelled it.
+    is_cancelled: bool,
+}
+
 impl RunCommand<'_> {
     /// Returns the exit code; `None` when the user forces an immediate exit.
     async fn run(&mut self) -> Result<Option<CliExitCode>, CommandError> {
         let began = Instant::now();
-        let start_utc = jiff::Timestamp::now().to_string();
+        let start_utc = heeler_run_store::wall_clock().to_string();
         let nodes = match self.discover().await? {
             Some(Some(nodes)) => nodes,
             Some(None) => return Ok(Some(CliExitCode::Aborted)),
@@ -149,7 +156,7 @@ impl RunCommand<'_> {
             self.watch.summary.add_shared_processes(&result.largest);
         }
         let is_cancelled = is_cancelled(answer)?;
-        self.finish(&run_id, &start_utc, began.elapsed())?;
+        self.finish(&run_id, &start_utc, RunEnding { duration: began.elapsed(), is_cancelled })?;
         Ok(Some(exit_code_for(&self.watch.summary, self.settings, is_cancelled)))
     }
 
@@ -187,7 +194,8 @@ impl RunCommand<'_> {
         }
     }
 
-    fn finish(&mut self, run_id: &str, start_utc: &str, duration: Duration) -> Result<(), CommandError> {
+    fn finish(&mut self, run_id: &str, start_utc: &str, ending: RunEnding) -> Result<(), CommandError> {
+        let RunEnding { duration, is_cancelled } = ending;
         let mut files = Vec::new();
         let mut failed = None;
         let info = ReportRunInfo { name: &self.settings.profile, run: run_id, start_utc, duration };
@@ -206,7 +214,8 @@ impl RunCommand<'_> {
         }
         // At the status level `all`, the slowest and largest tests are listed however small the values are.
         let slowest = (self.settings.run.status_level == Some(StatusLevel::All)).then_some(3);
-        let end = SummaryExtras { duration, slowest, problems: self.watch.take_problems(), files };
+        let problems = self.watch.take_problems();
+        let end = SummaryExtras { duration, slowest, problems, files, is_cancelled };
         // A closed pipe (`heeler run | head`) is not a failure of the tests.
         let _closed = self.watch.display.end(&self.watch.summary, &end);
         failed.map_or(Ok(()), Err)

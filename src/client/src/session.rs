@@ -13,8 +13,7 @@ use heeler_protocol::{
     frame::FrameDecoder,
     mtp::{
         self, AttachDebuggerParams, CancelParams, ClientCapabilities, ClientTestingCapabilities,
-        DebuggerResult, InitializeParams, InitializeResult, PeerInfo, RequestedRunOptions, RunResult,
-        TestNode, TestsParams, method,
+        DebuggerResult, InitializeParams, InitializeResult, PeerInfo, RunResult, TestsParams, method,
     },
     rpc::{self, BorrowedRpcMessage, RequestId, RpcError},
 };
@@ -32,6 +31,7 @@ use super::{
     event_router::EventRouter,
     events::{ClientEvent, EventSource, EventStream},
     start::{ServerProcess, ServerStartError},
+    test_request::TestRequest,
 };
 
 /// The options of a session.
@@ -65,41 +65,6 @@ impl Default for ClientOptions {
             completion_limit: Duration::from_secs(30),
             hello_limit: Duration::from_secs(5),
         }
-    }
-}
-
-/// The tests to discover or to run.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct TestRequest {
-    /// Identifies the run in all its updates; a GUID that this session has not used before.
-    pub run_id: String,
-    /// The selected tests: `None` selects all, an empty list none. Only the uid of each node is used.
-    pub tests: Option<Vec<TestNode>>,
-    /// A filter in the server's filter language.
-    pub filter: Option<String>,
-    /// Whether each test runs under a debugger, which the server requests with [`ClientEvent::AttachDebugger`].
-    /// Only for [`Client::run`] and a client with [debuggers](ClientOptions::debuggers); an extension of
-    /// Heeler.
-    pub is_debug: bool,
-    /// The partition of a larger selection that the tests are, for the record of the run. Only for [`Client::run`]; an
-    /// extension of Heeler.
-    pub shard: Option<mtp::RunShard>,
-    /// Options of the run, in place of the server's settings. Only for [`Client::run`]; an extension of Heeler.
-    pub options: Option<RequestedRunOptions>,
-}
-
-impl TestRequest {
-    /// Returns a request for all tests, with a new run id.
-    #[must_use]
-    pub fn all() -> Self {
-        Self { run_id: uuid::Uuid::new_v4().to_string(), ..Self::default() }
-    }
-
-    /// Returns a request for the tests with these uids, with a new run id.
-    #[must_use]
-    pub fn for_uids(uids: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        let node = |uid: String| TestNode { uid, ..TestNode::default() };
-        Self { tests: Some(uids.into_iter().map(|uid| node(uid.into())).collect()), ..Self::all() }
     }
 }
 

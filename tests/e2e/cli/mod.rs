@@ -5,4 +5,5 @@ mod filters;
 mod partitions;
 mod recorded_runs;
 mod reports;
+mod result_messages;
 mod signals;

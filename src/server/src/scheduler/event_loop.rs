@@ -283,10 +283,17 @@ impl Scheduler {
         self.start_workers().await;
     }
 
-    /// Starts the pool if there is none; returns why it can't be started.
+    /// Starts the pool if there is none, or none that can go on; returns why it can't be started.
     pub(super) async fn start_pool(&mut self) -> Result<(), String> {
-        if self.pool.is_some() {
-            return Ok(());
+        let is_used = !self.runs.is_empty() || self.catalogues.listers().next().is_some();
+        // A cleaner of temporary files may have removed the directory of the pool.
+        match self.pool.take_if(|pool| !is_used && !pool.has_directory()) {
+            Some(pool) => {
+                tracing::warn!("all processes are started again, because their directory is gone");
+                pool.shut_down().await;
+            }
+            None if self.pool.is_some() => return Ok(()),
+            None => {}
         }
         let options = PoolOptions {
             program: self.options.program.clone(),
