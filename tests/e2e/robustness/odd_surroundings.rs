@@ -2,7 +2,12 @@
 
 use std::fs;
 
-use crate::support::{server::TestServer, uids, world::TestWorld};
+use crate::support::{
+    other_user::UNPRIVILEGED_UID,
+    server::TestServer,
+    uids,
+    world::{TestWorld, run},
+};
 
 /// Asserts that a program which is no file is an error at once, and no other program suffers.
 #[track_caller]
@@ -56,4 +61,28 @@ fn server_recovers_when_its_directories_are_removed() {
         }
     }
     assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn unmapped_owner_of_the_temporary_directory_is_named_with_the_variable_that_helps() {
+    let mut world = TestWorld::with_gtest("deaths");
+    if heeler_sys::process::effective_uid() == 0 {
+        world.change_owner(UNPRIVILEGED_UID);
+    }
+    let heeler = world.heeler(&[]).get_program().to_owned();
+    let in_namespace = |variable: &str| {
+        let command = format!("{} run deaths -E First", heeler.display());
+        run(world.shell(&format!("unset XDG_RUNTIME_DIR; exec unshare -Ur env {variable} {command}")))
+    };
+    if run(world.shell("unshare -Ur true")).code != Some(0) {
+        eprintln!("skipped: this user may not create a user namespace here");
+        return;
+    }
+    let refused = in_namespace("-i");
+    assert_ne!(refused.code, Some(0), "{refused}");
+    refused
+        .assert_stderr("unknown in this user namespace")
+        .assert_stderr("set XDG_RUNTIME_DIR to a directory");
+    let own = format!("XDG_RUNTIME_DIR={}", world.path("run").display());
+    in_namespace(&own).assert_code(0).assert_stdout("PASSED 2 tests");
 }
