@@ -539,6 +539,11 @@ impl WorkerPool {
         self.reap_watchdog();
     }
 
+    /// Returns whether the directory of the control socket exists. Without it no worker and no watchdog can start.
+    pub fn has_directory(&self) -> bool {
+        self.socket_dir.path().join("control").exists()
+    }
+
     fn reap_watchdog(&mut self) {
         self.kill_watchdog();
         if let Err(error) = self.watchdog.child.wait() {

@@ -15,7 +15,7 @@ use tokio::{
 use super::{
     client_events::ClientEvents,
     event_loop::{PAUSE_DEADLINE, Scheduler},
-    handle::{ClientCommand, NewClient},
+    handle::{BuildRequest, ClientCommand, NewClient},
 };
 
 /// One client.
@@ -79,7 +79,8 @@ impl Scheduler {
         let NewClient { registration, commands, events, updates, left } = client;
         let id = ClientId(self.next_client);
         self.next_client += 1;
-        let catalogue = self.catalogues.find_or_add(registration.sources, registration.list_timeout);
+        let catalogue =
+            self.catalogues.find_or_add(registration.sources, registration.list_timeout, registration.finder);
         let (route, sink) = registration.delivery.into_route(updates);
         self.sinks.insert(id, sink);
         let entry = ClientEntry {
@@ -99,7 +100,12 @@ impl Scheduler {
     pub(super) async fn on_command(&mut self, client: ClientId, command: Option<ClientCommand>) {
         self.last_client = client;
         match command {
-            Some(ClientCommand::List { request }) => self.list(client, request).await,
+            Some(ClientCommand::List { request, build: BuildRequest::None }) => {
+                self.list(client, request).await
+            }
+            Some(ClientCommand::List { request, build: BuildRequest::First }) => {
+                self.list_after_build(client, request).await
+            }
             Some(ClientCommand::StartRun { request, plan, client_members }) => {
                 self.start_run(client, request, *plan, client_members).await
             }
