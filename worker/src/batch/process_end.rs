@@ -12,9 +12,12 @@ use heeler_sys::process::Signal;
 use super::{
     BatchTerminateReason, BatchTestState, ProcessExitSummary, RunningBatch,
     exit_reason::exit_reason_of,
+    held_tests::EndedTest,
+    judgement::EndSettlement,
     process_leaks::{ProcessLeak, leak_message},
+    run_evidence::sanitizer_summary,
     unattributed_output::ExitPosition,
-    verdict::{TestEnding, format_seconds},
+    verdict::{DeathPosition, TestEnding, format_seconds},
 };
 use crate::{process::process_clock::ClockReading, results::update_batch::UpdateBatch};
 
@@ -31,7 +34,7 @@ impl RunningBatch {
     /// Decides all tests that are still running when the process has ended and its output is read to the end.
     pub(crate) fn finish(
         &mut self,
-        gone: ProcessExitSummary,
+        mut gone: ProcessExitSummary,
         now: ClockReading,
         updates: &mut UpdateBatch,
     ) -> LeaseEnd {
@@ -44,12 +47,15 @@ impl RunningBatch {
         if gone.is_own_death && self.running_tests.iter().all(|flight| !flight.is_late) {
             self.discard_limits();
         }
-        let is_in_test = !self.running_tests.is_empty();
+        self.process_exit = (self.tests.len() == 1).then(|| gone.exit.clone());
+        let is_in_suite = self.settle_suite_phase(&mut gone, updates);
+        self.apply_run_report(&mut gone, updates);
+        let is_in_test = !self.running_tests.is_empty() || is_in_suite;
         if self.is_launched && self.terminate_reason.is_none() {
             self.settle_not_begun(updates);
         }
-        self.process_exit = (self.tests.len() == 1).then(|| gone.exit.clone());
-        self.send_deferred_result(updates);
+        let EndSettlement { unproven, is_charged } = self.settle_by_process_end(&mut gone, updates);
+        self.is_settled = true;
         if let Some(usage) = gone.exit.usage() {
             let test = self.tests.first().map(|test| test.test).filter(|_| self.process_exit.is_some());
             let tests = u32::try_from(self.tests.len()).unwrap_or(u32::MAX);
@@ -62,7 +68,9 @@ impl RunningBatch {
         let is_stalled_in_one = self.running_tests.len() == 1
             && matches!(self.terminate_reason, Some(BatchTerminateReason::DialogueStalled(_)));
         let mut suspects = Vec::new();
-        let other_suspects = u32::try_from(self.running_tests.len().saturating_sub(1)).unwrap_or(u32::MAX);
+        // What seems to run is no better proven than what seems to have ended.
+        let others = self.running_tests.len().saturating_sub(1).max(unproven);
+        let other_suspects = u32::try_from(others).unwrap_or(u32::MAX);
         for mut flight in std::mem::take(&mut self.running_tests) {
             flight.duration = now.running.saturating_sub(flight.started_at.running);
             let seen = match self.terminate_reason {
@@ -86,7 +94,8 @@ impl RunningBatch {
                 )
                 | None => {
                     let unknown_exit = || self.is_launched.then(|| EXIT_KNOWN_TO_DEBUGGER_ONLY.to_owned());
-                    let detail = gone.detail.clone().or_else(unknown_exit);
+                    let summary = || sanitizer_summary(&flight.stderr.text()).map(str::to_owned);
+                    let detail = gone.detail.clone().or_else(unknown_exit).or_else(summary);
                     suspects.push(self.tests[flight.place].listed.name.clone());
                     let death = ExitReason {
                         cause: self.memory_cause(&gone),
@@ -94,10 +103,17 @@ impl RunningBatch {
                         other_suspects,
                         ..exit_reason_of(&gone.exit)
                     };
-                    TestEnding::Died { exit_reason: death, is_after_end_marker: gone.is_after_end_marker }
+                    let position = match (unproven, gone.is_after_end_marker) {
+                        (1.., _) => DeathPosition::Unproven,
+                        (0, true) => DeathPosition::AfterEndMarker,
+                        (0, false) => DeathPosition::InTest,
+                    };
+                    TestEnding::Died { exit_reason: death, position }
                 }
             };
-            self.decide_with_evidence(flight, seen, evidence.take(), updates);
+            let ended = EndedTest::of(&flight, self.now).with_evidence(evidence.take());
+            self.settle(ended, seen, updates);
+            self.on_done(flight.place);
         }
         if let Some(evidence) = evidence.filter(|evidence| !evidence.files.is_empty()) {
             updates.reports.push(LeaseEvent::FilesAttached { test: None, files: evidence.files });
@@ -108,7 +124,15 @@ impl RunningBatch {
                 let message = suspects_text(&suspects, &exit_reason_of(&gone.exit));
                 LeaseEnd::DiedOutsideTest { end: gone.exit, message }
             }
-            _ if is_in_test => LeaseEnd::DiedInTest { end: gone.exit },
+            _ if unproven > 0 => {
+                let how = exit_text(&exit_reason_of(&gone.exit));
+                let message = format!(
+                    "{how}, which contradicts its output: the {unproven} tests whose results it leaves unproven \
+                     are rerun in isolation"
+                );
+                LeaseEnd::DiedOutsideTest { end: gone.exit, message }
+            }
+            _ if is_in_test || is_charged => LeaseEnd::DiedInTest { end: gone.exit },
             Some(
                 BatchTerminateReason::TimedOut
                 | BatchTerminateReason::ProcessStalled
@@ -122,7 +146,7 @@ impl RunningBatch {
     /// Ends a batch whose process has ended with its guard. The results that it has reported are valid; the
     /// other tests, running or not, wait again.
     fn finish_without_guard(&mut self, loss: GuardLoss, updates: &mut UpdateBatch) -> LeaseEnd {
-        self.send_deferred_result(updates);
+        self.settle_held_tests(updates);
         let running = std::mem::take(&mut self.running_tests);
         let test = running.first().filter(|_| running.len() == 1).map(|flight| self.tests[flight.place].test);
         for flight in running {
@@ -194,7 +218,7 @@ impl RunningBatch {
     }
 
     /// Returns a message if the process ended because it ran out of memory.
-    fn memory_cause(&self, gone: &ProcessExitSummary) -> Option<String> {
+    pub(super) fn memory_cause(&self, gone: &ProcessExitSummary) -> Option<String> {
         let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
         match self.terminate_reason {
             Some(BatchTerminateReason::MemoryLimit(used)) => {
@@ -258,11 +282,7 @@ impl RunningBatch {
 /// Describes the death of a process in which several tests ran. Each is rerun in isolation, and only those that
 /// die again are to blame; that the process died is a failure of the program, whether one is found or not.
 fn suspects_text(suspects: &[String], death: &ExitReason) -> String {
-    let how = match (&death.signal, death.code) {
-        (Some(signal), _) => format!("the process died of {signal}"),
-        (None, Some(code)) => format!("the process exited with code {code}"),
-        (None, None) => "the process was lost".to_owned(),
-    };
+    let how = exit_text(death);
     let named = suspects.iter().take(NAMED_SUSPECTS).map(String::as_str).collect::<Vec<_>>().join(", ");
     let more = match suspects.len().saturating_sub(NAMED_SUSPECTS) {
         0 => String::new(),
@@ -272,6 +292,14 @@ fn suspects_text(suspects: &[String], death: &ExitReason) -> String {
         "{how} while {} tests ran in it, of which each is rerun in isolation: {named}{more}",
         suspects.len()
     )
+}
+
+fn exit_text(death: &ExitReason) -> String {
+    match (&death.signal, death.code) {
+        (Some(signal), _) => format!("the process died of {signal}"),
+        (None, Some(code)) => format!("the process exited with code {code}"),
+        (None, None) => "the process was lost".to_owned(),
+    }
 }
 
 /// Appends the evidence of a process that died outside any test.

@@ -13,8 +13,8 @@ pub use exit_status::{ExitStatus, has_children, reap_any, reap_child};
 pub use id::{Pid, Signal};
 pub use lifeline::{Lifeline, bind_to};
 pub use process_tree::{
-    ProcessStat, children, command_line, descendants, is_no_such_process, kill_child, kill_group,
-    oom_kill_count, pidfd_open, resident_bytes, signal_descendants, start_time_resolution,
+    ProcessStat, children, command_line, descendants, has_forked_copy, is_no_such_process, kill_child,
+    kill_group, oom_kill_count, pidfd_open, resident_bytes, signal_descendants, start_time_resolution,
     start_time_since_boot, stat, time_since_boot,
 };
 pub use this_process::{
