@@ -1,4 +1,5 @@
-//! Micro benchmarks of the pure crates: framing, batching, the decisions of a whole run, transcript parsing.
+//! Micro benchmarks of the pure crates: framing, batching, the decisions of a whole run, parsing of
+//! transcripts and listings.
 //!
 //! `cargo bench --bench micro`
 
@@ -11,6 +12,7 @@ use divan::{
     Bencher, black_box,
     counter::{BytesCount, ItemsCount},
 };
+use heeler_adapters::ListingOutput;
 use heeler_core::{
     LeaseOutcome, Outcome, ProgramId, TestId, WorkerId,
     batching::{ProgramCosts, QueuedTest, TestQueue},
@@ -18,7 +20,7 @@ use heeler_core::{
 };
 use heeler_protocol::{
     StreamDecoder as _,
-    control::ListedTest,
+    control::{ListedTest, TestProgram},
     frame::{FrameDecoder, encode},
     mtp::{ExecutionState, TestNode, UpdateParams, encode_change, key, updates_frame},
     rpc::{BorrowedRpcMessage, parse_borrowed},
@@ -226,4 +228,41 @@ fn transcript_of_20_000_tests(bencher: Bencher<'_, '_>) {
             assert!(seen >= 2 * TESTS as usize);
             transcript
         });
+}
+
+/// Parses GoogleTest listings of 20,000 tests each: what a worker does for each program.
+#[divan::bench(args = [1, 8])]
+fn listings_of_20_000_tests(bencher: Bencher<'_, '_>, programs: usize) {
+    let outputs = listing_outputs(programs);
+    bencher.bench(|| outputs.iter().map(read_listing).sum::<usize>());
+}
+
+/// The same in the pool, as if one process parsed the listings of all programs.
+#[divan::bench(args = [1, 8])]
+fn listings_of_20_000_tests_in_a_pool(bencher: Bencher<'_, '_>, programs: usize) {
+    let outputs = listing_outputs(programs);
+    bencher.bench(|| {
+        heeler_sys::cpu_pool::map(outputs.iter().collect(), read_listing).into_iter().sum::<usize>()
+    });
+}
+
+fn listing_outputs(programs: usize) -> Vec<ListingOutput> {
+    const TESTS: u32 = 20_000;
+    let mut file = format!("<?xml version=\"1.0\"?>\n<testsuites tests=\"{TESTS}\" name=\"AllTests\">\n");
+    file.push_str(&format!("<testsuite name=\"Suite\" tests=\"{TESTS}\">\n"));
+    for number in 0..TESTS {
+        file.push_str(&format!(
+            "<testcase name=\"Case{number}\" file=\"/home/user/project/tests/suite_test.cc\" line=\"{number}\" />\n"
+        ));
+    }
+    file.push_str("</testsuite>\n</testsuites>\n");
+    let output =
+        || ListingOutput { file: Some(file.clone().into_bytes()), code: Some(0), ..ListingOutput::default() };
+    (0..programs).map(|_| output()).collect()
+}
+
+fn read_listing(output: &ListingOutput) -> usize {
+    let program = TestProgram::default();
+    let gtest = heeler_adapters::by_name("gtest").unwrap();
+    gtest.read_listing(&program, std::slice::from_ref(output)).unwrap().tests.len()
 }

@@ -90,6 +90,15 @@ pub fn reset_tcp(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::net::connect_unspec(socket)?)
 }
 
+/// Acknowledges what a TCP socket has received, instead of up to 40 ms later. A peer that waits for it before it sends
+/// its next small message (Nagle's algorithm) is not held up. Holds for what has arrived, so it is called after reads.
+///
+/// # Errors
+/// The descriptor is no connected TCP socket.
+pub fn acknowledge_tcp(socket: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::net::sockopt::set_tcp_quickack(socket, true)?)
+}
+
 /// Returns a new file in memory, which closes on exec and lives as long as one descriptor of it, in any process.
 ///
 /// # Errors
@@ -187,7 +196,10 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
+    use std::{
+        io::{Read as _, Write as _},
+        os::fd::AsFd,
+    };
 
     use super::*;
 
@@ -210,5 +222,25 @@ mod tests {
         assert_eq!(unacknowledged_bytes(stream.as_fd()).unwrap(), 0);
         let (pipe, _writer) = pipe().unwrap();
         assert!(unacknowledged_bytes(pipe.as_fd()).is_err());
+    }
+
+    #[test]
+    fn acknowledgement_ends_the_delay_of_a_conversation() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut own, _) = listener.accept().unwrap();
+        // After requests and answers in turn, the kernel delays acknowledgements to send them with the answers.
+        let mut byte = [0];
+        for _ in 0..50 {
+            peer.write_all(&byte).unwrap();
+            own.read_exact(&mut byte).unwrap();
+            own.write_all(&byte).unwrap();
+            peer.read_exact(&mut byte).unwrap();
+        }
+        assert!(!rustix::net::sockopt::tcp_quickack(&own).unwrap());
+        peer.write_all(&byte).unwrap();
+        own.read_exact(&mut byte).unwrap();
+        acknowledge_tcp(own.as_fd()).unwrap();
+        assert!(rustix::net::sockopt::tcp_quickack(&own).unwrap());
     }
 }

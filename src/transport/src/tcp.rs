@@ -1,11 +1,18 @@
 //! TCP dialling, with a deadline and without Nagle's delay, and verification of the peer's user. Any user may
 //! listen on a port: on this machine, only peers of the current user and of root are trusted.
 
-use std::{io, net::IpAddr};
+use std::{
+    io,
+    net::IpAddr,
+    os::fd::AsFd as _,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
 
 use heeler_sys::peer_credentials::{PeerUser, peer_user};
 
 use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpStream, lookup_host},
     time::{Instant, timeout_at},
 };
@@ -141,5 +148,49 @@ async fn addresses(host: &str, port: u16) -> Result<Vec<IpAddr>, DialError> {
     match lookup_host((host, port)).await {
         Ok(found) => Ok(found.map(|address| address.ip()).collect()),
         Err(source) => Err(DialError::Lookup { host: host.to_owned(), source }),
+    }
+}
+
+/// TCP stream that acknowledges what it reads at once, instead of up to 40 ms later. Most clients write the header and
+/// the body of a message one after the other and leave Nagle's algorithm on, which holds the body back until the header
+/// is acknowledged: each answer to a barrier would take that long, and each request.
+#[derive(Debug)]
+pub struct PromptTcpStream(TcpStream);
+
+impl PromptTcpStream {
+    /// Takes a connected stream.
+    #[must_use]
+    pub fn new(stream: TcpStream) -> Self {
+        Self(stream)
+    }
+}
+
+impl AsyncRead for PromptTcpStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.0).poll_read(cx, buf))?;
+        if buf.filled().len() > before {
+            // Without it, what follows only comes later.
+            let (Ok(()) | Err(_)) = heeler_sys::io::acknowledge_tcp(self.0.as_fd());
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for PromptTcpStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
     }
 }

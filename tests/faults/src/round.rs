@@ -171,6 +171,10 @@ impl FaultRound<'_> {
     fn request_runs(&self, client: &FaultClient, progress: &RoundProgress) -> Option<()> {
         let initialized = client.initialize(&self.plan.client);
         let answer = wait_response(client, initialized)?;
+        if self.plan.kills_client() && answer["error"]["code"] == -32602 {
+            // Its process was dead before the request was read.
+            return None;
+        }
         assert!(answer.get("error").is_none(), "{answer}");
         if self.plan.is_discovered_first {
             let id = client

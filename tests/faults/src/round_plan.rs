@@ -290,6 +290,11 @@ impl RoundPlan {
         })
     }
 
+    /// Returns whether the process that the client names is killed.
+    pub(crate) fn kills_client(&self) -> bool {
+        self.faults.iter().any(|fault| matches!(fault.action, InjectedAction::KillClient))
+    }
+
     /// Returns whether the processes of the round may be counted and limited.
     pub(crate) fn counts_processes(&self) -> bool {
         self.faults.iter().any(|fault| matches!(fault.action, InjectedAction::LimitProcesses(..)))

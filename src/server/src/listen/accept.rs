@@ -4,11 +4,11 @@ use std::{io, net::IpAddr, path::Path, sync::mpsc as blocking, time::Duration};
 
 use heeler_transport::{
     local,
-    tcp::{self, UnknownPeerPolicy},
+    tcp::{self, PromptTcpStream, UnknownPeerPolicy},
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
     sync::mpsc,
     task::JoinSet,
     time::Instant,
@@ -45,9 +45,10 @@ pub enum ListenError {
 /// The client can't be reached within 30 seconds.
 ///
 /// Cancel safe: yes, because an abandoned connection is closed.
-pub async fn dial(host: &str, port: u16) -> Result<TcpStream, ListenError> {
+pub async fn dial(host: &str, port: u16) -> Result<PromptTcpStream, ListenError> {
     reserve_threads().await.map_err(ListenError::Threads)?;
-    tcp::dial(host, port, Instant::now() + DIAL_DEADLINE).await.map_err(|source| ListenError::Dial {
+    let dialled = tcp::dial(host, port, Instant::now() + DIAL_DEADLINE).await;
+    dialled.map(PromptTcpStream::new).map_err(|source| ListenError::Dial {
         host: host.to_owned(),
         port,
         source,
@@ -135,7 +136,7 @@ pub async fn serve_tcp(
                         Ok(own) => client_origin(own.ip(), peer.ip()),
                         Err(_) => ClientOrigin::OtherMachine,
                     };
-                    sessions.spawn_session(stream, peer.ip().to_string(), origin);
+                    sessions.spawn_session(PromptTcpStream::new(stream), peer.ip().to_string(), origin);
                 }
                 Err(error) => back_off(&error).await,
             },

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     LinkTask, Outbox, TrySendError,
     local::{self, ConnectError},
-    tcp::{self, DialError},
+    tcp::{self, DialError, PromptTcpStream},
     writer::FrameRecorder,
 };
 
@@ -114,7 +114,7 @@ pub async fn dial(
             let stream = tcp::dial(host, *port, deadline).await?;
             let socket = SocketHandle::of_tcp(&stream).map_err(CallbackDialError::Introduce)?;
             let record = holders.and_then(|holders| holders.hand_over(socket.as_fd(), limits));
-            CallbackConnection::open(stream, socket, *limits, record)
+            CallbackConnection::open(PromptTcpStream::new(stream), socket, *limits, record)
         }
         CallbackEndpoint::LocalSocket { name } => {
             let stream = local::connect_abstract(name, deadline).await?;
