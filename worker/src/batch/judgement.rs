@@ -8,7 +8,9 @@ use super::{
     BatchTestState, MIN_MESSAGE_LIMIT_BYTES, ProcessExitSummary, RawOutputs, RunEvidence, RunningBatch,
     exit_reason::exit_reason_of,
     held_tests::{EndedTest, HeldTest},
-    run_evidence::{ProcessEndFacts, contradiction_text, sanitizer_summary, shared_blame, unproven_since},
+    run_evidence::{
+        ProcessEndFacts, ProvenResults, contradiction_text, proven_results, sanitizer_summary, shared_blame,
+    },
     truncate_messages,
     verdict::{DeathPosition, TestEnding},
 };
@@ -190,9 +192,9 @@ impl RunningBatch {
     ) -> EndSettlement {
         if self.tests.len() == 1 {
             let is_charged = self.settle_only_test(gone, updates);
-            return EndSettlement { unproven: 0, is_charged };
+            return EndSettlement { unproven: 0, is_charged, is_contradicted: false };
         }
-        let since = unproven_since(ProcessEndFacts {
+        let proven = proven_results(ProcessEndFacts {
             is_own_end: self.terminate_reason.is_none() && !self.is_launched,
             has_signal: gone.exit.signal.is_some(),
             is_complete: gone.is_complete,
@@ -204,7 +206,7 @@ impl RunningBatch {
         let is_sanitizer_exit = gone.exit.code.is_some_and(|code| code != 0) && !gone.is_explained;
         let (mut unproven, mut reported) = (Vec::new(), 0);
         for HeldTest { ended, mut verdict } in self.held_tests.take() {
-            if since.is_some_and(|since| ended.place >= since) {
+            if !proven.contains(ended.place) {
                 unproven.push(ended);
                 continue;
             }
@@ -216,7 +218,8 @@ impl RunningBatch {
             self.settle(ended, TestEnding::Verdict(verdict), updates);
         }
         gone.is_explained |= reported > 0 && gone.outside_failure.is_none();
-        let settlement = EndSettlement { unproven: unproven.len(), is_charged: false };
+        let is_contradicted = proven == ProvenResults::None;
+        let settlement = EndSettlement { unproven: unproven.len(), is_charged: false, is_contradicted };
         let exit_reason = shared_blame(exit_reason_of(&gone.exit), settlement.unproven);
         for ended in unproven {
             let exit_reason = exit_reason.clone();
@@ -265,6 +268,8 @@ pub(super) struct EndSettlement {
     pub(super) unproven: usize,
     /// A test is charged with the end, so that the program is not.
     pub(super) is_charged: bool,
+    /// The end contradicts the output, and with it what seems to run.
+    pub(super) is_contradicted: bool,
 }
 
 fn fail_with(verdict: &mut FrameworkVerdict, message: String) {

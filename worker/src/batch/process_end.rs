@@ -10,7 +10,7 @@ use heeler_protocol::{
 use heeler_sys::process::Signal;
 
 use super::{
-    BatchTerminateReason, BatchTestState, ProcessExitSummary, RunningBatch,
+    BatchTerminateReason, BatchTestState, ProcessExitSummary, RunningBatch, RunningTest,
     exit_reason::exit_reason_of,
     held_tests::EndedTest,
     judgement::EndSettlement,
@@ -54,7 +54,7 @@ impl RunningBatch {
         if self.is_launched && self.terminate_reason.is_none() {
             self.settle_not_begun(updates);
         }
-        let EndSettlement { unproven, is_charged } = self.settle_by_process_end(&mut gone, updates);
+        let settlement = self.settle_by_process_end(&mut gone, updates);
         self.is_settled = true;
         if let Some(usage) = gone.exit.usage() {
             let test = self.tests.first().map(|test| test.test).filter(|_| self.process_exit.is_some());
@@ -62,17 +62,45 @@ impl RunningBatch {
             updates.reports.push(LeaseEvent::ProcessEnded { test, tests, usage });
         }
         self.report_leaks(&gone.exit.leaked, updates);
-        let mut evidence = gone.evidence.clone();
         self.log_dialogue_stall(updates);
+        let suspects = self.settle_running_tests(&gone, settlement, updates);
+        let EndSettlement { unproven, is_charged, is_contradicted } = settlement;
+        match self.terminate_reason {
+            Some(BatchTerminateReason::Cancelled | BatchTerminateReason::Abandoned) => LeaseEnd::Cancelled,
+            _ if suspects.len() > 1 => {
+                let message = suspects_text(&suspects, &exit_reason_of(&gone.exit));
+                LeaseEnd::DiedOutsideTest { end: gone.exit, message }
+            }
+            _ if is_contradicted => {
+                let message = contradiction_text(&exit_reason_of(&gone.exit), unproven);
+                LeaseEnd::DiedOutsideTest { end: gone.exit, message }
+            }
+            _ if is_in_test || is_charged => LeaseEnd::DiedInTest { end: gone.exit },
+            Some(
+                BatchTerminateReason::TimedOut
+                | BatchTerminateReason::ProcessStalled
+                | BatchTerminateReason::DialogueStalled(_)
+                | BatchTerminateReason::MemoryLimit(_),
+            )
+            | None => self.end_outside_tests(gone),
+        }
+    }
+
+    /// Decides the tests that are still running; returns the names of those in which the process died.
+    fn settle_running_tests(
+        &mut self,
+        gone: &ProcessExitSummary,
+        settlement: EndSettlement,
+        updates: &mut UpdateBatch,
+    ) -> Vec<String> {
+        let mut evidence = gone.evidence.clone();
         // Of several tests none is known to be the cause: those are rerun in isolation.
         let is_stalled_in_one = self.running_tests.len() == 1
             && matches!(self.terminate_reason, Some(BatchTerminateReason::DialogueStalled(_)));
         let mut suspects = Vec::new();
-        // What seems to run is no better proven than what seems to have ended.
-        let others = self.running_tests.len().saturating_sub(1).max(unproven);
-        let other_suspects = u32::try_from(others).unwrap_or(u32::MAX);
+        let others = self.running_tests.len().saturating_sub(1);
         for mut flight in std::mem::take(&mut self.running_tests) {
-            flight.duration = now.running.saturating_sub(flight.started_at.running);
+            flight.duration = self.now.running.saturating_sub(flight.started_at.running);
             let seen = match self.terminate_reason {
                 _ if flight.is_idle => {
                     TestEnding::Idle(self.idle_timeout(flight.place).unwrap_or(flight.duration))
@@ -93,22 +121,8 @@ impl RunningBatch {
                     | BatchTerminateReason::MemoryLimit(_),
                 )
                 | None => {
-                    let unknown_exit = || self.is_launched.then(|| EXIT_KNOWN_TO_DEBUGGER_ONLY.to_owned());
-                    let summary = || sanitizer_summary(&flight.stderr.text()).map(str::to_owned);
-                    let detail = gone.detail.clone().or_else(unknown_exit).or_else(summary);
                     suspects.push(self.tests[flight.place].listed.name.clone());
-                    let death = ExitReason {
-                        cause: self.memory_cause(&gone),
-                        detail,
-                        other_suspects,
-                        ..exit_reason_of(&gone.exit)
-                    };
-                    let position = match (unproven, gone.is_after_end_marker) {
-                        (1.., _) => DeathPosition::Unproven,
-                        (0, true) => DeathPosition::AfterEndMarker,
-                        (0, false) => DeathPosition::InTest,
-                    };
-                    TestEnding::Died { exit_reason: death, position }
+                    self.death_of(&flight, gone, settlement, others)
                 }
             };
             let ended = EndedTest::of(&flight, self.now).with_evidence(evidence.take());
@@ -118,29 +132,34 @@ impl RunningBatch {
         if let Some(evidence) = evidence.filter(|evidence| !evidence.files.is_empty()) {
             updates.reports.push(LeaseEvent::FilesAttached { test: None, files: evidence.files });
         }
-        match self.terminate_reason {
-            Some(BatchTerminateReason::Cancelled | BatchTerminateReason::Abandoned) => LeaseEnd::Cancelled,
-            _ if suspects.len() > 1 => {
-                let message = suspects_text(&suspects, &exit_reason_of(&gone.exit));
-                LeaseEnd::DiedOutsideTest { end: gone.exit, message }
-            }
-            _ if unproven > 0 => {
-                let how = exit_text(&exit_reason_of(&gone.exit));
-                let message = format!(
-                    "{how}, which contradicts its output: the {unproven} tests whose results it leaves unproven \
-                     are rerun in isolation"
-                );
-                LeaseEnd::DiedOutsideTest { end: gone.exit, message }
-            }
-            _ if is_in_test || is_charged => LeaseEnd::DiedInTest { end: gone.exit },
-            Some(
-                BatchTerminateReason::TimedOut
-                | BatchTerminateReason::ProcessStalled
-                | BatchTerminateReason::DialogueStalled(_)
-                | BatchTerminateReason::MemoryLimit(_),
-            )
-            | None => self.end_outside_tests(gone),
-        }
+        suspects
+    }
+
+    /// Returns the ending of a test that was running when its process died, with this number of others.
+    fn death_of(
+        &self,
+        flight: &RunningTest,
+        gone: &ProcessExitSummary,
+        settlement: EndSettlement,
+        others: usize,
+    ) -> TestEnding {
+        let unknown_exit = || self.is_launched.then(|| EXIT_KNOWN_TO_DEBUGGER_ONLY.to_owned());
+        let summary = || sanitizer_summary(&flight.stderr.text()).map(str::to_owned);
+        let detail = gone.detail.clone().or_else(unknown_exit).or_else(summary);
+        // What seems to run is no better proven than what seems to have ended.
+        let unproven = if settlement.is_contradicted { settlement.unproven.max(1) } else { 0 };
+        let exit_reason = ExitReason {
+            cause: self.memory_cause(gone),
+            detail,
+            other_suspects: u32::try_from(others.max(unproven)).unwrap_or(u32::MAX),
+            ..exit_reason_of(&gone.exit)
+        };
+        let position = match (settlement.is_contradicted, gone.is_after_end_marker) {
+            (true, _) => DeathPosition::Unproven,
+            (false, true) => DeathPosition::AfterEndMarker,
+            (false, false) => DeathPosition::InTest,
+        };
+        TestEnding::Died { exit_reason, position }
     }
 
     /// Ends a batch whose process has ended with its guard. The results that it has reported are valid; the
@@ -291,6 +310,16 @@ fn suspects_text(suspects: &[String], death: &ExitReason) -> String {
     format!(
         "{how} while {} tests ran in it, of which each is rerun in isolation: {named}{more}",
         suspects.len()
+    )
+}
+
+/// Describes the end of a process that contradicts its output.
+fn contradiction_text(death: &ExitReason, unproven: usize) -> String {
+    let how = exit_text(death);
+    let tests = if unproven == 1 { "test" } else { "tests" };
+    format!(
+        "{how}, which contradicts its output: each test whose result is not proven is rerun in isolation \
+         ({unproven} {tests})"
     )
 }
 

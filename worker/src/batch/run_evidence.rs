@@ -34,9 +34,28 @@ pub(super) struct ProcessEndFacts {
     pub(super) doubtful_since: Option<usize>,
 }
 
-/// Returns the first test since which the results read from the output are not proven, because they contradict
-/// how the process ended; `None` if they are proven.
-pub(super) fn unproven_since(facts: ProcessEndFacts) -> Option<usize> {
+/// Which results that were read from the output are proven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ProvenResults {
+    All,
+    /// Those of the tests before this one: since then, the output has markers at wrong places.
+    Before(usize),
+    /// None: how the process ended contradicts its output, and nothing shows since when.
+    None,
+}
+
+impl ProvenResults {
+    pub(super) fn contains(self, place: usize) -> bool {
+        match self {
+            Self::All => true,
+            Self::Before(end) => place < end,
+            Self::None => false,
+        }
+    }
+}
+
+/// Returns which results are proven by how the process ended, without a report of its framework.
+pub(super) fn proven_results(facts: ProcessEndFacts) -> ProvenResults {
     let is_in_test = matches!(facts.stack_position, StackPosition::RunningTest | StackPosition::OtherTest);
     // The framework reported the end of its run, or of all tests that began, and the process was in a test.
     let contradicts_crash = facts.has_signal
@@ -44,10 +63,12 @@ pub(super) fn unproven_since(facts: ProcessEndFacts) -> Option<usize> {
     let contradicts_exit = facts.is_left_open && facts.is_complete;
     if facts.has_running_test && facts.stack_position == StackPosition::RunningTest {
         // The test that seemed to be running is the one that was: all before it have ended.
-        return None;
+        return ProvenResults::All;
     }
-    // Nothing shows where the contradiction began.
-    if facts.is_own_end && (contradicts_crash || contradicts_exit) { Some(0) } else { facts.doubtful_since }
+    if facts.is_own_end && (contradicts_crash || contradicts_exit) {
+        return ProvenResults::None;
+    }
+    facts.doubtful_since.map_or(ProvenResults::All, ProvenResults::Before)
 }
 
 /// Returns the differences between a result that was already sent and the framework's report.
@@ -114,12 +135,14 @@ mod tests {
                 && (!facts.has_running_test || facts.stack_position == StackPosition::OtherTest);
             let is_forged_run = facts.is_complete && facts.is_left_open;
             let is_confirmed = facts.has_running_test && facts.stack_position == StackPosition::RunningTest;
-            let expected = match facts.is_own_end && (is_crash_elsewhere || is_forged_run) {
-                _ if is_confirmed => None,
-                true => Some(0),
-                false => facts.doubtful_since,
+            let expected = if is_confirmed {
+                ProvenResults::All
+            } else if facts.is_own_end && (is_crash_elsewhere || is_forged_run) {
+                ProvenResults::None
+            } else {
+                facts.doubtful_since.map_or(ProvenResults::All, ProvenResults::Before)
             };
-            assert_eq!(unproven_since(facts), expected, "{facts:?}");
+            assert_eq!(proven_results(facts), expected, "{facts:?}");
         }
     }
 
