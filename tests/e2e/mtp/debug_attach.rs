@@ -28,13 +28,13 @@ fn tracer_of(pid: u32) -> u32 {
     line.map_or(0, |line| line.trim().parse().unwrap())
 }
 
-/// A real debugger that has attached and waits for a command before it runs `then`.
-struct GdbProcess {
+/// A real debugger that has attached and waits before it runs `then`.
+struct DebuggerProcess {
     child: Child,
     go: PathBuf,
 }
 
-impl GdbProcess {
+impl DebuggerProcess {
     fn attach(world: &TestWorld, pid: u32, then: &[&str]) -> Self {
         let go = world.path(&format!("go-{pid}"));
         let wait = format!(
@@ -53,6 +53,26 @@ impl GdbProcess {
             tracer_of(pid) == gdb.child.id() && !children(gdb.child.id()).is_empty()
         });
         gdb
+    }
+
+    /// The same with lldb, whose tracer is a process of its own.
+    fn attach_lldb(world: &TestWorld, pid: u32, then: &[&str]) -> Self {
+        let (go, here) = (world.path(&format!("go-{pid}")), world.path(&format!("here-{pid}")));
+        let wait = format!(
+            "platform shell touch {2}; while [ ! -e {0} -a -e {1} ]; do sleep 0.01; done",
+            go.display(),
+            world.dir().display(),
+            here.display()
+        );
+        let mut command = Command::new("lldb");
+        // A shell command of the platform has 15 s by default.
+        let wait = wait.replacen("platform shell", "platform shell -t 300", 1);
+        command.args(["--batch", "--no-lldbinit", "-p", &pid.to_string(), "-o", &wait]);
+        command.args(then.iter().flat_map(|line| ["-o", line]));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).process_group(0);
+        let child = command.spawn().unwrap();
+        wait_until("lldb has attached and waits", || here.exists() && tracer_of(pid) != 0);
+        Self { child, go }
     }
 
     fn resume(self) -> String {
@@ -78,7 +98,7 @@ fn attached_debugger_sees_no_stop_signal_although_the_response_is_late() {
     let run = begin_debug_run(&mut server, 1, &tests);
     let asked = wait_attach_request(&server, 0);
     let then = ["break Math_Fail_Test::TestBody", "continue", "continue"];
-    let gdb = GdbProcess::attach(&world, asked.pid, &then);
+    let gdb = DebuggerProcess::attach(&world, asked.pid, &then);
     // A debugger may continue the test before its client has responded.
     wait_handed_over(asked.pid);
     assert_eq!(tracer_of(asked.pid), gdb.child.id());
@@ -88,6 +108,35 @@ fn attached_debugger_sees_no_stop_signal_although_the_response_is_late() {
     assert!(output.contains("Breakpoint 1, ") && !output.contains("received signal"), "{output}");
     finish(&server, &run, &tests).assert_all("failed");
     assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn attached_lldb_sees_no_stop_signal_before_or_after_the_response() {
+    for is_response_late in [true, false] {
+        let world = world();
+        let mut server = debug_server(&world, false);
+        let tests = ["kinds::Math.Fail"];
+        let run = begin_debug_run(&mut server, 1, &tests);
+        let asked = wait_attach_request(&server, 0);
+        let then = ["breakpoint set -n Math_Fail_Test::TestBody", "process continue", "process continue"];
+        let lldb = DebuggerProcess::attach_lldb(&world, asked.pid, &then);
+        assert!(world.starts().is_empty(), "nothing of the program has run");
+        let output = if is_response_late {
+            let output = lldb.resume();
+            respond(&mut server, &asked, json!({"success": true}));
+            output
+        } else {
+            respond(&mut server, &asked, json!({"success": true}));
+            wait_handed_over(asked.pid);
+            lldb.resume()
+        };
+        assert!(output.contains("stop reason = breakpoint 1.1"), "{is_response_late}: {output}");
+        // The first stop is that of the attachment.
+        let signals = output.matches("stop reason = signal").count();
+        assert!(signals <= 1, "{is_response_late}: {output}");
+        finish(&server, &run, &tests).assert_all("failed");
+        assert_eq!(server.exit(), Some(0));
+    }
 }
 
 #[test]
@@ -103,7 +152,7 @@ fn attached_debugger_stops_test_and_keeps_result() {
         assert_eq!((state(asked.pid), tracer_of(asked.pid)), (Some('T'), 0));
         assert!(world.starts().is_empty(), "nothing of the program has run");
         let then = ["break Math_Fail_Test::TestBody", "continue", "bt 1", "shell sleep 0.5", "continue"];
-        let gdb = GdbProcess::attach(&world, asked.pid, &then);
+        let gdb = DebuggerProcess::attach(&world, asked.pid, &then);
         respond(&mut server, &asked, json!({"success": true}));
         wait_handed_over(asked.pid);
         let said = gdb.resume();
