@@ -106,7 +106,7 @@ mod tests {
             group: Some(0),
             ..ManifestTest::default()
         });
-        let groups = vec![TestGroup { uid: "s::".into(), name: "s".into(), parent: None }];
+        let groups = vec![TestGroup { uid: "s::".into(), name: "s".into(), ..TestGroup::default() }];
         let mut client_members = ClientMembers::default();
         for test in &tests {
             client_members.insert(test.uid.clone(), "\"x.y\":1".to_owned());

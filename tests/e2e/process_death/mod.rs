@@ -6,6 +6,7 @@ mod cleanup;
 mod completion;
 mod first_moments;
 mod redial;
+mod stopped;
 mod system_errors;
 
 use std::fs;

@@ -57,7 +57,7 @@ fn full_finish(run_dir: &Path) -> FinishRequest {
     };
     let lost = [(1201, "a"), (1202, "b"), (1203, "c"), (1204, "synthesized")];
     let lost = lost.map(|(test, name)| described(test, format!("s::{name}")));
-    let group = TestGroup { uid: "s::".into(), name: "s".into(), parent: None };
+    let group = TestGroup { uid: "s::".into(), name: "s".into(), ..TestGroup::default() };
     FinishRequest {
         descriptions: TestDescriptions {
             programs: vec![ManifestProgram { suite: "s".into(), path: "/bin/s".into() }],

@@ -48,6 +48,10 @@ pub enum ToWatchdog {
     FrameForwarded { client: ClientId },
     /// A client has left, and all its runs are over: its connection is closed.
     EndClient { client: ClientId },
+    /// The user suspends the coordinator, which stops itself next: its silence is expected until [`Self::Resume`].
+    Suspend,
+    /// The coordinator runs again.
+    Resume,
     /// Orders the watchdog to end all workers and exit.
     Exit,
 }

@@ -80,6 +80,8 @@ pub(super) struct ServerSession {
     open_requests: HashMap<RequestId, OpenRequest>,
     /// The task that executes the requests.
     requests: JoinSet<()>,
+    /// Notifies the client of changed programs, if it wants that.
+    program_watch: JoinSet<()>,
     scheduler: SchedulerHandle,
     /// Whether the client reads.
     stall_watch: StallWatch,
@@ -141,6 +143,7 @@ impl ServerSession {
             finished_requests_sender: Some(done_sender),
             open_requests: HashMap::new(),
             requests: JoinSet::new(),
+            program_watch: JoinSet::new(),
             scheduler,
             stall_watch: StallWatch::new(options.settings.run.client_stall_timeout),
             watched_processes: Vec::new(),
@@ -328,6 +331,7 @@ impl ServerSession {
     /// nothing is sent.
     async fn shut_down(mut self, end: SessionEnd) {
         self.commands = None;
+        self.program_watch.abort_all();
         // A session that was never initialized has no task that would drop it.
         self.finished_requests_sender = None;
         let deadline = match end {

@@ -12,12 +12,13 @@ use std::{
 };
 
 use bytes::Bytes;
+use heeler_core::silence::SilenceStep;
 use heeler_protocol::control::{
     ClientId, FromWatchdog, FromWorker, JoinMessage, LeaseEvent, RunKey, TestId, ToWorker, WorkerId,
 };
 use heeler_sys::process::Pid;
 use heeler_transport::{
-    control::{self, ControlReceiver, ControlSender, ReceivedPacket},
+    control::{self, ControlReceiver, ControlSender, ReceivedPacket, WatchedPacket},
     local,
 };
 use tokio::{sync::mpsc, task::JoinSet, time::timeout};
@@ -41,12 +42,17 @@ pub(super) enum ControlEvent {
         forwarded: Arc<ForwardedUpdates>,
     },
     WorkerMessage(WorkerId, FromWorker),
+    WorkerSilent(WorkerId, SilenceStep),
     WorkerDisconnected(WorkerId),
     WatchdogJoined {
         pid: u32,
         sender: ControlSender,
     },
     WatchdogMessage(FromWatchdog),
+    WatchdogSilent {
+        pid: u32,
+        step: SilenceStep,
+    },
     WatchdogDisconnected {
         pid: u32,
         /// By run, the number of frames of its finish that were forwarded for it.
@@ -124,14 +130,15 @@ async fn serve_worker(
         {
             return;
         }
-        match receiver.next::<FromWorker>().await {
-            Ok(Some(ReceivedPacket::Message(message))) => {
+        match receiver.next_or_silence::<FromWorker>().await {
+            Ok(Some(WatchedPacket::Silence(step))) => event = Some(ControlEvent::WorkerSilent(worker, step)),
+            Ok(Some(WatchedPacket::Packet(ReceivedPacket::Message(message)))) => {
                 if forwarder.lets_tests_run_again(&message) {
                     forwarder.wait_until_handled().await;
                 }
                 event = Some(ControlEvent::WorkerMessage(worker, message))
             }
-            Ok(Some(ReceivedPacket::Forward { client, position, frame })) => {
+            Ok(Some(WatchedPacket::Packet(ReceivedPacket::Forward { client, position, frame }))) => {
                 forwarder.forward(client, position, frame).await
             }
             Ok(None) => break,
@@ -279,9 +286,14 @@ async fn serve_watchdog(
         {
             return;
         }
-        match receiver.next::<FromWatchdog>().await {
-            Ok(Some(ReceivedPacket::Message(message))) => event = relays.on_message(message),
-            Ok(Some(ReceivedPacket::Forward { client, position, frame })) => {
+        match receiver.next_or_silence::<FromWatchdog>().await {
+            Ok(Some(WatchedPacket::Silence(step))) => {
+                event = Some(ControlEvent::WatchdogSilent { pid, step })
+            }
+            Ok(Some(WatchedPacket::Packet(ReceivedPacket::Message(message)))) => {
+                event = relays.on_message(message)
+            }
+            Ok(Some(WatchedPacket::Packet(ReceivedPacket::Forward { client, position, frame }))) => {
                 relays.forward(client, position, frame)
             }
             Ok(None) => break,

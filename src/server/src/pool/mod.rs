@@ -23,6 +23,7 @@ mod grants;
 mod main_barriers;
 mod orphans;
 mod pooled_worker;
+mod silence;
 mod watchdog_process;
 mod watchdog_relay;
 mod workers;

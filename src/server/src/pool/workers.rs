@@ -103,8 +103,8 @@ struct WatchdogLoss {
     proven: DeadSenderProof,
 }
 
-struct WatchdogProcess {
-    child: SpawnedChild,
+pub(super) struct WatchdogProcess {
+    pub(super) child: SpawnedChild,
     sender: Option<ControlSender>,
 }
 
@@ -120,7 +120,7 @@ pub struct WorkerPool {
     pub(super) starting: BTreeMap<WorkerId, Instant>,
     /// Users that have requested a worker which has not joined yet, in order.
     pub(super) requests: VecDeque<WorkerUser>,
-    watchdog: WatchdogProcess,
+    pub(super) watchdog: WatchdogProcess,
     watchdogs_started: u32,
     next_worker: u32,
     /// Events that arose together with another one and are not returned yet.
@@ -429,6 +429,7 @@ impl WorkerPool {
             ControlEvent::WorkerMessage(worker, message) => {
                 self.pending_events.push_back(PoolEvent::WorkerMessage(worker, message))
             }
+            ControlEvent::WorkerSilent(worker, step) => self.on_silent_worker(worker, step),
             ControlEvent::WorkerDisconnected(worker) => {
                 self.note_exit(worker, |link| link.is_disconnected = true)
             }
@@ -448,6 +449,11 @@ impl WorkerPool {
                     self.push_not_started(worker, error);
                 }
                 self.note_exit(worker, |link| link.is_exit_reported = true);
+            }
+            ControlEvent::WatchdogSilent { pid, step } => {
+                if pid == self.watchdog.child.pid().as_u32() {
+                    self.on_silent_watchdog(step);
+                }
             }
             ControlEvent::WatchdogMessage(message) => {
                 self.pending_events.push_back(PoolEvent::WatchdogMessage(message))
@@ -531,6 +537,11 @@ impl WorkerPool {
             }
         }
         self.reap_watchdog();
+    }
+
+    /// Returns whether the directory of the control socket exists. Without it no worker and no watchdog can start.
+    pub fn has_directory(&self) -> bool {
+        self.socket_dir.path().join("control").exists()
     }
 
     fn reap_watchdog(&mut self) {

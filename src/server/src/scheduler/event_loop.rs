@@ -13,6 +13,7 @@ use tokio::{
 
 use super::{
     ClientLogLine, SchedulerOptions,
+    builds::{FinishedBuild, RunningBuilds},
     clients::{ClientEntry, next_command},
     handle::{ClientCommand, NewClient},
     listing::Catalogues,
@@ -37,6 +38,7 @@ pub(super) struct Scheduler {
     pub(super) last_client: ClientId,
     pub(super) sinks: ClientSinks,
     pub(super) catalogues: Catalogues,
+    pub(super) builds: RunningBuilds,
     pub(super) pool: Option<WorkerPool>,
     /// In order of arrival.
     pub(super) runs: BTreeMap<RunNumber, RunEntry>,
@@ -53,6 +55,7 @@ enum SchedulerEvent {
     NoMoreClients,
     Command(ClientId, Option<ClientCommand>),
     Pool(PoolEvent),
+    BuildFinished(FinishedBuild),
     Deadline,
 }
 
@@ -66,6 +69,7 @@ impl Scheduler {
             last_client: ClientId(0),
             sinks: ClientSinks::default(),
             catalogues: Catalogues::default(),
+            builds: RunningBuilds::default(),
             pool: None,
             runs: BTreeMap::new(),
             next_run: 0,
@@ -89,6 +93,7 @@ impl Scheduler {
                     self.events_since_deadline = self.events_since_deadline.saturating_add(1);
                     self.on_pool_event(event).await;
                 }
+                SchedulerEvent::BuildFinished(finished) => self.on_build_finished(finished),
                 SchedulerEvent::Deadline => {
                     self.events_since_deadline = 0;
                     self.on_deadline(Instant::now()).await;
@@ -99,6 +104,7 @@ impl Scheduler {
         if let Some(pool) = self.pool.take() {
             pool.shut_down().await;
         }
+        self.builds.finish().await;
     }
 
     async fn next_event(&mut self, is_open: bool) -> SchedulerEvent {
@@ -110,7 +116,7 @@ impl Scheduler {
         if is_late {
             return SchedulerEvent::Deadline;
         }
-        let Self { pool, clients, registrations, last_client, .. } = self;
+        let Self { pool, clients, registrations, last_client, builds, .. } = self;
         let of_pool = async {
             match pool {
                 Some(pool) => pool.next_event().await,
@@ -136,6 +142,7 @@ impl Scheduler {
                 client.map_or(SchedulerEvent::NoMoreClients, SchedulerEvent::Register)
             }
             (client, command) = next_command(clients, *last_client) => SchedulerEvent::Command(client, command),
+            finished = builds.next_finished() => SchedulerEvent::BuildFinished(finished),
             event = of_processes => event,
         }
     }
@@ -258,6 +265,7 @@ impl Scheduler {
     async fn run_pending_actions(&mut self) {
         loop {
             self.finish_listings();
+            self.finish_builds().await;
             // Shares come first, even if no worker is idle: a run with a share of 0 requests no workers.
             let _shares = self.update_shares();
             if let Some(pool) = &mut self.pool {
@@ -276,10 +284,17 @@ impl Scheduler {
         self.start_workers().await;
     }
 
-    /// Starts the pool if there is none; returns why it can't be started.
+    /// Starts the pool if there is none, or none that can go on; returns why it can't be started.
     pub(super) async fn start_pool(&mut self) -> Result<(), String> {
-        if self.pool.is_some() {
-            return Ok(());
+        let is_used = !self.runs.is_empty() || self.catalogues.listers().next().is_some();
+        // A cleaner of temporary files may have removed the directory of the pool.
+        match self.pool.take_if(|pool| !is_used && !pool.has_directory()) {
+            Some(pool) => {
+                tracing::warn!("all processes are started again, because their directory is gone");
+                pool.shut_down().await;
+            }
+            None if self.pool.is_some() => return Ok(()),
+            None => {}
         }
         let options = PoolOptions {
             program: self.options.program.clone(),

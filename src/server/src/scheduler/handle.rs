@@ -1,7 +1,7 @@
 //! What front ends use of the scheduler: they register clients, and each client sends commands and receives
 //! events.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use heeler_protocol::{
     control::{
@@ -21,7 +21,7 @@ use super::{
     client_events::{ClientEvent, ClientEvents, QUEUE_CAPACITY},
     event_loop::Scheduler,
 };
-use crate::discovery::ProgramSource;
+use crate::discovery::{ProgramFinder, ProgramSource};
 use crate::pool::{ClientSink, MainBarriers, WorkerStdout};
 use crate::run::RunPlan;
 
@@ -51,6 +51,16 @@ pub struct SchedulerOptions {
 /// Number of a request, chosen by its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestNumber(pub u64);
+
+/// Whether programs are built before they are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BuildRequest {
+    /// They are listed as they are.
+    #[default]
+    None,
+    /// The build commands run first.
+    First,
+}
 
 /// The lease of a test that waits for a debugger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,6 +110,8 @@ pub struct ClientRegistration {
     /// How updates of its runs reach it.
     pub delivery: UpdateDelivery,
     pub sources: Vec<ProgramSource>,
+    /// Builds the programs again; `None` if they can't be built. The same for all clients of the same programs.
+    pub finder: Option<Arc<dyn ProgramFinder>>,
     /// Time limit for the listing of each program.
     pub list_timeout: Duration,
 }
@@ -111,7 +123,7 @@ pub struct SchedulerGone;
 
 /// A command of a client.
 pub(super) enum ClientCommand {
-    List { request: RequestNumber },
+    List { request: RequestNumber, build: BuildRequest },
     StartRun { request: RequestNumber, plan: Box<RunPlan>, client_members: ClientMembers },
     Cancel { request: RequestNumber },
     DecideDebuggee { lease: DebuggeeLease, decision: DebuggerDecision },
@@ -193,14 +205,14 @@ pub struct RunClient {
 }
 
 impl RunClient {
-    /// Requests a listing of all programs; [`ClientEvent::Listed`] follows.
+    /// Requests a listing of all programs, built before if `build` says so; [`ClientEvent::Listed`] follows.
     ///
     /// # Errors
     /// The scheduler is gone.
     ///
     /// Cancel safe: yes, as all commands, because a cancelled call has sent nothing.
-    pub async fn list(&self, request: RequestNumber) -> Result<(), SchedulerGone> {
-        self.send(ClientCommand::List { request }).await
+    pub async fn list(&self, request: RequestNumber, build: BuildRequest) -> Result<(), SchedulerGone> {
+        self.send(ClientCommand::List { request, build }).await
     }
 
     /// Starts a run; [`ClientEvent::RunEnded`] or [`ClientEvent::RunRefused`] follows. `client_members` return on

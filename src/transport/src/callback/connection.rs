@@ -160,7 +160,11 @@ impl CallbackConnection {
             let recorder: Box<dyn FrameRecorder> = Box::new(StreamRecorder::new(Arc::clone(record)));
             recorder
         });
-        let (outbox, inbox, task) = crate::open_recorded(stream, FrameDecoder::default(), recorder);
+        let (outbox, inbox, task) = crate::open_with(
+            stream,
+            FrameDecoder::default(),
+            crate::WriterOptions { recorder, heartbeat: None },
+        );
         let (state, peer) = watch::channel(PeerState::default());
         let mut reader = JoinSet::new();
         reader.spawn(peer::read(inbox, outbox.clone(), state, Arc::clone(&progress)));
