@@ -22,7 +22,9 @@ use heeler_core::{
     run::{RunAction, RunEvent, RunStage, RunState},
 };
 use heeler_protocol::{
-    control::{ClientRoute, DebuggeeCommand, FinishRequest, LeaseId, ProofLevel, RunKey, UpdateEncoding, WorkerId},
+    control::{
+        ClientRoute, DebuggeeCommand, FinishRequest, LeaseId, ProofLevel, RunKey, UpdateEncoding, WorkerId,
+    },
     mtp::{ClientMembers, LogLevel, RunResult},
 };
 use heeler_recovery::JournalFile;
