@@ -143,6 +143,13 @@ impl PermittedEffects {
         self.has_lost_journals && self.is_coordinator_killed && is_unknown
     }
 
+    /// Returns how often a client that proves its handling may get a result: once, whichever processes die, unless
+    /// nothing knows how far the dead ones were.
+    fn repetition(&self) -> ExpectedDelivery {
+        let is_unknown = self.has_lost_journals;
+        if is_unknown { self.delivery } else { ExpectedDelivery::Once }
+    }
+
     /// Returns whether faults may prevent a listing: it is tried twice, and a process that dies each time
     /// hides its program's tests, which is reported.
     pub(crate) fn may_hide_a_program(&self) -> bool {
@@ -164,7 +171,7 @@ pub(crate) fn check(
     for run in client.runs() {
         check_order(&events, &run, licence);
         if licence.is_handling_proven {
-            handling_order::check(&events, &run, licence.delivery);
+            handling_order::check(&events, &run, licence.repetition());
         }
         let answers = events.iter().filter_map(RecordedEvent::message);
         let is_answered =

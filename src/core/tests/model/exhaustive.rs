@@ -18,7 +18,7 @@ pub(crate) fn search_all(scenario: ModelScenario) {
 }
 
 pub(crate) fn faults(deaths: u8, failures: u8, cancels: u8) -> ModelFaults {
-    ModelFaults { deaths, failures, cancels, loans: 0 }
+    ModelFaults { deaths, failures, cancels, ..ModelFaults::default() }
 }
 
 /// Returns the deaths of a scenario and those that `HEELER_MODEL_DEATHS` adds. One more takes minutes and
@@ -43,6 +43,15 @@ fn two_workers_with_two_programs_survive_two_deaths() {
 fn two_workers_with_isolated_tests_survive_two_deaths() {
     let plan = plan(&[0, 0, 0], |_, test| test.is_isolated = true);
     search_all(abstract_scenario(plan, 2, faults(2, 0, 0)));
+}
+
+#[test]
+fn lost_guards_blame_no_test() {
+    let lost = |guards| ModelFaults { guards, ..ModelFaults::default() };
+    search_all(abstract_scenario(plan(&[0, 0, 1], |_, _| {}), 2, lost(3)));
+    let retried = plan(&[0, 0], |place, test| test.retries = u32::from(place == 0));
+    search_all(abstract_scenario(retried, 1, ModelFaults { failures: 1, deaths: 1, ..lost(2) }));
+    search_all(ModelScenario { faults: lost(2), ..callback_scenario(0) });
 }
 
 #[test]

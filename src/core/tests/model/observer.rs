@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use heeler_core::{
-    NotRunReason, Outcome, ProvisionalReason, SynthesizedResult, TestId, WorkerId,
+    LeaseOutcome, NotRunReason, Outcome, ProvisionalReason, SynthesizedResult, TestId, WorkerId,
     ledger::LedgerEntry,
     run::{BatchLease, CancelMode, RunAction, RunEvent, RunState, SchedulingPlan},
 };
@@ -30,6 +30,8 @@ pub(crate) struct ObservedTest {
     pub(crate) attempts: u32,
     /// It died among others, and its isolated rerun is due or in progress.
     pub(crate) is_rerun_due: bool,
+    /// Number of processes that ended with their guards and left it without a result.
+    pub(crate) guard_losses: u32,
 }
 
 /// A worker that the run takes for alive.
@@ -64,6 +66,8 @@ pub(crate) struct RunObserver {
     pub(crate) is_finishing: bool,
     is_finisher_late: bool,
     pub(crate) is_completed: bool,
+    /// Nothing but guards can go wrong: every test that gets a result has passed.
+    pub(crate) is_blameless: bool,
 }
 
 impl ObservedPlace {
@@ -74,7 +78,8 @@ impl ObservedPlace {
 
 impl RunObserver {
     pub(crate) fn new(plan: &SchedulingPlan) -> Self {
-        let test = ObservedTest { place: ObservedPlace::Waiting, attempts: 0, is_rerun_due: false };
+        let test =
+            ObservedTest { place: ObservedPlace::Waiting, attempts: 0, is_rerun_due: false, guard_losses: 0 };
         Self {
             slots: plan.slots,
             workers: BTreeMap::new(),
@@ -90,6 +95,7 @@ impl RunObserver {
             is_finishing: false,
             is_finisher_late: false,
             is_completed: false,
+            is_blameless: false,
         }
     }
 
@@ -112,6 +118,10 @@ impl RunObserver {
                     ProvisionalReason::AwaitsIsolatedRun => observed.is_rerun_due = true,
                 }
                 self.unproductive[plan.tests[test.index()].program.index()] = 0;
+            }
+            RunEvent::LeaseEnded { worker, end: LeaseOutcome::GuardLost(_), .. } => {
+                self.unanswered = Some(*worker);
+                self.lose_guard(*worker);
             }
             RunEvent::LeaseEnded { worker, .. } => {
                 self.unanswered = Some(*worker);
@@ -174,6 +184,15 @@ impl RunObserver {
         }
         self.rests.extend((!rest.is_empty()).then_some(rest));
         self.workers.remove(&worker);
+    }
+
+    /// What has begun runs alone, and the rest may be cut.
+    fn lose_guard(&mut self, worker: WorkerId) {
+        for test in self.put_back(worker) {
+            self.tests[test.index()].guard_losses += 1;
+        }
+        let lease = self.worker(worker).lease.take().expect("a process has a lease");
+        self.cuts[lease.batch.program.index()] = 3;
     }
 
     fn end_lease(&mut self, worker: WorkerId) {

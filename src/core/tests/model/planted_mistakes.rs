@@ -2,8 +2,8 @@
 
 use crate::{
     rules::{
-        ANSWERED, COMPLETE, FINISHED, HANDLED_COMPLETE, HANDLED_COMPLETION, HANDLED_LAST, HANDLED_ONCE,
-        HANDLED_ORDER, NOTHING_AFTER, ONE_RESULT, REACHED, RESPONSE,
+        ANSWERED, BLAMELESS, COMPLETE, FINISHED, HANDLED_COMPLETE, HANDLED_COMPLETION, HANDLED_LAST,
+        HANDLED_ONCE, HANDLED_ORDER, NOTHING_AFTER, ONE_RESULT, REACHED, RESPONSE,
     },
     scenario::{
         ClientModel, ModelFaults, ModelScenario, PlantedMistake, QueueModel, abstract_scenario,
@@ -101,6 +101,13 @@ fn journal_of_a_dead_worker_not_read() {
 #[test]
 fn journal_of_a_dead_worker_not_requested() {
     find(&with(PlantedMistake::JournalNotRequested, 1), REACHED);
+}
+
+#[test]
+fn lost_guard_taken_for_a_crash() {
+    let scenario = with(PlantedMistake::GuardLossBlamed, 0);
+    let faults = ModelFaults { guards: 2, ..ModelFaults::default() };
+    find(&ModelScenario { faults, ..scenario }, BLAMELESS);
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn walk_large(client: ClientModel, change: impl Fn(&mut SchedulingPlan)) {
     let mut plan = plan(&[0, 0, 1, 0, 1, 1], |place, test| test.retries = u32::from(place % 2 == 0));
     plan.slots = 3;
     change(&mut plan);
-    let faults = ModelFaults { deaths: 4, failures: 2, cancels: 1, loans: 2 };
+    let faults = ModelFaults { deaths: 4, failures: 2, cancels: 1, loans: 2, guards: 1 };
     let processes = ProcessModel::Arbitrary;
     let scenario = ModelScenario { plan, workers: 3, client, processes, faults, ..callback_scenario(0) };
     let seed = number_from_env("HEELER_MODEL_SEED", 1) as u64;
@@ -81,6 +81,7 @@ fn random_scenario(random: &mut u64) -> ModelScenario {
         failures: below(20) as u8,
         cancels: u8::from(below(4) == 0),
         loans: [0, 0, 5, 30][below(4)],
+        guards: [0, 0, 1, 4][below(4)],
     };
     let clients =
         [ClientModel::Abstract, ClientModel::MainConnection, ClientModel::Callback, ClientModel::Queues];

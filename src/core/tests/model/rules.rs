@@ -8,7 +8,7 @@ use heeler_core::{
 };
 
 use crate::{
-    observer::{ObservedPlace, RunObserver},
+    observer::{ObservedPlace, ObservedTest, RunObserver},
     world::{SHORT, SimJournal},
 };
 
@@ -29,13 +29,14 @@ pub(crate) const HANDLED_ORDER: &str = "no update of a test is handled after its
 pub(crate) const HANDLED_ONCE: &str = "no result is handled twice, unless the client has broken a connection";
 pub(crate) const HANDLED_COMPLETE: &str = "when the completion is handled, every result is handled";
 pub(crate) const HANDLED_LAST: &str = "no update is handled after the completion";
+pub(crate) const BLAMELESS: &str = "a lost guard blames no test";
 pub(crate) const HANDLED_COMPLETION: &str =
     "one completion is handled, unless the client has broken a connection";
 pub(crate) const REACHED: &str = "a path that ends, ends with the completion";
 pub(crate) const ENDS: &str = "every path ends";
 
 /// The rules that [`BrokenRule`] names.
-pub(crate) const STEP_RULES: [&str; 18] = [
+pub(crate) const STEP_RULES: [&str; 19] = [
     ONE_RESULT,
     COMPLETE,
     NOTHING_AFTER,
@@ -54,6 +55,7 @@ pub(crate) const STEP_RULES: [&str; 18] = [
     HANDLED_COMPLETE,
     HANDLED_LAST,
     HANDLED_COMPLETION,
+    BLAMELESS,
 ];
 
 /// A rule that a step has broken.
@@ -166,6 +168,15 @@ impl RunObserver {
         }
         due.synthesized.iter().for_each(|(test, _)| had[test.index()] += 1);
         check(FINISHED, had.iter().all(|count| *count == 1), || format!("results of each test: {had:?}"))?;
+        let is_blamed = |observed: &&ObservedTest| match observed.place {
+            ObservedPlace::Settled(outcome) => outcome != Outcome::Passed,
+            ObservedPlace::Synthesized(result) => {
+                !matches!(result, SynthesizedResult::NotRun(NotRunReason::GuardLost { .. }))
+            }
+            ObservedPlace::Waiting | ObservedPlace::With(_) | ObservedPlace::Running(_) => false,
+        };
+        let blamed = self.tests.iter().find(is_blamed).filter(|_| self.is_blameless);
+        check(BLAMELESS, blamed.is_none(), || format!("{blamed:?}"))?;
         for (test, result) in &due.synthesized {
             let observed = self.tests[test.index()];
             let is_provisional = matches!(result, SynthesizedResult::Provisional(_));
@@ -191,6 +202,7 @@ impl RunObserver {
             let ObservedPlace::Synthesized(SynthesizedResult::NotRun(why)) = observed.place else { continue };
             let is_due = match why {
                 NotRunReason::ProgramGivenUp { deaths } => deaths >= most,
+                NotRunReason::GuardLost { losses, .. } => losses >= 3 && observed.guard_losses >= losses,
                 NotRunReason::NoWorker => !self.workers.values().any(|worker| worker.has_had_lease),
                 _ => true,
             };

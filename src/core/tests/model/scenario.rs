@@ -92,6 +92,8 @@ pub(crate) struct ModelFaults {
     pub(crate) cancels: u8,
     /// Idle workers that another run receives, and changes of the run's share.
     pub(crate) loans: u8,
+    /// Guards that are lost with their processes.
+    pub(crate) guards: u8,
 }
 
 /// A deliberate mistake, which the rules must find.
@@ -146,12 +148,21 @@ pub(crate) enum PlantedMistake {
     RelayOvertaken,
     /// A worker whose updates are forwarded waits for no barrier before its test may run elsewhere.
     RelayNotAwaited,
+    /// A process that ends with its guard counts as one that died in its test.
+    GuardLossBlamed,
     /// The successor of a watchdog whose completion is handled sends another one.
     CompletionForgotten,
     /// What a dead watchdog has sent is neither proven nor counted.
     FinisherStreamAbandoned,
     /// A watchdog without a coordinator assumes that the client lacks no synthesized result.
     NothingDueAlone,
+}
+
+impl ModelFaults {
+    pub(crate) fn has_guards_only(&self) -> bool {
+        let Self { deaths, failures, cancels, loans: _, guards } = *self;
+        guards > 0 && [deaths, failures, cancels] == [0; 3]
+    }
 }
 
 impl ModelScenario {

@@ -76,6 +76,7 @@ impl ModelFaults {
             ModelStep::Worker(id, step) => match step {
                 WorkerStep::End(Outcome::Failed) => Some(&mut self.failures),
                 WorkerStep::End(Outcome::TimedOut) => Some(&mut self.deaths),
+                WorkerStep::LoseGuard => Some(&mut self.guards),
                 WorkerStep::DieInTest
                 | WorkerStep::Refused
                 | WorkerStep::Unanswered

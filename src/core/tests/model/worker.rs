@@ -2,7 +2,8 @@
 //! and to the coordinator, in this order.
 
 use heeler_core::{
-    LeaseOutcome, Outcome, ProvisionalReason, TestId, WorkerId, ack_window::AckWindow, delivery::JournalMark,
+    GuardLoss, LeaseOutcome, Outcome, ProvisionalReason, TestId, WorkerId, ack_window::AckWindow,
+    delivery::JournalMark,
 };
 
 use crate::{
@@ -28,6 +29,8 @@ pub(crate) enum WorkerStep {
     Refused,
     /// The process exits outside any test.
     Leave(LeaseOutcome),
+    /// The process ends with its guard.
+    LoseGuard,
     /// The process is ended because its lease is cancelled.
     EndCancelled,
     /// The stream is proven, as far as it can be.
@@ -52,6 +55,9 @@ enum SettlingStep {
     Send,
     Report,
 }
+
+/// How guards are lost.
+const LOST_GUARD: GuardLoss = GuardLoss::Killed { signal: 9 };
 
 const STEPS: [SettlingStep; 3] = [SettlingStep::Journal, SettlingStep::Send, SettlingStep::Report];
 const STEPS_MISTAKEN: [SettlingStep; 3] = [SettlingStep::Send, SettlingStep::Journal, SettlingStep::Report];
@@ -107,6 +113,8 @@ impl SimWorker {
         let is_dialling = writes && self.route == SimRoute::NotDialled;
         steps.extend((is_dialling && scenario.queues.may_refuse).then_some(WorkerStep::Refused));
         let count = process.lease.batch.tests.len();
+        let is_guarded = matches!(process.phase, ProcessPhase::Idle | ProcessPhase::Running(_));
+        steps.extend((is_guarded && !scenario.has_queues()).then_some(WorkerStep::LoseGuard));
         match process.phase {
             ProcessPhase::Idle if is_arbitrary => {
                 steps.extend((process.next..count).take(2).map(WorkerStep::Begin));
@@ -191,6 +199,11 @@ impl ModelWorld {
                 self.settle(scenario, id);
             }
             WorkerStep::Leave(end) => self.leave(id, end),
+            WorkerStep::LoseGuard if scenario.mistake == PlantedMistake::GuardLossBlamed => {
+                let end = Some(LeaseOutcome::DiedInTest);
+                self.end_provisionally(scenario, id, ProvisionalReason::AwaitsIsolatedRun, end);
+            }
+            WorkerStep::LoseGuard => self.leave(id, LeaseOutcome::GuardLost(LOST_GUARD)),
             WorkerStep::EndCancelled => match self.process(id).phase {
                 ProcessPhase::Running(place) => self.begin_settling(
                     scenario,

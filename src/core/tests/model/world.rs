@@ -231,6 +231,7 @@ impl ModelWorld {
         let actions = run.begin();
         let mut observer = RunObserver::new(&scenario.plan);
         observer.learn(&scenario.plan, &run);
+        observer.is_blameless = scenario.faults.has_guards_only();
         world.coordinator = Some(SimCoordinator {
             run: Arc::new(run),
             observer: Arc::new(observer),

@@ -22,7 +22,9 @@ use heeler_core::{
     run::{RunAction, RunEvent, RunStage, RunState},
 };
 use heeler_protocol::{
-    control::{ClientRoute, DebuggeeCommand, FinishRequest, LeaseId, ProofLevel, RunKey, WorkerId},
+    control::{
+        ClientRoute, DebuggeeCommand, FinishRequest, LeaseId, ProofLevel, RunKey, UpdateEncoding, WorkerId,
+    },
     mtp::{ClientMembers, LogLevel, RunResult},
 };
 use heeler_recovery::JournalFile;
@@ -149,7 +151,8 @@ impl RunDriver {
     ///
     /// Cancel safe: no, because a run that has begun must be completed.
     pub(crate) async fn begin(pool: &mut WorkerPool, plan: RunPlan, mut client: DriverClient) -> Self {
-        client.route.has_attachments_stream = plan.has_attachments_stream;
+        let has_frames = client.route.encoding == UpdateEncoding::TestProtocol;
+        client.route.has_attachments_stream = plan.has_attachments_stream && has_frames;
         let mut run = RunState::new(plan.model.clone());
         let mut actions: VecDeque<_> = run.handle(RunEvent::SlotShare(0)).into();
         actions.extend(run.begin());
