@@ -139,8 +139,9 @@ impl RunCommand<'_> {
         let tests = selection.chosen.iter().filter(|node| !is_unlisted_program(node)).count();
         self.watch.begin(&self.run_head(&run_id, &selection), tests);
         let shard = selection.shard.clone();
-        let only_uid = |node: TestNode| TestNode { uid: node.uid, ..TestNode::default() };
-        let tests = selection.chosen.into_iter().map(only_uid).collect();
+        let only_uid = |uid| TestNode { uid, ..TestNode::default() };
+        let chosen = selection.chosen;
+        let tests = chosen.iter().map(|node| only_uid(node.uid.clone())).collect();
         let request = TestRequest {
             run_id: run_id.clone(),
             tests: Some(tests),
@@ -149,6 +150,8 @@ impl RunCommand<'_> {
             ..TestRequest::default()
         };
         let Some(answer) = self.await_response(&run_id, self.here.client.run(request)).await else {
+            self.watch.summary.interrupt(chosen.iter().filter(|node| !is_unlisted_program(node)));
+            self.finish(&run_id, &start_utc, began.elapsed())?;
             return Ok(None);
         };
         if let Ok(result) = &answer {

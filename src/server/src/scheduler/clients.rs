@@ -6,7 +6,7 @@ use std::{
     task::Poll,
 };
 
-use heeler_protocol::control::{ClientId, ClientRoute, ToWorker, WorkerId};
+use heeler_protocol::control::{ClientId, ClientRoute, ToWatchdog, ToWorker, WorkerId};
 use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
@@ -169,6 +169,8 @@ impl Scheduler {
     async fn pause(&mut self, client: ClientId, done: oneshot::Sender<()>) {
         let mut workers = BTreeSet::new();
         if let Some(pool) = &mut self.pool {
+            // Before this process is stopped.
+            pool.send_to_watchdog_flushed(&ToWatchdog::Suspend).await;
             for worker in pool.workers_of(client) {
                 pool.send_to_worker(worker, &ToWorker::Pause).await;
                 workers.insert(worker);
@@ -186,6 +188,7 @@ impl Scheduler {
             entry.is_paused = false;
         }
         let Some(pool) = &mut self.pool else { return };
+        pool.send_to_watchdog(&ToWatchdog::Resume).await;
         for worker in pool.workers_of(client) {
             pool.send_to_worker(worker, &ToWorker::Resume).await;
         }

@@ -19,7 +19,7 @@ use super::{
     listing::Catalogues,
     runs::{RunEntry, RunNumber},
 };
-use crate::pool::{ClientSinks, PoolError, PoolEvent, PoolOptions, WorkerPool};
+use crate::pool::{ClientSinks, DeadSenderProof, PoolError, PoolEvent, PoolOptions, WorkerPool};
 
 /// Maximum wait for all test processes of a client to stop.
 pub(super) const PAUSE_DEADLINE: Duration = Duration::from_millis(500);
@@ -164,8 +164,8 @@ impl Scheduler {
             PoolEvent::WorkerMessage(worker, message) => self.on_worker_message(worker, message),
             PoolEvent::WorkerDied { worker, proven } => self.on_worker_died(worker, &proven).await,
             PoolEvent::WatchdogMessage(message) => self.on_watchdog_message(message),
-            PoolEvent::WatchdogReplaced { sent_frames } => self.on_watchdog_replaced(&sent_frames).await,
-            PoolEvent::WatchdogLost(error) => self.on_watchdog_lost(&error),
+            PoolEvent::WatchdogReplaced { proven } => self.on_watchdog_replaced(&proven).await,
+            PoolEvent::WatchdogLost { error, proven } => self.on_watchdog_lost(&error, &proven),
         }
     }
 
@@ -212,42 +212,43 @@ impl Scheduler {
             FromWatchdog::Journal { run, .. }
             | FromWatchdog::Completing { run }
             | FromWatchdog::Finished { run, .. } => run.clone(),
-            FromWatchdog::WorkerNotStarted { .. } | FromWatchdog::WorkerEnded { .. } => return,
+            FromWatchdog::WorkerNotStarted { .. }
+            | FromWatchdog::WorkerEnded { .. }
+            | FromWatchdog::Relaying { .. } => return,
         };
         if let Some(driver) = self.run_mut(&run) {
             driver.on_watchdog_message(message);
         }
     }
 
-    async fn on_worker_died(&mut self, worker: WorkerId, proven: &BTreeMap<RunKey, u64>) {
+    async fn on_worker_died(&mut self, worker: WorkerId, proven: &DeadSenderProof) {
         self.on_worker_paused(worker);
         self.catalogues.on_worker_died(worker);
         let Some(pool) = &mut self.pool else { return };
         for run in self.runs.values_mut() {
             if run.driver.is_affected_by(worker) {
-                let proven = proven.get(run.driver.key()).copied().unwrap_or(0);
+                let proven = proven.positions.get(run.driver.key()).copied().unwrap_or(0);
                 run.driver.on_worker_died(pool, worker, proven).await;
             }
         }
     }
 
-    async fn on_watchdog_replaced(&mut self, sent_frames: &BTreeMap<RunKey, u64>) {
+    async fn on_watchdog_replaced(&mut self, proven: &DeadSenderProof) {
         let Some(pool) = &mut self.pool else { return };
         if let Err(error) = pool.await_replacement().await {
-            self.on_watchdog_lost(&error);
+            self.on_watchdog_lost(&error, proven);
             return;
         }
         for run in self.runs.values_mut() {
-            let sent = sent_frames.get(run.driver.key()).copied().unwrap_or(0);
-            run.driver.on_watchdog_replaced(pool, sent).await;
+            run.driver.on_watchdog_replaced(pool, proven).await;
         }
     }
 
     /// Ends listings and runs: without a watchdog there are no workers. The next request may start a new pool.
-    fn on_watchdog_lost(&mut self, error: &PoolError) {
+    fn on_watchdog_lost(&mut self, error: &PoolError, proven: &DeadSenderProof) {
         let why = heeler_core::error_chain(error);
         self.catalogues.fail_all(&why);
-        self.drivers_mut().for_each(|driver| driver.finish_without_watchdog(&why));
+        self.drivers_mut().for_each(|driver| driver.on_watchdog_lost(&why, proven));
         self.end_pauses();
         self.pool = None;
     }

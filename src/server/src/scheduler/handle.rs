@@ -22,7 +22,7 @@ use super::{
     event_loop::Scheduler,
 };
 use crate::discovery::{ProgramFinder, ProgramSource};
-use crate::pool::{ClientSink, WorkerStdout};
+use crate::pool::{ClientSink, MainBarriers, WorkerStdout};
 use crate::run::RunPlan;
 
 /// Capacity of a client's command queue. A client that has sent so many waits until the scheduler has handled
@@ -73,7 +73,13 @@ pub struct DebuggeeLease {
 #[derive(Debug)]
 pub enum UpdateDelivery {
     /// As frames of the test protocol: over callback connections of workers, or over its main connection.
-    Frames { callback: Option<CallbackAddress>, main_connection: Outbox, limits: DeliveryLimits },
+    Frames {
+        callback: Option<CallbackAddress>,
+        main_connection: Outbox,
+        /// The barriers on the main connection: its session notes the answers.
+        main_barriers: MainBarriers,
+        limits: DeliveryLimits,
+    },
     /// As events of its [`RunClient`], for the session of any protocol to render.
     Events,
 }
@@ -83,9 +89,11 @@ impl UpdateDelivery {
     /// coordinator.
     pub(super) fn into_route(self, updates: mpsc::Sender<RunUpdates>) -> (ClientRoute, ClientSink) {
         match self {
-            Self::Frames { callback, main_connection, limits } => {
-                let route = ClientRoute { callback, limits, encoding: UpdateEncoding::TestProtocol };
-                (route, ClientSink::Connection(main_connection))
+            Self::Frames { callback, main_connection, main_barriers, limits } => {
+                let barriers = callback.is_some().then_some(main_barriers);
+                let encoding = UpdateEncoding::TestProtocol;
+                let route = ClientRoute { callback, limits, encoding, ..ClientRoute::default() };
+                (route, ClientSink::Connection(main_connection, barriers))
             }
             Self::Events => {
                 // The limits are those of connections, of which there are none.

@@ -50,6 +50,7 @@ impl ServerSession {
             RpcMessage::Notification { method, params } if self.client_properties.is_some() => {
                 self.on_notification(&method, params.as_deref());
             }
+            RpcMessage::Response { id, .. } if self.main_barriers.on_response(&id) => {}
             RpcMessage::Response { id, outcome } => {
                 if let Some(answers) = &self.client_responses {
                     // A response to an unknown id does no harm.
@@ -107,6 +108,7 @@ impl ServerSession {
             delivery: UpdateDelivery::Frames {
                 callback: callback.or_else(|| facts.callback(&self.options.client_host)),
                 main_connection: self.client.clone(),
+                main_barriers: self.main_barriers.clone(),
                 limits: crate::run::delivery_limits(&settings),
             },
             sources: std::mem::take(&mut self.options.sources),
