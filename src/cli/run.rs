@@ -151,7 +151,7 @@ impl RunCommand<'_> {
         };
         let Some(answer) = self.await_response(&run_id, self.here.client.run(request)).await else {
             self.watch.summary.interrupt(chosen.iter().filter(|node| !is_unlisted_program(node)));
-            self.finish(&run_id, &start_utc, began.elapsed())?;
+            self.finish(&run_id, &start_utc, RunEnding { duration: began.elapsed(), is_cancelled: true })?;
             return Ok(None);
         };
         if let Ok(result) = &answer {

@@ -1,6 +1,7 @@
 //! Real test programs of each framework.
 
 mod doctest;
+mod forged_output;
 mod gtest;
 mod json_lines;
 mod libtest;

@@ -94,6 +94,10 @@ fn unjournalled_result_is_recorded_before_sending() {
     // The worker dies just after it sent the first result: if the result were not recorded, its test would
     // run again.
     let world = world("WWW", "worker.journal.before:1:ENOSPC,worker.sent:2:kill");
+    world.write(
+        "heeler.toml",
+        "[profile.default]\njobs = 1\ndrain-timeout = \"300ms\"\nhistory = false\nisolate = true\n",
+    );
     let mut server = TestServer::with_callback(&world, &["faults"], |_| ListenerBehaviour::Normal);
     let run = server.run(None);
     server.finish_as(&run, &cases(3), ExpectedDelivery::AtLeastOnce).assert_all("passed");

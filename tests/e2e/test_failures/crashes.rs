@@ -1,7 +1,5 @@
 //! Deaths of test processes: which test is charged, what is rerun, and how often.
 
-use std::collections::BTreeSet;
-
 use crate::support::{
     callback_listener::ListenerBehaviour, checked_run::CheckedRun, server::TestServer, uids, world::TestWorld,
 };
@@ -106,16 +104,15 @@ fn suite_setup_death_affects_only_that_suite() {
     for name in ["Second.One", "Second.Two"] {
         assert_eq!(books.state(&format!("deaths::{name}")), "error", "{books:#?}");
     }
-    assert!(program_failure(&books, "deaths").contains("SIGABRT"));
+    books.assert_no_program_failures();
 }
 
 #[test]
 fn suite_teardown_death_affects_no_other_suite() {
     let books = dying_at("suite tear-down");
-    let bad: BTreeSet<_> = books.tests.keys().filter(|uid| books.state(uid) != "passed").collect();
-    // The last test of the suite cannot be distinguished from its suite's tear-down.
-    assert!(bad.iter().all(|uid| uid.starts_with("deaths::First.")), "{bad:?}");
-    assert!(!bad.is_empty() || !books.programs.is_empty(), "somebody is blamed: {books:#?}");
+    books.assert_all("passed");
+    let message = program_failure(&books, "deaths");
+    assert!(message.contains("died in the tear-down of suite First"), "{message}");
 }
 
 #[test]
@@ -152,10 +149,32 @@ fn program_crashing_in_listing_yields_one_error() {
 }
 
 #[test]
+fn program_with_failing_listing_is_asked_in_no_other_way() {
+    let world = TestWorld::with_gtest("deaths");
+    world.note_starts();
+    world.env("HEELER_FIXTURE_DIE_AT", "end of listing");
+    world.write_program("wrapped", "#!/bin/sh\nexec ./deaths \"$@\"\n");
+    for program in ["deaths", "wrapped"] {
+        let mut server = TestServer::initialized(&world, &[program]);
+        let run = server.run(None);
+        let books = server.finish(&run, &[program.to_owned()]);
+        assert_eq!(books.test(program)["outcome-kind"], "not-run");
+        let message = books.message(program);
+        assert!(message.contains("exited with code 1; its output:\nSUMMARY: AddressSanitizer"), "{message}");
+    }
+    let starts = world.read("starts");
+    assert!(starts.lines().all(|start| start.contains("--gtest_list_tests")), "it runs no test: {starts}");
+}
+
+#[test]
 fn death_between_tests_still_runs_every_test() {
     let world = TestWorld::with_fake("dies-between-tests");
     let books = run_all(&world, "dies-between-tests", &FAKE);
-    books.assert_all("passed");
+    for name in ["One", "Two", "Three"] {
+        assert_eq!(books.state(&format!("dies-between-tests::Fake.{name}")), "passed", "{books:#?}");
+    }
+    // Alone in its process, the last one does not pass if that dies.
+    assert_eq!(books.state("dies-between-tests::Fake.Four"), "error", "{books:#?}");
     assert!(program_failure(&books, "dies-between-tests").contains("SIGABRT"), "{books:#?}");
 }
 

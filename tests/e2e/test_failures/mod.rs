@@ -5,4 +5,5 @@ mod diagnostics;
 mod diagnostics_unavailable;
 mod leaks;
 mod outcomes;
+mod suite_fixtures;
 mod usage;

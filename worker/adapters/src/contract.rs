@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use heeler_core::test_path::NameNesting;
 use heeler_protocol::control::{ListedTest, OsText, SelectionLimit, TestProgram};
 
-use crate::{AdapterListing, FrameworkVerdict, ListingError, ListingOutput, TranscriptParser};
+use crate::{
+    AdapterListing, FrameworkVerdict, ListingError, ListingOutput, RunReport, RunReportFiles,
+    TranscriptParser,
+};
 
 /// One test framework: the commands of its programs, and the parsers of their output.
 pub trait Adapter: Sync {
@@ -54,6 +57,19 @@ pub trait Adapter: Sync {
 
     /// Returns the parser of that process's reports.
     fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send>;
+
+    /// Parses the report that the framework wrote at the end of its run; `None` if it is damaged, or if the
+    /// framework writes none.
+    fn read_run_report(&self, tests: &[&ListedTest], report: &[u8]) -> Option<RunReport> {
+        let _ = (tests, report);
+        None
+    }
+
+    /// Returns where in a run the stack of a process belongs. `test` is the test that seemed to be running.
+    fn stack_position(&self, stack: &str, test: Option<&ListedTest>) -> StackPosition {
+        let _ = (stack, test);
+        StackPosition::Unknown
+    }
 
     /// Returns a quoted shell command line that runs only this test.
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String;
@@ -161,6 +177,8 @@ pub struct AdapterInvocation {
     pub files: Vec<(PathBuf, Vec<u8>)>,
     /// The file that a listing writes; must not exist before.
     pub listing_file: Option<PathBuf>,
+    /// The files in which the framework reports its run beside its output; must not exist before.
+    pub run_report: Option<RunReportFiles>,
     /// Where the process reports.
     pub channel: InvocationChannel,
     /// Request that a listing command gets on its report channel or its standard input.
@@ -178,6 +196,20 @@ pub enum InvocationChannel {
     /// On its standard output, between what the tests write. Its standard input is a pipe on which it receives
     /// requests.
     StandardStreams,
+}
+
+/// Where in a run a process was, by its stack.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum StackPosition {
+    /// The stack does not show it: it is that of another thread, or has no names.
+    #[default]
+    Unknown,
+    /// In the test that seemed to be running.
+    RunningTest,
+    /// In another test.
+    OtherTest,
+    /// In the set-up or tear-down of a suite.
+    SuiteFixture,
 }
 
 /// The error of building the command of a batch.

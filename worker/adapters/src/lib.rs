@@ -3,6 +3,7 @@
 //!
 //! - `contract`: the trait that each framework implements, and its commands.
 //! - `listing_output`, `transcript`: what goes into an adapter's parsers, and what comes out of them.
+//! - `run_report`: the report that a framework writes into a file at the end of its run.
 //! - `registry`: the frameworks by name, one line for each.
 //! - `stream_parser`: the parser that all transcripts on standard output share, over `expected_tests` (the
 //!   sequence of a batch) and `scan` (bytes).
@@ -18,6 +19,7 @@ mod json_lines;
 mod libtest;
 mod listing_output;
 mod registry;
+mod run_report;
 mod scan;
 mod shell;
 mod stream_parser;
@@ -27,10 +29,11 @@ mod transcript;
 
 pub use contract::{
     Adapter, AdapterInvocation, AdapterTraits, ClaimConfidence, CommandLineError, DiscoveryTarget,
-    InvocationChannel,
+    InvocationChannel, StackPosition,
 };
 pub use listing_output::{AdapterListing, ListingError, ListingOutput};
 pub use registry::{all_adapters, by_name, detectable_programs, framework_names};
+pub use run_report::{RunReport, RunReportFiles};
 pub use transcript::{
-    FrameworkResult, FrameworkVerdict, MAX_FAILURES, TestPart, TranscriptEvent, TranscriptParser,
+    FrameworkResult, FrameworkVerdict, MAX_FAILURES, SuitePhase, TestPart, TranscriptEvent, TranscriptParser,
 };

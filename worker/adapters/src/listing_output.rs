@@ -71,6 +71,8 @@ pub enum ListingError {
         code: Option<i32>,
         /// The tail of its standard error, otherwise of its standard output.
         stderr: String,
+        /// Its output shows that it is a program of this framework all the same.
+        is_recognized: bool,
     },
 }
 
@@ -78,7 +80,24 @@ impl ListingError {
     /// Returns the error of a listing command that did not exit with code 0.
     pub(crate) fn of_exit(output: &ListingOutput) -> Self {
         let said = if output.stderr.trim_ascii().is_empty() { &output.stdout } else { &output.stderr };
-        Self::Died { signal: output.signal, code: output.code, stderr: tail(said) }
+        Self::Died { signal: output.signal, code: output.code, stderr: tail(said), is_recognized: false }
+    }
+
+    /// Returns the same error of a program that wrote a listing of the framework before it exited.
+    pub(crate) fn of_recognized_exit(output: &ListingOutput) -> Self {
+        match Self::of_exit(output) {
+            Self::Died { signal, code, stderr, .. } => {
+                Self::Died { signal, code, stderr, is_recognized: true }
+            }
+            other => other,
+        }
+    }
+
+    /// Returns whether the program is certainly one of the framework, so that no other must be tried: a program
+    /// that ignores another framework's arguments runs its tests.
+    #[must_use]
+    pub fn is_of_framework(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::Died { is_recognized: true, .. })
     }
 }
 

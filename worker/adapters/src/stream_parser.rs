@@ -12,11 +12,11 @@
 //!
 //! A test can print its own end marker and then die. So an end marker is confirmed only when the framework
 //! itself continues after it. Frameworks write the next marker at once, so results are not late; only a slow
-//! tear-down of a suite delays the result of the suite's last test, and a death in it counts as a death in
-//! that test.
+//! tear-down of a suite delays the result of the suite's last test. Whether a death after the end marker is one
+//! in that tear-down is decided from more than the output.
 
 use super::{
-    FrameworkResult, FrameworkVerdict, TestPart, TranscriptEvent, TranscriptParser,
+    FrameworkResult, FrameworkVerdict, SuitePhase, TestPart, TranscriptEvent, TranscriptParser,
     expected_tests::ExpectedTests,
     scan::{ScanResult, ScanStop},
 };
@@ -111,7 +111,7 @@ pub(super) trait MarkerGrammar: Send {
     /// Handles the begin of a test.
     fn on_begin(&mut self, _place: usize) {}
     /// Handles output.
-    fn on_output(&mut self, _bytes: &[u8], _side: OutputOrigin) {}
+    fn on_output(&mut self, _bytes: &[u8], _side: OutputOrigin, _sequence: &ExpectedTests) {}
     /// Handles an end marker; an earlier one was output.
     fn on_end_marker(&mut self) {}
     /// Handles the final line.
@@ -128,6 +128,19 @@ pub(super) trait MarkerGrammar: Send {
     -> bool;
     /// Returns the failure outside of any test.
     fn outside_failure(&self) -> Option<&str> {
+        None
+    }
+    /// Returns the first test since which there was output like a marker that is none at its place.
+    fn doubtful_since(&self) -> Option<usize> {
+        None
+    }
+    /// Returns the suite whose set-up or tear-down is running. `unconfirmed` is the verdict of the running test,
+    /// if it wrote an end marker.
+    fn suite_phase(
+        &self,
+        _situation: &ParserState<'_>,
+        _unconfirmed: Option<&FrameworkVerdict>,
+    ) -> Option<SuitePhase> {
         None
     }
 }
@@ -311,7 +324,7 @@ impl<G: MarkerGrammar> StreamParser<G> {
             (Some(_), None) => OutputOrigin::Test,
             (Some(_), Some(_)) => OutputOrigin::AfterEnd,
         };
-        self.grammar.on_output(bytes, side);
+        self.grammar.on_output(bytes, side, &self.sequence);
         events.push(TranscriptEvent::Output(bytes.to_vec()));
     }
 
@@ -359,5 +372,20 @@ impl<G: MarkerGrammar> TranscriptParser for StreamParser<G> {
 
     fn outside_failure(&self) -> Option<&str> {
         self.grammar.outside_failure()
+    }
+
+    fn doubtful_since(&self) -> Option<usize> {
+        self.grammar.doubtful_since()
+    }
+
+    fn suite_phase(&self) -> Option<SuitePhase> {
+        let situation = ParserState {
+            sequence: &self.sequence,
+            running: self.running,
+            has_end: self.unconfirmed.is_some(),
+            is_line_start: self.is_line_start,
+            is_complete: self.is_complete,
+        };
+        self.grammar.suite_phase(&situation, self.unconfirmed.as_ref().map(|ending| &ending.verdict))
     }
 }

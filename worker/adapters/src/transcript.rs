@@ -44,11 +44,42 @@ pub trait TranscriptParser {
         false
     }
 
+    /// Returns the first test since which the output contains markers that the framework does not write at their
+    /// place: repeated, out of order, or after its final line. A test or another process may have written them,
+    /// and the results since then are proven by [`crate::RunReport`] only.
+    fn doubtful_since(&self) -> Option<usize> {
+        None
+    }
+
+    /// Returns the suite whose set-up or tear-down is running.
+    fn suite_phase(&self) -> Option<SuitePhase> {
+        None
+    }
+
     /// Returns the failure that the framework reported outside of any test: in set-up or tear-down of suites
     /// or of the environment.
     fn outside_failure(&self) -> Option<&str> {
         None
     }
+}
+
+/// A phase of a suite outside of its tests.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SuitePhase {
+    /// The suite has begun, and none of its tests.
+    SetUp {
+        /// Name of the suite.
+        suite: String,
+        /// The tests of the suite that have not begun: indices in the tests given.
+        places: Vec<usize>,
+    },
+    /// The last of its tests has written its end marker.
+    TearDown {
+        /// Name of the suite.
+        suite: String,
+        /// The verdict of the running test, by that marker.
+        verdict: FrameworkVerdict,
+    },
 }
 
 /// An event recognized in a transcript.

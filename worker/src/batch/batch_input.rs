@@ -1,9 +1,10 @@
 //! Input of a batch from its process: output, the end of the process, and what is due at a deadline.
 
-use heeler_adapters::TranscriptEvent;
+use heeler_adapters::{SuitePhase, TranscriptEvent};
 use heeler_core::GuardLoss;
 use heeler_protocol::control::{ProcessExit, TestDiagnostics};
 
+use super::RunEvidence;
 use crate::process::process_clock::ClockReading;
 
 /// An action due at a deadline.
@@ -14,14 +15,14 @@ pub(crate) enum DeadlineAction {
     /// Sample the process to see whether the system scheduled it; [`super::RunningBatch::on_idle_sample`] takes the
     /// answer.
     SampleProcess,
-    /// Send the deferred result of a test whose process takes long to exit: [`super::RunningBatch::send_deferred_result`].
-    SendDeferredResult,
+    /// Find out whether the held tests may be settled: [`super::RunningBatch::check_held_tests`].
+    CheckHeldTests,
     /// Terminate the process.
     Terminate,
 }
 
 /// How a process ended, and what its transcript shows about the whole run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct ProcessExitSummary {
     pub(crate) exit: ProcessExit,
     /// The framework reported the end of the run.
@@ -43,6 +44,12 @@ pub(crate) struct ProcessExitSummary {
     pub(crate) is_own_death: bool,
     /// How its guard was lost, if it was: nothing else is known of its end then.
     pub(crate) guard_loss: Option<GuardLoss>,
+    /// What the framework left behind beside its output.
+    pub(crate) run_evidence: RunEvidence,
+    /// The first test since which the output contains markers at a wrong place.
+    pub(crate) doubtful_since: Option<usize>,
+    /// The suite whose set-up or tear-down was running.
+    pub(crate) suite_phase: Option<SuitePhase>,
 }
 
 /// Output from one read.

@@ -2,7 +2,7 @@
 //! wrote, when its time limit passes, and what the end of the process means for the tests without a result.
 //!
 //! ```text
-//! waiting ──Begun──► running ──Ended────────────────► done (settled, or provisional until a retry)
+//! waiting ──Begun──► running ──Ended────────────────► done (held, then settled or provisional)
 //!    ▲                  ├─ process ended ────────────► done (died: awaits an isolated rerun, or settled)
 //!    │                  ├─ time limit, then ended ───► done (timed out)
 //!    └── process ended  └─ cancelled, then ended ────► done (cancelled)
@@ -14,9 +14,12 @@
 mod batch_input;
 mod dialogue_stall;
 pub(crate) mod exit_reason;
+mod held_tests;
+mod judgement;
 mod live_output;
 mod process_end;
 mod process_leaks;
+mod run_evidence;
 mod running_test;
 mod stderr_attribution;
 mod unattributed_output;
@@ -25,9 +28,7 @@ pub(crate) mod verdict;
 use std::time::Duration;
 
 use heeler_core::{NotRunReason, Outcome, TestResult};
-use heeler_protocol::control::{
-    LeaseEvent, LeasedTest, ListedTest, ProcessExit, TestDiagnostics, TestLimits, WorkerId, WorkerLease,
-};
+use heeler_protocol::control::{LeasedTest, ListedTest, ProcessExit, TestLimits, WorkerId, WorkerLease};
 
 use crate::{
     process::process_clock::{ClockReading, UtcTime},
@@ -35,12 +36,15 @@ use crate::{
 };
 pub(crate) use batch_input::{DeadlineAction, OutputChunk, ProcessExitSummary, RawOutputs};
 pub(crate) use dialogue_stall::DialogueStall;
-use heeler_adapters::{FrameworkResult, FrameworkVerdict, TranscriptEvent};
+use heeler_adapters::{FrameworkResult, FrameworkVerdict, StackPosition, TranscriptEvent};
+pub(crate) use held_tests::ReleaseConditions;
+use held_tests::{EndedTest, HeldTests};
 use process_leaks::TestTimeSpans;
+pub(crate) use run_evidence::RunEvidence;
 use running_test::RunningTest;
 use stderr_attribution::{StderrAttribution, attribute_stderr};
 use unattributed_output::UnattributedOutput;
-use verdict::{Decision, TestEnding, TestOutputs, TestPolicy, decide, microseconds};
+use verdict::{TestEnding, TestOutputs};
 
 /// Framework durations are whole milliseconds or absent; a duration below this is measured by the worker.
 const FRAMEWORK_CLOCK_RESOLUTION: Duration = Duration::from_millis(1);
@@ -48,17 +52,14 @@ const FRAMEWORK_CLOCK_RESOLUTION: Duration = Duration::from_millis(1);
 /// The minimum size limit of an error message, however small the limit for output is.
 const MIN_MESSAGE_LIMIT_BYTES: u64 = 64 << 10;
 
-/// How long the result of a process's only test waits for the process to exit, so that it can include leaks
-/// and resource usage. Most processes exit within a millisecond; one that left others behind also takes the
-/// guard's wait for them.
-const DEFER_RESULT_FOR: Duration = Duration::from_secs(1);
-
 /// Framework operations that a batch needs.
 pub(crate) trait FrameworkQueries: Send {
     /// Returns the command line that runs one test in isolation.
     fn reproduce(&self, test: &ListedTest) -> String;
     /// Fills in the details that the framework wrote about a failed test to standard error.
     fn complete_verdict(&self, verdict: &mut FrameworkVerdict, stderr: &str);
+    /// Returns where in a run the stack of a process belongs. `test` is the test that seemed to be running.
+    fn stack_position(&self, stack: &str, test: Option<&ListedTest>) -> StackPosition;
 }
 
 /// The tests of one lease and their state.
@@ -95,24 +96,18 @@ pub(crate) struct RunningBatch {
     is_output_live: bool,
     /// When the tests of a process can have run, to attribute leaked processes.
     time_spans: TestTimeSpans,
-    /// The result of the process's only test, deferred until the process has ended too.
-    deferred_result: Option<DeferredResult>,
+    /// Tests that have ended by the process's output, and are not settled yet.
+    held_tests: HeldTests,
     /// How the process ended, if it ran one test only.
     process_exit: Option<ProcessExit>,
+    /// The end of the process has settled the held tests: nothing is held any more.
+    is_settled: bool,
     /// Why the dialogue with the process does not go on, and since when.
     dialogue_stall: Option<(DialogueStall, Duration)>,
     /// A debugger controls the process, and no limits apply.
     is_unlimited: bool,
     /// A debugger has launched the process, and only the debugger learns how it ends.
     is_launched: bool,
-}
-
-#[derive(Debug)]
-struct DeferredResult {
-    place: usize,
-    result: Box<TestResult>,
-    /// When it is sent even if the process still runs, in running time.
-    send_at: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,6 +122,8 @@ struct BatchTestProgress {
     state: BatchTestState,
     /// The last chunk whose standard error may be this test's.
     output_chunk_number: u32,
+    /// The result that was settled while its process ran.
+    settled_early: Option<FrameworkResult>,
 }
 
 /// Why the process was terminated.
@@ -165,7 +162,11 @@ impl RunningBatch {
         }
         Self {
             progress: vec![
-                BatchTestProgress { state: BatchTestState::Waiting, output_chunk_number: 0 };
+                BatchTestProgress {
+                    state: BatchTestState::Waiting,
+                    output_chunk_number: 0,
+                    settled_early: None
+                };
                 tests.len()
             ],
             tests,
@@ -187,8 +188,9 @@ impl RunningBatch {
             is_output_shared: false,
             is_output_live: lease.is_output_live,
             time_spans: TestTimeSpans::default(),
-            deferred_result: None,
+            held_tests: HeldTests::default(),
             process_exit: None,
+            is_settled: false,
             dialogue_stall: None,
             is_unlimited: false,
             is_launched: false,
@@ -223,15 +225,19 @@ impl RunningBatch {
         }
         let live = self.live_output_due();
         if self.is_unlimited {
-            return self.deferred_result.as_ref().map(|kept| kept.send_at).into_iter().chain(live).min();
+            return self.held_tests.check_at().into_iter().chain(live).min();
         }
-        let stall = self.stall_deadline();
+        let always = self.stall_deadline().into_iter().chain(self.held_tests.check_at());
         if self.running_tests.is_empty() {
             let idle = self.idle_since.saturating_add(self.startup_limit());
-            let deferred = self.deferred_result.as_ref().map(|kept| kept.send_at);
-            return stall.into_iter().chain(deferred).chain([idle]).min();
+            return always.chain([idle]).min();
         }
-        self.running_tests.iter().filter_map(|flight| self.deadline_of(flight)).chain(stall).chain(live).min()
+        self.running_tests
+            .iter()
+            .filter_map(|flight| self.deadline_of(flight))
+            .chain(always)
+            .chain(live)
+            .min()
     }
 
     fn deadline_of(&self, flight: &RunningTest) -> Option<Duration> {
@@ -247,8 +253,8 @@ impl RunningBatch {
         if self.deadline().is_none_or(|deadline| now.running < deadline) {
             return DeadlineAction::Nothing;
         }
-        if self.deferred_result.is_some() {
-            return DeadlineAction::SendDeferredResult;
+        if self.held_tests.check_at().is_some_and(|check| check <= now.running) {
+            return DeadlineAction::CheckHeldTests;
         }
         if let Some(stall) = self.due_stall(now) {
             self.terminate_reason = Some(BatchTerminateReason::DialogueStalled(stall));
@@ -473,73 +479,27 @@ impl RunningBatch {
             None if !since_begun.is_zero() => since_begun,
             Some(_) | None => self.estimated_duration.min(FRAMEWORK_CLOCK_RESOLUTION),
         };
-        self.decide_result(flight, TestEnding::Verdict(verdict), updates);
+        self.end_test(flight, verdict, updates);
     }
 
-    /// Decides a test's result: settled or provisional.
-    fn decide_result(&mut self, flight: RunningTest, seen: TestEnding, updates: &mut UpdateBatch) {
-        self.decide_with_evidence(flight, seen, None, updates);
-    }
-
-    fn decide_with_evidence(
-        &mut self,
-        mut flight: RunningTest,
-        seen: TestEnding,
-        evidence: Option<Box<TestDiagnostics>>,
-        updates: &mut UpdateBatch,
-    ) {
-        let test = &self.tests[flight.place];
-        let duration = flight.duration;
-        let rules = TestPolicy { test, is_isolated: self.is_isolated, duration };
-        let outputs = TestOutputs { evidence, ..flight.outputs() };
-        match decide(rules, seen, outputs) {
-            Decision::Final(mut result) => {
-                if !result.files().is_empty() {
-                    let files = result.files().to_vec();
-                    updates.reports.push(LeaseEvent::FilesAttached { test: Some(test.test), files });
-                }
-                result.started_ms = Some(flight.started_at.utc.since_epoch_ms());
-                result.ended_ms = Some(self.now.utc.since_epoch_ms());
-                result.duration_us = Some(microseconds(duration));
-                let deferred = DeferredResult {
-                    place: flight.place,
-                    result,
-                    send_at: self.now.running + DEFER_RESULT_FOR,
-                };
-                let is_ended = self.process_exit.is_some();
-                if self.tests.len() == 1 && !is_ended {
-                    self.deferred_result = Some(deferred)
-                } else {
-                    self.settle_result(deferred, updates)
-                }
-            }
-            Decision::Provisional(attempt, held) => updates.add_provisional(test.test, *attempt, held),
+    /// Takes a test out of the process: settles it, or holds it.
+    fn end_test(&mut self, mut flight: RunningTest, verdict: FrameworkVerdict, updates: &mut UpdateBatch) {
+        let ended = EndedTest::of(&flight, self.now);
+        if self.holds_results() {
+            updates.leave_out_start(self.tests[flight.place].test);
+            self.held_tests.push(ended, verdict);
+        } else {
+            self.settle(ended, TestEnding::Verdict(verdict), updates);
         }
-        self.progress[flight.place].state = BatchTestState::Done;
-        self.last_ended = Some(flight.place);
-        self.idle_since = self.now.running;
+        self.on_done(flight.place);
         flight.reset();
         self.recycled = Some(flight);
     }
 
-    /// Sends the deferred result, if there is one.
-    pub(crate) fn send_deferred_result(&mut self, updates: &mut UpdateBatch) {
-        if let Some(kept) = self.deferred_result.take() {
-            self.settle_result(kept, updates);
-        }
-    }
-
-    fn settle_result(&mut self, deferred: DeferredResult, updates: &mut UpdateBatch) {
-        let DeferredResult { place, mut result, .. } = deferred;
-        let test = &self.tests[place];
-        if !matches!(result.outcome, Outcome::Passed | Outcome::Flaky | Outcome::Skipped) {
-            result.reproduce = Some(self.framework.reproduce(&test.listed));
-        }
-        if let Some(exit) = &self.process_exit {
-            result.usage = exit.usage();
-            result.leaked.clone_from(&exit.leaked);
-        }
-        add_result(&mut self.node_writer, test, *result, updates);
+    fn on_done(&mut self, place: usize) {
+        self.progress[place].state = BatchTestState::Done;
+        self.last_ended = Some(place);
+        self.idle_since = self.now.running;
     }
 }
 

@@ -10,11 +10,14 @@ use heeler_protocol::{
 use heeler_sys::process::Signal;
 
 use super::{
-    BatchTerminateReason, BatchTestState, ProcessExitSummary, RunningBatch,
+    BatchTerminateReason, BatchTestState, ProcessExitSummary, RunningBatch, RunningTest,
     exit_reason::exit_reason_of,
+    held_tests::EndedTest,
+    judgement::EndSettlement,
     process_leaks::{ProcessLeak, leak_message},
+    run_evidence::sanitizer_summary,
     unattributed_output::ExitPosition,
-    verdict::{TestEnding, format_seconds},
+    verdict::{DeathPosition, TestEnding, format_seconds},
 };
 use crate::{process::process_clock::ClockReading, results::update_batch::UpdateBatch};
 
@@ -31,7 +34,7 @@ impl RunningBatch {
     /// Decides all tests that are still running when the process has ended and its output is read to the end.
     pub(crate) fn finish(
         &mut self,
-        gone: ProcessExitSummary,
+        mut gone: ProcessExitSummary,
         now: ClockReading,
         updates: &mut UpdateBatch,
     ) -> LeaseEnd {
@@ -44,27 +47,60 @@ impl RunningBatch {
         if gone.is_own_death && self.running_tests.iter().all(|flight| !flight.is_late) {
             self.discard_limits();
         }
-        let is_in_test = !self.running_tests.is_empty();
+        self.process_exit = (self.tests.len() == 1).then(|| gone.exit.clone());
+        let is_in_suite = self.settle_suite_phase(&mut gone, updates);
+        self.apply_run_report(&mut gone, updates);
+        let is_in_test = !self.running_tests.is_empty() || is_in_suite;
         if self.is_launched && self.terminate_reason.is_none() {
             self.settle_not_begun(updates);
         }
-        self.process_exit = (self.tests.len() == 1).then(|| gone.exit.clone());
-        self.send_deferred_result(updates);
+        let settlement = self.settle_by_process_end(&mut gone, updates);
+        self.is_settled = true;
         if let Some(usage) = gone.exit.usage() {
             let test = self.tests.first().map(|test| test.test).filter(|_| self.process_exit.is_some());
             let tests = u32::try_from(self.tests.len()).unwrap_or(u32::MAX);
             updates.reports.push(LeaseEvent::ProcessEnded { test, tests, usage });
         }
         self.report_leaks(&gone.exit.leaked, updates);
-        let mut evidence = gone.evidence.clone();
         self.log_dialogue_stall(updates);
+        let suspects = self.settle_running_tests(&gone, settlement, updates);
+        let EndSettlement { unproven, is_charged, is_contradicted } = settlement;
+        match self.terminate_reason {
+            Some(BatchTerminateReason::Cancelled | BatchTerminateReason::Abandoned) => LeaseEnd::Cancelled,
+            _ if suspects.len() > 1 => {
+                let message = suspects_text(&suspects, &exit_reason_of(&gone.exit));
+                LeaseEnd::DiedOutsideTest { end: gone.exit, message }
+            }
+            _ if is_contradicted => {
+                let message = contradiction_text(&exit_reason_of(&gone.exit), unproven);
+                LeaseEnd::DiedOutsideTest { end: gone.exit, message }
+            }
+            _ if is_in_test || is_charged => LeaseEnd::DiedInTest { end: gone.exit },
+            Some(
+                BatchTerminateReason::TimedOut
+                | BatchTerminateReason::ProcessStalled
+                | BatchTerminateReason::DialogueStalled(_)
+                | BatchTerminateReason::MemoryLimit(_),
+            )
+            | None => self.end_outside_tests(gone),
+        }
+    }
+
+    /// Decides the tests that are still running; returns the names of those in which the process died.
+    fn settle_running_tests(
+        &mut self,
+        gone: &ProcessExitSummary,
+        settlement: EndSettlement,
+        updates: &mut UpdateBatch,
+    ) -> Vec<String> {
+        let mut evidence = gone.evidence.clone();
         // Of several tests none is known to be the cause: those are rerun in isolation.
         let is_stalled_in_one = self.running_tests.len() == 1
             && matches!(self.terminate_reason, Some(BatchTerminateReason::DialogueStalled(_)));
         let mut suspects = Vec::new();
-        let other_suspects = u32::try_from(self.running_tests.len().saturating_sub(1)).unwrap_or(u32::MAX);
+        let others = self.running_tests.len().saturating_sub(1);
         for mut flight in std::mem::take(&mut self.running_tests) {
-            flight.duration = now.running.saturating_sub(flight.started_at.running);
+            flight.duration = self.now.running.saturating_sub(flight.started_at.running);
             let seen = match self.terminate_reason {
                 _ if flight.is_idle => {
                     TestEnding::Idle(self.idle_timeout(flight.place).unwrap_or(flight.duration))
@@ -85,44 +121,51 @@ impl RunningBatch {
                     | BatchTerminateReason::MemoryLimit(_),
                 )
                 | None => {
-                    let unknown_exit = || self.is_launched.then(|| EXIT_KNOWN_TO_DEBUGGER_ONLY.to_owned());
-                    let detail = gone.detail.clone().or_else(unknown_exit);
                     suspects.push(self.tests[flight.place].listed.name.clone());
-                    let death = ExitReason {
-                        cause: self.memory_cause(&gone),
-                        detail,
-                        other_suspects,
-                        ..exit_reason_of(&gone.exit)
-                    };
-                    TestEnding::Died { exit_reason: death, is_after_end_marker: gone.is_after_end_marker }
+                    self.death_of(&flight, gone, settlement, others)
                 }
             };
-            self.decide_with_evidence(flight, seen, evidence.take(), updates);
+            let ended = EndedTest::of(&flight, self.now).with_evidence(evidence.take());
+            self.settle(ended, seen, updates);
+            self.on_done(flight.place);
         }
         if let Some(evidence) = evidence.filter(|evidence| !evidence.files.is_empty()) {
             updates.reports.push(LeaseEvent::FilesAttached { test: None, files: evidence.files });
         }
-        match self.terminate_reason {
-            Some(BatchTerminateReason::Cancelled | BatchTerminateReason::Abandoned) => LeaseEnd::Cancelled,
-            _ if suspects.len() > 1 => {
-                let message = suspects_text(&suspects, &exit_reason_of(&gone.exit));
-                LeaseEnd::DiedOutsideTest { end: gone.exit, message }
-            }
-            _ if is_in_test => LeaseEnd::DiedInTest { end: gone.exit },
-            Some(
-                BatchTerminateReason::TimedOut
-                | BatchTerminateReason::ProcessStalled
-                | BatchTerminateReason::DialogueStalled(_)
-                | BatchTerminateReason::MemoryLimit(_),
-            )
-            | None => self.end_outside_tests(gone),
-        }
+        suspects
+    }
+
+    /// Returns the ending of a test that was running when its process died, with this number of others.
+    fn death_of(
+        &self,
+        flight: &RunningTest,
+        gone: &ProcessExitSummary,
+        settlement: EndSettlement,
+        others: usize,
+    ) -> TestEnding {
+        let unknown_exit = || self.is_launched.then(|| EXIT_KNOWN_TO_DEBUGGER_ONLY.to_owned());
+        let summary = || sanitizer_summary(&flight.stderr.text()).map(str::to_owned);
+        let detail = gone.detail.clone().or_else(unknown_exit).or_else(summary);
+        // What seems to run is no better proven than what seems to have ended.
+        let unproven = if settlement.is_contradicted { settlement.unproven.max(1) } else { 0 };
+        let exit_reason = ExitReason {
+            cause: self.memory_cause(gone),
+            detail,
+            other_suspects: u32::try_from(others.max(unproven)).unwrap_or(u32::MAX),
+            ..exit_reason_of(&gone.exit)
+        };
+        let position = match (settlement.is_contradicted, gone.is_after_end_marker) {
+            (true, _) => DeathPosition::Unproven,
+            (false, true) => DeathPosition::AfterEndMarker,
+            (false, false) => DeathPosition::InTest,
+        };
+        TestEnding::Died { exit_reason, position }
     }
 
     /// Ends a batch whose process has ended with its guard. The results that it has reported are valid; the
     /// other tests, running or not, wait again.
     fn finish_without_guard(&mut self, loss: GuardLoss, updates: &mut UpdateBatch) -> LeaseEnd {
-        self.send_deferred_result(updates);
+        self.settle_held_tests(updates);
         let running = std::mem::take(&mut self.running_tests);
         let test = running.first().filter(|_| running.len() == 1).map(|flight| self.tests[flight.place].test);
         for flight in running {
@@ -194,7 +237,7 @@ impl RunningBatch {
     }
 
     /// Returns a message if the process ended because it ran out of memory.
-    fn memory_cause(&self, gone: &ProcessExitSummary) -> Option<String> {
+    pub(super) fn memory_cause(&self, gone: &ProcessExitSummary) -> Option<String> {
         let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
         match self.terminate_reason {
             Some(BatchTerminateReason::MemoryLimit(used)) => {
@@ -258,11 +301,7 @@ impl RunningBatch {
 /// Describes the death of a process in which several tests ran. Each is rerun in isolation, and only those that
 /// die again are to blame; that the process died is a failure of the program, whether one is found or not.
 fn suspects_text(suspects: &[String], death: &ExitReason) -> String {
-    let how = match (&death.signal, death.code) {
-        (Some(signal), _) => format!("the process died of {signal}"),
-        (None, Some(code)) => format!("the process exited with code {code}"),
-        (None, None) => "the process was lost".to_owned(),
-    };
+    let how = exit_text(death);
     let named = suspects.iter().take(NAMED_SUSPECTS).map(String::as_str).collect::<Vec<_>>().join(", ");
     let more = match suspects.len().saturating_sub(NAMED_SUSPECTS) {
         0 => String::new(),
@@ -272,6 +311,24 @@ fn suspects_text(suspects: &[String], death: &ExitReason) -> String {
         "{how} while {} tests ran in it, of which each is rerun in isolation: {named}{more}",
         suspects.len()
     )
+}
+
+/// Describes the end of a process that contradicts its output.
+fn contradiction_text(death: &ExitReason, unproven: usize) -> String {
+    let how = exit_text(death);
+    let tests = if unproven == 1 { "test" } else { "tests" };
+    format!(
+        "{how}, which contradicts its output: each test whose result is not proven is rerun in isolation \
+         ({unproven} {tests})"
+    )
+}
+
+fn exit_text(death: &ExitReason) -> String {
+    match (&death.signal, death.code) {
+        (Some(signal), _) => format!("the process died of {signal}"),
+        (None, Some(code)) => format!("the process exited with code {code}"),
+        (None, None) => "the process was lost".to_owned(),
+    }
 }
 
 /// Appends the evidence of a process that died outside any test.

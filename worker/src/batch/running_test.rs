@@ -68,6 +68,10 @@ impl RunningTest {
         self.live.push(bytes);
     }
 
+    pub(super) fn push_stderr(&mut self, bytes: &[u8]) {
+        self.stderr.push(bytes);
+    }
+
     /// Records a part; one that is reported again keeps its worst result, and an open one becomes the result.
     pub(super) fn record_part(&mut self, part: TestPart) {
         let known = self.parts.iter().position(|known| known.name == part.name);

@@ -2,6 +2,7 @@
 
 mod dialogue_stall;
 mod guard_loss;
+mod held_tests;
 mod random_steps;
 mod single_test_process;
 
@@ -25,18 +26,7 @@ const COMPLETE: TranscriptState = (true, true);
 const INCOMPLETE: TranscriptState = (false, false);
 
 fn process_exit(end: ProcessExit, (is_complete, is_explained): TranscriptState) -> ProcessExitSummary {
-    ProcessExitSummary {
-        exit: end,
-        is_complete,
-        is_explained,
-        is_after_end_marker: false,
-        outside_failure: None,
-        is_out_of_memory: false,
-        evidence: None,
-        detail: None,
-        is_own_death: false,
-        guard_loss: None,
-    }
+    ProcessExitSummary { exit: end, is_complete, is_explained, ..ProcessExitSummary::default() }
 }
 
 struct FakeFramework;
@@ -50,6 +40,15 @@ impl FrameworkQueries for FakeFramework {
         let message = Some(format!("said: {stderr}"));
         if verdict.failures.is_empty() {
             verdict.push_failure(Failure { message, ..Failure::default() });
+        }
+    }
+
+    fn stack_position(&self, stack: &str, test: Option<&ListedTest>) -> StackPosition {
+        match (stack, test) {
+            ("suite", _) => StackPosition::SuiteFixture,
+            (name, Some(test)) if name == test.name => StackPosition::RunningTest,
+            ("", _) => StackPosition::Unknown,
+            _ => StackPosition::OtherTest,
         }
     }
 }
@@ -511,7 +510,6 @@ fn process_without_tests_is_terminated_and_reported() {
 fn process_that_does_not_exit_is_terminated() {
     let mut bench = BatchHarness::with_tests(1);
     bench.chunk(5, [begun(0), passed(0)], "");
-    bench.batch.send_deferred_result(&mut bench.updates);
     assert_eq!(bench.batch.on_deadline(at(60_005)), DeadlineAction::Terminate);
     let LeaseEnd::BadExit { message, .. } = bench.finish(60_100, exit(0), COMPLETE) else { panic!() };
     assert_eq!(message, "the process did not leave within 60 s after its last test and was ended");
@@ -534,10 +532,10 @@ fn crash_between_tests_is_outside_tests() {
 #[test]
 fn unexplained_exit_is_reported_beside_results() {
     for (end, word) in [(exit(1), (true, false)), (exit(0), (false, true)), (signal(11), (true, false))] {
-        let mut bench = BatchHarness::with_tests(1);
-        bench.chunk(1, [begun(0), passed(0)], "");
+        let mut bench = BatchHarness::with_tests(2);
+        bench.chunk(1, [begun(0), passed(0), begun(1), passed(1)], "");
         assert!(matches!(bench.finish(2, end, word), LeaseEnd::BadExit { .. }));
-        assert_eq!(bench.results().len(), 1);
+        assert_eq!(bench.results().len(), 2);
     }
 }
 

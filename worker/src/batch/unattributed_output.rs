@@ -48,6 +48,11 @@ impl UnattributedOutput {
         self.stderr.push(bytes);
     }
 
+    /// Returns the last output on standard error.
+    pub(super) fn stderr_text(&self) -> String {
+        self.stderr.text()
+    }
+
     /// Returns a message that describes the end and includes the last output. `waited` is how long the
     /// process was idle before it was terminated for that.
     pub(crate) fn exit_message(

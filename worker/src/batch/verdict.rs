@@ -21,18 +21,36 @@ const ATTEMPT_TEXT_BYTES: u64 = 64 << 10;
 pub(crate) enum TestEnding {
     /// Its framework reported a result.
     Verdict(FrameworkVerdict),
-    /// Its process ended while it was running.
-    Died {
-        exit_reason: ExitReason,
-        /// Its framework wrote an end marker for it, but no later output confirmed that.
-        is_after_end_marker: bool,
-    },
+    /// Its process ended while it was running, or after that in a way that its result does not explain.
+    Died { exit_reason: ExitReason, position: DeathPosition },
     /// It exceeded its time limit.
     TimedOut(Duration),
     /// It exceeded its idle timeout.
     Idle(Duration),
     /// The user cancelled it.
     Cancelled,
+}
+
+/// Where in a test its process died.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum DeathPosition {
+    /// While it ran.
+    InTest,
+    /// Its framework wrote an end marker for it, but no later output confirmed that.
+    AfterEndMarker,
+    /// Before it, in the set-up of its suite.
+    SuiteSetUp(String),
+    /// After its end, alone in its process: how the process ends decides.
+    AfterEnd,
+    /// Somewhere: it has an end marker, but what the process did then contradicts its output.
+    Unproven,
+}
+
+impl TestEnding {
+    /// Returns whether the process died in the set-up of the test's suite.
+    pub(crate) fn is_in_suite_set_up(&self) -> bool {
+        matches!(self, Self::Died { position: DeathPosition::SuiteSetUp(_), .. })
+    }
 }
 
 /// Output and evidence of a test.
@@ -92,11 +110,8 @@ pub(crate) fn decide(rules: TestPolicy<'_>, seen: TestEnding, outputs: TestOutpu
 fn single_run_result(seen: TestEnding, outputs: TestOutputs) -> TestResult {
     let result = match seen {
         TestEnding::Verdict(verdict) => result_of_verdict(verdict),
-        TestEnding::Died { exit_reason, is_after_end_marker } => {
-            let mut reason = exit_reason_text(&exit_reason);
-            if is_after_end_marker {
-                reason.push_str(" after its end marker: in the test's own tear-down or its suite's");
-            }
+        TestEnding::Died { exit_reason, position } => {
+            let reason = death_text(&exit_reason, &position);
             TestResult {
                 exit_reason: Some(exit_reason.clone()),
                 ..TestResult::with_reason(outcome_of_exit(&exit_reason), reason)
@@ -112,6 +127,22 @@ fn single_run_result(seen: TestEnding, outputs: TestOutputs) -> TestResult {
         TestEnding::Cancelled => TestResult::with_reason(Outcome::Cancelled, "cancelled while it ran"),
     };
     with_outputs(result, outputs)
+}
+
+fn death_text(exit_reason: &ExitReason, position: &DeathPosition) -> String {
+    let text = exit_reason_text(exit_reason);
+    let elsewhere = || text.replace(" before the test ended", "");
+    match position {
+        DeathPosition::InTest => text,
+        DeathPosition::AfterEndMarker => {
+            format!("{text} after its end marker: in the test's own tear-down or its suite's")
+        }
+        DeathPosition::SuiteSetUp(suite) => format!("{} in the set-up of suite {suite}", elsewhere()),
+        DeathPosition::AfterEnd => {
+            format!("{} after the test, which its result does not explain", elsewhere())
+        }
+        DeathPosition::Unproven => format!("{}, which contradicts the output", elsewhere()),
+    }
 }
 
 fn with_outputs(result: TestResult, outputs: TestOutputs) -> TestResult {
@@ -279,7 +310,7 @@ mod tests {
     }
 
     fn died(death: ExitReason) -> TestEnding {
-        TestEnding::Died { exit_reason: death, is_after_end_marker: false }
+        TestEnding::Died { exit_reason: death, position: DeathPosition::InTest }
     }
 
     fn attempt(outcome: Outcome, message: &str, death: Option<ExitReason>) -> Attempt {

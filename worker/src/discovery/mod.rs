@@ -71,9 +71,13 @@ impl DiscoverError {
             || matches!(self, Self::Capture { source, .. } if not_started(source))
     }
 
-    /// Returns whether another framework would fail in the same way.
+    /// Returns whether no other framework is to be tried: it would fail in the same way, or run the tests.
     fn is_final(&self) -> bool {
-        !matches!(self, Self::Listing { .. } | Self::NoTest { .. })
+        match self {
+            Self::Listing { source, .. } => source.is_of_framework(),
+            Self::NoTest { .. } => false,
+            _ => true,
+        }
     }
 }
 
@@ -145,6 +149,10 @@ impl ProgramDiscovery<'_> {
         }
         let mut likely_error = None;
         for (adapter, confidence) in claims {
+            // A program that contains a framework would ignore the arguments of another one, and run its tests.
+            if likely_error.is_some() && confidence < ClaimConfidence::Likely {
+                break;
+            }
             match self.list_with_retry(adapter).await {
                 Ok(listing) => return Ok(listing),
                 Err(error) if error.is_final() => return Err(error),

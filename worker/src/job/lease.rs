@@ -12,7 +12,7 @@ use heeler_protocol::{
 };
 use tokio::sync::mpsc;
 
-use super::{diagnostics::CrashDiagnostics, test_process::RunningProcess};
+use super::{diagnostics::CrashDiagnostics, run_report::RunReportReader, test_process::RunningProcess};
 use crate::{
     batch::{FrameworkQueries, RunningBatch},
     process::{
@@ -22,7 +22,8 @@ use crate::{
     results::{journal::Journal, update_batch::UpdateBatch, uplink::SenderMessage},
 };
 use heeler_adapters::{
-    self, Adapter, AdapterInvocation, CommandLineError, FrameworkVerdict, InvocationChannel, TranscriptParser,
+    self, Adapter, AdapterInvocation, CommandLineError, FrameworkVerdict, InvocationChannel, StackPosition,
+    TranscriptParser,
 };
 use heeler_core::error_chain;
 
@@ -84,6 +85,7 @@ pub(super) struct StartedProcess<'a> {
     /// Another process, for a debugger to launch instead.
     pub(super) offer: Option<LaunchOffer>,
     pub(super) diagnostics: CrashDiagnostics,
+    pub(super) run_report: RunReportReader,
 }
 
 /// Settles the tests that need no process, and starts a process for the others.
@@ -112,6 +114,10 @@ async fn prepare_process<'a>(
     sink.write_ahead();
     sink.try_send_batch();
     let transcript = adapter.transcript_parser(&listed_tests(&batch));
+    let run_report = RunReportReader::new(adapter, invocation.run_report.clone());
+    if invocation.channel == InvocationChannel::StandardOutput {
+        batch.hold_results();
+    }
     let command = context.prepare_command(&program, &invocation, Some(&sink.run));
     let mut command = command.map_err(|error| not_started(error_chain(&error)))?;
     // A process under a debugger has no limits; if no debugger takes it, this worker samples its memory
@@ -139,6 +145,7 @@ async fn prepare_process<'a>(
         is_debugged,
         offer,
         diagnostics,
+        run_report,
     })
 }
 
@@ -180,7 +187,7 @@ fn select_command(
     None
 }
 
-fn listed_tests(batch: &RunningBatch) -> Vec<&ListedTest> {
+pub(super) fn listed_tests(batch: &RunningBatch) -> Vec<&ListedTest> {
     batch.tests().iter().map(|test| &test.listed).collect()
 }
 
@@ -213,6 +220,10 @@ impl FrameworkQueries for LeaseFramework {
         if let Some(add_details) = self.adapter.traits().details_from_stderr {
             add_details(verdict, stderr);
         }
+    }
+
+    fn stack_position(&self, stack: &str, test: Option<&ListedTest>) -> StackPosition {
+        self.adapter.stack_position(stack, test)
     }
 }
 

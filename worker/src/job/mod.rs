@@ -4,4 +4,5 @@
 mod diagnostics;
 pub(crate) mod lease;
 pub(crate) mod main_loop;
+mod run_report;
 mod test_process;

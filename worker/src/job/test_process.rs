@@ -3,11 +3,12 @@
 use super::{
     diagnostics::CrashDiagnostics,
     lease::{ResultSink, StartedProcess},
+    run_report::RunReportReader,
 };
 use crate::{
     batch::{
-        DeadlineAction, DialogueStall, OutputChunk, ProcessExitSummary, RawOutputs, RunningBatch,
-        verdict::microseconds,
+        DeadlineAction, DialogueStall, OutputChunk, ProcessExitSummary, RawOutputs, ReleaseConditions,
+        RunningBatch, verdict::microseconds,
     },
     process::{
         debugger_handover::DebuggerHandover,
@@ -28,6 +29,7 @@ use heeler_protocol::{
     },
     mtp::LogLevel,
 };
+use heeler_sys::process::Pid;
 
 /// One running test process and its state.
 pub(super) struct RunningProcess<'a> {
@@ -42,6 +44,9 @@ pub(super) struct RunningProcess<'a> {
     memory: MemoryWatch,
     debugger_handover: DebuggerHandover,
     diagnostics: CrashDiagnostics,
+    run_report: RunReportReader,
+    /// The process that the guard started.
+    root: Option<Pid>,
 }
 
 /// An event of the event loop.
@@ -78,6 +83,7 @@ impl<'a> RunningProcess<'a> {
             is_debugged,
             offer,
             diagnostics,
+            run_report,
         } = ready;
         Self {
             batch,
@@ -90,6 +96,8 @@ impl<'a> RunningProcess<'a> {
             memory: MemoryWatch::new(memory_bytes),
             debugger_handover: DebuggerHandover::new(is_debugged, offer),
             diagnostics,
+            run_report,
+            root: None,
         }
     }
 
@@ -168,6 +176,7 @@ impl<'a> RunningProcess<'a> {
     async fn handle_guard_event(&mut self, event: GuardEvent) -> Option<LeaseEnd> {
         match event {
             GuardEvent::Started(root, is_limited) => {
+                self.root = Some(root);
                 if let Some((root, is_limited)) = self.debugger_handover.on_started(root, is_limited) {
                     self.memory.start(root, is_limited);
                 }
@@ -290,8 +299,14 @@ impl<'a> RunningProcess<'a> {
     async fn handle_deadline(&mut self, due: DeadlineAction) {
         match due {
             DeadlineAction::Nothing => {}
-            DeadlineAction::SendDeferredResult => {
-                self.batch.send_deferred_result(&mut self.sink.updates);
+            DeadlineAction::CheckHeldTests => {
+                let conditions = ReleaseConditions {
+                    doubtful_since: self.reader.transcript.doubtful_since(),
+                    is_complete: self.reader.transcript.is_complete(),
+                    is_forked: self.root.is_some_and(heeler_sys::process::has_forked_copy),
+                };
+                let now = self.clock.now();
+                self.batch.check_held_tests(now, conditions, &mut self.sink.updates);
                 self.sink.write_ahead();
                 self.sink.try_send_batch();
             }
@@ -395,6 +410,9 @@ impl<'a> RunningProcess<'a> {
             detail,
             is_own_death,
             guard_loss,
+            run_evidence: self.run_report.read(&self.batch),
+            doubtful_since: self.reader.transcript.doubtful_since(),
+            suite_phase: self.reader.transcript.suite_phase(),
         };
         self.batch.finish(gone, self.clock.now(), &mut self.sink.updates)
     }

@@ -135,6 +135,13 @@ impl UpdateBatch {
         }
     }
 
+    /// Leaves out the start of a test that has ended, if it is part of this batch: its result follows soon.
+    pub(crate) fn leave_out_start(&mut self, test: TestId) {
+        if let Some(index) = self.started_indexes.remove(&test) {
+            self.change_ends[index].is_left_out = true;
+        }
+    }
+
     /// Adds a terminal result; `write` appends its change. The start of the test is then left out, if it is part of
     /// this batch: clients, which are the slower end, have half the work.
     pub(crate) fn add_settled(
@@ -144,9 +151,7 @@ impl UpdateBatch {
         write: impl FnOnce(&mut Vec<u8>),
     ) {
         journal::write_finished(&mut self.journal, test, result);
-        if let Some(index) = self.started_indexes.remove(&test) {
-            self.change_ends[index].is_left_out = true;
-        }
+        self.leave_out_start(test);
         write(&mut self.changes);
         let change = self.change_ends.len();
         self.files.extend(result.files().iter().map(|file| IndexedFile { change, file: file.clone() }));

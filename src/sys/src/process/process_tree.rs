@@ -126,6 +126,19 @@ pub fn descendants(root: Pid) -> Vec<Pid> {
     found
 }
 
+/// Returns whether two processes of a tree execute the same program, as after a fork without exec. Processes that
+/// have exited execute none.
+#[must_use]
+pub fn has_forked_copy(root: Pid) -> bool {
+    let program = |pid: Pid| fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let below = descendants(root);
+    if below.is_empty() {
+        return false;
+    }
+    let mut known = HashSet::new();
+    std::iter::once(root).chain(below).filter_map(program).any(|program| !known.insert(program))
+}
+
 /// Returns the command line of a process for display, truncated; the process name in brackets if there is
 /// none.
 #[must_use]

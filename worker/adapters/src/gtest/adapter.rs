@@ -5,10 +5,10 @@ use std::path::Path;
 use heeler_core::test_path::NameNesting;
 use heeler_protocol::control::{ListedTest, TestProgram};
 
-use super::{command, grammar, listing};
+use super::{command, failure, grammar, listing, report};
 use crate::{
     Adapter, AdapterInvocation, AdapterListing, AdapterTraits, ClaimConfidence, CommandLineError,
-    DiscoveryTarget, ListingError, ListingOutput, TranscriptParser, shell,
+    DiscoveryTarget, ListingError, ListingOutput, RunReport, StackPosition, TranscriptParser, shell,
 };
 
 /// The GoogleTest adapter.
@@ -68,6 +68,14 @@ impl Adapter for GoogleTest {
 
     fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send> {
         Box::new(grammar::gtest_parser(tests))
+    }
+
+    fn read_run_report(&self, tests: &[&ListedTest], report: &[u8]) -> Option<RunReport> {
+        report::read(tests, report)
+    }
+
+    fn stack_position(&self, stack: &str, test: Option<&ListedTest>) -> StackPosition {
+        failure::stack_position(stack, test.map(|test| test.name.as_str()))
     }
 
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use heeler_protocol::control::{ListedTest, OsText};
 
-use crate::AdapterInvocation;
+use crate::{AdapterInvocation, RunReportFiles};
 
 /// Environment variables that would select, repeat, reorder, redirect or silence tests, and Bazel's variables
 /// for the same. The shard variables change nothing in a listing, and would drop most of a batch in a run.
@@ -79,12 +79,32 @@ pub(super) fn run_command(own: &[OsText], tests: &[&ListedTest], scratch: &Path)
         }
     }
     args.push(flag.into());
+    let run_report = report_files(own, scratch);
+    let mut env = unset_variables();
+    if let Some(files) = &run_report {
+        args.push([b"--gtest_output=xml:", files.report.as_os_str().as_encoded_bytes()].concat().into());
+        env.retain(|(name, _)| name.as_bytes() != RUN_MARK_VARIABLE.as_bytes());
+        env.push((RUN_MARK_VARIABLE.into(), Some(files.run_mark.as_os_str().into())));
+    }
     AdapterInvocation {
         args,
-        env: unset_variables(),
+        env,
         files: vec![(file, flag_file(tests))],
+        run_report,
         ..AdapterInvocation::default()
     }
+}
+
+/// Names a file that exists while tests run: the variable of GoogleTest and Bazel.
+const RUN_MARK_VARIABLE: &str = "TEST_PREMATURE_EXIT_FILE";
+
+/// Returns the files in which the framework reports its run; `None` if the program's own arguments direct its
+/// report elsewhere, which they may.
+fn report_files(own: &[OsText], scratch: &Path) -> Option<RunReportFiles> {
+    let directs = |arg: &OsText| memchr::memmem::find(arg.as_bytes(), b"gtest_output").is_some();
+    let files =
+        RunReportFiles { report: scratch.join("gtest-report.xml"), run_mark: scratch.join("gtest-runs") };
+    (!own.iter().any(directs)).then_some(files)
 }
 
 fn flag_file(tests: &[&ListedTest]) -> Vec<u8> {
@@ -134,6 +154,16 @@ mod tests {
         assert_eq!(String::from_utf8_lossy(flags), "--gtest_filter=A.b:C.a?b?c?d?e?f:Ü. x'\":*\n");
         assert!(command.args.contains(&"--gtest_flagfile=/s/gtest-flags".into()));
         assert!(!matches_other_names("A.b/0") && matches_other_names("A.b-0"));
+    }
+
+    #[test]
+    fn own_output_flag_replaces_the_report() {
+        let command = run_command(&[], &[], Path::new("/s"));
+        assert_eq!(command.args.last(), Some(&"--gtest_output=xml:/s/gtest-report.xml".into()));
+        let mark = (RUN_MARK_VARIABLE.into(), Some("/s/gtest-runs".into()));
+        assert_eq!(command.env.iter().filter(|one| one.0 == mark.0).collect::<Vec<_>>(), [&mark]);
+        let command = run_command(&["--gtest_output=json:mine".into()], &[], Path::new("/s"));
+        assert!(command.run_report.is_none() && command.env.contains(&(mark.0, None)));
     }
 
     #[test]

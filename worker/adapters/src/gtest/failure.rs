@@ -4,7 +4,10 @@
 
 use heeler_core::Failure;
 
-use crate::{FrameworkResult, FrameworkVerdict, MAX_FAILURES, scan::decode_lossy};
+use crate::{
+    FrameworkResult, FrameworkVerdict, MAX_FAILURES, StackPosition,
+    scan::{decode_lossy, truncated},
+};
 
 const LINE_BYTES: usize = 4096;
 /// Texts and file names of all failures of a test together, and of a skip.
@@ -239,6 +242,39 @@ pub(super) fn complete(verdict: &mut FrameworkVerdict, blocks: &BlockCollector) 
     }
 }
 
+/// Returns where in a run a stack belongs: the body of a test is a method of a class that has the test's name.
+pub(super) fn stack_position(stack: &str, test: Option<&str>) -> StackPosition {
+    const BODY: &str = "::TestBody";
+    if let Some(frame) = stack.lines().find(|line| line.contains(BODY)) {
+        // `Inst/Suite.Name/0` is the instance of `Suite_Name_Test`.
+        let name = test.and_then(|test| test.rsplit_once('.')).map(|(_, name)| name.split('/').next());
+        let class = name.flatten().map(|name| format!("_{name}_Test"));
+        let is_running = class.is_some_and(|class| frame.contains(&class));
+        return if is_running { StackPosition::RunningTest } else { StackPosition::OtherTest };
+    }
+    let has = |names: &[&str]| names.iter().any(|name| stack.contains(name));
+    if has(&["testing::TestInfo::Run", "testing::Test::Run"]) {
+        StackPosition::RunningTest
+    } else if has(&["testing::TestSuite::Run", "testing::TestCase::Run", "::TearDownTest", "::SetUpTest"]) {
+        StackPosition::SuiteFixture
+    } else {
+        StackPosition::Unknown
+    }
+}
+
+/// Returns the failure of a report's text: the place in the first line, then the message.
+pub(super) fn failure_of_text(text: &str) -> Failure {
+    let (place, message) = text.split_once('\n').unwrap_or((text, ""));
+    let (file, line) = match place.rsplit_once(':') {
+        Some((file, line)) => (Some(file.to_owned()), line.parse().ok()),
+        None => (None, None),
+    };
+    let message = truncated(message.trim_end(), TEXT_BYTES);
+    let (expected, actual) = compared_values(message).unzip();
+    let message = (!message.is_empty()).then(|| message.to_owned());
+    Failure { message, file, line, expected, actual, stack: None }
+}
+
 fn failure(block: &FailureBlock) -> Failure {
     let message = block.text();
     let (expected, actual) = message.as_deref().and_then(compared_values).unzip();
@@ -307,6 +343,21 @@ mod tests {
         }
         let both = "t.cc:7: Failure\nExpected equality of these values:\n  a\n    Which is: 1\n  b\n    Which is: 2\n";
         assert_eq!(verdict(FrameworkResult::Failed, both).failures[0].actual, None);
+    }
+
+    #[test]
+    fn stack_belongs_to_a_test_or_a_suite() {
+        let position = |stack: &str| stack_position(stack, Some("Inst/P.Works/0"));
+        assert_eq!(position("0 raise\n1 P_Works_Test::TestBody() t.cc:3"), StackPosition::RunningTest);
+        assert_eq!(position("0 raise\n1 P_Fails_Test::TestBody() t.cc:3"), StackPosition::OtherTest);
+        assert_eq!(stack_position("P_Fails_Test::TestBody()", None), StackPosition::OtherTest);
+        assert_eq!(
+            position("0 x\n1 testing::TestInfo::Run()\n2 testing::TestSuite::Run()"),
+            StackPosition::RunningTest
+        );
+        assert_eq!(position("0 abort\n1 P::TearDownTestSuite()"), StackPosition::SuiteFixture);
+        assert_eq!(position("0 abort\n1 testing::TestSuite::Run()"), StackPosition::SuiteFixture);
+        assert_eq!(position("0 abort\n1 main"), StackPosition::Unknown);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::{
     failure::{BlockCollector, FailureBlock, complete},
 };
 use crate::{
-    FrameworkResult, FrameworkVerdict,
+    FrameworkResult, FrameworkVerdict, SuitePhase,
     expected_tests::ExpectedTests,
     scan::{ByteCursor, ScanResult, ScanStop, common_prefix, decode_lossy, either},
     stream_parser::{
@@ -49,6 +49,12 @@ pub(crate) struct GtestGrammar {
     has_started: bool,
     is_timed: bool,
     is_suite_over: bool,
+    /// The suite that has begun, while none of its tests has.
+    begun_suite: Option<String>,
+    /// The test that began last.
+    last_begun: usize,
+    /// The first test whose output contains lines like markers, or that they name.
+    doubtful_since: Option<usize>,
     summary: GtestSummary,
 }
 
@@ -74,6 +80,9 @@ impl GtestGrammar {
             has_started: false,
             is_timed: true,
             is_suite_over: false,
+            begun_suite: None,
+            last_begun: 0,
+            doubtful_since: None,
             summary: GtestSummary::default(),
         }
     }
@@ -169,6 +178,27 @@ impl GtestGrammar {
         }
     }
 
+    /// Reads a line of output that is not a marker at its place.
+    fn read_output_line(&mut self, line: &[u8], side: OutputOrigin, sequence: &ExpectedTests) {
+        if side == OutputOrigin::Outside {
+            Self::read_summary_line(&mut self.summary, line);
+            if let Some(suite) = begun_suite(line) {
+                self.begun_suite = Some(suite);
+            }
+        }
+        let is_doubtful = match side {
+            OutputOrigin::Test | OutputOrigin::AfterEnd => is_like_marker(line),
+            // The summary repeats the markers of failed and skipped tests.
+            OutputOrigin::Outside => line.starts_with(BEGIN) || line.starts_with(ENDS[0].0),
+        };
+        if is_doubtful {
+            // The test that is named may have ended in another way than it seemed.
+            let named = line.get(BEGIN.len()..).and_then(|name| sequence.find_anywhere(name, b" ,"));
+            let earliest = self.last_begun.min(named.unwrap_or(usize::MAX));
+            self.doubtful_since = Some(self.doubtful_since.map_or(earliest, |since| since.min(earliest)));
+        }
+    }
+
     fn record_outside_failure(&mut self) {
         self.outside.finish();
         let (before, within): (Vec<_>, Vec<_>) =
@@ -222,17 +252,23 @@ impl MarkerGrammar for GtestGrammar {
 
     fn on_begin(&mut self, place: usize) {
         self.record_outside_failure();
+        self.begun_suite = None;
+        self.last_begun = place;
         self.test = BlockCollector::new(self.files[place].clone());
     }
 
-    fn on_output(&mut self, bytes: &[u8], side: OutputOrigin) {
+    fn on_output(&mut self, bytes: &[u8], side: OutputOrigin, sequence: &ExpectedTests) {
+        let collector = match side {
+            OutputOrigin::Test => &mut self.test,
+            OutputOrigin::AfterEnd => &mut self.after,
+            OutputOrigin::Outside => &mut self.outside,
+        };
+        let mut collector = std::mem::take(collector);
+        collector.feed(bytes, |line| self.read_output_line(line, side, sequence));
         match side {
-            OutputOrigin::Test => self.test.feed(bytes, |_| {}),
-            OutputOrigin::AfterEnd => self.after.feed(bytes, |_| {}),
-            OutputOrigin::Outside => {
-                let summary = &mut self.summary;
-                self.outside.feed(bytes, |line| Self::read_summary_line(summary, line));
-            }
+            OutputOrigin::Test => self.test = collector,
+            OutputOrigin::AfterEnd => self.after = collector,
+            OutputOrigin::Outside => self.outside = collector,
         }
     }
 
@@ -262,6 +298,32 @@ impl MarkerGrammar for GtestGrammar {
 
     fn on_final_line(&mut self) {
         self.record_outside_failure();
+        self.begun_suite = None;
+    }
+
+    fn doubtful_since(&self) -> Option<usize> {
+        self.doubtful_since
+    }
+
+    fn suite_phase(
+        &self,
+        situation: &ParserState<'_>,
+        unconfirmed: Option<&FrameworkVerdict>,
+    ) -> Option<SuitePhase> {
+        let sequence = situation.sequence;
+        let is_in = |place: usize, suite: &str| {
+            sequence.name(place).strip_prefix(suite.as_bytes()).is_some_and(|rest| rest.starts_with(b"."))
+        };
+        let Some(place) = situation.running else {
+            let suite = self.begun_suite.clone()?;
+            let places: Vec<usize> = sequence.not_begun().filter(|place| is_in(*place, &suite)).collect();
+            return (!places.is_empty()).then_some(SuitePhase::SetUp { suite, places });
+        };
+        let suite = decode_lossy(suite_of(sequence.name(place)));
+        if sequence.next_expected().is_some_and(|next| is_in(next, &suite)) {
+            return None;
+        }
+        Some(SuitePhase::TearDown { suite, verdict: unconfirmed?.clone() })
     }
 
     fn verdict_for_all(&mut self) -> Option<FrameworkVerdict> {
@@ -299,6 +361,31 @@ impl MarkerGrammar for GtestGrammar {
     fn outside_failure(&self) -> Option<&str> {
         self.first_outside.as_deref()
     }
+}
+
+/// Returns the suite of a test: names of tests contain no full stop, those of suites may.
+fn suite_of(name: &[u8]) -> &[u8] {
+    memchr::memrchr(b'.', name).map_or(name, |end| &name[..end])
+}
+
+/// Returns the suite that a line introduces: `[----------] 2 tests from A`.
+fn begun_suite(line: &[u8]) -> Option<String> {
+    let mut cursor = ByteCursor::new(line);
+    cursor.literal(SUITE).ok()?;
+    let count = cursor.number().ok()?;
+    cursor.noun(b" test", count).ok()?;
+    cursor.literal(b" from ").ok()?;
+    let name = cursor.rest();
+    let end = memchr::memmem::find(name, b", where TypeParam = ").unwrap_or(name.len());
+    let is_end_of_suite = name.ends_with(b" ms total)");
+    (!is_end_of_suite).then(|| decode_lossy(&name[..end]))
+}
+
+/// Returns whether a line looks like one that GoogleTest writes between tests.
+fn is_like_marker(line: &[u8]) -> bool {
+    let is_marker = |marker: &[u8]| line.starts_with(marker);
+    line.first() == Some(&b'[')
+        && (is_marker(BEGIN) || is_marker(RUN) || ENDS.iter().any(|(marker, _)| is_marker(marker)))
 }
 
 fn format_blocks(blocks: &[FailureBlock]) -> String {

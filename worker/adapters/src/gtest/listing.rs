@@ -9,7 +9,10 @@ use crate::{ListingError, ListingOutput, scan};
 /// Parses a listing.
 pub(super) fn read(output: &ListingOutput) -> Result<Vec<ListedTest>, ListingError> {
     if output.code != Some(0) {
-        return Err(ListingError::of_exit(output));
+        let is_listing = output.file.as_deref().is_some_and(|file| read_xml(file).is_ok())
+            || read_text(&output.stdout).is_ok();
+        let error = if is_listing { ListingError::of_recognized_exit } else { ListingError::of_exit };
+        return Err(error(output));
     }
     match &output.file {
         Some(file) => read_xml(file),

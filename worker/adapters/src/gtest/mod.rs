@@ -1,11 +1,12 @@
 //! GoogleTest, version 1.8 to today: lists into an XML file, reads names from a flag file, reports events on
-//! standard output.
+//! standard output, and the results of a whole run in an XML file.
 
 mod adapter;
 mod command;
 mod failure;
 mod grammar;
 mod listing;
+mod report;
 
 pub(super) use adapter::GoogleTest;
 

@@ -11,7 +11,9 @@ use crate::{
     FrameworkResult, FrameworkVerdict,
     expected_tests::ExpectedTests,
     scan::{ByteCursor, ScanResult, ScanStop, either},
-    stream_parser::{FrameworkCounts, LongMarker, Marker, MarkerGrammar, ParserState, StreamParser},
+    stream_parser::{
+        FrameworkCounts, LongMarker, Marker, MarkerGrammar, OutputOrigin, ParserState, StreamParser,
+    },
 };
 
 const BEGIN: &[u8] = br#"{ "type": "test", "event": "started", "name": ""#;
@@ -32,7 +34,7 @@ const LINE_BYTES: usize = 64 * 1024;
 pub(crate) fn event_parser(tests: &[&ListedTest]) -> StreamParser<EventGrammar> {
     let names = tests.iter().map(|test| test.name.clone()).collect();
     let sequence = ExpectedTests::new(tests.iter().map(|test| escape(&test.name).into_bytes()));
-    StreamParser::new(EventGrammar { names, in_flight: 0 }, sequence)
+    StreamParser::new(EventGrammar { names, in_flight: 0, doubtful_since: None }, sequence)
 }
 
 /// Escapes a name as libtest does.
@@ -58,6 +60,8 @@ fn escape(name: &str) -> String {
 pub(crate) struct EventGrammar {
     names: Vec<String>,
     in_flight: usize,
+    /// The first test whose output contains events, or that they name.
+    doubtful_since: Option<usize>,
 }
 
 /// Parses a complete line as JSON; returns it with its length.
@@ -164,6 +168,20 @@ impl MarkerGrammar for EventGrammar {
 
     fn on_begin(&mut self, place: usize) {
         self.in_flight = place;
+    }
+
+    fn on_output(&mut self, bytes: &[u8], _side: OutputOrigin, sequence: &ExpectedTests) {
+        // An event that is cut in two is not noticed: this is one of several signs.
+        for event in [BEGIN, END] {
+            let Some(at) = memchr::memmem::find(bytes, event) else { continue };
+            let named = sequence.find_anywhere(&bytes[at + event.len()..], b"\"");
+            let earliest = self.in_flight.min(named.unwrap_or(usize::MAX));
+            self.doubtful_since = Some(self.doubtful_since.map_or(earliest, |since| since.min(earliest)));
+        }
+    }
+
+    fn doubtful_since(&self) -> Option<usize> {
+        self.doubtful_since
     }
 
     fn explains_exit(

@@ -26,19 +26,57 @@ fn single_test_result_includes_leaked_processes() {
 }
 
 #[test]
-fn deferred_result_is_sent_after_one_second() {
+fn end_of_process_decides_about_its_only_test() {
+    let ends = [
+        (signal(11), COMPLETE, "crashed with SIGSEGV after the test, which its result does not explain"),
+        (
+            exit(0),
+            INCOMPLETE,
+            "the process exited with code 0 after the test, which its result does not explain",
+        ),
+        (
+            exit(7),
+            (true, false),
+            "the process exited with code 7 after the test, which its result does not explain",
+        ),
+    ];
+    for (end, word, message) in ends {
+        let mut bench = BatchHarness::with_tests(1);
+        bench.chunk(5, [begun(0), passed(0)], "");
+        assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(60_005)), "it waits for the end");
+        assert!(matches!(bench.finish(2000, end, word), LeaseEnd::DiedInTest { .. }));
+        let results = bench.results();
+        assert_eq!((results.len(), results[0].state), (1, Some(ExecutionState::Error)));
+        assert_eq!(results[0].error_message.as_deref(), Some(message));
+    }
+}
+
+#[test]
+fn failure_of_the_only_test_explains_any_end() {
+    let mut bench = BatchHarness::with_tests(1);
+    bench.chunk(5, [begun(0), ended(0, FrameworkResult::Failed)], "");
+    bench.finish(9, signal(11), COMPLETE);
+    assert_eq!(bench.results()[0].state, Some(ExecutionState::Failed));
+}
+
+#[test]
+fn only_test_passes_if_its_process_does_not_exit_in_time() {
     let mut bench = BatchHarness::with_tests(1);
     bench.chunk(5, [begun(0), passed(0)], "");
-    assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(1005)));
-    assert_eq!(bench.batch.on_deadline(at(1005)), DeadlineAction::SendDeferredResult);
-    bench.batch.send_deferred_result(&mut bench.updates);
-    assert_eq!(bench.states().len(), 1);
-    assert!(bench.batch.deadline() > Some(Duration::from_secs(60)), "now it may take its time");
-    bench.finish(2000, ProcessExit { leaked: vec![leaked(3)], ..exit(0) }, COMPLETE);
-    assert_eq!(bench.states().len(), 1, "a result is reported once");
-    assert!(
-        matches!(bench.updates.reports.last(), Some(LeaseEvent::ProcessesLeaked { tests, .. }) if tests.len() == 1)
-    );
+    assert_eq!(bench.batch.on_deadline(at(60_005)), DeadlineAction::Terminate);
+    assert!(matches!(bench.finish(60_100, signal(15), COMPLETE), LeaseEnd::BadExit { .. }));
+    assert_eq!(bench.states(), [("A.t0".to_owned(), ExecutionState::Passed)]);
+}
+
+#[test]
+fn report_of_a_sanitizer_is_the_message_of_the_only_test() {
+    let mut bench = BatchHarness::with_tests(1);
+    bench.chunk(5, [begun(0)], "SUMMARY: ThreadSanitizer: data race a.cc:3 in f\n");
+    bench.chunk(6, [passed(0)], "");
+    bench.finish(9, exit(66), (true, false));
+    let node = &bench.results()[0];
+    assert_eq!(node.state, Some(ExecutionState::Failed));
+    assert_eq!(node.error_message.as_deref(), Some("ThreadSanitizer: data race a.cc:3 in f"));
 }
 
 #[test]

@@ -1,0 +1,88 @@
+//! Output that looks like GoogleTest's own, written by a test, by its forked copy, or by another thread: no result is
+//! better than what the process and the framework's report prove, and none is worse.
+
+use std::collections::BTreeMap;
+
+use crate::support::{checked_run::CheckedRun, server::TestServer, uids, world::TestWorld};
+
+const FORGING: [&str; 12] = [
+    "First.Passes",
+    "Fork.ChildReturnsParentCrashes",
+    "Fork.ChildReturnsParentExits",
+    "Fork.ChildReturnsParentFails",
+    "Fork.ChildRunsOnWhileParentCrashes",
+    "Again.StartsProgramAndCrashes",
+    "Print.NextMarkersAndFails",
+    "Print.EverythingAndExits",
+    "Print.HandlerExits",
+    "Print.ClosesOutput",
+    "Print.TearsMarkers",
+    "Last.Passes",
+];
+
+fn attacked_with(attack: &str, settings: &str) -> CheckedRun {
+    let world = TestWorld::with_gtest("forging");
+    world.env("HEELER_FIXTURE_ATTACK", attack);
+    world.write("heeler.toml", &format!("[profile.default]\njobs = 1\n{settings}"));
+    let mut server = TestServer::initialized(&world, &["forging"]);
+    let run = server.run(None);
+    let books = server.finish(&run, &uids("forging", FORGING));
+    assert_eq!(server.exit(), Some(0));
+    books
+}
+
+/// Returns the tests that have not passed, with their states.
+fn bad(books: &CheckedRun) -> BTreeMap<&str, &str> {
+    let tests = books.tests.keys().map(|uid| (uid.split_once("::").unwrap().1, books.state(uid)));
+    tests.filter(|(_, state)| *state != "passed").collect()
+}
+
+/// Each attack with the test that is to be charged, and its state.
+const CHARGED: [(&str, &str, &str); 7] = [
+    ("fork, crash", "Fork.ChildReturnsParentCrashes", "error"),
+    ("fork, fail", "Fork.ChildReturnsParentFails", "failed"),
+    ("fork, crash early", "Fork.ChildRunsOnWhileParentCrashes", "error"),
+    ("again, crash", "Again.StartsProgramAndCrashes", "error"),
+    ("next, fail", "Print.NextMarkersAndFails", "failed"),
+    ("everything, exit 0", "Print.EverythingAndExits", "error"),
+    ("handler, exit 0", "Print.HandlerExits", "error"),
+];
+
+#[test]
+fn attacking_test_is_charged_and_no_other() {
+    for (attack, name, state) in CHARGED {
+        let books = attacked_with(attack, "");
+        assert_eq!(bad(&books), BTreeMap::from([(name, state)]), "{attack}: {books:#?}");
+    }
+}
+
+#[test]
+fn attacking_test_is_charged_in_a_process_of_its_own() {
+    for (attack, name, state) in CHARGED {
+        let books = attacked_with(attack, "isolate = true\n");
+        assert_eq!(bad(&books), BTreeMap::from([(name, state)]), "{attack}: {books:#?}");
+        books.assert_no_program_failures();
+    }
+}
+
+#[test]
+fn exit_code_of_a_forked_test_is_never_a_success() {
+    // The child has written the framework's report, and only the exit code contradicts it.
+    let books = attacked_with("fork, exit 1", "");
+    let message = books.programs["forging"]["error.message"].as_str().unwrap();
+    assert!(
+        message.contains("exited with code 1 after its last test, which the results do not explain"),
+        "{message}"
+    );
+    let books = attacked_with("fork, exit 1", "isolate = true\n");
+    assert_eq!(bad(&books), BTreeMap::from([("Fork.ChildReturnsParentExits", "error")]));
+    books.assert_no_program_failures();
+}
+
+#[test]
+fn tests_without_readable_markers_have_the_results_of_the_report() {
+    for attack in ["close", "tear", "own printer", "brief"] {
+        let books = attacked_with(attack, "");
+        books.assert_all("passed").assert_no_program_failures();
+    }
+}

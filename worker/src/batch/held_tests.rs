@@ -1,0 +1,173 @@
+//! Tests that have ended by the process's output, but whose results are not settled yet: a test can print what its
+//! framework prints, or a process that it has forked can. What the process does next shows it, mostly at once;
+//! the end of the process, and the framework's own report of the run, show it in every case.
+
+use std::{collections::VecDeque, time::Duration};
+
+use heeler_adapters::FrameworkVerdict;
+use heeler_core::Outcome;
+use heeler_protocol::control::{LeaseEvent, TestDiagnostics};
+
+use super::{
+    RunningBatch, RunningTest, add_result,
+    run_evidence::sanitizer_summary,
+    verdict::{Decision, TestEnding, TestOutputs, TestPolicy, decide, microseconds},
+};
+use crate::{process::process_clock::ClockReading, results::update_batch::UpdateBatch};
+
+/// How long the result of a test is held while its process goes on to others. Forged markers are contradicted
+/// within microseconds; people do not notice the delay.
+const HOLD_FOR: Duration = Duration::from_millis(100);
+
+/// A test that has ended, with its output.
+#[derive(Debug)]
+pub(super) struct EndedTest {
+    pub(super) place: usize,
+    started_at: ClockReading,
+    ended_at: ClockReading,
+    duration: Duration,
+    pub(super) outputs: TestOutputs,
+}
+
+impl EndedTest {
+    pub(super) fn of(flight: &RunningTest, now: ClockReading) -> Self {
+        let RunningTest { place, started_at, duration, .. } = *flight;
+        Self { place, started_at, ended_at: now, duration, outputs: flight.outputs() }
+    }
+
+    pub(super) fn with_evidence(self, evidence: Option<Box<TestDiagnostics>>) -> Self {
+        Self { outputs: TestOutputs { evidence, ..self.outputs }, ..self }
+    }
+}
+
+/// A test that has ended by its framework's marker.
+#[derive(Debug)]
+pub(super) struct HeldTest {
+    pub(super) ended: EndedTest,
+    pub(super) verdict: FrameworkVerdict,
+}
+
+/// The held tests of a batch, in the order in which they ended: no more than the batch has.
+#[derive(Debug, Default)]
+pub(super) struct HeldTests {
+    tests: VecDeque<HeldTest>,
+    /// Whether results are held while their process runs, and when they are checked next.
+    is_on: bool,
+    check_at: Option<Duration>,
+}
+
+impl HeldTests {
+    pub(super) fn push(&mut self, ended: EndedTest, verdict: FrameworkVerdict) {
+        if self.is_on {
+            self.check_at.get_or_insert(ended.ended_at.running.saturating_add(HOLD_FOR));
+        }
+        self.tests.push_back(HeldTest { ended, verdict });
+    }
+
+    /// Returns when, in running time, the tests are checked next.
+    pub(super) fn check_at(&self) -> Option<Duration> {
+        self.check_at
+    }
+
+    pub(super) fn take(&mut self) -> VecDeque<HeldTest> {
+        self.check_at = None;
+        std::mem::take(&mut self.tests)
+    }
+
+    /// Puts back the tests that the end of their process is yet to settle.
+    pub(super) fn put_back(&mut self, tests: Vec<HeldTest>) {
+        self.tests = tests.into();
+    }
+
+    /// Takes the tests that have been held for long enough, except those whose output explains a later failure of
+    /// the process.
+    fn take_released(&mut self, now: Duration) -> Vec<HeldTest> {
+        let is_due = |held: &HeldTest| held.ended.ended_at.running.saturating_add(HOLD_FOR) <= now;
+        let is_free = |held: &HeldTest| sanitizer_summary(&held.ended.outputs.stderr).is_none();
+        let (due, kept): (Vec<_>, Vec<_>) =
+            self.tests.drain(..).partition(|held| is_due(held) && is_free(held));
+        self.tests = kept.into();
+        due
+    }
+}
+
+/// What is known of a running process when its held tests are checked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ReleaseConditions {
+    /// The first test since which the output contains markers at a wrong place.
+    pub(crate) doubtful_since: Option<usize>,
+    /// The framework has reported the end of the run: the end of the process is near.
+    pub(crate) is_complete: bool,
+    /// Two of the process's tree execute the same program, so that the framework's markers may come from either.
+    pub(crate) is_forked: bool,
+}
+
+impl ReleaseConditions {
+    fn are_met(self) -> bool {
+        self.doubtful_since.is_none() && !self.is_complete && !self.is_forked
+    }
+}
+
+impl RunningBatch {
+    /// Has results held for a while: other programs can write to where the process reports.
+    pub(crate) fn hold_results(&mut self) {
+        self.held_tests.is_on = self.tests.len() > 1;
+    }
+
+    /// Returns whether an ended test is held. The only test of a process waits for its end, which decides.
+    pub(super) fn holds_results(&self) -> bool {
+        !self.is_settled && (self.held_tests.is_on || self.tests.len() == 1)
+    }
+
+    /// Settles the tests that have been held for long enough, unless something is suspicious.
+    pub(crate) fn check_held_tests(
+        &mut self,
+        now: ClockReading,
+        conditions: ReleaseConditions,
+        updates: &mut UpdateBatch,
+    ) {
+        if conditions.are_met() {
+            for HeldTest { ended, verdict } in self.held_tests.take_released(now.running) {
+                self.progress[ended.place].settled_early = Some(verdict.result);
+                self.settle(ended, TestEnding::Verdict(verdict), updates);
+            }
+        }
+        let is_held = !self.held_tests.tests.is_empty();
+        self.held_tests.check_at = is_held.then(|| now.running.saturating_add(HOLD_FOR));
+    }
+
+    /// Settles all held tests as their markers say.
+    pub(super) fn settle_held_tests(&mut self, updates: &mut UpdateBatch) {
+        for HeldTest { ended, verdict } in self.held_tests.take() {
+            self.settle(ended, TestEnding::Verdict(verdict), updates);
+        }
+    }
+
+    /// Decides the result of a test: final or provisional.
+    pub(super) fn settle(&mut self, ended: EndedTest, seen: TestEnding, updates: &mut UpdateBatch) {
+        let test = &self.tests[ended.place];
+        // A test whose set-up died in its suite's is not to be run in isolation for that.
+        let is_isolated = self.is_isolated || seen.is_in_suite_set_up();
+        let rules = TestPolicy { test, is_isolated, duration: ended.duration };
+        match decide(rules, seen, ended.outputs) {
+            Decision::Final(mut result) => {
+                if !result.files().is_empty() {
+                    let files = result.files().to_vec();
+                    updates.reports.push(LeaseEvent::FilesAttached { test: Some(test.test), files });
+                }
+                result.started_ms = Some(ended.started_at.utc.since_epoch_ms());
+                result.ended_ms = Some(ended.ended_at.utc.since_epoch_ms());
+                result.duration_us = Some(microseconds(ended.duration));
+                if !matches!(result.outcome, Outcome::Passed | Outcome::Flaky | Outcome::Skipped) {
+                    result.reproduce = Some(self.framework.reproduce(&test.listed));
+                }
+                if let Some(exit) = &self.process_exit {
+                    result.usage = exit.usage();
+                    result.leaked.clone_from(&exit.leaked);
+                }
+                add_result(&mut self.node_writer, test, *result, updates);
+            }
+            Decision::Provisional(attempt, mark) => updates.add_provisional(test.test, *attempt, mark),
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Settles what a process has left unsettled when it ends: by the framework's report of its run, by the phase of a
+//! suite in which it died, and by its end itself.
+
+use heeler_adapters::{FrameworkResult, FrameworkVerdict, RunReport, StackPosition, SuitePhase};
+use heeler_core::{ExitReason, Failure};
+
+use super::{
+    BatchTestState, MIN_MESSAGE_LIMIT_BYTES, ProcessExitSummary, RawOutputs, RunEvidence, RunningBatch,
+    exit_reason::exit_reason_of,
+    held_tests::{EndedTest, HeldTest},
+    run_evidence::{
+        ProcessEndFacts, ProvenResults, contradiction_text, proven_results, sanitizer_summary, shared_blame,
+    },
+    truncate_messages,
+    verdict::{DeathPosition, TestEnding},
+};
+use crate::results::update_batch::UpdateBatch;
+
+/// Number of tests that are named where results contradict the framework's report.
+const NAMED_CONTRADICTIONS: usize = 10;
+
+impl RunningBatch {
+    /// Settles the tests of a suite in whose set-up the process died, and the test after which it died in the
+    /// suite's tear-down: that test keeps its result. Returns whether the death is charged to tests.
+    pub(super) fn settle_suite_phase(
+        &mut self,
+        gone: &mut ProcessExitSummary,
+        updates: &mut UpdateBatch,
+    ) -> bool {
+        let is_report_there =
+            matches!(gone.run_evidence, RunEvidence::Report(_)) && gone.exit.signal.is_none();
+        if is_report_there || self.is_launched {
+            return false;
+        }
+        match gone.suite_phase.take() {
+            Some(SuitePhase::SetUp { suite, places }) => {
+                self.settle_suite_set_up(&suite, &places, gone, updates)
+            }
+            Some(SuitePhase::TearDown { suite, verdict }) if self.is_in_tear_down(gone) => {
+                let flight = self.running_tests.remove(0);
+                let limit = flight.is_timed_out || flight.is_idle;
+                let mut verdict = verdict;
+                if verdict.result == FrameworkResult::Failed {
+                    self.framework.complete_verdict(&mut verdict, &flight.stderr.text());
+                }
+                let ended = EndedTest::of(&flight, self.now);
+                self.settle(ended, TestEnding::Verdict(verdict), updates);
+                self.on_done(flight.place);
+                let how = if limit { "exceeded the time limit of its last test" } else { "died" };
+                let text = format!("the process {how} in the tear-down of suite {suite}");
+                gone.outside_failure.get_or_insert(text);
+                false
+            }
+            Some(SuitePhase::TearDown { .. }) | None => false,
+        }
+    }
+
+    fn settle_suite_set_up(
+        &mut self,
+        suite: &str,
+        places: &[usize],
+        gone: &mut ProcessExitSummary,
+        updates: &mut UpdateBatch,
+    ) -> bool {
+        if self.terminate_reason.is_some() || !self.running_tests.is_empty() {
+            return false;
+        }
+        let is_signal_or_exit = gone.exit.signal.is_some() || gone.exit.code.is_some();
+        if !is_signal_or_exit {
+            return false;
+        }
+        let mut exit_reason = ExitReason { detail: gone.detail.clone(), ..exit_reason_of(&gone.exit) };
+        let stderr = self.unattributed_output.stderr_text();
+        exit_reason.detail = exit_reason.detail.or_else(|| sanitizer_summary(&stderr).map(str::to_owned));
+        let mut evidence = gone.evidence.take();
+        for place in places {
+            if self.progress[*place].state != BatchTestState::Waiting {
+                continue;
+            }
+            self.on_test_begun(*place, RawOutputs::default(), self.now.since_boot, updates);
+            let Some(mut flight) = self.running_tests.pop() else { continue };
+            flight.push_stderr(stderr.as_bytes());
+            let position = DeathPosition::SuiteSetUp(suite.to_owned());
+            let seen = TestEnding::Died { exit_reason: exit_reason.clone(), position };
+            let ended = EndedTest::of(&flight, self.now).with_evidence(evidence.take());
+            self.settle(ended, seen, updates);
+            self.on_done(*place);
+        }
+        true
+    }
+
+    /// Returns whether a process whose last test of a suite has written its end marker ended in the suite's
+    /// tear-down, not in the test.
+    fn is_in_tear_down(&self, gone: &ProcessExitSummary) -> bool {
+        if self.running_tests.len() != 1 {
+            return false;
+        }
+        let position = self.stack_position(gone);
+        let flight = &self.running_tests[0];
+        let is_limit = flight.is_timed_out || flight.is_idle;
+        let has_died_by_itself = self.terminate_reason.is_none() || gone.is_own_death;
+        match position {
+            StackPosition::SuiteFixture => is_limit || has_died_by_itself,
+            StackPosition::RunningTest | StackPosition::OtherTest => false,
+            // Alone in its process, a test that printed its own end marker is not to pass by that.
+            StackPosition::Unknown => {
+                let is_exit = gone.exit.signal.is_none() && gone.exit.code.is_some();
+                is_exit && self.terminate_reason.is_none() && self.tests.len() > 1
+            }
+        }
+    }
+
+    fn stack_position(&self, gone: &ProcessExitSummary) -> StackPosition {
+        let stack = gone.evidence.as_ref().map_or("", |evidence| evidence.stack.as_str());
+        let running = self.running_tests.first().map(|flight| &self.tests[flight.place].listed);
+        self.framework.stack_position(stack, running)
+    }
+
+    /// Settles the tests of a process that has exited by itself as its framework's report says: what the output
+    /// said before is only what seemed to be.
+    pub(super) fn apply_run_report(&mut self, gone: &mut ProcessExitSummary, updates: &mut UpdateBatch) {
+        let is_exit = gone.exit.signal.is_none() && gone.exit.code.is_some();
+        if !is_exit || self.terminate_reason.is_some() {
+            return;
+        }
+        let RunEvidence::Report(report) = &mut gone.run_evidence else { return };
+        let RunReport { verdicts, outside_failure, unselected } = std::mem::take(report);
+        let is_failed = verdicts.iter().flatten().any(|verdict| verdict.result == FrameworkResult::Failed);
+        // A `main` may have an exit code of its own for failures.
+        gone.is_explained = (gone.exit.code == Some(0)) != is_failed;
+        gone.is_complete = true;
+        gone.doubtful_since = None;
+        let mut failures: Vec<String> = gone.outside_failure.take().or(outside_failure).into_iter().collect();
+        failures.extend(unselected.map(|name| format!("{name} was run, which was not selected")));
+        failures.extend(self.settle_verdicts(verdicts, updates));
+        if !failures.is_empty() {
+            gone.outside_failure = Some(failures.join("\n"));
+            gone.is_explained = false;
+        }
+    }
+
+    /// Returns the contradictions with results that were sent before.
+    fn settle_verdicts(
+        &mut self,
+        verdicts: Vec<Option<FrameworkVerdict>>,
+        updates: &mut UpdateBatch,
+    ) -> Vec<String> {
+        let mut contradictions = Vec::new();
+        let mut verdicts = verdicts;
+        let mut ended_tests = Vec::new();
+        for HeldTest { ended, mut verdict } in self.held_tests.take() {
+            match verdicts.get_mut(ended.place).and_then(Option::take) {
+                // The output has more details.
+                Some(reported) if reported.result == verdict.result => {}
+                Some(reported) => {
+                    verdict = reported;
+                    truncate_messages(&mut verdict, self.limits.output_bytes.max(MIN_MESSAGE_LIMIT_BYTES));
+                }
+                // It seemed to run, and did not: it is run again.
+                None => {
+                    self.progress[ended.place].state = BatchTestState::Waiting;
+                    continue;
+                }
+            }
+            ended_tests.push(HeldTest { ended, verdict });
+        }
+        self.held_tests.put_back(ended_tests);
+        for (place, verdict) in verdicts.into_iter().enumerate() {
+            let Some(progress) = self.progress.get(place) else { break };
+            let reported = verdict.as_ref().map(|verdict| verdict.result);
+            match (progress.settled_early, progress.state) {
+                (Some(sent), _) if reported == Some(sent) => {}
+                (Some(sent), _) if contradictions.len() < NAMED_CONTRADICTIONS => {
+                    contradictions.push(contradiction_text(&self.tests[place].listed.name, sent, reported));
+                }
+                (Some(_), _) | (None, BatchTestState::Done) => {}
+                (None, BatchTestState::Waiting | BatchTestState::Running) => {
+                    let Some(verdict) = verdict else { continue };
+                    self.on_test_begun(place, RawOutputs::default(), self.now.since_boot, updates);
+                    self.on_test_ended(place, verdict, updates);
+                }
+            }
+        }
+        contradictions
+    }
+
+    /// Settles the held tests by how the process ended.
+    pub(super) fn settle_by_process_end(
+        &mut self,
+        gone: &mut ProcessExitSummary,
+        updates: &mut UpdateBatch,
+    ) -> EndSettlement {
+        if self.tests.len() == 1 {
+            let is_charged = self.settle_only_test(gone, updates);
+            return EndSettlement { unproven: 0, is_charged, is_contradicted: false };
+        }
+        let proven = proven_results(ProcessEndFacts {
+            is_own_end: self.terminate_reason.is_none() && !self.is_launched,
+            has_signal: gone.exit.signal.is_some(),
+            is_complete: gone.is_complete,
+            is_left_open: gone.run_evidence == RunEvidence::LeftOpen,
+            has_running_test: !self.running_tests.is_empty(),
+            stack_position: self.stack_position(gone),
+            doubtful_since: gone.doubtful_since,
+        });
+        let is_sanitizer_exit = gone.exit.code.is_some_and(|code| code != 0) && !gone.is_explained;
+        let (mut unproven, mut reported) = (Vec::new(), 0);
+        for HeldTest { ended, mut verdict } in self.held_tests.take() {
+            if !proven.contains(ended.place) {
+                unproven.push(ended);
+                continue;
+            }
+            let summary = sanitizer_summary(&ended.outputs.stderr).filter(|_| is_sanitizer_exit);
+            if let Some(summary) = summary.map(str::to_owned) {
+                reported += 1;
+                fail_with(&mut verdict, summary);
+            }
+            self.settle(ended, TestEnding::Verdict(verdict), updates);
+        }
+        gone.is_explained |= reported > 0 && gone.outside_failure.is_none();
+        let is_contradicted = proven == ProvenResults::None;
+        let settlement = EndSettlement { unproven: unproven.len(), is_charged: false, is_contradicted };
+        let exit_reason = shared_blame(exit_reason_of(&gone.exit), settlement.unproven);
+        for ended in unproven {
+            let exit_reason = exit_reason.clone();
+            let seen = TestEnding::Died { exit_reason, position: DeathPosition::Unproven };
+            self.settle(ended, seen, updates);
+        }
+        settlement
+    }
+
+    /// Settles the only test of the process: only a process that ends well after it lets it pass. Returns whether
+    /// the test is charged with the end of the process.
+    fn settle_only_test(&mut self, gone: &mut ProcessExitSummary, updates: &mut UpdateBatch) -> bool {
+        let Some(HeldTest { ended, mut verdict }) = self.held_tests.take().pop_front() else { return false };
+        let is_known_end = self.terminate_reason.is_none()
+            && !self.is_launched
+            && gone.exit.signal.or(gone.exit.code).is_some();
+        let is_bad_end = gone.exit.signal.is_some()
+            || gone.run_evidence == RunEvidence::LeftOpen
+            || !(gone.is_complete && gone.is_explained) && gone.outside_failure.is_none();
+        if !is_known_end || !is_bad_end || verdict.result == FrameworkResult::Failed {
+            self.settle(ended, TestEnding::Verdict(verdict), updates);
+            return false;
+        }
+        let summary = sanitizer_summary(&ended.outputs.stderr).map(str::to_owned);
+        let ended = ended.with_evidence(gone.evidence.take());
+        let seen = match summary.filter(|_| gone.exit.signal.is_none()) {
+            Some(summary) => {
+                fail_with(&mut verdict, summary);
+                TestEnding::Verdict(verdict)
+            }
+            None => {
+                let (detail, cause) = (gone.detail.clone(), self.memory_cause(gone));
+                let exit_reason = ExitReason { detail, cause, ..exit_reason_of(&gone.exit) };
+                TestEnding::Died { exit_reason, position: DeathPosition::AfterEnd }
+            }
+        };
+        self.settle(ended, seen, updates);
+        true
+    }
+}
+
+/// What the end of a process has settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct EndSettlement {
+    /// Number of tests whose results are not proven.
+    pub(super) unproven: usize,
+    /// A test is charged with the end, so that the program is not.
+    pub(super) is_charged: bool,
+    /// The end contradicts the output, and with it what seems to run.
+    pub(super) is_contradicted: bool,
+}
+
+fn fail_with(verdict: &mut FrameworkVerdict, message: String) {
+    verdict.result = FrameworkResult::Failed;
+    verdict.push_failure(Failure { message: Some(message), ..Failure::default() });
+}

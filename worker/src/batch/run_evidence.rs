@@ -1,0 +1,155 @@
+//! Decides what the end of a process, and what its framework left behind, prove about results that were read from
+//! its output. Pure.
+
+use heeler_adapters::{FrameworkResult, RunReport, StackPosition};
+use heeler_core::ExitReason;
+
+/// What a framework left behind beside the output of its run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) enum RunEvidence {
+    /// Nothing: it writes no report, or the process never came to its tests.
+    #[default]
+    None,
+    /// Its report of the whole run.
+    Report(RunReport),
+    /// The mark of a run that has not ended: the process was left in the middle of it.
+    LeftOpen,
+}
+
+/// How a process ended, as far as it bears on results read from its output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ProcessEndFacts {
+    /// It ended by itself, not because of a limit or an order.
+    pub(super) is_own_end: bool,
+    /// It died of a signal.
+    pub(super) has_signal: bool,
+    /// Its output contains the framework's final line.
+    pub(super) is_complete: bool,
+    /// Its framework was left in the middle of the run.
+    pub(super) is_left_open: bool,
+    /// A test was running by the output.
+    pub(super) has_running_test: bool,
+    pub(super) stack_position: StackPosition,
+    /// The first test since which the output contains markers at a wrong place.
+    pub(super) doubtful_since: Option<usize>,
+}
+
+/// Which results that were read from the output are proven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ProvenResults {
+    All,
+    /// Those of the tests before this one: since then, the output has markers at wrong places.
+    Before(usize),
+    /// None: how the process ended contradicts its output, and nothing shows since when.
+    None,
+}
+
+impl ProvenResults {
+    pub(super) fn contains(self, place: usize) -> bool {
+        match self {
+            Self::All => true,
+            Self::Before(end) => place < end,
+            Self::None => false,
+        }
+    }
+}
+
+/// Returns which results are proven by how the process ended, without a report of its framework.
+pub(super) fn proven_results(facts: ProcessEndFacts) -> ProvenResults {
+    let is_in_test = matches!(facts.stack_position, StackPosition::RunningTest | StackPosition::OtherTest);
+    // The framework reported the end of its run, or of all tests that began, and the process was in a test.
+    let contradicts_crash = facts.has_signal
+        && if facts.has_running_test { facts.stack_position == StackPosition::OtherTest } else { is_in_test };
+    let contradicts_exit = facts.is_left_open && facts.is_complete;
+    if facts.has_running_test && facts.stack_position == StackPosition::RunningTest {
+        // The test that seemed to be running is the one that was: all before it have ended.
+        return ProvenResults::All;
+    }
+    if facts.is_own_end && (contradicts_crash || contradicts_exit) {
+        return ProvenResults::None;
+    }
+    facts.doubtful_since.map_or(ProvenResults::All, ProvenResults::Before)
+}
+
+/// Returns the differences between a result that was already sent and the framework's report.
+pub(super) fn contradiction_text(
+    name: &str,
+    sent: FrameworkResult,
+    reported: Option<FrameworkResult>,
+) -> String {
+    let reported = reported.map_or("was not run", FrameworkResult::as_str);
+    format!("{name} seemed to be {} by its output, but {reported} by its framework's report", sent.as_str())
+}
+
+/// Returns the summary that a sanitizer wrote.
+pub(super) fn sanitizer_summary(stderr: &str) -> Option<&str> {
+    let summary = stderr.lines().rev().find_map(|line| line.trim().strip_prefix("SUMMARY: "));
+    summary.filter(|summary| summary.contains("Sanitizer"))
+}
+
+/// Returns the same exit for one of several tests of which any may be the cause.
+pub(super) fn shared_blame(exit: ExitReason, tests: usize) -> ExitReason {
+    ExitReason { other_suspects: u32::try_from(tests).unwrap_or(u32::MAX).max(1), ..exit }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOOLS: [bool; 2] = [false, true];
+    const POSITIONS: [StackPosition; 4] = [
+        StackPosition::Unknown,
+        StackPosition::RunningTest,
+        StackPosition::OtherTest,
+        StackPosition::SuiteFixture,
+    ];
+
+    fn all_facts() -> Vec<ProcessEndFacts> {
+        let mut all = Vec::new();
+        for bits in 0..32_u8 {
+            for stack_position in POSITIONS {
+                for doubtful_since in [None, Some(3)] {
+                    let is_set = |bit: u8| BOOLS[usize::from(bits >> bit & 1)];
+                    all.push(ProcessEndFacts {
+                        is_own_end: is_set(0),
+                        has_signal: is_set(1),
+                        is_complete: is_set(2),
+                        is_left_open: is_set(3),
+                        has_running_test: is_set(4),
+                        stack_position,
+                        doubtful_since,
+                    });
+                }
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn results_are_proven_unless_the_end_contradicts_them() {
+        for facts in all_facts() {
+            let is_in_test =
+                [StackPosition::RunningTest, StackPosition::OtherTest].contains(&facts.stack_position);
+            let is_crash_elsewhere = facts.has_signal
+                && is_in_test
+                && (!facts.has_running_test || facts.stack_position == StackPosition::OtherTest);
+            let is_forged_run = facts.is_complete && facts.is_left_open;
+            let is_confirmed = facts.has_running_test && facts.stack_position == StackPosition::RunningTest;
+            let expected = if is_confirmed {
+                ProvenResults::All
+            } else if facts.is_own_end && (is_crash_elsewhere || is_forged_run) {
+                ProvenResults::None
+            } else {
+                facts.doubtful_since.map_or(ProvenResults::All, ProvenResults::Before)
+            };
+            assert_eq!(proven_results(facts), expected, "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn last_summary_of_a_sanitizer_is_found() {
+        let report = "==1==ERROR: x\n    #0 f\nSUMMARY: AddressSanitizer: SEGV a.cc:3 in f\n==1==ABORTING\n";
+        assert_eq!(sanitizer_summary(report), Some("AddressSanitizer: SEGV a.cc:3 in f"));
+        assert_eq!(sanitizer_summary("SUMMARY: all is well\n"), None);
+    }
+}

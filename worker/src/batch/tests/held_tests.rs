@@ -1,0 +1,288 @@
+//! Tests that are held until something proves their results.
+
+use heeler_adapters::{RunReport, SuitePhase};
+use heeler_core::TestDiagnostics;
+
+use super::*;
+
+fn holding(count: u32) -> BatchHarness {
+    let mut bench = BatchHarness::with_tests(count);
+    bench.batch.hold_results();
+    bench
+}
+
+/// Runs three tests, of which all seem to pass.
+fn three_passed() -> BatchHarness {
+    let mut bench = holding(3);
+    bench.chunk(1, [begun(0), passed(0), begun(1), passed(1), begun(2), passed(2)], "");
+    assert!(bench.nodes().is_empty(), "neither results nor starts are sent");
+    bench
+}
+
+fn reported(results: &[Option<FrameworkResult>]) -> RunEvidence {
+    let verdicts = results.iter().map(|result| result.map(verdict)).collect();
+    RunEvidence::Report(RunReport { verdicts, ..RunReport::default() })
+}
+
+fn evidence(stack: &str) -> Option<Box<TestDiagnostics>> {
+    Some(Box::new(TestDiagnostics { stack: stack.to_owned(), ..TestDiagnostics::default() }))
+}
+
+/// Returns the tests that are to be rerun in isolation.
+fn unproven(bench: &BatchHarness) -> Vec<u32> {
+    let test = |report: &LeaseEvent| match report {
+        LeaseEvent::CrashedProvisionally { test, attempt } => {
+            assert!(attempt.exit_reason.as_ref().unwrap().other_suspects > 0);
+            Some(test.0)
+        }
+        _ => None,
+    };
+    bench.updates.reports.iter().filter_map(test).collect()
+}
+
+const GOOD: Option<FrameworkResult> = Some(FrameworkResult::Passed);
+const BAD: Option<FrameworkResult> = Some(FrameworkResult::Failed);
+
+#[test]
+fn results_are_settled_after_a_while() {
+    let mut bench = holding(3);
+    bench.chunk(1, [begun(0), passed(0)], "");
+    bench.chunk(50, [begun(1), passed(1), begun(2)], "");
+    let (good, bad) = (
+        ReleaseConditions::default(),
+        [
+            ReleaseConditions { is_forked: true, ..ReleaseConditions::default() },
+            ReleaseConditions { is_complete: true, ..ReleaseConditions::default() },
+            ReleaseConditions { doubtful_since: Some(2), ..ReleaseConditions::default() },
+        ],
+    );
+    assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(101)));
+    assert_eq!(bench.batch.on_deadline(at(101)), DeadlineAction::CheckHeldTests);
+    for conditions in bad {
+        bench.batch.check_held_tests(at(101), conditions, &mut bench.updates);
+        assert!(bench.states().is_empty());
+    }
+    bench.batch.check_held_tests(at(101), good, &mut bench.updates);
+    assert_eq!(bench.states(), [("A.t0".to_owned(), ExecutionState::Passed)]);
+    assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(201)));
+    bench.batch.check_held_tests(at(201), good, &mut bench.updates);
+    assert_eq!((bench.states().len(), bench.batch.deadline()), (2, Some(Duration::from_millis(2050))));
+}
+
+#[test]
+fn report_of_the_framework_decides() {
+    let mut bench = three_passed();
+    let gone = ProcessExitSummary {
+        run_evidence: reported(&[GOOD, BAD, None]),
+        doubtful_since: Some(0),
+        ..process_exit(exit(1), (true, false))
+    };
+    assert_eq!(bench.finish_as(9, gone), LeaseEnd::Complete);
+    let expected = [("A.t0", ExecutionState::Passed), ("A.t1", ExecutionState::Failed)];
+    assert_eq!(bench.states(), expected.map(|(name, state)| (name.to_owned(), state)));
+    assert_eq!(unproven(&bench), [] as [u32; 0], "the third waits, because it was not run");
+}
+
+#[test]
+fn report_has_the_results_of_tests_without_markers() {
+    let mut bench = holding(3);
+    bench.chunk(1, [begun(0)], "");
+    let gone = ProcessExitSummary {
+        run_evidence: reported(&[GOOD, GOOD, GOOD]),
+        ..process_exit(exit(0), INCOMPLETE)
+    };
+    assert_eq!(bench.finish_as(9, gone), LeaseEnd::Complete);
+    assert_eq!(bench.states().len(), 3);
+    assert!(bench.states().iter().all(|(_, state)| *state == ExecutionState::Passed));
+}
+
+#[test]
+fn contradicted_early_result_is_a_failure_of_the_program() {
+    let mut bench = holding(2);
+    bench.chunk(1, [begun(0), passed(0), begun(1)], "");
+    bench.batch.check_held_tests(at(101), ReleaseConditions::default(), &mut bench.updates);
+    let gone = ProcessExitSummary { run_evidence: reported(&[BAD, GOOD]), ..process_exit(exit(1), COMPLETE) };
+    let LeaseEnd::BadExit { message, .. } = bench.finish_as(200, gone) else { panic!() };
+    assert!(
+        message.contains("A.t0 seemed to be passed by its output, but failed by its framework's report"),
+        "{message}"
+    );
+    assert_eq!(bench.states().len(), 2, "each has one result");
+}
+
+#[test]
+fn unselected_test_is_a_failure_of_the_program() {
+    let mut bench = three_passed();
+    let verdicts = vec![Some(verdict(FrameworkResult::Passed)); 3];
+    let report = RunReport { verdicts, unselected: Some("B.x".into()), ..RunReport::default() };
+    let gone =
+        ProcessExitSummary { run_evidence: RunEvidence::Report(report), ..process_exit(exit(0), COMPLETE) };
+    let LeaseEnd::BadExit { message, .. } = bench.finish_as(9, gone) else { panic!() };
+    assert!(message.contains("B.x was run, which was not selected"), "{message}");
+    assert_eq!(bench.states().len(), 3);
+}
+
+#[test]
+fn crash_that_contradicts_the_output_leaves_results_unproven() {
+    let crash =
+        |stack| ProcessExitSummary { evidence: evidence(stack), ..process_exit(signal(11), (true, false)) };
+    let mut bench = three_passed();
+    let LeaseEnd::DiedOutsideTest { message, .. } = bench.finish_as(9, crash("A.t0")) else { panic!() };
+    assert!(
+        message.contains("SIGSEGV, which contradicts its output") && message.ends_with("(3 tests)"),
+        "{message}"
+    );
+    assert_eq!((bench.states().len(), unproven(&bench)), (0, vec![0, 1, 2]));
+    // After the last test, in a destructor.
+    let mut bench = three_passed();
+    assert!(matches!(bench.finish_as(9, crash("")), LeaseEnd::BadExit { .. }));
+    assert_eq!((bench.states().len(), unproven(&bench)), (3, vec![]));
+}
+
+#[test]
+fn complete_output_of_a_run_left_in_the_middle_proves_nothing() {
+    let mut bench = three_passed();
+    let gone = ProcessExitSummary { run_evidence: RunEvidence::LeftOpen, ..process_exit(exit(0), COMPLETE) };
+    assert!(matches!(bench.finish_as(9, gone), LeaseEnd::DiedOutsideTest { .. }));
+    assert_eq!((bench.states().len(), unproven(&bench)), (0, vec![0, 1, 2]));
+}
+
+#[test]
+fn results_since_a_misplaced_marker_are_unproven_without_report() {
+    let mut bench = three_passed();
+    let gone = ProcessExitSummary { doubtful_since: Some(1), ..process_exit(signal(6), INCOMPLETE) };
+    bench.finish_as(9, gone);
+    assert_eq!((bench.states().len(), unproven(&bench)), (1, vec![1, 2]));
+    // A process that ends well all the same is not in error.
+    let mut bench = three_passed();
+    let gone = ProcessExitSummary { doubtful_since: Some(1), ..process_exit(exit(0), COMPLETE) };
+    assert_eq!(bench.finish_as(9, gone), LeaseEnd::Complete);
+    assert_eq!((bench.states().len(), unproven(&bench)), (1, vec![1, 2]));
+}
+
+#[test]
+fn test_that_is_running_by_its_stack_proves_those_before_it() {
+    for (stack, charged, proven) in [("A.t2", vec![2], 2), ("A.t0", vec![0, 1, 2], 0)] {
+        let mut bench = holding(3);
+        bench.chunk(1, [begun(0), passed(0), begun(1), passed(1), begun(2)], "");
+        let gone = ProcessExitSummary {
+            doubtful_since: Some(0),
+            evidence: evidence(stack),
+            ..process_exit(signal(6), INCOMPLETE)
+        };
+        bench.finish_as(9, gone);
+        let crashes = bench.updates.reports.iter().filter_map(|report| match report {
+            LeaseEvent::CrashedProvisionally { test, .. } => Some(test.0),
+            _ => None,
+        });
+        assert_eq!((crashes.collect::<Vec<_>>(), bench.states().len()), (charged, proven));
+    }
+}
+
+#[test]
+fn death_in_suite_set_up_is_charged_to_its_tests() {
+    for count in [1, 3] {
+        let mut bench = BatchHarness::with_tests(count);
+        let places = (0..count as usize).take(2).collect();
+        let gone = ProcessExitSummary {
+            suite_phase: Some(SuitePhase::SetUp { suite: "A".into(), places }),
+            evidence: evidence("suite"),
+            ..process_exit(signal(6), INCOMPLETE)
+        };
+        assert!(matches!(bench.finish_as(9, gone), LeaseEnd::DiedInTest { .. }));
+        let results = bench.results();
+        assert_eq!(results.len(), count.min(2) as usize);
+        for node in results {
+            let message = node.error_message.as_deref().unwrap();
+            assert_eq!(message, "crashed with SIGABRT in the set-up of suite A");
+        }
+    }
+}
+
+#[test]
+fn death_in_suite_tear_down_changes_no_result() {
+    let phase =
+        || Some(SuitePhase::TearDown { suite: "A".into(), verdict: verdict(FrameworkResult::Passed) });
+    let ends =
+        [(signal(6), "suite", true), (signal(6), "A.t1", false), (signal(6), "", false), (exit(3), "", true)];
+    for (end, stack, is_tear_down) in ends {
+        let mut bench = holding(2);
+        bench.chunk(1, [begun(0), passed(0), begun(1)], "");
+        let gone = ProcessExitSummary {
+            suite_phase: phase(),
+            evidence: evidence(stack),
+            is_after_end_marker: true,
+            ..process_exit(end, INCOMPLETE)
+        };
+        let end = bench.finish_as(9, gone);
+        assert_eq!(bench.states().len(), if is_tear_down { 2 } else { 1 }, "{stack}");
+        if let LeaseEnd::BadExit { message, .. } = &end {
+            assert!(message.contains("in the tear-down of suite A"), "{message}");
+        }
+        assert_eq!(matches!(end, LeaseEnd::BadExit { .. }), is_tear_down, "{end:?}");
+    }
+    // The end of the only test's process decides, unless its stack shows where it died.
+    for (stack, state) in [("", ExecutionState::Error), ("suite", ExecutionState::Passed)] {
+        let mut bench = BatchHarness::with_tests(1);
+        bench.chunk(1, [begun(0)], "");
+        let gone = ProcessExitSummary {
+            suite_phase: phase(),
+            evidence: evidence(stack),
+            is_after_end_marker: true,
+            ..process_exit(exit(3), INCOMPLETE)
+        };
+        bench.finish_as(9, gone);
+        assert_eq!(bench.states(), [("A.t0".to_owned(), state)]);
+    }
+}
+
+#[test]
+fn time_limit_in_suite_tear_down_changes_no_result() {
+    let mut bench = holding(2);
+    bench.chunk(1, [begun(0), passed(0), begun(1)], "");
+    bench.batch.check_held_tests(at(500), ReleaseConditions::default(), &mut bench.updates);
+    assert_eq!(bench.batch.on_deadline(at(2001)), DeadlineAction::Terminate);
+    let gone = ProcessExitSummary {
+        suite_phase: Some(SuitePhase::TearDown {
+            suite: "A".into(),
+            verdict: verdict(FrameworkResult::Passed),
+        }),
+        evidence: evidence("suite"),
+        ..process_exit(signal(15), INCOMPLETE)
+    };
+    assert!(matches!(bench.finish_as(2100, gone), LeaseEnd::BadExit { .. }));
+    assert!(bench.states().iter().all(|(_, state)| *state == ExecutionState::Passed));
+    assert_eq!(bench.states().len(), 2);
+}
+
+#[test]
+fn report_of_a_sanitizer_fails_the_held_test_that_wrote_it() {
+    let mut bench = holding(2);
+    bench.chunk(1, [begun(0)], "SUMMARY: ThreadSanitizer: data race a.cc:3 in f\n");
+    bench.chunk(2, [passed(0), begun(1)], "");
+    bench.batch.check_held_tests(at(300), ReleaseConditions::default(), &mut bench.updates);
+    assert!(bench.states().is_empty(), "the process may exit for this");
+    bench.chunk(301, [passed(1)], "");
+    assert_eq!(bench.finish(302, exit(66), (true, false)), LeaseEnd::Complete);
+    let results = bench.results();
+    assert_eq!(results[0].error_message.as_deref(), Some("ThreadSanitizer: data race a.cc:3 in f"));
+    assert_eq!(results[1].state, Some(ExecutionState::Passed));
+}
+
+#[test]
+fn run_left_in_the_middle_fails_its_only_test() {
+    let mut bench = BatchHarness::with_tests(1);
+    bench.chunk(5, [begun(0), passed(0)], "");
+    let gone = ProcessExitSummary { run_evidence: RunEvidence::LeftOpen, ..process_exit(exit(0), COMPLETE) };
+    assert!(matches!(bench.finish_as(9, gone), LeaseEnd::DiedInTest { .. }));
+    assert_eq!(bench.results()[0].outcome_kind.as_deref(), Some("exited-early"));
+}
+
+#[test]
+fn unexplained_exit_code_fails_the_only_test_despite_its_report() {
+    let mut bench = BatchHarness::with_tests(1);
+    bench.chunk(5, [begun(0), passed(0)], "");
+    let gone = ProcessExitSummary { run_evidence: reported(&[GOOD]), ..process_exit(exit(1), COMPLETE) };
+    assert!(matches!(bench.finish_as(9, gone), LeaseEnd::DiedInTest { .. }));
+    assert_eq!(bench.results()[0].outcome_kind.as_deref(), Some("exited-early"));
+}

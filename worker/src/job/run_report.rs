@@ -1,0 +1,36 @@
+//! Reads what a framework has left behind of its run, when its process has ended.
+
+use std::fs;
+
+use heeler_adapters::{Adapter, RunReportFiles};
+
+use super::lease::listed_tests;
+use crate::batch::{RunEvidence, RunningBatch};
+
+/// A report of 20,000 passed tests is 4 MB; with long failures in each of them, this.
+const REPORT_LIMIT_BYTES: u64 = 256 << 20;
+
+/// Reads the report of one process.
+pub(super) struct RunReportReader {
+    adapter: &'static dyn Adapter,
+    files: Option<RunReportFiles>,
+}
+
+impl RunReportReader {
+    pub(super) fn new(adapter: &'static dyn Adapter, files: Option<RunReportFiles>) -> Self {
+        Self { adapter, files }
+    }
+
+    /// Returns what is there. A report that is cut, or larger than any real one, is none.
+    pub(super) fn read(&self, batch: &RunningBatch) -> RunEvidence {
+        let Some(files) = &self.files else { return RunEvidence::None };
+        let is_small = fs::metadata(&files.report).is_ok_and(|found| found.len() <= REPORT_LIMIT_BYTES);
+        let bytes = if is_small { fs::read(&files.report).ok() } else { None };
+        let report = bytes.and_then(|bytes| self.adapter.read_run_report(&listed_tests(batch), &bytes));
+        match report {
+            Some(report) => RunEvidence::Report(report),
+            None if files.run_mark.exists() => RunEvidence::LeftOpen,
+            None => RunEvidence::None,
+        }
+    }
+}
