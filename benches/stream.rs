@@ -271,5 +271,6 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Worker
         is_debugged: false,
         is_output_shown: false,
         is_output_live: false,
+        is_environment_shown: false,
     }
 }

@@ -327,6 +327,9 @@ pub(crate) struct ReportingArguments {
     /// Show the output of tests live; tests then run one at a time, unless -j is given.
     #[arg(long = "no-capture", alias = "nocapture")]
     pub is_output_shown: bool,
+    /// Write the values of configured environment variables into the commands that run a test again.
+    #[arg(long = "show-env")]
+    pub is_environment_shown: bool,
     /// Lowest level of results printed; each level includes those before it.
     #[arg(long, value_name = "LEVEL", value_parser = convert::status_level())]
     pub status_level: Option<StatusLevel>,

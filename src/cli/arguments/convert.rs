@@ -197,6 +197,7 @@ impl RunArguments {
                 capture: (self.reporting.is_output_shown || self.debugger.is_some())
                     .then_some(CaptureStrategy::Shown),
                 is_history_kept: general.run.is_history_kept,
+                is_environment_shown: self.reporting.is_environment_shown.then_some(true),
                 ..self.running.run_layer()
             },
             tests: self.running.test_layer(),

@@ -334,8 +334,10 @@ fn first_line(bytes: &[u8]) -> Option<String> {
     bytes.split(|byte| *byte == b'\n').find_map(printable)
 }
 
+/// Returns the last line that is for people: no object of a listing in JSON.
 fn last_line(bytes: &[u8]) -> Option<String> {
-    bytes.rsplit(|byte| *byte == b'\n').find_map(printable)
+    let is_object = |line: &[u8]| line.starts_with(b"{") && line.ends_with(b"}");
+    bytes.rsplit(|byte| *byte == b'\n').filter(|line| !is_object(line.trim_ascii())).find_map(printable)
 }
 
 fn printable(line: &[u8]) -> Option<String> {
@@ -375,5 +377,7 @@ mod tests {
         assert_eq!(reply_summary(&captured("", "", 0)), "nothing");
         assert!(reply_summary(&captured(&"x".repeat(1000), "", 0)).len() < 110);
         assert_eq!(last_output_note(&captured("a\nb\n", "", 0)), "; its output: \"b\"");
+        assert_eq!(last_output_note(&captured("a\n{ \"type\": \"test\" }\n", "", 0)), "; its output: \"a\"");
+        assert_eq!(last_output_note(&captured("{}\n{\"a\":1}\n", "", 0)), "");
     }
 }

@@ -5,7 +5,9 @@
 use std::sync::Arc;
 
 use heeler_protocol::{
-    control::{LeaseEnd, LeaseId, ListedTest, LogLine, TestCommand, TestId, TestProgram, WorkerLease},
+    control::{
+        LeaseEnd, LeaseId, ListedTest, LogLine, OsText, TestCommand, TestId, TestProgram, WorkerLease,
+    },
     mtp::LogLevel,
 };
 use tokio::sync::mpsc;
@@ -102,7 +104,8 @@ async fn prepare_process<'a>(
     let (is_output_shown, grace_ms) = (lease.is_output_shown, lease.limits.grace_ms);
     let (memory_bytes, is_debugged) = (lease.limits.memory_bytes, lease.is_debugged);
     let diagnostics = CrashDiagnostics::new(&lease, context.worker, adapter.traits().expected_crash_markers);
-    let framework = Box::new(LeaseFramework { adapter, program: program.clone() });
+    let reproduced = reproduced_program(&program, lease.is_environment_shown);
+    let framework = Box::new(LeaseFramework { adapter, program: reproduced });
     let mut batch = RunningBatch::new(lease, context.worker, &mut sink.updates, framework);
     context.clean_scratch().map_err(|error| not_started(error_chain(&error)))?;
     let Some(invocation) = select_command(adapter, &program, context, &mut batch, &mut sink.updates) else {
@@ -188,9 +191,23 @@ pub(super) fn listed_tests(batch: &RunningBatch) -> Vec<&ListedTest> {
     batch.tests().iter().map(|test| &test.listed).collect()
 }
 
+/// What stands for the value of a configured variable, which may be a secret.
+const HIDDEN_VALUE: &str = "(hidden, see --show-env)";
+
+/// Returns the program as the commands that run its tests again name it.
+fn reproduced_program(program: &TestProgram, is_environment_shown: bool) -> TestProgram {
+    let mut reproduced = program.clone();
+    if !is_environment_shown {
+        let values = reproduced.env.iter_mut().filter_map(|(_, value)| value.as_mut());
+        values.for_each(|value| *value = OsText::from(HIDDEN_VALUE));
+    }
+    reproduced
+}
+
 /// The framework of one lease.
 struct LeaseFramework {
     adapter: &'static dyn Adapter,
+    /// As the commands that run its tests again name it.
     program: TestProgram,
 }
 

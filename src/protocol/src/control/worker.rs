@@ -168,6 +168,9 @@ pub struct WorkerLease {
     /// Whether the client receives the test's output while the test runs.
     #[serde(default)]
     pub is_output_live: bool,
+    /// Whether the values of configured variables are in the commands that run a test again.
+    #[serde(default)]
+    pub is_environment_shown: bool,
 }
 
 /// Decision about a process that is stopped for a debugger.

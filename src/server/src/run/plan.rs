@@ -81,6 +81,8 @@ pub struct RunPlan {
     pub is_output_shown: bool,
     /// Test output is sent to the client as it arrives.
     pub is_output_live: bool,
+    /// The values of configured variables are in the commands that run a test again.
+    pub is_environment_shown: bool,
     /// Debug run: each test is isolated in its own process, one at a time, without the run's own time limit.
     pub is_debugged: bool,
     /// The client reads the attachments stream.
@@ -154,6 +156,7 @@ impl RunPlan {
             time_limit: settings.run.run_timeout.duration(),
             is_output_shown: settings.run.capture == CaptureStrategy::Shown,
             is_output_live: settings.program.is_output_live,
+            is_environment_shown: settings.run.is_environment_shown,
             is_debugged: false,
             has_attachments_stream: false,
         }

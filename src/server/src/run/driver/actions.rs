@@ -105,6 +105,7 @@ impl RunDriver {
             is_debugged: self.plan.is_debugged,
             is_output_shown: self.plan.is_output_shown,
             is_output_live: self.plan.is_output_live,
+            is_environment_shown: self.plan.is_environment_shown,
         };
         self.lease_programs.insert(wire.lease, program);
         if let [only] = wire.tests.as_slice() {
