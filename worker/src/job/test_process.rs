@@ -412,6 +412,7 @@ impl<'a> RunningProcess<'a> {
             guard_loss,
             run_evidence: self.run_report.read(&self.batch),
             doubtful_since: self.reader.transcript.doubtful_since(),
+            unselected_test: self.reader.transcript.unselected_test().map(str::to_owned),
             suite_phase: self.reader.transcript.suite_phase(),
         };
         self.batch.finish(gone, self.clock.now(), &mut self.sink.updates)
