@@ -29,6 +29,7 @@ use heeler_config::filter::Filter;
 use heeler_config::{
     FailFast, JobCount, MemoryLimit, PartitionSpec, ShuffleMode, SlowTimeout, StatusLevel, TimeLimit,
 };
+use heeler_core::partition::SplitDigest;
 use heeler_report::ReportRequest;
 use heeler_run_store::RerunSelector;
 
@@ -171,6 +172,10 @@ pub(crate) struct ReportArguments {
     /// The run: latest, the beginning of its id, or the name of its directory.
     #[arg(value_name = "RUN", default_value = "latest")]
     pub run: String,
+    /// Directory of the run of one partition; repeated for all of them: the partitions are checked to be disjoint
+    /// and complete, and reported together.
+    #[arg(long = "shard", value_name = "DIR", conflicts_with = "run", value_hint = ValueHint::DirPath)]
+    pub shards: Vec<PathBuf>,
     #[command(flatten)]
     pub report_files: ReportFileArguments,
     /// Lowest level of results printed; each level includes those before it.
@@ -251,9 +256,17 @@ pub(crate) struct SelectionArguments {
     /// as 'test(parse) & not tag(slow)'; may be repeated: a test that matches any of them is selected.
     #[arg(short = 'E', long = "filter", value_name = "FILTER", value_parser = convert::filter)]
     pub filters: Vec<Filter>,
-    /// Select one partition of the tests: slice:k/n, hash:k/n or time:k/n.
+    /// Select one partition of the tests: slice:k/n, hash:k/n, or time:k/n, which needs --partition-history.
     #[arg(long, value_name = "PARTITION")]
     pub partition: Option<PartitionSpec>,
+    /// History whose durations time:k/n splits by, the same file on all machines: a copy of history.sqlite in a
+    /// state directory. Without it, time:k/n splits as hash:k/n does.
+    #[arg(long, value_name = "FILE", requires = "partition", value_hint = ValueHint::FilePath)]
+    pub partition_history: Option<PathBuf>,
+    /// Run nothing unless the tests and durations that are split have this digest, which the first line of
+    /// another partition's run shows.
+    #[arg(long, value_name = "DIGEST", requires = "partition", value_parser = convert::split_digest)]
+    pub partition_digest: Option<SplitDigest>,
 }
 
 /// Arguments that control how tests run.

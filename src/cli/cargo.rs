@@ -8,21 +8,22 @@ mod environment;
 mod messages;
 #[cfg(test)]
 mod tests;
+mod tool_process;
 
 use std::{
     ffi::{OsStr, OsString},
-    io::{self, BufRead, BufReader, Read},
+    io,
     path::{Path, PathBuf},
 };
 
-use heeler_sys::{
-    process::{ExitStatus, Signal},
-    spawn::{ChildStdio, SpawnError, SpawnOptions, SpawnedChild, spawn},
-};
+use heeler_sys::spawn::SpawnError;
 use serde_json::Value;
 
 use environment::CargoEnvironmentInputs;
 use messages::CargoMessages;
+use tool_process::{StderrTarget, ToolProcess};
+
+pub(crate) use tool_process::{BuildSupervision, OutputTail};
 
 /// A test program built by cargo, and how to start it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +51,9 @@ pub(crate) enum CargoError {
     /// The command's output or exit status could not be read.
     #[error("read the output of {command}")]
     Read { command: String, source: io::Error },
+    /// The command was ended, because nothing needs its result any more.
+    #[error("finish {command}, which was cancelled")]
+    Cancelled { command: String },
     /// A message of cargo about a test program can't be read.
     #[error("read a message about a test program from {command}; is this version of cargo supported?")]
     Message { command: String, source: serde_json::Error },
@@ -66,29 +70,34 @@ pub(crate) enum CargoError {
 
 /// A running build. Its messages for the user go to our standard error.
 #[derive(Debug)]
-pub(crate) struct CargoBuild {
-    cargo: ToolProcess,
-    libdir: Option<ToolProcess>,
+pub(crate) struct CargoBuild<'a> {
+    cargo: ToolProcess<'a>,
+    libdir: Option<ToolProcess<'a>>,
 }
 
-impl CargoBuild {
+impl<'a> CargoBuild<'a> {
     /// Starts `cargo test --no-run` with additional arguments in `dir`.
     ///
     /// The build is killed when the calling thread ends.
     ///
     /// # Errors
     /// Cargo is not found or can't be started.
-    pub(crate) fn start(dir: &Path, args: &[impl AsRef<OsStr>]) -> Result<Self, CargoError> {
+    pub(crate) fn start(
+        dir: &Path,
+        args: &[impl AsRef<OsStr>],
+        supervision: BuildSupervision<'a>,
+    ) -> Result<Self, CargoError> {
         let own = ["test", "--no-run", "--message-format", "json-render-diagnostics"];
         let words = own.into_iter().map(OsString::from).chain(args.iter().map(OsString::from));
-        let cargo =
-            ToolProcess::start(&find_tool("CARGO", "cargo")?, words.collect(), dir, StderrTarget::Shown)?;
+        let program = find_tool("CARGO", "cargo")?;
+        let cargo = ToolProcess::start(&program, words.collect(), dir, StderrTarget::Shown, supervision)?;
         // This ends before cargo does; without its result, only programs that load Rust's own shared
         // libraries fail.
         let rustc = find_tool("RUSTC", "rustc");
         let asked = ["--print", "target-libdir"].map(OsString::from).to_vec();
+        let quiet = BuildSupervision { tail: None, ..supervision };
         let libdir =
-            rustc.and_then(|rustc| ToolProcess::start(&rustc, asked, dir, StderrTarget::Dropped)).ok();
+            rustc.and_then(|rustc| ToolProcess::start(&rustc, asked, dir, StderrTarget::Dropped, quiet)).ok();
         Ok(Self { cargo, libdir })
     }
 
@@ -126,11 +135,15 @@ impl CargoBuild {
 ///
 /// # Errors
 /// The command can't be started, or fails.
-pub(crate) fn run_build_command(words: &[String], dir: &Path) -> Result<(), CargoError> {
+pub(crate) fn run_build_command(
+    words: &[String],
+    dir: &Path,
+    supervision: BuildSupervision<'_>,
+) -> Result<(), CargoError> {
     let (first, args) = words.split_first().expect("the configuration has no empty build commands");
     let program = if first.contains('/') { absolute(dir).join(first) } else { find_in_path(first)? };
-    let command =
-        ToolProcess::start(&program, args.iter().map(OsString::from).collect(), dir, StderrTarget::Shown)?;
+    let args = args.iter().map(OsString::from).collect();
+    let command = ToolProcess::start(&program, args, dir, StderrTarget::Shown, supervision)?;
     command.finish(|line| eprintln!("{}", String::from_utf8_lossy(line)))
 }
 
@@ -140,8 +153,9 @@ fn read_metadata(dir: &Path, manifest: &str) -> Value {
     let words = ["metadata", "--no-deps", "--format-version", "1", "--manifest-path", manifest];
     let read = || {
         let cargo = find_tool("CARGO", "cargo").ok()?;
+        let words = words.map(OsString::from).to_vec();
         let command =
-            ToolProcess::start(&cargo, words.map(OsString::from).to_vec(), dir, StderrTarget::Dropped)
+            ToolProcess::start(&cargo, words, dir, StderrTarget::Dropped, BuildSupervision::default())
                 .ok()?;
         let mut value = None;
         command.finish(|line| value = serde_json::from_slice(line).ok()).ok()?;
@@ -182,78 +196,4 @@ fn find_in_path(name: &str) -> Result<PathBuf, CargoError> {
 /// Makes a path absolute: a relative program would be resolved in the child's directory.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
-}
-
-/// Destination of a command's standard error.
-enum StderrTarget {
-    Shown,
-    Dropped,
-}
-
-/// A running tool with its standard output connected to a pipe.
-#[derive(Debug)]
-struct ToolProcess {
-    child: SpawnedChild,
-    stdout: std::fs::File,
-    command_line: String,
-    dir: PathBuf,
-}
-
-impl ToolProcess {
-    fn start(
-        program: &Path,
-        args: Vec<OsString>,
-        dir: &Path,
-        errors: StderrTarget,
-    ) -> Result<Self, CargoError> {
-        let words = args.iter().map(|word| word.to_string_lossy());
-        let name = program.file_name().unwrap_or_default().to_string_lossy();
-        let line = [name].into_iter().chain(words).collect::<Vec<_>>().join(" ");
-        let (stdout, their_stdout) =
-            heeler_sys::io::pipe().map_err(|source| CargoError::Read { command: line.clone(), source })?;
-        let stderr = match errors {
-            StderrTarget::Shown => ChildStdio::Inherit,
-            StderrTarget::Dropped => ChildStdio::Null,
-        };
-        let cwd = Some(dir.to_owned()).filter(|dir| !dir.as_os_str().is_empty());
-        let start = SpawnOptions {
-            args,
-            cwd,
-            stdout: ChildStdio::Fd(their_stdout),
-            stderr,
-            ..SpawnOptions::new(program)
-        };
-        let child = spawn(start).map_err(|source| CargoError::Start { command: line.clone(), source })?;
-        Ok(Self { child, stdout: stdout.into(), command_line: line, dir: dir.to_owned() })
-    }
-
-    /// Passes each line of the output, without its line end, to `take`; then reaps the process.
-    fn finish(self, mut take: impl FnMut(&[u8])) -> Result<(), CargoError> {
-        let Self { mut child, stdout, command_line: command, dir } = self;
-        let read = read_lines(stdout, &mut take);
-        let exit = child.wait();
-        match read.and(exit) {
-            Ok(ExitStatus { code: Some(0), .. }) => Ok(()),
-            Ok(exit) => Err(CargoError::Failed { command, dir, end: describe_exit(exit) }),
-            Err(source) => Err(CargoError::Read { command, source }),
-        }
-    }
-}
-
-fn read_lines(stdout: impl Read, take: &mut impl FnMut(&[u8])) -> io::Result<()> {
-    let mut reader = BufReader::new(stdout);
-    let mut line = Vec::new();
-    while reader.read_until(b'\n', &mut line)? > 0 {
-        take(line.strip_suffix(b"\n").unwrap_or(&line));
-        line.clear();
-    }
-    Ok(())
-}
-
-fn describe_exit(exit: ExitStatus) -> String {
-    match (exit.code, exit.signal) {
-        (Some(code), _) => format!("exit code {code}"),
-        (None, Some(signal)) => Signal(signal).name(),
-        (None, None) => "an unknown exit status".to_owned(),
-    }
 }

@@ -137,7 +137,7 @@ async fn run_crash_trial(dir: &Path) -> Result<CrashTrialResult, String> {
     };
     let mut child = spawn(guard).map_err(|error| heeler_core::error_chain(&error))?;
     let stream = connect(ours).map_err(|error| error.to_string())?;
-    let (sender, receiver, _task) = heeler_transport::control::open(stream);
+    let (sender, receiver, _task) = heeler_transport::control::open_without_heartbeat(stream);
     let outcome = await_crash_report(&sender, receiver, dir).await;
     if let Err(error) = child.signal(heeler_sys::process::Signal::KILL) {
         tracing::debug!(%error, "the guard of the check has exited already");

@@ -58,7 +58,8 @@ fn format_reason(summary: &DumpSummary) -> String {
     };
     match &summary.reason {
         DumpReason::Crash { signal, address, tid } => {
-            format!("{signal} at address {address:#x} in thread {tid}{}", name(*tid))
+            let at = address.map(|address| format!(" at address {address:#x}")).unwrap_or_default();
+            format!("{signal}{at} in thread {tid}{}", name(*tid))
         }
         DumpReason::Requested => "No crash: dump of a running process".to_owned(),
     }
@@ -105,7 +106,7 @@ mod tests {
         DumpSummary {
             reason: DumpReason::Crash {
                 signal: "SIGSEGV / SEGV_MAPERR".to_owned(),
-                address: 8,
+                address: Some(8),
                 tid: heeler_sys::process::Pid(41),
             },
             process: Some(heeler_sys::process::Pid(40)),

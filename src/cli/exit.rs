@@ -1,8 +1,11 @@
 //! Exit codes, and the errors that lead to them.
 
+use std::path::PathBuf;
+
 use heeler_client::ClientError;
 use heeler_config::{ConfigError, UnknownProfileError};
-use heeler_run_store::{RecordedRunError, ReportFileError, ResolveRunError};
+use heeler_core::partition::SplitDigest;
+use heeler_run_store::{RecordedRunError, ReportFileError, ResolveRunError, history::HistoryError};
 use heeler_server::listen::ListenError;
 
 use super::sources::SourcesError;
@@ -50,6 +53,15 @@ pub(super) enum CommandError {
         /// The filter's text.
         filter: String,
     },
+    /// The history that a partition is split by is not there.
+    #[error("find the history {} of --partition-history", path.display())]
+    NoPartitionHistory { path: PathBuf, source: std::io::Error },
+    /// The history that a partition is split by can't be read.
+    #[error("read the history {} of --partition-history", path.display())]
+    PartitionHistory { path: PathBuf, source: HistoryError },
+    /// The tests or durations of a partition are not those of the others.
+    #[error("split the tests as demanded: the digest of the tests and durations is {digest}, not {wanted}")]
+    OtherSplit { wanted: SplitDigest, digest: SplitDigest },
     /// The test programs can't be determined.
     #[error("find the test programs")]
     Sources(#[source] SourcesError),
@@ -100,6 +112,9 @@ impl CommandError {
             Self::ResolveRun(ResolveRunError::None { .. })
             | Self::ReadRun(_)
             | Self::Sources(_)
+            | Self::NoPartitionHistory { .. }
+            | Self::PartitionHistory { .. }
+            | Self::OtherSplit { .. }
             | Self::NothingToRun
             | Self::Listen(_)
             | Self::Dump(_)

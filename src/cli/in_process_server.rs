@@ -49,6 +49,7 @@ impl InProcessServer {
         let options = SessionOptions {
             settings,
             sources,
+            finder: None,
             client_host: "127.0.0.1".to_owned(),
             callback: callbacks.as_ref().map(|callbacks| callbacks.address().clone()),
             exit_with: None,

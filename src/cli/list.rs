@@ -48,7 +48,10 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, Comma
     here.shut_down(watch.into_events()).await.map_err(CommandError::Client)?;
     let (broken, nodes): (Vec<_>, Vec<_>) = nodes.into_iter().partition(is_unlisted_program);
     let found = nodes.len();
-    let selection = select(nodes, &settings);
+    let selection = select(nodes, &settings)?;
+    if let Some(warning) = selection.split_warning {
+        eprintln!("heeler: {warning}");
+    }
     let text = display::list::render_list(&selection.chosen, arguments.format, colour, &root);
     // A closed pipe (`heeler list | head`) is no error.
     let _closed = std::io::stdout().write_all(text.as_bytes());

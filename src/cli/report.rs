@@ -3,7 +3,8 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    time::Instant,
+    path::PathBuf,
+    time::{Duration, Instant},
 };
 
 use heeler_core::NotRunReason;
@@ -16,14 +17,17 @@ use super::{
     run_view::display_options,
 };
 use heeler_config::{ResolvedSettings, StatusLevel};
-use heeler_report::{ReportRequest, RunSummary};
-use heeler_run_store::{self, EarlierRun, RecordedRun};
+use heeler_report::{ReportRequest, ReportRunInfo, RunSummary};
+use heeler_run_store::{self, EarlierRun, RecordedRun, ShardRun, check_shards, summarise_shards};
 
 /// Prints or writes the report of an earlier run.
 pub(super) fn report(arguments: &ReportArguments) -> Result<CliExitCode, CommandError> {
     let config = super::load_config(arguments.general.config_file.as_deref())?;
     let settings =
         ResolvedSettings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
+    if !arguments.shards.is_empty() {
+        return report_shards(arguments, &settings);
+    }
     let all = heeler_run_store::list_runs(&settings.state_dir);
     let dir = settings.state_dir.join(heeler_run_store::DIR_NAME).display().to_string();
     let run = heeler_run_store::resolve_run(&all, &arguments.run, &dir).map_err(CommandError::ResolveRun)?;
@@ -33,7 +37,7 @@ pub(super) fn report(arguments: &ReportArguments) -> Result<CliExitCode, Command
         eprintln!("error: damaged: {loss}");
     }
     match arguments.report_files.requests() {
-        Some(requests) => write_report_files(&story, &summary, &requests)?,
+        Some(requests) => write_report_files(&story.report_info(), &summary, &requests)?,
         None => print_report(arguments, &settings, run, &story, &summary),
     }
     Ok(if story.losses.is_empty() { CliExitCode::Success } else { CliExitCode::Setup })
@@ -41,16 +45,90 @@ pub(super) fn report(arguments: &ReportArguments) -> Result<CliExitCode, Command
 
 /// Writes the requested reports, instead of printing one.
 fn write_report_files(
-    story: &RecordedRun,
+    info: &ReportRunInfo<'_>,
     summary: &RunSummary,
     requests: &[ReportRequest],
 ) -> Result<(), CommandError> {
     for request in requests {
-        let path = heeler_run_store::write_report(request, summary, &story.report_info())
-            .map_err(CommandError::Report)?;
+        let path = heeler_run_store::write_report(request, summary, info).map_err(CommandError::Report)?;
         eprintln!("heeler: written: {}", path.display());
     }
     Ok(())
+}
+
+/// Prints or writes the common report of the runs of all partitions, after a check that they are disjoint and
+/// complete.
+fn report_shards(
+    arguments: &ReportArguments,
+    settings: &ResolvedSettings,
+) -> Result<CliExitCode, CommandError> {
+    let read = |dir: &PathBuf| ShardRun::read(dir).map_err(CommandError::ReadRun);
+    let shards = arguments.shards.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let summary = summarise_shards(&shards);
+    let mut problems = check_shards(&shards);
+    for shard in &shards {
+        problems.extend(shard.run.losses.iter().map(|loss| format!("damaged: {loss}")));
+    }
+    let first = &shards[0].run;
+    let duration = shards.iter().map(|shard| shard.run.duration()).max().unwrap_or_default();
+    match arguments.report_files.requests() {
+        Some(requests) => {
+            let info = ReportRunInfo { duration, ..first.report_info() };
+            write_report_files(&info, &summary, &requests)?;
+        }
+        None => print_shards(arguments, settings, &shards, &summary, duration),
+    }
+    for problem in &problems {
+        eprintln!("error: {problem}");
+    }
+    Ok(if problems.is_empty() { CliExitCode::Success } else { CliExitCode::Setup })
+}
+
+fn print_shards(
+    arguments: &ReportArguments,
+    settings: &ResolvedSettings,
+    shards: &[ShardRun],
+    summary: &RunSummary,
+    duration: Duration,
+) {
+    let now = Instant::now();
+    let mut display = report_display(arguments, settings);
+    let suites: BTreeSet<_> = shards
+        .iter()
+        .flat_map(|shard| &shard.run.manifest.plan.programs)
+        .map(|program| program.suite.as_str())
+        .collect();
+    display.show_phase("Report", &format!("of {} partitions", shards.len()), now);
+    let head = RunHead {
+        run: shards[0].run.manifest.head.run.clone(),
+        tests: shards.iter().map(|shard| shard.run.manifest.head.tests).sum(),
+        filtered: 0,
+        programs: suites.len(),
+        workers: 0,
+        expected: HashMap::new(),
+        notes: shards
+            .iter()
+            .map(|shard| describe_run_end(&shard.run))
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect(),
+    };
+    display.begin(&head, now);
+    for shard in shards {
+        display.apply_reports(&shard.run.reports(), now);
+    }
+    // A closed pipe is no error, as for one run.
+    let _closed = display.end(summary, &SummaryExtras { duration, ..SummaryExtras::default() });
+}
+
+/// Returns the display of runs that have ended, which need no live view.
+fn report_display(arguments: &ReportArguments, settings: &ResolvedSettings) -> RunDisplay {
+    let mut options = display_options(&arguments.general, settings);
+    if options.kind == display::DisplayKind::Live {
+        options.kind = display::DisplayKind::Plain;
+    }
+    options.status_level = Some(settings.run.status_level.unwrap_or(StatusLevel::Fail));
+    RunDisplay::new(options, Box::new(std::io::stdout()))
 }
 
 fn print_report(
@@ -61,14 +139,8 @@ fn print_report(
     summary: &RunSummary,
 ) {
     let head = &story.manifest.head;
-    let mut options = display_options(&arguments.general, settings);
-    // A run that has ended needs no live view.
-    if options.kind == display::DisplayKind::Live {
-        options.kind = display::DisplayKind::Plain;
-    }
-    options.status_level = Some(settings.run.status_level.unwrap_or(StatusLevel::Fail));
     let now = Instant::now();
-    let mut display = RunDisplay::new(options, Box::new(std::io::stdout()));
+    let mut display = report_display(arguments, settings);
     let plan = &story.manifest.plan;
     let of_suites: BTreeSet<_> = plan.tests.iter().map(|test| plan.suite(test)).collect();
     display.show_phase("Report", &format!("of run {}, started at {}", run.name, head.began_utc), now);

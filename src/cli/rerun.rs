@@ -155,5 +155,6 @@ pub(super) fn provenance(sources: &NamedSources, rerun: Option<&RerunPlan>) -> P
         framework: sources.framework.clone(),
         continues: rerun.map(|rerun| rerun.run.clone()),
     };
-    Provenance { origin, inherited_rerun_set: rerun.map(|rerun| rerun.rerun_set.clone()).unwrap_or_default() }
+    let inherited_rerun_set = rerun.map(|rerun| rerun.rerun_set.clone()).unwrap_or_default();
+    Provenance { origin, inherited_rerun_set, shard: None }
 }

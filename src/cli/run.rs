@@ -94,11 +94,18 @@ struct RunCommand<'a> {
     reports: Vec<ReportRequest>,
 }
 
+/// How a run ended, apart from its results.
+struct RunEnding {
+    duration: Duration,
+    /// The user has cancelled it.
+    is_cancelled: bool,
+}
+
 impl RunCommand<'_> {
     /// Returns the exit code; `None` when the user forces an immediate exit.
     async fn run(&mut self) -> Result<Option<CliExitCode>, CommandError> {
         let began = Instant::now();
-        let start_utc = jiff::Timestamp::now().to_string();
+        let start_utc = heeler_run_store::wall_clock().to_string();
         let nodes = match self.discover().await? {
             Some(Some(nodes)) => nodes,
             Some(None) => return Ok(Some(CliExitCode::Aborted)),
@@ -119,7 +126,10 @@ impl RunCommand<'_> {
             },
             None => nodes,
         };
-        let selection = select(nodes, self.settings);
+        let selection = select(nodes, self.settings)?;
+        if let Some(warning) = selection.split_warning {
+            self.watch.display.log(LogLevel::Warning, warning);
+        }
         if selection.chosen.is_empty() {
             self.watch.display.log(LogLevel::Error, &describe_empty_selection(found));
             return Ok(Some(CliExitCode::ZeroTests));
@@ -128,15 +138,20 @@ impl RunCommand<'_> {
         // Programs that can't be listed are reported beside the tests and not counted as tests.
         let tests = selection.chosen.iter().filter(|node| !is_unlisted_program(node)).count();
         self.watch.begin(&self.run_head(&run_id, &selection), tests);
-        let only_uid = |node: TestNode| TestNode { uid: node.uid, ..TestNode::default() };
-        let tests = selection.chosen.into_iter().map(only_uid).collect();
+        let shard = selection.shard.clone();
+        let only_uid = |uid| TestNode { uid, ..TestNode::default() };
+        let chosen = selection.chosen;
+        let tests = chosen.iter().map(|node| only_uid(node.uid.clone())).collect();
         let request = TestRequest {
             run_id: run_id.clone(),
             tests: Some(tests),
             is_debug: self.is_debug,
+            shard,
             ..TestRequest::default()
         };
         let Some(answer) = self.await_response(&run_id, self.here.client.run(request)).await else {
+            self.watch.summary.interrupt(chosen.iter().filter(|node| !is_unlisted_program(node)));
+            self.finish(&run_id, &start_utc, RunEnding { duration: began.elapsed(), is_cancelled: true })?;
             return Ok(None);
         };
         if let Ok(result) = &answer {
@@ -144,7 +159,7 @@ impl RunCommand<'_> {
             self.watch.summary.add_shared_processes(&result.largest);
         }
         let is_cancelled = is_cancelled(answer)?;
-        self.finish(&run_id, &start_utc, began.elapsed())?;
+        self.finish(&run_id, &start_utc, RunEnding { duration: began.elapsed(), is_cancelled })?;
         Ok(Some(exit_code_for(&self.watch.summary, self.settings, is_cancelled)))
     }
 
@@ -167,8 +182,8 @@ impl RunCommand<'_> {
         if let ShuffleMode::Seed(seed) = self.settings.run.shuffle {
             notes.push(format!("shuffled with seed {seed}"));
         }
-        if let Some(partition) = &self.settings.partition {
-            notes.push(format!("partition {partition}"));
+        if let Some(shard) = &selection.shard {
+            notes.push(format!("partition {} of {}", shard.partition, shard.digest));
         }
         notes.extend(self.rerun.as_ref().map(RerunPlan::describe));
         RunHead {
@@ -182,7 +197,8 @@ impl RunCommand<'_> {
         }
     }
 
-    fn finish(&mut self, run_id: &str, start_utc: &str, duration: Duration) -> Result<(), CommandError> {
+    fn finish(&mut self, run_id: &str, start_utc: &str, ending: RunEnding) -> Result<(), CommandError> {
+        let RunEnding { duration, is_cancelled } = ending;
         let mut files = Vec::new();
         let mut failed = None;
         let info = ReportRunInfo { name: &self.settings.profile, run: run_id, start_utc, duration };
@@ -191,12 +207,18 @@ impl RunCommand<'_> {
                 Ok(path) => {
                     files.push((format!("{} report", request.format.title), path.display().to_string()));
                 }
-                Err(error) => failed = failed.or(Some(CommandError::Report(error))),
+                // The first error ends the command, after all reports were tried.
+                Err(error) if failed.is_some() => {
+                    let text = format!("failed to {}", heeler_core::error_chain(&error));
+                    self.watch.display.log(LogLevel::Error, &text);
+                }
+                Err(error) => failed = Some(CommandError::Report(error)),
             }
         }
         // At the status level `all`, the slowest and largest tests are listed however small the values are.
         let slowest = (self.settings.run.status_level == Some(StatusLevel::All)).then_some(3);
-        let end = SummaryExtras { duration, slowest, problems: self.watch.take_problems(), files };
+        let problems = self.watch.take_problems();
+        let end = SummaryExtras { duration, slowest, problems, files, is_cancelled };
         // A closed pipe (`heeler run | head`) is not a failure of the tests.
         let _closed = self.watch.display.end(&self.watch.summary, &end);
         failed.map_or(Ok(()), Err)

@@ -6,7 +6,8 @@ use std::{
     time::Duration,
 };
 
-use heeler_protocol::mtp::{TestNode, key};
+use heeler_core::partition::{PartitionRule, TestPartition, split_digest};
+use heeler_protocol::mtp::{RunShard, TestNode, key};
 
 use super::{exit::CommandError, run::is_unlisted_program};
 use heeler_config::filter::{Filter, FilterSubject};
@@ -19,6 +20,21 @@ pub(super) struct TestSelection {
     pub(super) left_out: usize,
     /// Durations of the selected tests in earlier runs.
     pub(super) expected: HashMap<String, Duration>,
+    /// The partition that they are.
+    pub(super) shard: Option<RunShard>,
+    /// Why the tests are not split as requested.
+    pub(super) split_warning: Option<&'static str>,
+}
+
+/// Warning for a split by time without durations that all machines share.
+const NO_SHARED_DURATIONS: &str = "the tests are split by a hash of their names: time:k/n needs --partition-history, the \
+    same durations on all machines, since partitions by different durations would leave tests out";
+
+/// Tests of a partition.
+struct PartitionedTests {
+    chosen: Vec<TestNode>,
+    shard: Option<RunShard>,
+    warning: Option<&'static str>,
 }
 
 /// Returns an error for a filter that depends on a history that is off.
@@ -32,7 +48,13 @@ pub(super) fn check_filters(settings: &ResolvedSettings) -> Result<(), CommandEr
 }
 
 /// Selects tests by the settings.
-pub(super) fn select(nodes: Vec<TestNode>, settings: &ResolvedSettings) -> TestSelection {
+///
+/// # Errors
+/// The history to split by can't be read, or the split is not the one that is demanded.
+pub(super) fn select(
+    nodes: Vec<TestNode>,
+    settings: &ResolvedSettings,
+) -> Result<TestSelection, CommandError> {
     let all = nodes.len();
     let past = |nodes: &[TestNode]| match settings.run.is_history_kept {
         true => read_history(&settings.state_dir, nodes),
@@ -49,10 +71,10 @@ pub(super) fn select(nodes: Vec<TestNode>, settings: &ResolvedSettings) -> TestS
     };
     let mut expected: HashMap<_, _> =
         known.into_iter().filter_map(|(uid, test)| Some((uid, test.mean.or(test.last)?))).collect();
-    let chosen = apply_partition(chosen, settings, &expected);
+    let PartitionedTests { chosen, shard, warning } = apply_partition(chosen, settings)?;
     let ours: HashSet<&str> = chosen.iter().map(|node| node.uid.as_str()).collect();
     expected.retain(|uid, _| ours.contains(uid.as_str()));
-    TestSelection { left_out: all - chosen.len(), chosen, expected }
+    Ok(TestSelection { left_out: all - chosen.len(), chosen, expected, shard, split_warning: warning })
 }
 
 fn filter_nodes(
@@ -79,27 +101,57 @@ fn filter_subject(node: &TestNode, last: Option<heeler_core::Outcome>) -> Filter
     }
 }
 
+/// Takes the tests of the configured partition. The split depends on nothing but what all machines share: the tests,
+/// and the durations of a history that is given for that.
 fn apply_partition(
     mut chosen: Vec<TestNode>,
     settings: &ResolvedSettings,
-    expected: &HashMap<String, Duration>,
-) -> Vec<TestNode> {
-    let Some(partition) = &settings.partition else { return chosen };
-    let rule = match partition.kind {
-        PartitionKind::Slice => heeler_core::partition::PartitionRule::Slice,
-        PartitionKind::Hash => heeler_core::partition::PartitionRule::Hash,
-        PartitionKind::Time => heeler_core::partition::PartitionRule::Time,
+) -> Result<PartitionedTests, CommandError> {
+    let Some(spec) = &settings.partition else {
+        return Ok(PartitionedTests { chosen, shard: None, warning: None });
     };
-    let partition = heeler_core::partition::TestPartition {
-        rule,
-        index: partition.index.get(),
-        count: partition.count.get(),
+    let (rule, warning) = match (spec.kind, &settings.split.history) {
+        (PartitionKind::Slice, _) => (PartitionRule::Slice, None),
+        (PartitionKind::Hash, _) => (PartitionRule::Hash, None),
+        (PartitionKind::Time, Some(_)) => (PartitionRule::Time, None),
+        (PartitionKind::Time, None) => (PartitionRule::Hash, Some(NO_SHARED_DURATIONS)),
+    };
+    let durations = match &settings.split.history {
+        Some(path) if rule == PartitionRule::Time => read_shared_durations(path, &chosen)?,
+        _ => HashMap::new(),
     };
     let tests: Vec<_> =
-        chosen.iter().map(|node| (node.uid.as_str(), expected.get(&node.uid).copied())).collect();
-    let mut is_ours = partition.select(&tests).into_iter();
+        chosen.iter().map(|node| (node.uid.as_str(), durations.get(&node.uid).copied())).collect();
+    let digest = split_digest(&tests);
+    if let Some(wanted) = settings.split.digest
+        && wanted != digest
+    {
+        return Err(CommandError::OtherSplit { wanted, digest });
+    }
+    let (index, count) = (spec.index.get(), spec.count.get());
+    let shard = RunShard {
+        partition: spec.to_string(),
+        index,
+        count,
+        digest: digest.to_string(),
+        selected: chosen.len(),
+    };
+    let mut is_ours = TestPartition { rule, index, count }.select(&tests).into_iter();
     chosen.retain(|_| is_ours.next().unwrap_or(false));
-    chosen
+    Ok(PartitionedTests { chosen, shard: Some(shard), warning })
+}
+
+/// Reads the durations of a history that all machines share. Unlike the own history, it has to be readable: without it
+/// this machine would split differently.
+fn read_shared_durations(path: &Path, nodes: &[TestNode]) -> Result<HashMap<String, Duration>, CommandError> {
+    let failed = |source| CommandError::PartitionHistory { path: path.to_owned(), source };
+    // A missing file would be created.
+    let metadata = std::fs::metadata(path);
+    metadata.map_err(|source| CommandError::NoPartitionHistory { path: path.to_owned(), source })?;
+    let known = HistoryStore::open(path)
+        .and_then(|history| history.load(nodes.iter().map(|node| node.uid.as_str())))
+        .map_err(failed)?;
+    Ok(known.into_iter().filter_map(|(uid, test)| Some((uid, test.mean.or(test.last)?))).collect())
 }
 
 /// Reads the history of the tests; returns an empty map when there is no readable history.

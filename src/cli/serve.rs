@@ -9,7 +9,7 @@ use super::{
     exit::{CliExitCode, CommandError},
     rerun,
     signals::{SignalListener, SignalRequest},
-    sources::{NamedSources, find_sources},
+    sources::{NamedSources, SourceFinder, find_sources},
 };
 use heeler_config::{CaptureStrategy, CommandLineSettings, ResolvedSettings};
 use heeler_server::{
@@ -129,9 +129,11 @@ fn session_options(
     if sources.is_empty() {
         return Err(CommandError::NothingToRun);
     }
+    let provenance = rerun::provenance(&named, None);
     Ok(SessionOptions {
         settings: Arc::new(settings),
-        sources,
+        sources: sources.clone(),
+        finder: Some(Arc::new(SourceFinder::new(config, named, sources))),
         client_host: "127.0.0.1".to_owned(),
         callback: None,
         exit_with: None,
@@ -139,7 +141,7 @@ fn session_options(
         is_debug: false,
         allows_program_options: true,
         notices: Vec::new(),
-        provenance: rerun::provenance(&named, None),
+        provenance,
     })
 }
 

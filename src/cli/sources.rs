@@ -4,6 +4,7 @@
 //! its options of the command line; manifests, reruns and the search for programs use only the registry.
 
 mod cargo;
+mod finder;
 mod programs;
 #[cfg(test)]
 mod tests;
@@ -15,12 +16,13 @@ use heeler_protocol::control::{OsText, TestProgram};
 
 use super::{
     arguments::ProgramArguments,
-    cargo::{CargoError, run_build_command},
+    cargo::{BuildSupervision, CargoError, run_build_command},
 };
 use heeler_config::{Config, FindProgramsError, SuiteConfig};
 use heeler_server::discovery::ProgramSource;
 
 use cargo::CargoSource;
+pub(super) use finder::SourceFinder;
 use programs::ProgramsSource;
 
 /// Every source, in the order in which the programs of a command line run.
@@ -57,6 +59,7 @@ struct SourceContext<'a> {
     suite: Option<&'a SuiteConfig>,
     /// Framework that the command line names.
     framework: Option<&'a str>,
+    supervision: BuildSupervision<'a>,
 }
 
 /// The sources that a command line names.
@@ -113,9 +116,20 @@ pub(super) fn find_sources(
     named: &NamedSources,
     display: PhaseDisplay<'_>,
 ) -> Result<Vec<ProgramSource>, SourcesError> {
+    find_supervised_sources(config, named, BuildSupervision::default(), display)
+}
+
+/// Finds the programs as [`find_sources`] does.
+fn find_supervised_sources(
+    config: &Config,
+    named: &NamedSources,
+    supervision: BuildSupervision<'_>,
+    display: PhaseDisplay<'_>,
+) -> Result<Vec<ProgramSource>, SourcesError> {
     let mut sources = Vec::new();
     if !named.requests.is_empty() {
-        let context = SourceContext { config, suite: None, framework: named.framework.as_deref() };
+        let framework = named.framework.as_deref();
+        let context = SourceContext { config, suite: None, framework, supervision };
         for request in &named.requests {
             let programs = resolve_request(TEST_SOURCES, request, &context, display)?;
             sources.extend(programs.into_iter().map(|program| ProgramSource { program, config_suite: None }));
@@ -123,7 +137,7 @@ pub(super) fn find_sources(
         return Ok(sources);
     }
     for suite in &config.suites {
-        sources.extend(suite_sources(config, suite, display)?);
+        sources.extend(suite_sources(config, suite, supervision, display)?);
     }
     Ok(sources)
 }
@@ -142,14 +156,15 @@ fn resolve_request(
 fn suite_sources(
     config: &Config,
     suite: &SuiteConfig,
+    supervision: BuildSupervision<'_>,
     display: PhaseDisplay<'_>,
 ) -> Result<Vec<ProgramSource>, SourcesError> {
     if let Some(build) = &suite.build {
         display("Building", &format!("{}: {}", suite.name, build.join(" ")));
-        run_build_command(build, &config.dir)
+        run_build_command(build, &config.dir, supervision)
             .map_err(|source| SourcesError::Build { suite: suite.name.clone(), source })?;
     }
-    let context = SourceContext { config, suite: Some(suite), framework: None };
+    let context = SourceContext { config, suite: Some(suite), framework: None, supervision };
     let mut programs = resolve_request(TEST_SOURCES, &suite.source, &context, display)?;
     for program in &mut programs {
         apply_suite_settings(suite, program);

@@ -22,8 +22,8 @@ use heeler_server::{
     listen::{ClientStream, FrontEnd, ServingSession, SessionCommand, SessionEnd, SessionOptions},
     run::{PlanContext, PreparedRun, RunRequest, discard_run, prepare_run, record_run},
     scheduler::{
-        ClientEvent, ClientRegistration, RequestNumber, RunClient, SchedulerGone, SchedulerHandle,
-        UpdateDelivery,
+        BuildRequest, ClientEvent, ClientRegistration, RequestNumber, RunClient, SchedulerGone,
+        SchedulerHandle, UpdateDelivery,
     },
 };
 use tokio::{
@@ -62,6 +62,7 @@ async fn serve(
     let registration = ClientRegistration {
         delivery: UpdateDelivery::Events,
         sources: options.sources.clone(),
+        finder: options.finder.clone(),
         list_timeout: options.settings.run.list_timeout,
     };
     let client = scheduler.register(registration).await?;
@@ -112,7 +113,7 @@ impl LineSession {
                 self.next += 1;
                 let uids = (!uids.is_empty()).then(|| uids.iter().map(|uid| (*uid).to_owned()).collect());
                 self.runs.insert(request, LineRun { id: (*id).to_owned(), uids, finished: 0 });
-                self.client.list(request).await
+                self.client.list(request, BuildRequest::None).await
             }
             ["cancel", id] => match self.runs.iter().find(|(_, run)| run.id == *id) {
                 Some((request, _)) => self.client.cancel(*request).await,

@@ -53,6 +53,7 @@ impl LineClient {
         let options = SessionOptions {
             settings: Arc::new(settings),
             sources: vec![ProgramSource { program, config_suite: None }],
+            finder: None,
             client_host: String::new(),
             callback: None,
             exit_with: None,

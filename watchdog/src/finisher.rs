@@ -10,8 +10,8 @@ use heeler_core::{
     redial::{AfterConnection, ConnectionEnd, RedialState},
 };
 use heeler_protocol::control::{
-    CallbackAddress, ClientId, ClientRoute, DeliveryLimits, FinishRequest, FromWatchdog, ProofLevel,
-    RELAY_WINDOW,
+    CallbackAddress, ClientId, ClientRoute, DeliveryLimits, FinishRequest, FromWatchdog, OsText, ProofLevel,
+    RELAY_WINDOW, RunKey,
 };
 use heeler_recovery::finish::{self, ResentResults};
 use heeler_transport::{
@@ -68,6 +68,13 @@ impl RelayRoute {
         self.control.close();
     }
 
+    /// Names the run of the frames that follow.
+    async fn begin(&self, run: &RunKey) -> Result<(), CallbackBroken> {
+        let relaying = FromWatchdog::Relaying { run: run.clone() };
+        self.control.send(&relaying).await.map_err(|_| CallbackBroken::Closed)
+    }
+
+    /// Sends a frame; `position` is the number of frames of the finish including it.
     async fn send(&self, position: u64, frame: &[u8]) -> Result<(), CallbackBroken> {
         self.window.acquire().await.map_err(|_| CallbackBroken::Closed)?.forget();
         self.control.forward(self.client, position, frame).await.map_err(|_| CallbackBroken::Closed)
@@ -103,15 +110,15 @@ struct FinishProgress<'a> {
     failure: Option<String>,
     /// How far the finish came on its own connection.
     reached: ConnectionEnd,
-    /// Results relayed so far.
-    relayed: u64,
+    /// Number of frames, from the first, that the client is proven to have.
+    sent_frames: u64,
     soft_errors: Vec<String>,
 }
 
 impl RunFinisher {
     /// Returns a deliverer that has not dialled the client yet.
     pub(crate) fn new(relay: RelayRoute, holders: StreamHolders, route: ClientRoute) -> Self {
-        let ClientRoute { callback, limits, encoding: _ } = route;
+        let ClientRoute { callback, limits, encoding: _, has_attachments_stream: _ } = route;
         Self {
             client: relay.client,
             control: relay.control.clone(),
@@ -137,7 +144,7 @@ impl RunFinisher {
     /// Returns what the client is to do for the step that is being carried out, for a log line.
     pub(crate) fn awaited(&self) -> &'static str {
         match self.step {
-            None | Some(DeliveryStep::Dial | DeliveryStep::Close) => "accept a connection",
+            None | Some(DeliveryStep::Dial | DeliveryStep::GiveUp) => "accept a connection",
             Some(DeliveryStep::SendDue(_) | DeliveryStep::Announce) => "read the due results",
             Some(DeliveryStep::Prove) => "answer the barrier behind the due results",
             Some(DeliveryStep::SendCompletion(_)) => "read the completion",
@@ -163,7 +170,7 @@ impl RunFinisher {
             proof: if has_pending { ProofLevel::None } else { ProofLevel::Handled },
             failure: None,
             reached: ConnectionEnd::DueUnproven,
-            relayed: 0,
+            sent_frames: finish.sent_frames.max(finish.relayed_frames),
             soft_errors: Vec::new(),
         };
         let delivered = self.deliver_or_redial(&mut delivery, &mut conversation).await;
@@ -241,7 +248,7 @@ impl RunFinisher {
                     if is_relayed && !conversation.finish.is_relayed {
                         self.callback = CallbackState::Relayed;
                     }
-                    if order == DeliveryStep::Close {
+                    if order == DeliveryStep::GiveUp {
                         conversation.record_fallback(delivery.next_step());
                     }
                 }
@@ -264,16 +271,21 @@ impl RunFinisher {
         let is_well = match order {
             DeliveryStep::Dial => self.dial(conversation).await,
             DeliveryStep::SendDue(way) => {
-                let FinishProgress { finish, relayed, soft_errors, .. } = conversation;
-                let route = self.frame_route(way, &finish.run.id, relayed);
-                let mut sender = FrameSender { route, count: 0, skipped: finish.sent_frames };
-                let sent = send_pending_updates(&mut sender, finish, soft_errors).await;
+                let FinishProgress { finish, sent_frames, soft_errors, .. } = conversation;
+                let sent = match self.frame_route(way, &finish.run).await {
+                    Ok(route) => {
+                        let sent_here = if route.is_relay() { finish.relayed_frames } else { 0 };
+                        let mut sender = FrameSender { route, count: 0, sent: *sent_frames, sent_here };
+                        send_pending_updates(&mut sender, finish, soft_errors).await
+                    }
+                    Err(broken) => Err(broken),
+                };
                 heeler_sys::fail::pass("watchdog.due");
                 conversation.record_sent(sent)
             }
             DeliveryStep::Prove => self.prove(conversation).await,
             DeliveryStep::ProveCompletion => self.prove_completion(conversation).await,
-            DeliveryStep::Close => self.give_up_connection().await,
+            DeliveryStep::GiveUp => self.give_up_connection(conversation).await,
             DeliveryStep::Announce => {
                 let completing = FromWatchdog::Completing { run: conversation.finish.run.clone() };
                 // Once the kernel has the message, the coordinator reads it even if the watchdog is killed
@@ -284,14 +296,16 @@ impl RunFinisher {
                 is_sent
             }
             DeliveryStep::SendCompletion(way) => {
-                let FinishRequest { run, route, .. } = conversation.finish;
+                let FinishRequest { run, route, run_dir, .. } = conversation.finish;
                 let completion = route.encoding.completion(&run.id);
                 if way == delivery::DeliveryRoute::Direct && !self.may_complete_directly(&run.id).await {
                     conversation.failure = Some("the client did not answer".to_owned());
                     return StepResult::Failed;
                 }
-                let mut route = self.frame_route(way, &run.id, &mut conversation.relayed);
-                let sent = route.send_completion(completion).await;
+                let sent = match self.frame_route(way, run).await {
+                    Ok(mut route) => route.send_completion(run_dir, completion).await,
+                    Err(broken) => Err(broken),
+                };
                 heeler_sys::fail::pass("watchdog.completed");
                 conversation.record_sent(sent)
             }
@@ -308,18 +322,18 @@ impl RunFinisher {
         }
     }
 
-    fn frame_route<'a>(
+    async fn frame_route<'a>(
         &'a mut self,
         way: delivery::DeliveryRoute,
-        run: &'a str,
-        position: &'a mut u64,
-    ) -> FrameRoute<'a> {
+        run: &'a RunKey,
+    ) -> Result<FrameRoute<'a>, CallbackBroken> {
         match (way, &mut self.callback) {
             (delivery::DeliveryRoute::Direct, CallbackState::Open(_, callback)) => {
-                FrameRoute::Callback { callback, run }
+                Ok(FrameRoute::Callback { callback, run: &run.id })
             }
             (delivery::DeliveryRoute::Direct | delivery::DeliveryRoute::Relay, _) => {
-                FrameRoute::Relay { relay: &self.relay, position }
+                self.relay.begin(run).await?;
+                Ok(FrameRoute::Relay(&self.relay))
             }
         }
     }
@@ -362,22 +376,24 @@ impl RunFinisher {
         }
         // A client that answers nothing can't be asked whether it has handled the completion.
         let is_proven = callback.prove_completion().await != ProofLevel::None || is_orphaned;
+        heeler_sys::fail::pass("watchdog.confirmed");
         if !is_proven {
             conversation.failure = Some("the client did not confirm the completion".to_owned());
         }
         is_proven
     }
 
-    /// Gives the own connection up, which proves nothing.
-    async fn give_up_connection(&mut self) -> bool {
-        let CallbackState::Open(address, callback) =
+    /// Gives the own connection up, after what the client has handled of it is noted.
+    async fn give_up_connection(&mut self, conversation: &mut FinishProgress<'_>) -> bool {
+        if let CallbackState::Open(address, mut callback) =
             std::mem::replace(&mut self.callback, CallbackState::Relayed)
-        else {
-            return false;
-        };
-        callback.give_up().await;
-        self.callback = CallbackState::Closed(address);
-        false
+        {
+            let handled = callback.handled_position(&conversation.finish.run.id);
+            conversation.sent_frames = conversation.sent_frames.max(handled);
+            callback.give_up().await;
+            self.callback = CallbackState::Closed(address);
+        }
+        true
     }
 }
 
@@ -401,11 +417,8 @@ impl FinishProgress<'_> {
     /// step that follows its end.
     fn record_fallback(&mut self, next: Result<DeliveryStep, DeliveryResult>) {
         let remedy = match next {
-            Ok(DeliveryStep::SendDue(_)) => "all of it was sent again over the main connection",
-            Ok(_) if self.proof.is_enough() => "the completion was sent over the main connection",
-            Ok(_) => "the completion was sent again over the main connection",
-            // The client's close was proof enough.
-            Err(_) => return,
+            Ok(DeliveryStep::SendDue(_)) => "what was not handled was sent again over the main connection",
+            Ok(_) | Err(_) => "the completion was sent over the main connection",
         };
         if let Some(failure) = self.failure.take() {
             self.add_soft_error(&failure, remedy);
@@ -443,15 +456,17 @@ fn has_pending_updates(finish: &FinishRequest) -> bool {
 
 /// Destination of frames.
 enum FrameRoute<'a> {
-    Callback {
-        callback: &'a mut CallbackConnection,
-        run: &'a str,
-    },
-    /// `position` counts the results sent so far.
-    Relay {
-        relay: &'a RelayRoute,
-        position: &'a mut u64,
-    },
+    Callback { callback: &'a mut CallbackConnection, run: &'a str },
+    Relay(&'a RelayRoute),
+}
+
+/// What a frame of updates holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FrameContent {
+    /// Groups, which each connection needs of its own.
+    Groups,
+    /// Results or attachments, which a client receives once.
+    Results,
 }
 
 /// Sends the frames of a finish in order, without those that the client has of an earlier watchdog.
@@ -459,45 +474,48 @@ struct FrameSender<'a> {
     route: FrameRoute<'a>,
     /// Number of frames so far.
     count: u64,
-    /// Number of frames that are not sent.
-    skipped: u64,
+    /// Number of frames that the client has.
+    sent: u64,
+    /// Number of frames that it has on this connection.
+    sent_here: u64,
 }
 
 impl FrameSender<'_> {
-    async fn send(&mut self, frame: Bytes, results: usize) -> Result<(), CallbackBroken> {
-        if self.count < self.skipped {
-            self.count += 1;
+    async fn send(
+        &mut self,
+        frame: Bytes,
+        changes: usize,
+        content: FrameContent,
+    ) -> Result<(), CallbackBroken> {
+        self.count += 1;
+        let sent = match content {
+            FrameContent::Groups => self.sent_here,
+            FrameContent::Results => self.sent,
+        };
+        if self.count <= sent {
             return Ok(());
         }
-        self.send_always(frame, results).await
-    }
-
-    /// Sends a frame also if the client has it: each connection needs the groups of its own.
-    async fn send_always(&mut self, frame: Bytes, results: usize) -> Result<(), CallbackBroken> {
-        self.count += 1;
-        if let FrameRoute::Callback { callback, run } = &mut self.route {
-            callback.set_position(run, self.count);
+        match &mut self.route {
+            FrameRoute::Callback { callback, run } => {
+                callback.set_position(run, self.count);
+                callback.send(run, frame, changes).await
+            }
+            FrameRoute::Relay(relay) => relay.send(self.count, &frame).await,
         }
-        self.route.send(frame, results).await
     }
 }
 
 impl FrameRoute<'_> {
-    async fn send_completion(&mut self, frame: Bytes) -> Result<(), CallbackBroken> {
+    async fn send_completion(&mut self, run_dir: &OsText, frame: Bytes) -> Result<(), CallbackBroken> {
         match self {
-            Self::Callback { callback, run } => callback.send_completion(run, frame).await,
-            Self::Relay { .. } => self.send(frame, 0).await,
+            Self::Callback { callback, run } => callback.send_completion(run, run_dir, frame).await,
+            // Nothing is counted behind it.
+            Self::Relay(relay) => relay.send(u64::MAX, &frame).await,
         }
     }
 
-    async fn send(&mut self, frame: Bytes, results: usize) -> Result<(), CallbackBroken> {
-        match self {
-            Self::Callback { callback, run } => callback.send(run, frame, results).await,
-            Self::Relay { relay, position } => {
-                **position += results as u64;
-                relay.send(**position, &frame).await
-            }
-        }
+    fn is_relay(&self) -> bool {
+        matches!(self, Self::Relay(_))
     }
 }
 
@@ -508,10 +526,7 @@ async fn send_pending_updates(
     finish: &FinishRequest,
     soft_errors: &mut Vec<String>,
 ) -> Result<(), CallbackBroken> {
-    for frame in finish::update_frames(finish.route.encoding, &finish.run.id, &finish::group_changes(finish))
-    {
-        way.send_always(frame.bytes, frame.changes).await?;
-    }
+    send_updates(way, finish, &finish::group_changes(finish), FrameContent::Groups).await?;
     for resend in &finish.resend {
         let journal = journal_reader::read_journal(&finish.run_dir, resend.worker).await;
         let ResentResults { changes, lost } = finish::resent_results(finish, resend, &journal);
@@ -526,11 +541,11 @@ async fn send_pending_updates(
                 soft_errors.push(error);
             }
         }
-        send_updates(way, finish, &changes).await?;
+        send_updates(way, finish, &changes, FrameContent::Results).await?;
     }
-    send_updates(way, finish, &finish::synthesized_changes(finish)).await?;
+    send_updates(way, finish, &finish::synthesized_changes(finish), FrameContent::Results).await?;
     for frame in finish::attachment_frames(finish) {
-        way.send(frame, 0).await?;
+        way.send(frame, 0, FrameContent::Results).await?;
     }
     Ok(())
 }
@@ -539,9 +554,10 @@ async fn send_updates(
     way: &mut FrameSender<'_>,
     finish: &FinishRequest,
     changes: &[Vec<u8>],
+    content: FrameContent,
 ) -> Result<(), CallbackBroken> {
     for frame in finish::update_frames(finish.route.encoding, &finish.run.id, changes) {
-        way.send(frame.bytes, frame.changes).await?;
+        way.send(frame.bytes, frame.changes, content).await?;
     }
     Ok(())
 }

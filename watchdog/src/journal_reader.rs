@@ -1,9 +1,9 @@
 //! Reads workers' journals without blocking the event loop: for the coordinator's `ReadJournal` request, and
 //! for results that are sent again.
 
-use heeler_core::OsText;
+use heeler_core::{DiagnosticsFile, OsText, TestId};
 use heeler_protocol::{
-    control::{FromWatchdog, RunKey, WorkerId},
+    control::{FromWatchdog, ResultFile, RunKey, WorkerId},
     mtp::Attachment,
 };
 use heeler_recovery::JournalFile;
@@ -39,7 +39,12 @@ pub(crate) async fn read_journal(run_dir: &OsText, worker: WorkerId) -> JournalF
 /// Cancel safe: yes, because it only reads.
 pub(crate) async fn journal_report(run: RunKey, run_dir: OsText, worker: WorkerId) -> FromWatchdog {
     let journal = read_journal(&run_dir, worker).await;
-    let files = journal.finished().flat_map(|(_, result)| result.files());
-    let attachments = files.map(|file| Attachment::file(&file.path, &file.description)).collect();
-    FromWatchdog::Journal { run, worker, settled: journal.settled(), attachments, damage: journal.damage() }
+    let files =
+        journal.finished().flat_map(|(test, result)| result.files().iter().map(move |file| (test, file)));
+    let file = |(test, file): (TestId, &DiagnosticsFile)| ResultFile {
+        test,
+        attachment: Attachment::file(&file.path, &file.description),
+    };
+    let files = files.map(file).collect();
+    FromWatchdog::Journal { run, worker, settled: journal.settled(), files, damage: journal.damage() }
 }

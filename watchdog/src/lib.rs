@@ -5,6 +5,7 @@
 //! - [`main`]: the coordinator's watchdog, one event loop.
 //! - `workers`: worker lifecycle, and the killing of orphaned processes.
 //! - `journal_reader`: reads the journals of dead workers and of workers whose results are unproven.
+//! - `coordinator_process`: the coordinator when it is stopped.
 //! - `finisher`: sends the finish of a run to its client, on the callback port or through the coordinator.
 //! - `client_finishers`: one finisher for each client.
 //! - `orphaned_run`: the finish of an orphaned run (its coordinator has died).
@@ -13,6 +14,7 @@
 //! - [`dump`], [`stacks`]: diagnostics of a stopped process: minidumps, and symbolized stacks.
 
 mod client_finishers;
+mod coordinator_process;
 mod finisher;
 mod journal_reader;
 mod orphaned_run;

@@ -3,13 +3,13 @@
 
 use std::{fs, path::Path};
 
-use heeler_core::{OsText, TestResult, error_chain};
+use heeler_core::{OsText, TestResult, WorkerId, error_chain};
 use heeler_protocol::{
     control::{ClientRoute, DueResult, FinishRequest, JournalResend, RunKey},
     manifest::{self, Manifest, ManifestPlan},
     mtp::{Attachment, ClientMembers},
 };
-use heeler_recovery::{JournalFile, RunJournals, unfinished_result};
+use heeler_recovery::{RunJournals, unfinished_result};
 
 /// A run that is open: begun and not finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,9 +24,9 @@ pub(crate) struct OpenRun {
     pub(crate) client_members: ClientMembers,
 }
 
-/// Returns the finish to send: all journalled results again, because it is unknown which of them the client
-/// has received, and a synthesized result for every other test.
-pub(crate) fn finish(open: OpenRun) -> FinishRequest {
+/// Returns the finish to send: the journalled results behind those that the client is proven to have of each worker, with
+/// their files, and a synthesized result for every other test.
+pub(crate) fn finish(open: OpenRun, proven: impl Fn(WorkerId) -> u64) -> FinishRequest {
     let run_dir = open.run_dir.as_path();
     // Damage is reported when a journal is sent.
     let mut journals = RunJournals::read(run_dir).unwrap_or_default();
@@ -45,14 +45,20 @@ pub(crate) fn finish(open: OpenRun) -> FinishRequest {
             result: unfinished_result(unfinished, attempts.get(&test).copied(), "Heeler's coordinator died"),
         })
         .collect();
-    let of_journals = journals.files.iter().flat_map(JournalFile::finished).map(|(_, result)| result);
+    let of_journals = journals.files.iter().flat_map(|journal| {
+        let sent = journal.worker.map_or(0, &proven);
+        journal.finished().skip(usize::try_from(sent).unwrap_or(usize::MAX)).map(|(_, result)| result)
+    });
     let results = synthesized.iter().map(|due| &due.result).chain(of_journals);
     let attachments = results
         .flat_map(TestResult::files)
         .map(|file| Attachment::file(&file.path, &file.description))
         .collect();
-    let resend =
-        due.resend.into_iter().map(|(worker, proven)| JournalResend { worker, proven, known: Vec::new() });
+    let resend = due.resend.into_iter().map(|(worker, position)| JournalResend {
+        worker,
+        proven: position.max(proven(worker)),
+        known: Vec::new(),
+    });
     FinishRequest {
         resend: resend.collect(),
         descriptions: plan.into_descriptions(),
@@ -63,6 +69,7 @@ pub(crate) fn finish(open: OpenRun) -> FinishRequest {
         has_attachments_stream: open.has_attachments_stream,
         is_relayed: false,
         sent_frames: 0,
+        relayed_frames: 0,
         run: open.run,
         route: open.route,
         run_dir: open.run_dir,
@@ -79,7 +86,7 @@ fn read_manifest(run_dir: &Path) -> Result<ManifestPlan, String> {
 
 #[cfg(test)]
 mod tests {
-    use heeler_core::{Attempt, NotRunReason, Outcome, TestId, WorkerId};
+    use heeler_core::{Attempt, NotRunReason, Outcome, TestId};
     use heeler_protocol::{
         control::{ClientId, TestGroup},
         journal::{self, JournalRecord},
@@ -99,7 +106,7 @@ mod tests {
             group: Some(0),
             ..ManifestTest::default()
         });
-        let groups = vec![TestGroup { uid: "s::".into(), name: "s".into(), parent: None }];
+        let groups = vec![TestGroup { uid: "s::".into(), name: "s".into(), ..TestGroup::default() }];
         let mut client_members = ClientMembers::default();
         for test in &tests {
             client_members.insert(test.uid.clone(), "\"x.y\":1".to_owned());
@@ -138,10 +145,10 @@ mod tests {
             plan,
             client_members: client_members.clone(),
         };
-        let finished = finish(open(None));
+        let finished = finish(open(None), |_| 0);
         // A plan that could not be written to the manifest arrives with the begin of the run.
         fs::remove_file(dir.path().join(manifest::MANIFEST_FILE_NAME)).unwrap();
-        assert_eq!(finish(open(Some(manifest.plan))), finished);
+        assert_eq!(finish(open(Some(manifest.plan)), |_| 0), finished);
         let finish = finished;
         assert_eq!(finish.resend, [JournalResend { worker: WorkerId(7), proven: 0, known: Vec::new() }]);
         let outcomes: Vec<_> =

@@ -18,7 +18,7 @@ use heeler_sys::{liveness_lock::LivenessLock, process};
 use heeler_transport::{
     LinkError,
     callback::{HeldStreams, SettledStream, StreamHolder, StreamHolders},
-    control::{ControlReceiver, ControlSender, ReceiveError, ReceivedPacket},
+    control::{ControlReceiver, ControlSender, ReceiveError, ReceivedPacket, WatchedPacket},
     local,
 };
 use tokio::{
@@ -28,6 +28,7 @@ use tokio::{
 };
 
 use crate::client_finishers::{ClientFinishers, OrphanLimits, send_finish};
+use crate::coordinator_process::CoordinatorProcess;
 use crate::finisher::RunFinisher;
 use crate::journal_reader;
 use crate::orphaned_run::{self, OpenRun};
@@ -137,6 +138,8 @@ async fn run(socket_path: &Path) -> Result<WatchdogExit, WatchdogSessionError> {
     // The coordinator's death is noticed by the end of the connection, or because no process listens. It must
     // not kill the watchdog, which has to kill its descendants and to remove the socket.
     process::clear_parent_death_signal().map_err(WatchdogSessionError::Prepare)?;
+    // Before it may be dead, and another process the parent.
+    let coordinator = CoordinatorProcess::of_parent();
     let deadline = Instant::now() + JOIN_LIMIT;
     let stream = local::connect(socket_path, deadline).await.map_err(WatchdogSessionError::Connect)?;
     let (control, receiver, _writer) = heeler_transport::control::open(stream);
@@ -153,6 +156,7 @@ async fn run(socket_path: &Path) -> Result<WatchdogExit, WatchdogSessionError> {
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let session = WatchdogSession {
         socket_path,
+        coordinator,
         control,
         receiver,
         child_signals: deaths,
@@ -170,6 +174,7 @@ async fn run(socket_path: &Path) -> Result<WatchdogExit, WatchdogSessionError> {
 
 struct WatchdogSession<'a> {
     socket_path: &'a Path,
+    coordinator: CoordinatorProcess,
     control: ControlSender,
     receiver: ControlReceiver,
     child_signals: Signal,
@@ -197,7 +202,7 @@ enum WatchdogTaskResult {
 }
 
 enum WatchdogSessionEvent {
-    Message(Result<Option<ReceivedPacket<ToWatchdog>>, ReceiveError>),
+    Message(Result<Option<WatchedPacket<ToWatchdog>>, ReceiveError>),
     TermSignal,
     ChildExited,
     OrphanCheck,
@@ -224,7 +229,7 @@ impl WatchdogSession<'_> {
             biased;
             _ = terms.recv() => WatchdogSessionEvent::TermSignal,
             _ = self.child_signals.recv() => WatchdogSessionEvent::ChildExited,
-            received = self.receiver.next() => WatchdogSessionEvent::Message(received),
+            received = self.receiver.next_or_silence() => WatchdogSessionEvent::Message(received),
             Some(done) = self.tasks.join_next() => WatchdogSessionEvent::TaskFinished(done),
             sent = send_first(&self.control, front), if front.is_some() => WatchdogSessionEvent::Sent(sent),
             _ = self.orphan_check.tick() => WatchdogSessionEvent::OrphanCheck,
@@ -233,13 +238,20 @@ impl WatchdogSession<'_> {
 
     fn handle(&mut self, event: WatchdogSessionEvent) -> Option<WatchdogExit> {
         match event {
-            WatchdogSessionEvent::Message(Ok(Some(ReceivedPacket::Message(message)))) => {
+            WatchdogSessionEvent::Message(Ok(Some(WatchedPacket::Packet(ReceivedPacket::Message(
+                message,
+            ))))) => {
                 return self.handle_message(message);
+            }
+            WatchdogSessionEvent::Message(Ok(Some(WatchedPacket::Silence(step)))) => {
+                self.coordinator.on_silence(step);
             }
             WatchdogSessionEvent::Message(
                 Ok(None) | Err(ReceiveError::Link(LinkError::Read(_) | LinkError::CutOff { .. })),
             ) => return Some(WatchdogExit::Orphaned),
-            WatchdogSessionEvent::Message(Ok(Some(ReceivedPacket::Forward { .. }))) => {
+            WatchdogSessionEvent::Message(Ok(Some(WatchedPacket::Packet(ReceivedPacket::Forward {
+                ..
+            })))) => {
                 tracing::error!("the coordinator sent a relayed frame");
                 return Some(WatchdogExit::Failed);
             }
@@ -318,6 +330,8 @@ impl WatchdogSession<'_> {
                     self.close_finisher(unused);
                 }
             }
+            ToWatchdog::Suspend => self.coordinator.is_suspended = true,
+            ToWatchdog::Resume => self.coordinator.is_suspended = false,
             ToWatchdog::Exit => return Some(WatchdogExit::Ordered),
         }
         None
@@ -400,12 +414,12 @@ impl WatchdogSession<'_> {
         let settled = settle_streams(self.held_streams.take()).await;
         let mut due: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for open in self.open_runs.drain(..) {
-            let mut finish = orphaned_run::finish(open);
-            for resend in &mut finish.resend {
-                let stream = settled.get(&(StreamSender::Worker(resend.worker), finish.run.client));
-                let position = stream.and_then(|stream| stream.positions.get(&finish.run.id));
-                resend.proven = resend.proven.max(position.copied().unwrap_or(0));
-            }
+            let run = open.run.clone();
+            let proven = |worker| {
+                let stream = settled.get(&(StreamSender::Worker(worker), run.client));
+                stream.and_then(|stream| stream.positions.get(&run.id)).copied().unwrap_or(0)
+            };
+            let finish = orphaned_run::finish(open, proven);
             due.entry(finish.run.client).or_default().push(finish);
         }
         let tasks = &mut self.tasks;

@@ -7,14 +7,16 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::{
     GeneralArguments, ListArguments, ReportArguments, ReportFileArguments, RunArguments, RunningArguments,
-    ServeArguments,
+    SelectionArguments, ServeArguments,
 };
 use crate::cli::debugger::{DebuggerCommand, DebuggerCommandError};
 use heeler_config::filter::{Filter, FilterError};
 use heeler_config::{
     CaptureStrategy, CommandLineSettings, FailFast, JobCount, MemoryLimit, QuantityError, RunLayer,
-    ShuffleMode, SlowTimeout, StatusLevel, TestLayer, TimeLimit, parse_positive_duration, parse_size,
+    ShuffleMode, SlowTimeout, SplitOptions, StatusLevel, TestLayer, TimeLimit, parse_positive_duration,
+    parse_size,
 };
+use heeler_core::partition::SplitDigest;
 use heeler_report::{ReportRequest, find_report_format};
 
 /// Error in the value of an option.
@@ -30,6 +32,8 @@ pub(super) enum ArgumentValueError {
     FailFast,
     #[error("expected an address and a port, such as 127.0.0.1:4711 or [::1]:0")]
     Address,
+    #[error("expected the digest of a partition: 16 hexadecimal digits")]
+    SplitDigest,
     #[error("{0}")]
     Filter(String),
     #[error(transparent)]
@@ -83,6 +87,10 @@ pub(super) fn filter(word: &str) -> Result<Filter, ArgumentValueError> {
     word.parse().map_err(|error: FilterError| ArgumentValueError::Filter(error.with_carets()))
 }
 
+pub(super) fn split_digest(word: &str) -> Result<SplitDigest, ArgumentValueError> {
+    SplitDigest::read(word).ok_or(ArgumentValueError::SplitDigest)
+}
+
 pub(super) fn memory_limit(word: &str) -> Result<MemoryLimit, ArgumentValueError> {
     match word {
         "none" => Ok(MemoryLimit::Unlimited),
@@ -130,6 +138,12 @@ impl ReportFileArguments {
         });
         let all: Vec<_> = self.reports.iter().cloned().chain(junit).collect();
         (!all.is_empty()).then_some(all)
+    }
+}
+
+impl SelectionArguments {
+    fn split(&self) -> SplitOptions {
+        SplitOptions { history: self.partition_history.clone(), digest: self.partition_digest }
     }
 }
 
@@ -188,6 +202,7 @@ impl RunArguments {
             tests: self.running.test_layer(),
             filters: self.selection.filters.clone(),
             partition: self.selection.partition,
+            split: self.selection.split(),
             framework: self.programs.framework.clone(),
             ..general
         }
@@ -201,6 +216,7 @@ impl ListArguments {
         CommandLineSettings {
             filters: self.selection.filters.clone(),
             partition: self.selection.partition,
+            split: self.selection.split(),
             framework: self.programs.framework.clone(),
             ..self.general.command_line()
         }

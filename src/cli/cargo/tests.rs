@@ -1,6 +1,8 @@
 //! Tests with recorded messages of cargo, and with cargo itself.
 
-use std::{collections::HashMap, path::Path};
+use std::{collections::HashMap, os::fd::AsFd as _, path::Path};
+
+use heeler_sys::process::Signal;
 
 use super::*;
 use crate::cli::{exit::CommandError, sources::SourcesError};
@@ -141,7 +143,10 @@ fn package_with(test: &str) -> tempfile::TempDir {
 #[test]
 fn sample_package_is_built_and_its_programs_found() {
     let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples");
-    let programs = CargoBuild::start(&samples, &["--quiet".to_owned()]).unwrap().finish().unwrap();
+    let programs = CargoBuild::start(&samples, &["--quiet".to_owned()], BuildSupervision::default())
+        .unwrap()
+        .finish()
+        .unwrap();
     let names: Vec<&str> = programs.iter().map(|program| program.suite.as_str()).collect();
     assert_eq!(names, ["kennel", "kennel::night_watch", "kennel::roll_call"]);
     for program in &programs {
@@ -156,7 +161,10 @@ fn sample_package_is_built_and_its_programs_found() {
 #[test]
 fn compile_error_exits_with_setup_failed() {
     let dir = package_with("fn broken( {");
-    let error = CargoBuild::start(dir.path(), &["--quiet".to_owned()]).unwrap().finish().unwrap_err();
+    let error = CargoBuild::start(dir.path(), &["--quiet".to_owned()], BuildSupervision::default())
+        .unwrap()
+        .finish()
+        .unwrap_err();
     let message = error.to_string();
     assert_eq!(CommandError::Sources(SourcesError::Cargo(error)).exit_code() as u8, 4);
     assert!(message.starts_with("build with cargo test --no-run --message-format"), "{message}");
@@ -167,7 +175,7 @@ fn compile_error_exits_with_setup_failed() {
 fn killed_build_reports_its_signal() {
     let dir = package_with("");
     std::fs::write(dir.path().join("build.rs"), "fn main() { loop { std::thread::park() } }").unwrap();
-    let build = CargoBuild::start(dir.path(), &["--quiet".to_owned()]).unwrap();
+    let build = CargoBuild::start(dir.path(), &["--quiet".to_owned()], BuildSupervision::default()).unwrap();
     heeler_sys::process::kill_group(build.cargo.child.pid(), Signal::KILL).unwrap();
     let message = build.finish().unwrap_err().to_string();
     assert!(message.ends_with("which ended with SIGKILL"), "{message}");
@@ -176,7 +184,10 @@ fn killed_build_reports_its_signal() {
 #[test]
 fn package_without_tests_has_a_test_program() {
     let dir = package_with("");
-    let programs = CargoBuild::start(dir.path(), &["--quiet".to_owned()]).unwrap().finish().unwrap();
+    let programs = CargoBuild::start(dir.path(), &["--quiet".to_owned()], BuildSupervision::default())
+        .unwrap()
+        .finish()
+        .unwrap();
     assert_eq!(programs.len(), 1);
 }
 
@@ -185,7 +196,7 @@ fn build_command_result_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let run = |words: &[&str]| {
         let words: Vec<String> = words.iter().map(ToString::to_string).collect();
-        run_build_command(&words, dir.path()).map_err(|error| error.to_string())
+        run_build_command(&words, dir.path(), BuildSupervision::default()).map_err(|error| error.to_string())
     };
     assert_eq!(run(&["touch", "made"]), Ok(()));
     assert!(dir.path().join("made").is_file());
@@ -193,4 +204,55 @@ fn build_command_result_is_reported() {
     assert_eq!(run(&["false"]), Err(failed));
     assert_eq!(run(&["no-such-tool"]), Err("find no-such-tool in PATH; is it installed?".to_owned()));
     assert_eq!(run(&["./none.sh"]), Err("start none.sh".to_owned()));
+}
+
+#[test]
+fn build_that_leaves_a_process_behind_ends_with_its_own_exit() {
+    let dir = tempfile::tempdir().unwrap();
+    // The process keeps both outputs open, in a session of its own as a daemon does.
+    let words = ["sh", "-c", "setsid sleep 1000 & echo $! > pid; echo done"].map(str::to_owned);
+    let tail = OutputTail::default();
+    let supervision = BuildSupervision { tail: Some(&tail), cancelled: None };
+    let built = run_build_command(&words, dir.path(), supervision);
+    let pid = std::fs::read_to_string(dir.path().join("pid")).unwrap().trim().parse().unwrap();
+    heeler_sys::process::kill_child(heeler_sys::process::Pid(pid));
+    assert!(built.is_ok(), "{built:?}");
+    assert_eq!(tail.text(), "done");
+}
+
+#[test]
+fn cancelled_build_leaves_no_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let words = ["sh", "-c", "sleep 1000 & echo $! > part; mv part pid; wait"].map(str::to_owned);
+    let (cancelled, running) = heeler_sys::io::pipe().unwrap();
+    let pid_file = dir.path().join("pid");
+    let canceller = std::thread::spawn(move || {
+        while !pid_file.exists() {
+            std::thread::yield_now();
+        }
+        drop(running);
+        std::fs::read_to_string(pid_file).unwrap().trim().parse().unwrap()
+    });
+    let tail = OutputTail::default();
+    let supervision = BuildSupervision { tail: Some(&tail), cancelled: Some(cancelled.as_fd()) };
+    let error = run_build_command(&words, dir.path(), supervision).unwrap_err().to_string();
+    assert!(error.starts_with("finish sh -c ") && error.ends_with(", which was cancelled"), "{error}");
+    let pid = heeler_sys::process::Pid(canceller.join().unwrap());
+    let is_gone = || heeler_sys::process::stat(pid).is_none_or(|stat| stat.state == 'Z');
+    while !is_gone() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn failed_build_keeps_the_end_of_its_output() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done; echo the error >&2; exit 2";
+    let words = ["sh", "-c", script].map(str::to_owned);
+    let tail = OutputTail::default();
+    let supervision = BuildSupervision { tail: Some(&tail), cancelled: None };
+    run_build_command(&words, dir.path(), supervision).unwrap_err();
+    let text = tail.text();
+    assert!(text.len() <= 8 << 10 && text.contains("line 1999") && !text.contains("line 10\n"), "{text}");
+    assert!(text.contains("the error"), "{text}");
 }

@@ -23,6 +23,8 @@ pub(crate) struct SummaryExtras {
     pub problems: Vec<String>,
     /// Files that were written: description and path.
     pub files: Vec<(String, String)>,
+    /// The user has cancelled the run. It has not passed then, whatever its results are.
+    pub is_cancelled: bool,
 }
 
 /// Maximum number of names listed of one kind; the rest is only counted.
@@ -60,7 +62,8 @@ pub(super) fn summary_lines(
         );
     }
     lines.push(
-        StyledLine::with_label(verdict_style(summary), "Summary").join(format::counts(&summary.counts())),
+        StyledLine::with_label(verdict_style(summary, end), "Summary")
+            .join(format::counts(&summary.counts())),
     );
     push_missing_results(&mut lines, summary);
     lines.push(verdict_line(summary, end));
@@ -244,8 +247,9 @@ fn push_missing_results(lines: &mut Vec<StyledLine>, summary: &RunSummary) {
     }
 }
 
-fn verdict_style(summary: &RunSummary) -> Style {
+fn verdict_style(summary: &RunSummary, end: &SummaryExtras) -> Style {
     match summary.verdict() {
+        RunVerdict::Passed if end.is_cancelled => Style::Warning,
         RunVerdict::Passed => Style::Success,
         RunVerdict::NothingRan | RunVerdict::Cancelled => Style::Warning,
         RunVerdict::Failed | RunVerdict::CountMismatch => Style::Failure,
@@ -257,6 +261,10 @@ fn verdict_line(summary: &RunSummary, end: &SummaryExtras) -> StyledLine {
     let counts = summary.counts();
     let time = format::rough_duration(end.duration);
     let (label, words) = match summary.verdict() {
+        RunVerdict::Passed if end.is_cancelled => {
+            let passed = count_of(counts.passed(), "test");
+            ("CANCELLED", format!("after all results: {passed} passed in {time}"))
+        }
         RunVerdict::Passed => {
             let skipped = match counts.with_outcome(Outcome::Skipped) {
                 0 => String::new(),
@@ -274,7 +282,7 @@ fn verdict_line(summary: &RunSummary, end: &SummaryExtras) -> StyledLine {
         RunVerdict::Failed => ("FAILED", format!("{} in {time}", describe_failures(summary))),
         RunVerdict::CountMismatch => ("FAILED", format!("the results do not add up, after {time}")),
     };
-    StyledLine::with_label(verdict_style(summary), label).with(verdict_style(summary), words)
+    StyledLine::with_label(verdict_style(summary, end), label).with(verdict_style(summary, end), words)
 }
 
 fn describe_failures(summary: &RunSummary) -> String {

@@ -474,6 +474,13 @@ fn verdict_is_in_the_last_line() {
     let cancelled = [passed("a", 1.0), change("b", "cancelled", json!({}))];
     assert_eq!(last(2, &cancelled), "   CANCELLED 1 of 2 tests did not finish, after 7.3s");
     assert_eq!(last(3, &both), "      FAILED the results do not add up, after 7.3s");
+    let (sink, mut summary) = (SharedSink::default(), RunSummary::new(Some(2)));
+    summary.apply(&both);
+    let mut display = RunDisplay::new(options(DisplayKind::Plain), Box::new(sink.clone()));
+    display.end(&summary, &SummaryExtras { is_cancelled: true, ..end() }).unwrap();
+    let text = sink.text();
+    let ending = "   CANCELLED after all results: 1 test passed in 7.3s";
+    assert_eq!(text.lines().last(), Some(ending), "its exit code is that of a cancelled run");
     let text = display_output(options(DisplayKind::Plain), &head(3), &[&both[..], &[begun("c", 1)]].concat());
     assert!(text.contains("BROKEN 3 tests selected, but 2 have an outcome"), "{text}");
     assert!(text.contains("core::c started and never ended"), "{text}");

@@ -41,8 +41,9 @@ impl TestSource for CargoSource {
             None => display("Building", &format!("the tests of {}", dir.display())),
         }
         let args: Vec<_> = args.iter().map(OsText::as_os_str).collect();
-        let built =
-            CargoBuild::start(dir, &args).and_then(CargoBuild::finish).map_err(SourcesError::Cargo)?;
+        let built = CargoBuild::start(dir, &args, context.supervision)
+            .and_then(CargoBuild::finish)
+            .map_err(SourcesError::Cargo)?;
         Ok(built.into_iter().map(program).collect())
     }
 }

@@ -39,7 +39,12 @@ fn empty_config() -> Config {
 fn source_of_a_recorded_request_is_found_by_its_name() {
     let registry: &[&dyn TestSource] = &[&ProgramsSource, &DirectorySource];
     let config = empty_config();
-    let context = SourceContext { config: &config, suite: None, framework: None };
+    let context = SourceContext {
+        config: &config,
+        suite: None,
+        framework: None,
+        supervision: BuildSupervision::default(),
+    };
     // As a manifest records it.
     let request = SourceRequest::new("directory", ["/d".into(), "a".into(), "b".into()]);
     let mut phases = Vec::new();

@@ -42,6 +42,7 @@
 //! ```
 //!
 //! - `spawn_server`: starting a server, or connecting to one.
+//! - `test_request`: the tests that a client requests.
 //! - `session`: requests and responses on the main connection.
 //! - `callback`: the callback listener and its authentication.
 //! - `event_router`: the event router, which puts the notifications of all connections in one order.
@@ -52,6 +53,7 @@
 mod session;
 
 mod start;
+mod test_request;
 
 mod aggregate;
 mod callback;
@@ -66,5 +68,6 @@ pub use callback::InProcessCallbacks;
 pub use events::{ClientEvent, EventSource, EventStream, LateUpdate};
 /// The parts of events and requests.
 pub use heeler_protocol::mtp::{Attachment, ExecutionState, LogLevel, NodeChange, RunResult, TestNode};
-pub use session::{Client, ClientError, ClientOptions, TestRequest};
+pub use session::{Client, ClientError, ClientOptions};
 pub use start::{ServerCommand, ServerStartError};
+pub use test_request::TestRequest;

@@ -13,8 +13,7 @@ use heeler_protocol::{
     frame::FrameDecoder,
     mtp::{
         self, AttachDebuggerParams, CancelParams, ClientCapabilities, ClientTestingCapabilities,
-        DebuggerResult, InitializeParams, InitializeResult, PeerInfo, RequestedRunOptions, RunResult,
-        TestNode, TestsParams, method,
+        DebuggerResult, InitializeParams, InitializeResult, PeerInfo, RunResult, TestsParams, method,
     },
     rpc::{self, BorrowedRpcMessage, RequestId, RpcError},
 };
@@ -32,6 +31,7 @@ use super::{
     event_router::EventRouter,
     events::{ClientEvent, EventSource, EventStream},
     start::{ServerProcess, ServerStartError},
+    test_request::TestRequest,
 };
 
 /// The options of a session.
@@ -65,38 +65,6 @@ impl Default for ClientOptions {
             completion_limit: Duration::from_secs(30),
             hello_limit: Duration::from_secs(5),
         }
-    }
-}
-
-/// The tests to discover or to run.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct TestRequest {
-    /// Identifies the run in all its updates; a GUID that this session has not used before.
-    pub run_id: String,
-    /// The selected tests: `None` selects all, an empty list none. Only the uid of each node is used.
-    pub tests: Option<Vec<TestNode>>,
-    /// A filter in the server's filter language.
-    pub filter: Option<String>,
-    /// Whether each test runs under a debugger, which the server requests with [`ClientEvent::AttachDebugger`].
-    /// Only for [`Client::run`] and a client with [debuggers](ClientOptions::debuggers); an extension of
-    /// Heeler.
-    pub is_debug: bool,
-    /// Options of the run, in place of the server's settings. Only for [`Client::run`]; an extension of Heeler.
-    pub options: Option<RequestedRunOptions>,
-}
-
-impl TestRequest {
-    /// Returns a request for all tests, with a new run id.
-    #[must_use]
-    pub fn all() -> Self {
-        Self { run_id: uuid::Uuid::new_v4().to_string(), ..Self::default() }
-    }
-
-    /// Returns a request for the tests with these uids, with a new run id.
-    #[must_use]
-    pub fn for_uids(uids: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        let node = |uid: String| TestNode { uid, ..TestNode::default() };
-        Self { tests: Some(uids.into_iter().map(|uid| node(uid.into())).collect()), ..Self::all() }
     }
 }
 
@@ -332,6 +300,7 @@ impl Client {
                     batch_logging_support: true,
                     attachments_support: true,
                     callback_provider: callback,
+                    extensions: mtp::ClientExtensions::default(),
                 },
             },
             protocol_versions: Some(vec![mtp::PROTOCOL_VERSION.to_owned()]),
@@ -441,11 +410,20 @@ impl Client {
         if self.requests.lock().lost_reason.is_some() {
             return Err(self.connection_lost_error(name));
         }
-        let TestRequest { run_id, tests, filter, is_debug, options } = request;
+        let TestRequest { run_id, tests, filter, is_debug, shard, options } = request;
         let options =
             options.map(|options| serde_json::to_value(options).expect("options are plain JSON values"));
         self.intake.begin_run(&run_id);
-        let params = TestsParams { run_id, tests, test_cases: None, filter, is_debug, options };
+        let params = TestsParams {
+            run_id,
+            tests,
+            test_cases: None,
+            filter,
+            is_debug,
+            is_built: false,
+            shard,
+            options,
+        };
         let run_id = &params.run_id;
         let limit = self.options.completion_limit;
         match self.send_request(name, Some(run_id), |id| rpc::encode_request(id, name, &params)).await {

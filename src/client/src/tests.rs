@@ -143,7 +143,7 @@ async fn run_ends_after_response_and_completion() {
         assert_eq!(event(&mut events).await, log);
         assert!(!has_ended.get(), "the completion has not come yet");
         let mut watchdog = server.dial("watchdog", LIMITS).await;
-        watchdog.send_completion(RUN, mtp::completion_frame(RUN)).await.unwrap();
+        watchdog.send_completion(RUN, &RUN.into(), mtp::completion_frame(RUN)).await.unwrap();
         assert_eq!(watchdog.finish().await, ProofLevel::Handled);
         assert_eq!(event(&mut events).await, ClientEvent::Completed { run_id: RUN.to_owned() });
     };
@@ -190,7 +190,7 @@ async fn update_after_completion_is_reported() {
     let mut callback = server.dial("worker 1", LIMITS).await;
     server.send(mtp::completion_frame(RUN)).await;
     assert_eq!(event(&mut events).await, ClientEvent::Completed { run_id: RUN.to_owned() });
-    callback.send_completion(RUN, mtp::completion_frame(RUN)).await.unwrap();
+    callback.send_completion(RUN, &RUN.into(), mtp::completion_frame(RUN)).await.unwrap();
     callback.send(RUN, update("t", ExecutionState::Passed), 1).await.unwrap();
     callback.send(RUN, mtp::attachments_frame(RUN, Some(Vec::new())), 0).await.unwrap();
     callback.send(RUN, mtp::attachments_frame(RUN, None), 0).await.unwrap();
@@ -273,7 +273,7 @@ async fn callback_results_arrive_after_server_death() {
             panic!()
         };
         watchdog.send(RUN, update("t", ExecutionState::Passed), 1).await.unwrap();
-        watchdog.send_completion(RUN, mtp::completion_frame(RUN)).await.unwrap();
+        watchdog.send_completion(RUN, &RUN.into(), mtp::completion_frame(RUN)).await.unwrap();
         assert_eq!(watchdog.finish().await, ProofLevel::Handled);
     };
     let (ran, ()) = timeout(WAIT_LIMIT, async { tokio::join!(run, script) }).await.unwrap();

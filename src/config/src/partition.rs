@@ -1,7 +1,9 @@
 //! `slice:2/4`: one partition of the tests, for runs that are spread over several machines. Only the syntax
 //! is here; the assignment of tests to partitions is decided where tests are split.
 
-use std::{fmt, num::NonZeroU32, str::FromStr};
+use std::{fmt, num::NonZeroU32, path::PathBuf, str::FromStr};
+
+use heeler_core::partition::SplitDigest;
 
 /// How tests are assigned to partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +26,15 @@ pub struct PartitionSpec {
     pub index: NonZeroU32,
     /// The number of partitions.
     pub count: NonZeroU32,
+}
+
+/// What all partitions of a run have in common.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SplitOptions {
+    /// History with the durations by which tests are split; the same file on all machines.
+    pub history: Option<PathBuf>,
+    /// Digest of the tests and durations that the split must have.
+    pub digest: Option<SplitDigest>,
 }
 
 /// The error of parsing a partition.

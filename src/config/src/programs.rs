@@ -56,8 +56,8 @@ pub fn find_programs(
 ) -> Result<Vec<FoundProgram>, FindProgramsError> {
     let mut paths: Vec<PathBuf> = Vec::new();
     for pattern in patterns {
-        let found = if pattern.contains(['*', '?', '[', '{']) {
-            find_matching(suite, dir, pattern)?.into_iter().collect()
+        let found = if is_glob(pattern) {
+            find_matching(suite, dir, pattern, &mut |_| {})?.into_iter().collect()
         } else {
             let path = super::profiles::resolve_path(dir, pattern);
             if !path.exists() {
@@ -123,16 +123,76 @@ fn stable_name(path: &Path) -> String {
     }
 }
 
-fn find_matching(suite: &str, dir: &Path, glob: &str) -> Result<BTreeSet<PathBuf>, FindProgramsError> {
+/// The files that paths and globs name.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MatchingFiles {
+    /// Paths, whether they exist or not, and the programs that globs match.
+    pub programs: BTreeSet<PathBuf>,
+    /// The directories in which globs find programs, whether they exist or not; without hidden ones below the
+    /// directory where a search starts, such as those of version control.
+    pub directories: BTreeSet<PathBuf>,
+}
+
+/// Returns the files that paths and globs below `dir` name now. A glob that can't be evaluated matches nothing.
+#[must_use]
+pub fn matching_files(dir: &Path, patterns: &[String]) -> MatchingFiles {
+    let mut files = MatchingFiles::default();
+    for pattern in patterns {
+        if is_glob(pattern) {
+            let start = search_start(dir, pattern);
+            let mut visit = |directory: &Path| {
+                let below = directory.strip_prefix(&start).unwrap_or(Path::new(""));
+                if below.iter().all(|name| !name.as_encoded_bytes().starts_with(b".")) {
+                    files.directories.insert(directory.to_owned());
+                }
+            };
+            if let Ok(found) = find_matching("", dir, pattern, &mut visit) {
+                files.programs.extend(found);
+            }
+        } else {
+            files.programs.insert(super::profiles::resolve_path(dir, pattern));
+        }
+    }
+    files
+}
+
+fn is_glob(pattern: &str) -> bool {
+    pattern.contains(['*', '?', '[', '{'])
+}
+
+/// Returns the directory where the search for a glob starts.
+fn search_start(dir: &Path, glob: &str) -> PathBuf {
+    super::profiles::resolve_path(dir, literal_prefix(glob))
+}
+
+/// Returns the number of directory levels below the start of its search in which a glob may match; `None` for any.
+fn search_depth(glob: &str) -> Option<usize> {
+    let rest = glob.trim_start_matches("./");
+    let prefix = literal_prefix(glob);
+    let rest = rest.strip_prefix(prefix.as_str()).unwrap_or(rest);
+    // Of alternatives, more separators are counted than match, which only searches more.
+    (!rest.contains("**")).then(|| rest.matches('/').count())
+}
+
+/// Returns the programs that a glob matches, and calls `visit` with each directory of the search.
+fn find_matching(
+    suite: &str,
+    dir: &Path,
+    glob: &str,
+    visit: &mut impl FnMut(&Path),
+) -> Result<BTreeSet<PathBuf>, FindProgramsError> {
     let matcher = globset::GlobBuilder::new(glob.trim_start_matches("./"))
         .literal_separator(true)
         .build()
         .map_err(|source| FindProgramsError::Glob { suite: suite.to_owned(), glob: glob.to_owned(), source })?
         .compile_matcher();
-    let start = super::profiles::resolve_path(dir, literal_prefix(glob));
+    let start = search_start(dir, glob);
+    let deepest = search_depth(glob).unwrap_or(usize::MAX);
     let mut found = BTreeSet::new();
     let mut waiting = vec![start.clone()];
     while let Some(directory) = waiting.pop() {
+        visit(&directory);
+        let depth = directory.strip_prefix(&start).map_or(0, |below| below.iter().count());
         let failed = |source| FindProgramsError::Directory {
             suite: suite.to_owned(),
             path: directory.clone(),
@@ -152,7 +212,9 @@ fn find_matching(suite: &str, dir: &Path, glob: &str) -> Result<BTreeSet<PathBuf
             let path = directory.join(entry.file_name());
             let kind = entry.file_type().map_err(failed)?;
             if kind.is_dir() {
-                waiting.push(path);
+                if depth < deepest {
+                    waiting.push(path);
+                }
             } else if matcher.is_match(path.strip_prefix(dir).unwrap_or(&path)) && is_executable(&path) {
                 found.insert(path);
             }
@@ -210,6 +272,26 @@ mod tests {
         assert_eq!(find(dir.path(), &["bin/*_test"]).unwrap(), ["s::a_test", "s::b_test"]);
         assert_eq!(find(dir.path(), &["./bin/{a,b}_test"]).unwrap(), ["s::a_test", "s::b_test"]);
         assert_eq!(find(dir.path(), &["bin/**/*_test"]).unwrap(), ["s::a_test", "s::b_test", "s::c_test"]);
+    }
+
+    #[test]
+    fn matching_files_name_the_directories_of_globs() {
+        let dir = tree();
+        std::fs::create_dir_all(dir.path().join("bin/.git/objects")).unwrap();
+        let matching = |patterns: &[&str]| {
+            let patterns: Vec<String> = patterns.iter().map(ToString::to_string).collect();
+            let MatchingFiles { programs, directories } = matching_files(dir.path(), &patterns);
+            [programs, directories].map(|paths| {
+                let below = |path: &PathBuf| path.strip_prefix(dir.path()).unwrap().display().to_string();
+                paths.iter().map(below).collect::<Vec<_>>()
+            })
+        };
+        assert_eq!(matching(&["none", "bin/a_test"]), [vec!["bin/a_test", "none"], vec![]]);
+        assert_eq!(matching(&["./bin/*_test"]), [vec!["bin/a_test", "bin/b_test"], vec!["bin"]]);
+        assert_eq!(matching(&["bin/*/*_test"]), [vec!["bin/deep/c_test"], vec!["bin", "bin/deep"]]);
+        assert_eq!(matching(&["bin/**/c_test"]), [vec!["bin/deep/c_test"], vec!["bin", "bin/deep"]]);
+        assert_eq!(matching(&["gone/*"]), [vec![], vec!["gone"]]);
+        assert_eq!(matching(&["*/[x"]), [Vec::<&str>::new(), vec![]]);
     }
 
     #[test]

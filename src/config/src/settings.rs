@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, num::NonZeroUsize, path::PathBuf, time::Duratio
 
 use super::{
     CaptureStrategy, Config, JobCount, PartitionSpec, ProgramOptions, RunLayer, RunOptions, RunSettings,
-    SettingsOverride, TestLayer, TestSettings, UnknownProfileError, profiles::DEFAULT_PROFILE,
+    SettingsOverride, SplitOptions, TestLayer, TestSettings, UnknownProfileError, profiles::DEFAULT_PROFILE,
 };
 use crate::filter::{Filter, FilterSubject};
 
@@ -22,6 +22,8 @@ pub struct CommandLineSettings {
     pub filters: Vec<Filter>,
     /// The partition of the selected tests to run.
     pub partition: Option<PartitionSpec>,
+    /// What the partition is split by, and what it must be.
+    pub split: SplitOptions,
     /// The framework of programs that the command line names.
     pub framework: Option<String>,
     /// The state directory, if the command line sets it.
@@ -39,6 +41,8 @@ pub struct ResolvedSettings {
     pub filters: Vec<Filter>,
     /// The partition of the selected tests to run.
     pub partition: Option<PartitionSpec>,
+    /// What the partition is split by, and what it must be.
+    pub split: SplitOptions,
     /// The framework of programs that the command line names.
     pub framework: Option<String>,
     /// Directory of the history and of the journals of runs.
@@ -72,6 +76,7 @@ impl ResolvedSettings {
             run,
             filters: command_line.filters,
             partition: command_line.partition,
+            split: command_line.split,
             framework: command_line.framework,
             state_dir: command_line.state_dir.unwrap_or_else(|| config.state_dir.clone()),
             profile_tests: profile.tests,

@@ -134,6 +134,10 @@ layered_settings! {
     /// Number of deaths of a program outside any test, with one test per process, after which its remaining
     /// tests are not run.
     max_startup_crashes: NonZeroU32 as "Count" = NonZeroU32::MIN.saturating_add(2);
+    /// Each discovery of a client of `heeler serve` or of an editor runs the `build` commands and cargo again before it
+    /// lists the tests, as `heeler.build` in its request does.
+    #[serde(rename = "build-on-discovery")]
+    is_built_on_discovery: bool as "Flag" = false;
     /// Record durations and outcomes, which determine the order of the next run.
     #[serde(rename = "history")]
     is_history_kept: bool as "Flag" = true;

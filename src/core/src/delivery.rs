@@ -48,8 +48,8 @@ pub enum DeliveryStep {
     SendDue(DeliveryRoute),
     /// Have the client confirm the barrier on the own connection; fails if it does not.
     Prove,
-    /// Give the own connection up. Succeeds only if everything sent there is proven all the same.
-    Close,
+    /// Give the own connection up, which proves nothing.
+    GiveUp,
     /// Report to the coordinator that only the completion is missing; fails if the coordinator is gone, which
     /// changes nothing.
     Announce,
@@ -85,11 +85,11 @@ enum DeliveryPhase {
     Dialling,
     SendingDue(DeliveryRoute),
     ProvingDue,
-    ClosingDue,
+    GivingUpDue,
     Announcing,
     Completing(DeliveryRoute),
     ProvingCompletion,
-    ClosingCompletion,
+    GivingUpCompletion,
     Ended(DeliveryResult),
 }
 
@@ -133,7 +133,7 @@ impl Delivery {
             DeliveryPhase::SendingDue(way) => Ok(DeliveryStep::SendDue(way)),
             DeliveryPhase::ProvingDue => Ok(DeliveryStep::Prove),
             DeliveryPhase::ProvingCompletion => Ok(DeliveryStep::ProveCompletion),
-            DeliveryPhase::ClosingDue | DeliveryPhase::ClosingCompletion => Ok(DeliveryStep::Close),
+            DeliveryPhase::GivingUpDue | DeliveryPhase::GivingUpCompletion => Ok(DeliveryStep::GiveUp),
             DeliveryPhase::Announcing => Ok(DeliveryStep::Announce),
             DeliveryPhase::Completing(way) => Ok(DeliveryStep::SendCompletion(way)),
             DeliveryPhase::Ended(delivered) => Err(delivered),
@@ -155,13 +155,10 @@ impl Delivery {
                 (self.connection, DeliveryPhase::Completing(DeliveryRoute::Direct))
             }
             (DeliveryPhase::SendingDue(DeliveryRoute::Direct) | DeliveryPhase::ProvingDue, Failed) => {
-                (self.connection, DeliveryPhase::ClosingDue)
+                (self.connection, DeliveryPhase::GivingUpDue)
             }
             (DeliveryPhase::ProvingDue, Ok) => (self.connection, DeliveryPhase::Announcing),
-            (DeliveryPhase::ClosingDue, Ok) => {
-                (FinisherConnection::Relayed, DeliveryPhase::Completing(DeliveryRoute::Relay))
-            }
-            (DeliveryPhase::ClosingDue, Failed) => {
+            (DeliveryPhase::GivingUpDue, Ok | Failed) => {
                 (FinisherConnection::Relayed, DeliveryPhase::SendingDue(DeliveryRoute::Relay))
             }
             (DeliveryPhase::Announcing, Ok | Failed) => {
@@ -174,12 +171,9 @@ impl Delivery {
                 (self.connection, DeliveryPhase::Ended(DeliveryResult::Directly))
             }
             (DeliveryPhase::Completing(DeliveryRoute::Direct) | DeliveryPhase::ProvingCompletion, Failed) => {
-                (self.connection, DeliveryPhase::ClosingCompletion)
+                (self.connection, DeliveryPhase::GivingUpCompletion)
             }
-            (DeliveryPhase::ClosingCompletion, Ok) => {
-                (FinisherConnection::Closed, DeliveryPhase::Ended(DeliveryResult::Directly))
-            }
-            (DeliveryPhase::ClosingCompletion, Failed) => {
+            (DeliveryPhase::GivingUpCompletion, Ok | Failed) => {
                 (FinisherConnection::Relayed, DeliveryPhase::Completing(DeliveryRoute::Relay))
             }
             (DeliveryPhase::SendingDue(DeliveryRoute::Relay), Ok) => {
@@ -339,7 +333,7 @@ mod tests {
     #[test]
     fn unproven_updates_are_resent_through_the_coordinator() {
         let (orders, delivered, line) =
-            run_delivery(FinisherConnection::Closed, true, &[DeliveryStep::Prove, DeliveryStep::Close]);
+            run_delivery(FinisherConnection::Closed, true, &[DeliveryStep::Prove]);
         assert_eq!(
             orders[4..],
             [DeliveryStep::SendDue(DeliveryRoute::Relay), DeliveryStep::SendCompletion(DeliveryRoute::Relay)]
@@ -358,9 +352,15 @@ mod tests {
         delivery.on_step_result(StepResult::Ok);
         assert_eq!(delivery.next_step(), Ok(DeliveryStep::ProveCompletion));
         delivery.on_step_result(StepResult::Failed);
-        assert_eq!(delivery.next_step(), Ok(DeliveryStep::Close));
+        assert_eq!(delivery.next_step(), Ok(DeliveryStep::GiveUp));
         delivery.on_step_result(StepResult::Ok);
-        assert_eq!(delivery.next_step(), Err(DeliveryResult::Directly));
+        assert_eq!(delivery.next_step(), Ok(DeliveryStep::SendCompletion(DeliveryRoute::Relay)));
+        delivery.on_step_result(StepResult::Failed);
+        assert_eq!(
+            delivery.next_step(),
+            Err(DeliveryResult::Undelivered),
+            "another connection is to be dialled"
+        );
     }
 
     #[test]

@@ -15,9 +15,11 @@
 //! - [`ack_window`]: what a client has acknowledged of one stream of updates.
 //! - [`delivery`]: delivery of the end of a run, and the results that are due when the coordinator has died.
 //! - [`fair_share`]: fair sharing of the slots between concurrent runs.
+//! - [`silence`]: processes of ours that are stopped.
 
 pub mod ack_window;
 pub mod batching;
+pub mod client_progress;
 pub mod delivery;
 pub mod describe;
 mod durations;
@@ -31,6 +33,7 @@ mod outcome_counts;
 pub mod partition;
 pub mod redial;
 pub mod run;
+pub mod silence;
 mod source_request;
 pub mod system_facts;
 pub mod test_path;

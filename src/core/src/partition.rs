@@ -1,7 +1,7 @@
 //! Sharding: selects the tests of this shard. Every shard computes the same partition from the same list, and
 //! takes its part.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 /// The rule that assigns tests to shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +69,41 @@ impl TestPartition {
     }
 }
 
+/// Returns the digest of what a split depends on: the tests and their durations. Shards with equal digests are
+/// split alike.
+#[must_use]
+pub fn split_digest(tests: &[(&str, Option<Duration>)]) -> SplitDigest {
+    let mut hash = FNV_OFFSET;
+    for test in order_by_uid(tests) {
+        let (uid, weight) = tests[test];
+        // No uid has a zero byte, and no duration this value.
+        let micros = weight.map_or(u128::MAX, |weight| weight.as_micros());
+        hash = fnv1a_from(hash, uid.as_bytes());
+        hash = fnv1a_from(hash, &[0]);
+        hash = fnv1a_from(hash, &micros.to_le_bytes());
+    }
+    SplitDigest(hash)
+}
+
+/// Digest of a split, written as 16 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SplitDigest(u64);
+
+impl fmt::Display for SplitDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl SplitDigest {
+    /// Reads a digest as it is written; `None` for any other text.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
+        let is_digits = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_digits.then(|| u64::from_str_radix(text, 16).ok()).flatten().map(Self)
+    }
+}
+
 fn order_by_uid(tests: &[(&str, Option<Duration>)]) -> Vec<usize> {
     let mut order: Vec<_> = (0..tests.len()).collect();
     order.sort_by_key(|test| tests[*test].0);
@@ -77,9 +112,14 @@ fn order_by_uid(tests: &[(&str, Option<Duration>)]) -> Vec<usize> {
 
 /// FNV-1a hash: the same on every machine and in every version, unlike the standard library's hasher.
 fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    fnv1a_from(FNV_OFFSET, bytes)
+}
+
+/// Hash of no bytes.
+const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+
+fn fnv1a_from(hash: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]
@@ -121,6 +161,20 @@ mod tests {
             TestPartition { rule: PartitionRule::Time, index: 1, count: 2 }.select(&tests),
             [true, false, false]
         );
+    }
+
+    #[test]
+    fn digest_depends_on_tests_and_durations_but_not_on_their_order() {
+        let (a, b) = (("a", Some(Duration::from_secs(1))), ("b", None));
+        let digest = split_digest(&[a, b]);
+        assert_eq!(split_digest(&[b, a]), digest);
+        assert_eq!(SplitDigest::read(&digest.to_string()), Some(digest));
+        for other in [&[a][..], &[a, ("b", Some(Duration::ZERO))], &[a, ("c", None)], &[("ab", None)], &[]] {
+            assert_ne!(split_digest(other), digest, "{other:?}");
+        }
+        for text in ["", "123", "+000000000000001", "00000000000000001"] {
+            assert_eq!(SplitDigest::read(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     control::{TestGroup, TraitPair},
-    mtp::{GroupDescription, NodeDescription},
+    mtp::{GroupDescription, NodeDescription, RunShard},
 };
 
 /// File name of the manifest in the run's directory.
@@ -55,6 +55,9 @@ pub struct ManifestHead {
     pub state_dir: OsText,
     /// Origin of the run.
     pub origin: RunOrigin,
+    /// Partition of the tests that the run is, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<RunShard>,
 }
 
 /// Origin of a run: command line, directory, programs, earlier run.
@@ -190,6 +193,8 @@ impl TestDescriptions {
             uid: &group.uid,
             name: &group.name,
             parent: self.group_uid(group.parent),
+            file: group.file.as_deref(),
+            line: group.line,
             client_members: None,
         })
     }
@@ -240,6 +245,7 @@ impl ManifestHead {
             profile: String::new(),
             state_dir: OsText::default(),
             origin,
+            shard: None,
         }
     }
 
@@ -329,7 +335,7 @@ mod tests {
             continues: Some("r0".into()),
             ..RunOrigin::default()
         };
-        let groups = vec![TestGroup { uid: "s::".into(), name: "s".into(), parent: None }];
+        let groups = vec![TestGroup { uid: "s::".into(), name: "s".into(), ..TestGroup::default() }];
         let head = ManifestHead {
             tests: 1,
             pid: 7,

@@ -1,7 +1,8 @@
 //! Framing of control connections: four bytes of length, one byte of kind, then the body.
 //!
 //! Control messages are JSON. A forwarded frame is a finished frame of the test protocol that the coordinator
-//! forwards without parsing it; four bytes of client number and eight bytes of position precede it.
+//! forwards without parsing it; four bytes of client number and eight bytes of position precede it. A heartbeat has no
+//! body.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Serialize, de::DeserializeOwned};
@@ -15,8 +16,12 @@ pub const PACKET_LIMIT_BYTES: usize = crate::frame::BODY_LIMIT_BYTES;
 const HEADER_BYTES: usize = 5;
 const KIND_MESSAGE: u8 = 0;
 const KIND_FORWARD: u8 = 1;
+const KIND_HEARTBEAT: u8 = 2;
 /// Bytes before a forwarded frame: client and position.
 const FORWARD_HEADER_BYTES: usize = 12;
+
+/// A heartbeat: the packet of a process that has nothing to send.
+pub const HEARTBEAT: &[u8] = &[0, 0, 0, 0, KIND_HEARTBEAT];
 
 /// Packet of a control connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +36,8 @@ pub enum ControlPacket {
         /// The frame, headers included.
         frame: Bytes,
     },
+    /// The sender lives and has nothing to send.
+    Heartbeat,
 }
 
 /// Error after which a control connection can't be read any further.
@@ -71,7 +78,7 @@ impl StreamDecoder for PacketDecoder {
         if length > PACKET_LIMIT_BYTES {
             return Err(PacketError::TooLarge { length });
         }
-        if kind > KIND_FORWARD {
+        if kind > KIND_HEARTBEAT {
             return Err(PacketError::UnknownKind { kind });
         }
         if buffer.len() < HEADER_BYTES + length {
@@ -81,6 +88,9 @@ impl StreamDecoder for PacketDecoder {
         let mut body = buffer.split_to(length).freeze();
         if kind == KIND_MESSAGE {
             return Ok(Some(ControlPacket::Message(body)));
+        }
+        if kind == KIND_HEARTBEAT {
+            return Ok(Some(ControlPacket::Heartbeat));
         }
         if body.len() < FORWARD_HEADER_BYTES {
             return Err(PacketError::ShortForward { length });

@@ -121,22 +121,29 @@ pub fn update_frames(encoding: UpdateEncoding, run: &str, changes: &[Vec<u8>]) -
     frames
 }
 
-/// Returns all frames of a finish, in order: updates, attachments, completion. Damage of journals is logged.
+/// Returns all frames of a finish that the client does not have yet, in order: updates, attachments, completion. They
+/// are divided as a watchdog divides them, because those that it has sent are counted. Damage of journals is logged.
 #[must_use]
 pub fn frames(finish: &FinishRequest) -> Vec<Bytes> {
-    let mut changes = group_changes(finish);
+    let mut parts = Vec::new();
     for resend in &finish.resend {
         let journal = JournalFile::read_worker(finish.run_dir.as_path(), resend.worker);
         if let Some(damage) = journal.damage() {
             tracing::warn!(damage, "a journal could not be read to its end");
         }
-        changes.extend(resent_results(finish, resend, &journal).changes);
+        parts.push(resent_results(finish, resend, &journal).changes);
     }
-    changes.extend(synthesized_changes(finish));
+    parts.push(synthesized_changes(finish));
     let encoding = finish.route.encoding;
-    let updates = update_frames(encoding, &finish.run.id, &changes).into_iter().map(|frame| frame.bytes);
+    let divide = |changes: &Vec<Vec<u8>>| update_frames(encoding, &finish.run.id, changes);
+    let groups = divide(&group_changes(finish));
+    let count = |frames: u64| usize::try_from(frames).unwrap_or(usize::MAX);
+    let sent = count(finish.sent_frames.max(finish.relayed_frames)).saturating_sub(groups.len());
+    let updates = parts.iter().flat_map(divide).map(|frame| frame.bytes);
     let completion = encoding.completion(&finish.run.id);
-    updates.chain(attachment_frames(finish)).chain([completion]).collect()
+    let due = updates.chain(attachment_frames(finish)).skip(sent).chain([completion]);
+    // Each connection needs groups of its own.
+    groups.into_iter().map(|frame| frame.bytes).skip(count(finish.relayed_frames)).chain(due).collect()
 }
 
 /// Returns the frames of the attachments with their end; none for a client that does not read them.

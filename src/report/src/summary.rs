@@ -8,7 +8,7 @@ use std::{
 };
 
 use heeler_core::{NotRunReason, Outcome, OutcomeCounts};
-use heeler_protocol::mtp::{ExecutionState, LargeProcess, NodeChange, RunLeak, TestNode};
+use heeler_protocol::mtp::{ExecutionState, LargeProcess, NodeChange, RunLeak, TestNode, outcome_kind};
 
 use super::TestReport;
 
@@ -85,6 +85,26 @@ impl RunSummary {
         for mut report in reports {
             report.suite = report.suite.take().map(|suite| self.intern(suite));
             self.record_end(report);
+        }
+    }
+
+    /// Ends a run that the user left at once: its tests without a result are interrupted, or never ran.
+    pub fn interrupt<'a>(&mut self, selected: impl IntoIterator<Item = &'a TestNode>) {
+        for node in selected {
+            let uid = node.uid.as_str();
+            if self.indices.contains_key(uid) {
+                continue;
+            }
+            let (kind, message) = if self.unfinished.contains(uid) {
+                (outcome_kind::INTERRUPTED, "it was running when the run was interrupted")
+            } else {
+                (outcome_kind::NOT_RUN, "not run: the run was interrupted")
+            };
+            let mut node = node.clone();
+            node.state = Some(ExecutionState::Error);
+            node.outcome_kind = Some(kind.into());
+            node.error_message = Some(message.into());
+            self.apply_node(&node);
         }
     }
 

@@ -68,6 +68,18 @@ pub fn list_runs(state_dir: &Path) -> Vec<EarlierRun> {
     all
 }
 
+/// Returns the run in a directory, wherever that is.
+pub(super) fn run_at(dir: &Path) -> EarlierRun {
+    let name = dir.file_name().unwrap_or(dir.as_os_str()).to_string_lossy().into_owned();
+    inspect_run(dir.to_owned(), name.clone()).unwrap_or_else(|| EarlierRun {
+        name,
+        dir: dir.to_owned(),
+        head: None,
+        state: EarlierRunState::Unreadable,
+        problems: Vec::new(),
+    })
+}
+
 fn list_runs_in(dir: &Path) -> Vec<EarlierRun> {
     let inspected = heeler_sys::cpu_pool::map(run_names(dir), |name| inspect_run(dir.join(&name), name));
     inspected.into_iter().flatten().collect()

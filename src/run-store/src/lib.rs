@@ -5,6 +5,7 @@
 //! - `index`: the list of runs, each with its actual state.
 //! - `resolve_run`: resolves a run from the word that a user writes.
 //! - `recorded_run`: a recorded run, read from its journals.
+//! - `shards`: the runs of all partitions of one selection.
 //! - `rerun_set`: the tests of a run to rerun.
 
 pub mod history;
@@ -14,6 +15,7 @@ mod report_files;
 mod rerun_set;
 mod resolve;
 mod run_dir;
+mod shards;
 
 #[cfg(test)]
 mod tests;
@@ -25,6 +27,7 @@ pub use rerun_set::{RerunSelector, rerun_set};
 pub use resolve::{ResolveRunError, resolve_run};
 pub use run_dir::wall_clock;
 pub use run_dir::{Provenance, RunDir, fallback_state_dir, make_run_dir, prune_runs};
+pub use shards::{ShardRun, check_shards, summarise_shards};
 
 /// Directory of the journals and evidence of runs, below the state directory.
 pub const DIR_NAME: &str = "runs";

@@ -46,6 +46,12 @@ pub fn write_report(
     let partial = partial_file(&path);
     let mut file = BufWriter::new(File::create(partial.as_deref().unwrap_or(&path)).map_err(failed)?);
     let written = (request.format.write)(summary, info, &mut file).and_then(|()| Ok(file.flush()?));
+    // Some file systems report that they are full, or over a quota, only when the data leaves the cache. A pipe can't
+    // be synced.
+    let written = written.and_then(|()| match partial.is_some() {
+        true => Ok(file.get_ref().sync_data()?),
+        false => Ok(()),
+    });
     drop(file);
     let written = written.map_err(|source| ReportFileError::Report {
         format: request.format.title,
@@ -99,16 +105,25 @@ impl RecordedRun {
     /// Returns the summary of the run, equal to the one that its own command line computed.
     #[must_use]
     pub fn summarise(&self) -> RunSummary {
-        // Programs that can't be listed are reported beside the tests and not counted as tests.
+        let mut summary = RunSummary::new(Some(self.selected_count()));
+        self.add_to(&mut summary);
+        summary
+    }
+
+    /// Returns the number of selected tests. Programs that can't be listed are reported beside the tests and not
+    /// counted as tests.
+    pub(super) fn selected_count(&self) -> usize {
         let plan = &self.manifest.plan;
-        let selected = plan.tests.iter().filter(|test| test.uid != plan.suite(test)).count();
-        let mut summary = RunSummary::new(Some(selected));
+        plan.tests.iter().filter(|test| test.uid != plan.suite(test)).count()
+    }
+
+    /// Adds the results of the run to a summary.
+    pub(super) fn add_to(&self, summary: &mut RunSummary) {
         summary.add_reports(self.reports());
         if let Some(end) = &self.end {
             summary.add_leaks(&end.result.leaks);
             summary.add_shared_processes(&end.result.largest);
         }
-        summary
     }
 
     /// Returns the attributes of the run for its reports.

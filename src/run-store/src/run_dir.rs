@@ -8,7 +8,10 @@ use std::{
     sync::Arc,
 };
 
-use heeler_protocol::manifest::{COORDINATOR_LOCK, RerunSet, RunOrigin, WATCHDOG_LOCK};
+use heeler_protocol::{
+    manifest::{COORDINATOR_LOCK, RerunSet, RunOrigin, WATCHDOG_LOCK},
+    mtp::RunShard,
+};
 use heeler_sys::{
     dirs::{DirError, private_dir, temporary_dir, trusted_dir, write_new_file},
     liveness_lock::{LivenessLock, is_held},
@@ -29,6 +32,8 @@ pub struct Provenance {
     pub origin: RunOrigin,
     /// The rerun set of the run that this one reruns.
     pub inherited_rerun_set: RerunSet,
+    /// The partition of a larger selection that the run is.
+    pub shard: Option<RunShard>,
 }
 
 /// The name of a run's directory: its start time, followed by the first characters of its id.

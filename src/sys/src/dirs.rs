@@ -27,6 +27,8 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// Mode bit of a directory in which users cannot rename or remove the files of others.
 const STICKY_BIT: u32 = 0o1000;
 const ROOT_UID: u32 = 0;
+/// The kernel's default for the number of users without one.
+const OVERFLOW_UID: u32 = 65_534;
 
 /// The reason why there is no private directory.
 #[derive(Debug, thiserror::Error)]
@@ -287,10 +289,28 @@ pub fn socket_dir() -> Result<SocketDir, DirError> {
     }
     let place = PathBuf::from("/tmp");
     if place.is_dir() && !is_safe_dir(&place) {
-        return Err(DirError::Untrusted { path: place, problem: "lets other users rename what is in it" });
+        let problem = match has_unmapped_owner(&place) {
+            true => UNMAPPED_OWNER,
+            false => "lets other users rename what is in it; set XDG_RUNTIME_DIR to a directory of your own",
+        };
+        return Err(DirError::Untrusted { path: place, problem });
     }
     remove_stale_socket_dirs(&place);
     unique_dir(&place, &process_dir_name()).map(SocketDir)
+}
+
+/// The problem of a directory that belongs to somebody outside of this user namespace, who may be anybody.
+const UNMAPPED_OWNER: &str = "belongs to a user who is unknown in this user namespace, as in a rootless container; set \
+    XDG_RUNTIME_DIR to a directory of your own";
+
+/// Returns whether a directory belongs to a user who has no number in this user namespace.
+fn has_unmapped_owner(dir: &Path) -> bool {
+    let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u32>().ok();
+    let unmapped = number("/proc/sys/kernel/overflowuid").unwrap_or(OVERFLOW_UID);
+    // The first namespace maps every number.
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let is_mapped_completely = map.split_whitespace().eq(["0", "0", "4294967295"]);
+    !is_mapped_completely && fs::metadata(dir).is_ok_and(|found| found.uid() == unmapped)
 }
 
 /// Returns the number of bytes that an ordinary user may still write to the file system that holds `path`.

@@ -3,7 +3,7 @@
 //! without, a point has no effect.
 //!
 //! `HEELER_FAIL=POINT:NTH:ACTION[,…]` arms points for a process and all that it starts, except tests. The
-//! action is `kill`, `wait_for_stop`, `sleep=MILLISECONDS`, or, at a point that can fail, the name of an error
+//! action is `kill`, `stop`, `sleep=MILLISECONDS`, or, at a point that can fail, the name of an error
 //! (`ENOSPC`, `EROFS`, `EMFILE`, `ENOMEM`, `EAGAIN`, `EIO`). `NTH` is the pass at which the process acts;
 //! `NTH+` is the Nth pass and each one after it. `HEELER_FAIL_ONCE` names a directory in which the first
 //! process that acts leaves a file with its process id; no other process then acts on that point, except by
@@ -14,7 +14,7 @@ use std::ffi::OsStr;
 use std::{io, time::SystemTime};
 
 /// All points, and whether the operation at each can fail.
-pub const POINTS: [(&str, bool); 34] = [
+pub const POINTS: [(&str, bool); 35] = [
     ("worker.join", false),
     ("worker.lease", false),
     ("worker.journal.before", true),
@@ -32,6 +32,7 @@ pub const POINTS: [(&str, bool); 34] = [
     ("watchdog.due", false),
     ("watchdog.announced", false),
     ("watchdog.completed", false),
+    ("watchdog.confirmed", false),
     ("watchdog.leave", false),
     ("fork-server.fork", true),
     ("guard.fork", true),

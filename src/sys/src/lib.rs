@@ -11,12 +11,14 @@
 //! - [`peer_credentials`]: the user at the other end of a TCP connection.
 //! - [`cpu_pool`]: one pool of threads for work of many independent pieces.
 //! - [`dirs`]: directories that only one user may write to.
+//! - [`directory_watch`]: changes of the entries of directories (inotify).
 //! - [`fail`]: fault injection at named points, for the tests.
 //! - [`liveness_lock`]: file locks that show whether their owner is alive.
 #![expect(unsafe_code, reason = "system calls have no other form; each wrapper here is safe to call")]
 
 pub mod cgroup;
 pub mod cpu_pool;
+pub mod directory_watch;
 pub mod dirs;
 pub mod fail;
 pub mod fd_passing;

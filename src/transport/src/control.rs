@@ -1,16 +1,23 @@
 //! Typed packets between Heeler's own processes, over any stream.
 
+use std::time::Duration;
+
 use bytes::Bytes;
+use heeler_core::silence::{SilenceStep, SilenceWatch};
 use heeler_protocol::{
     control::ClientId,
     packet::{self, ControlPacket, PacketDecoder, PacketError},
 };
 use serde::{Serialize, de::DeserializeOwned};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::{Instant, timeout_at},
+};
 
-use crate::{Inbox, LinkClosed, LinkError, LinkTask, Outbox};
+use crate::{Inbox, LinkClosed, LinkError, LinkTask, Outbox, writer::WriterOptions};
 
-/// Opens a control connection on a stream; see [`crate::open`] for the ownership of the task.
+/// Opens a control connection on a stream; see [`crate::open`] for the ownership of the task. While nothing is sent,
+/// heartbeats are.
 ///
 /// # Panics
 /// Outside a tokio runtime.
@@ -18,8 +25,28 @@ pub fn open<S>(stream: S) -> (ControlSender, ControlReceiver, LinkTask)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (outbox, inbox, task) = crate::open(stream, PacketDecoder);
-    (ControlSender { outbox }, ControlReceiver { inbox }, task)
+    open_with(stream, WriterOptions { heartbeat: Some(packet::HEARTBEAT), ..WriterOptions::default() })
+}
+
+/// Opens a control connection without heartbeats, to a process that is watched by other means.
+///
+/// # Panics
+/// Outside a tokio runtime.
+pub fn open_without_heartbeat<S>(stream: S) -> (ControlSender, ControlReceiver, LinkTask)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    open_with(stream, WriterOptions::default())
+}
+
+fn open_with<S>(stream: S, options: WriterOptions) -> (ControlSender, ControlReceiver, LinkTask)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (outbox, inbox, task) = crate::open_with(stream, PacketDecoder, options);
+    let start = Instant::now();
+    let silence = SilenceWatch::new(Duration::ZERO);
+    (ControlSender { outbox }, ControlReceiver { inbox, start, silence }, task)
 }
 
 /// Sending end of a control connection. Clones share one queue and one order.
@@ -111,6 +138,17 @@ pub enum ReceiveError {
 #[derive(Debug)]
 pub struct ControlReceiver {
     inbox: Inbox<PacketDecoder>,
+    start: Instant,
+    silence: SilenceWatch,
+}
+
+/// Packet of a control connection, or the silence of its sender.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WatchedPacket<T> {
+    /// A packet.
+    Packet(ReceivedPacket<T>),
+    /// Nothing has arrived for too long, not even a heartbeat. The connection goes on.
+    Silence(SilenceStep),
 }
 
 impl ControlReceiver {
@@ -121,18 +159,57 @@ impl ControlReceiver {
     /// # Errors
     /// The stream is damaged or cut off, or the message is not a `T`.
     pub async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<ReceivedPacket<T>>, ReceiveError> {
-        match self.inbox.next().await.map_err(ReceiveError::Link)? {
-            None => Ok(None),
-            Some(ControlPacket::Forward { client, position, frame }) => {
-                Ok(Some(ReceivedPacket::Forward { client, position, frame }))
+        loop {
+            let Some(packet) = self.inbox.next().await.map_err(ReceiveError::Link)? else { return Ok(None) };
+            if let Some(packet) = decode(packet)? {
+                return Ok(Some(packet));
             }
-            Some(ControlPacket::Message(body)) => match packet::decode_message(&body) {
-                Ok(message) => Ok(Some(ReceivedPacket::Message(message))),
-                Err(source) => {
-                    let start = String::from_utf8_lossy(&body[..body.len().min(120)]).into_owned();
-                    Err(ReceiveError::Message { start, source })
-                }
-            },
         }
+    }
+
+    /// Waits for the next packet, or until the sender has been silent for too long; `None` at the end of the
+    /// connection. Call it again at once, and after each event that ended a wait for it.
+    ///
+    /// Cancel safe: yes, as [`ControlReceiver::next`].
+    ///
+    /// # Errors
+    /// As [`ControlReceiver::next`].
+    pub async fn next_or_silence<T: DeserializeOwned>(
+        &mut self,
+    ) -> Result<Option<WatchedPacket<T>>, ReceiveError> {
+        loop {
+            let check_at = self.start + self.silence.check_at();
+            match timeout_at(check_at, self.inbox.next()).await {
+                Ok(packet) => {
+                    self.silence.on_heard(self.start.elapsed());
+                    let Some(packet) = packet.map_err(ReceiveError::Link)? else { return Ok(None) };
+                    if let Some(packet) = decode(packet)? {
+                        return Ok(Some(WatchedPacket::Packet(packet)));
+                    }
+                }
+                Err(_elapsed) => {
+                    if let Some(step) = self.silence.on_check(self.start.elapsed()) {
+                        return Ok(Some(WatchedPacket::Silence(step)));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Decodes a packet; `None` for a heartbeat.
+fn decode<T: DeserializeOwned>(packet: ControlPacket) -> Result<Option<ReceivedPacket<T>>, ReceiveError> {
+    match packet {
+        ControlPacket::Heartbeat => Ok(None),
+        ControlPacket::Forward { client, position, frame } => {
+            Ok(Some(ReceivedPacket::Forward { client, position, frame }))
+        }
+        ControlPacket::Message(body) => match packet::decode_message(&body) {
+            Ok(message) => Ok(Some(ReceivedPacket::Message(message))),
+            Err(source) => {
+                let start = String::from_utf8_lossy(&body[..body.len().min(120)]).into_owned();
+                Err(ReceiveError::Message { start, source })
+            }
+        },
     }
 }

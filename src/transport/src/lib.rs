@@ -25,6 +25,7 @@ pub use outbox::{LinkClosed, Outbox, QUEUE_LIMIT_BYTES, TrySendError};
 pub use writer::LinkTask;
 
 use tokio::io::{AsyncRead, AsyncWrite};
+use writer::WriterOptions;
 
 /// Opens a link on a stream: frames are queued and written by a task, received bytes are split by `decoder`.
 ///
@@ -39,20 +40,16 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     D: heeler_protocol::StreamDecoder,
 {
-    open_recorded(stream, decoder, None)
+    open_with(stream, decoder, WriterOptions::default())
 }
 
-/// Opens a link as [`open`] does, with a recorder of the frames that are written.
-fn open_recorded<S, D>(
-    stream: S,
-    decoder: D,
-    recorder: Option<Box<dyn writer::FrameRecorder>>,
-) -> (Outbox, Inbox<D>, LinkTask)
+/// Opens a link as [`open`] does, with other options.
+fn open_with<S, D>(stream: S, decoder: D, options: WriterOptions) -> (Outbox, Inbox<D>, LinkTask)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     D: heeler_protocol::StreamDecoder,
 {
     let (read, write) = tokio::io::split(stream);
-    let (outbox, task) = writer::start(write, recorder);
+    let (outbox, task) = writer::start(write, options);
     (outbox, Inbox::new(Box::new(read), decoder), task)
 }

@@ -1,11 +1,12 @@
 //! The task that owns the write half of a stream. Nothing else writes, so no write is ever cancelled half-way
 //! while the link is open.
 
-use std::{collections::VecDeque, io, sync::Arc};
+use std::{collections::VecDeque, io, sync::Arc, time::Duration};
 
 use tokio::{
     io::{AsyncWrite, AsyncWriteExt},
     task::JoinSet,
+    time::timeout,
 };
 
 use crate::outbox::{LinkClosed, Outbox, OutboxShared, QueuedFrame, WriteEnd};
@@ -56,14 +57,26 @@ pub(crate) trait FrameRecorder: Send {
     fn record(&mut self, piece: &[u8], mark: Option<&[u8]>);
 }
 
+/// What a writing task does besides writing what is queued.
+#[derive(Default)]
+pub(crate) struct WriterOptions {
+    /// Records the pieces.
+    pub(crate) recorder: Option<Box<dyn FrameRecorder>>,
+    /// Written whenever nothing else was for [`HEARTBEAT_INTERVAL`].
+    pub(crate) heartbeat: Option<&'static [u8]>,
+}
+
+/// Interval of heartbeats: a few of them within the limit of silence.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
+
 /// Starts the task that writes.
 pub(crate) fn start<W: AsyncWrite + Unpin + Send + 'static>(
     half: W,
-    recorder: Option<Box<dyn FrameRecorder>>,
+    options: WriterOptions,
 ) -> (Outbox, LinkTask) {
     let shared = Arc::new(OutboxShared::new());
     let mut tasks = JoinSet::new();
-    tasks.spawn(run(half, recorder, EndGuard(Arc::clone(&shared))));
+    tasks.spawn(run(half, options, EndGuard(Arc::clone(&shared))));
     (Outbox::new(Arc::clone(&shared)), LinkTask { tasks, shared })
 }
 
@@ -79,15 +92,10 @@ impl Drop for EndGuard {
     }
 }
 
-async fn run<W: AsyncWrite + Unpin>(half: W, recorder: Option<Box<dyn FrameRecorder>>, guard: EndGuard) {
+async fn run<W: AsyncWrite + Unpin>(half: W, options: WriterOptions, guard: EndGuard) {
     let shared = &guard.0;
-    let writer = FrameWriter {
-        half,
-        shared,
-        recorder,
-        gathered: Vec::with_capacity(GATHER_BYTES),
-        frames: Vec::new(),
-    };
+    let writer =
+        FrameWriter { half, shared, options, gathered: Vec::with_capacity(GATHER_BYTES), frames: Vec::new() };
     let end = match writer.write_all().await {
         Ok(()) => WriteEnd::Finished,
         Err(error) => WriteEnd::Failed(Arc::new(error)),
@@ -98,7 +106,7 @@ async fn run<W: AsyncWrite + Unpin>(half: W, recorder: Option<Box<dyn FrameRecor
 struct FrameWriter<'a, W> {
     half: W,
     shared: &'a OutboxShared,
-    recorder: Option<Box<dyn FrameRecorder>>,
+    options: WriterOptions,
     /// Small frames, which are written together.
     gathered: Vec<u8>,
     /// The frames in `gathered`.
@@ -108,7 +116,7 @@ struct FrameWriter<'a, W> {
 impl<W: AsyncWrite + Unpin> FrameWriter<'_, W> {
     async fn write_all(mut self) -> io::Result<()> {
         let mut batch = VecDeque::new();
-        while self.shared.take_frames(&mut batch).await {
+        while self.next_frames(&mut batch).await? {
             while let Some(frame) = batch.pop_front() {
                 if !self.gathered.is_empty() && self.gathered.len() + frame.bytes.len() > GATHER_BYTES {
                     self.write_gathered().await?;
@@ -127,6 +135,19 @@ impl<W: AsyncWrite + Unpin> FrameWriter<'_, W> {
         self.half.shutdown().await
     }
 
+    /// Takes all queued frames; `false` if there are none and none will follow. Writes heartbeats meanwhile.
+    async fn next_frames(&mut self, batch: &mut VecDeque<QueuedFrame>) -> io::Result<bool> {
+        let Some(heartbeat) = self.options.heartbeat else { return Ok(self.shared.take_frames(batch).await) };
+        loop {
+            if let Ok(has_frames) = timeout(HEARTBEAT_INTERVAL, self.shared.take_frames(batch)).await {
+                return Ok(has_frames);
+            }
+            // Not counted as progress: it was not queued.
+            self.half.write_all(heartbeat).await?;
+            self.half.flush().await?;
+        }
+    }
+
     async fn write_gathered(&mut self) -> io::Result<()> {
         let gathered = std::mem::take(&mut self.gathered);
         let mark = self.frames.iter().rev().find_map(|frame| frame.mark.clone());
@@ -142,7 +163,7 @@ impl<W: AsyncWrite + Unpin> FrameWriter<'_, W> {
     /// Writes all of `bytes`, recording each piece that the kernel takes as progress: a stalled peer is recognised by
     /// the lack of progress.
     async fn write(&mut self, mut bytes: &[u8], mark: Option<&[u8]>) -> io::Result<()> {
-        if let Some(recorder) = self.recorder.as_mut().filter(|_| !bytes.is_empty()) {
+        if let Some(recorder) = self.options.recorder.as_mut().filter(|_| !bytes.is_empty()) {
             recorder.record(bytes, mark);
         }
         while !bytes.is_empty() {

@@ -2,6 +2,8 @@
 
 mod commands;
 mod filters;
+mod partitions;
 mod recorded_runs;
 mod reports;
+mod result_messages;
 mod signals;

@@ -11,7 +11,7 @@ use crate::{
         schema::check_ctrf,
         server::{ServerTransport, TestServer},
         uids,
-        world::TestWorld,
+        world::{TestWorld, run},
     },
 };
 
@@ -207,4 +207,28 @@ fn failed_report_of_an_editors_run_is_logged_to_its_client() {
         events.iter().any(logged).then_some(())
     });
     assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn report_that_finds_no_room_is_an_error() {
+    // A device that is always full is written to as it is.
+    let world = TestWorld::with_gtest("big");
+    world.env("HEELER_FIXTURE_CASES", "100");
+    let full = ["run", "big", "--junit", "/dev/full", "--report", "ctrf=/dev/full"];
+    let ran = world.run(&full).assert_code(4);
+    ran.assert_stderr("write the CTRF report /dev/full").assert_stdout("write the JUnit report /dev/full");
+    // A disk that is full: nothing stays, neither a part of a report nor an empty one, and an old one is kept.
+    let user = if heeler_sys::process::effective_uid() == 0 { "-m" } else { "-rm" };
+    let script = format!(
+        "mkdir out; mount -t tmpfs -o size=8k none out || exit 77; echo old > out/a.xml; \
+         {} run big --junit out/a.xml; code=$?; cat out/a.xml > kept; ls -A out > left; exit $code",
+        env!("CARGO_BIN_EXE_heeler")
+    );
+    let ran = run(world.shell(&format!("unshare {user} sh -c '{script}'")));
+    if ran.code == Some(77) || ran.stderr.contains("unshare") {
+        eprintln!("skipped: this user may not mount anything here");
+        return;
+    }
+    ran.assert_code(4).assert_stderr("write the JUnit report out/a.xml: write XML: ");
+    assert_eq!((world.read("kept").as_str(), world.read("left").as_str()), ("old\n", "a.xml\n"));
 }

@@ -80,7 +80,8 @@ fn ctrl_c_once_cancels_with_summary() {
 fn ctrl_c_twice_kills_deaf_tests() {
     let world = TestWorld::with_gtest("meet");
     let meet = world.open_rendezvous();
-    let child = start(&world, &["run", "meet", "-j1", "-E", "Away.Deaf"]);
+    let args = ["run", "meet", "-j1", "-E", "Away.Deaf", "-E", "N/Meet.Case/0", "--junit", "r.xml"];
+    let child = start(&world, &args);
     let guest = meet.next_test();
     signal(child.id(), "INT");
     // The first signal must have been received, or the two become one.
@@ -88,7 +89,12 @@ fn ctrl_c_twice_kills_deaf_tests() {
     signal(child.id(), "INT");
     let gone = guest.wait_gone();
     assert!(gone.as_secs() < 3, "{gone:?}");
-    assert_eq!(wait_exit(child).0, Some(3));
+    let (code, text) = wait_exit(child);
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("Summary 1 not run, 1 interrupted"), "{text}");
+    let report = world.read("r.xml");
+    assert!(report.contains("it was running when the run was interrupted"), "{report}");
+    assert_eq!(report.matches("<testcase").count(), 2, "{report}");
     world.check_tidy();
 }
 

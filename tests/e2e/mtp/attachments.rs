@@ -13,6 +13,7 @@ use crate::support::{
     checked_run::ExpectedDelivery,
     process::{ProcessRole, signal},
     recorder::RecordedEvent,
+    rendezvous::{ConnectedTest, TestRendezvous},
     server::{RequestedRun, TestServer},
     uids,
     world::TestWorld,
@@ -44,9 +45,14 @@ fn stream<'a>(events: &'a [RecordedEvent], run: &RequestedRun) -> Vec<&'a Value>
         .collect()
 }
 
-/// Returns the files of a run's stream.
+/// Returns the files of a run's stream; panics if one was sent twice.
+#[track_caller]
 fn of_stream(events: &[RecordedEvent], run: &RequestedRun) -> BTreeSet<PathBuf> {
-    stream(events, run).into_iter().flat_map(of_list).collect()
+    let mut files = BTreeSet::new();
+    for file in stream(events, run).into_iter().flat_map(of_list) {
+        assert!(files.insert(file.clone()), "{} was sent twice", file.display());
+    }
+    files
 }
 
 /// Panics unless the files exist below a directory of this run, with exactly these names.
@@ -235,5 +241,87 @@ fn dead_workers_attachments_are_still_sent() {
     let of_answer = of_list(&books.response["result"]["attachments"]);
     assert!(of_answer.is_superset(&files), "{files:#?} {of_answer:#?}");
     assert_eq!(of_stream(&server.recorder.events(), &run), of_answer);
+    assert_eq!(server.exit(), Some(0));
+}
+
+/// The process that is killed while a run has sent a file and not ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Victim {
+    None,
+    Process(ProcessRole),
+    /// In the finish, when the due results are sent.
+    WatchdogInFinish,
+}
+
+/// Crashes the first test, and returns when the second one runs.
+fn crash_first(meet: &TestRendezvous, server: &TestServer<'_>) -> ConnectedTest {
+    loop {
+        let guest = meet.next_test();
+        if guest.test_name.ends_with("/1") {
+            server.wait_state("meet::N/Meet.Case/0", "error");
+            return guest;
+        }
+        guest.send_command(b's');
+        guest.wait_gone();
+    }
+}
+
+#[test]
+fn files_arrive_with_their_result_and_once_whichever_process_dies() {
+    let victims = [
+        Victim::None,
+        Victim::Process(ProcessRole::Worker),
+        Victim::Process(ProcessRole::Watchdog),
+        Victim::WatchdogInFinish,
+    ];
+    for is_listening in [true, false] {
+        for victim in victims {
+            check_files_of_crash(victim, is_listening);
+        }
+    }
+}
+
+fn check_files_of_crash(victim: Victim, is_listening: bool) {
+    let world = TestWorld::with_gtest("meet");
+    world.write("heeler.toml", "[profile.default]\njobs = 1\nisolate = true\nhistory = false\n");
+    if victim == Victim::WatchdogInFinish {
+        std::fs::create_dir(world.path("points")).unwrap();
+        world.env("HEELER_FAIL_ONCE", world.path("points").to_str().unwrap());
+        world.env("HEELER_FAIL", "watchdog.due:1:kill");
+    }
+    let meet = world.open_rendezvous();
+    let mut server = if is_listening {
+        TestServer::with_callback(&world, &["meet"], |_| ListenerBehaviour::Normal)
+    } else {
+        let mut server = TestServer::start(&world, &["meet"]);
+        server.initialize(json!({"testing": {"attachmentsSupport": true}}));
+        server
+    };
+    let selected = uids("meet", ["N/Meet.Case/0", "N/Meet.Case/1"]);
+    let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
+    let guest = crash_first(&meet, &server);
+    let is_result = |event: &&RecordedEvent| {
+        let changes = event.params(UPDATES).and_then(|params| params["changes"].as_array());
+        changes.into_iter().flatten().any(|change| change["node"]["execution-state"] == "error")
+    };
+    let events = server.recorder.wait("the files of the crash", |events| {
+        (!of_stream(events, &run).is_empty()).then(|| events.to_vec())
+    });
+    let result = events.iter().find(is_result).unwrap();
+    let files = events.iter().find(|event| event.params(STREAM).is_some()).unwrap();
+    assert_eq!(result.on, files.on, "a file comes with its test's result");
+    if let Victim::Process(role) = victim {
+        signal(server.processes(role)[0], "KILL");
+        guest.wait_gone();
+    } else {
+        guest.release();
+    }
+    server.release_tests_until_done(&meet, &[&run]);
+    let books = server.finish_as(&run, &selected, ExpectedDelivery::Once);
+    let events = server.recorder.events();
+    let sent = of_stream(&events, &run);
+    assert!(sent.is_superset(&of_node(books.test("meet::N/Meet.Case/0"))), "{sent:#?}");
+    assert_eq!(sent, of_list(&books.response["result"]["attachments"]), "{victim:?}");
+    assert!(stream(&events, &run).last().unwrap().is_null());
     assert_eq!(server.exit(), Some(0));
 }

@@ -3,12 +3,12 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{
     callback_listener::ListenerBehaviour,
     checked_run::{CheckedRun, ExpectedDelivery},
-    recorder::ClientConnection,
+    recorder::{ClientConnection, RecordedEvent},
     server::TestServer,
     uids,
     world::TestWorld,
@@ -26,6 +26,12 @@ fn world(cases: usize) -> (TestWorld, Vec<String>) {
     let names: Vec<String> = (0..cases).map(|n| format!("N/Big.Case/{n}")).collect();
     let selected = uids("big", names.iter().map(String::as_str));
     (world, selected)
+}
+
+/// Returns a port on which no process listens.
+fn refused_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
 }
 
 /// Runs everything with a client whose connections behave so, and ends the session with `exit`.
@@ -65,6 +71,37 @@ fn workers_and_watchdog_each_connect_once() {
     }
     let connections = server.callback().connections();
     assert!((2..=3).contains(&connections), "{connections} connections");
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn test_that_began_on_the_main_connection_runs_again_behind_a_barrier_there() {
+    let world = TestWorld::with_gtest("meet");
+    world.write("heeler.toml", "[profile.default]\njobs = 1\nhistory = false\n");
+    let meet = world.open_rendezvous();
+    // The worker's updates go over the main connection, and other workers might have connections of their own.
+    let mut server = TestServer::start(&world, &["meet"]);
+    server.initialize(json!({"testing": {"callbackProvider": {"port": refused_port()}}}));
+    let selected = uids("meet", ["N/Meet.Case/0"]);
+    let run = server.run(Some(&[selected[0].as_str()]));
+    meet.next_test().send_command(b's');
+    let (barrier, is_begun) = server.recorder.wait("a barrier on the main connection", |events| {
+        let is_barrier = |event: &&RecordedEvent| {
+            let message = event.message().filter(|_| event.on == ClientConnection::Main);
+            message.is_some_and(|message| message["method"] == "client/log" && !message["id"].is_null())
+        };
+        let barrier = events.iter().find(is_barrier)?.message()?["id"].clone();
+        let is_start = |change: &serde_json::Value| change["node"]["execution-state"] == "in-progress";
+        let changes = events
+            .iter()
+            .filter_map(|event| event.params("testing/testUpdates/tests")?["changes"].as_array());
+        Some((barrier, changes.flatten().filter(|change| is_start(change)).count()))
+    });
+    assert_eq!(is_begun, 1, "the second attempt has not begun");
+    server.send(&json!({"jsonrpc": "2.0", "id": barrier, "result": null}));
+    meet.next_test().release();
+    let books = server.finish(&run, &selected);
+    assert!(books.response["error"].is_null());
     assert_eq!(server.exit(), Some(0));
 }
 
@@ -178,10 +215,7 @@ fn slow_client_gets_everything_once() {
 #[test]
 fn refused_callback_port_loses_no_result() {
     let (world, selected) = world(CASES);
-    let port = {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.local_addr().unwrap().port()
-    };
+    let port = refused_port();
     let mut server = TestServer::start(&world, &["big"]);
     server.initialize(serde_json::json!({"testing": {"callbackProvider": {"port": port}}}));
     let run = server.run(None);

@@ -201,9 +201,31 @@ fn discovery_sends_groups_once_before_members() {
     );
     let groups: Vec<_> = described.iter().filter(|(_, node)| node["node-type"] == "group").collect();
     assert_eq!(groups.len(), 3, "{places:?}");
-    assert_eq!(groups[1].1, json!({"uid": "deaths::First.", "display-name": "First", "node-type": "group"}));
     let test = &described[2].1;
+    let group = json!({"uid": "deaths::First.", "display-name": "First", "node-type": "group",
+        "location.file": test["location.file"], "location.line-start": 24, "location.line-end": 24});
+    assert_eq!(groups[1].1, group);
     assert_eq!((&test["location.type"], &test["location.method"]), (&json!("First"), &json!("One")));
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
+fn group_has_the_place_of_all_its_tests_whichever_are_selected() {
+    let world = TestWorld::with_gtest("deaths");
+    let mut server = TestServer::initialized(&world, &["deaths"]);
+    let listed = discover(&mut server, 5, Value::Null);
+    let group = |described: &[(Option<String>, Value)], uid: &str| {
+        described.iter().find(|(_, node)| node["uid"] == uid).map(|(_, node)| node.clone()).unwrap()
+    };
+    assert_eq!(group(&listed, "deaths::")["location.line-start"], 24);
+    assert_eq!(group(&listed, "deaths::Second.")["location.line-start"], 33);
+    // A run of its last test has the same nodes.
+    let run = server.run(Some(&["deaths::Second.Two"]));
+    server.finish(&run, &uids("deaths", ["Second.Two"])).assert_all("passed");
+    let run = changes(&server, &run.run_id);
+    for uid in ["deaths::", "deaths::Second."] {
+        assert_eq!(group(&run, uid), group(&listed, uid));
+    }
     assert_eq!(server.exit(), Some(0));
 }
 

@@ -12,6 +12,7 @@ mod live_output;
 mod messages;
 mod names;
 mod node_clients;
+mod program_changes;
 mod recorded_clients;
 mod run_options;
 mod sessions;

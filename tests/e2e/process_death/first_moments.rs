@@ -20,7 +20,7 @@ use crate::support::{
 const CASES: usize = 40;
 
 /// Returns a world in which the points fail so, and all tests of its program.
-fn world(faults: &str) -> (TestWorld, Vec<String>) {
+pub(super) fn world(faults: &str) -> (TestWorld, Vec<String>) {
     let world = TestWorld::with_gtest("big");
     world.env("HEELER_FIXTURE_CASES", &CASES.to_string());
     world.write("heeler.toml", "[profile.default]\njobs = 2\nhistory = false\n");

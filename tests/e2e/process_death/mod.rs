@@ -3,8 +3,10 @@
 mod any_moment;
 mod by_role;
 mod cleanup;
+mod completion;
 mod first_moments;
 mod redial;
+mod stopped;
 mod system_errors;
 
 use std::fs;

@@ -87,6 +87,20 @@ fn one_queue_for_all_connections_handles_everything_before_completion() {
     check_all_is_handled(1000, handling);
 }
 
+#[test]
+fn client_that_answers_on_other_connections_is_waited_for() {
+    // Between two answers on one connection, the client handles a window of each of the four.
+    let duration = HandlerDuration::PerChange(Duration::from_millis(1));
+    let handling = MessageHandling { queues: HandlerQueues::Shared, ..as_stream_json_rpc(duration) };
+    let (world, selected) = world(7_000);
+    world.write("heeler.toml", "[profile.default]\njobs = 4\nclient-answer-timeout = \"1200ms\"\n");
+    let mut server = TestServer::with_handlers(&world, &["big"], handling, |_| ListenerBehaviour::Normal);
+    let run = server.run(None);
+    let books = finish_handled(server, &run, &selected, ExpectedDelivery::Once);
+    books.assert_all("passed");
+    assert!(!books.log.iter().any(|line| line.contains("has stopped handling")), "{:#?}", books.log);
+}
+
 /// Runs tests of which some crash and are tried again, with a client that reads one of its connections
 /// slowly.
 fn check_throttled(throttled: usize, handling: MessageHandling) {

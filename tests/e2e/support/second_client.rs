@@ -8,7 +8,7 @@ use super::{
     callback_listener::{ListenerBehaviour, RecordingListener},
     checked_run::{CheckedRun, ExpectedDelivery, RequestedRun},
     framing,
-    recorder::TrafficRecorder,
+    recorder::{RecordedEvent, TrafficRecorder},
     server::{TestServer, record, run_id},
 };
 
@@ -43,18 +43,23 @@ impl SecondClient {
         client
     }
 
-    fn request(&mut self, method: &str, params: Value) -> u64 {
+    pub(crate) fn request(&mut self, method: &str, params: Value) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
         framing::write_message(&mut self.stream, &framing::request(id, method, params)).unwrap();
         id
     }
 
-    fn wait_response(&self, id: u64) -> Value {
+    pub(crate) fn wait_response(&self, id: u64) -> Value {
         self.recorder.wait(&format!("the answer to {id} of the second client"), |events| {
             let is_answer = |message: &&Value| message.get("method").is_none() && message["id"] == id;
             events.iter().filter_map(|event| event.message()).find(is_answer).cloned()
         })
+    }
+
+    /// Returns everything that the client has received so far.
+    pub(crate) fn events(&self) -> Vec<RecordedEvent> {
+        self.recorder.events()
     }
 
     /// Requests a run of these tests. The first run has the same id as the first run of every other client.

@@ -61,6 +61,7 @@ pub(crate) const POINTS: &[FaultPoint] = &[
     point("watchdog.due", WATCHDOG),
     point("watchdog.announced", WATCHDOG),
     point("watchdog.completed", WATCHDOG),
+    point("watchdog.confirmed", WATCHDOG),
     point("watchdog.leave", WATCHDOG),
     fallible("fork-server.fork", FORK_SERVER, PossibleLoss::Tests),
     fallible("guard.fork", GUARD, PossibleLoss::Tests),

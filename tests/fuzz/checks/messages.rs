@@ -94,6 +94,8 @@ pub fn message(bytes: &[u8]) {
             uid: &uid,
             name: "name",
             parent: Some("group"),
+            file: Some("file"),
+            line: Some(1),
             client_members: client_members.as_deref(),
         };
         let mut rendered = Vec::new();

@@ -57,7 +57,7 @@ impl GuardSocket {
             Ok(Some(ControlPacket::Message(body))) => {
                 packet::decode_message(&body).map(Some).map_err(|_| WorkerGone)
             }
-            Ok(Some(ControlPacket::Forward { .. })) | Err(_) => Err(WorkerGone),
+            Ok(Some(ControlPacket::Forward { .. } | ControlPacket::Heartbeat)) | Err(_) => Err(WorkerGone),
         }
     }
 

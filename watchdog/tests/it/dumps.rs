@@ -70,7 +70,7 @@ fn dump_records_the_given_crash() {
     dump::write(&subject, &plan).unwrap();
     let summary = dump::read(&plan.path).unwrap();
     let expected =
-        DumpReason::Crash { signal: "SIGSEGV / SEGV_MAPERR".to_owned(), address: 8, tid: standing.pid };
+        DumpReason::Crash { signal: "SIGSEGV / SEGV_MAPERR".to_owned(), address: Some(8), tid: standing.pid };
     assert_eq!(summary.reason, expected);
     assert_eq!(summary.threads[0].registers.general.r15, 0x1234_5678_9abc_def0);
     let text = summary.stacks.crash_text(40);

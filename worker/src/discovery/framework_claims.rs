@@ -32,10 +32,11 @@ pub(super) async fn framework_claims(program: &TestProgram) -> Vec<FrameworkClai
         .iter()
         .map(|adapter| (*adapter, ClaimConfidence::Unclaimed))
         .collect();
-    if fs::metadata(path).is_ok_and(|found| found.is_dir()) {
-        raise_claims(&mut claims, &DiscoveryTarget::Directory { path });
-    } else {
-        claim_file(program, &mut claims).await;
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => raise_claims(&mut claims, &DiscoveryTarget::Directory { path }),
+        // A pipe or a device is no program: it may block its reader, or have no end.
+        Ok(found) if !found.is_file() => {}
+        Ok(_) | Err(_) => claim_file(program, &mut claims).await,
     }
     claims.retain(|(_, confidence)| *confidence > ClaimConfidence::Unclaimed);
     claims.sort_by_key(|(_, confidence)| std::cmp::Reverse(*confidence));

@@ -36,6 +36,8 @@ enum DiscoverError {
     Missing { program: String },
     #[error("{program} is a directory, not a test program")]
     Directory { program: String },
+    #[error("{program} is a {kind}, not a test program")]
+    Special { program: String, kind: &'static str },
     #[error("{program} is not executable")]
     NotExecutable { program: String },
     #[error("{program} can't be inspected: {source}")]
@@ -274,8 +276,23 @@ fn check_program(path: &Path, is_claimed: bool) -> Result<(), DiscoverError> {
         Err(source) => Err(DiscoverError::Unreadable { program, source }),
         Ok(found) if found.is_dir() && is_claimed => Ok(()),
         Ok(found) if found.is_dir() => Err(DiscoverError::Directory { program }),
+        Ok(found) if !found.is_file() => {
+            Err(DiscoverError::Special { program, kind: special_kind(found.file_type()) })
+        }
         Ok(found) if found.permissions().mode() & 0o111 == 0 => Err(DiscoverError::NotExecutable { program }),
         Ok(_) => Ok(()),
+    }
+}
+
+/// Returns what a file is that is neither a regular file nor a directory.
+fn special_kind(file_type: fs::FileType) -> &'static str {
+    use std::os::unix::fs::FileTypeExt as _;
+    if file_type.is_fifo() {
+        "named pipe"
+    } else if file_type.is_socket() {
+        "socket"
+    } else {
+        "device"
     }
 }
 
@@ -295,7 +312,8 @@ fn listing_output(invocation: &AdapterInvocation, captured: CapturedListing) -> 
 /// Returns the listing file, or `None` if it is missing or too large: the printed listing then replaces it.
 fn read_file(path: &Path) -> Option<Vec<u8>> {
     let found = fs::metadata(path).ok()?;
-    if found.len() > FILE_LIMIT_BYTES { None } else { fs::read(path).ok() }
+    // Reading anything but a file may have no end.
+    if !found.is_file() || found.len() > FILE_LIMIT_BYTES { None } else { fs::read(path).ok() }
 }
 
 /// Returns the first line that a program printed, truncated, and its exit code.

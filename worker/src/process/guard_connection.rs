@@ -6,14 +6,20 @@ use std::{
     time::Duration,
 };
 
-use heeler_core::GuardLoss;
+use heeler_core::{
+    GuardLoss,
+    silence::{SilenceStep, SilenceWatch},
+};
 use heeler_protocol::control::{CrashReport, FromGuard, HangReport, ProcessExit, ToGuard, TreeSample};
-use heeler_sys::process::{Pid, Signal};
+use heeler_sys::process::{self, Pid, Signal};
 use heeler_transport::{
     LinkTask,
     control::{ControlReceiver, ControlSender, ReceivedPacket},
 };
-use tokio::{net::UnixStream, time::timeout};
+use tokio::{
+    net::UnixStream,
+    time::{Instant, timeout, timeout_at},
+};
 
 use super::guard_spawner::{GuardProcess, GuardSpawner};
 
@@ -27,6 +33,8 @@ pub(crate) struct GuardConnection {
     sender: ControlSender,
     receiver: ControlReceiver,
     task: LinkTask,
+    start: Instant,
+    stops: SilenceWatch,
 }
 
 /// A message from a guard.
@@ -60,8 +68,16 @@ pub(crate) enum GuardEvent {
 impl GuardConnection {
     /// Returns the connection to a guard over this socket.
     pub(crate) fn open(process: GuardProcess, control: OwnedFd) -> io::Result<Self> {
-        let (sender, receiver, task) = heeler_transport::control::open(tokio_stream(control)?);
-        Ok(Self { process, sender, receiver, task })
+        let (sender, receiver, task) =
+            heeler_transport::control::open_without_heartbeat(tokio_stream(control)?);
+        Ok(Self {
+            process,
+            sender,
+            receiver,
+            task,
+            start: Instant::now(),
+            stops: SilenceWatch::new(Duration::ZERO),
+        })
     }
 
     /// Sends a message to the guard. For a guard that has exited, the message is lost: [`GuardConnection::next_event`]
@@ -78,7 +94,13 @@ impl GuardConnection {
     ///
     /// Cancel safe: yes, because a partial message stays in `self`.
     pub(crate) async fn next_event(&mut self) -> GuardEvent {
-        match self.receiver.next::<FromGuard>().await {
+        let message = loop {
+            match timeout_at(self.start + self.stops.check_at(), self.receiver.next::<FromGuard>()).await {
+                Ok(message) => break message,
+                Err(_elapsed) => self.check_stop(),
+            }
+        };
+        match message {
             Ok(Some(ReceivedPacket::Message(message))) => match message {
                 FromGuard::Started { pid, is_limited } => {
                     GuardEvent::Started(Pid(i32::try_from(pid).unwrap_or_default()), is_limited)
@@ -94,6 +116,24 @@ impl GuardConnection {
                 FromGuard::Ended(end) => GuardEvent::Ended(end),
             },
             Ok(Some(ReceivedPacket::Forward { .. }) | None) | Err(_) => GuardEvent::Lost,
+        }
+    }
+
+    /// Continues a guard that is stopped, which any test can do to its parent, and kills one that is stopped again.
+    fn check_stop(&mut self) {
+        let now = self.start.elapsed();
+        if process::stat(self.process.pid()).is_none_or(|stat| stat.state != 'T') {
+            self.stops.on_heard(now);
+            return;
+        }
+        let signal = match self.stops.on_check(now) {
+            None => return,
+            Some(SilenceStep::Continue) => Signal::CONT,
+            Some(SilenceStep::Replace) => Signal::KILL,
+        };
+        tracing::warn!(%signal, "a guard is stopped, and gets a signal");
+        if let Err(error) = self.process.signal(signal) {
+            tracing::debug!(%error, "the guard is gone already");
         }
     }
 

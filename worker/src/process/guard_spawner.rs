@@ -354,6 +354,14 @@ impl ForkServerHandle {
 }
 
 impl GuardProcess {
+    /// Returns the id of the guard process.
+    pub(crate) fn pid(&self) -> Pid {
+        match self {
+            Self::Executed(child) => child.pid(),
+            Self::Forked(child) => child.pid,
+        }
+    }
+
     /// Sends a signal to the guard process only.
     pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
         match self {

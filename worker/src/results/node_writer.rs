@@ -45,6 +45,8 @@ impl NodeWriter {
                 uid: &group.uid,
                 name: &group.name,
                 parent: parent_uid,
+                file: group.file.as_deref(),
+                line: group.line,
                 client_members: lease.client_members.get(&group.uid),
             };
             let mut change = Vec::new();
@@ -137,7 +139,12 @@ mod tests {
     }
 
     fn writer() -> NodeWriter {
-        let group = |uid: &str, name: &str, parent| TestGroup { uid: uid.into(), name: name.into(), parent };
+        let group = |uid: &str, name: &str, parent| TestGroup {
+            uid: uid.into(),
+            name: name.into(),
+            parent,
+            ..TestGroup::default()
+        };
         let groups = vec![group("s::", "s", None), group("s::A.", "A", Some(0))];
         NodeWriter::new(&WorkerLease { groups, ..test_values::lease(0) }, WorkerId(3))
     }

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use heeler_core::{Attempt, TestId, TestResult};
+use heeler_core::{Attempt, DiagnosticsFile, TestId, TestResult};
 use heeler_protocol::{
     control::{FRAME_LIMIT_BYTES, LeaseEvent, LogLine},
     journal::{self, JournalRecord},
@@ -41,6 +41,8 @@ pub(crate) struct UpdateBatch {
     group_indexes: Vec<usize>,
     /// Indexes of the changes of tests that have started and have no result in this batch.
     started_indexes: HashMap<TestId, usize>,
+    /// The files of results, each with the index of the result's change, in order.
+    files: Vec<IndexedFile>,
     /// The number of the run's settled results, including those of this batch.
     position: u64,
 }
@@ -53,6 +55,12 @@ struct ChangeEnd {
     is_left_out: bool,
 }
 
+#[derive(Debug)]
+struct IndexedFile {
+    change: usize,
+    file: DiagnosticsFile,
+}
+
 /// Changes that fit into one frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UpdateChunk<'a> {
@@ -60,6 +68,8 @@ pub(crate) struct UpdateChunk<'a> {
     pub(crate) position: u64,
     /// The JSON of each change.
     pub(crate) changes: Vec<&'a [u8]>,
+    /// The files of the results among them.
+    pub(crate) files: Vec<&'a DiagnosticsFile>,
 }
 
 impl UpdateBatch {
@@ -143,6 +153,8 @@ impl UpdateBatch {
         journal::write_finished(&mut self.journal, test, result);
         self.leave_out_start(test);
         write(&mut self.changes);
+        let change = self.change_ends.len();
+        self.files.extend(result.files().iter().map(|file| IndexedFile { change, file: file.clone() }));
         self.position += 1;
         self.end_change();
         self.reports.push(LeaseEvent::Settled {
@@ -184,15 +196,19 @@ impl UpdateBatch {
                 start = end.at;
                 next += 1;
             }
-            (!changes.is_empty())
-                .then(|| UpdateChunk { position: self.change_ends[next - 1].position, changes })
+            let files = self.files.iter().filter(|file| (first..next).contains(&file.change));
+            (!changes.is_empty()).then(|| UpdateChunk {
+                position: self.change_ends[next - 1].position,
+                changes,
+                files: files.map(|indexed| &indexed.file).collect(),
+            })
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use heeler_core::Outcome;
+    use heeler_core::{Outcome, TestDiagnostics};
     use heeler_protocol::journal::JournalContent;
 
     use super::*;
@@ -210,7 +226,8 @@ mod tests {
         updates.add_started(TestId(8), |out| out.extend_from_slice(b"d"));
         let loads: Vec<_> = updates.chunks().collect();
         // The start of the test that has a result is left out.
-        assert_eq!(loads, [UpdateChunk { position: 5, changes: vec![&b"bc"[..], b"d"] }]);
+        let changes = vec![&b"bc"[..], b"d"];
+        assert_eq!(loads, [UpdateChunk { position: 5, changes, files: Vec::new() }]);
         assert!(matches!(updates.reports[1], LeaseEvent::Settled { position: 5, .. }));
         let bytes = [journal::MAGIC, &updates.journal].concat();
         let JournalContent { records, damage, .. } = journal::read(&bytes);
@@ -239,6 +256,25 @@ mod tests {
         assert_eq!(seen, [(2, 2), (3, 1), (4, 1), (5, 1)]);
         let lengths: Vec<_> = updates.chunks().flat_map(|load| load.changes).map(<[u8]>::len).collect();
         assert_eq!(lengths, sizes);
+    }
+
+    #[test]
+    fn files_go_with_the_frame_of_their_result() {
+        let mut updates = UpdateBatch::default();
+        let file = |name: &str| DiagnosticsFile { path: name.into(), description: String::new() };
+        for (test, name) in [(1, Some("a")), (2, None), (3, Some("b"))] {
+            let diagnostics = name.map(|name| {
+                Box::new(TestDiagnostics { files: vec![file(name)], ..TestDiagnostics::default() })
+            });
+            let result = TestResult { diagnostics, ..TestResult::new(Outcome::Crashed) };
+            let change = vec![b'x'; FRAME_LIMIT_BYTES / 2];
+            updates.add_settled(TestId(test), &result, |out| out.extend_from_slice(&change));
+        }
+        let files: Vec<Vec<_>> = updates
+            .chunks()
+            .map(|chunk| chunk.files.iter().map(|file| file.path.to_text().into_owned()).collect())
+            .collect();
+        assert_eq!(files, [["a"], ["b"]]);
     }
 
     #[test]

@@ -119,6 +119,15 @@ pub enum RunEvent {
     TimeLimitReached,
 }
 
+/// What is left of the stream of a worker that is lost.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LostStream {
+    /// The position up to which the client is proven to have its results.
+    pub proven: u64,
+    /// All results of its journal, in order: the first has position 1.
+    pub settled: Vec<(TestId, Outcome, Duration)>,
+}
+
 /// An output of the run, to be carried out by the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RunAction {

@@ -1,9 +1,7 @@
 //! Handling of a late or dead finisher, and of a run that cannot have a finisher any more.
 
-use std::time::Duration;
-
-use super::{CancelMode, DueResults, FinisherTask, RunAction, RunEvent, RunStage, RunState};
-use crate::{NotRunReason, Outcome, TestId, WorkerId};
+use super::{CancelMode, DueResults, FinisherTask, LostStream, RunAction, RunEvent, RunStage, RunState};
+use crate::{NotRunReason, WorkerId};
 
 impl RunState {
     /// Returns the task of a finisher that replaces a dead one.
@@ -24,20 +22,20 @@ impl RunState {
     }
 
     /// Completes the run immediately, because there is no finisher and therefore no worker any more: leases
-    /// and unproven streams of workers are settled by their journals, all other tests are recorded as not run
+    /// and unproven streams of workers are settled by what is left of them, all other tests are recorded as not run
     /// for lack of workers. Returns what remains to be done in the finisher's place; the run is complete
     /// afterwards.
     pub fn complete_without_finisher(
         &mut self,
-        mut journal: impl FnMut(WorkerId) -> Vec<(TestId, Outcome, Duration)>,
+        mut stream: impl FnMut(WorkerId) -> LostStream,
     ) -> FinisherTask {
         // The stop comes first: tests that a lost worker returns must not be assigned to the next one. It takes
         // effect even if no worker is awaited, as in a run whose share is 0.
         self.stop(NotRunReason::NoWorker, CancelMode::Now);
         let _not_executed = self.advance(None);
         while let Some(worker) = self.awaited_workers().first().copied() {
-            let settled = journal(worker);
-            let _not_executed = self.handle(RunEvent::WorkerLost { worker, proven: 0, settled });
+            let LostStream { proven, settled } = stream(worker);
+            let _not_executed = self.handle(RunEvent::WorkerLost { worker, proven, settled });
         }
         let is_over = self.stage == RunStage::Completed;
         self.stage = RunStage::Completed;

@@ -6,7 +6,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use heeler_core::{
     Outcome, TestId, WorkerId,
     delivery::LastRelayedFrame,
-    run::{DueResults, FinisherTask, RunAction, RunEvent, RunStage},
+    run::{DueResults, FinisherTask, LostStream, RunAction, RunEvent, RunStage},
 };
 
 use crate::{
@@ -288,7 +288,7 @@ impl ModelWorld {
         watchdog.relay_if(coordinator.has_ordered_finish && coordinator.is_finish_relayed(scenario));
         let mut is_ours = false;
         let task = coordinator.run.finisher_task();
-        if coordinator.is_completion_handled && task != FinisherTask::CoordinatorCompletes {
+        if coordinator.is_completion_handled {
             self.watchdog = Some(watchdog);
             return self.feed(scenario, RunEvent::Finished);
         }
@@ -317,16 +317,14 @@ impl ModelWorld {
     /// The coordinator finishes the run on the main connection.
     fn finish_ourselves(&mut self, scenario: &ModelScenario) {
         let Some(mut coordinator) = self.coordinator.take() else { return };
-        let run = Arc::make_mut(&mut coordinator.run);
-        let frames = match run.complete_without_finisher(|worker| self.results(worker)) {
-            FinisherTask::Finish(mut due) => {
-                // The run takes nothing of the streams for proven that it gives up at once.
-                if scenario.mistake != PlantedMistake::ResentFromZero {
-                    for (worker, from) in &mut due.resend {
-                        let proven = coordinator.journal_requests.get(worker).copied();
-                        *from = (*from).max(proven.unwrap_or(0));
-                    }
-                }
+        let proven = &coordinator.journal_requests;
+        let is_mistaken = scenario.mistake == PlantedMistake::ResentFromZero;
+        let stream = |worker| LostStream {
+            proven: proven.get(&worker).copied().filter(|_| !is_mistaken).unwrap_or(0),
+            settled: self.results(worker),
+        };
+        let frames = match Arc::make_mut(&mut coordinator.run).complete_without_finisher(stream) {
+            FinisherTask::Finish(due) => {
                 let handled_frames = coordinator.finish_frames;
                 Some(self.due_frames(scenario, &SimFinish { handled_frames, ..due.into() }))
             }

@@ -7,8 +7,8 @@ use heeler_core::{
     batching::ProgramCosts,
     ledger::LedgerEntry,
     run::{
-        BatchLease, CancelMode, DueResults, FailureLimit, FinisherTask, RunAction, RunEvent, RunState,
-        ScheduledTest, SchedulingPlan,
+        BatchLease, CancelMode, DueResults, FailureLimit, FinisherTask, LostStream, RunAction, RunEvent,
+        RunState, ScheduledTest, SchedulingPlan,
     },
 };
 
@@ -437,16 +437,19 @@ fn a_finisher_that_is_late_is_killed_before_the_coordinator_takes_its_place() {
     assert_eq!(run.handle(RunEvent::FinisherLate), []);
     assert_eq!(run.finisher_task(), FinisherTask::CoordinatorCompletes);
     assert!(
-        matches!(run.complete_without_finisher(|_| Vec::new()), FinisherTask::Finish(due) if due.resend.len() == 1)
+        matches!(run.complete_without_finisher(|_| LostStream::default()), FinisherTask::Finish(due) if due.resend.len() == 1)
     );
-    assert_eq!(run.complete_without_finisher(|_| Vec::new()), FinisherTask::None);
+    assert_eq!(run.complete_without_finisher(|_| LostStream::default()), FinisherTask::None);
 }
 
 #[test]
 fn a_run_that_is_ended_without_a_finisher_takes_what_journals_hold() {
     let mut run = RunState::new(plan(&[0, 0], |_, _| {}));
     let _lease = grant(&mut run, &[WorkerId(0)]);
-    let succession = run.complete_without_finisher(|_| vec![(TestId(0), Outcome::Passed, SHORT)]);
+    let succession = run.complete_without_finisher(|_| LostStream {
+        settled: vec![(TestId(0), Outcome::Passed, SHORT)],
+        proven: 0,
+    });
     let told = vec![(TestId(1), SynthesizedResult::NotRun(NotRunReason::NoWorker))];
     assert_eq!(
         succession,
@@ -461,7 +464,9 @@ fn run_that_awaits_no_worker_and_loses_its_finisher_accounts_for_its_tests() {
     let mut run = RunState::new(plan(&[0, 0], |_, _| {}));
     let _none = run.handle(RunEvent::SlotShare(0));
     assert_eq!(run.begin(), []);
-    let FinisherTask::Finish(due) = run.complete_without_finisher(|_| Vec::new()) else { panic!() };
+    let FinisherTask::Finish(due) = run.complete_without_finisher(|_| LostStream::default()) else {
+        panic!()
+    };
     let not_run = |test| (TestId(test), SynthesizedResult::NotRun(NotRunReason::NoWorker));
     assert_eq!(due.synthesized, [not_run(0), not_run(1)]);
 }
@@ -471,7 +476,9 @@ fn a_run_that_was_cancelled_and_loses_its_finisher_was_cancelled() {
     let mut run = RunState::new(plan(&[0], |_, _| {}));
     let _lease = grant(&mut run, &[WorkerId(0)]);
     let _cancels = run.handle(RunEvent::Cancel);
-    let FinisherTask::Finish(due) = run.complete_without_finisher(|_| Vec::new()) else { panic!() };
+    let FinisherTask::Finish(due) = run.complete_without_finisher(|_| LostStream::default()) else {
+        panic!()
+    };
     assert_eq!(due.synthesized, [(TestId(0), SynthesizedResult::NotRun(NotRunReason::Cancelled))]);
     assert_eq!(run.stop_reason(), Some(NotRunReason::Cancelled));
 }

@@ -2,8 +2,8 @@
 
 use crate::{
     rules::{
-        ANSWERED, COMPLETE, FINISHED, HANDLED_COMPLETE, HANDLED_LAST, HANDLED_ONCE, HANDLED_ORDER,
-        NOTHING_AFTER, ONE_RESULT, REACHED, RESPONSE,
+        ANSWERED, COMPLETE, FINISHED, HANDLED_COMPLETE, HANDLED_COMPLETION, HANDLED_LAST, HANDLED_ONCE,
+        HANDLED_ORDER, NOTHING_AFTER, ONE_RESULT, REACHED, RESPONSE,
     },
     scenario::{
         ClientModel, ModelFaults, ModelScenario, PlantedMistake, QueueModel, abstract_scenario,
@@ -181,6 +181,11 @@ fn stream_of_a_dead_watchdog_abandoned() {
     find_one_of(&scenario, &[HANDLED_ONCE, HANDLED_LAST]);
     let queues = QueueModel { has_callback: false, ..QueueModel::default() };
     find(&ModelScenario { queues, ..scenario }, HANDLED_ONCE);
+}
+
+#[test]
+fn completion_of_a_dead_watchdog_forgotten() {
+    find(&queues_with(PlantedMistake::CompletionForgotten, 1, 1, 0), HANDLED_COMPLETION);
 }
 
 #[test]

@@ -96,17 +96,17 @@ impl ModelWorld {
             return true;
         }
         self.complete_cut(scenario, owner);
-        self.on_finisher_proven(owner);
+        self.on_finisher_proven(scenario, owner);
         false
     }
 
-    fn on_finisher_proven(&mut self, owner: StreamOwner) {
+    fn on_finisher_proven(&mut self, scenario: &ModelScenario, owner: StreamOwner) {
         let published = self.published(owner);
         let queues = self.client.queues.as_ref();
         let has_completion = queues.is_some_and(|queues| queues.has_published_completion(owner));
         let Some(coordinator) = &mut self.coordinator else { return };
         coordinator.finish_frames += usize::try_from(published).expect("positions are small");
-        if has_completion {
+        if has_completion && scenario.mistake != PlantedMistake::CompletionForgotten {
             coordinator.is_completion_handled = true;
             self.client.completion = CompletionState::Here;
         }
@@ -166,7 +166,7 @@ impl ModelWorld {
                 let proven = if is_mistaken { 0 } else { self.published(owner) };
                 self.request_journal(worker, proven);
             }
-            StreamOwner::Finisher(_) => self.on_finisher_proven(owner),
+            StreamOwner::Finisher(_) => self.on_finisher_proven(scenario, owner),
             StreamOwner::Main => {}
         }
     }
@@ -205,9 +205,8 @@ impl ModelWorld {
                     || (step == DeliveryStep::ProveCompletion
                         && scenario.mistake == PlantedMistake::ResponseBeforeProof)
             }
-            // That it has read everything and closes says nothing about what it has handled.
-            DeliveryStep::Close => scenario.mistake == PlantedMistake::CloseAsProof,
             DeliveryStep::Dial
+            | DeliveryStep::GiveUp
             | DeliveryStep::SendDue(_)
             | DeliveryStep::Announce
             | DeliveryStep::SendCompletion(_) => true,

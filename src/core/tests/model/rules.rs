@@ -29,11 +29,13 @@ pub(crate) const HANDLED_ORDER: &str = "no update of a test is handled after its
 pub(crate) const HANDLED_ONCE: &str = "no result is handled twice, unless the client has broken a connection";
 pub(crate) const HANDLED_COMPLETE: &str = "when the completion is handled, every result is handled";
 pub(crate) const HANDLED_LAST: &str = "no update is handled after the completion";
+pub(crate) const HANDLED_COMPLETION: &str =
+    "one completion is handled, unless the client has broken a connection";
 pub(crate) const REACHED: &str = "a path that ends, ends with the completion";
 pub(crate) const ENDS: &str = "every path ends";
 
 /// The rules that [`BrokenRule`] names.
-pub(crate) const STEP_RULES: [&str; 17] = [
+pub(crate) const STEP_RULES: [&str; 18] = [
     ONE_RESULT,
     COMPLETE,
     NOTHING_AFTER,
@@ -51,6 +53,7 @@ pub(crate) const STEP_RULES: [&str; 17] = [
     HANDLED_ONCE,
     HANDLED_COMPLETE,
     HANDLED_LAST,
+    HANDLED_COMPLETION,
 ];
 
 /// A rule that a step has broken.

@@ -146,6 +146,8 @@ pub(crate) enum PlantedMistake {
     RelayOvertaken,
     /// A worker whose updates are forwarded waits for no barrier before its test may run elsewhere.
     RelayNotAwaited,
+    /// The successor of a watchdog whose completion is handled sends another one.
+    CompletionForgotten,
     /// What a dead watchdog has sent is neither proven nor counted.
     FinisherStreamAbandoned,
     /// A watchdog without a coordinator assumes that the client lacks no synthesized result.

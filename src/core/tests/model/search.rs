@@ -166,6 +166,7 @@ impl Model for ScenarioModel {
             Property::always(STEP_RULES[14], is_unbroken::<14>),
             Property::always(STEP_RULES[15], is_unbroken::<15>),
             Property::always(STEP_RULES[16], is_unbroken::<16>),
+            Property::always(STEP_RULES[17], is_unbroken::<17>),
             Property::always(REACHED, |model: &Self, state: &ModelState| {
                 let (world, mut steps) = (&state.world, Vec::new());
                 world.can_hear()

@@ -88,7 +88,7 @@ impl ModelFaults {
             ModelStep::Deliver(StepResult::Failed) => {
                 let watchdog = world.watchdog.as_ref();
                 let may_succeed = watchdog.is_some_and(|watchdog| {
-                    let is_choice = |step| step != DeliveryStep::Close && !watchdog.must_fail(step);
+                    let is_choice = |step| !watchdog.must_fail(step);
                     watchdog.next_step().is_some_and(is_choice)
                 });
                 may_succeed.then_some(&mut self.deaths)
@@ -262,14 +262,9 @@ impl ModelWorld {
         }
         if let Some(step) = watchdog.next_step() {
             let must_fail = watchdog.must_fail(step);
-            let may_fail = matches!(
-                step,
-                DeliveryStep::Dial
-                    | DeliveryStep::Prove
-                    | DeliveryStep::ProveCompletion
-                    | DeliveryStep::Close
-            );
-            let may_fail = may_fail && (scenario.may_break() || step == DeliveryStep::Close);
+            let may_fail =
+                matches!(step, DeliveryStep::Dial | DeliveryStep::Prove | DeliveryStep::ProveCompletion);
+            let may_fail = may_fail && scenario.may_break();
             let may_succeed = !must_fail && self.may_succeed(scenario, watchdog, step);
             steps.extend(may_succeed.then_some(ModelStep::Deliver(StepResult::Ok)));
             steps.extend((may_fail || must_fail).then_some(ModelStep::Deliver(StepResult::Failed)));

@@ -14,7 +14,10 @@ use std::collections::{BTreeMap, VecDeque};
 use heeler_core::WorkerId;
 
 use crate::{
-    rules::{CheckResult, HANDLED_COMPLETE, HANDLED_LAST, HANDLED_ONCE, HANDLED_ORDER, RESPONSE, check},
+    rules::{
+        CheckResult, HANDLED_COMPLETE, HANDLED_COMPLETION, HANDLED_LAST, HANDLED_ONCE, HANDLED_ORDER,
+        RESPONSE, check,
+    },
     scenario::{ModelScenario, PlantedMistake},
     steps::ModelStep,
     world::{ModelWorld, SimFrame},
@@ -82,6 +85,8 @@ pub(crate) struct ClientQueues {
     /// For each test, the stream on which its first result was handled.
     handled: Vec<Option<StreamOwner>>,
     pub(crate) has_handled_completion: bool,
+    /// The stream on which the completion was handled.
+    completion_on: Option<StreamOwner>,
     has_handled_response: bool,
     is_read_at_once: bool,
 }
@@ -92,6 +97,7 @@ impl ClientQueues {
             streams: BTreeMap::new(),
             handled: vec![None; scenario.plan.tests.len()],
             has_handled_completion: false,
+            completion_on: None,
             has_handled_response: false,
             is_read_at_once: scenario.queues.is_read_at_once,
         }
@@ -210,11 +216,14 @@ impl ClientQueues {
             }
             SimMessage::Frame(SimFrame::Completion) => {
                 check(RESPONSE, !self.has_handled_response, || "a completion is handled last".to_owned())?;
+                let first = self.completion_on.filter(|first| !self.is_reset(*first));
+                check(HANDLED_COMPLETION, first.is_none(), || format!("on {first:?} and {owner:?}"))?;
                 let missing = self.handled.iter().position(Option::is_none);
                 check(HANDLED_COMPLETE, missing.is_none(), || {
                     format!("the result of test {missing:?} is not")
                 })?;
                 self.has_handled_completion = true;
+                self.completion_on = Some(owner);
             }
             SimMessage::Response => {
                 check(RESPONSE, is_over, || "it is handled before the completion".to_owned())?;

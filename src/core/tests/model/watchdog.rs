@@ -30,7 +30,6 @@ impl SimWatchdog {
             step,
             DeliveryStep::Prove
                 | DeliveryStep::ProveCompletion
-                | DeliveryStep::Close
                 | DeliveryStep::SendDue(DeliveryRoute::Direct)
                 | DeliveryStep::SendCompletion(DeliveryRoute::Direct)
         );
@@ -156,12 +155,9 @@ impl ModelWorld {
                 }
                 is_ok
             }
-            DeliveryStep::Close => {
-                if is_ok {
-                    self.proven(watchdog);
-                }
+            DeliveryStep::GiveUp => {
                 watchdog.unproven.clear();
-                is_ok
+                true
             }
             DeliveryStep::Announce => {
                 self.from_watchdog.extend(self.coordinator.as_ref().map(|_| SimWatchdogMessage::Completing));

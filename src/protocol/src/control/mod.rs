@@ -53,6 +53,9 @@ pub struct ClientRoute {
     /// Encoding of the updates; callback connections take [`UpdateEncoding::TestProtocol`] only.
     #[serde(default)]
     pub encoding: UpdateEncoding,
+    /// Whether the client reads the attachments stream: the files of a result are sent with it.
+    #[serde(default)]
+    pub has_attachments_stream: bool,
 }
 
 /// First message on every control connection, from the process that dialled.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use heeler_core::WorkerId;
+use heeler_core::{OsText, WorkerId};
 use serde::{Deserialize, Serialize};
 
 use super::{ClientId, DeliveryLimits};
@@ -36,4 +36,11 @@ pub struct StreamMark {
     pub handled: BTreeMap<String, u64>,
     /// Whether the client answers barriers; `None` while that is unknown.
     pub is_answering: Option<bool>,
+    /// The directory of the run whose completion this frame is: no update of that run may follow it. It names the run
+    /// here because a client may use an id again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completing: Option<OsText>,
+    /// The directories of the latest runs whose completion the client is proven to have handled.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub completed: Vec<OsText>,
 }

@@ -48,6 +48,10 @@ pub enum ToWatchdog {
     FrameForwarded { client: ClientId },
     /// A client has left, and all its runs are over: its connection is closed.
     EndClient { client: ClientId },
+    /// The user suspends the coordinator, which stops itself next: its silence is expected until [`Self::Resume`].
+    Suspend,
+    /// The coordinator runs again.
+    Resume,
     /// Orders the watchdog to end all workers and exit.
     Exit,
 }
@@ -74,7 +78,7 @@ pub struct FinishRequest {
     pub synthesized: Vec<DueResult>,
     /// Programs that failed outside their tests.
     pub program_failures: Vec<ProgramFailure>,
-    /// Attachments of the run.
+    /// Attachments of the run that no worker has sent, beyond those that are proven.
     pub attachments: Vec<Attachment>,
     /// Whether the client reads the attachments stream.
     pub has_attachments_stream: bool,
@@ -85,6 +89,10 @@ pub struct FinishRequest {
     /// The number of frames, from the first, that the client already has of a watchdog that has died.
     #[serde(default)]
     pub sent_frames: u64,
+    /// The number of frames, from the first, that the coordinator has forwarded to the main connection for a watchdog that
+    /// has died.
+    #[serde(default)]
+    pub relayed_frames: u64,
 }
 
 /// Result that is due to be sent.
@@ -136,11 +144,14 @@ pub enum FromWatchdog {
         settled: Vec<JournalledResult>,
         /// Files that these results name.
         #[serde(default)]
-        attachments: Vec<Attachment>,
+        files: Vec<ResultFile>,
         /// Reason why the journal could not be read to its end, if so. A journal that was never started is
         /// empty, not damaged.
         damage: Option<String>,
     },
+    /// The relayed frames that follow belong to this run, until it is finished. Their positions count the frames of its
+    /// finish.
+    Relaying { run: RunKey },
     /// The client is proven to have everything of a run but its completion, which is sent next.
     Completing { run: RunKey },
     /// The run is finished and its completion is sent.
@@ -151,6 +162,13 @@ pub enum FromWatchdog {
         /// Errors on the way, for the client's log.
         soft_errors: Vec<String>,
     },
+}
+
+/// File of a test's result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResultFile {
+    pub test: TestId,
+    pub attachment: Attachment,
 }
 
 /// Terminal result of a journal, without its details.

@@ -220,7 +220,7 @@ pub struct TestLimits {
 }
 
 /// Group of tests in the tree that clients show: a suite, a class, a module.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TestGroup {
     /// Common prefix of the uids of all tests below it, with the separator: no test has this uid.
     pub uid: String,
@@ -229,6 +229,12 @@ pub struct TestGroup {
     /// Index of the parent group: an earlier position in the same list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<u32>,
+    /// Source file of all its tests, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// Line of the first of its tests in that file, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
 }
 
 /// Test of a lease.

@@ -1,4 +1,4 @@
-//! Barriers: requests on callback connections that a client answers after it has handled everything before them.
+//! Barriers: requests that a client answers after it has handled everything before them.
 
 use bytes::Bytes;
 
@@ -18,7 +18,17 @@ pub fn barrier_frame(id: u64, run_id: &str) -> Bytes {
 /// updates would be an update behind the completion.
 #[must_use]
 pub fn completion_barrier_frame(id: u64, run_id: &str) -> Bytes {
-    let message = format!("run {run_id} is complete");
+    log_barrier_frame(id, format!("run {run_id} is complete"))
+}
+
+/// Encodes a barrier on the main connection, which carries the updates of several runs and workers: a line for the
+/// client's log, as a request.
+#[must_use]
+pub fn main_barrier_frame(id: u64) -> Bytes {
+    log_barrier_frame(id, "a test that was begun may run again on another connection".to_owned())
+}
+
+fn log_barrier_frame(id: u64, message: String) -> Bytes {
     let params = LogParams { level: LogLevel::Trace, message };
     rpc::encode_request(&RequestId::number(id), method::LOG, &params)
 }

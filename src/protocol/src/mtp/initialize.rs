@@ -71,6 +71,31 @@ pub struct ClientTestingCapabilities {
     /// Port at which the client accepts further connections, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callback_provider: Option<CallbackProvider>,
+    /// Extensions by Heeler that the client uses and has to request.
+    #[serde(
+        rename = "heeler",
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "ClientExtensions::is_default"
+    )]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<ClientExtensions>"))]
+    pub extensions: ClientExtensions,
+}
+
+/// Extensions of the protocol by Heeler that are off until a client requests them.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClientExtensions {
+    /// Whether the client is notified with `$/heeler/programsChanged` when files of test programs change.
+    #[serde(deserialize_with = "null_as_default")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<bool>"))]
+    pub program_changes: bool,
+}
+
+impl ClientExtensions {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Port at which a client accepts connections of workers and watchdog.
@@ -130,6 +155,8 @@ impl InitializeResult {
                         failures: true,
                         run_options: true,
                         live_output: true,
+                        program_changes: true,
+                        build: true,
                     }),
                 },
             },
@@ -200,6 +227,10 @@ pub struct ExtensionCapabilities {
     pub run_options: bool,
     /// `liveOutput` among these options sends the output of tests while they run.
     pub live_output: bool,
+    /// `capabilities.testing.heeler.programChanges` of the client requests `$/heeler/programsChanged`.
+    pub program_changes: bool,
+    /// `heeler.build` in the parameters of a discovery or a run builds the tests before they are listed.
+    pub build: bool,
 }
 
 #[cfg(test)]

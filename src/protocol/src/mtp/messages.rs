@@ -35,6 +35,8 @@ pub mod method {
     pub const EXIT: &str = "exit";
     /// First message on a callback connection to a listener of Heeler's own, which required a token.
     pub const HELLO: &str = "$/heeler/hello";
+    /// Server → client, to clients that request it in `initialize`: files of test programs have changed.
+    pub const PROGRAMS_CHANGED: &str = "$/heeler/programsChanged";
 }
 
 /// Parameters of `testing/discoverTests` and `testing/runTests`. A server reads the tests as
@@ -59,14 +61,38 @@ pub struct TestsParams<N = TestNode> {
     #[serde(rename = "heeler.debug", deserialize_with = "null_as_default", skip_serializing_if = "is_false")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<bool>"))]
     pub is_debug: bool,
+    /// Extension by Heeler: the build commands of the configuration run again before the tests are listed.
+    #[serde(rename = "heeler.build", deserialize_with = "null_as_default", skip_serializing_if = "is_false")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<bool>"))]
+    pub is_built: bool,
+    /// Extension by Heeler: partition of a larger selection that the tests are; recorded with the run.
+    #[serde(rename = "heeler.shard", skip_serializing_if = "Option::is_none")]
+    pub shard: Option<RunShard>,
     /// Extension by Heeler: options of this run. Only for `testing/runTests`.
     #[serde(rename = "heeler.options", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<super::RequestedRunOptions>"))]
     pub options: Option<serde_json::Value>,
 }
 
+/// One of the partitions of a selection of tests that is spread over several runs.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct RunShard {
+    /// Partition, such as `hash:1/4`.
+    pub partition: String,
+    /// Number of this partition, from 1.
+    pub index: u32,
+    /// Number of partitions.
+    pub count: u32,
+    /// Digest of all tests of the selection and of what they are split by, equal for all its partitions.
+    pub digest: String,
+    /// Number of all tests of the selection.
+    pub selected: usize,
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn is_false(value: &bool) -> bool {
+pub(super) fn is_false(value: &bool) -> bool {
     !value
 }
 

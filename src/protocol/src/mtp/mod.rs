@@ -8,6 +8,7 @@ mod members;
 mod messages;
 mod node;
 mod nulls;
+mod programs;
 mod render;
 mod run_options;
 #[cfg(feature = "schema")]
@@ -22,6 +23,7 @@ pub use log::*;
 pub use members::NodeMembers;
 pub use messages::*;
 pub use node::*;
+pub use programs::*;
 pub use render::*;
 pub use run_options::*;
 #[cfg(feature = "schema")]

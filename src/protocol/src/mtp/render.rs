@@ -48,6 +48,10 @@ pub struct GroupDescription<'a> {
     pub name: &'a str,
     /// Uid of the group above it.
     pub parent: Option<&'a str>,
+    /// Source file of all its tests, if there is one.
+    pub file: Option<&'a str>,
+    /// Line of the first of its tests in that file, from 1.
+    pub line: Option<u32>,
     /// Members that the client added, as JSON: `"name":value,…`.
     pub client_members: Option<&'a str>,
 }
@@ -151,8 +155,21 @@ pub fn render_group(out: &mut Vec<u8>, group: &GroupDescription<'_>) {
         display_name: &'a str,
         #[serde(rename = "node-type")]
         node_type: &'static str,
+        #[serde(rename = "location.file", skip_serializing_if = "Option::is_none")]
+        location_file: Option<&'a str>,
+        #[serde(rename = "location.line-start", skip_serializing_if = "Option::is_none")]
+        location_line_start: Option<u32>,
+        #[serde(rename = "location.line-end", skip_serializing_if = "Option::is_none")]
+        location_line_end: Option<u32>,
     }
-    let node = RenderedGroup { uid: group.uid, display_name: group.name, node_type: "group" };
+    let node = RenderedGroup {
+        uid: group.uid,
+        display_name: group.name,
+        node_type: "group",
+        location_file: group.file,
+        location_line_start: group.line,
+        location_line_end: group.line,
+    };
     render(out, group.parent, &node, group.client_members);
 }
 

@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use super::{
     AttachDebuggerParams, AttachmentParams, CancelParams, CancelRunParams, DiscoveryMetrics, ExecutionState,
     HelloParams, InitializeParams, InitializeResult, LaunchDebuggerParams, LogBatchParams, LogParams,
-    RequestedNode, RunMetrics, RunResult, TelemetryParams, TestNode, TestTrait, TestsParams, UpdateParams,
-    method,
+    ProgramsChangedParams, RequestedNode, RunMetrics, RunResult, TelemetryParams, TestNode, TestTrait,
+    TestsParams, UpdateParams, method,
 };
 use crate::rpc::{RequestId, RpcError};
 
@@ -32,6 +32,7 @@ pub fn server_schema() -> Value {
         (method::HELLO, subschema::<HelloParams>(&mut generator)),
         (method::ATTACH_DEBUGGER, subschema::<AttachDebuggerParams>(&mut generator)),
         (method::LAUNCH_DEBUGGER, subschema::<LaunchDebuggerParams>(&mut generator)),
+        (method::PROGRAMS_CHANGED, subschema::<ProgramsChangedParams>(&mut generator)),
     ];
     let results = vec![
         subschema::<InitializeResult>(&mut generator),

@@ -111,6 +111,7 @@ fn requests() -> Vec<MessageSample> {
         batch_logging_support: true,
         attachments_support: true,
         callback_provider: Some(CallbackProvider { port: 4712, token: Some("secret".to_owned()) }),
+        extensions: ClientExtensions { program_changes: true },
     };
     let initialize = InitializeParams {
         process_id: Some(31337),
@@ -133,6 +134,11 @@ fn requests() -> Vec<MessageSample> {
             "discover",
             method::DISCOVER,
             TestsParams::<RequestedNode> { run_id: run_id.clone(), ..TestsParams::default() },
+        ),
+        request(
+            "discover-after-build",
+            method::DISCOVER,
+            TestsParams::<RequestedNode> { run_id: run_id.clone(), is_built: true, ..TestsParams::default() },
         ),
         request(
             "run",
@@ -265,6 +271,7 @@ fn notifications() -> Vec<MessageSample> {
         notification("cancel-run", method::CANCEL_RUN, CancelRunParams { run_id: RUN.to_owned() }),
         notification("exit", method::EXIT, serde_json::json!({})),
         notification("hello", method::HELLO, hello),
+        notification("programs-changed", method::PROGRAMS_CHANGED, programs_changed()),
         encoded_notification("log", method::LOG, &log_frame(single.level, single.message.clone()), single),
         encoded_notification("log-batch", method::LOG, &batch_frame, batch),
         encoded_notification(
@@ -280,6 +287,22 @@ fn notifications() -> Vec<MessageSample> {
             TelemetryParams { event_name: event(event::DISCOVERY), metrics: listed.clone() },
         ),
     ]
+}
+
+fn programs_changed() -> ProgramsChangedParams {
+    let change = |path: &str, suite: Option<&str>, change| ProgramChange {
+        path: path.to_owned(),
+        suite: suite.map(str::to_owned),
+        change,
+    };
+    ProgramsChangedParams {
+        programs: vec![
+            change("/build/unit", Some("unit"), ProgramChangeKind::Changed),
+            change("/build/net", Some("net"), ProgramChangeKind::Removed),
+            change("/build/disk", None, ProgramChangeKind::Appeared),
+        ],
+        is_incomplete: true,
+    }
 }
 
 fn updates() -> Vec<MessageSample> {

@@ -4,7 +4,6 @@
 use std::{
     collections::HashMap,
     hash::{BuildHasher as _, RandomState},
-    os::unix::fs::MetadataExt,
     sync::Arc,
     time::Duration,
 };
@@ -15,7 +14,11 @@ use heeler_protocol::{
     mtp::NodeDescription,
 };
 
-use super::test_entry::{SUITE_SEPARATOR, TestEntry, assign_uids};
+use super::{
+    file_identity::{FileIdentity, file_identity},
+    group_locations::{GroupLocation, GroupLocations},
+    test_entry::{SUITE_SEPARATOR, TestEntry, assign_uids},
+};
 
 /// A program to be listed and run, as the configuration or the command line names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +82,8 @@ impl ProgramEntry {
     /// Returns whether the listing, or the reason why it failed, belongs to the program's file as it is now.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        !matches!(self.listing, ListingState::Unknown) && self.identity == file_identity(&self.source.program)
+        !matches!(self.listing, ListingState::Unknown)
+            && self.identity == file_identity(self.source.program.path.as_path())
     }
 
     /// Returns whether both are the same program, started in the same way: only the suites may differ.
@@ -93,15 +97,6 @@ impl ProgramEntry {
             && one.cwd == other.cwd
             && one.framework == other.framework
     }
-}
-
-/// File metadata that changes when a program is rebuilt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FileIdentity {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
 }
 
 /// Index of a test in the catalogue.
@@ -120,6 +115,7 @@ pub struct Catalogue {
     /// Sorted by the hashes of the uids: the uids themselves are stored with the programs and are not kept
     /// twice.
     by_uid: Vec<(u64, TestRef)>,
+    group_locations: GroupLocations,
     hasher: RandomState,
 }
 
@@ -159,7 +155,7 @@ impl Catalogue {
     /// Records a program's listing, or why it failed.
     pub fn record_listing(&mut self, program: usize, answer: Result<ProgramListing, String>) {
         let entry = &mut self.programs[program];
-        entry.identity = file_identity(&entry.source.program);
+        entry.identity = file_identity(entry.source.program.path.as_path());
         entry.listing = match answer {
             Ok(ProgramListing { framework, nesting, selection_limit, tests, start }) => {
                 let tests = assign_uids(&entry.source.program.suite, tests).into();
@@ -182,12 +178,33 @@ impl Catalogue {
         }
     }
 
-    /// Rebuilds the uid index; needed after listings have changed.
+    /// Returns a catalogue of other programs, with the listings of those that both have.
+    #[must_use]
+    pub fn with_sources(&self, sources: Vec<ProgramSource>) -> Self {
+        let mut catalogue = Self::new(sources);
+        for place in 0..catalogue.programs.len() {
+            let own = &catalogue.programs[place];
+            if let Some(known) = self.programs.iter().find(|known| known.is_same_program(own)) {
+                catalogue.adopt_listing(place, known);
+            }
+        }
+        catalogue.rebuild_index();
+        catalogue
+    }
+
+    /// Rebuilds the uid index and the locations of groups; needed after listings have changed.
     pub fn rebuild_index(&mut self) {
         let hashed = |place| (self.hasher.hash_one(self.uid(place)), place);
         let mut by_uid: Vec<_> = self.all().map(hashed).collect();
         by_uid.sort_unstable();
-        self.by_uid = by_uid;
+        let mut group_locations = GroupLocations::default();
+        for place in self.all() {
+            if let Some(test) = self.test(place) {
+                let groups = self.groups(place);
+                group_locations.add(groups.into_iter().map(|(uid, _)| uid), test.shared_file(), test.line());
+            }
+        }
+        (self.by_uid, self.group_locations) = (by_uid, group_locations);
     }
 
     /// Returns every test and every program whose listing failed, in order.
@@ -271,6 +288,13 @@ impl Catalogue {
         groups
     }
 
+    /// Returns the source file of all tests of a group, and the first line, if they have one file. It does not depend on
+    /// which of the tests are selected.
+    #[must_use]
+    pub fn group_location(&self, uid: &str) -> Option<GroupLocation<'_>> {
+        self.group_locations.get(uid)
+    }
+
     /// Returns the tests that a request names, and the uids that no listing has. Each test is returned once,
     /// however often it is named, in the order of the catalogue. A group uid selects all tests below it.
     #[must_use]
@@ -330,16 +354,6 @@ impl Catalogue {
             (ListingState::Broken { .. } | ListingState::Listed { .. } | ListingState::Unknown, _) => None,
         }
     }
-}
-
-fn file_identity(program: &TestProgram) -> Option<FileIdentity> {
-    let metadata = std::fs::metadata(program.path.as_path()).ok()?;
-    Some(FileIdentity {
-        device: metadata.dev(),
-        inode: metadata.ino(),
-        size: metadata.size(),
-        modified: (metadata.mtime(), metadata.mtime_nsec()),
-    })
 }
 
 #[cfg(test)]

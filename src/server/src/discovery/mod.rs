@@ -1,16 +1,27 @@
 //! Test discovery: programs, their tests, and programs whose listing failed.
 //!
 //! - `catalogue`: programs and tests by uid; pure.
+//! - `file_identity`: what changes when a program is built again.
+//! - `group_locations`: source files of groups; pure.
 //! - `lister`: lists programs through workers.
+//! - `program_finder`: finds the programs of a session again.
+//! - `program_watch`: notices changes of programs.
 //! - `selection`: selects tests by uid and by filter; pure.
 //! - `test_entry`: compact test entries.
 
 mod catalogue;
+mod file_identity;
+mod group_locations;
 mod lister;
+mod program_finder;
+mod program_watch;
 mod selection;
 mod test_entry;
 
 pub use catalogue::{Catalogue, ListingState, ProgramEntry, ProgramListing, ProgramSource, TestRef};
+pub use group_locations::GroupLocation;
 pub use lister::ProgramLister;
+pub use program_finder::{CurrentProgram, CurrentPrograms, ProgramFinder};
+pub(crate) use program_watch::watch_programs;
 pub use selection::{TestSelection, select_tests};
 pub use test_entry::TestEntry;

@@ -48,6 +48,16 @@ impl TestEntry {
         self.traits.iter().map(|(name, value)| (&**name, &**value))
     }
 
+    /// Returns its source file; tests of one listing share it.
+    pub(super) fn shared_file(&self) -> Option<&Arc<str>> {
+        self.file.as_ref()
+    }
+
+    /// Returns its line in the source file.
+    pub(super) fn line(&self) -> Option<u32> {
+        self.line
+    }
+
     /// Returns why it can't be run, or `None` if it can.
     #[must_use]
     pub fn unrunnable(&self) -> Option<&str> {

@@ -8,7 +8,7 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 
-use crate::discovery::ProgramSource;
+use crate::discovery::{ProgramFinder, ProgramSource};
 use crate::mtp::MtpFrontEnd;
 use crate::scheduler::SchedulerHandle;
 use heeler_config::ResolvedSettings;
@@ -56,6 +56,8 @@ pub fn front_end(name: &str) -> Option<&'static dyn FrontEnd> {
 pub struct SessionOptions {
     pub settings: Arc<ResolvedSettings>,
     pub sources: Vec<ProgramSource>,
+    /// Finds the programs again while the session is open; `None` for a session of one command.
+    pub finder: Option<Arc<dyn ProgramFinder>>,
     /// Host of the client's callback port.
     pub client_host: String,
     /// Callback listener of a client in this process, in place of one that it would declare.

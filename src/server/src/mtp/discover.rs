@@ -14,7 +14,7 @@ use heeler_protocol::{
 };
 
 use super::{metrics::duration_ms, params::TestsRequest, requests::RequestJob};
-use crate::discovery::{Catalogue, ListingState, ProgramEntry, TestRef, select_tests};
+use crate::discovery::{Catalogue, GroupLocation, ListingState, ProgramEntry, TestRef, select_tests};
 
 /// Returns the requested tests.
 pub(super) fn requested_tests(catalogue: &Catalogue, request: &TestsRequest) -> Vec<TestRef> {
@@ -75,7 +75,9 @@ fn push_group_changes(
         if !added.contains(&(uid, name)) {
             let client_members = request.client_members.get(uid);
             let mut change = Vec::new();
-            render_group(&mut change, &GroupDescription { uid, name, parent, client_members });
+            let GroupLocation { file, line } = catalogue.group_location(uid).unwrap_or_default();
+            let group = GroupDescription { uid, name, parent, file, line, client_members };
+            render_group(&mut change, &group);
             changes.push(change);
         }
         parent = Some(uid);

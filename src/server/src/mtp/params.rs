@@ -1,7 +1,7 @@
 //! Parameters of discovery and run requests: parsed and validated once.
 
 use heeler_protocol::{
-    mtp::{ClientMembers, RequestedNode, RunIdMember, TestsParams},
+    mtp::{ClientMembers, RequestedNode, RunIdMember, RunShard, TestsParams},
     rpc::{RpcError, code},
 };
 use serde_json::value::RawValue;
@@ -19,6 +19,10 @@ pub(super) struct TestsRequest {
     pub(super) client_members: ClientMembers,
     /// Each test runs under a debugger of the client.
     pub(super) is_debug: bool,
+    /// The programs are built before they are listed.
+    pub(super) is_built: bool,
+    /// The partition of a larger selection that the tests are.
+    pub(super) shard: Option<RunShard>,
     /// Options of the run, if the client sent any.
     pub(super) options: Option<RunOptions>,
 }
@@ -68,8 +72,8 @@ pub(super) fn parse_tests_request(params: Option<&RawValue>) -> Result<TestsRequ
     let uids =
         nodes.map(|nodes| nodes.into_iter().map(|node| store_members(node, &mut client_members)).collect());
     let selection = TestSelection { uids, filter };
-    let TestsParams { run_id, is_debug, .. } = params;
-    Ok(TestsRequest { run_id, selection, client_members, is_debug, options })
+    let TestsParams { run_id, is_debug, is_built, shard, .. } = params;
+    Ok(TestsRequest { run_id, selection, client_members, is_debug, is_built, shard, options })
 }
 
 /// Returns the run id of parameters that may be invalid otherwise.

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::discovery::{Catalogue, TestRef};
 use crate::run::{PlanContext, PreparedRun, ReportWriter, RunRequest, discard_run, prepare_run, record_run};
-use crate::scheduler::{ClientEvent, ClientLogLine, RequestNumber, RunClient, SchedulerGone};
+use crate::scheduler::{BuildRequest, ClientEvent, ClientLogLine, RequestNumber, RunClient, SchedulerGone};
 use heeler_config::ResolvedSettings;
 use heeler_run_store::Provenance;
 
@@ -206,13 +206,21 @@ impl OpenRequests {
             RequestCommand::Start(job) => {
                 let number = RequestNumber(self.next_job);
                 self.next_job += 1;
+                let build = self.build_request(&job);
                 self.jobs.insert(number, OpenJob { job, progress: JobProgress::AwaitingListing });
-                self.client.list(number).await
+                self.client.list(number, build).await
             }
             RequestCommand::Cancel(id) => self.cancel(&id).await,
             RequestCommand::Pause(done) => self.client.pause(done).await,
             RequestCommand::Resume => self.client.resume().await,
         }
+    }
+
+    /// Returns whether the programs are built for a request: where it asks for that, and for each discovery where the
+    /// configuration says so.
+    fn build_request(&self, job: &RequestJob) -> BuildRequest {
+        let is_configured = job.kind == JobKind::Discover && self.context.settings.run.is_built_on_discovery;
+        if job.request.is_built || is_configured { BuildRequest::First } else { BuildRequest::None }
     }
 
     async fn cancel(&mut self, id: &RequestId) -> Result<(), SchedulerGone> {
@@ -304,7 +312,8 @@ impl OpenRequests {
         let session_settings = self.context.settings.as_ref();
         let settings = tests.options.as_ref().map(|options| session_settings.for_run(options));
         let settings = settings.as_ref().unwrap_or(session_settings);
-        let context = PlanContext { catalogue, settings, provenance: &self.context.provenance };
+        let provenance = Provenance { shard: tests.shard.clone(), ..self.context.provenance.clone() };
+        let context = PlanContext { catalogue, settings, provenance: &provenance };
         match prepare_run(&run, &context) {
             Ok(PreparedRun { plan, warnings }) => {
                 for text in warnings {

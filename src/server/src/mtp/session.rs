@@ -34,7 +34,7 @@ use super::{
     stall_watch::StallWatch,
 };
 use crate::listen::{ClientStream, SessionCommand, SessionEnd, SessionOptions};
-use crate::pool::ProcessExitWatch;
+use crate::pool::{MainBarriers, ProcessExitWatch};
 use crate::run::ReportWriter;
 use crate::scheduler::SchedulerHandle;
 
@@ -70,6 +70,8 @@ pub(super) struct ServerSession {
     /// Deadline for `initialize`.
     initialize_deadline: Option<Instant>,
     commands: Option<mpsc::Sender<RequestCommand>>,
+    /// Barriers on this connection, which the client answers.
+    main_barriers: MainBarriers,
     /// The client's responses to requests of the server.
     client_responses: Option<mpsc::Sender<ClientResponse>>,
     finished_requests: mpsc::Receiver<RequestId>,
@@ -78,6 +80,8 @@ pub(super) struct ServerSession {
     open_requests: HashMap<RequestId, OpenRequest>,
     /// The task that executes the requests.
     requests: JoinSet<()>,
+    /// Notifies the client of changed programs, if it wants that.
+    program_watch: JoinSet<()>,
     scheduler: SchedulerHandle,
     /// Whether the client reads.
     stall_watch: StallWatch,
@@ -133,11 +137,13 @@ impl ServerSession {
             exit_requests: Vec::new(),
             initialize_deadline: options.initialize_within.map(|limit| Instant::now() + limit),
             commands: None,
+            main_barriers: MainBarriers::new(crate::run::delivery_limits(&options.settings)),
             client_responses: None,
             finished_requests: done,
             finished_requests_sender: Some(done_sender),
             open_requests: HashMap::new(),
             requests: JoinSet::new(),
+            program_watch: JoinSet::new(),
             scheduler,
             stall_watch: StallWatch::new(options.settings.run.client_stall_timeout),
             watched_processes: Vec::new(),
@@ -325,11 +331,13 @@ impl ServerSession {
     /// nothing is sent.
     async fn shut_down(mut self, end: SessionEnd) {
         self.commands = None;
+        self.program_watch.abort_all();
         // A session that was never initialized has no task that would drop it.
         self.finished_requests_sender = None;
         let deadline = match end {
             SessionEnd::Exit => EXIT_DEADLINE + self.options.settings.run.grace_period,
             SessionEnd::Disconnected | SessionEnd::ParentDied => {
+                self.main_barriers.close();
                 // Without its client, the scheduler ends the processes of the session.
                 self.requests.abort_all();
                 SHUTDOWN_DEADLINE

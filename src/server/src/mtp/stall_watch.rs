@@ -79,6 +79,7 @@ mod tests {
         SessionOptions {
             settings: Arc::new(ResolvedSettings::resolve(&config, CommandLineSettings::default()).unwrap()),
             sources: Vec::new(),
+            finder: None,
             client_host: String::new(),
             callback: None,
             exit_with: None,

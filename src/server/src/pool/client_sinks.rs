@@ -10,11 +10,13 @@ use heeler_protocol::control::{ClientId, RunUpdates};
 use heeler_transport::{Outbox, TrySendError};
 use tokio::sync::mpsc;
 
+use super::main_barriers::MainBarriers;
+
 /// Where the updates for one client go.
 #[derive(Debug, Clone)]
 pub enum ClientSink {
-    /// To its main connection, as they arrive.
-    Connection(Outbox),
+    /// To its main connection, as they arrive; with barriers if it takes callback connections as well.
+    Connection(Outbox, Option<MainBarriers>),
     /// To its session, as typed updates.
     Session(mpsc::Sender<RunUpdates>),
 }
@@ -39,7 +41,7 @@ impl ClientSink {
     /// See [`ClientSinkError`].
     pub fn try_send(&self, frame: Bytes) -> Result<(), ClientSinkError> {
         match self {
-            Self::Connection(outbox) => outbox.try_send(frame).map_err(|error| match error {
+            Self::Connection(outbox, _) => outbox.try_send(frame).map_err(|error| match error {
                 TrySendError::Full(frame) => ClientSinkError::Full(frame),
                 TrySendError::Closed(_) => ClientSinkError::Closed,
             }),
@@ -62,12 +64,24 @@ impl ClientSink {
     /// The client takes no more updates.
     pub async fn send(&self, frame: Bytes) -> Result<(), ClientSinkClosed> {
         match self {
-            Self::Connection(outbox) => outbox.send(frame).await.map_err(|_| ClientSinkClosed),
+            Self::Connection(outbox, _) => outbox.send(frame).await.map_err(|_| ClientSinkClosed),
             Self::Session(updates) => {
                 let permit = updates.reserve().await.map_err(|_| ClientSinkClosed)?;
                 pass_on(permit, &frame);
                 Ok(())
             }
+        }
+    }
+}
+
+impl ClientSink {
+    /// Waits until the client has handled what was passed on, where something on another connection could overtake it.
+    ///
+    /// Cancel safe: yes, as [`MainBarriers::prove`].
+    pub async fn wait_until_handled(&self) {
+        if let Self::Connection(outbox, Some(barriers)) = self {
+            let proof = barriers.prove(outbox).await;
+            tracing::debug!(?proof, "a barrier on a main connection");
         }
     }
 }

@@ -3,18 +3,22 @@
 //! only the workers of its own runs wait.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use bytes::Bytes;
-use heeler_protocol::control::{ClientId, FromWatchdog, FromWorker, JoinMessage, ToWorker, WorkerId};
+use heeler_core::silence::SilenceStep;
+use heeler_protocol::control::{
+    ClientId, FromWatchdog, FromWorker, JoinMessage, LeaseEvent, RunKey, TestId, ToWorker, WorkerId,
+};
 use heeler_sys::process::Pid;
 use heeler_transport::{
-    control::{self, ControlReceiver, ControlSender, ReceivedPacket},
+    control::{self, ControlReceiver, ControlSender, ReceivedPacket, WatchedPacket},
     local,
 };
 use tokio::{sync::mpsc, task::JoinSet, time::timeout};
@@ -31,12 +35,29 @@ const BLOCKED_AFTER: Duration = Duration::from_secs(1);
 
 /// Events on control connections.
 pub(super) enum ControlEvent {
-    WorkerJoined { worker: WorkerId, pid: Pid, sender: ControlSender, forwarded: Arc<AtomicU64> },
+    WorkerJoined {
+        worker: WorkerId,
+        pid: Pid,
+        sender: ControlSender,
+        forwarded: Arc<ForwardedUpdates>,
+    },
     WorkerMessage(WorkerId, FromWorker),
+    WorkerSilent(WorkerId, SilenceStep),
     WorkerDisconnected(WorkerId),
-    WatchdogJoined { pid: u32, sender: ControlSender },
+    WatchdogJoined {
+        pid: u32,
+        sender: ControlSender,
+    },
     WatchdogMessage(FromWatchdog),
-    WatchdogDisconnected { pid: u32 },
+    WatchdogSilent {
+        pid: u32,
+        step: SilenceStep,
+    },
+    WatchdogDisconnected {
+        pid: u32,
+        /// By run, the number of frames of its finish that were forwarded for it.
+        relayed: BTreeMap<RunKey, u64>,
+    },
 }
 
 /// Accepts connections until the pool is dropped.
@@ -81,7 +102,13 @@ async fn serve_connection(stream: local::LocalStream, clients: ClientSinks, raw:
         JoinMessage::Worker { worker, pid } => {
             // The reader notices a peer that is gone again.
             let _closed = sender.send(&ToWorker::Accepted).await;
-            let forwarder = FrameForwarder { worker, clients, raw, forwarded: Arc::new(AtomicU64::new(0)) };
+            let forwarder = FrameForwarder {
+                worker,
+                clients,
+                raw,
+                forwarded: Arc::default(),
+                unfinished: BTreeSet::new(),
+            };
             serve_worker(Pid(pid.cast_signed()), sender, receiver, forwarder).await;
         }
         JoinMessage::Watchdog { pid } => serve_watchdog(pid, sender, receiver, clients, raw).await,
@@ -92,7 +119,7 @@ async fn serve_worker(
     pid: Pid,
     sender: ControlSender,
     mut receiver: ControlReceiver,
-    forwarder: FrameForwarder,
+    mut forwarder: FrameForwarder,
 ) {
     let worker = forwarder.worker;
     let forwarded = Arc::clone(&forwarder.forwarded);
@@ -103,11 +130,15 @@ async fn serve_worker(
         {
             return;
         }
-        match receiver.next::<FromWorker>().await {
-            Ok(Some(ReceivedPacket::Message(message))) => {
+        match receiver.next_or_silence::<FromWorker>().await {
+            Ok(Some(WatchedPacket::Silence(step))) => event = Some(ControlEvent::WorkerSilent(worker, step)),
+            Ok(Some(WatchedPacket::Packet(ReceivedPacket::Message(message)))) => {
+                if forwarder.lets_tests_run_again(&message) {
+                    forwarder.wait_until_handled().await;
+                }
                 event = Some(ControlEvent::WorkerMessage(worker, message))
             }
-            Ok(Some(ReceivedPacket::Forward { client, position, frame })) => {
+            Ok(Some(WatchedPacket::Packet(ReceivedPacket::Forward { client, position, frame }))) => {
                 forwarder.forward(client, position, frame).await
             }
             Ok(None) => break,
@@ -126,8 +157,42 @@ struct FrameForwarder {
     worker: WorkerId,
     clients: ClientSinks,
     raw: mpsc::Sender<ControlEvent>,
-    /// The position of the last forwarded frame of the run that the worker serves.
-    forwarded: Arc<AtomicU64>,
+    forwarded: Arc<ForwardedUpdates>,
+    /// Tests of the present lease that have started and have no result.
+    unfinished: BTreeSet<TestId>,
+}
+
+/// What was forwarded of one worker.
+#[derive(Debug, Default)]
+pub(super) struct ForwardedUpdates {
+    /// The position of the last frame of the run that the worker serves.
+    pub(super) position: AtomicU64,
+    /// Clients that may not have handled the updates on their main connections yet.
+    unhandled: Mutex<BTreeSet<ClientId>>,
+}
+
+impl ForwardedUpdates {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<ClientId>> {
+        self.unhandled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until all clients have handled what was forwarded to their main connections.
+    ///
+    /// Cancel safe: yes, as [`ClientSink::wait_until_handled`].
+    pub(super) async fn wait_until_handled(&self, clients: &ClientSinks) {
+        let unhandled = self.lock().clone();
+        for client in unhandled {
+            if let Some(sink) = clients.get(client) {
+                sink.wait_until_handled().await;
+            }
+            self.lock().remove(&client);
+        }
+    }
+
+    /// Returns whether a client may not have handled something.
+    pub(super) fn is_unhandled(&self) -> bool {
+        !self.lock().is_empty()
+    }
 }
 
 impl FrameForwarder {
@@ -139,23 +204,70 @@ impl FrameForwarder {
             Err(ClientSinkError::Full(frame)) => self.forward_slowly(&sink, frame).await,
         };
         if is_sent {
-            self.forwarded.store(position, Ordering::Release);
+            self.forwarded.position.store(position, Ordering::Release);
+            if !self.forwarded.lock().contains(&client) {
+                self.forwarded.lock().insert(client);
+            }
+        }
+    }
+
+    /// Records which tests are unfinished; returns whether a test that the client saw start may run again on another
+    /// worker's connection after this message.
+    fn lets_tests_run_again(&mut self, message: &FromWorker) -> bool {
+        match message {
+            FromWorker::LeaseEvents { events, .. } => {
+                let mut runs_again = false;
+                for event in events {
+                    match event {
+                        LeaseEvent::Started(test) => drop(self.unfinished.insert(*test)),
+                        LeaseEvent::Settled { test, .. } => drop(self.unfinished.remove(test)),
+                        LeaseEvent::FailedProvisionally { test, .. }
+                        | LeaseEvent::CrashedProvisionally { test, .. } => {
+                            self.unfinished.remove(test);
+                            runs_again = true;
+                        }
+                        LeaseEvent::StoppedForDebugger { .. }
+                        | LeaseEvent::LaunchedByDebugger { .. }
+                        | LeaseEvent::FilesAttached { .. }
+                        | LeaseEvent::ProcessEnded { .. }
+                        | LeaseEvent::ProcessesLeaked { .. } => {}
+                    }
+                }
+                runs_again
+            }
+            FromWorker::LeaseEnded { .. } => !std::mem::take(&mut self.unfinished).is_empty(),
+            FromWorker::Drained { .. }
+            | FromWorker::Log { .. }
+            | FromWorker::Paused
+            | FromWorker::Blocked { .. }
+            | FromWorker::Discovered { .. }
+            | FromWorker::NotDiscovered { .. } => false,
+        }
+    }
+
+    async fn wait_until_handled(&self) {
+        if self.forwarded.is_unhandled() {
+            self.report_blocking(self.forwarded.wait_until_handled(&self.clients)).await;
         }
     }
 
     async fn forward_slowly(&self, sink: &ClientSink, frame: Bytes) -> bool {
-        let sending = sink.send(frame);
-        tokio::pin!(sending);
-        if let Ok(sent) = timeout(BLOCKED_AFTER, &mut sending).await {
-            return sent.is_ok();
+        self.report_blocking(sink.send(frame)).await.is_ok()
+    }
+
+    /// Awaits what a client delays. Once that takes long, the worker counts as blocked.
+    async fn report_blocking<T>(&self, waiting: impl Future<Output = T>) -> T {
+        tokio::pin!(waiting);
+        if let Ok(output) = timeout(BLOCKED_AFTER, &mut waiting).await {
+            return output;
         }
         let worker = self.worker;
         // The pool may be gone already.
         let blocked = |is_blocked| ControlEvent::WorkerMessage(worker, FromWorker::Blocked { is_blocked });
         let _closed = self.raw.send(blocked(true)).await;
-        let is_sent = sending.await.is_ok();
+        let output = waiting.await;
         let _closed = self.raw.send(blocked(false)).await;
-        is_sent
+        output
     }
 }
 
@@ -174,9 +286,16 @@ async fn serve_watchdog(
         {
             return;
         }
-        match receiver.next::<FromWatchdog>().await {
-            Ok(Some(ReceivedPacket::Message(message))) => event = relays.on_message(message),
-            Ok(Some(ReceivedPacket::Forward { client, frame, .. })) => relays.forward(client, frame),
+        match receiver.next_or_silence::<FromWatchdog>().await {
+            Ok(Some(WatchedPacket::Silence(step))) => {
+                event = Some(ControlEvent::WatchdogSilent { pid, step })
+            }
+            Ok(Some(WatchedPacket::Packet(ReceivedPacket::Message(message)))) => {
+                event = relays.on_message(message)
+            }
+            Ok(Some(WatchedPacket::Packet(ReceivedPacket::Forward { client, position, frame }))) => {
+                relays.forward(client, position, frame)
+            }
             Ok(None) => break,
             Err(error) => {
                 tracing::warn!(%error, "the watchdog's control connection broke");
@@ -184,6 +303,6 @@ async fn serve_watchdog(
             }
         }
     }
-    relays.finish().await;
-    let _closed = raw.send(ControlEvent::WatchdogDisconnected { pid }).await;
+    let relayed = relays.finish().await;
+    let _closed = raw.send(ControlEvent::WatchdogDisconnected { pid, relayed }).await;
 }

@@ -1,10 +1,21 @@
-//! Connections to clients of processes that have died: they are brought to an end before the death is reported.
+//! Connections to clients of processes that have died: they are brought to an end before the death is reported. So is
+//! what a dead worker has sent over main connections, where its tests may run again on other connections.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, atomic::Ordering},
+};
 
-use heeler_protocol::control::RunKey;
-use heeler_transport::callback::{HeldStream, HeldStreams, StreamHolder};
-use tokio::task::JoinSet;
+use heeler_core::client_progress::ProgressStamp;
+use heeler_protocol::control::{ClientId, OsText, RunKey, StreamSender, WorkerId};
+use heeler_transport::callback::{HeldStream, HeldStreams, StreamHolder, read_client_progress};
+use tokio::task::{JoinError, JoinSet};
+
+use super::{
+    connection::ForwardedUpdates,
+    workers::{PoolError, PoolEvent, WorkerPool},
+};
 
 /// Listens for duplicates of the connections of workers and watchdog to clients.
 pub(super) fn listen_for_streams(control_socket: &Path) -> Option<HeldStreams> {
@@ -16,18 +27,101 @@ pub(super) fn listen_for_streams(control_socket: &Path) -> Option<HeldStreams> {
         .ok()
 }
 
-/// Brings the connections of a dead process to an end; returns what is proven with them, by run.
-pub(super) async fn settle_streams(
-    streams: Vec<HeldStream>,
-    mut proven: BTreeMap<RunKey, u64>,
-) -> BTreeMap<RunKey, u64> {
+/// What clients are proven to have of a dead process.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeadSenderProof {
+    /// By run, the number of results, or of frames of its finish.
+    pub positions: BTreeMap<RunKey, u64>,
+    /// By run, the number of frames of its finish that were forwarded to the main connection.
+    pub relayed: BTreeMap<RunKey, u64>,
+    /// The directories of the runs whose completion is handled.
+    pub completed: Vec<OsText>,
+}
+
+/// A process that has died.
+pub(super) struct DeadSender {
+    pub(super) sender: StreamSender,
+    /// What is proven so far.
+    pub(super) proven: DeadSenderProof,
+    /// Its updates on main connections that may not be handled yet.
+    pub(super) forwarded: Option<Arc<ForwardedUpdates>>,
+}
+
+impl DeadSender {
+    /// Returns a dead watchdog.
+    pub(super) fn watchdog(proven: DeadSenderProof) -> Self {
+        Self { sender: StreamSender::Watchdog, proven, forwarded: None }
+    }
+}
+
+/// Brings the connections of a dead process to an end; returns what is proven with them, beyond what was.
+async fn settle_streams(streams: Vec<HeldStream>, mut proven: DeadSenderProof) -> DeadSenderProof {
     let settling: JoinSet<_> =
         streams.into_iter().map(|held| held.settle(StreamHolder::Coordinator)).collect();
     for settled in settling.join_all().await {
         for (run, position) in settled.positions {
-            let earlier = proven.entry(RunKey::new(settled.client, run)).or_default();
+            let earlier = proven.positions.entry(RunKey::new(settled.client, run)).or_default();
             *earlier = position.max(*earlier);
         }
+        proven.completed.extend(settled.completed);
     }
     proven
+}
+
+impl WorkerPool {
+    /// Returns the sign of what a client answers on the connections of all processes.
+    #[must_use]
+    pub fn client_progress(&self, client: ClientId) -> Option<ProgressStamp> {
+        read_client_progress(&self.socket_dir.path().join("control"), client)
+    }
+
+    pub(super) fn remove_dead_worker(&mut self, worker: WorkerId) {
+        let Some(link) = self.workers.remove(&worker) else { return };
+        let mut positions = link.forwarded_before;
+        let position = link.forwarded.position.load(Ordering::Acquire);
+        positions.extend(link.assigned_run.map(|run| (run, position)));
+        let proven = DeadSenderProof { positions, ..DeadSenderProof::default() };
+        let forwarded = Some(link.forwarded).filter(|forwarded| forwarded.is_unhandled());
+        let dead = DeadSender { sender: StreamSender::Worker(worker), proven, forwarded };
+        self.report_settled(dead, move |proven| PoolEvent::WorkerDied { worker, proven });
+    }
+
+    /// Reports the death of a process, once what it has sent to clients is brought to an end.
+    pub(super) fn report_settled(
+        &mut self,
+        dead: DeadSender,
+        report: impl FnOnce(DeadSenderProof) -> PoolEvent + Send + 'static,
+    ) {
+        let DeadSender { sender, proven, forwarded } = dead;
+        let streams = self.held_streams.as_ref().map(|held| held.take(sender)).unwrap_or_default();
+        if streams.is_empty() && forwarded.is_none() {
+            self.pending_events.push_back(report(proven));
+            return;
+        }
+        let clients = self.clients.clone();
+        self.settling.spawn(async move {
+            let handled = async {
+                if let Some(forwarded) = forwarded {
+                    forwarded.wait_until_handled(&clients).await;
+                }
+            };
+            let (proven, ()) = tokio::join!(settle_streams(streams, proven), handled);
+            report(proven)
+        });
+    }
+
+    pub(super) fn on_settled(&mut self, settled: Result<PoolEvent, JoinError>) {
+        match settled {
+            Ok(event) => self.pending_events.push_back(event),
+            // A death that is never reported would hold its runs up; without a watchdog all runs are ended.
+            Err(error) => {
+                tracing::error!(%error, "the connections of a dead process could not be brought to an end");
+                self.push_watchdog_lost(PoolError::NoWatchdog);
+            }
+        }
+    }
+
+    pub(super) fn push_watchdog_lost(&mut self, error: PoolError) {
+        self.pending_events.push_back(PoolEvent::WatchdogLost { error, proven: DeadSenderProof::default() });
+    }
 }

@@ -96,7 +96,7 @@ impl WorkerPool {
             return;
         }
         let before = link.forwarded_before.remove(run).unwrap_or(0);
-        let relayed = link.forwarded.swap(before, Ordering::AcqRel);
+        let relayed = link.forwarded.position.swap(before, Ordering::AcqRel);
         if let Some(earlier) = link.assigned_run.replace(run.clone()) {
             link.forwarded_before.insert(earlier, relayed);
         }

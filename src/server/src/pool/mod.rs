@@ -4,9 +4,11 @@
 //!
 //! - `client_sinks`: where updates for clients go.
 //! - `connection`: one task per control connection.
+//! - `dead_streams`: what clients have of processes that have died.
 //! - `deadlines`: time limits.
 //! - `exit_watch`: waits for the exit of a process.
 //! - `grants`: what each worker is used for.
+//! - `main_barriers`: what a client has handled of its main connection.
 //! - `orphans`: reaps what a dead watchdog leaves behind.
 //! - `watchdog_process`: starts the watchdog.
 //! - `watchdog_relay`: frames of the watchdog for clients.
@@ -18,14 +20,18 @@ mod dead_streams;
 mod deadlines;
 mod exit_watch;
 mod grants;
+mod main_barriers;
 mod orphans;
 mod pooled_worker;
+mod silence;
 mod watchdog_process;
 mod watchdog_relay;
 mod workers;
 
 pub use client_sinks::{ClientSink, ClientSinks};
+pub use dead_streams::DeadSenderProof;
 pub use exit_watch::ProcessExitWatch;
 pub use grants::WorkerUser;
+pub use main_barriers::MainBarriers;
 pub use watchdog_process::WorkerStdout;
 pub use workers::{PoolError, PoolEvent, PoolOptions, WorkerPool};

@@ -1,23 +1,19 @@
 //! One worker of the pool.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, atomic::AtomicU64},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use heeler_protocol::control::RunKey;
 use heeler_sys::process::Pid;
 use heeler_transport::control::ControlSender;
 use tokio::time::Instant;
 
-use super::grants::WorkerUser;
+use super::{connection::ForwardedUpdates, grants::WorkerUser};
 
 /// A worker that has joined.
 pub(super) struct PooledWorker {
     pub(super) pid: Pid,
     pub(super) sender: ControlSender,
-    /// The position of the last forwarded frame of the run that the worker serves.
-    pub(super) forwarded: Arc<AtomicU64>,
+    pub(super) forwarded: Arc<ForwardedUpdates>,
     /// What it is granted to; `None` while it is idle.
     pub(super) user: Option<WorkerUser>,
     /// It waits for a client that takes no frames.

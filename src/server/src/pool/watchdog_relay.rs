@@ -1,11 +1,15 @@
 //! Frames that the watchdog sends to clients through the coordinator: one task for each client, so that a
 //! client that reads slowly delays neither the watchdog's messages nor the frames of another client.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use heeler_core::delivery::LastRelayedFrame;
-use heeler_protocol::control::{ClientId, FromWatchdog, RELAY_WINDOW, ToWatchdog};
+use heeler_protocol::control::{ClientId, FromWatchdog, RELAY_WINDOW, RunKey, ToWatchdog};
 use heeler_transport::control::ControlSender;
 use tokio::{
     sync::mpsc::{self, error::TrySendError},
@@ -15,17 +19,29 @@ use tokio::{
 
 use super::{client_sinks::ClientSinks, connection::ControlEvent};
 
-/// Time for clients to take the last frames of a watchdog that is gone. Its successor sends everything again
-/// for runs whose end did not arrive.
+/// Time for clients to take the last frames of a watchdog that is gone. Its successor sends what was not taken.
 const FINISH_DEADLINE: Duration = Duration::from_secs(1);
-/// Queue of a client: the window of frames, and the end of each of its runs, which are finished one after the
-/// other.
-const QUEUED_ITEMS: usize = RELAY_WINDOW + 2;
+/// Queue of a client: the window of frames, and the beginning and end of each of its runs, which are finished one after
+/// the other.
+const QUEUED_ITEMS: usize = RELAY_WINDOW + 4;
+
+/// By run, the number of frames of its finish that were forwarded; until it is finished.
+type ForwardedFrames = Arc<Mutex<BTreeMap<RunKey, u64>>>;
 
 enum RelayItem {
-    Frame(Bytes),
+    /// The frames that follow are of this run.
+    Begin(RunKey),
+    Frame(RelayedFrame),
     /// The end of a run, which follows its last frame.
     Finished(FromWatchdog),
+}
+
+/// A frame of a finish.
+#[derive(Debug)]
+struct RelayedFrame {
+    /// The number of frames of the finish including it.
+    position: u64,
+    bytes: Bytes,
 }
 
 /// The tasks that forward frames of one watchdog.
@@ -35,6 +51,7 @@ pub(super) struct WatchdogRelays {
     raw: mpsc::Sender<ControlEvent>,
     queues: HashMap<ClientId, mpsc::Sender<RelayItem>>,
     tasks: JoinSet<()>,
+    forwarded: ForwardedFrames,
 }
 
 impl WatchdogRelays {
@@ -43,11 +60,22 @@ impl WatchdogRelays {
         watchdog: ControlSender,
         raw: mpsc::Sender<ControlEvent>,
     ) -> Self {
-        Self { clients, watchdog, raw, queues: HashMap::new(), tasks: JoinSet::new() }
+        Self {
+            clients,
+            watchdog,
+            raw,
+            queues: HashMap::new(),
+            tasks: JoinSet::new(),
+            forwarded: ForwardedFrames::default(),
+        }
     }
 
     /// Forwards a frame. The watchdog waits for confirmations, so the queue always has room.
-    pub(super) fn forward(&mut self, client: ClientId, frame: Bytes) {
+    pub(super) fn forward(&mut self, client: ClientId, position: u64, bytes: Bytes) {
+        self.queue(client, RelayItem::Frame(RelayedFrame { position, bytes }));
+    }
+
+    fn queue(&mut self, client: ClientId, item: RelayItem) {
         let queue = self.queues.entry(client).or_insert_with(|| {
             let (queue, items) = mpsc::channel(QUEUED_ITEMS);
             let relay = ClientRelay {
@@ -55,11 +83,13 @@ impl WatchdogRelays {
                 clients: self.clients.clone(),
                 watchdog: self.watchdog.clone(),
                 raw: self.raw.clone(),
+                run: None,
+                forwarded: Arc::clone(&self.forwarded),
             };
             self.tasks.spawn(relay.run(items));
             queue
         });
-        if let Err(TrySendError::Full(_)) = queue.try_send(RelayItem::Frame(frame)) {
+        if let Err(TrySendError::Full(_)) = queue.try_send(item) {
             tracing::error!(client = client.0, "the watchdog sent more frames than its window allows");
         }
     }
@@ -67,6 +97,10 @@ impl WatchdogRelays {
     /// Returns the event for a message, unless the frames of its run are to be forwarded before it.
     pub(super) fn on_message(&mut self, message: FromWatchdog) -> Option<ControlEvent> {
         let message = match message {
+            FromWatchdog::Relaying { run } => {
+                self.queue(run.client, RelayItem::Begin(run));
+                return None;
+            }
             FromWatchdog::Finished { run, proof, soft_errors } => {
                 let client = run.client;
                 let message = FromWatchdog::Finished { run, proof, soft_errors };
@@ -77,7 +111,7 @@ impl WatchdogRelays {
                     Ok(()) => return None,
                     Err(TrySendError::Full(item) | TrySendError::Closed(item)) => match item {
                         RelayItem::Finished(message) => message,
-                        RelayItem::Frame(_) => return None,
+                        RelayItem::Begin(_) | RelayItem::Frame(_) => return None,
                     },
                 }
             }
@@ -86,16 +120,18 @@ impl WatchdogRelays {
         Some(ControlEvent::WatchdogMessage(message))
     }
 
-    /// Waits until everything is forwarded; gives up on clients that do not read.
+    /// Waits until everything is forwarded; gives up on clients that do not read. Returns, by run, the number of frames of
+    /// its finish that were forwarded.
     ///
     /// Cancel safe: yes, because the tasks are aborted when they are dropped.
-    pub(super) async fn finish(mut self) {
+    pub(super) async fn finish(mut self) -> BTreeMap<RunKey, u64> {
         self.queues.clear();
         let all = async { while self.tasks.join_next().await.is_some() {} };
         if timeout(FINISH_DEADLINE, all).await.is_err() {
             tracing::debug!("frames of a dead watchdog are not taken by their client and dropped");
             self.tasks.shutdown().await;
         }
+        std::mem::take(&mut *self.forwarded.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -104,13 +140,17 @@ struct ClientRelay {
     clients: ClientSinks,
     watchdog: ControlSender,
     raw: mpsc::Sender<ControlEvent>,
+    /// The run of the frames that arrive.
+    run: Option<RunKey>,
+    forwarded: ForwardedFrames,
 }
 
 impl ClientRelay {
-    async fn run(self, mut items: mpsc::Receiver<RelayItem>) {
+    async fn run(mut self, mut items: mpsc::Receiver<RelayItem>) {
         let mut held = LastRelayedFrame::default();
         while let Some(item) = items.recv().await {
             match item {
+                RelayItem::Begin(run) => self.run = Some(run),
                 RelayItem::Frame(frame) => {
                     self.send(held.hold(frame)).await;
                     // The watchdog notices a coordinator that is gone by itself.
@@ -122,16 +162,26 @@ impl ClientRelay {
                     // report that it was sent.
                     let Ok(permit) = self.raw.reserve().await else { return };
                     self.send(held.release()).await;
+                    self.forget_run();
                     permit.send(ControlEvent::WatchdogMessage(message));
                 }
             }
         }
     }
 
-    async fn send(&self, frame: Option<Bytes>) {
-        if let (Some(frame), Some(sink)) = (frame, self.clients.get(self.client)) {
+    async fn send(&self, frame: Option<RelayedFrame>) {
+        if let (Some(RelayedFrame { position, bytes }), Some(sink)) = (frame, self.clients.get(self.client))
             // The session notices a client that is gone.
-            let _closed = sink.send(frame).await;
+            && sink.send(bytes).await.is_ok()
+            && let Some(run) = &self.run
+        {
+            self.forwarded.lock().unwrap_or_else(PoisonError::into_inner).insert(run.clone(), position);
+        }
+    }
+
+    fn forget_run(&self) {
+        if let Some(run) = &self.run {
+            self.forwarded.lock().unwrap_or_else(PoisonError::into_inner).remove(run);
         }
     }
 }

@@ -5,12 +5,9 @@ use std::{
     collections::{BTreeMap, VecDeque},
     future::pending,
     path::PathBuf,
-    sync::atomic::Ordering,
 };
 
-use heeler_protocol::control::{
-    ClientId, FromWatchdog, FromWorker, RunKey, StreamSender, ToWatchdog, ToWorker, WorkerId,
-};
+use heeler_protocol::control::{ClientId, FromWatchdog, FromWorker, ToWatchdog, ToWorker, WorkerId};
 use heeler_sys::process::Signal;
 use heeler_sys::spawn::{SpawnError, SpawnedChild};
 use heeler_transport::{callback::HeldStreams, control::ControlSender, local};
@@ -19,7 +16,7 @@ use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 use super::{
     client_sinks::ClientSinks,
     connection::{self, ControlEvent},
-    dead_streams::{listen_for_streams, settle_streams},
+    dead_streams::{DeadSender, DeadSenderProof, listen_for_streams},
     deadlines::{DEATH_DEADLINE, SEND_DEADLINE, SHUTDOWN_DEADLINE, START_DEADLINE},
     exit_watch::ProcessExitWatch,
     grants::WorkerUser,
@@ -81,30 +78,40 @@ pub enum PoolEvent {
     /// A worker is dead, and everything that it had sent is read.
     WorkerDied {
         worker: WorkerId,
-        /// By run, the number of its results that the client is proven to have: those forwarded to its connection, or
-        /// handled by it on the worker's own.
-        proven: BTreeMap<RunKey, u64>,
+        /// The results that clients are proven to have: those forwarded to their connections, or handled by them on the
+        /// worker's own.
+        proven: DeadSenderProof,
     },
     /// The watchdog sent a message.
     WatchdogMessage(FromWatchdog),
     /// The watchdog died and was replaced. Its workers die with it.
     WatchdogReplaced {
-        /// By run, the number of frames of its finish that the client is proven to have.
-        sent_frames: BTreeMap<RunKey, u64>,
+        /// The parts of its finishes that clients are proven to have.
+        proven: DeadSenderProof,
     },
-    /// The watchdog died and can't be replaced any more.
-    WatchdogLost(PoolError),
+    /// The watchdog died and can't be replaced any more. The deaths of its workers are reported before.
+    WatchdogLost {
+        error: PoolError,
+        /// The parts of its finishes that clients are proven to have.
+        proven: DeadSenderProof,
+    },
 }
 
-struct WatchdogProcess {
-    child: SpawnedChild,
+/// The last watchdog is dead.
+struct WatchdogLoss {
+    error: PoolError,
+    proven: DeadSenderProof,
+}
+
+pub(super) struct WatchdogProcess {
+    pub(super) child: SpawnedChild,
     sender: Option<ControlSender>,
 }
 
 /// The watchdog and the workers of this process, for all clients: the only record of which workers there are
 /// and what each is used for.
 pub struct WorkerPool {
-    socket_dir: heeler_sys::dirs::SocketDir,
+    pub(super) socket_dir: heeler_sys::dirs::SocketDir,
     pub(super) slots: usize,
     program: PathBuf,
     worker_stdout: WorkerStdout,
@@ -113,15 +120,19 @@ pub struct WorkerPool {
     pub(super) starting: BTreeMap<WorkerId, Instant>,
     /// Users that have requested a worker which has not joined yet, in order.
     pub(super) requests: VecDeque<WorkerUser>,
-    watchdog: WatchdogProcess,
+    pub(super) watchdog: WatchdogProcess,
     watchdogs_started: u32,
     next_worker: u32,
     /// Events that arose together with another one and are not returned yet.
-    pending_events: VecDeque<PoolEvent>,
+    pub(super) pending_events: VecDeque<PoolEvent>,
+    /// Where forwarded frames go.
+    pub(super) clients: ClientSinks,
     /// Duplicates of the connections of workers and watchdog to clients; `None` if they can't be received.
-    held_streams: Option<HeldStreams>,
+    pub(super) held_streams: Option<HeldStreams>,
     /// Dead processes whose connections are brought to an end; their deaths are reported after it.
-    settling: JoinSet<PoolEvent>,
+    pub(super) settling: JoinSet<PoolEvent>,
+    /// The loss of the last watchdog, until the deaths of all workers are reported.
+    watchdog_loss: Option<WatchdogLoss>,
     /// The task that accepts connections; it ends when `raw` is dropped.
     _tasks: JoinSet<()>,
 }
@@ -140,7 +151,7 @@ impl WorkerPool {
             .map_err(|source| PoolError::Listen { path: path.clone(), source })?;
         let (sender, raw) = mpsc::channel(EVENT_QUEUE_CAPACITY);
         let mut tasks = JoinSet::new();
-        tasks.spawn(connection::accept(listener, options.clients, sender));
+        tasks.spawn(connection::accept(listener, options.clients.clone(), sender));
         orphans::adopt_orphans();
         let child = spawn_first_watchdog(&options.program, &path, options.worker_stdout)
             .await
@@ -158,8 +169,10 @@ impl WorkerPool {
             watchdogs_started: 1,
             next_worker: 1,
             pending_events: VecDeque::new(),
+            clients: options.clients,
             held_streams: listen_for_streams(&path),
             settling: JoinSet::new(),
+            watchdog_loss: None,
             _tasks: tasks,
         };
         pool.await_watchdog().await?;
@@ -174,7 +187,7 @@ impl WorkerPool {
             let is_dead = tokio::select! {
                 biased;
                 raw = self.control_events.recv() => match raw {
-                    Some(ControlEvent::WatchdogDisconnected { pid }) if pid == self.watchdog.child.pid().as_u32() => true,
+                    Some(ControlEvent::WatchdogDisconnected { pid, .. }) if pid == self.watchdog.child.pid().as_u32() => true,
                     Some(raw) => {
                         self.on_control_event(raw);
                         false
@@ -314,6 +327,14 @@ impl WorkerPool {
             if let Some(event) = self.pending_events.pop_front() {
                 return event;
             }
+            if self.workers.is_empty()
+                && self.settling.is_empty()
+                && let Some(WatchdogLoss { error, proven }) = self.watchdog_loss.take()
+            {
+                let report = |proven| PoolEvent::WatchdogLost { error, proven };
+                self.report_settled(DeadSender::watchdog(proven), report);
+                continue;
+            }
             let deadline = self.next_deadline();
             let expired = async {
                 match deadline {
@@ -326,7 +347,7 @@ impl WorkerPool {
                 Some(settled) = self.settling.join_next() => self.on_settled(settled),
                 raw = self.control_events.recv() => match raw {
                     Some(raw) => self.on_control_event(raw),
-                    None => self.pending_events.push_back(PoolEvent::WatchdogLost(PoolError::NoWatchdog)),
+                    None => self.push_watchdog_lost(PoolError::NoWatchdog),
                 },
                 () = expired => self.on_deadline(Instant::now()),
             }
@@ -379,41 +400,6 @@ impl WorkerPool {
         }
     }
 
-    fn remove_dead_worker(&mut self, worker: WorkerId) {
-        if let Some(link) = self.workers.remove(&worker) {
-            let mut relayed = link.forwarded_before;
-            relayed.extend(link.assigned_run.map(|run| (run, link.forwarded.load(Ordering::Acquire))));
-            let report = move |proven| PoolEvent::WorkerDied { worker, proven };
-            self.report_settled(StreamSender::Worker(worker), relayed, report);
-        }
-    }
-
-    /// Reports the death of a process, once its connections to clients are brought to an end.
-    fn report_settled(
-        &mut self,
-        sender: StreamSender,
-        proven: BTreeMap<RunKey, u64>,
-        report: impl FnOnce(BTreeMap<RunKey, u64>) -> PoolEvent + Send + 'static,
-    ) {
-        let streams = self.held_streams.as_ref().map(|held| held.take(sender)).unwrap_or_default();
-        if streams.is_empty() {
-            self.pending_events.push_back(report(proven));
-        } else {
-            self.settling.spawn(async move { report(settle_streams(streams, proven).await) });
-        }
-    }
-
-    fn on_settled(&mut self, settled: Result<PoolEvent, tokio::task::JoinError>) {
-        match settled {
-            Ok(event) => self.pending_events.push_back(event),
-            // A death that is never reported would hold its runs up; without a watchdog all runs are ended.
-            Err(error) => {
-                tracing::error!(%error, "the connections of a dead process could not be brought to an end");
-                self.pending_events.push_back(PoolEvent::WatchdogLost(PoolError::NoWatchdog));
-            }
-        }
-    }
-
     fn on_control_event(&mut self, raw: ControlEvent) {
         match raw {
             ControlEvent::WorkerJoined { worker, pid, sender, forwarded: relayed } => {
@@ -443,6 +429,7 @@ impl WorkerPool {
             ControlEvent::WorkerMessage(worker, message) => {
                 self.pending_events.push_back(PoolEvent::WorkerMessage(worker, message))
             }
+            ControlEvent::WorkerSilent(worker, step) => self.on_silent_worker(worker, step),
             ControlEvent::WorkerDisconnected(worker) => {
                 self.note_exit(worker, |link| link.is_disconnected = true)
             }
@@ -463,12 +450,17 @@ impl WorkerPool {
                 }
                 self.note_exit(worker, |link| link.is_exit_reported = true);
             }
+            ControlEvent::WatchdogSilent { pid, step } => {
+                if pid == self.watchdog.child.pid().as_u32() {
+                    self.on_silent_watchdog(step);
+                }
+            }
             ControlEvent::WatchdogMessage(message) => {
                 self.pending_events.push_back(PoolEvent::WatchdogMessage(message))
             }
-            ControlEvent::WatchdogDisconnected { pid } => {
+            ControlEvent::WatchdogDisconnected { pid, relayed } => {
                 if pid == self.watchdog.child.pid().as_u32() {
-                    self.replace_watchdog();
+                    self.replace_watchdog(DeadSenderProof { relayed, ..DeadSenderProof::default() });
                 }
             }
         }
@@ -492,7 +484,7 @@ impl WorkerPool {
         self.pending_events.push_back(PoolEvent::WorkerNotStarted { worker, user, error });
     }
 
-    fn replace_watchdog(&mut self) {
+    fn replace_watchdog(&mut self, proven: DeadSenderProof) {
         self.reap_watchdog();
         orphans::kill_orphans();
         self.watchdog.sender = None;
@@ -503,10 +495,10 @@ impl WorkerPool {
             self.note_exit(worker, |link| link.is_exit_reported = true);
         }
         match self.spawn_next_watchdog() {
-            Ok(()) => self.report_settled(StreamSender::Watchdog, BTreeMap::new(), |sent_frames| {
-                PoolEvent::WatchdogReplaced { sent_frames }
+            Ok(()) => self.report_settled(DeadSender::watchdog(proven), |proven| {
+                PoolEvent::WatchdogReplaced { proven }
             }),
-            Err(error) => self.pending_events.push_back(PoolEvent::WatchdogLost(error)),
+            Err(error) => self.watchdog_loss = Some(WatchdogLoss { error, proven }),
         }
     }
 
@@ -532,7 +524,7 @@ impl WorkerPool {
         let pid = self.watchdog.child.pid().as_u32();
         loop {
             match tokio::time::timeout_at(deadline, self.control_events.recv()).await {
-                Ok(Some(ControlEvent::WatchdogDisconnected { pid: left })) if left == pid => break,
+                Ok(Some(ControlEvent::WatchdogDisconnected { pid: left, .. })) if left == pid => break,
                 Ok(Some(_)) => {}
                 Ok(None) => break,
                 Err(_elapsed) => {
@@ -545,6 +537,11 @@ impl WorkerPool {
             }
         }
         self.reap_watchdog();
+    }
+
+    /// Returns whether the directory of the control socket exists. Without it no worker and no watchdog can start.
+    pub fn has_directory(&self) -> bool {
+        self.socket_dir.path().join("control").exists()
     }
 
     fn reap_watchdog(&mut self) {

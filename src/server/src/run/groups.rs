@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use heeler_protocol::control::{LeasedTest, TestGroup};
 
 use super::RunPlan;
+use crate::discovery::Catalogue;
 
 /// Collects groups, each after its parent.
 #[derive(Debug, Default)]
@@ -14,8 +15,8 @@ pub(super) struct GroupList {
 }
 
 impl GroupList {
-    /// Adds nested groups, outermost first; returns the index of the innermost.
-    pub(super) fn add(&mut self, names: &[(&str, &str)]) -> Option<u32> {
+    /// Adds nested groups of a catalogue, outermost first; returns the index of the innermost.
+    pub(super) fn add(&mut self, catalogue: &Catalogue, names: &[(&str, &str)]) -> Option<u32> {
         let (innermost, _) = names.last()?;
         if let Some(place) = self.places.get(*innermost) {
             return Some(*place);
@@ -24,9 +25,15 @@ impl GroupList {
         for (uid, name) in names {
             let place = self.places.get(*uid).copied().unwrap_or_else(|| {
                 let place = u32::try_from(self.groups.len()).expect("there are fewer groups than tests");
-                let (uid, name) = ((*uid).to_owned(), (*name).to_owned());
-                self.groups.push(TestGroup { uid: uid.clone(), name, parent });
-                self.places.insert(uid, place);
+                let location = catalogue.group_location(uid).unwrap_or_default();
+                self.groups.push(TestGroup {
+                    uid: (*uid).to_owned(),
+                    name: (*name).to_owned(),
+                    parent,
+                    file: location.file.map(str::to_owned),
+                    line: location.line,
+                });
+                self.places.insert((*uid).to_owned(), place);
                 place
             });
             parent = Some(place);

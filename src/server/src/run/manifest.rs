@@ -32,6 +32,7 @@ pub(super) fn write_manifest(plan: &RunPlan) -> io::Result<()> {
             tests: plan.tests.len(),
             profile: plan.profile.clone(),
             state_dir: OsText::from(plan.state_dir.as_path()),
+            shard: plan.provenance.shard.clone(),
             ..ManifestHead::new(&plan.run_id, plan.provenance.origin.clone())
         },
         plan: manifest_plan(plan),

@@ -12,6 +12,7 @@
 //! - `test_history`: results of earlier runs.
 //! - `report_writer`: writes the report files of completed runs.
 
+mod attachments;
 mod client_log;
 mod driver;
 mod dump_budget;

@@ -107,7 +107,7 @@ impl RunPlan {
         let mut planned = Vec::with_capacity(ingredients.selected.len());
         for place in ingredients.selected {
             let (mut test, plan) = plan_test(*place, ingredients, &mut programs);
-            test.group = groups.add(&ingredients.catalogue.groups(*place));
+            test.group = groups.add(ingredients.catalogue, &ingredients.catalogue.groups(*place));
             tests.push(test);
             planned.push(plan);
         }

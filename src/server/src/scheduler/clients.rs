@@ -6,7 +6,7 @@ use std::{
     task::Poll,
 };
 
-use heeler_protocol::control::{ClientId, ClientRoute, ToWorker, WorkerId};
+use heeler_protocol::control::{ClientId, ClientRoute, ToWatchdog, ToWorker, WorkerId};
 use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
@@ -15,7 +15,7 @@ use tokio::{
 use super::{
     client_events::ClientEvents,
     event_loop::{PAUSE_DEADLINE, Scheduler},
-    handle::{ClientCommand, NewClient},
+    handle::{BuildRequest, ClientCommand, NewClient},
 };
 
 /// One client.
@@ -79,7 +79,8 @@ impl Scheduler {
         let NewClient { registration, commands, events, updates, left } = client;
         let id = ClientId(self.next_client);
         self.next_client += 1;
-        let catalogue = self.catalogues.find_or_add(registration.sources, registration.list_timeout);
+        let catalogue =
+            self.catalogues.find_or_add(registration.sources, registration.list_timeout, registration.finder);
         let (route, sink) = registration.delivery.into_route(updates);
         self.sinks.insert(id, sink);
         let entry = ClientEntry {
@@ -99,7 +100,12 @@ impl Scheduler {
     pub(super) async fn on_command(&mut self, client: ClientId, command: Option<ClientCommand>) {
         self.last_client = client;
         match command {
-            Some(ClientCommand::List { request }) => self.list(client, request).await,
+            Some(ClientCommand::List { request, build: BuildRequest::None }) => {
+                self.list(client, request).await
+            }
+            Some(ClientCommand::List { request, build: BuildRequest::First }) => {
+                self.list_after_build(client, request).await
+            }
             Some(ClientCommand::StartRun { request, plan, client_members }) => {
                 self.start_run(client, request, *plan, client_members).await
             }
@@ -163,6 +169,8 @@ impl Scheduler {
     async fn pause(&mut self, client: ClientId, done: oneshot::Sender<()>) {
         let mut workers = BTreeSet::new();
         if let Some(pool) = &mut self.pool {
+            // Before this process is stopped.
+            pool.send_to_watchdog_flushed(&ToWatchdog::Suspend).await;
             for worker in pool.workers_of(client) {
                 pool.send_to_worker(worker, &ToWorker::Pause).await;
                 workers.insert(worker);
@@ -180,6 +188,7 @@ impl Scheduler {
             entry.is_paused = false;
         }
         let Some(pool) = &mut self.pool else { return };
+        pool.send_to_watchdog(&ToWatchdog::Resume).await;
         for worker in pool.workers_of(client) {
             pool.send_to_worker(worker, &ToWorker::Resume).await;
         }

@@ -13,12 +13,13 @@ use tokio::{
 
 use super::{
     ClientLogLine, SchedulerOptions,
+    builds::{FinishedBuild, RunningBuilds},
     clients::{ClientEntry, next_command},
     handle::{ClientCommand, NewClient},
     listing::Catalogues,
     runs::{RunEntry, RunNumber},
 };
-use crate::pool::{ClientSinks, PoolError, PoolEvent, PoolOptions, WorkerPool};
+use crate::pool::{ClientSinks, DeadSenderProof, PoolError, PoolEvent, PoolOptions, WorkerPool};
 
 /// Maximum wait for all test processes of a client to stop.
 pub(super) const PAUSE_DEADLINE: Duration = Duration::from_millis(500);
@@ -37,6 +38,7 @@ pub(super) struct Scheduler {
     pub(super) last_client: ClientId,
     pub(super) sinks: ClientSinks,
     pub(super) catalogues: Catalogues,
+    pub(super) builds: RunningBuilds,
     pub(super) pool: Option<WorkerPool>,
     /// In order of arrival.
     pub(super) runs: BTreeMap<RunNumber, RunEntry>,
@@ -53,6 +55,7 @@ enum SchedulerEvent {
     NoMoreClients,
     Command(ClientId, Option<ClientCommand>),
     Pool(PoolEvent),
+    BuildFinished(FinishedBuild),
     Deadline,
 }
 
@@ -66,6 +69,7 @@ impl Scheduler {
             last_client: ClientId(0),
             sinks: ClientSinks::default(),
             catalogues: Catalogues::default(),
+            builds: RunningBuilds::default(),
             pool: None,
             runs: BTreeMap::new(),
             next_run: 0,
@@ -89,6 +93,7 @@ impl Scheduler {
                     self.events_since_deadline = self.events_since_deadline.saturating_add(1);
                     self.on_pool_event(event).await;
                 }
+                SchedulerEvent::BuildFinished(finished) => self.on_build_finished(finished),
                 SchedulerEvent::Deadline => {
                     self.events_since_deadline = 0;
                     self.on_deadline(Instant::now()).await;
@@ -99,6 +104,7 @@ impl Scheduler {
         if let Some(pool) = self.pool.take() {
             pool.shut_down().await;
         }
+        self.builds.finish().await;
     }
 
     async fn next_event(&mut self, is_open: bool) -> SchedulerEvent {
@@ -110,7 +116,7 @@ impl Scheduler {
         if is_late {
             return SchedulerEvent::Deadline;
         }
-        let Self { pool, clients, registrations, last_client, .. } = self;
+        let Self { pool, clients, registrations, last_client, builds, .. } = self;
         let of_pool = async {
             match pool {
                 Some(pool) => pool.next_event().await,
@@ -136,6 +142,7 @@ impl Scheduler {
                 client.map_or(SchedulerEvent::NoMoreClients, SchedulerEvent::Register)
             }
             (client, command) = next_command(clients, *last_client) => SchedulerEvent::Command(client, command),
+            finished = builds.next_finished() => SchedulerEvent::BuildFinished(finished),
             event = of_processes => event,
         }
     }
@@ -157,8 +164,8 @@ impl Scheduler {
             PoolEvent::WorkerMessage(worker, message) => self.on_worker_message(worker, message),
             PoolEvent::WorkerDied { worker, proven } => self.on_worker_died(worker, &proven).await,
             PoolEvent::WatchdogMessage(message) => self.on_watchdog_message(message),
-            PoolEvent::WatchdogReplaced { sent_frames } => self.on_watchdog_replaced(&sent_frames).await,
-            PoolEvent::WatchdogLost(error) => self.on_watchdog_lost(&error),
+            PoolEvent::WatchdogReplaced { proven } => self.on_watchdog_replaced(&proven).await,
+            PoolEvent::WatchdogLost { error, proven } => self.on_watchdog_lost(&error, &proven),
         }
     }
 
@@ -205,42 +212,43 @@ impl Scheduler {
             FromWatchdog::Journal { run, .. }
             | FromWatchdog::Completing { run }
             | FromWatchdog::Finished { run, .. } => run.clone(),
-            FromWatchdog::WorkerNotStarted { .. } | FromWatchdog::WorkerEnded { .. } => return,
+            FromWatchdog::WorkerNotStarted { .. }
+            | FromWatchdog::WorkerEnded { .. }
+            | FromWatchdog::Relaying { .. } => return,
         };
         if let Some(driver) = self.run_mut(&run) {
             driver.on_watchdog_message(message);
         }
     }
 
-    async fn on_worker_died(&mut self, worker: WorkerId, proven: &BTreeMap<RunKey, u64>) {
+    async fn on_worker_died(&mut self, worker: WorkerId, proven: &DeadSenderProof) {
         self.on_worker_paused(worker);
         self.catalogues.on_worker_died(worker);
         let Some(pool) = &mut self.pool else { return };
         for run in self.runs.values_mut() {
             if run.driver.is_affected_by(worker) {
-                let proven = proven.get(run.driver.key()).copied().unwrap_or(0);
+                let proven = proven.positions.get(run.driver.key()).copied().unwrap_or(0);
                 run.driver.on_worker_died(pool, worker, proven).await;
             }
         }
     }
 
-    async fn on_watchdog_replaced(&mut self, sent_frames: &BTreeMap<RunKey, u64>) {
+    async fn on_watchdog_replaced(&mut self, proven: &DeadSenderProof) {
         let Some(pool) = &mut self.pool else { return };
         if let Err(error) = pool.await_replacement().await {
-            self.on_watchdog_lost(&error);
+            self.on_watchdog_lost(&error, proven);
             return;
         }
         for run in self.runs.values_mut() {
-            let sent = sent_frames.get(run.driver.key()).copied().unwrap_or(0);
-            run.driver.on_watchdog_replaced(pool, sent).await;
+            run.driver.on_watchdog_replaced(pool, proven).await;
         }
     }
 
     /// Ends listings and runs: without a watchdog there are no workers. The next request may start a new pool.
-    fn on_watchdog_lost(&mut self, error: &PoolError) {
+    fn on_watchdog_lost(&mut self, error: &PoolError, proven: &DeadSenderProof) {
         let why = heeler_core::error_chain(error);
         self.catalogues.fail_all(&why);
-        self.drivers_mut().for_each(|driver| driver.finish_without_watchdog(&why));
+        self.drivers_mut().for_each(|driver| driver.on_watchdog_lost(&why, proven));
         self.end_pauses();
         self.pool = None;
     }
@@ -257,6 +265,7 @@ impl Scheduler {
     async fn run_pending_actions(&mut self) {
         loop {
             self.finish_listings();
+            self.finish_builds().await;
             // Shares come first, even if no worker is idle: a run with a share of 0 requests no workers.
             let _shares = self.update_shares();
             if let Some(pool) = &mut self.pool {
@@ -275,10 +284,17 @@ impl Scheduler {
         self.start_workers().await;
     }
 
-    /// Starts the pool if there is none; returns why it can't be started.
+    /// Starts the pool if there is none, or none that can go on; returns why it can't be started.
     pub(super) async fn start_pool(&mut self) -> Result<(), String> {
-        if self.pool.is_some() {
-            return Ok(());
+        let is_used = !self.runs.is_empty() || self.catalogues.listers().next().is_some();
+        // A cleaner of temporary files may have removed the directory of the pool.
+        match self.pool.take_if(|pool| !is_used && !pool.has_directory()) {
+            Some(pool) => {
+                tracing::warn!("all processes are started again, because their directory is gone");
+                pool.shut_down().await;
+            }
+            None if self.pool.is_some() => return Ok(()),
+            None => {}
         }
         let options = PoolOptions {
             program: self.options.program.clone(),

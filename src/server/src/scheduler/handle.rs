@@ -1,7 +1,7 @@
 //! What front ends use of the scheduler: they register clients, and each client sends commands and receives
 //! events.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use heeler_protocol::{
     control::{
@@ -21,8 +21,8 @@ use super::{
     client_events::{ClientEvent, ClientEvents, QUEUE_CAPACITY},
     event_loop::Scheduler,
 };
-use crate::discovery::ProgramSource;
-use crate::pool::{ClientSink, WorkerStdout};
+use crate::discovery::{ProgramFinder, ProgramSource};
+use crate::pool::{ClientSink, MainBarriers, WorkerStdout};
 use crate::run::RunPlan;
 
 /// Capacity of a client's command queue. A client that has sent so many waits until the scheduler has handled
@@ -52,6 +52,16 @@ pub struct SchedulerOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestNumber(pub u64);
 
+/// Whether programs are built before they are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BuildRequest {
+    /// They are listed as they are.
+    #[default]
+    None,
+    /// The build commands run first.
+    First,
+}
+
 /// The lease of a test that waits for a debugger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DebuggeeLease {
@@ -63,7 +73,13 @@ pub struct DebuggeeLease {
 #[derive(Debug)]
 pub enum UpdateDelivery {
     /// As frames of the test protocol: over callback connections of workers, or over its main connection.
-    Frames { callback: Option<CallbackAddress>, main_connection: Outbox, limits: DeliveryLimits },
+    Frames {
+        callback: Option<CallbackAddress>,
+        main_connection: Outbox,
+        /// The barriers on the main connection: its session notes the answers.
+        main_barriers: MainBarriers,
+        limits: DeliveryLimits,
+    },
     /// As events of its [`RunClient`], for the session of any protocol to render.
     Events,
 }
@@ -73,9 +89,11 @@ impl UpdateDelivery {
     /// coordinator.
     pub(super) fn into_route(self, updates: mpsc::Sender<RunUpdates>) -> (ClientRoute, ClientSink) {
         match self {
-            Self::Frames { callback, main_connection, limits } => {
-                let route = ClientRoute { callback, limits, encoding: UpdateEncoding::TestProtocol };
-                (route, ClientSink::Connection(main_connection))
+            Self::Frames { callback, main_connection, main_barriers, limits } => {
+                let barriers = callback.is_some().then_some(main_barriers);
+                let encoding = UpdateEncoding::TestProtocol;
+                let route = ClientRoute { callback, limits, encoding, ..ClientRoute::default() };
+                (route, ClientSink::Connection(main_connection, barriers))
             }
             Self::Events => {
                 // The limits are those of connections, of which there are none.
@@ -92,6 +110,8 @@ pub struct ClientRegistration {
     /// How updates of its runs reach it.
     pub delivery: UpdateDelivery,
     pub sources: Vec<ProgramSource>,
+    /// Builds the programs again; `None` if they can't be built. The same for all clients of the same programs.
+    pub finder: Option<Arc<dyn ProgramFinder>>,
     /// Time limit for the listing of each program.
     pub list_timeout: Duration,
 }
@@ -103,7 +123,7 @@ pub struct SchedulerGone;
 
 /// A command of a client.
 pub(super) enum ClientCommand {
-    List { request: RequestNumber },
+    List { request: RequestNumber, build: BuildRequest },
     StartRun { request: RequestNumber, plan: Box<RunPlan>, client_members: ClientMembers },
     Cancel { request: RequestNumber },
     DecideDebuggee { lease: DebuggeeLease, decision: DebuggerDecision },
@@ -185,14 +205,14 @@ pub struct RunClient {
 }
 
 impl RunClient {
-    /// Requests a listing of all programs; [`ClientEvent::Listed`] follows.
+    /// Requests a listing of all programs, built before if `build` says so; [`ClientEvent::Listed`] follows.
     ///
     /// # Errors
     /// The scheduler is gone.
     ///
     /// Cancel safe: yes, as all commands, because a cancelled call has sent nothing.
-    pub async fn list(&self, request: RequestNumber) -> Result<(), SchedulerGone> {
-        self.send(ClientCommand::List { request }).await
+    pub async fn list(&self, request: RequestNumber, build: BuildRequest) -> Result<(), SchedulerGone> {
+        self.send(ClientCommand::List { request, build }).await
     }
 
     /// Starts a run; [`ClientEvent::RunEnded`] or [`ClientEvent::RunRefused`] follows. `client_members` return on

@@ -8,20 +8,33 @@ use heeler_protocol::{
     mtp::LogLevel,
 };
 
-use super::{ClientEvent, ClientLogLine, RequestNumber, event_loop::Scheduler};
-use crate::discovery::{Catalogue, ListingState, ProgramLister, ProgramSource};
+use super::{ClientEvent, ClientLogLine, RequestNumber, builds::PendingBuild, event_loop::Scheduler};
+use crate::discovery::{Catalogue, ListingState, ProgramFinder, ProgramLister, ProgramSource};
 
 /// The catalogue of one list of programs.
-struct SharedCatalogue {
+pub(super) struct SharedCatalogue {
+    /// The programs that its clients registered with, by which further clients find it. After a build it may have
+    /// others.
     sources: Vec<ProgramSource>,
     /// Shared with the clients that read it; copied when it changes meanwhile.
     catalogue: Arc<Catalogue>,
     list_timeout: Duration,
-    lister: Option<ProgramLister>,
+    pub(super) lister: Option<ProgramLister>,
+    /// Builds the programs.
+    pub(super) finder: Option<Arc<dyn ProgramFinder>>,
+    /// A build in progress, or one that has ended while the catalogue is listed.
+    pub(super) build: Option<PendingBuild>,
     /// Programs that the lister of another catalogue is listing.
     awaited: Vec<usize>,
     /// Requests that wait for the listing.
     waiting: Vec<(ClientId, RequestNumber)>,
+}
+
+impl SharedCatalogue {
+    /// Replaces the programs by those of a build; listings of the same programs are kept.
+    pub(super) fn replace_sources(&mut self, sources: Vec<ProgramSource>) {
+        self.catalogue = Arc::new(self.catalogue.with_sources(sources));
+    }
 }
 
 /// Which listings of other catalogues are taken over.
@@ -50,7 +63,12 @@ pub(super) struct Catalogues {
 
 impl Catalogues {
     /// Returns the index of the catalogue of these programs.
-    pub(super) fn find_or_add(&mut self, sources: Vec<ProgramSource>, list_timeout: Duration) -> usize {
+    pub(super) fn find_or_add(
+        &mut self,
+        sources: Vec<ProgramSource>,
+        list_timeout: Duration,
+        finder: Option<Arc<dyn ProgramFinder>>,
+    ) -> usize {
         if let Some(place) = self.all.iter().position(|one| one.sources == sources) {
             return place;
         }
@@ -59,10 +77,20 @@ impl Catalogues {
             sources,
             list_timeout,
             lister: None,
+            finder,
+            build: None,
             awaited: Vec::new(),
             waiting: Vec::new(),
         });
         self.all.len() - 1
+    }
+
+    pub(super) fn get_mut(&mut self, place: usize) -> &mut SharedCatalogue {
+        &mut self.all[place]
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut SharedCatalogue> {
+        self.all.iter_mut()
     }
 
     /// Takes over what other catalogues know of these programs; returns those that remain without a listing.
@@ -218,6 +246,7 @@ impl Scheduler {
     pub(super) async fn cancel_listings(&mut self, client: ClientId) {
         for one in &mut self.catalogues.all {
             one.waiting.retain(|(waiting, _)| *waiting != client);
+            one.build.take_if(|build| build.remove_waiting(|(waiting, _)| *waiting == client));
         }
         self.abort_unused_listings().await;
     }
@@ -225,6 +254,7 @@ impl Scheduler {
     pub(super) async fn cancel_listing(&mut self, client: ClientId, request: RequestNumber) {
         for one in &mut self.catalogues.all {
             one.waiting.retain(|waiting| *waiting != (client, request));
+            one.build.take_if(|build| build.remove_waiting(|waiting| *waiting == (client, request)));
         }
         self.abort_unused_listings().await;
     }
@@ -293,8 +323,11 @@ mod tests {
         };
         let (a, b, c) = (path("a"), path("b"), path("c"));
         let mut catalogues = Catalogues::default();
-        assert_eq!(catalogues.find_or_add(vec![source("a", &a), source("b", &b)], Duration::ZERO), 0);
-        assert_eq!(catalogues.find_or_add(vec![source("mine", &b), source("c", &c)], Duration::ZERO), 1);
+        assert_eq!(catalogues.find_or_add(vec![source("a", &a), source("b", &b)], Duration::ZERO, None), 0);
+        assert_eq!(
+            catalogues.find_or_add(vec![source("mine", &b), source("c", &c)], Duration::ZERO, None),
+            1
+        );
         catalogues
     }
 

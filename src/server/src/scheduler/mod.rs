@@ -8,11 +8,13 @@
 //! - `handle`: what front ends use.
 //! - `client_events`: events for one client.
 //! - `event_loop`: waits for the next event.
+//! - `builds`: builds before listings.
 //! - `clients`: clients that register and leave.
 //! - `listing`: catalogues, shared by all clients of the same programs.
 //! - `runs`: running runs.
 //! - `slots`: fair sharing of the slots.
 
+mod builds;
 mod client_events;
 mod clients;
 mod event_loop;
@@ -24,6 +26,6 @@ mod slots;
 pub(crate) use client_events::ClientEvents;
 pub use client_events::{ClientEvent, ClientLogLine, DebuggeeWaiting};
 pub use handle::{
-    ClientRegistration, DebuggeeLease, RequestNumber, RunClient, SchedulerGone, SchedulerHandle,
-    SchedulerOptions, SchedulerTask, UpdateDelivery,
+    BuildRequest, ClientRegistration, DebuggeeLease, RequestNumber, RunClient, SchedulerGone,
+    SchedulerHandle, SchedulerOptions, SchedulerTask, UpdateDelivery,
 };

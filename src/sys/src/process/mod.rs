@@ -14,8 +14,8 @@ pub use id::{Pid, Signal};
 pub use lifeline::{Lifeline, bind_to};
 pub use process_tree::{
     ProcessStat, children, command_line, descendants, has_forked_copy, is_no_such_process, kill_child,
-    kill_group, oom_kill_count, pidfd_open, resident_bytes, signal_descendants, start_time_resolution,
-    start_time_since_boot, stat, time_since_boot,
+    kill_group, oom_kill_count, pidfd_open, pidfd_signal, resident_bytes, signal_child_of,
+    signal_descendants, start_time_resolution, start_time_since_boot, stat, time_since_boot,
 };
 pub use this_process::{
     ChildExits, become_subreaper, clear_parent_death_signal, effective_uid, exit_immediately,
@@ -24,4 +24,4 @@ pub use this_process::{
 };
 
 pub(crate) use exit_status::{WaitResult, wait_for, wait_for_any, wait4};
-pub(crate) use process_tree::{pidfd_signal, shown_command};
+pub(crate) use process_tree::shown_command;

@@ -18,7 +18,7 @@ use super::{Pid, Signal, reserved_fds};
 /// Longest reported command line of a process, in characters.
 const COMMAND_LIMIT: usize = 200;
 
-/// State, parent and process group of a process, from procfs.
+/// State, parent, process group and terminal of a process, from procfs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessStat {
     /// State letter: `R` running, `S` sleeping, `T` stopped, `Z` exited and not reaped, and others.
@@ -27,9 +27,11 @@ pub struct ProcessStat {
     pub parent: Pid,
     /// Process group.
     pub group: Pid,
+    /// It has a controlling terminal.
+    pub has_terminal: bool,
 }
 
-/// Returns state, parent and process group of a process; `None` if it no longer exists.
+/// Returns state, parent, process group and terminal of a process; `None` if it no longer exists.
 #[must_use]
 pub fn stat(pid: Pid) -> Option<ProcessStat> {
     let text = reserved_fds::with_reserved(|| fs::read(format!("/proc/{pid}/stat"))).ok()?;
@@ -41,6 +43,8 @@ pub fn stat(pid: Pid) -> Option<ProcessStat> {
         state: fields.next()?.chars().next()?,
         parent: Pid(fields.next()?.parse().ok()?),
         group: Pid(fields.next()?.parse().ok()?),
+        // The session stands between.
+        has_terminal: fields.nth(1)? != "0",
     })
 }
 
@@ -219,7 +223,11 @@ pub fn is_no_such_process(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ESRCH)
 }
 
-pub(crate) fn pidfd_signal(pidfd: &impl AsFd, signal: Signal) -> io::Result<()> {
+/// Sends a signal to the process that a descriptor refers to.
+///
+/// # Errors
+/// The process no longer exists, or belongs to another user.
+pub fn pidfd_signal(pidfd: &impl AsFd, signal: Signal) -> io::Result<()> {
     Ok(pidfd_send_signal(pidfd, signal.for_rustix()?)?)
 }
 
@@ -254,7 +262,7 @@ pub fn signal_descendants(root: Pid, signal: Signal, wants: impl Fn(Pid, Process
                 // Best effort: each member is signalled individually too.
                 let _refused = kill_group(stat.group, signal);
             }
-            if signal_if_child_of(parent, pid, signal) {
+            if signal_child_of(parent, pid, signal) {
                 reached.push(pid);
             }
         }
@@ -262,9 +270,10 @@ pub fn signal_descendants(root: Pid, signal: Signal, wants: impl Fn(Pid, Process
     reached
 }
 
-/// Signals `pid` if it is still a child of `parent`, so that a reused process id does not reach an unrelated
-/// process.
-fn signal_if_child_of(parent: Pid, pid: Pid, signal: Signal) -> bool {
+/// Signals `pid` if it is still a child of `parent` or of this process, so that a reused process id does not reach an
+/// unrelated process. Returns whether the signal was sent.
+#[must_use]
+pub fn signal_child_of(parent: Pid, pid: Pid, signal: Signal) -> bool {
     let still_related = || stat(pid).is_some_and(|stat| stat.parent == parent || stat.parent == Pid::own());
     match pidfd_open(pid) {
         Ok(pidfd) => still_related() && pidfd_signal(&pidfd, signal).is_ok(),

@@ -123,7 +123,9 @@ pub fn signal_info(tid: Pid) -> io::Result<SignalInfo> {
     Ok(SignalInfo {
         signal: Signal(info.si_signo),
         code: info.si_code,
-        address: (info.si_code > 0).then_some(address),
+        // A signal of the kernel without a reason of its own has none: the access to a non-canonical address, which the
+        // processor does not report.
+        address: (info.si_code > 0 && info.si_code != libc::SI_KERNEL).then_some(address),
     })
 }
 

@@ -4,9 +4,12 @@
 use std::{io, os::fd::AsFd, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use heeler_core::ack_window::{AckWindow, AnswerState, WindowLimits};
+use heeler_core::{
+    ack_window::{AckWindow, AnswerState, WindowLimits},
+    client_progress::{OverdueDecision, ProgressWatch},
+};
 use heeler_protocol::{
-    control::{CallbackAddress, CallbackEndpoint, DeliveryLimits, ProofLevel},
+    control::{CallbackAddress, CallbackEndpoint, DeliveryLimits, OsText, ProofLevel},
     frame::FrameDecoder,
     mtp::{self, HelloParams, method},
     rpc,
@@ -19,8 +22,10 @@ use tokio::{
 };
 
 use super::{
+    client_progress::SharedProgress,
     connection_record::{ConnectionRecord, StreamHolders},
     peer::{self, PeerEnd, PeerState},
+    positions::StreamPositions,
     socket::{SocketHandle, WaitLimits, wait_for_stall},
     stream_record::{StreamRecord, StreamRecorder},
 };
@@ -88,6 +93,9 @@ pub struct CallbackConnection {
     answered_at: Instant,
     /// Number of the latest barrier whose answer was seen.
     answered: u64,
+    positions: StreamPositions,
+    /// What the client answers on all its connections.
+    progress: Arc<SharedProgress>,
     /// The record of the connection, if duplicates of it are held.
     record: Option<ConnectionRecord>,
 }
@@ -109,18 +117,19 @@ pub async fn dial(
     holders: Option<&StreamHolders>,
 ) -> Result<CallbackConnection, CallbackDialError> {
     let deadline = Instant::now() + Duration::from_millis(limits.connect_ms);
+    let progress = Arc::new(holders.map(StreamHolders::shared_progress).unwrap_or_default());
     let callback = match &address.endpoint {
         CallbackEndpoint::TcpPort { host, port } => {
             let stream = tcp::dial(host, *port, deadline).await?;
             let socket = SocketHandle::of_tcp(&stream).map_err(CallbackDialError::Introduce)?;
             let record = holders.and_then(|holders| holders.hand_over(socket.as_fd(), limits));
-            CallbackConnection::open(PromptTcpStream::new(stream), socket, *limits, record)
+            CallbackConnection::open(PromptTcpStream::new(stream), socket, *limits, progress, record)
         }
         CallbackEndpoint::LocalSocket { name } => {
             let stream = local::connect_abstract(name, deadline).await?;
             let socket = SocketHandle::of_local(&stream).map_err(CallbackDialError::Introduce)?;
             // Both ends are this program, and the number of bytes that such a socket has accepted is not known.
-            CallbackConnection::open(stream, socket, *limits, None)
+            CallbackConnection::open(stream, socket, *limits, progress, None)
         }
     };
     if let Some(token) = &address.token {
@@ -141,6 +150,7 @@ impl CallbackConnection {
         stream: S,
         socket: SocketHandle,
         limits: DeliveryLimits,
+        progress: Arc<SharedProgress>,
         record: Option<Arc<StreamRecord>>,
     ) -> Self
     where
@@ -150,10 +160,14 @@ impl CallbackConnection {
             let recorder: Box<dyn FrameRecorder> = Box::new(StreamRecorder::new(Arc::clone(record)));
             recorder
         });
-        let (outbox, inbox, task) = crate::open_recorded(stream, FrameDecoder::default(), recorder);
+        let (outbox, inbox, task) = crate::open_with(
+            stream,
+            FrameDecoder::default(),
+            crate::WriterOptions { recorder, heartbeat: None },
+        );
         let (state, peer) = watch::channel(PeerState::default());
         let mut reader = JoinSet::new();
-        reader.spawn(peer::read(inbox, outbox.clone(), state));
+        reader.spawn(peer::read(inbox, outbox.clone(), state, Arc::clone(&progress)));
         Self {
             outbox,
             task,
@@ -167,6 +181,8 @@ impl CallbackConnection {
             first_answer_deadline: None,
             answered_at: Instant::now(),
             answered: 0,
+            positions: StreamPositions::default(),
+            progress,
             record: record.map(ConnectionRecord::new),
         }
     }
@@ -190,8 +206,8 @@ impl CallbackConnection {
         }
         self.wait_for_room().await?;
         let bytes = frame.len();
-        let answers = self.window.answers();
-        let mark = self.record.as_mut().map(|record| record.next_mark(run, answers));
+        self.positions.on_frame(run, self.is_client_silent());
+        let mark = self.next_mark(None);
         self.write_marked(frame, mark).await?;
         match self.window.on_frame(changes, bytes) {
             Some(barrier) => self.write_barrier(barrier).await,
@@ -199,16 +215,30 @@ impl CallbackConnection {
         }
     }
 
-    /// Queues the completion of a run, of which everything is proven. [`Self::prove_completion`] follows.
+    /// Queues the completion of a run, of which everything is proven; `run_dir` names the run in the connection's record.
+    /// [`Self::prove_completion`] follows.
     ///
     /// Cancel safe: no, because it is unknown whether the frame was queued.
     ///
     /// # Errors
     /// The connection is broken.
-    pub async fn send_completion(&mut self, run: &str, frame: Bytes) -> Result<(), CallbackBroken> {
-        self.forget_run(run);
+    pub async fn send_completion(
+        &mut self,
+        run: &str,
+        run_dir: &OsText,
+        frame: Bytes,
+    ) -> Result<(), CallbackBroken> {
         run.clone_into(&mut self.run);
-        self.write(frame).await
+        self.positions.forget(run);
+        let mark = self.next_mark(Some(run_dir));
+        self.write_marked(frame, mark).await
+    }
+
+    /// Returns the mark of the next frame of the present run, if there is a record.
+    fn next_mark(&mut self, completing: Option<&OsText>) -> Option<Bytes> {
+        let answers = self.window.answers();
+        let record = self.record.as_mut()?;
+        Some(record.next_mark(&self.run, completing, &self.positions, answers))
     }
 
     /// Proves that the client has handled the completion, as [`Self::prove`] does for updates: a client may not handle
@@ -223,7 +253,11 @@ impl CallbackConnection {
         if self.write(frame).await.is_err() {
             return ProofLevel::None;
         }
-        self.wait_for_proof(|connection| connection.answered >= barrier).await
+        let proof = self.wait_for_proof(|connection| connection.answered >= barrier).await;
+        if let Some(record) = self.record.as_mut().filter(|_| proof == ProofLevel::Handled) {
+            record.set_completed();
+        }
+        proof
     }
 
     /// Returns whether the client answers barriers here: asks it, if that is not known, and waits for the answer to the
@@ -272,16 +306,18 @@ impl CallbackConnection {
 
     /// Sets the number of results of a run, or of frames, that are sent including the next frame.
     pub fn set_position(&mut self, run: &str, position: u64) {
-        if let Some(record) = &mut self.record {
-            record.set_position(run, position);
-        }
+        self.positions.set(run, position);
+    }
+
+    /// Returns the position of a run up to which the client is proven to have handled it here.
+    pub fn handled_position(&mut self, run: &str) -> u64 {
+        self.note_answers();
+        self.positions.handled(run)
     }
 
     /// Forgets a run of which everything is proven.
     pub fn forget_run(&mut self, run: &str) {
-        if let Some(record) = &mut self.record {
-            record.forget_run(run);
-        }
+        self.positions.forget(run);
     }
 
     async fn write(&mut self, frame: Bytes) -> Result<(), CallbackBroken> {
@@ -328,19 +364,32 @@ impl CallbackConnection {
     }
 
     /// Waits for an answer that was not seen yet, or until the client's side ends, up to the limit for answers
-    /// since the latest one and since `since`.
-    async fn wait_for_answer(&self, since: Instant) -> AnswerWait {
-        let deadline = match (self.window.answers(), self.first_answer_deadline) {
-            (AnswerState::Unknown, Some(deadline)) => deadline,
-            _ => self.answered_at.max(since) + Duration::from_millis(self.limits.answer_ms),
+    /// since the latest one and since `since`. A client that answers on another connection gets the same time again.
+    async fn wait_for_answer(&mut self, since: Instant) -> AnswerWait {
+        let mut watch = ProgressWatch::new(self.progress.read());
+        let (limit, mut deadline) = match (self.window.answers(), self.first_answer_deadline) {
+            (AnswerState::Unknown, Some(deadline)) => (self.limits.first_answer_ms, deadline),
+            _ => {
+                let limit = self.limits.answer_ms;
+                (limit, self.answered_at.max(since) + Duration::from_millis(limit))
+            }
         };
         let answered = self.answered;
         let mut peer = self.peer.clone();
-        tokio::select! {
-            biased;
-            // An error means that the reader's task is gone, which is an end too.
-            _ = peer.wait_for(|peer| peer.answered > answered || peer.ended.is_some()) => AnswerWait::Changed,
-            () = sleep_until(deadline) => AnswerWait::Overdue,
+        loop {
+            tokio::select! {
+                biased;
+                // An error means that the reader's task is gone, which is an end too.
+                _ = peer.wait_for(|peer| peer.answered > answered || peer.ended.is_some()) => {
+                    return AnswerWait::Changed;
+                }
+                () = sleep_until(deadline) => {}
+            }
+            if watch.on_overdue(self.progress.read()) == OverdueDecision::GiveUp {
+                return AnswerWait::Overdue;
+            }
+            deadline = Instant::now() + Duration::from_millis(limit);
+            self.first_answer_deadline = self.first_answer_deadline.map(|first| first.max(deadline));
         }
     }
 
@@ -352,9 +401,7 @@ impl CallbackConnection {
             self.answered_at = Instant::now();
             self.window.on_answer(answered);
         }
-        if let Some(record) = &mut self.record {
-            record.release(self.window.handled_frames());
-        }
+        self.positions.on_handled(self.window.handled_frames());
     }
 
     /// Proves that the client has handled everything sent: waits for the answer to a barrier behind it. The
@@ -367,7 +414,7 @@ impl CallbackConnection {
     /// Cancel safe: yes, because a late answer to a barrier that no caller waits for is still counted.
     pub async fn prove(&mut self) -> ProofLevel {
         let proof = self.prove_all().await;
-        if let Some(record) = self.record.as_mut().filter(|_| proof.is_enough()) {
+        if let Some(record) = self.record.as_mut().filter(|_| proof == ProofLevel::Handled) {
             record.set_proven();
         }
         proof

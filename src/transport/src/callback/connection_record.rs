@@ -1,72 +1,64 @@
 //! What is recorded beside the frames of a connection, and to whom duplicates of it are handed.
 
-use std::{collections::VecDeque, os::fd::BorrowedFd, path::PathBuf, sync::Arc};
+use std::{os::fd::BorrowedFd, path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
 use heeler_core::ack_window::AnswerState;
-use heeler_protocol::control::{ClientId, DeliveryLimits, StreamMark, StreamSender};
+use heeler_protocol::control::{ClientId, DeliveryLimits, OsText, StreamMark, StreamSender};
 
-use super::{held_stream, stream_record::StreamRecord};
+use super::{
+    client_progress::{self, SharedProgress},
+    held_stream,
+    positions::StreamPositions,
+    stream_record::StreamRecord,
+};
+
+/// Number of completed runs that a record names: the coordinator has long read the reports of earlier ones.
+const NAMED_COMPLETIONS: usize = 8;
 
 /// What is recorded beside the frames of a connection.
 #[derive(Debug)]
 pub(super) struct ConnectionRecord {
     record: Arc<StreamRecord>,
-    mark: StreamMark,
     is_unproven: bool,
-    /// Number of frames sent.
-    frames: u64,
-    /// The frames that the client has not handled yet, with the position of their run; none of a silent client.
-    unhandled: VecDeque<(u64, String, u64)>,
+    /// The directory of the run whose completion was sent last, until it is handled or something follows it.
+    completing: Option<OsText>,
+    /// The directories of the latest runs whose completion is handled.
+    completed: Vec<OsText>,
 }
 
 impl ConnectionRecord {
     pub(super) fn new(record: Arc<StreamRecord>) -> Self {
-        Self {
-            record,
-            mark: StreamMark::default(),
-            is_unproven: false,
-            frames: 0,
-            unhandled: VecDeque::new(),
-        }
+        Self { record, is_unproven: false, completing: None, completed: Vec::new() }
     }
 
-    /// Returns the mark of the next frame.
-    pub(super) fn next_mark(&mut self, run: &str, answers: AnswerState) -> Bytes {
+    /// Returns the mark of the next frame of a run: an update or, with the directory of the run, its completion.
+    pub(super) fn next_mark(
+        &mut self,
+        run: &str,
+        completing: Option<&OsText>,
+        positions: &StreamPositions,
+        answers: AnswerState,
+    ) -> Bytes {
         if !self.is_unproven {
             self.is_unproven = true;
             self.record.set_unproven(true);
         }
-        self.frames += 1;
-        if self.mark.run != run {
-            run.clone_into(&mut self.mark.run);
-        }
-        self.mark.is_answering = match answers {
-            AnswerState::Unknown => None,
-            AnswerState::Answering => Some(true),
-            AnswerState::Silent => Some(false),
+        self.completing = completing.cloned();
+        let (sent, handled) = positions.all();
+        let mark = StreamMark {
+            run: run.to_owned(),
+            positions: sent.clone(),
+            handled: handled.clone(),
+            is_answering: match answers {
+                AnswerState::Unknown => None,
+                AnswerState::Answering => Some(true),
+                AnswerState::Silent => Some(false),
+            },
+            completing: self.completing.clone(),
+            completed: self.completed.clone(),
         };
-        if answers == AnswerState::Silent {
-            self.unhandled.clear();
-        } else {
-            let position = self.mark.positions.get(run).copied().unwrap_or(0);
-            self.unhandled.push_back((self.frames, run.to_owned(), position));
-        }
-        serde_json::to_vec(&self.mark).unwrap_or_default().into()
-    }
-
-    /// Notes which frames the client has handled.
-    pub(super) fn release(&mut self, handled_frames: u64) {
-        while let Some((_, run, position)) =
-            self.unhandled.pop_front_if(|(frame, _, _)| *frame <= handled_frames)
-        {
-            self.mark.handled.insert(run, position);
-        }
-    }
-
-    /// Sets the number of results of a run, or of frames, that are sent including the next frame.
-    pub(super) fn set_position(&mut self, run: &str, position: u64) {
-        self.mark.positions.insert(run.to_owned(), position);
+        serde_json::to_vec(&mark).unwrap_or_default().into()
     }
 
     /// Records that everything sent is proven.
@@ -76,11 +68,12 @@ impl ConnectionRecord {
         }
     }
 
-    /// Forgets a run of which everything is proven.
-    pub(super) fn forget_run(&mut self, run: &str) {
-        self.mark.positions.remove(run);
-        self.mark.handled.remove(run);
-        self.unhandled.retain(|(_, one, _)| one != run);
+    /// Records that the client has handled the completion that was sent last.
+    pub(super) fn set_completed(&mut self) {
+        self.set_proven();
+        self.completed.extend(self.completing.take());
+        let excess = self.completed.len().saturating_sub(NAMED_COMPLETIONS);
+        self.completed.drain(..excess);
     }
 }
 
@@ -96,6 +89,12 @@ pub struct StreamHolders {
 }
 
 impl StreamHolders {
+    /// Returns what the client answers on all its connections.
+    pub(super) fn shared_progress(&self) -> SharedProgress {
+        let path = self.sockets.first().map(|socket| client_progress::path_beside(socket, self.client));
+        path.map(|path| SharedProgress::open(&path)).unwrap_or_default()
+    }
+
     /// Hands duplicates over, before the first byte is sent; returns the record, if there is a holder.
     pub(super) fn hand_over(
         &self,

@@ -16,9 +16,10 @@ use std::{
 };
 
 use bytes::{Buf as _, BytesMut};
+use heeler_core::client_progress::{OverdueDecision, ProgressWatch};
 use heeler_protocol::{
     StreamDecoder as _,
-    control::{ClientId, DeliveryLimits, ProofLevel, StreamHandOver, StreamSender},
+    control::{ClientId, DeliveryLimits, OsText, ProofLevel, StreamHandOver, StreamMark, StreamSender},
     frame::FrameDecoder,
     mtp,
     rpc::{self, RpcMessage},
@@ -31,7 +32,10 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use super::stream_record::{RecordedFrame, StreamRecord};
+use super::{
+    client_progress::{self, SharedProgress},
+    stream_record::{RecordedFrame, StreamRecord},
+};
 
 /// Time limit for handing a duplicate over. The holder has nothing else to do with its socket than to receive.
 const HAND_OVER_LIMIT: Duration = Duration::from_millis(500);
@@ -102,6 +106,7 @@ pub struct HeldStreams {
 #[derive(Debug)]
 struct HeldShared {
     socket: UnixDatagram,
+    path: PathBuf,
     /// One for each process and client: a process has one connection to a client at a time.
     streams: Mutex<BTreeMap<(StreamSender, ClientId), HeldStream>>,
 }
@@ -114,6 +119,7 @@ pub struct HeldStream {
     socket: OwnedFd,
     record: StreamRecord,
     limits: DeliveryLimits,
+    progress: SharedProgress,
 }
 
 /// A stream that was brought to an end.
@@ -125,6 +131,18 @@ pub struct SettledStream {
     pub proof: ProofLevel,
     /// The number of results, or of frames, that the client has, by run.
     pub positions: BTreeMap<String, u64>,
+    /// The directories of the runs whose completion the client has handled.
+    pub completed: Vec<OsText>,
+}
+
+impl SettledStream {
+    /// Returns what a proof for everything that a mark names shows.
+    fn new(client: ClientId, proof: ProofLevel, mark: StreamMark) -> Self {
+        let StreamMark { positions, handled, completing, mut completed, .. } = mark;
+        let is_handled = proof == ProofLevel::Handled;
+        completed.extend(completing.filter(|_| is_handled));
+        Self { client, proof, positions: if is_handled { positions } else { handled }, completed }
+    }
 }
 
 impl HeldStreams {
@@ -137,7 +155,7 @@ impl HeldStreams {
     /// Outside a tokio runtime.
     pub fn listen(path: &Path) -> io::Result<Self> {
         let socket = UnixDatagram::bind(path)?;
-        let shared = Arc::new(HeldShared { socket, streams: Mutex::default() });
+        let shared = Arc::new(HeldShared { socket, path: path.to_owned(), streams: Mutex::default() });
         let mut receiver = JoinSet::new();
         let receiving = Arc::clone(&shared);
         receiver.spawn(async move {
@@ -161,8 +179,10 @@ impl HeldStreams {
         streams.into_iter().map(|((sender, _), stream)| (sender, stream)).collect()
     }
 
-    /// Drops the duplicates of a client that has left.
+    /// Drops the duplicates of a client that has left, and the sign of its progress.
     pub fn drop_client(&self, client: ClientId) {
+        // There is none before the first connection.
+        drop(std::fs::remove_file(client_progress::path_beside(&self.shared.path, client)));
         let _failed = self.shared.receive_all();
         self.shared.lock().retain(|(_, one), _| *one != client);
     }
@@ -207,7 +227,8 @@ impl HeldShared {
             match serde_json::from_slice(&bytes[..count]) {
                 Ok(StreamHandOver { sender, client, limits }) => {
                     let record = StreamRecord::of_file(record);
-                    streams.insert((sender, client), HeldStream { client, socket, record, limits });
+                    let progress = SharedProgress::open(&client_progress::path_beside(&self.path, client));
+                    streams.insert((sender, client), HeldStream { client, socket, record, limits, progress });
                     if streams.len() > MAX_HELD_STREAMS {
                         drop(streams.pop_first());
                     }
@@ -241,33 +262,21 @@ impl HeldStream {
     /// Cancel safe: no, because a part of the barrier may be written.
     pub async fn settle(self, holder: StreamHolder) -> SettledStream {
         let client = self.client;
-        let last = match self.last_frame() {
-            Ok(Some(last)) => last,
-            Ok(None) => {
-                return SettledStream { client, proof: ProofLevel::Handled, positions: BTreeMap::new() };
+        let mut mark = StreamMark::default();
+        let proof = match self.last_frame() {
+            Ok(Some(last)) => {
+                mark = last.mark.clone();
+                self.settle_frame(last, holder).await
             }
-            Err(error) => {
-                tracing::warn!(
-                    error = heeler_core::error_chain(&error),
-                    "the stream of a dead process is not proven"
-                );
-                return SettledStream { client, proof: ProofLevel::None, positions: BTreeMap::new() };
-            }
+            Ok(None) => Ok(ProofLevel::Handled),
+            Err(error) => Err(error),
         };
-        let mark = last.mark.clone();
-        match self.settle_frame(last, holder).await {
-            Ok(ProofLevel::Delivered) => {
-                SettledStream { client, proof: ProofLevel::Delivered, positions: mark.handled }
-            }
-            Ok(proof) => SettledStream { client, proof, positions: mark.positions },
-            Err(error) => {
-                tracing::warn!(
-                    error = heeler_core::error_chain(&error),
-                    "the stream of a dead process is not proven"
-                );
-                SettledStream { client, proof: ProofLevel::None, positions: mark.handled }
-            }
-        }
+        let proof = proof.unwrap_or_else(|error| {
+            let error = heeler_core::error_chain(&error);
+            tracing::warn!(error, "the stream of a dead process is not proven");
+            ProofLevel::None
+        });
+        SettledStream::new(client, proof, mark)
     }
 
     fn last_frame(&self) -> Result<Option<RecordedFrame>, UnsettledError> {
@@ -290,7 +299,7 @@ impl HeldStream {
         let written = usize::try_from(written).unwrap_or(usize::MAX);
         let stream = std::net::TcpStream::from(self.socket);
         let mut stream = TcpStream::from_std(stream).map_err(UnsettledError::Record)?;
-        let rest = rest_of_stream(&bytes, &mark.run, written, holder);
+        let rest = rest_of_stream(&bytes, &mark, written, holder);
         let answer_limit = Duration::from_millis(self.limits.answer_ms);
         write_with_progress(&mut stream, &rest, answer_limit).await?;
         let first_limit = match mark.is_answering {
@@ -298,7 +307,8 @@ impl HeldStream {
             Some(false) => Duration::ZERO,
             None => Duration::from_millis(self.limits.first_answer_ms),
         };
-        match wait_for_answer(&mut stream, holder.barrier_id(), first_limit, answer_limit).await {
+        let limits = AnswerLimits { first: first_limit, next: answer_limit };
+        match wait_for_answer(&mut stream, holder.barrier_id(), limits, &self.progress).await {
             Ok(()) => Ok(ProofLevel::Handled),
             Err(UnsettledError::Unanswered(_) | UnsettledError::Closed)
                 if mark.is_answering != Some(true) =>
@@ -312,9 +322,12 @@ impl HeldStream {
 
 /// Returns what is still to be written, given the number of bytes written from the beginning of the last frame on: the
 /// rest of the frame and the holder's barrier. A coordinator that died while it did the same has left a part of its
-/// own barrier, which comes first.
-fn rest_of_stream(frame: &[u8], run: &str, written: usize, holder: StreamHolder) -> Vec<u8> {
-    let barrier = |holder: StreamHolder| mtp::barrier_frame(holder.barrier_id(), run);
+/// own barrier, which comes first. Behind a run's completion, a barrier may be no update.
+fn rest_of_stream(frame: &[u8], mark: &StreamMark, written: usize, holder: StreamHolder) -> Vec<u8> {
+    let barrier = |holder: StreamHolder| match &mark.completing {
+        Some(_) => mtp::completion_barrier_frame(holder.barrier_id(), &mark.run),
+        None => mtp::barrier_frame(holder.barrier_id(), &mark.run),
+    };
     let earlier = barrier(StreamHolder::Coordinator);
     let mut rest = match written.checked_sub(frame.len()) {
         None => frame[written..].to_vec(),
@@ -339,29 +352,45 @@ async fn write_with_progress(
     Ok(())
 }
 
-/// Waits for the answer to a barrier, as long as the client answers earlier ones: the first answer of all within one
-/// limit, each further one within another.
+/// Time limits for the answers to barriers.
+#[derive(Debug, Clone, Copy)]
+struct AnswerLimits {
+    /// For the first answer of all.
+    first: Duration,
+    /// For each further one.
+    next: Duration,
+}
+
+/// Waits for the answer to a barrier, as long as the client answers earlier ones, or answers on other connections.
 async fn wait_for_answer(
     stream: &mut TcpStream,
     id: u64,
-    first_limit: Duration,
-    limit: Duration,
+    limits: AnswerLimits,
+    progress: &SharedProgress,
 ) -> Result<(), UnsettledError> {
     let mut buffer = BytesMut::new();
-    let mut deadline = Instant::now() + first_limit;
-    let mut used_limit = first_limit;
+    let mut limit = limits.first;
+    let mut deadline = Instant::now() + limit;
+    let mut watch = ProgressWatch::new(progress.read());
     loop {
-        let read = timeout_at(deadline, stream.read_buf(&mut buffer)).await;
-        match read.map_err(|_| UnsettledError::Unanswered(used_limit))? {
-            Ok(0) => return Err(UnsettledError::Closed),
-            Err(error) => return Err(UnsettledError::Write(error)),
-            Ok(_) => {}
+        match timeout_at(deadline, stream.read_buf(&mut buffer)).await {
+            Ok(Ok(0)) => return Err(UnsettledError::Closed),
+            Ok(Err(error)) => return Err(UnsettledError::Write(error)),
+            Ok(Ok(_)) => {}
+            Err(_elapsed) => {
+                if watch.on_overdue(progress.read()) == OverdueDecision::GiveUp {
+                    return Err(UnsettledError::Unanswered(limit));
+                }
+                deadline = Instant::now() + limit;
+            }
         }
         while let Some(answered) = next_answer(&mut buffer) {
+            progress.note_answer();
             if answered == id {
                 return Ok(());
             }
-            (used_limit, deadline) = (limit, Instant::now() + limit);
+            limit = limits.next;
+            deadline = Instant::now() + limit;
         }
     }
 }
@@ -416,7 +445,8 @@ mod tests {
         let barrier = |holder: StreamHolder| mtp::barrier_frame(holder.barrier_id(), "r").to_vec();
         let (first, second) = (barrier(StreamHolder::Coordinator), barrier(StreamHolder::Watchdog));
         let whole = [b"frame".to_vec(), first.clone(), second.clone()].concat();
-        let rest = |written, holder| rest_of_stream(b"frame", "r", written, holder);
+        let mark = StreamMark { run: "r".into(), ..StreamMark::default() };
+        let rest = |written, holder| rest_of_stream(b"frame", &mark, written, holder);
         for written in 0..=5 {
             let expected = [&b"frame"[written..], &first[..]].concat();
             assert_eq!(rest(written, StreamHolder::Coordinator), expected);
@@ -425,6 +455,10 @@ mod tests {
         for written in 6..=5 + first.len() {
             assert_eq!(rest(written, StreamHolder::Watchdog), whole[written..]);
         }
+        let completion = StreamMark { completing: Some("/runs/r".into()), ..mark };
+        let behind = rest_of_stream(b"frame", &completion, 5, StreamHolder::Coordinator);
+        let id = StreamHolder::Coordinator.barrier_id();
+        assert_eq!(behind, mtp::completion_barrier_frame(id, "r"), "no update follows a completion");
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use heeler_protocol::{
-    control::{CallbackAddress, ClientId, DeliveryLimits, ProofLevel, StreamSender, WorkerId},
-    mtp,
+    control::{CallbackAddress, ClientId, DeliveryLimits, OsText, ProofLevel, StreamSender, WorkerId},
+    mtp::{self, method},
+    rpc::RpcMessage,
 };
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -124,4 +125,59 @@ async fn client_that_closes_has_what_it_answered_of_a_dead_senders_stream() {
     drop(client);
     let settled = settle.await;
     assert_eq!((settled.proof, settled.positions), (ProofLevel::None, [("r".to_owned(), 1)].into()));
+}
+
+/// Reads up to the barrier behind a completion, and answers it.
+async fn answer_completion(client: &mut LinkTestClient) {
+    loop {
+        match client.next_message().await.unwrap() {
+            RpcMessage::Request { id, method, .. } if method == method::LOG => {
+                return client.answer(&id).await;
+            }
+            RpcMessage::Request { id, .. } => client.answer(&id).await,
+            RpcMessage::Notification { .. } | RpcMessage::Response { .. } => {}
+        }
+    }
+}
+
+#[tokio::test]
+async fn completion_that_a_dead_sender_has_written_is_settled() {
+    let run_dir = OsText::from("/runs/1");
+    for is_confirmed in [false, true] {
+        let (mut callback, stream, held, _directory) = connect_held().await;
+        let mut client = LinkTestClient::new(stream);
+        callback.set_position("r", 1);
+        callback.send("r", update(), 1).await.unwrap();
+        let (proof, ()) = tokio::join!(callback.prove(), client.answer_barriers(1));
+        assert_eq!(proof, ProofLevel::Handled);
+        callback.send_completion("r", &run_dir, mtp::completion_frame("r")).await.unwrap();
+        callback.outbox.flush().await.unwrap();
+        if is_confirmed {
+            let (proof, ()) = tokio::join!(callback.prove_completion(), answer_completion(&mut client));
+            assert_eq!(proof, ProofLevel::Handled);
+        }
+        kill_sender(callback).await;
+        let settle = held.take(SENDER).pop().unwrap().settle(StreamHolder::Coordinator);
+        let settled =
+            if is_confirmed { settle.await } else { tokio::join!(settle, answer_completion(&mut client)).0 };
+        assert_eq!((settled.proof, &settled.completed), (ProofLevel::Handled, &vec![run_dir.clone()]));
+        assert!(client.next_message().await.is_none(), "nothing follows");
+    }
+}
+
+#[tokio::test]
+async fn completion_that_the_client_does_not_answer_is_not_settled() {
+    let (mut callback, stream, held, _directory) = connect_held().await;
+    let mut client = LinkTestClient::new(stream);
+    callback.send("r", update(), 1).await.unwrap();
+    let (proof, ()) = tokio::join!(callback.prove(), client.answer_barriers(1));
+    assert_eq!(proof, ProofLevel::Handled);
+    callback.send_completion("r", &"/runs/1".into(), mtp::completion_frame("r")).await.unwrap();
+    callback.outbox.flush().await.unwrap();
+    kill_sender(callback).await;
+    let settle = held.take(SENDER).pop().unwrap().settle(StreamHolder::Coordinator);
+    client.task.cut().await;
+    drop(client);
+    let settled = settle.await;
+    assert_eq!((settled.proof, settled.completed), (ProofLevel::None, Vec::new()));
 }

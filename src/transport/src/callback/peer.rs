@@ -1,6 +1,8 @@
 //! Background reader of a callback connection: it sees answers to barriers and the peer's end, and answers
 //! the client's requests, as every JSON-RPC peer must.
 
+use std::sync::Arc;
+
 use heeler_protocol::{
     frame::{FrameDecoder, FrameError},
     mtp::{InitializeResult, method},
@@ -9,6 +11,7 @@ use heeler_protocol::{
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 
+use super::client_progress::SharedProgress;
 use crate::{Inbox, LinkClosed, LinkError, Outbox};
 
 /// State of the client on this connection.
@@ -38,8 +41,13 @@ fn barrier_number(id: &RequestId) -> Option<u64> {
 }
 
 /// Reads until the peer's end of stream.
-pub(super) async fn read(mut inbox: Inbox<FrameDecoder>, outbox: Outbox, seen: watch::Sender<PeerState>) {
-    let ended = match read_all(&mut inbox, &outbox, &seen).await {
+pub(super) async fn read(
+    mut inbox: Inbox<FrameDecoder>,
+    outbox: Outbox,
+    seen: watch::Sender<PeerState>,
+    progress: Arc<SharedProgress>,
+) {
+    let ended = match read_all(&mut inbox, &outbox, &seen, &progress).await {
         Ok(()) => PeerEnd::Closed,
         Err(error) => {
             tracing::debug!(%error, "a callback connection ended badly");
@@ -53,11 +61,14 @@ async fn read_all(
     inbox: &mut Inbox<FrameDecoder>,
     outbox: &Outbox,
     seen: &watch::Sender<PeerState>,
+    progress: &SharedProgress,
 ) -> Result<(), LinkError<FrameError>> {
     while let Some(body) = inbox.next().await? {
         let answer = match rpc::parse(&body) {
             Ok(RpcMessage::Response { id, .. }) => {
                 if let Some(barrier) = barrier_number(&id) {
+                    // Noted at once, also while nothing is sent here: others may wait for this client.
+                    progress.note_answer();
                     seen.send_modify(|peer| peer.answered = peer.answered.max(barrier));
                 }
                 continue;

@@ -26,6 +26,8 @@ use crate::{
 
 /// The exception code of a dump that was requested, without a crash.
 const REQUESTED: u32 = 0xffff_ffff;
+/// The `si_code` of a signal of the kernel without a reason of its own.
+const SI_KERNEL: u32 = 0x80;
 
 /// The error of reading a dump.
 #[derive(Debug, thiserror::Error)]
@@ -67,8 +69,8 @@ pub enum DumpReason {
     Crash {
         /// The signal and its cause, such as `SIGSEGV / SEGV_MAPERR`.
         signal: String,
-        /// The address whose access failed; 0 if there was none.
-        address: u64,
+        /// The address whose access failed; `None` if it is not known.
+        address: Option<u64>,
         tid: Pid,
     },
     /// A request, without a crash.
@@ -167,7 +169,9 @@ fn reason(
         return (DumpReason::Requested, Some(tid));
     }
     let signal = exception.get_crash_reason(system.os, system.cpu).to_string();
-    let address = exception.get_crash_address(system.os, system.cpu);
+    // A signal of the kernel without a reason of its own has no address.
+    let has_address = exception.raw.exception_record.exception_flags != SI_KERNEL;
+    let address = has_address.then(|| exception.get_crash_address(system.os, system.cpu));
     (DumpReason::Crash { signal, address, tid }, Some(tid))
 }
 

@@ -13,12 +13,13 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use heeler_protocol::{
     control::{
         CallbackAddress, ClientId, ClientRoute, DeliveryLimits, FromWorker, LeaseEnd, LeaseEvent, LeaseId,
         LogLine, ProofLevel, RunKey, TestId, UpdateEncoding, WorkerId,
     },
-    mtp::LogLevel,
+    mtp::{Attachment, LogLevel, attachments_frame},
 };
 use heeler_transport::{
     LinkClosed,
@@ -28,7 +29,7 @@ use heeler_transport::{
 use tokio::{io::AsyncWriteExt as _, sync::mpsc, time::timeout};
 
 use self::retained_frames::RetainedFrames;
-use crate::results::update_batch::UpdateBatch;
+use crate::results::update_batch::{UpdateBatch, UpdateChunk};
 use heeler_core::error_chain;
 
 /// At most two update batches wait, beside the one being sent: one is written while the next is made. More
@@ -75,6 +76,8 @@ pub(crate) struct ResultSender {
     holders: StreamHolders,
     limits: DeliveryLimits,
     encoding: UpdateEncoding,
+    /// The client reads the attachments stream.
+    has_attachments_stream: bool,
     route: SenderRoute,
     /// The number of results sent of each run, until it is drained.
     sent_positions: HashMap<Arc<str>, u64>,
@@ -98,7 +101,7 @@ struct UpdateFrame {
     run: Arc<str>,
     /// The number of the run's results that were sent with it and before it.
     position: u64,
-    bytes: bytes::Bytes,
+    bytes: Bytes,
     /// The number of changes in it.
     changes: usize,
 }
@@ -120,7 +123,7 @@ impl ResultSender {
         route: ClientRoute,
     ) -> Self {
         let client = holders.client;
-        let ClientRoute { callback, limits, encoding } = route;
+        let ClientRoute { callback, limits, encoding, has_attachments_stream } = route;
         let route = callback.map_or(SenderRoute::Relay, SenderRoute::NotConnected);
         Self {
             control,
@@ -129,6 +132,7 @@ impl ResultSender {
             holders,
             limits,
             encoding,
+            has_attachments_stream,
             route,
             sent_positions: HashMap::new(),
             sent_groups: HashMap::new(),
@@ -184,7 +188,7 @@ impl ResultSender {
             let frame = UpdateFrame {
                 run: Arc::clone(&run),
                 position: load.position,
-                bytes: self.encoding.frame(&run, load.changes.iter().copied()),
+                bytes: self.chunk_bytes(&run, &load),
                 changes: load.changes.len(),
             };
             self.send_frame(frame).await?;
@@ -202,6 +206,18 @@ impl ResultSender {
         self.send_reports(lease, updates.reports).await?;
         heeler_sys::fail::pass("worker.reported");
         Ok(())
+    }
+
+    /// Returns the frame of a chunk. The files of its results follow in the same bytes, because these are sent, counted
+    /// and sent again as one.
+    fn chunk_bytes(&self, run: &str, chunk: &UpdateChunk<'_>) -> Bytes {
+        let updates = self.encoding.frame(run, chunk.changes.iter().copied());
+        if chunk.files.is_empty() || !self.has_attachments_stream {
+            return updates;
+        }
+        let files = chunk.files.iter().map(|file| Attachment::file(&file.path, &file.description));
+        let files = attachments_frame(run, Some(files.collect()));
+        [updates, files].concat().into()
     }
 
     /// Records which tests are started and have no result; returns whether one of the reports lets a test that the
@@ -413,7 +429,7 @@ impl ResultSender {
     ) -> Result<(ProofLevel, u64), LinkClosed> {
         let SenderRoute::Connected(_, callback) = &mut self.route else { return Ok((proof, handed)) };
         self.retained.release(callback);
-        let handled = self.retained.take_handled(run);
+        let handled = callback.handled_position(run);
         match proof {
             ProofLevel::Handled | ProofLevel::Ordered => {
                 callback.forget_run(run);

@@ -1,10 +1,7 @@
 //! The frames on a callback connection that the client has not handled yet. If the connection breaks, they go to the
 //! client again by the other route.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-};
+use std::collections::VecDeque;
 
 use heeler_transport::callback::CallbackConnection;
 
@@ -23,8 +20,6 @@ pub(super) struct RetainedFrames {
     released: u64,
     /// Frames were dropped that the client may not have handled.
     is_incomplete: bool,
-    /// The number of results that the client has handled, by run.
-    handled: HashMap<Arc<str>, u64>,
 }
 
 impl RetainedFrames {
@@ -34,15 +29,8 @@ impl RetainedFrames {
         self.frames.push_back(frame);
         if self.bytes > LIMIT_BYTES {
             self.is_incomplete = true;
-            let handled = self.handled.clone();
             self.drop_first(self.frames.len());
-            self.handled = handled;
         }
-    }
-
-    /// Returns the number of results of a run that the client has handled, and forgets the run.
-    pub(super) fn take_handled(&mut self, run: &str) -> u64 {
-        self.handled.remove(run).unwrap_or(0)
     }
 
     /// Releases the frames that the client has handled.
@@ -61,7 +49,6 @@ impl RetainedFrames {
     fn drop_first(&mut self, count: usize) {
         for frame in self.frames.drain(..count) {
             self.bytes -= frame.bytes.len();
-            self.handled.insert(frame.run, frame.position);
         }
         self.released += count as u64;
     }
@@ -84,11 +71,10 @@ mod tests {
     fn handled_frames_are_released() {
         let mut retained = RetainedFrames::default();
         for bytes in 1..=4 {
-            retained.push(UpdateFrame { position: bytes as u64, ..frame(bytes) });
+            retained.push(frame(bytes));
         }
         retained.release_to(3);
         retained.release_to(2);
-        assert_eq!([retained.take_handled("r"), retained.take_handled("r")], [3, 0]);
         retained.push(frame(5));
         let sizes: Vec<_> =
             retained.into_unhandled().unwrap().iter().map(|frame| frame.bytes.len()).collect();
@@ -105,7 +91,6 @@ mod tests {
         assert!(retained.is_incomplete && retained.bytes == 1);
         retained.release_to(2);
         assert!(retained.is_incomplete);
-        assert_eq!(retained.take_handled("r"), 0, "what was dropped is not proven");
         retained.release_to(4);
         assert!(retained.into_unhandled().is_some_and(|frames| frames.is_empty()));
     }

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{MAX_OPEN_REQUESTS, OpenRequest, ServerSession, dead_process_text};
+use crate::discovery::{CurrentProgram, ProgramSource, watch_programs};
 use crate::mtp::{
     debugger::{ClientResponse, DebugSession, DebuggerRequests},
     ending::EndOrder,
@@ -49,6 +50,7 @@ impl ServerSession {
             RpcMessage::Notification { method, params } if self.client_properties.is_some() => {
                 self.on_notification(&method, params.as_deref());
             }
+            RpcMessage::Response { id, .. } if self.main_barriers.on_response(&id) => {}
             RpcMessage::Response { id, outcome } => {
                 if let Some(answers) = &self.client_responses {
                     // A response to an unknown id does no harm.
@@ -99,13 +101,18 @@ impl ServerSession {
         let (responses, client_responses) = mpsc::channel(RESPONSE_QUEUE_CAPACITY);
         let settings = Arc::clone(&self.options.settings);
         let callback = self.options.callback.clone();
+        if facts.testing.extensions.program_changes {
+            self.watch_programs();
+        }
         let registration = ClientRegistration {
             delivery: UpdateDelivery::Frames {
                 callback: callback.or_else(|| facts.callback(&self.options.client_host)),
                 main_connection: self.client.clone(),
+                main_barriers: self.main_barriers.clone(),
                 limits: crate::run::delivery_limits(&settings),
             },
             sources: std::mem::take(&mut self.options.sources),
+            finder: self.options.finder.clone(),
             list_timeout: settings.run.list_timeout,
         };
         let debuggers = DebuggerRequests::new(
@@ -134,6 +141,17 @@ impl ServerSession {
         });
         self.client_responses = Some(responses);
         self.commands = Some(commands);
+    }
+
+    /// Begins to notify the client of changed programs.
+    fn watch_programs(&mut self) {
+        let Some(finder) = self.options.finder.clone() else { return };
+        let program = |source: &ProgramSource| CurrentProgram {
+            path: source.program.path.as_path().to_owned(),
+            suite: Some(source.program.suite.clone()),
+        };
+        let known = self.options.sources.iter().map(program).collect();
+        self.program_watch.spawn(watch_programs(finder, known, self.client.clone()));
     }
 
     fn on_request(&mut self, id: RequestId, method: &str, params: Option<&RawValue>) {

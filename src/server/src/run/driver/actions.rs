@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use heeler_core::{
     OsText, TestId,
-    run::{BatchLease as ModelLease, CancelMode, DueResults, FinisherTask, RunAction, RunStage},
+    client_progress::ProgressWatch,
+    run::{BatchLease as ModelLease, CancelMode, DueResults, FinisherTask, LostStream, RunAction, RunStage},
 };
 use heeler_protocol::{
     control::{
@@ -18,7 +19,7 @@ use tokio::time::Instant;
 
 use super::{CANCEL_DEADLINE, RunDriver, STAGE_SLACK};
 use crate::pool::WorkerPool;
-use crate::run::{groups, manifest, plan::millis, synthesized};
+use crate::run::{attachments::FileSource, groups, manifest, plan::millis, synthesized};
 
 impl RunDriver {
     /// Executes the pending actions.
@@ -50,7 +51,7 @@ impl RunDriver {
             }
             RunAction::Drain(worker) => {
                 heeler_sys::fail::pass("run.drain");
-                self.set_stage(RunStage::Draining);
+                self.set_stage(pool, RunStage::Draining);
                 let drain = ToWorker::Drain { run: self.client.key.clone() };
                 pool.send_to_worker(worker, &drain).await;
             }
@@ -60,13 +61,18 @@ impl RunDriver {
         }
     }
 
-    fn set_stage(&mut self, stage: RunStage) {
+    fn set_stage(&mut self, pool: &WorkerPool, stage: RunStage) {
         if self.stage_deadline.is_none_or(|(earlier, _)| earlier != stage) {
-            let limits = self.plan.delivery_limits;
-            // A client that handles slowly answers something within each limit for answers.
-            let waits = limits.connect_ms + limits.stall_ms + 8 * limits.drain_ms + 4 * limits.answer_ms;
-            self.stage_deadline = Some((stage, Instant::now() + Duration::from_millis(waits) + STAGE_SLACK));
+            self.stage_deadline = Some((stage, Instant::now() + self.stage_limit()));
+            self.stage_progress = ProgressWatch::new(pool.client_progress(self.client.key.client));
         }
+    }
+
+    /// Returns the time limit of a drain or a finish during which the client makes no progress.
+    pub(super) fn stage_limit(&self) -> Duration {
+        let limits = self.plan.delivery_limits;
+        let waits = limits.connect_ms + limits.stall_ms + 8 * limits.drain_ms + 4 * limits.answer_ms;
+        Duration::from_millis(waits) + STAGE_SLACK
     }
 
     async fn send_lease(&mut self, pool: &mut WorkerPool, lease: ModelLease) {
@@ -141,26 +147,24 @@ impl RunDriver {
 
     async fn send_finish(&mut self, pool: &mut WorkerPool, due: &DueResults) {
         heeler_sys::fail::pass("run.finish");
-        self.set_stage(RunStage::Finishing);
+        self.set_stage(pool, RunStage::Finishing);
         let finish = Box::new(self.finish_request(due));
         if let Err(error) = manifest::write_synthesized(&self.plan, &finish) {
             let text =
                 format!("the synthesized results could not be written to the run's directory: {error}");
             self.log(LogLevel::Warning, text);
         }
-        self.result.attachments.clone_from(&finish.attachments);
         self.finish = Some(finish.clone());
         pool.send_to_watchdog(&ToWatchdog::Finish(finish)).await;
     }
 
     /// Composes what the client may lack when all streams are closed.
-    fn finish_request(&self, DueResults { resend, synthesized }: &DueResults) -> FinishRequest {
+    fn finish_request(&mut self, DueResults { resend, synthesized }: &DueResults) -> FinishRequest {
         let resend = synthesized::resend_requests(self.run.ledger(), resend);
         let synthesized = synthesized::due_results(&self.plan, synthesized, &self.provisional);
-        let files = synthesized.iter().flat_map(|due| due.result.files());
-        let files = files.map(|file| Attachment::file(&file.path, &file.description));
-        // A finish that is composed again finds them among the run's attachments.
-        let is_new = |new: &Attachment| self.result.attachments.iter().all(|old| old.uri != new.uri);
+        for file in synthesized.iter().flat_map(|due| due.result.files()) {
+            self.attachments.add(Attachment::file(&file.path, &file.description), FileSource::Run);
+        }
         let descriptions = manifest::descriptions(&self.plan, &resend, &synthesized);
         let uids = descriptions.tests.values().map(|test| &test.uid);
         let uids = uids.chain(descriptions.groups.iter().map(|group| &group.uid));
@@ -170,11 +174,12 @@ impl RunDriver {
             route: self.client.route.clone(),
             run_dir: OsText::from(self.plan.run_dir.path.as_path()),
             descriptions,
-            attachments: self.result.attachments.iter().cloned().chain(files.filter(is_new)).collect(),
+            attachments: self.attachments.due(self.run.ledger()),
             program_failures: self.program_failures.records(&self.plan),
             has_attachments_stream: self.plan.has_attachments_stream,
             is_relayed: self.must_finish_on_main,
             sent_frames: 0,
+            relayed_frames: 0,
             resend,
             synthesized,
         }
@@ -184,14 +189,19 @@ impl RunDriver {
     pub fn finish_without_watchdog(&mut self, why: &str) {
         self.log(LogLevel::Error, format!("the run is ended without a watchdog: {why}"));
         let run_dir = self.plan.run_dir.path.clone();
-        let settled = |worker| {
+        let pending = &self.pending_journals;
+        let stream = |worker| {
             let journal = JournalFile::read_worker(&run_dir, worker);
             let settled = journal.settled().into_iter();
-            settled.map(|one| (one.test, one.outcome, Duration::from_micros(one.duration_us))).collect()
+            let settled = settled.map(|one| (one.test, one.outcome, Duration::from_micros(one.duration_us)));
+            let proven = pending.get(&worker).map_or(0, |(proven, _)| *proven);
+            LostStream { proven, settled: settled.collect() }
         };
-        match self.run.complete_without_finisher(settled) {
+        match self.run.complete_without_finisher(stream) {
             FinisherTask::Finish(due) => {
-                let finish = self.finish_request(&due);
+                let sent = self.finish.as_ref().map(|finish| [finish.sent_frames, finish.relayed_frames]);
+                let [sent_frames, relayed_frames] = sent.unwrap_or_default();
+                let finish = FinishRequest { sent_frames, relayed_frames, ..self.finish_request(&due) };
                 if let Err(error) = manifest::write_synthesized(&self.plan, &finish) {
                     tracing::warn!(%error, "the synthesized results could not be written to the run's directory");
                 }

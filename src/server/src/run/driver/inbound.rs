@@ -1,23 +1,23 @@
 //! Messages of workers and of the watchdog about one run.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use heeler_core::{
     LeaseId, ProvisionalReason,
-    run::{FinisherTask, RunEvent},
+    run::{FinisherTask, RunEvent, RunStage},
 };
 use heeler_protocol::{
     control::{
-        DiagnosticsFile, FinishRequest, FromWatchdog, FromWorker, JournalledResult, LeaseEvent, OsText,
-        ProofLevel, ToWatchdog, WorkerId,
+        FinishRequest, FromWatchdog, FromWorker, JournalledResult, LeaseEvent, OsText, ProofLevel,
+        ResultFile, RunKey, ToWatchdog, WorkerId,
     },
     mtp::{Attachment, LogLevel},
 };
 use tokio::time::Instant;
 
 use super::{FINISH_TIMED_OUT, JOURNAL_DEADLINE, RunDriver, WaitingDebuggee};
-use crate::pool::WorkerPool;
-use crate::run::{manifest, synthesized};
+use crate::pool::{DeadSenderProof, WorkerPool};
+use crate::run::{attachments::FileSource, manifest, synthesized};
 
 impl RunDriver {
     /// Handles a worker's message about this run.
@@ -87,10 +87,12 @@ impl RunDriver {
                 self.durations.push((test, duration));
                 self.apply_event(RunEvent::Settled { worker, test, outcome, duration, position });
             }
-            LeaseEvent::FilesAttached { files, .. } => {
+            LeaseEvent::FilesAttached { test, files } => {
                 self.dumps.count(&files);
-                let attachment = |file: DiagnosticsFile| Attachment::file(&file.path, &file.description);
-                self.result.attachments.extend(files.into_iter().map(attachment));
+                let source = test.map_or(FileSource::Run, |test| FileSource::Result { worker, test });
+                for file in files {
+                    self.attachments.add(Attachment::file(&file.path, &file.description), source);
+                }
             }
             LeaseEvent::ProcessEnded { test, tests, usage } => {
                 self.resource_usage.record_process(program, tests, test, usage)
@@ -136,16 +138,16 @@ impl RunDriver {
     /// Handles a message of the watchdog about this run.
     pub fn on_watchdog_message(&mut self, message: FromWatchdog) {
         match message {
-            FromWatchdog::Journal { run, worker, settled, attachments, damage } if run == self.client.key => {
+            FromWatchdog::Journal { run, worker, settled, files, damage } if run == self.client.key => {
                 if let Some(damage) = damage {
                     let text =
                         format!("the journal of worker {worker} could not be read to its end: {damage}");
                     self.log(LogLevel::Warning, text);
                 }
                 // Some of them were reported before their worker died.
-                let is_new = |new: &Attachment| self.result.attachments.iter().all(|old| old.uri != new.uri);
-                let new: Vec<_> = attachments.into_iter().filter(is_new).collect();
-                self.result.attachments.extend(new);
+                for ResultFile { test, attachment } in files {
+                    self.attachments.add(attachment, FileSource::Result { worker, test });
+                }
                 self.on_journal_read(worker, &settled);
             }
             FromWatchdog::Finished { run, proof, soft_errors, .. } if run == self.client.key => {
@@ -161,6 +163,7 @@ impl RunDriver {
             }
             FromWatchdog::Journal { .. }
             | FromWatchdog::Completing { .. }
+            | FromWatchdog::Relaying { .. }
             | FromWatchdog::Finished { .. }
             | FromWatchdog::WorkerNotStarted { .. }
             | FromWatchdog::WorkerEnded { .. } => {}
@@ -179,13 +182,13 @@ impl RunDriver {
         self.apply_event(RunEvent::WorkerLost { worker, proven: relayed, settled });
     }
 
-    /// Sends the run's state to a new watchdog, given the number of frames of its finish that the client is proven to
-    /// have of the earlier one.
+    /// Sends the run's state to a new watchdog, given what the client is proven to have of the earlier one.
     ///
     /// Cancel safe: no, because only a part may be sent.
-    pub async fn on_watchdog_replaced(&mut self, pool: &mut WorkerPool, sent_frames: u64) {
+    pub async fn on_watchdog_replaced(&mut self, pool: &mut WorkerPool, proven: &DeadSenderProof) {
         let text = "the watchdog died and was replaced; its workers died with it".to_owned();
         self.log(LogLevel::Warning, text);
+        self.take_finish_proof(proven);
         for worker in self.pending_journals.keys().copied().collect::<Vec<_>>() {
             self.request_journal(pool, worker).await;
         }
@@ -193,14 +196,39 @@ impl RunDriver {
             FinisherTask::Register => self.send_begin_run(pool).await,
             // If the finish action has not been executed yet, it will send the request itself.
             FinisherTask::Finish(_) => {
-                if let Some(finish) = &mut self.finish {
-                    finish.sent_frames = finish.sent_frames.max(sent_frames);
+                if let Some(finish) = &self.finish {
                     pool.send_to_watchdog(&ToWatchdog::Finish(finish.clone())).await;
                 }
             }
             FinisherTask::Complete => self.send_completion_request(pool).await,
             FinisherTask::CoordinatorCompletes => self.finish_without_watchdog(FINISH_TIMED_OUT),
             FinisherTask::None => {}
+        }
+    }
+
+    /// Takes over what the client is proven to have of a dead watchdog's finish. A run whose completion it has handled is
+    /// over, although the watchdog could not report it.
+    fn take_finish_proof(&mut self, proven: &DeadSenderProof) {
+        let of_run =
+            |positions: &BTreeMap<RunKey, u64>| positions.get(&self.client.key).copied().unwrap_or(0);
+        let (sent, relayed) = (of_run(&proven.positions), of_run(&proven.relayed));
+        if let Some(finish) = &mut self.finish {
+            finish.sent_frames = finish.sent_frames.max(sent);
+            finish.relayed_frames = finish.relayed_frames.max(relayed);
+        }
+        let run_dir = OsText::from(self.plan.run_dir.path.as_path());
+        if proven.completed.contains(&run_dir) {
+            self.proof = ProofLevel::Handled;
+            self.apply_event(RunEvent::Finished);
+        }
+    }
+
+    /// Ends the run, because there is no watchdog any more and therefore no worker, given what the client is proven to
+    /// have of the last one.
+    pub fn on_watchdog_lost(&mut self, why: &str, proven: &DeadSenderProof) {
+        self.take_finish_proof(proven);
+        if self.run.stage() != RunStage::Completed {
+            self.finish_without_watchdog(why);
         }
     }
 

@@ -16,6 +16,7 @@ use std::{
 
 use heeler_core::{
     TestId,
+    client_progress::{OverdueDecision, ProgressWatch},
     fair_share::{SlotDemand, has_priority},
     ledger::Ledger,
     run::{RunAction, RunEvent, RunStage, RunState},
@@ -29,6 +30,7 @@ use tokio::time::Instant;
 
 use super::{
     RunPlan, RunResourceUsage,
+    attachments::RunAttachments,
     client_log::ClientLog,
     dump_budget::DumpBudget,
     manifest,
@@ -108,8 +110,9 @@ pub struct RunDriver {
     lease_programs: BTreeMap<LeaseId, usize>,
     provisional: BTreeMap<TestId, ProvisionalResults>,
     program_failures: ProgramFailures,
-    /// Attachments of tests, which are sent with the run as well, and leaked processes.
+    /// Leaked processes; the attachments and the largest processes are added at the end.
     result: RunResult,
+    attachments: RunAttachments,
     dumps: DumpBudget,
     /// Dead workers whose journals are being read: the position up to which their results were forwarded, and
     /// the deadline.
@@ -117,6 +120,8 @@ pub struct RunDriver {
     /// The finish request sent to the watchdog, kept so that it can be sent again to a replacement.
     finish: Option<Box<FinishRequest>>,
     stage_deadline: Option<(RunStage, Instant)>,
+    /// The client's progress since the deadline was set.
+    stage_progress: ProgressWatch,
     cancel_deadline: Option<Instant>,
     /// Deadline of the whole run (`run-timeout`).
     run_deadline: Option<Instant>,
@@ -143,7 +148,8 @@ impl RunDriver {
     /// Begins a run. It has no workers yet, and a share of 0 slots.
     ///
     /// Cancel safe: no, because a run that has begun must be completed.
-    pub(crate) async fn begin(pool: &mut WorkerPool, plan: RunPlan, client: DriverClient) -> Self {
+    pub(crate) async fn begin(pool: &mut WorkerPool, plan: RunPlan, mut client: DriverClient) -> Self {
+        client.route.has_attachments_stream = plan.has_attachments_stream;
         let mut run = RunState::new(plan.model.clone());
         let mut actions: VecDeque<_> = run.handle(RunEvent::SlotShare(0)).into();
         actions.extend(run.begin());
@@ -156,10 +162,12 @@ impl RunDriver {
             provisional: BTreeMap::new(),
             program_failures: ProgramFailures::default(),
             result: RunResult::default(),
+            attachments: RunAttachments::default(),
             dumps: DumpBudget::default(),
             pending_journals: BTreeMap::new(),
             finish: None,
             stage_deadline: None,
+            stage_progress: ProgressWatch::new(None),
             cancel_deadline: None,
             run_deadline: plan.time_limit.map(|limit| Instant::now() + limit),
             proof: ProofLevel::None,
@@ -291,7 +299,11 @@ impl RunDriver {
             ledger: self.run.ledger().clone(),
             durations: self.durations,
             crashed: self.crashed,
-            result: RunResult { largest: self.resource_usage.largest(&self.plan), ..self.result },
+            result: RunResult {
+                attachments: self.attachments.all(),
+                largest: self.resource_usage.largest(&self.plan),
+                ..self.result
+            },
             resource_usage: self.resource_usage,
             worker_deaths: self.worker_deaths,
             failed_programs: self.program_failures.program_count(),
@@ -347,6 +359,12 @@ impl RunDriver {
     }
 
     async fn on_stage_deadline(&mut self, pool: &mut WorkerPool, stage: RunStage) {
+        let progress = pool.client_progress(self.client.key.client);
+        let is_awaited = !self.run.is_finisher_given_up();
+        if is_awaited && self.stage_progress.on_overdue(progress) == OverdueDecision::WaitOn {
+            self.stage_deadline = Some((stage, Instant::now() + self.stage_limit()));
+            return;
+        }
         match stage {
             RunStage::Draining => {
                 for worker in self.run.awaited_workers() {

@@ -1,0 +1,263 @@
+//! A build tool as a child process: its standard output is read by lines, its standard error is shown, and it can be
+//! cancelled. A process that it leaves behind with its outputs open does not delay its end.
+
+use std::{
+    cell::RefCell,
+    collections::VecDeque,
+    ffi::OsString,
+    fs::File,
+    io::{self, Read as _, Write as _},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use heeler_sys::{
+    io::{pipe, wait_readable},
+    process::{ExitStatus, Signal, kill_group},
+    spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn},
+};
+
+use super::CargoError;
+
+/// Time for the end of the outputs after the exit of the tool. Only a process that it left behind keeps them open, and
+/// that is no part of the build.
+const OUTPUT_END_LIMIT: Duration = Duration::from_secs(1);
+/// Size of the kept end of a build's output: the last screen or two.
+const TAIL_BYTES: usize = 8 << 10;
+/// Size of one read, that of a pipe.
+const READ_BYTES: usize = 64 << 10;
+
+/// How builds are supervised. The default is a build at the start of a command: its output is shown only, and the user
+/// ends it together with the command.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct BuildSupervision<'a> {
+    /// Becomes readable when the build is not needed any more.
+    pub(crate) cancelled: Option<BorrowedFd<'a>>,
+    /// Keeps the end of the output.
+    pub(crate) tail: Option<&'a OutputTail>,
+}
+
+/// The end of a build's output.
+#[derive(Debug, Default)]
+pub(crate) struct OutputTail(RefCell<VecDeque<u8>>);
+
+impl OutputTail {
+    fn push(&self, bytes: &[u8]) {
+        let mut kept = self.0.borrow_mut();
+        kept.extend(bytes);
+        let surplus = kept.len().saturating_sub(TAIL_BYTES);
+        kept.drain(..surplus);
+    }
+
+    /// Returns the kept output as text.
+    pub(crate) fn text(&self) -> String {
+        let kept: Vec<u8> = self.0.borrow().iter().copied().collect();
+        String::from_utf8_lossy(&kept).trim_end().to_owned()
+    }
+}
+
+/// Destination of a tool's standard error.
+pub(super) enum StderrTarget {
+    Shown,
+    Dropped,
+}
+
+/// A running tool with its standard output connected to a pipe.
+#[derive(Debug)]
+pub(super) struct ToolProcess<'a> {
+    pub(super) child: SpawnedChild,
+    stdout: OwnedFd,
+    /// A pipe as well where the output is kept.
+    stderr: Option<OwnedFd>,
+    pub(super) command_line: String,
+    pub(super) dir: PathBuf,
+    supervision: BuildSupervision<'a>,
+}
+
+impl<'a> ToolProcess<'a> {
+    pub(super) fn start(
+        program: &Path,
+        args: Vec<OsString>,
+        dir: &Path,
+        errors: StderrTarget,
+        supervision: BuildSupervision<'a>,
+    ) -> Result<Self, CargoError> {
+        let words = args.iter().map(|word| word.to_string_lossy());
+        let name = program.file_name().unwrap_or_default().to_string_lossy();
+        let line = [name].into_iter().chain(words).collect::<Vec<_>>().join(" ");
+        let no_pipe = |source| CargoError::Read { command: line.clone(), source };
+        let (stdout, their_stdout) = pipe().map_err(no_pipe)?;
+        let (stderr, their_stderr) = match (errors, supervision.tail) {
+            (StderrTarget::Dropped, _) => (None, ChildStdio::Null),
+            (StderrTarget::Shown, None) => (None, ChildStdio::Inherit),
+            (StderrTarget::Shown, Some(_)) => {
+                let (ours, theirs) = pipe().map_err(no_pipe)?;
+                (Some(ours), ChildStdio::Fd(theirs))
+            }
+        };
+        let cwd = Some(dir.to_owned()).filter(|dir| !dir.as_os_str().is_empty());
+        let start = SpawnOptions {
+            args,
+            cwd,
+            stdout: ChildStdio::Fd(their_stdout),
+            stderr: their_stderr,
+            ..SpawnOptions::new(program)
+        };
+        let child = spawn(start).map_err(|source| CargoError::Start { command: line.clone(), source })?;
+        Ok(Self { child, stdout, stderr, command_line: line, dir: dir.to_owned(), supervision })
+    }
+
+    /// Passes each line of the output, without its line end, to `take`; then reaps the process.
+    pub(super) fn finish(self, take: impl FnMut(&[u8])) -> Result<(), CargoError> {
+        let Self { mut child, stdout, stderr, command_line: command, dir, supervision } = self;
+        let mut outputs = ToolOutputs {
+            stdout: Some(stdout.into()),
+            stderr: stderr.map(File::from),
+            tail: supervision.tail,
+            lines: LineSplitter { take, rest: Vec::new() },
+        };
+        let read = outputs.read_to_end(&child, supervision.cancelled);
+        outputs.lines.end();
+        match read {
+            Ok(OutputsEnd::Complete) => {}
+            Ok(OutputsEnd::HeldOpen) => tracing::warn!(
+                command,
+                "a process that the build left behind keeps its output open, and what it writes is not read"
+            ),
+            Ok(OutputsEnd::Cancelled) | Err(_) => {
+                // Fails only if the whole group is gone.
+                let _gone = kill_group(child.pid(), Signal::KILL);
+            }
+        }
+        let exit = child.wait();
+        match (read, exit) {
+            (Ok(OutputsEnd::Cancelled), _) => Err(CargoError::Cancelled { command }),
+            (Ok(_), Ok(ExitStatus { code: Some(0), .. })) => Ok(()),
+            (Ok(_), Ok(exit)) => Err(CargoError::Failed { command, dir, end: describe_exit(exit) }),
+            (Err(source), _) | (_, Err(source)) => Err(CargoError::Read { command, source }),
+        }
+    }
+}
+
+/// Why nothing more is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OutputsEnd {
+    /// The tool has exited, and its outputs have ended.
+    Complete,
+    /// The tool has exited, and another process keeps its outputs open.
+    HeldOpen,
+    Cancelled,
+}
+
+/// The outputs of a tool.
+struct ToolOutputs<'a, F> {
+    /// `None` after its end.
+    stdout: Option<File>,
+    stderr: Option<File>,
+    tail: Option<&'a OutputTail>,
+    lines: LineSplitter<F>,
+}
+
+impl<F: FnMut(&[u8])> ToolOutputs<'_, F> {
+    /// Reads until the tool has exited and its outputs have ended.
+    fn read_to_end(
+        &mut self,
+        child: &SpawnedChild,
+        cancelled: Option<BorrowedFd<'_>>,
+    ) -> io::Result<OutputsEnd> {
+        let mut deadline = None;
+        while self.stdout.is_some() || self.stderr.is_some() || deadline.is_none() {
+            let fds = [
+                cancelled,
+                self.stdout.as_ref().map(|file| file.as_fd()),
+                self.stderr.as_ref().map(|file| file.as_fd()),
+                deadline.is_none().then(|| child.pidfd()),
+            ];
+            let [is_cancelled, has_stdout, has_stderr, has_exited] = wait_readable(fds, deadline)?;
+            if is_cancelled {
+                return Ok(OutputsEnd::Cancelled);
+            }
+            if has_stdout {
+                self.read_stdout()?;
+            }
+            if has_stderr {
+                self.read_stderr()?;
+            }
+            if has_exited {
+                deadline = Some(Instant::now() + OUTPUT_END_LIMIT);
+            }
+            let has_output = self.stdout.is_some() || self.stderr.is_some();
+            if has_output && deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return Ok(OutputsEnd::HeldOpen);
+            }
+        }
+        Ok(OutputsEnd::Complete)
+    }
+
+    fn read_stdout(&mut self) -> io::Result<()> {
+        let bytes = read_some(&mut self.stdout)?;
+        self.lines.push(&bytes);
+        if let Some(tail) = self.tail {
+            tail.push(&bytes);
+        }
+        Ok(())
+    }
+
+    fn read_stderr(&mut self) -> io::Result<()> {
+        let bytes = read_some(&mut self.stderr)?;
+        // Whoever reads the standard error may be gone; the build goes on.
+        let _closed = io::stderr().write_all(&bytes);
+        if let Some(tail) = self.tail {
+            tail.push(&bytes);
+        }
+        Ok(())
+    }
+}
+
+/// Reads what is there, and drops the file at its end.
+fn read_some(file: &mut Option<File>) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; READ_BYTES];
+    let count = match file {
+        Some(file) => file.read(&mut bytes)?,
+        None => 0,
+    };
+    bytes.truncate(count);
+    if bytes.is_empty() {
+        *file = None;
+    }
+    Ok(bytes)
+}
+
+/// Splits bytes into lines.
+struct LineSplitter<F> {
+    take: F,
+    rest: Vec<u8>,
+}
+
+impl<F: FnMut(&[u8])> LineSplitter<F> {
+    fn push(&mut self, bytes: &[u8]) {
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.rest.extend_from_slice(part);
+            if let Some(line) = self.rest.strip_suffix(b"\n") {
+                (self.take)(line);
+                self.rest.clear();
+            }
+        }
+    }
+
+    /// Passes on a last line without an end.
+    fn end(&mut self) {
+        if !self.rest.is_empty() {
+            (self.take)(&std::mem::take(&mut self.rest));
+        }
+    }
+}
+
+fn describe_exit(exit: ExitStatus) -> String {
+    match (exit.code, exit.signal) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => Signal(signal).name(),
+        (None, None) => "an unknown exit status".to_owned(),
+    }
+}

@@ -1,0 +1,38 @@
+//! What a client requests: the tests to discover or to run.
+
+use heeler_protocol::mtp::{RequestedRunOptions, RunShard, TestNode};
+
+/// The tests to discover or to run.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TestRequest {
+    /// Identifies the run in all its updates; a GUID that this session has not used before.
+    pub run_id: String,
+    /// The selected tests: `None` selects all, an empty list none. Only the uid of each node is used.
+    pub tests: Option<Vec<TestNode>>,
+    /// A filter in the server's filter language.
+    pub filter: Option<String>,
+    /// Whether each test runs under a debugger, which the server requests with [`ClientEvent::AttachDebugger`](crate::ClientEvent::AttachDebugger).
+    /// Only for [`Client::run`](crate::Client::run) and a client with [debuggers](crate::ClientOptions::debuggers); an extension of
+    /// Heeler.
+    pub is_debug: bool,
+    /// The partition of a larger selection that the tests are, for the record of the run. Only for [`Client::run`](crate::Client::run); an
+    /// extension of Heeler.
+    pub shard: Option<RunShard>,
+    /// Options of the run, in place of the server's settings. Only for [`Client::run`](crate::Client::run); an extension of Heeler.
+    pub options: Option<RequestedRunOptions>,
+}
+
+impl TestRequest {
+    /// Returns a request for all tests, with a new run id.
+    #[must_use]
+    pub fn all() -> Self {
+        Self { run_id: uuid::Uuid::new_v4().to_string(), ..Self::default() }
+    }
+
+    /// Returns a request for the tests with these uids, with a new run id.
+    #[must_use]
+    pub fn for_uids(uids: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let node = |uid: String| TestNode { uid, ..TestNode::default() };
+        Self { tests: Some(uids.into_iter().map(|uid| node(uid.into())).collect()), ..Self::all() }
+    }
+}

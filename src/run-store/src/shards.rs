@@ -1,0 +1,185 @@
+//! The runs of all partitions of one selection of tests: whether they are disjoint and complete, and their common
+//! summary.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+};
+
+use heeler_protocol::mtp::RunShard;
+use heeler_report::RunSummary;
+
+use super::{RecordedRun, RecordedRunError, index::run_at, read_recorded_run};
+
+/// The run of one partition.
+#[derive(Debug)]
+pub struct ShardRun {
+    /// The directory of the run.
+    pub dir: PathBuf,
+    pub run: RecordedRun,
+}
+
+impl ShardRun {
+    /// Reads the run of one partition, wherever its directory is.
+    ///
+    /// # Errors
+    /// As [`read_recorded_run`].
+    pub fn read(dir: &Path) -> Result<Self, RecordedRunError> {
+        let run = read_recorded_run(&run_at(dir))?;
+        Ok(Self { dir: dir.to_owned(), run })
+    }
+}
+
+/// Returns what keeps runs from being the partitions of one selection: each of its tests in exactly one of them. Empty if
+/// nothing does.
+#[must_use]
+pub fn check_shards(shards: &[ShardRun]) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut known: Vec<KnownShard<'_>> = Vec::new();
+    for ShardRun { dir, run } in shards {
+        match &run.manifest.head.shard {
+            Some(shard) => known.push(KnownShard { dir, shard }),
+            None => problems.push(format!("{} is not the run of a partition", dir.display())),
+        }
+    }
+    let Some(first) = known.first() else { return problems };
+    for other in &known[1..] {
+        if (&other.shard.digest, other.shard.count) != (&first.shard.digest, first.shard.count) {
+            problems.push(format!(
+                "{} is {} of {} and {} is {} of {}: they were split from different tests or durations",
+                first.dir.display(),
+                first.shard.partition,
+                first.shard.digest,
+                other.dir.display(),
+                other.shard.partition,
+                other.shard.digest
+            ));
+        }
+    }
+    if problems.is_empty() {
+        check_numbers(&known, &mut problems);
+        check_tests(shards, first.shard, &mut problems);
+    }
+    problems
+}
+
+#[derive(Clone, Copy)]
+struct KnownShard<'a> {
+    dir: &'a Path,
+    shard: &'a RunShard,
+}
+
+fn check_numbers(known: &[KnownShard<'_>], problems: &mut Vec<String>) {
+    let mut by_number: BTreeMap<u32, &Path> = BTreeMap::new();
+    for KnownShard { dir, shard } in known {
+        if let Some(other) = by_number.insert(shard.index, dir) {
+            let (one, other) = (other.display(), dir.display());
+            problems.push(format!("{one} and {other} are both {}", shard.partition));
+        }
+    }
+    let count = known[0].shard.count;
+    let missing: Vec<_> =
+        (1..=count).filter(|index| !by_number.contains_key(index)).map(|index| index.to_string()).collect();
+    if !missing.is_empty() {
+        problems.push(format!("of {count} partitions, these are missing: {}", missing.join(", ")));
+    }
+}
+
+fn check_tests(shards: &[ShardRun], shard: &RunShard, problems: &mut Vec<String>) {
+    let uids = |one: &ShardRun| {
+        one.run.manifest.plan.tests.iter().map(|test| test.uid.clone()).collect::<BTreeSet<_>>()
+    };
+    let mut all = BTreeSet::new();
+    let mut twice = BTreeSet::new();
+    for uid in shards.iter().flat_map(uids) {
+        if !all.insert(uid.clone()) {
+            twice.insert(uid);
+        }
+    }
+    if let Some(uid) = twice.first() {
+        let others = twice.len() - 1;
+        let more = if others == 0 { String::new() } else { format!(" and {others} more") };
+        problems.push(format!("tests in more than one partition: {uid}{more}"));
+    }
+    if all.len() < shard.selected {
+        problems.push(format!(
+            "{} of {} tests are in no partition",
+            shard.selected - all.len(),
+            shard.selected
+        ));
+    }
+}
+
+/// Returns the summary of all runs together.
+#[must_use]
+pub fn summarise_shards(shards: &[ShardRun]) -> RunSummary {
+    let selected = shards.iter().map(|shard| shard.run.selected_count()).sum();
+    let mut summary = RunSummary::new(Some(selected));
+    for ShardRun { run, .. } in shards {
+        run.add_to(&mut summary);
+    }
+    summary
+}
+
+#[cfg(test)]
+mod tests {
+    use heeler_core::{Outcome, TestResult};
+    use heeler_protocol::manifest::{Manifest, ManifestHead, ManifestPlan, ManifestTest, RunOrigin};
+
+    use super::*;
+    use crate::RecordedResult;
+
+    fn shard(index: u32, digest: &str, names: &[&str]) -> ShardRun {
+        let shard = RunShard {
+            partition: format!("hash:{index}/2"),
+            index,
+            count: 2,
+            digest: digest.to_owned(),
+            selected: 3,
+        };
+        let head = ManifestHead { shard: Some(shard), ..ManifestHead::new("r", RunOrigin::default()) };
+        let test = |name: &&str| ManifestTest { uid: format!("s::{name}"), ..ManifestTest::default() };
+        let plan = ManifestPlan { tests: names.iter().map(test).collect(), ..ManifestPlan::default() };
+        let result = |(test, _)| RecordedResult::Test {
+            test: heeler_core::TestId(test),
+            result: Box::new(TestResult::new(Outcome::Passed)),
+        };
+        let results = (0..).zip(names).map(result).collect();
+        let run = RecordedRun { manifest: Manifest { head, plan }, end: None, results, losses: Vec::new() };
+        ShardRun { dir: format!("r{index}").into(), run }
+    }
+
+    #[test]
+    fn disjoint_and_complete_partitions_are_accepted() {
+        let shards = [shard(2, "d", &["b"]), shard(1, "d", &["a", "c"])];
+        assert_eq!(check_shards(&shards), [""; 0]);
+        let summary = summarise_shards(&shards);
+        assert_eq!((summary.records().len(), summary.counts().passed()), (3, 3));
+    }
+
+    #[test]
+    fn each_difference_is_named() {
+        for (shards, problem) in [
+            (vec![shard(1, "d", &["a"]), shard(2, "d", &["b"])], "1 of 3 tests are in no partition"),
+            (
+                vec![shard(1, "d", &["a", "b", "c"]), shard(2, "d", &["b", "c"])],
+                "tests in more than one partition: s::b and 1 more",
+            ),
+            (
+                vec![shard(1, "d", &["a", "b"]), shard(2, "e", &["c"])],
+                "r1 is hash:1/2 of d and r2 is hash:2/2 of e: they were split from different tests or durations",
+            ),
+            (vec![shard(1, "d", &["a", "b", "c"])], "of 2 partitions, these are missing: 2"),
+        ] {
+            assert_eq!(check_shards(&shards), [problem]);
+        }
+        let twice = [shard(1, "d", &["a", "b"]), shard(1, "d", &["c"])];
+        assert_eq!(
+            check_shards(&twice),
+            ["r1 and r1 are both hash:1/2", "of 2 partitions, these are missing: 2"]
+        );
+        let mut plain = shard(1, "d", &["a"]);
+        plain.run.manifest.head.shard = None;
+        assert_eq!(check_shards(&[plain]), ["r1 is not the run of a partition"]);
+    }
+}

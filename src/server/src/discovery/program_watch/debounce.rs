@@ -1,0 +1,73 @@
+//! Decides when to look for changes after events: a linker writes a file many times, a build many files. Pure.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Time without events after which a build step counts as done.
+pub(super) const QUIET_PERIOD: Duration = Duration::from_millis(300);
+/// Maximum wait for quiet, so that constant writes beside the programs do not hide their changes.
+pub(super) const LONGEST_DELAY: Duration = Duration::from_secs(5);
+/// Minimum time between two looks.
+pub(super) const SHORTEST_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Events since the last look, and when that was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct ChangeDebounce {
+    /// Times of the first and the last event since the last look.
+    pending: Option<EventSpan>,
+    last_look: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct EventSpan {
+    first: Instant,
+    last: Instant,
+}
+
+impl ChangeDebounce {
+    /// Records an event.
+    pub(super) fn on_event(&mut self, now: Instant) {
+        let first = self.pending.map_or(now, |span| span.first);
+        self.pending = Some(EventSpan { first, last: now });
+    }
+
+    /// Records a look.
+    pub(super) fn on_look(&mut self, now: Instant) {
+        self.pending = None;
+        self.last_look = Some(now);
+    }
+
+    /// Returns the time of the next look; `None` without an event since the last one.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        let EventSpan { first, last } = self.pending?;
+        let settled = (last + QUIET_PERIOD).min(first + LONGEST_DELAY);
+        Some(self.last_look.map_or(settled, |look| settled.max(look + SHORTEST_INTERVAL)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn look_follows_quiet_but_is_not_postponed_forever() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut debounce = ChangeDebounce::default();
+        assert_eq!(debounce.next_look(), None);
+        debounce.on_event(at(0));
+        assert_eq!(debounce.next_look(), Some(at(300)));
+        for ms in (200..=10_000).step_by(200) {
+            debounce.on_event(at(ms));
+            assert_eq!(debounce.next_look(), Some(at(ms + 300).min(at(5000))), "{ms}");
+        }
+        debounce.on_look(at(5000));
+        assert_eq!(debounce.next_look(), None);
+        // The next one keeps its distance.
+        debounce.on_event(at(5100));
+        assert_eq!(debounce.next_look(), Some(at(7000)));
+        debounce.on_event(at(6900));
+        assert_eq!(debounce.next_look(), Some(at(7200)));
+    }
+}
