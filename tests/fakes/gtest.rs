@@ -13,17 +13,18 @@ pub(crate) enum FakeInvocation {
 }
 
 impl FakeInvocation {
-    pub(crate) fn parse(words: impl Iterator<Item = String>) -> Self {
-        let words: Vec<String> = words.collect();
+    /// `flag_file_name` is the flag that names a file of flags.
+    pub(crate) fn parse(words: impl Iterator<Item = String>, flag_file_name: &str) -> Self {
+        let mut words: Vec<String> = words.collect();
+        if let Some(path) = words.iter().find_map(|word| word.strip_prefix(flag_file_name)) {
+            let text = std::fs::read_to_string(path).expect("the flag file can be read");
+            words.extend(text.lines().map(str::to_owned));
+        }
         let value = |name: &str| words.iter().find_map(|word| word.strip_prefix(name)).map(str::to_owned);
         if words.iter().any(|word| word == "--gtest_list_tests") {
             return Self::List { xml: value("--gtest_output=xml:") };
         }
-        let from_file = value("--gtest_flagfile=").map(|path| {
-            let text = std::fs::read_to_string(path).expect("the flag file can be read");
-            text.trim_end().strip_prefix("--gtest_filter=").expect("the flag file holds a filter").to_owned()
-        });
-        if let Some(filter) = from_file.or_else(|| value("--gtest_filter=")) {
+        if let Some(filter) = value("--gtest_filter=") {
             return Self::Run { filter: Some(filter.split(':').map(str::to_owned).collect()) };
         }
         if words.iter().any(|word| word.starts_with("--gtest_")) {

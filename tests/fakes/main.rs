@@ -20,7 +20,9 @@ fn main() -> ExitCode {
     if role.starts_with("json-lines") {
         return ExitCode::from(json_lines::serve(role));
     }
-    let asked = gtest::FakeInvocation::parse(words);
+    // Abseil has its own flag file, and ignores GoogleTest's.
+    let flag_file_name = if role == "abseil-flags" { "--flagfile=" } else { "--gtest_flagfile=" };
+    let asked = gtest::FakeInvocation::parse(words, flag_file_name);
     let code = match &asked {
         gtest::FakeInvocation::List { xml } => roles::list(role, xml.as_deref()),
         gtest::FakeInvocation::Run { filter } => roles::run(role, filter),

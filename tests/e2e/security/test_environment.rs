@@ -103,6 +103,7 @@ fn test_environment_applies_set_and_unset() {
         expected.extend(set.map(owned));
         let run_mark = found.remove("TEST_PREMATURE_EXIT_FILE");
         assert_eq!(run_mark.is_some_and(|mark| mark.ends_with("/gtest-runs")), framework == "gtest");
+        assert!(found.remove("TEST_TMPDIR").is_some_and(|path| path.contains("/heeler-")));
         let run_id = found.remove("HEELER_RUN_ID").unwrap();
         assert_eq!(run_id.len(), 36, "{run_id}");
         expected.extend([("HEELER", "1"), ("HEELER_WORKER", "1")].map(owned));

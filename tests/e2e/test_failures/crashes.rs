@@ -197,12 +197,26 @@ fn program_running_nothing_passes_no_test() {
 }
 
 #[test]
-fn unselected_extra_tests_change_no_result() {
+fn unselected_extra_tests_change_no_result_and_are_an_error() {
     let world = TestWorld::with_fake("ignores-the-filter");
     let mut server = TestServer::initialized(&world, &["ignores-the-filter"]);
     let selected = uids("ignores-the-filter", ["Fake.Two", "Fake.Three"]);
     let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
-    server.finish(&run, &selected).assert_all("passed");
+    let books = server.finish(&run, &selected);
+    books.assert_all("passed");
+    let message = program_failure(&books, "ignores-the-filter");
+    assert!(message.contains("Fake.One was run, which was not selected"), "{message}");
+}
+
+#[test]
+fn program_with_abseil_flags_runs_what_is_selected() {
+    let world = TestWorld::with_fake("abseil-flags");
+    let mut server = TestServer::initialized(&world, &["abseil-flags"]);
+    let selected = uids("abseil-flags", ["Fake.Two", "Fake.Three"]);
+    let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
+    let books = server.finish(&run, &selected);
+    books.assert_all("passed").assert_no_program_failures();
+    assert!(books.test(&selected[0])["location.line-start"].is_number(), "{books:#?}");
 }
 
 #[test]

@@ -6,4 +6,5 @@ mod diagnostics_unavailable;
 mod leaks;
 mod outcomes;
 mod suite_fixtures;
+mod test_directory;
 mod usage;

@@ -6,7 +6,8 @@ use super::{Adapter, ClaimConfidence, DiscoveryTarget};
 /// All adapters. A program that several of them claim with the same confidence is tried from the front.
 #[rustfmt::skip]
 static ADAPTERS: &[&dyn Adapter] = &[
-    &super::gtest::GoogleTest,
+    &super::gtest::GoogleTest::OwnFlags,
+    &super::gtest::GoogleTest::AbseilFlags,
     &super::libtest::LibtestFormat::Events,
     &super::libtest::LibtestFormat::Plain,
     &super::doctest::Doctest,
@@ -57,7 +58,7 @@ mod tests {
 
     #[test]
     fn messages_derive_from_the_registry() {
-        assert!(framework_names().starts_with("gtest, libtest, libtest-plain"));
+        assert!(framework_names().starts_with("gtest, gtest-abseil, libtest, libtest-plain"));
         assert!(detectable_programs().starts_with("a GoogleTest or a Rust test"));
     }
 }

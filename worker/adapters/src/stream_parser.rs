@@ -134,6 +134,10 @@ pub(super) trait MarkerGrammar: Send {
     fn doubtful_since(&self) -> Option<usize> {
         None
     }
+    /// Returns a test that began, and is not of this batch.
+    fn unselected_test(&self) -> Option<&str> {
+        None
+    }
     /// Returns the suite whose set-up or tear-down is running. `unconfirmed` is the verdict of the running test,
     /// if it wrote an end marker.
     fn suite_phase(
@@ -376,6 +380,10 @@ impl<G: MarkerGrammar> TranscriptParser for StreamParser<G> {
 
     fn doubtful_since(&self) -> Option<usize> {
         self.grammar.doubtful_since()
+    }
+
+    fn unselected_test(&self) -> Option<&str> {
+        self.grammar.unselected_test()
     }
 
     fn suite_phase(&self) -> Option<SuitePhase> {

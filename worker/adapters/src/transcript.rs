@@ -51,6 +51,11 @@ pub trait TranscriptParser {
         None
     }
 
+    /// Returns a test that began, by the output, and is not one of those given.
+    fn unselected_test(&self) -> Option<&str> {
+        None
+    }
+
     /// Returns the suite whose set-up or tear-down is running.
     fn suite_phase(&self) -> Option<SuitePhase> {
         None

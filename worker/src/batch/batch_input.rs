@@ -48,6 +48,8 @@ pub(crate) struct ProcessExitSummary {
     pub(crate) run_evidence: RunEvidence,
     /// The first test since which the output contains markers at a wrong place.
     pub(crate) doubtful_since: Option<usize>,
+    /// A test that began, by the output, though it was not selected.
+    pub(crate) unselected_test: Option<String>,
     /// The suite whose set-up or tear-down was running.
     pub(crate) suite_phase: Option<SuitePhase>,
 }

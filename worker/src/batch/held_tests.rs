@@ -165,9 +165,13 @@ impl RunningBatch {
                     result.usage = exit.usage();
                     result.leaked.clone_from(&exit.leaked);
                 }
+                self.has_failures |= result.outcome.is_failure();
                 add_result(&mut self.node_writer, test, *result, updates);
             }
-            Decision::Provisional(attempt, mark) => updates.add_provisional(test.test, *attempt, mark),
+            Decision::Provisional(attempt, mark) => {
+                self.has_failures = true;
+                updates.add_provisional(test.test, *attempt, mark);
+            }
         }
     }
 }

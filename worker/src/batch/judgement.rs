@@ -123,7 +123,13 @@ impl RunningBatch {
         if !is_exit || self.terminate_reason.is_some() {
             return;
         }
-        let RunEvidence::Report(report) = &mut gone.run_evidence else { return };
+        let RunEvidence::Report(report) = &mut gone.run_evidence else {
+            if let Some(name) = gone.unselected_test.take() {
+                gone.outside_failure.get_or_insert(format!("{name} was run, which was not selected"));
+                gone.is_explained = false;
+            }
+            return;
+        };
         let RunReport { verdicts, outside_failure, unselected } = std::mem::take(report);
         let is_failed = verdicts.iter().flatten().any(|verdict| verdict.result == FrameworkResult::Failed);
         // A `main` may have an exit code of its own for failures.

@@ -102,6 +102,7 @@ pub(crate) struct RunningBatch {
     process_exit: Option<ProcessExit>,
     /// The end of the process has settled the held tests: nothing is held any more.
     is_settled: bool,
+    has_failures: bool,
     /// Why the dialogue with the process does not go on, and since when.
     dialogue_stall: Option<(DialogueStall, Duration)>,
     /// A debugger controls the process, and no limits apply.
@@ -191,6 +192,7 @@ impl RunningBatch {
             held_tests: HeldTests::default(),
             process_exit: None,
             is_settled: false,
+            has_failures: false,
             dialogue_stall: None,
             is_unlimited: false,
             is_launched: false,
@@ -211,6 +213,11 @@ impl RunningBatch {
     /// Returns the tests that need a process, in order; events refer to them by index.
     pub(crate) fn tests(&self) -> &[LeasedTest] {
         &self.tests
+    }
+
+    /// Returns whether a test has failed, or is to be retried.
+    pub(crate) fn has_failures(&self) -> bool {
+        self.has_failures
     }
 
     /// Returns how long the process ran before its first test.

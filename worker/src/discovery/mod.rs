@@ -206,7 +206,8 @@ impl ProgramDiscovery<'_> {
         let scratch = self.setting.clean_scratch().map_err(prepare)?;
         let mut outputs = Vec::new();
         while let Some(invocation) = adapter.next_listing(self.program, &outputs, scratch) {
-            let command = self.setting.prepare_command(self.program, &invocation, None).map_err(prepare)?;
+            let command =
+                self.setting.prepare_command(self.program, &invocation, None, None).map_err(prepare)?;
             let captured = capture_listing(
                 &self.setting.guards,
                 command,

@@ -139,6 +139,11 @@ impl CrashDiagnostics {
         }
     }
 
+    /// Returns where the files of the process's temporary directory are kept.
+    pub(super) fn kept_directory(&self) -> PathBuf {
+        self.dir.join(format!("{}.tmp", self.file_prefix))
+    }
+
     /// Removes partial files of a guard that was lost.
     pub(super) fn remove_partial_files(&self) {
         let beginning = format!("{}-", self.file_prefix);

@@ -17,7 +17,7 @@ use crate::{
     batch::{FrameworkQueries, RunningBatch},
     process::{
         guarded_process::GuardedProcess, job_order::JobOrder, launch_offer::LaunchOffer,
-        process_clock::ProcessClock, worker_context::WorkerContext,
+        process_clock::ProcessClock, test_directory::TestDirectory, worker_context::WorkerContext,
     },
     results::{journal::Journal, update_batch::UpdateBatch, uplink::SenderMessage},
 };
@@ -86,6 +86,8 @@ pub(super) struct StartedProcess<'a> {
     pub(super) offer: Option<LaunchOffer>,
     pub(super) diagnostics: CrashDiagnostics,
     pub(super) run_report: RunReportReader,
+    /// Removed with this, unless its contents are kept.
+    pub(super) test_directory: Option<TestDirectory>,
 }
 
 /// Settles the tests that need no process, and starts a process for the others.
@@ -118,7 +120,16 @@ async fn prepare_process<'a>(
     if invocation.channel == InvocationChannel::StandardOutput {
         batch.hold_results();
     }
-    let command = context.prepare_command(&program, &invocation, Some(&sink.run));
+    let test_directory = match context.create_test_directory(sink.lease) {
+        Ok(directory) => Some(directory),
+        Err(error) => {
+            let message = format!("tests share a temporary directory: failed to {}", error_chain(&error));
+            sink.add_log_line(None, LogLevel::Warning, message);
+            None
+        }
+    };
+    let directory = test_directory.as_ref().map(TestDirectory::path);
+    let command = context.prepare_command(&program, &invocation, Some(&sink.run), directory);
     let mut command = command.map_err(|error| not_started(error_chain(&error)))?;
     // A process under a debugger has no limits; if no debugger takes it, this worker samples its memory
     // instead.
@@ -146,6 +157,7 @@ async fn prepare_process<'a>(
         offer,
         diagnostics,
         run_report,
+        test_directory,
     })
 }
 

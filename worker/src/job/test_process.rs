@@ -19,6 +19,7 @@ use crate::{
         memory_watch::MemoryWatch,
         process_clock::{ProcessClock, sleep_until_deadline},
         process_handle::ProcessHandle,
+        test_directory::TestDirectory,
     },
 };
 use heeler_adapters::{InvocationChannel, TranscriptEvent, TranscriptParser};
@@ -45,6 +46,7 @@ pub(super) struct RunningProcess<'a> {
     debugger_handover: DebuggerHandover,
     diagnostics: CrashDiagnostics,
     run_report: RunReportReader,
+    test_directory: Option<TestDirectory>,
     /// The process that the guard started.
     root: Option<Pid>,
 }
@@ -84,6 +86,7 @@ impl<'a> RunningProcess<'a> {
             offer,
             diagnostics,
             run_report,
+            test_directory,
         } = ready;
         Self {
             batch,
@@ -97,6 +100,7 @@ impl<'a> RunningProcess<'a> {
             debugger_handover: DebuggerHandover::new(is_debugged, offer),
             diagnostics,
             run_report,
+            test_directory,
             root: None,
         }
     }
@@ -412,9 +416,34 @@ impl<'a> RunningProcess<'a> {
             guard_loss,
             run_evidence: self.run_report.read(&self.batch),
             doubtful_since: self.reader.transcript.doubtful_since(),
+            unselected_test: self.reader.transcript.unselected_test().map(str::to_owned),
             suite_phase: self.reader.transcript.suite_phase(),
         };
-        self.batch.finish(gone, self.clock.now(), &mut self.sink.updates)
+        let end = self.batch.finish(gone, self.clock.now(), &mut self.sink.updates);
+        self.keep_test_directory(&end);
+        end
+    }
+
+    /// Keeps what tests have left in their temporary directory if any of them, or their process, has failed.
+    fn keep_test_directory(&mut self, end: &LeaseEnd) {
+        let Some(directory) = self.test_directory.take() else { return };
+        let has_failed = match end {
+            LeaseEnd::BadExit { .. } | LeaseEnd::DiedInTest { .. } | LeaseEnd::DiedOutsideTest { .. } => true,
+            LeaseEnd::Complete
+            | LeaseEnd::NotStarted { .. }
+            | LeaseEnd::GuardLost { .. }
+            | LeaseEnd::Cancelled => self.batch.has_failures(),
+        };
+        if !has_failed {
+            return;
+        }
+        let target = self.diagnostics.kept_directory();
+        let text = match directory.keep(&target) {
+            Ok(true) => format!("files of the tests' temporary directory are kept in {}", target.display()),
+            Ok(false) => return,
+            Err(error) => format!("files of the tests' temporary directory could not be kept: {error}"),
+        };
+        self.sink.add_log_line(self.affected_test(), LogLevel::Information, text);
     }
 }
 

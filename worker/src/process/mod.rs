@@ -15,4 +15,5 @@ pub(crate) mod process_clock;
 pub(crate) mod process_handle;
 pub(crate) mod process_outputs;
 pub(crate) mod report_channel;
+pub(crate) mod test_directory;
 pub(crate) mod worker_context;

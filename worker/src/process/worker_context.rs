@@ -8,9 +8,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use heeler_protocol::control::{OsText, TestCommand, TestProgram, WorkerId};
+use heeler_protocol::control::{LeaseId, OsText, TestCommand, TestProgram, WorkerId};
 
-use super::guard_spawner::GuardSpawner;
+use super::{
+    guard_spawner::GuardSpawner,
+    test_directory::{TestDirectory, VARIABLE},
+};
 use heeler_adapters::{AdapterInvocation, InvocationChannel};
 
 /// State that does not change while a worker runs.
@@ -39,6 +42,7 @@ impl WorkerContext {
         program: &TestProgram,
         invocation: &AdapterInvocation,
         run: Option<&str>,
+        test_directory: Option<&Path>,
     ) -> Result<TestCommand, PrepareError> {
         for (path, content) in &invocation.files {
             create_private_file(path, content)
@@ -49,7 +53,7 @@ impl WorkerContext {
         Ok(TestCommand {
             program: program.path.clone(),
             args,
-            env: self.environment(program, invocation, run),
+            env: self.environment(program, invocation, run, test_directory),
             cwd: program.cwd.clone(),
             trace: None,
             memory_bytes: None,
@@ -69,13 +73,21 @@ impl WorkerContext {
         Ok(&self.scratch)
     }
 
-    /// Merges the environments: the worker's own, then the program's, the framework's and Heeler's, where
+    /// Creates the temporary directory of the process of a lease, beside the scratch directory: what tests leave
+    /// there must not keep that from being emptied.
+    pub(crate) fn create_test_directory(&self, lease: LeaseId) -> Result<TestDirectory, PrepareError> {
+        let name = format!("t{}-{}", self.worker, lease.0);
+        TestDirectory::create(self.scratch.with_file_name(name)).map_err(PrepareError::Scratch)
+    }
+
+    /// Merges the environments: the worker's own, then its test directory, the program's, the framework's and Heeler's, where
     /// later ones win.
     fn environment(
         &self,
         program: &TestProgram,
         invocation: &AdapterInvocation,
         run: Option<&str>,
+        test_directory: Option<&Path>,
     ) -> Vec<(OsText, OsText)> {
         let mut all: BTreeMap<Vec<u8>, OsText> = std::env::vars_os()
             .filter(|(name, _)| !heeler_sys::fail::is_fault_variable(name))
@@ -83,6 +95,8 @@ impl WorkerContext {
             .collect();
         let tool = program.tool_env.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.clone()));
         all.extend(tool);
+        let test_directory = test_directory.map(OsText::from);
+        all.extend(test_directory.map(|path| (VARIABLE.as_bytes().to_vec(), path)));
         let ours = [
             ("HEELER", Some("1".to_owned())),
             ("HEELER_WORKER", Some(self.worker.to_string())),
@@ -154,7 +168,8 @@ mod tests {
             files: vec![(file.clone(), b"A.b".to_vec())],
             ..AdapterInvocation::default()
         };
-        let command = setting.prepare_command(&program, &invocation, Some("run")).unwrap();
+        let command =
+            setting.prepare_command(&program, &invocation, Some("run"), Some(Path::new("/t"))).unwrap();
         let value = |name: &str| {
             let name = OsText::from(name);
             command.env.iter().find(|one| one.0 == name).map(|one| one.1.to_text().into_owned())
@@ -162,6 +177,7 @@ mod tests {
         assert_eq!(value("A").as_deref(), Some("framework"));
         assert_eq!((value("B"), value("PATH")), (None, None));
         assert_eq!(value("HEELER").as_deref(), Some("1"));
+        assert_eq!(value("TEST_TMPDIR").as_deref(), Some("/t"));
         assert_eq!(value("HEELER_WORKER").as_deref(), Some("4"));
         assert_eq!(value("HEELER_RUN_ID").as_deref(), Some("run"));
         assert_eq!(command.args, ["first".into(), "second".into()]);

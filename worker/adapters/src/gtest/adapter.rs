@@ -5,22 +5,36 @@ use std::path::Path;
 use heeler_core::test_path::NameNesting;
 use heeler_protocol::control::{ListedTest, TestProgram};
 
-use super::{command, failure, grammar, listing, report};
+use super::{
+    command::{self, FlagSource},
+    failure, grammar, listing, report,
+};
 use crate::{
     Adapter, AdapterInvocation, AdapterListing, AdapterTraits, ClaimConfidence, CommandLineError,
     DiscoveryTarget, ListingError, ListingOutput, RunReport, StackPosition, TranscriptParser, shell,
 };
 
-/// The GoogleTest adapter.
-pub(crate) struct GoogleTest;
+/// The GoogleTest adapters, by the library that reads the program's flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GoogleTest {
+    /// GoogleTest itself.
+    OwnFlags,
+    /// Abseil. It ignores `--gtest_flagfile` without a word, and would run all tests.
+    AbseilFlags,
+}
 
 pub(super) const NAME: &str = "gtest";
 
-static TRAITS: AdapterTraits = AdapterTraits {
-    nesting: NameNesting::FullStop,
-    expected_crash_markers: &["--gtest_internal_run_death_test"],
-    ..AdapterTraits::new(NAME, "GoogleTest")
-};
+const fn traits(name: &'static str) -> AdapterTraits {
+    AdapterTraits {
+        nesting: NameNesting::FullStop,
+        expected_crash_markers: &["--gtest_internal_run_death_test"],
+        ..AdapterTraits::new(name, "GoogleTest")
+    }
+}
+
+static OWN_FLAGS: AdapterTraits = traits(NAME);
+static ABSEIL_FLAGS: AdapterTraits = traits("gtest-abseil");
 
 /// Byte strings of GoogleTest programs: the usage text is in the library, the symbols in programs that load
 /// the library.
@@ -29,11 +43,16 @@ const HINTS: [&[u8]; 3] =
 
 impl Adapter for GoogleTest {
     fn traits(&self) -> &'static AdapterTraits {
-        &TRAITS
+        match self {
+            Self::OwnFlags => &OWN_FLAGS,
+            Self::AbseilFlags => &ABSEIL_FLAGS,
+        }
     }
 
     fn claims(&self, target: &DiscoveryTarget<'_>) -> ClaimConfidence {
         match target {
+            // The listing with GoogleTest's own flags detects when a program needs this one.
+            _ if *self == Self::AbseilFlags => ClaimConfidence::Unclaimed,
             DiscoveryTarget::Directory { .. } => ClaimConfidence::Unclaimed,
             _ if HINTS.iter().any(|hint| target.contains(hint)) => ClaimConfidence::Likely,
             DiscoveryTarget::Executable { .. } | DiscoveryTarget::Command { .. } => ClaimConfidence::Possible,
@@ -46,7 +65,15 @@ impl Adapter for GoogleTest {
         outputs: &[ListingOutput],
         scratch: &Path,
     ) -> Option<AdapterInvocation> {
-        outputs.is_empty().then(|| command::listing_command(scratch))
+        match (self, outputs) {
+            (Self::OwnFlags, []) => Some(command::listing_command(scratch, FlagSource::File)),
+            // It listed, but has not read its flag file.
+            (Self::OwnFlags, [first]) if first.code == Some(0) && first.file.is_none() => {
+                Some(command::listing_command(scratch, FlagSource::CommandLine))
+            }
+            (Self::AbseilFlags, []) => Some(command::listing_command(scratch, FlagSource::CommandLine)),
+            _ => None,
+        }
     }
 
     fn read_listing(
@@ -54,7 +81,13 @@ impl Adapter for GoogleTest {
         _program: &TestProgram,
         outputs: &[ListingOutput],
     ) -> Result<AdapterListing, ListingError> {
-        AdapterListing::of_one_command(NAME, outputs, listing::read)
+        let form = match (self, outputs) {
+            // Versions before 1.10 write no listing file in either way.
+            (Self::OwnFlags, [_, second]) if second.file.is_some() => Self::AbseilFlags,
+            _ => *self,
+        };
+        let last = outputs.last().map(std::slice::from_ref).unwrap_or_default();
+        AdapterListing::of_one_command(form.traits().name, last, listing::read)
     }
 
     fn run_command(
@@ -63,7 +96,11 @@ impl Adapter for GoogleTest {
         tests: &[&ListedTest],
         scratch: &Path,
     ) -> Result<AdapterInvocation, CommandLineError> {
-        Ok(command::run_command(&program.args, tests, scratch))
+        let flag_file_name = match self {
+            Self::OwnFlags => "--gtest_flagfile=",
+            Self::AbseilFlags => "--flagfile=",
+        };
+        Ok(command::run_command(&program.args, tests, scratch, flag_file_name))
     }
 
     fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send> {

@@ -54,23 +54,47 @@ fn unset_variables() -> Vec<(OsText, Option<OsText>)> {
     UNSET_VARIABLES.iter().map(|name| ((*name).into(), None)).collect()
 }
 
+/// Where a listing command has the flag that names its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FlagSource {
+    /// In a flag file, which shows whether the program reads GoogleTest's flag files.
+    File,
+    CommandLine,
+}
+
 /// Returns the listing command.
-pub(super) fn listing_command(scratch: &Path) -> AdapterInvocation {
+pub(super) fn listing_command(scratch: &Path, source: FlagSource) -> AdapterInvocation {
     let file = scratch.join("gtest-list.xml");
     let output = [b"--gtest_output=xml:", file.as_os_str().as_encoded_bytes()].concat();
-    AdapterInvocation {
-        args: vec!["--gtest_list_tests".into(), output.into()],
+    let mut invocation = AdapterInvocation {
+        args: vec!["--gtest_list_tests".into()],
         env: unset_variables(),
         listing_file: Some(file),
         ..AdapterInvocation::default()
+    };
+    match source {
+        FlagSource::CommandLine => invocation.args.push(output.into()),
+        FlagSource::File => {
+            let flags = scratch.join("gtest-list-flags");
+            let flag = [b"--gtest_flagfile=", flags.as_os_str().as_encoded_bytes()].concat();
+            invocation.args.push(flag.into());
+            invocation.files.push((flags, [output, b"\n".to_vec()].concat()));
+        }
     }
+    invocation
 }
 
 /// Returns the command that runs these tests. Flags and files are read in their order and the last one wins,
 /// so these win over the program's own; and the flags that a thread-safe death test appends win over these.
-pub(super) fn run_command(own: &[OsText], tests: &[&ListedTest], scratch: &Path) -> AdapterInvocation {
+/// `flag_file_name` is the flag that names a file of flags.
+pub(super) fn run_command(
+    own: &[OsText],
+    tests: &[&ListedTest],
+    scratch: &Path,
+    flag_file_name: &str,
+) -> AdapterInvocation {
     let file = scratch.join("gtest-flags");
-    let flag = [b"--gtest_flagfile=", file.as_os_str().as_encoded_bytes()].concat();
+    let flag = [flag_file_name.as_bytes(), file.as_os_str().as_encoded_bytes()].concat();
     let mut args: Vec<OsText> = RUN_FLAGS.iter().map(|flag| (*flag).into()).collect();
     for (name, flag) in NEWER_FLAGS {
         let sets = |arg: &OsText| memchr::memmem::find(arg.as_bytes(), name.as_bytes()).is_some();
@@ -148,7 +172,7 @@ mod tests {
     #[test]
     fn filter_metacharacters_become_question_marks() {
         let tests = ["A.b", "C.a:b*c?d-e\nf", "Ü. x'\"", "\u{fffd}"].map(test);
-        let command = run_command(&[], &tests.each_ref(), Path::new("/s"));
+        let command = run_command(&[], &tests.each_ref(), Path::new("/s"), "--gtest_flagfile=");
         let (path, flags) = &command.files[0];
         assert_eq!(path, Path::new("/s/gtest-flags"));
         assert_eq!(String::from_utf8_lossy(flags), "--gtest_filter=A.b:C.a?b?c?d?e?f:Ü. x'\":*\n");
@@ -158,17 +182,18 @@ mod tests {
 
     #[test]
     fn own_output_flag_replaces_the_report() {
-        let command = run_command(&[], &[], Path::new("/s"));
+        let command = run_command(&[], &[], Path::new("/s"), "--gtest_flagfile=");
         assert_eq!(command.args.last(), Some(&"--gtest_output=xml:/s/gtest-report.xml".into()));
         let mark = (RUN_MARK_VARIABLE.into(), Some("/s/gtest-runs".into()));
         assert_eq!(command.env.iter().filter(|one| one.0 == mark.0).collect::<Vec<_>>(), [&mark]);
-        let command = run_command(&["--gtest_output=json:mine".into()], &[], Path::new("/s"));
+        let command =
+            run_command(&["--gtest_output=json:mine".into()], &[], Path::new("/s"), "--gtest_flagfile=");
         assert!(command.run_report.is_none() && command.env.contains(&(mark.0, None)));
     }
 
     #[test]
     fn newer_flags_are_reset_only_if_set() {
-        let args = |own: &[OsText]| run_command(own, &[], Path::new("/s")).args;
+        let args = |own: &[OsText]| run_command(own, &[], Path::new("/s"), "--gtest_flagfile=").args;
         assert!(!args(&["--data".into()]).contains(&"--gtest_brief=0".into()));
         assert!(args(&["--gtest_brief=1".into()]).contains(&"--gtest_brief=0".into()));
     }
@@ -176,7 +201,8 @@ mod tests {
     #[test]
     fn large_batch_names_go_into_flag_file() {
         let tests: Vec<_> = (0..20_000).map(|number| test(&format!("N/Big.Case/{number}"))).collect();
-        let command = run_command(&[], &tests.iter().collect::<Vec<_>>(), Path::new("/s"));
+        let command =
+            run_command(&[], &tests.iter().collect::<Vec<_>>(), Path::new("/s"), "--gtest_flagfile=");
         assert!(command.args.iter().all(|arg| arg.as_bytes().len() < 100));
         let flags = String::from_utf8(command.files[0].1.clone()).unwrap();
         assert_eq!(flags.split(':').count(), 20_000);

@@ -46,6 +46,8 @@ pub(crate) struct GtestGrammar {
     failed_suite: Option<String>,
     /// Tests run that are not of this batch: patterns select more than names do, and names may occur twice.
     may_run_other_tests: bool,
+    /// The patterns of the batch may select other tests.
+    selects_other_names: bool,
     has_started: bool,
     is_timed: bool,
     is_suite_over: bool,
@@ -55,6 +57,8 @@ pub(crate) struct GtestGrammar {
     last_begun: usize,
     /// The first test whose output contains lines like markers, or that they name.
     doubtful_since: Option<usize>,
+    /// The first test that began, and is not of this batch.
+    unselected: Option<String>,
     summary: GtestSummary,
 }
 
@@ -77,12 +81,14 @@ impl GtestGrammar {
             failed_environment: None,
             failed_suite: None,
             may_run_other_tests: tests.iter().any(|test| matches_other_names(&test.name)),
+            selects_other_names: tests.iter().any(|test| matches_other_names(&test.name)),
             has_started: false,
             is_timed: true,
             is_suite_over: false,
             begun_suite: None,
             last_begun: 0,
             doubtful_since: None,
+            unselected: None,
             summary: GtestSummary::default(),
         }
     }
@@ -194,6 +200,10 @@ impl GtestGrammar {
         if is_doubtful {
             // The test that is named may have ended in another way than it seemed.
             let named = line.get(BEGIN.len()..).and_then(|name| sequence.find_anywhere(name, b" ,"));
+            let is_begin = side == OutputOrigin::Outside && line.starts_with(BEGIN);
+            if is_begin && named.is_none() && !self.selects_other_names && self.unselected.is_none() {
+                self.unselected = Some(decode_lossy(&line[BEGIN.len()..]));
+            }
             let earliest = self.last_begun.min(named.unwrap_or(usize::MAX));
             self.doubtful_since = Some(self.doubtful_since.map_or(earliest, |since| since.min(earliest)));
         }
@@ -303,6 +313,10 @@ impl MarkerGrammar for GtestGrammar {
 
     fn doubtful_since(&self) -> Option<usize> {
         self.doubtful_since
+    }
+
+    fn unselected_test(&self) -> Option<&str> {
+        self.unselected.as_deref()
     }
 
     fn suite_phase(

@@ -1,0 +1,31 @@
+//! The temporary directory that each test process has of its own.
+
+use std::fs;
+
+use crate::support::{server::TestServer, uids, world::TestWorld};
+
+#[test]
+fn processes_have_directories_of_their_own_and_failures_keep_them() {
+    let world = TestWorld::with_gtest("tmpdir");
+    world.write("heeler.toml", "[profile.default]\njobs = 2\nisolate = true\n");
+    let cases: Vec<String> = (0..6).map(|number| format!("N/Directory.Case/{number}")).collect();
+    let mut selected = uids("tmpdir", cases.iter().map(String::as_str));
+    selected.push("tmpdir::Evidence.Fails".to_owned());
+    let mut server = TestServer::initialized(&world, &["tmpdir"]);
+    let run = server.run(None);
+    let books = server.finish(&run, &selected);
+    for uid in &selected {
+        let expected = if uid.contains("Evidence") { "failed" } else { "passed" };
+        assert_eq!(books.state(uid), expected, "{books:#?}");
+    }
+    assert_eq!(server.exit(), Some(0));
+    let runs = fs::read_dir(world.path(".heeler/runs")).unwrap().flatten();
+    let kept: Vec<_> = runs
+        .flat_map(|run| fs::read_dir(run.path().join("evidence")).into_iter().flatten().flatten())
+        .filter(|entry| entry.path().extension().is_some_and(|ending| ending == "tmp"))
+        .collect();
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    assert_eq!(fs::read_to_string(kept[0].path().join("evidence")).unwrap(), "what was there");
+    let name = kept[0].file_name().into_string().unwrap();
+    assert!(books.log.iter().any(|line| line.contains(&name)), "{:?}", books.log);
+}

@@ -1,0 +1,128 @@
+//! The temporary directory of one test process: tests that run at once in several processes of a program would
+//! otherwise use the same file names.
+
+use std::{
+    fs, io,
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+};
+
+use heeler_sys::dirs::{DirError, private_dir, private_dir_in_existing};
+
+/// The variable that names the directory: that of Bazel, GoogleTest, Abseil and others.
+pub(crate) const VARIABLE: &str = "TEST_TMPDIR";
+
+/// Size of all files that are kept of one process. More is rarely read, and fills the disk.
+const KEPT_BYTES: u64 = 64 << 20;
+/// Number of files that are kept of one process.
+const KEPT_FILES: usize = 1000;
+
+/// The directory of a process that is about to start or running.
+#[derive(Debug)]
+pub(crate) struct TestDirectory {
+    path: PathBuf,
+}
+
+impl TestDirectory {
+    /// Creates an empty directory. Its path is short, because tests create sockets in it.
+    pub(crate) fn create(path: PathBuf) -> Result<Self, DirError> {
+        private_dir_in_existing(&path)?;
+        Ok(Self { path })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Moves what the process has left there to `target`, which must not exist; returns whether there was anything.
+    pub(crate) fn keep(&self, target: &Path) -> io::Result<bool> {
+        if fs::read_dir(&self.path)?.next().is_none() {
+            return Ok(false);
+        }
+        if let Some(parent) = target.parent() {
+            private_dir(parent).map_err(io::Error::other)?;
+        }
+        if fs::rename(&self.path, target).is_err() {
+            // Another file system.
+            let mut room = CopyRoom { bytes: KEPT_BYTES, files: KEPT_FILES };
+            room.copy_directory(&self.path, target)?;
+        }
+        Ok(true)
+    }
+}
+
+impl Drop for TestDirectory {
+    fn drop(&mut self) {
+        // What cannot be removed is removed with the session's directory, or stays for the system to remove.
+        match fs::remove_dir_all(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::debug!(%error, path = %self.path.display(), "could not remove a test's directory");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What may still be copied.
+struct CopyRoom {
+    bytes: u64,
+    files: usize,
+}
+
+impl CopyRoom {
+    /// Copies directories and regular files as far as there is room. Links, sockets and devices are no evidence.
+    fn copy_directory(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::DirBuilder::new().mode(0o700).create(to)?;
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            let (kind, target) = (entry.file_type()?, to.join(entry.file_name()));
+            if self.files == 0 {
+                return Ok(());
+            }
+            self.files -= 1;
+            if kind.is_dir() {
+                self.copy_directory(&entry.path(), &target)?;
+            } else if kind.is_file() && entry.metadata()?.len() <= self.bytes {
+                self.bytes -= fs::copy(entry.path(), &target)?.min(self.bytes);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_kept_or_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t");
+        let kept = dir.path().join("evidence/kept");
+        let test_directory = TestDirectory::create(path.clone()).unwrap();
+        assert!(!test_directory.keep(&kept).unwrap(), "there is nothing");
+        fs::write(path.join("file"), "x").unwrap();
+        assert!(test_directory.keep(&kept).unwrap());
+        drop(test_directory);
+        assert_eq!((fs::read(kept.join("file")).unwrap(), path.exists()), (b"x".to_vec(), false));
+        let test_directory = TestDirectory::create(path.clone()).unwrap();
+        fs::write(path.join("file"), "x").unwrap();
+        drop(test_directory);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn copies_are_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        fs::create_dir_all(from.join("below")).unwrap();
+        fs::write(from.join("below/large"), "123456").unwrap();
+        fs::write(from.join("below/small"), "12").unwrap();
+        std::os::unix::fs::symlink("/", from.join("link")).unwrap();
+        CopyRoom { bytes: 5, files: 9 }.copy_directory(&from, &to).unwrap();
+        assert_eq!(fs::read(to.join("below/small")).unwrap(), b"12");
+        assert!(!to.join("below/large").exists() && !to.join("link").exists());
+        CopyRoom { bytes: 5, files: 0 }.copy_directory(&from, &dir.path().join("none")).unwrap();
+        assert_eq!(fs::read_dir(dir.path().join("none")).unwrap().count(), 0);
+    }
+}
