@@ -12,6 +12,14 @@ const COMMAND_CHARS: usize = 60;
 /// Describes how the process of a running test ended.
 #[must_use]
 pub fn exit_reason_text(exit: &ExitReason) -> String {
+    let text = text_without_iteration(exit);
+    match exit.iteration {
+        Some(iteration) => format!("{text} in {iteration}"),
+        None => text,
+    }
+}
+
+fn text_without_iteration(exit: &ExitReason) -> String {
     if let Some(cause) = &exit.cause {
         return cause.clone();
     }

@@ -9,6 +9,7 @@
 //! - [`SourceRequest`]: a source of test programs, as users name it.
 //! - [`batching`]: the tests of the next batch.
 //! - [`partition`]: the tests of this shard.
+//! - [`Iteration`]: the repetition of a test.
 //! - [`ledger`]: the results that are owed, and those that are proven delivered.
 //! - [`test_path`]: the path of a test in the tree of tests.
 //! - [`run`]: the state machine of one run.
@@ -26,6 +27,7 @@ mod durations;
 mod error_chain;
 pub mod fair_share;
 pub mod ids;
+mod iteration;
 pub mod ledger;
 pub mod os_text;
 pub mod outcome;
@@ -42,6 +44,7 @@ pub mod test_result;
 pub use durations::milliseconds_of;
 pub use error_chain::error_chain;
 pub use ids::*;
+pub use iteration::Iteration;
 pub use os_text::OsText;
 pub use outcome::*;
 pub use outcome_counts::OutcomeCounts;

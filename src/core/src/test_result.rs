@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{OsText, Outcome, ProcessFacts};
+use crate::{Iteration, OsText, Outcome, ProcessFacts};
 
 /// How a test ended, with everything that is known about it. Together with the test's description it is all
 /// that a protocol or a report needs.
@@ -56,6 +56,9 @@ pub struct TestResult {
     /// Processes that outlived the process of the test, if it ran this test only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leaked: Vec<LeakedProcess>,
+    /// Number of iterations that ended, the deciding one included, if the test was to run more than once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iterations: Option<u32>,
     /// Shell command line that runs the test in isolation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reproduce: Option<String>,
@@ -82,6 +85,7 @@ impl TestResult {
             diagnostics: None,
             usage: None,
             leaked: Vec::new(),
+            iterations: None,
             reproduce: None,
         }
     }
@@ -277,6 +281,9 @@ pub struct ExitReason {
     /// Number of other tests that ran in the process when it died: any of them may be the cause.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub other_suspects: u32,
+    /// Iteration in which it died, if the tests of the process were to run more than once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iteration: Option<Iteration>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

@@ -12,6 +12,7 @@ pub(crate) fn exit_reason_of(end: &ProcessExit) -> ExitReason {
         detail: None,
         cause: None,
         other_suspects: 0,
+        iteration: None,
     }
 }
 
