@@ -127,6 +127,9 @@ pub(crate) struct RunArguments {
     pub rerun: Option<RerunSelector>,
     #[command(flatten)]
     pub running: RunningArguments,
+    /// Run each test N times; it ends with its first iteration that does not pass.
+    #[arg(long, value_name = "N", alias = "stress-count", help_heading = "Running")]
+    pub repeat: Option<NonZeroU32>,
     /// Run each test under a debugger, one at a time: a command such as gdb or "lldb -p {pid}", which uses the
     /// terminal and attaches to the test before its first instruction; without {pid}, -p PID is appended. Time
     /// limits are off, and output is shown live.

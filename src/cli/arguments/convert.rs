@@ -205,6 +205,7 @@ impl RunArguments {
             partition: self.selection.partition,
             split: self.selection.split(),
             framework: self.programs.framework.clone(),
+            repeat: self.repeat,
             ..general
         }
     }

@@ -1,6 +1,6 @@
 //! Tests of command lines as users and editors write them.
 
-use std::{ffi::OsString, path::Path, time::Duration};
+use std::{ffi::OsString, num::NonZeroU32, path::Path, time::Duration};
 
 use super::{parse::ParseArgumentsError, *};
 use heeler_config::{CaptureStrategy, CommandLineSettings, FailFast};
@@ -69,7 +69,7 @@ fn run_without_options_overrides_nothing() {
 fn run_options_reach_the_settings() {
     let line = "a b --framework gtest -E x -E y* --partition hash:2/3 -j 4 --isolate --shuffle 9 --retries 2 \
                 --timeout 1m30s --slow-timeout 5s --max-fail 3 --no-capture --status-level retry --junit j.xml \
-                -P ci --state-dir st --no-history";
+                -P ci --state-dir st --no-history --repeat 5";
     let run = run(line);
     assert_eq!(run.programs.programs, [Path::new("a"), Path::new("b")]);
     let said = run.command_line();
@@ -88,6 +88,7 @@ fn run_options_reach_the_settings() {
     assert_eq!(said.run.is_history_kept, Some(false));
     assert_eq!(said.tests.timeout, Some(TimeLimit::After(Duration::from_secs(90))));
     assert_eq!(said.tests.slow_timeout.unwrap().period, Duration::from_secs(5));
+    assert_eq!(said.repeat, NonZeroU32::new(5));
     assert_eq!((said.tests.retries, said.tests.is_isolated), (Some(2), Some(true)));
 }
 
@@ -99,6 +100,7 @@ fn option_aliases_and_negations_are_parsed() {
     assert_eq!(run("--timeout none").command_line().tests.timeout, Some(TimeLimit::Unlimited));
     assert_eq!(run("-j num-cpus").command_line().run.jobs, Some(JobCount::Cpus));
     assert_eq!(run("--test-threads 2").running.jobs, Some(JobCount::Count(2.try_into().unwrap())));
+    assert_eq!(run("--stress-count 2").command_line().repeat, NonZeroU32::new(2));
     assert_eq!(run("--cargo").programs.cargo.as_deref(), Some(Path::new(".")));
     assert_eq!(run("--cargo sub --cargo-arg=--release").programs.cargo_args, ["--release"]);
 }

@@ -28,7 +28,8 @@ pub struct RunOptions {
     pub(super) program: ProgramOptions,
 }
 
-/// Options of a run that are no settings: how its programs are started, and how their output is sent.
+/// Options of a run that are no settings: how its programs are started, how often their tests run, and how their
+/// output is sent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProgramOptions {
     /// Added to the configured arguments.
@@ -37,10 +38,12 @@ pub struct ProgramOptions {
     pub env: Vec<(String, Option<String>)>,
     /// Whether the client receives the output of tests while they run.
     pub is_output_live: bool,
+    /// Number of times that each test runs to pass; `None`: as the command line says, otherwise once.
+    pub repeat: Option<NonZeroU32>,
 }
 
 /// The members, as they are named in errors.
-const MEMBERS: [&str; 7] = ["jobs", "retries", "timeout", "isolate", "env", "args", "liveOutput"];
+const MEMBERS: [&str; 8] = ["jobs", "retries", "repeat", "timeout", "isolate", "env", "args", "liveOutput"];
 
 impl RunOptions {
     /// Returns whether they change what the programs are started with.
@@ -72,6 +75,7 @@ impl<'de> Visitor<'de> for OptionsVisitor {
             match member.as_str() {
                 "jobs" => *jobs = read_member::<Count, _>(&mut map, "jobs")?,
                 "retries" => tests.retries = read_member::<Number, _>(&mut map, "retries")?,
+                "repeat" => program.repeat = read_member::<Count, _>(&mut map, "repeat")?,
                 "timeout" => tests.timeout = read_member::<TimeLimit, _>(&mut map, "timeout")?,
                 "isolate" => tests.is_isolated = read_member::<Flag, _>(&mut map, "isolate")?,
                 "args" => program.args = read_arguments(&mut map)?,
@@ -248,7 +252,7 @@ mod cases {
     #[test]
     fn every_option_is_read() {
         let text = r#"{"jobs": 3, "retries": 2, "timeout": "1m 30s", "isolate": true,
-            "env": {"A": "b", "C": false, "D": null}, "args": ["--x", "y"], "liveOutput": true}"#;
+            "env": {"A": "b", "C": false, "D": null}, "args": ["--x", "y"], "liveOutput": true, "repeat": 7}"#;
         let tests = TestLayer {
             retries: Some(2),
             timeout: Some(TimeLimit::After(Duration::from_secs(90))),
@@ -259,6 +263,7 @@ mod cases {
             args: vec!["--x".to_owned(), "y".to_owned()],
             env: vec![("A".to_owned(), Some("b".to_owned())), ("C".to_owned(), None)],
             is_output_live: true,
+            repeat: NonZeroU32::new(7),
         };
         assert_eq!(read(text), Ok(RunOptions { jobs: NonZeroU32::new(3), tests, program }));
     }
@@ -280,6 +285,8 @@ mod cases {
             (r#"{"jobs": 0}"#, "expected a whole number from 1 for \"jobs\"".to_owned()),
             (r#"{"jobs": "num-cpus"}"#, "expected a whole number from 1 for \"jobs\"".to_owned()),
             (r#"{"jobs": 18446744073709551615}"#, "expected a whole number from 1 for \"jobs\"".to_owned()),
+            (r#"{"repeat": 0}"#, "expected a whole number from 1 for \"repeat\"".to_owned()),
+            (r#"{"repeat": true}"#, "expected a whole number from 1 for \"repeat\"".to_owned()),
             (r#"{"retries": -1}"#, "expected a whole number from 0 for \"retries\"".to_owned()),
             (r#"{"retries": 1.5}"#, "expected a whole number from 0 for \"retries\"".to_owned()),
             (r#"{"timeout": 60}"#, format!("expected {duration} for \"timeout\"")),
@@ -306,11 +313,11 @@ mod cases {
             (r#"{"retry": 1}"#, "unknown member \"retry\"; did you mean \"retries\"?".to_owned()),
             (
                 r#"{"colour": 1}"#,
-                "unknown member \"colour\"; the members are jobs, retries, timeout, isolate, env, args, liveOutput".to_owned(),
+                "unknown member \"colour\"; the members are jobs, retries, repeat, timeout, isolate, env, args, liveOutput".to_owned(),
             ),
             (
                 "[]",
-                "invalid type: sequence, expected an object with the members jobs, retries, timeout, isolate, \
+                "invalid type: sequence, expected an object with the members jobs, retries, repeat, timeout, isolate, \
                  env, args, liveOutput"
                     .to_owned(),
             ),

@@ -1,7 +1,12 @@
 //! The resolved settings of one run: the request that starts it over command line over suite over profile over
 //! defaults, and the overrides of single tests.
 
-use std::{collections::BTreeMap, num::NonZeroUsize, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    num::{NonZeroU32, NonZeroUsize},
+    path::PathBuf,
+    time::Duration,
+};
 
 use super::{
     CaptureStrategy, Config, JobCount, PartitionSpec, ProgramOptions, RunLayer, RunOptions, RunSettings,
@@ -28,6 +33,8 @@ pub struct CommandLineSettings {
     pub framework: Option<String>,
     /// The state directory, if the command line sets it.
     pub state_dir: Option<PathBuf>,
+    /// Number of times that each test runs to pass, if the command line sets it.
+    pub repeat: Option<NonZeroU32>,
 }
 
 /// The settings of one run.
@@ -53,7 +60,7 @@ pub struct ResolvedSettings {
     command_line_tests: TestLayer,
     /// Options of the request that starts the run.
     requested_tests: TestLayer,
-    /// Options of the request for the programs.
+    /// Options of the run for its programs.
     pub program: ProgramOptions,
 }
 
@@ -84,7 +91,7 @@ impl ResolvedSettings {
             overrides: profile.overrides,
             command_line_tests: command_line.tests,
             requested_tests: TestLayer::default(),
-            program: ProgramOptions::default(),
+            program: ProgramOptions { repeat: command_line.repeat, ..ProgramOptions::default() },
         })
     }
 
@@ -100,6 +107,7 @@ impl ResolvedSettings {
         }
         settings.requested_tests = options.tests;
         settings.program.clone_from(&options.program);
+        settings.program.repeat = options.program.repeat.or(self.program.repeat);
         settings
     }
 

@@ -481,6 +481,20 @@ fn request_of_a_run_precedes_all_other_settings() {
 }
 
 #[test]
+fn repeat_of_request_precedes_the_command_line() {
+    let three = CommandLineSettings { repeat: NonZeroU32::new(3), ..CommandLineSettings::default() };
+    for (said, requested, expected) in [
+        (CommandLineSettings::default(), "{}", None),
+        (CommandLineSettings::default(), r#"{"repeat": 2}"#, NonZeroU32::new(2)),
+        (three.clone(), "{}", NonZeroU32::new(3)),
+        (three, r#"{"repeat": 2}"#, NonZeroU32::new(2)),
+    ] {
+        let options: RunOptions = serde_json::from_str(requested).unwrap();
+        assert_eq!(settings(said).for_run(&options).program.repeat, expected, "{requested}");
+    }
+}
+
+#[test]
 fn live_output_implies_one_job() {
     let shown = RunLayer { capture: Some(CaptureStrategy::Shown), ..RunLayer::default() };
     let one = settings(CommandLineSettings { run: shown.clone(), ..CommandLineSettings::default() });

@@ -14,6 +14,7 @@ mod names;
 mod node_clients;
 mod program_changes;
 mod recorded_clients;
+mod repeat;
 mod run_options;
 mod sessions;
 mod shared_scheduler;

@@ -92,6 +92,11 @@ fn wrong_run_option_is_refused_by_name() {
         ),
         (
             "testing/runTests",
+            json!({"repeat": 0}),
+            format!("{prefix}expected a whole number from 1 for \"repeat\""),
+        ),
+        (
+            "testing/runTests",
             json!({"job": 2}),
             format!("{prefix}unknown member \"job\"; did you mean \"jobs\"?"),
         ),

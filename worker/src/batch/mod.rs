@@ -27,7 +27,7 @@ pub(crate) mod verdict;
 
 use std::time::Duration;
 
-use heeler_core::{NotRunReason, Outcome, TestResult};
+use heeler_core::{Iteration, NotRunReason, Outcome, TestResult};
 use heeler_protocol::control::{LeasedTest, ListedTest, ProcessExit, TestLimits, WorkerId, WorkerLease};
 
 use crate::{
@@ -72,6 +72,10 @@ pub(crate) struct RunningBatch {
     recycled: Option<RunningTest>,
     limits: TestLimits,
     is_isolated: bool,
+    /// The iteration that this process is.
+    iteration: Iteration,
+    /// Indices of the tests that have passed this iteration, which is not the last.
+    repeatable: Vec<usize>,
     node_writer: NodeWriter,
     framework: Box<dyn FrameworkQueries>,
     unattributed_output: UnattributedOutput,
@@ -145,10 +149,11 @@ enum BatchTerminateReason {
 }
 
 impl RunningBatch {
-    /// Returns the batch of the tests to run. Those that their framework would skip are settled at once, into
+    /// Returns the batch of the tests to run in one iteration of a lease. Those that their framework would skip are settled at once, into
     /// `update_batch`.
     pub(crate) fn new(
         lease: WorkerLease,
+        iteration: Iteration,
         worker: WorkerId,
         updates: &mut UpdateBatch,
         framework: Box<dyn FrameworkQueries>,
@@ -175,6 +180,8 @@ impl RunningBatch {
             recycled: None,
             limits: lease.limits,
             is_isolated: lease.is_isolated,
+            iteration,
+            repeatable: Vec::new(),
             node_writer,
             framework,
             unattributed_output: UnattributedOutput::default(),
@@ -218,6 +225,13 @@ impl RunningBatch {
     /// Returns whether a test has failed, or is to be retried.
     pub(crate) fn has_failures(&self) -> bool {
         self.has_failures
+    }
+
+    /// Takes the tests that have passed this iteration and have others left, in order.
+    pub(crate) fn take_repeatable(&mut self) -> Vec<LeasedTest> {
+        let mut places = std::mem::take(&mut self.repeatable);
+        places.sort_unstable();
+        places.into_iter().map(|place| self.tests[place].clone()).collect()
     }
 
     /// Returns how long the process ran before its first test.
@@ -448,7 +462,10 @@ impl RunningBatch {
         self.first_begun.get_or_insert(self.now.running);
         self.time_spans.record_begin(place, before);
         self.node_writer.add_ancestor_groups(test, updates);
-        updates.add_started(test.test, |out| self.node_writer.write_in_progress(out, test, self.now.utc));
+        // The client has received the start with the first iteration.
+        if self.iteration.is_first() {
+            updates.add_started(test.test, |out| self.node_writer.write_in_progress(out, test, self.now.utc));
+        }
         self.progress[place].state = BatchTestState::Running;
         self.running_tests.push(flight);
     }
@@ -493,7 +510,10 @@ impl RunningBatch {
     fn end_test(&mut self, mut flight: RunningTest, verdict: FrameworkVerdict, updates: &mut UpdateBatch) {
         let ended = EndedTest::of(&flight, self.now);
         if self.holds_results() {
-            updates.leave_out_start(self.tests[flight.place].test);
+            // The result of a test with iterations left does not follow soon.
+            if self.iteration.is_last() {
+                updates.leave_out_start(self.tests[flight.place].test);
+            }
             self.held_tests.push(ended, verdict);
         } else {
             self.settle(ended, TestEnding::Verdict(verdict), updates);

@@ -4,6 +4,7 @@ mod dialogue_stall;
 mod guard_loss;
 mod held_tests;
 mod random_steps;
+mod repetition;
 mod single_test_process;
 
 use std::collections::HashMap;
@@ -91,7 +92,8 @@ struct BatchHarness {
 impl BatchHarness {
     fn with_lease(lease: WorkerLease) -> Self {
         let mut updates = UpdateBatch::default();
-        let batch = RunningBatch::new(lease, WorkerId(1), &mut updates, Box::new(FakeFramework));
+        let first = Iteration::first_of(lease.repeat);
+        let batch = RunningBatch::new(lease, first, WorkerId(1), &mut updates, Box::new(FakeFramework));
         Self { batch, updates }
     }
 

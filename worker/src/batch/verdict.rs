@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use heeler_core::{
-    Attempt, ExitReason, Failure, IsolatedRerun, Outcome, PartResult, TestDiagnostics, TestResult,
+    Attempt, ExitReason, Failure, IsolatedRerun, Iteration, Outcome, PartResult, TestDiagnostics, TestResult,
     describe::{exit_reason_text, outcome_of_exit},
 };
 use heeler_protocol::control::LeasedTest;
@@ -47,6 +47,11 @@ pub(crate) enum DeathPosition {
 }
 
 impl TestEnding {
+    /// Returns whether the test passed.
+    pub(crate) fn is_pass(&self) -> bool {
+        matches!(self, Self::Verdict(verdict) if verdict.result == FrameworkResult::Passed)
+    }
+
     /// Returns whether the process died in the set-up of the test's suite.
     pub(crate) fn is_in_suite_set_up(&self) -> bool {
         matches!(self, Self::Died { position: DeathPosition::SuiteSetUp(_), .. })
@@ -81,10 +86,13 @@ pub(crate) struct TestPolicy<'a> {
     /// Whether a crash is final, because the test was the only one in its process.
     pub(crate) is_isolated: bool,
     pub(crate) duration: Duration,
+    pub(crate) iteration: Iteration,
 }
 
 /// Decides the result of an ended test.
 pub(crate) fn decide(rules: TestPolicy<'_>, seen: TestEnding, outputs: TestOutputs) -> Decision {
+    let repeated = rules.iteration.if_repeated();
+    let seen = with_iteration_of_death(seen, repeated);
     if !rules.is_isolated && matches!(seen, TestEnding::Died { .. }) {
         let result = single_run_result(seen, outputs);
         let attempt = Box::new(attempt_of(result, rules.duration));
@@ -92,13 +100,14 @@ pub(crate) fn decide(rules: TestPolicy<'_>, seen: TestEnding, outputs: TestOutpu
     }
     let is_cancelled = matches!(seen, TestEnding::Cancelled);
     let mut result = match &rules.test.crashed_attempt {
-        None => single_run_result(seen, outputs),
+        None => with_iteration(single_run_result(seen, outputs), repeated),
         Some(first) => isolated_rerun_result(first, seen, outputs),
     };
     if rules.test.is_failure_provisional && result.outcome.is_failure() && !is_cancelled {
         let attempt = Box::new(attempt_of(result, rules.duration));
         return Decision::Provisional(attempt, ProvisionalMark::AwaitsRetry);
     }
+    result.iterations = repeated.map(|one| one.number() - u32::from(is_cancelled));
     result.attempts.clone_from(&rules.test.attempts);
     if result.outcome == Outcome::Passed && !result.attempts.is_empty() {
         result.outcome = Outcome::Flaky;
@@ -127,6 +136,31 @@ fn single_run_result(seen: TestEnding, outputs: TestOutputs) -> TestResult {
         TestEnding::Cancelled => TestResult::with_reason(Outcome::Cancelled, "cancelled while it ran"),
     };
     with_outputs(result, outputs)
+}
+
+/// Adds the iteration to the reason of a death, whose text names it.
+fn with_iteration_of_death(seen: TestEnding, iteration: Option<Iteration>) -> TestEnding {
+    match seen {
+        TestEnding::Died { exit_reason, position } => {
+            TestEnding::Died { exit_reason: ExitReason { iteration, ..exit_reason }, position }
+        }
+        other => other,
+    }
+}
+
+/// Adds the iteration to the message of a test that failed in it by its framework or by a limit.
+fn with_iteration(mut result: TestResult, iteration: Option<Iteration>) -> TestResult {
+    let Some(iteration) = iteration else { return result };
+    if !matches!(result.outcome, Outcome::Failed | Outcome::TimedOut | Outcome::Idle) {
+        return result;
+    }
+    let mut messages = result.failures.iter_mut().filter_map(|failure| failure.message.as_mut());
+    match (&mut result.reason, messages.next()) {
+        (Some(reason), _) => reason.push_str(&format!(" in {iteration}")),
+        (None, Some(message)) => *message = format!("in {iteration}: {message}"),
+        (None, None) => result.reason = Some(format!("failed in {iteration}")),
+    }
+    result
 }
 
 fn death_text(exit_reason: &ExitReason, position: &DeathPosition) -> String {
@@ -329,9 +363,13 @@ mod tests {
         TestOutputs { stdout: stdout.into(), ..TestOutputs::default() }
     }
 
+    fn only() -> Iteration {
+        Iteration::first_of(std::num::NonZeroU32::MIN)
+    }
+
     fn conclusion(test: &LeasedTest, is_isolated: bool, seen: TestEnding) -> Decision {
         decide(
-            TestPolicy { test, is_isolated, duration: Duration::from_micros(7) },
+            TestPolicy { test, is_isolated, duration: Duration::from_micros(7), iteration: only() },
             seen,
             out("isolated out"),
         )
@@ -414,7 +452,8 @@ mod tests {
         let outcome = |first: Option<Box<TestDiagnostics>>| {
             let mut test = checking(seen(None));
             test.crashed_attempt.as_mut().unwrap().diagnostics = first;
-            let rules = TestPolicy { test: &test, is_isolated: true, duration: Duration::ZERO };
+            let rules =
+                TestPolicy { test: &test, is_isolated: true, duration: Duration::ZERO, iteration: only() };
             let outputs = TestOutputs { evidence: evidence("isolated"), ..TestOutputs::default() };
             match decide(rules, died(seen(Some("SIGSEGV in its child"))), outputs) {
                 Decision::Final(outcome) => *outcome,

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use heeler_core::describe::process_text;
+use heeler_core::{Iteration, describe::process_text};
 use heeler_protocol::{
     control::{
         Attempt, CrashCapturePlan, CrashReport, DiagnosticsFile, HangReport, LeasedTest, LogLine, OsText,
@@ -52,11 +52,18 @@ pub(super) struct CrashDiagnostics {
 impl CrashDiagnostics {
     /// Returns the diagnostics for a lease. `expected_crash_markers` mark processes that their framework expects to
     /// crash.
-    pub(super) fn new(lease: &WorkerLease, worker: WorkerId, expected_crash_markers: &[&str]) -> Self {
+    pub(super) fn new(
+        lease: &WorkerLease,
+        iteration: Iteration,
+        worker: WorkerId,
+        expected_crash_markers: &[&str],
+    ) -> Self {
+        let process =
+            if iteration.is_first() { String::new() } else { format!("-iteration-{}", iteration.number()) };
         Self {
             watch: CrashCapturePlan { mode: trace_mode(lease), ..lease.crash_capture },
             dir: lease.run_dir.as_path().join("evidence"),
-            file_prefix: format!("worker-{worker}-lease-{}", lease.lease.0),
+            file_prefix: format!("worker-{worker}-lease-{}{process}", lease.lease.0),
             is_isolated_rerun: lease.tests.iter().any(|test| test.crashed_attempt.is_some()),
             expected_crash_markers: expected_crash_markers.iter().map(ToString::to_string).collect(),
             crash: None,

@@ -1,4 +1,4 @@
-//! Runs one lease in one test process: starts it, reads its output, measures its running time, forwards the
+//! Runs one lease in one test process, or in one for each iteration: starts it, reads its output, measures its running time, forwards the
 //! coordinator's orders to its guard, and passes on the results. `batch` decides what all of it means for the
 //! tests.
 
@@ -12,12 +12,18 @@ use heeler_protocol::{
 };
 use tokio::sync::mpsc;
 
-use super::{diagnostics::CrashDiagnostics, run_report::RunReportReader, test_process::RunningProcess};
+use super::{
+    diagnostics::CrashDiagnostics,
+    repetition::{IterationEnd, RepetitionStep, end_of_lease, may_continue, step_after},
+    run_report::RunReportReader,
+    test_process::{EndedProcess, RunningProcess},
+};
 use crate::{
     batch::{FrameworkQueries, RunningBatch},
     process::{
         guarded_process::GuardedProcess, job_order::JobOrder, launch_offer::LaunchOffer,
-        process_clock::ProcessClock, test_directory::TestDirectory, worker_context::WorkerContext,
+        process_clock::ProcessClock, process_handle::ProcessHandle, test_directory::TestDirectory,
+        worker_context::WorkerContext,
     },
     results::{journal::Journal, update_batch::UpdateBatch, uplink::SenderMessage},
 };
@@ -25,7 +31,7 @@ use heeler_adapters::{
     self, Adapter, AdapterInvocation, CommandLineError, FrameworkVerdict, InvocationChannel, StackPosition,
     TranscriptParser,
 };
-use heeler_core::error_chain;
+use heeler_core::{Iteration, error_chain};
 
 /// Resources that a lease runs with.
 pub(crate) struct LeaseResources {
@@ -54,22 +60,66 @@ pub(crate) async fn run_lease(lease: WorkerLease, tools: LeaseResources) -> Jour
     updates.sent_groups = std::mem::take(&mut journal.sent_groups);
     let mut sink =
         ResultSink { run: lease.run.id.as_str().into(), lease: lease.lease, journal, result_sender, updates };
-    match prepare_process(lease, &context, &mut sink, &mut orders).await {
-        Ok(ready) => {
-            let (end, start_us, handle) = RunningProcess::new(ready, &mut sink).run().await;
-            drop(orders);
-            // The coordinator does not have to wait for the guard's own exit.
-            sink.finish(end, start_us).await;
-            handle.reap().await;
-        }
-        Err(end) => {
-            // Nothing runs, so dropping the receiver confirms a requested pause.
-            drop(orders);
-            sink.finish(end, None).await;
-        }
+    let LeaseRunEnd { end, start_us, handle } = run_iterations(lease, &context, &mut sink, &mut orders).await;
+    // Nothing runs any more, so dropping the receiver confirms a requested pause.
+    drop(orders);
+    // The coordinator does not have to wait for the guard's own exit.
+    sink.finish(end, start_us).await;
+    if let Some(handle) = handle {
+        handle.reap().await;
     }
     sink.journal.sent_groups = sink.updates.sent_groups;
     sink.journal
+}
+
+/// How all processes of a lease have ended.
+struct LeaseRunEnd {
+    end: LeaseEnd,
+    /// How long the first process took to its first test.
+    start_us: Option<u64>,
+    /// The last process, if one was started, which is to be reaped.
+    handle: Option<ProcessHandle>,
+}
+
+/// Runs the process of each iteration, one after the other.
+async fn run_iterations(
+    lease: WorkerLease,
+    context: &WorkerContext,
+    sink: &mut ResultSink,
+    orders: &mut mpsc::Receiver<JobOrder>,
+) -> LeaseRunEnd {
+    let mut iteration = Iteration::first_of(lease.repeat);
+    let mut lease = lease;
+    let (mut earlier_end, mut first_start_us) = (None, None);
+    loop {
+        let kept = (!iteration.is_last()).then(|| WorkerLease { tests: Vec::new(), ..lease.clone() });
+        let ready = match prepare_process(lease, iteration, context, sink, orders).await {
+            Ok(ready) => ready,
+            Err(end) => {
+                let end = end_of_lease(earlier_end, end);
+                return LeaseRunEnd { end, start_us: first_start_us, handle: None };
+            }
+        };
+        let ended = RunningProcess::new(ready, sink).run().await;
+        let EndedProcess { end, start_us, handle, repeatable, is_ending, is_paused } = ended;
+        first_start_us = first_start_us.or(start_us);
+        let has_repeatable_tests = !repeatable.is_empty();
+        match (step_after(IterationEnd { iteration, end, has_repeatable_tests, is_ending }), kept) {
+            (RepetitionStep::Continue(next, end), Some(kept)) => {
+                handle.reap().await;
+                if !may_continue(orders, is_paused).await {
+                    return LeaseRunEnd { end: LeaseEnd::Cancelled, start_us: first_start_us, handle: None };
+                }
+                earlier_end = Some(end_of_lease(earlier_end, end));
+                lease = WorkerLease { tests: repeatable, ..kept };
+                iteration = next;
+            }
+            (RepetitionStep::Continue(_, end) | RepetitionStep::End(end), _) => {
+                let end = end_of_lease(earlier_end, end);
+                return LeaseRunEnd { end, start_us: first_start_us, handle: Some(handle) };
+            }
+        }
+    }
 }
 
 /// A process that has just been started.
@@ -93,6 +143,7 @@ pub(super) struct StartedProcess<'a> {
 /// Settles the tests that need no process, and starts a process for the others.
 async fn prepare_process<'a>(
     lease: WorkerLease,
+    iteration: Iteration,
     context: &'a WorkerContext,
     sink: &mut ResultSink,
     orders: &'a mut mpsc::Receiver<JobOrder>,
@@ -105,10 +156,11 @@ async fn prepare_process<'a>(
     let program = lease.program.clone();
     let (is_output_shown, grace_ms) = (lease.is_output_shown, lease.limits.grace_ms);
     let (memory_bytes, is_debugged) = (lease.limits.memory_bytes, lease.is_debugged);
-    let diagnostics = CrashDiagnostics::new(&lease, context.worker, adapter.traits().expected_crash_markers);
+    let markers = adapter.traits().expected_crash_markers;
+    let diagnostics = CrashDiagnostics::new(&lease, iteration, context.worker, markers);
     let reproduced = reproduced_program(&program, lease.is_environment_shown);
     let framework = Box::new(LeaseFramework { adapter, program: reproduced });
-    let mut batch = RunningBatch::new(lease, context.worker, &mut sink.updates, framework);
+    let mut batch = RunningBatch::new(lease, iteration, context.worker, &mut sink.updates, framework);
     context.clean_scratch().map_err(|error| not_started(error_chain(&error)))?;
     let Some(invocation) = select_command(adapter, &program, context, &mut batch, &mut sink.updates) else {
         return Err(LeaseEnd::Complete);

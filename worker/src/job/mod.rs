@@ -4,5 +4,6 @@
 mod diagnostics;
 pub(crate) mod lease;
 pub(crate) mod main_loop;
+mod repetition;
 mod run_report;
 mod test_process;

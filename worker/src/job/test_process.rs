@@ -26,7 +26,8 @@ use heeler_adapters::{InvocationChannel, TranscriptEvent, TranscriptParser};
 use heeler_core::GuardLoss;
 use heeler_protocol::{
     control::{
-        DebuggerDecision, LeaseEnd, LeaseEvent, ProcessExit, TestDiagnostics, TestId, ToGuard, TreeSample,
+        DebuggerDecision, LeaseEnd, LeaseEvent, LeasedTest, ProcessExit, TestDiagnostics, TestId, ToGuard,
+        TreeSample,
     },
     mtp::LogLevel,
 };
@@ -72,6 +73,21 @@ struct AwaitedTests {
     grace_ms: u64,
 }
 
+/// A process that has ended, with what it leaves to do.
+pub(super) struct EndedProcess {
+    /// How the lease ends if no iteration follows.
+    pub(super) end: LeaseEnd,
+    /// How long it took to its first test.
+    pub(super) start_us: Option<u64>,
+    /// The tests that have passed this iteration and have others left.
+    pub(super) repeatable: Vec<LeasedTest>,
+    /// The coordinator has ordered that no further tests begin.
+    pub(super) is_ending: bool,
+    pub(super) is_paused: bool,
+    /// The process, whose guard may take a moment more to exit.
+    pub(super) handle: ProcessHandle,
+}
+
 impl<'a> RunningProcess<'a> {
     pub(super) fn new(ready: StartedProcess<'a>, sink: &'a mut ResultSink) -> Self {
         let StartedProcess {
@@ -105,15 +121,22 @@ impl<'a> RunningProcess<'a> {
         }
     }
 
-    /// Runs until the process has ended; returns how the lease ended, how long the process took to its first
-    /// test, and the handle to the process, whose guard may take a moment more to exit.
-    pub(super) async fn run(mut self) -> (LeaseEnd, Option<u64>, ProcessHandle) {
+    /// Runs until the process has ended.
+    ///
+    /// Cancel safe: no, because the process is abandoned with the call: its guard ends it.
+    pub(super) async fn run(mut self) -> EndedProcess {
         self.send_opening_request();
         loop {
             let event = self.next_event().await;
             if let Some(end) = self.handle_event(event).await {
-                let start_us = self.batch.first_test_started().map(microseconds);
-                return (end, start_us, self.process.into_handle());
+                return EndedProcess {
+                    end,
+                    start_us: self.batch.first_test_started().map(microseconds),
+                    repeatable: self.batch.take_repeatable(),
+                    is_ending: self.awaited_tests.is_some(),
+                    is_paused: self.process.is_paused(),
+                    handle: self.process.into_handle(),
+                };
             }
             self.terminate_after_awaited_tests().await;
         }

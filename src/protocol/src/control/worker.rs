@@ -1,5 +1,7 @@
 //! Messages between coordinator and worker: discovery jobs, leases, test events, drains.
 
+use std::num::NonZeroU32;
+
 use heeler_core::{
     Attempt, DiagnosticsFile, GuardLoss, LeakedProcess, LeaseId, LeaseOutcome, NameNesting, OsText, Outcome,
     ProcessUsage, TestId, WorkerId,
@@ -134,7 +136,7 @@ impl From<&TraitPair> for TestTrait {
     }
 }
 
-/// Batch of tests of one program, leased to one worker for one test process.
+/// Batch of tests of one program, leased to one worker for one test process, or for one in each iteration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerLease {
     pub lease: LeaseId,
@@ -153,6 +155,8 @@ pub struct WorkerLease {
     #[serde(default, skip_serializing_if = "ClientMembers::is_empty")]
     pub client_members: ClientMembers,
     pub limits: TestLimits,
+    /// Number of times that each test runs to pass, one process after the other.
+    pub repeat: NonZeroU32,
     /// Crash and hang capture of the process.
     #[serde(default)]
     pub crash_capture: CrashCapturePlan,

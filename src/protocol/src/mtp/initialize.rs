@@ -155,6 +155,7 @@ impl InitializeResult {
                         failures: true,
                         run_options: true,
                         live_output: true,
+                        repeat: true,
                         program_changes: true,
                         build: true,
                     }),
@@ -227,6 +228,8 @@ pub struct ExtensionCapabilities {
     pub run_options: bool,
     /// `liveOutput` among these options sends the output of tests while they run.
     pub live_output: bool,
+    /// `repeat` among these options runs each test several times.
+    pub repeat: bool,
     /// `capabilities.testing.heeler.programChanges` of the client requests `$/heeler/programsChanged`.
     pub program_changes: bool,
     /// `heeler.build` in the parameters of a discovery or a run builds the tests before they are listed.

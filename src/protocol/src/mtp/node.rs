@@ -208,6 +208,8 @@ pub mod key {
     /// Failures of the test, in order, if it has several: a list of [`crate::mtp::FailureInfo`]. The location
     /// and the assertion of the node are those of the first; its message and its stack trace name all.
     pub const FAILURES: &str = "heeler.failures";
+    /// Number of iterations of the test that ended, the deciding one included, if it was to run more than once.
+    pub const ITERATIONS: &str = "heeler.iterations";
     /// CPU time of the test's process and its reaped children in milliseconds, if the test had a process of
     /// its own.
     pub const CPU_MS: &str = "heeler.cpu-ms";
@@ -215,7 +217,7 @@ pub mod key {
     pub const PEAK_MEMORY_KIB: &str = "heeler.peak-memory-kib";
 
     /// All names, the most frequent first.
-    pub(in crate::mtp) const ALL: [&str; 15] = [
+    pub(in crate::mtp) const ALL: [&str; 16] = [
         SUITE,
         PROGRAM,
         WORKER,
@@ -231,6 +233,7 @@ pub mod key {
         PARTS,
         FAILURES,
         OUTPUT,
+        ITERATIONS,
     ];
 }
 

@@ -216,6 +216,7 @@ pub fn render_result(out: &mut Vec<u8>, test: &NodeDescription<'_>, result: &Tes
         leaked: result.leaked.iter().map(LeakedProcessInfo::from).collect(),
         parts: result.parts.iter().map(rendered_part).collect(),
         failures: FailureInfo::of_result(result),
+        iterations: result.iterations,
         attachments: RenderedAttachments(result.files()),
         attempt: (!result.attempts.is_empty()).then_some(result.attempts.len() + 1),
         attempts: result.attempts.iter().map(RenderedAttempt::new).collect(),
@@ -371,6 +372,8 @@ struct RenderedNode<'a> {
     parts: Vec<TestPartInfo>,
     #[serde(rename = "heeler.failures", skip_serializing_if = "Vec::is_empty")]
     failures: Vec<FailureInfo>,
+    #[serde(rename = "heeler.iterations", skip_serializing_if = "Option::is_none")]
+    iterations: Option<u32>,
     #[serde(flatten)]
     attachments: RenderedAttachments<'a>,
     #[serde(rename = "retry.attempt", skip_serializing_if = "Option::is_none")]
@@ -436,6 +439,7 @@ impl<'a> RenderedNode<'a> {
             leaked: Vec::new(),
             parts: Vec::new(),
             failures: Vec::new(),
+            iterations: None,
             attachments: RenderedAttachments(&[]),
             attempt: None,
             attempts: Vec::new(),

@@ -18,6 +18,10 @@ pub struct RequestedRunOptions {
     /// Number of retries of a failed test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retries: Option<u32>,
+    /// Number of times that each test runs to pass, from 1. A test ends with its first iteration that does not
+    /// pass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repeat: Option<u32>,
     /// Time limit of each test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<RequestedTimeLimit>,

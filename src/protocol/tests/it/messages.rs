@@ -190,6 +190,7 @@ fn run_options() -> serde_json::Value {
     let options = RequestedRunOptions {
         jobs: Some(2),
         retries: Some(1),
+        repeat: Some(3),
         timeout: Some(RequestedTimeLimit::After("10s".to_owned())),
         isolate: Some(true),
         env: Some(env.into()),

@@ -1,6 +1,6 @@
 //! Run plan: the selected tests of the catalogue, with their settings and their history.
 
-use std::{collections::HashMap, path::PathBuf, time::Duration};
+use std::{collections::HashMap, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use heeler_core::{
     ProgramId, TestId,
@@ -81,6 +81,8 @@ pub struct RunPlan {
     pub is_output_shown: bool,
     /// Test output is sent to the client as it arrives.
     pub is_output_live: bool,
+    /// Number of times that each test runs to pass.
+    pub repeat: NonZeroU32,
     /// The values of configured variables are in the commands that run a test again.
     pub is_environment_shown: bool,
     /// Debug run: each test is isolated in its own process, one at a time, without the run's own time limit.
@@ -156,17 +158,19 @@ impl RunPlan {
             time_limit: settings.run.run_timeout.duration(),
             is_output_shown: settings.run.capture == CaptureStrategy::Shown,
             is_output_live: settings.program.is_output_live,
+            repeat: repeat_of(settings),
             is_environment_shown: settings.run.is_environment_shown,
             is_debugged: false,
             has_attachments_stream: false,
         }
     }
 
-    /// Makes this a debug run. Tests are not retried, because an effect of the debugger on a test is no
+    /// Makes this a debug run: each test runs once. Tests are not retried, because an effect of the debugger on a test is no
     /// failure that a retry could fix.
     pub(crate) fn make_debug_run(&mut self) {
         self.is_debugged = true;
         self.time_limit = None;
+        self.repeat = NonZeroU32::MIN;
         self.model.slots = 1;
         for test in &mut self.model.tests {
             (test.is_isolated, test.retries) = (true, 0);
@@ -242,7 +246,7 @@ fn plan_test(
     let settings = of.settings.for_test(entry.source.config_suite.as_deref(), &subject);
     let planned = ScheduledTest {
         program: program_id(program),
-        weight: of.history.duration_of(&uid),
+        weight: weight_of_iterations(of.history.duration_of(&uid), repeat_of(of.settings)),
         is_isolated: settings.is_isolated || of.history.needs_isolation(&uid),
         retries: settings.retries,
         selection_bytes: selection_limit.map_or(0, |limit| limit.cost(&listed.name)),
@@ -258,6 +262,15 @@ fn plan_test(
         unrunnable,
     };
     (test, planned)
+}
+
+/// Returns the time that a test takes in its lease, which runs all its iterations.
+fn weight_of_iterations(one: Option<Duration>, repeat: NonZeroU32) -> Option<Duration> {
+    one.map(|one| one.saturating_mul(repeat.get()))
+}
+
+fn repeat_of(settings: &ResolvedSettings) -> NonZeroU32 {
+    settings.program.repeat.unwrap_or(NonZeroU32::MIN)
 }
 
 /// Adds the arguments and variables of the run's request to those of the configuration.
@@ -351,5 +364,20 @@ fn shuffle(tests: &mut [SelectedTest], planned: &mut [ScheduledTest], seed: u64)
         let other = usize::try_from(state % (last as u64 + 1)).expect("it is at most `last`");
         tests.swap(last, other);
         planned.swap(last, other);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weight_counts_all_iterations() {
+        let second = Some(Duration::from_secs(1));
+        let repeat = |count| NonZeroU32::new(count).unwrap();
+        assert_eq!(weight_of_iterations(second, repeat(1)), second);
+        assert_eq!(weight_of_iterations(second, repeat(4)), Some(Duration::from_secs(4)));
+        assert_eq!(weight_of_iterations(Some(Duration::MAX), repeat(4)), Some(Duration::MAX));
+        assert_eq!(weight_of_iterations(None, repeat(4)), None, "an unknown duration stays unknown");
     }
 }

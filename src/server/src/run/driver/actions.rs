@@ -100,6 +100,7 @@ impl RunDriver {
                 memory_bytes: self.plan.memory_limit(&lease.batch.tests),
                 ..self.plan.limits
             },
+            repeat: self.plan.repeat,
             crash_capture: self.watch_plan(&lease.batch.tests),
             is_isolated: lease.batch.is_isolated,
             is_debugged: self.plan.is_debugged,
