@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     framing::{notification, request, write_body},
-    process::{ProcessRole, signal},
+    process::{ProcessRole, signal, wait_until},
     server::{RequestedRun, ServerTransport, TestServer, run_id},
     uids,
     world::TestWorld,
@@ -432,7 +432,7 @@ fn ignored_options_are_named_on_standard_error_and_in_log() {
         let mut logs = events.iter().filter_map(|event| event.params("client/log"));
         logs.any(|log| log["message"] == text && log["level"] == "Warning").then_some(())
     });
-    assert!(server.errors_so_far().contains(text), "{}", server.errors_so_far());
+    wait_until("standard error names them", || server.errors_so_far().contains(text));
     assert_eq!(server.exit(), Some(0));
 }
 

@@ -1,5 +1,10 @@
 //! Process deaths at any moment: every test has one result, and the client receives the end of the run.
 
+use std::{
+    sync::mpsc::{RecvTimeoutError, sync_channel},
+    time::Duration,
+};
+
 use serde_json::json;
 
 use crate::support::{
@@ -161,7 +166,19 @@ fn surviving_worker_is_killed_before_its_results() {
     signal(worker, "STOP");
     signal(watchdog, "STOP");
     server.notify("$/cancelRequest", json!({"id": run.request}));
-    let books = server.finish_as(&run, &selected, ExpectedDelivery::AtLeastOnce);
+    let books = std::thread::scope(|scope| {
+        let (over, is_over) = sync_channel::<()>(1);
+        // Whoever continues them does so for a moment only.
+        scope.spawn(move || {
+            while is_over.recv_timeout(Duration::from_millis(1)) == Err(RecvTimeoutError::Timeout) {
+                signal_if_there(worker, "STOP");
+                signal_if_there(watchdog, "STOP");
+            }
+        });
+        let books = server.finish_as(&run, &selected, ExpectedDelivery::AtLeastOnce);
+        drop(over);
+        books
+    });
     assert_eq!(books.state("meet::N/Meet.Case/0"), "cancelled");
     assert!(matches!(state(worker), None | Some('Z')));
     // A watchdog whose death is only found at the finish is too late: the worker might have continued before.

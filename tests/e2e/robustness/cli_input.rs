@@ -247,7 +247,7 @@ fn non_utf8_output_is_kept_lossily() {
 #[test]
 fn large_output_keeps_head_and_tail() {
     let world = TestWorld::with_gtest("output");
-    world.env("HEELER_FIXTURE_FLOOD_MIB", "1024");
+    world.env("HEELER_FIXTURE_FLOOD_MIB", "256");
     world.write("heeler.toml", "[profile.default]\njobs = 1\noutput-limit = \"64KiB\"\n");
     let mut server = TestServer::initialized(&world, &["output"]);
     let selected = uids("output", ["Output.Flood", "Output.Last"]);
