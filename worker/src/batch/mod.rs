@@ -495,6 +495,7 @@ impl RunningBatch {
         if self.holds_results() {
             updates.leave_out_start(self.tests[flight.place].test);
             self.held_tests.push(ended, verdict);
+            self.bound_held_outputs(updates);
         } else {
             self.settle(ended, TestEnding::Verdict(verdict), updates);
         }
