@@ -135,6 +135,11 @@ impl AckWindow {
         }
     }
 
+    /// Records that the client has not answered in time: it is not waited for until it answers again.
+    pub fn on_answer_overdue(&mut self) {
+        self.answers = AnswerState::Silent;
+    }
+
     /// Returns what is known about the client's answers.
     #[must_use]
     pub fn answers(&self) -> AnswerState {

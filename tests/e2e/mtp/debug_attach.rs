@@ -69,14 +69,24 @@ impl DebuggerProcess {
         command.args(["--batch", "--no-lldbinit", "-p", &pid.to_string(), "-o", &wait]);
         command.args(then.iter().flat_map(|line| ["-o", line]));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
-        let child = command.spawn().unwrap();
+        let lldb = Self { child: command.spawn().unwrap(), go };
         wait_until("lldb has attached and waits", || here.exists() && tracer_of(pid) != 0);
-        Self { child, go }
+        lldb
     }
 
-    fn resume(self) -> String {
+    fn resume(mut self) -> String {
         std::fs::write(&self.go, "").unwrap();
-        String::from_utf8(self.child.wait_with_output().unwrap().stdout).unwrap()
+        let mut output = String::new();
+        self.child.stdout.take().unwrap().read_to_string(&mut output).unwrap();
+        output
+    }
+}
+
+/// A debugger of a test that failed may spin for ever.
+impl Drop for DebuggerProcess {
+    fn drop(&mut self) {
+        let (Ok(()) | Err(_)) = self.child.kill();
+        let (Ok(_) | Err(_)) = self.child.wait();
     }
 }
 

@@ -18,6 +18,9 @@ use crate::{process::process_clock::ClockReading, results::update_batch::UpdateB
 /// How long the result of a test is held while its process goes on to others. Forged markers are contradicted
 /// within microseconds; people do not notice the delay.
 const HOLD_FOR: Duration = Duration::from_millis(100);
+/// Size of the outputs that are held; beyond it the oldest results are settled as their markers say. Four tests that
+/// write as much as is kept of a test.
+const HELD_BYTES: usize = 8 << 20;
 
 /// A test that has ended, with its output.
 #[derive(Debug)]
@@ -33,6 +36,10 @@ impl EndedTest {
     pub(super) fn of(flight: &RunningTest, now: ClockReading) -> Self {
         let RunningTest { place, started_at, duration, .. } = *flight;
         Self { place, started_at, ended_at: now, duration, outputs: flight.outputs() }
+    }
+
+    fn output_bytes(&self) -> usize {
+        self.outputs.stdout.len() + self.outputs.stderr.len()
     }
 
     pub(super) fn with_evidence(self, evidence: Option<Box<TestDiagnostics>>) -> Self {
@@ -51,6 +58,8 @@ pub(super) struct HeldTest {
 #[derive(Debug, Default)]
 pub(super) struct HeldTests {
     tests: VecDeque<HeldTest>,
+    /// Size of their outputs.
+    output_bytes: usize,
     /// Whether results are held while their process runs, and when they are checked next.
     is_on: bool,
     check_at: Option<Duration>,
@@ -61,6 +70,7 @@ impl HeldTests {
         if self.is_on {
             self.check_at.get_or_insert(ended.ended_at.running.saturating_add(HOLD_FOR));
         }
+        self.output_bytes += ended.output_bytes();
         self.tests.push_back(HeldTest { ended, verdict });
     }
 
@@ -71,12 +81,18 @@ impl HeldTests {
 
     pub(super) fn take(&mut self) -> VecDeque<HeldTest> {
         self.check_at = None;
+        self.output_bytes = 0;
         std::mem::take(&mut self.tests)
     }
 
     /// Puts back the tests that the end of their process is yet to settle.
     pub(super) fn put_back(&mut self, tests: Vec<HeldTest>) {
         self.tests = tests.into();
+        self.count_outputs();
+    }
+
+    fn count_outputs(&mut self) {
+        self.output_bytes = self.tests.iter().map(|held| held.ended.output_bytes()).sum();
     }
 
     /// Takes the tests that have been held for long enough, except those whose output explains a later failure of
@@ -87,6 +103,7 @@ impl HeldTests {
         let (due, kept): (Vec<_>, Vec<_>) =
             self.tests.drain(..).partition(|held| is_due(held) && is_free(held));
         self.tests = kept.into();
+        self.count_outputs();
         due
     }
 }
@@ -134,6 +151,17 @@ impl RunningBatch {
         }
         let is_held = !self.held_tests.tests.is_empty();
         self.held_tests.check_at = is_held.then(|| now.running.saturating_add(HOLD_FOR));
+    }
+
+    /// Settles the oldest held tests as their markers say while the outputs of all are too large. A report that
+    /// contradicts them is a failure of the program.
+    pub(super) fn bound_held_outputs(&mut self, updates: &mut UpdateBatch) {
+        while self.tests.len() > 1 && self.held_tests.output_bytes > HELD_BYTES {
+            let Some(HeldTest { ended, verdict }) = self.held_tests.tests.pop_front() else { return };
+            self.held_tests.output_bytes -= ended.output_bytes();
+            self.progress[ended.place].settled_early = Some(verdict.result);
+            self.settle(ended, TestEnding::Verdict(verdict), updates);
+        }
     }
 
     /// Settles all held tests as their markers say.

@@ -69,7 +69,8 @@ impl RunningBatch {
         if !is_signal_or_exit {
             return false;
         }
-        let mut exit_reason = ExitReason { detail: gone.detail.clone(), ..exit_reason_of(&gone.exit) };
+        let (detail, cause) = (gone.detail.clone(), self.memory_cause(gone));
+        let mut exit_reason = ExitReason { detail, cause, ..exit_reason_of(&gone.exit) };
         let stderr = self.unattributed_output.stderr_text();
         exit_reason.detail = exit_reason.detail.or_else(|| sanitizer_summary(&stderr).map(str::to_owned));
         let mut evidence = gone.evidence.take();
@@ -212,7 +213,8 @@ impl RunningBatch {
         let is_sanitizer_exit = gone.exit.code.is_some_and(|code| code != 0) && !gone.is_explained;
         let (mut unproven, mut reported) = (Vec::new(), 0);
         for HeldTest { ended, mut verdict } in self.held_tests.take() {
-            if !proven.contains(ended.place) {
+            // A failure is not taken back: a rerun that passes would hide it.
+            if !proven.contains(ended.place) && verdict.result != FrameworkResult::Failed {
                 unproven.push(ended);
                 continue;
             }
@@ -228,6 +230,11 @@ impl RunningBatch {
         let settlement = EndSettlement { unproven: unproven.len(), is_charged: false, is_contradicted };
         let exit_reason = shared_blame(exit_reason_of(&gone.exit), settlement.unproven);
         for ended in unproven {
+            if self.terminate_reason.is_some() {
+                // We ended the process: how it ended says nothing about them, and they run again if the run goes on.
+                self.progress[ended.place].state = BatchTestState::Waiting;
+                continue;
+            }
             let exit_reason = exit_reason.clone();
             let seen = TestEnding::Died { exit_reason, position: DeathPosition::Unproven };
             self.settle(ended, seen, updates);

@@ -515,6 +515,7 @@ impl RunningBatch {
                 updates.leave_out_start(self.tests[flight.place].test);
             }
             self.held_tests.push(ended, verdict);
+            self.bound_held_outputs(updates);
         } else {
             self.settle(ended, TestEnding::Verdict(verdict), updates);
         }

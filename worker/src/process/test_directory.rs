@@ -42,9 +42,10 @@ impl TestDirectory {
         if let Some(parent) = target.parent() {
             private_dir(parent).map_err(io::Error::other)?;
         }
-        if fs::rename(&self.path, target).is_err() {
-            // Another file system.
-            let mut room = CopyRoom { bytes: KEPT_BYTES, files: KEPT_FILES };
+        let mut room = CopyRoom { bytes: KEPT_BYTES, files: KEPT_FILES };
+        let is_small = CopyRoom { ..room }.has_room_for(&self.path)?;
+        // Between file systems nothing can be renamed.
+        if !is_small || fs::rename(&self.path, target).is_err() {
             room.copy_directory(&self.path, target)?;
         }
         Ok(true)
@@ -70,6 +71,25 @@ struct CopyRoom {
 }
 
 impl CopyRoom {
+    /// Returns whether all that is in a directory may be kept.
+    fn has_room_for(&mut self, directory: &Path) -> io::Result<bool> {
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            let metadata = entry.metadata()?;
+            if self.files == 0 || metadata.len() > self.bytes && metadata.is_file() {
+                return Ok(false);
+            }
+            self.files -= 1;
+            if metadata.is_dir() && !self.has_room_for(&entry.path())? {
+                return Ok(false);
+            }
+            if metadata.is_file() {
+                self.bytes -= metadata.len();
+            }
+        }
+        Ok(true)
+    }
+
     /// Copies directories and regular files as far as there is room. Links, sockets and devices are no evidence.
     fn copy_directory(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         fs::DirBuilder::new().mode(0o700).create(to)?;

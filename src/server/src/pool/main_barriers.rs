@@ -93,7 +93,7 @@ impl MainBarriers {
                 // The sender lives as long as these barriers. Answers to earlier barriers are progress.
                 _ = answered.changed() => {}
                 () = tokio::time::sleep_until(deadline) => {
-                    self.window().on_first_answer_overdue();
+                    self.window().on_answer_overdue();
                     return MainConnectionProof::None;
                 }
             }

@@ -1,15 +1,19 @@
 //! Processes of the pool that send nothing any more, not even heartbeats: a test can stop its parents, and so can a
-//! user. They are continued once, and then replaced.
+//! user. Those that are stopped are continued once, and then replaced.
 
 use heeler_core::silence::{SILENCE_LIMIT, SilenceStep};
 use heeler_protocol::control::WorkerId;
-use heeler_sys::process::{Signal, signal_child_of};
+use heeler_sys::process::{self, Pid, Signal, signal_child_of};
 
 use super::workers::WorkerPool;
 
 impl WorkerPool {
     pub(super) fn on_silent_worker(&mut self, worker: WorkerId, step: SilenceStep) {
         let Some(link) = self.workers.get(&worker).filter(|link| !link.is_dying()) else { return };
+        if !is_stopped(link.pid) {
+            tracing::debug!(%worker, "a worker is silent and not stopped: its machine is busy, or its disk");
+            return;
+        }
         let signal = match step {
             SilenceStep::Continue => Signal::CONT,
             SilenceStep::Replace => Signal::KILL,
@@ -27,6 +31,10 @@ impl WorkerPool {
     }
 
     pub(super) fn on_silent_watchdog(&mut self, step: SilenceStep) {
+        if !is_stopped(self.watchdog.child.pid()) {
+            tracing::debug!("the watchdog is silent and not stopped: its machine is busy, or its disk");
+            return;
+        }
         match step {
             SilenceStep::Continue => {
                 let limit = SILENCE_LIMIT.as_secs();
@@ -41,4 +49,10 @@ impl WorkerPool {
             }
         }
     }
+}
+
+/// Returns whether a process is stopped, and not by a debugger. One that is only slow must not be killed: all its tests
+/// would run again.
+fn is_stopped(pid: Pid) -> bool {
+    process::stat(pid).is_some_and(|stat| stat.state == 'T')
 }

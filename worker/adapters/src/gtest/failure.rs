@@ -246,10 +246,7 @@ pub(super) fn complete(verdict: &mut FrameworkVerdict, blocks: &BlockCollector) 
 pub(super) fn stack_position(stack: &str, test: Option<&str>) -> StackPosition {
     const BODY: &str = "::TestBody";
     if let Some(frame) = stack.lines().find(|line| line.contains(BODY)) {
-        // `Inst/Suite.Name/0` is the instance of `Suite_Name_Test`.
-        let name = test.and_then(|test| test.rsplit_once('.')).map(|(_, name)| name.split('/').next());
-        let class = name.flatten().map(|name| format!("_{name}_Test"));
-        let is_running = class.is_some_and(|class| frame.contains(&class));
+        let is_running = test.is_some_and(|test| is_body_of(frame, test));
         return if is_running { StackPosition::RunningTest } else { StackPosition::OtherTest };
     }
     let has = |names: &[&str]| names.iter().any(|name| stack.contains(name));
@@ -260,6 +257,27 @@ pub(super) fn stack_position(stack: &str, test: Option<&str>) -> StackPosition {
     } else {
         StackPosition::Unknown
     }
+}
+
+/// Returns whether a frame is in the body of a test: `Inst/Suite.Name/0` is an instance of `Suite_Name_Test`, and where
+/// its suite is a template of types, of `gtest_suite_Suite_::Name`.
+fn is_body_of(frame: &str, test: &str) -> bool {
+    let Some((suite, name)) = test.rsplit_once('.') else { return false };
+    let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let suite = suite.rsplit('/').find(|part| !is_number(part)).unwrap_or(suite);
+    let name = name.split('/').next().unwrap_or(name);
+    let names = [
+        format!("{suite}_{name}_Test"),
+        format!("gtest_suite_{suite}_::{name}"),
+        format!("gtest_case_{suite}_::{name}"),
+    ];
+    let is_part_of_name = |one: char| one.is_alphanumeric() || one == '_';
+    names.iter().any(|class| {
+        frame.match_indices(class.as_str()).any(|(start, found)| {
+            let (before, behind) = (&frame[..start], &frame[start + found.len()..]);
+            !before.ends_with(is_part_of_name) && !behind.starts_with(is_part_of_name)
+        })
+    })
 }
 
 /// Returns the failure of a report's text: the place in the first line, then the message.
@@ -351,6 +369,17 @@ mod tests {
         assert_eq!(position("0 raise\n1 P_Works_Test::TestBody() t.cc:3"), StackPosition::RunningTest);
         assert_eq!(position("0 raise\n1 P_Fails_Test::TestBody() t.cc:3"), StackPosition::OtherTest);
         assert_eq!(stack_position("P_Fails_Test::TestBody()", None), StackPosition::OtherTest);
+        let of = |frame: &str, test: &str| stack_position(&format!("{frame}::TestBody()"), Some(test));
+        for (frame, test) in [
+            ("#1 (anonymous namespace)::A_Works_Test", "A.Works"),
+            ("#1 Typed_Works_Test<int>", "Inst/Typed/0.Works"),
+            ("#1 gtest_suite_P_::Works<int>", "Inst/P/1.Works"),
+        ] {
+            assert_eq!(of(frame, test), StackPosition::RunningTest, "{frame} {test}");
+        }
+        for (frame, test) in [("A_Works_Test", "B.Works"), ("A_a_b_Test", "A_a.c"), ("AA_b_Test", "A.b")] {
+            assert_eq!(of(frame, test), StackPosition::OtherTest, "{frame} {test}");
+        }
         assert_eq!(
             position("0 x\n1 testing::TestInfo::Run()\n2 testing::TestSuite::Run()"),
             StackPosition::RunningTest

@@ -126,6 +126,7 @@ impl RunDriver {
         let message = format!("worker {worker} died; its tests without a result run again");
         let test = self.running_tests.remove(&worker);
         self.client_log().log_line(test, LogLevel::Warning, message);
+        self.must_finish_on_main |= relayed > 0 && self.client.route.callback.is_some();
         self.pending_journals.insert(worker, (relayed, Instant::now() + JOURNAL_DEADLINE));
         self.request_journal(pool, worker).await;
     }
@@ -215,6 +216,8 @@ impl RunDriver {
         if let Some(finish) = &mut self.finish {
             finish.sent_frames = finish.sent_frames.max(sent);
             finish.relayed_frames = finish.relayed_frames.max(relayed);
+            // What was relayed lies in the queue of the main connection, and a completion elsewhere would overtake it.
+            finish.is_relayed |= relayed > 0;
         }
         let run_dir = OsText::from(self.plan.run_dir.path.as_path());
         if proven.completed.contains(&run_dir) {
