@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use heeler_core::partition::{PartitionRule, TestPartition, split_digest};
+use heeler_core::partition::{PartitionRule, TestPartition};
 use heeler_protocol::mtp::{RunShard, TestNode, key};
 
 use super::{exit::CommandError, run::is_unlisted_program};
@@ -122,13 +122,14 @@ fn apply_partition(
     };
     let tests: Vec<_> =
         chosen.iter().map(|node| (node.uid.as_str(), durations.get(&node.uid).copied())).collect();
-    let digest = split_digest(&tests);
+    let (index, count) = (spec.index.get(), spec.count.get());
+    let partition = TestPartition { rule, index, count };
+    let digest = partition.split_digest(&tests);
     if let Some(wanted) = settings.split.digest
         && wanted != digest
     {
         return Err(CommandError::OtherSplit { wanted, digest });
     }
-    let (index, count) = (spec.index.get(), spec.count.get());
     let shard = RunShard {
         partition: spec.to_string(),
         index,
@@ -136,7 +137,7 @@ fn apply_partition(
         digest: digest.to_string(),
         selected: chosen.len(),
     };
-    let mut is_ours = TestPartition { rule, index, count }.select(&tests).into_iter();
+    let mut is_ours = partition.select(&tests).into_iter();
     chosen.retain(|_| is_ours.next().unwrap_or(false));
     Ok(PartitionedTests { chosen, shard: Some(shard), warning })
 }
@@ -148,7 +149,7 @@ fn read_shared_durations(path: &Path, nodes: &[TestNode]) -> Result<HashMap<Stri
     // A missing file would be created.
     let metadata = std::fs::metadata(path);
     metadata.map_err(|source| CommandError::NoPartitionHistory { path: path.to_owned(), source })?;
-    let known = HistoryStore::open(path)
+    let known = HistoryStore::open_read_only(path)
         .and_then(|history| history.load(nodes.iter().map(|node| node.uid.as_str())))
         .map_err(failed)?;
     Ok(known.into_iter().filter_map(|(uid, test)| Some((uid, test.mean.or(test.last)?))).collect())

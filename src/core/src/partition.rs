@@ -45,6 +45,28 @@ impl TestPartition {
         }
     }
 
+    /// Returns the digest of what the split depends on: its rule, the number of shards, the tests and their durations.
+    /// Shards with equal digests are split alike.
+    #[must_use]
+    pub fn split_digest(&self, tests: &[(&str, Option<Duration>)]) -> SplitDigest {
+        let rule = match self.rule {
+            PartitionRule::Slice => 1,
+            PartitionRule::Hash => 2,
+            PartitionRule::Time => 3,
+        };
+        let mut hash = fnv1a_from(FNV_OFFSET, &[rule]);
+        hash = fnv1a_from(hash, &self.count.to_le_bytes());
+        for test in order_by_uid(tests) {
+            let (uid, weight) = tests[test];
+            // No uid has a zero byte, and no duration this value.
+            let micros = weight.map_or(u128::MAX, |weight| weight.as_micros());
+            hash = fnv1a_from(hash, uid.as_bytes());
+            hash = fnv1a_from(hash, &[0]);
+            hash = fnv1a_from(hash, &micros.to_le_bytes());
+        }
+        SplitDigest(hash)
+    }
+
     fn select_by_time(&self, tests: &[(&str, Option<Duration>)]) -> Vec<bool> {
         let mut known: Vec<_> = tests.iter().filter_map(|(_, weight)| *weight).collect();
         known.sort_unstable();
@@ -67,22 +89,6 @@ impl TestPartition {
         }
         out
     }
-}
-
-/// Returns the digest of what a split depends on: the tests and their durations. Shards with equal digests are
-/// split alike.
-#[must_use]
-pub fn split_digest(tests: &[(&str, Option<Duration>)]) -> SplitDigest {
-    let mut hash = FNV_OFFSET;
-    for test in order_by_uid(tests) {
-        let (uid, weight) = tests[test];
-        // No uid has a zero byte, and no duration this value.
-        let micros = weight.map_or(u128::MAX, |weight| weight.as_micros());
-        hash = fnv1a_from(hash, uid.as_bytes());
-        hash = fnv1a_from(hash, &[0]);
-        hash = fnv1a_from(hash, &micros.to_le_bytes());
-    }
-    SplitDigest(hash)
 }
 
 /// Digest of a split, written as 16 hexadecimal digits.
@@ -164,13 +170,18 @@ mod tests {
     }
 
     #[test]
-    fn digest_depends_on_tests_and_durations_but_not_on_their_order() {
+    fn digest_depends_on_rule_tests_and_durations_but_not_on_their_order() {
         let (a, b) = (("a", Some(Duration::from_secs(1))), ("b", None));
-        let digest = split_digest(&[a, b]);
-        assert_eq!(split_digest(&[b, a]), digest);
+        let time = TestPartition { rule: PartitionRule::Time, index: 1, count: 2 };
+        let digest = time.split_digest(&[a, b]);
+        assert_eq!(TestPartition { index: 2, ..time }.split_digest(&[b, a]), digest);
+        for other in [TestPartition { rule: PartitionRule::Hash, ..time }, TestPartition { count: 3, ..time }]
+        {
+            assert_ne!(other.split_digest(&[a, b]), digest, "{other:?}");
+        }
         assert_eq!(SplitDigest::read(&digest.to_string()), Some(digest));
         for other in [&[a][..], &[a, ("b", Some(Duration::ZERO))], &[a, ("c", None)], &[("ab", None)], &[]] {
-            assert_ne!(split_digest(other), digest, "{other:?}");
+            assert_ne!(time.split_digest(other), digest, "{other:?}");
         }
         for text in ["", "123", "+000000000000001", "00000000000000001"] {
             assert_eq!(SplitDigest::read(text), None, "{text}");

@@ -98,9 +98,9 @@ pub enum HistoryError {
         /// The error of the database.
         source: rusqlite::Error,
     },
-    /// A later version of Heeler wrote the file.
+    /// Another version of Heeler wrote the file.
     #[error("read the history {}, which has version {found}; this program knows version {VERSION}", path.display())]
-    Newer {
+    OtherVersion {
         path: PathBuf,
         /// The version in the file.
         found: i32,
@@ -140,7 +140,21 @@ impl HistoryStore {
         let mut history = Self { connection, path: path.to_owned() };
         match history.configure_and_migrate().map_err(|source| classify(path, source))? {
             VERSION => Ok(history),
-            found => Err(HistoryError::Newer { path: path.to_owned(), found }),
+            found => Err(HistoryError::OtherVersion { path: path.to_owned(), found }),
+        }
+    }
+
+    /// Opens a history of other machines for reading: neither the file nor its directory is changed, whoever owns them.
+    ///
+    /// # Errors
+    /// The file is no history, is damaged, or was written by an earlier or a later version.
+    pub fn open_read_only(path: &Path) -> Result<Self, HistoryError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags).map_err(|source| classify(path, source))?;
+        connection.busy_timeout(BUSY_TIMEOUT).map_err(|source| classify(path, source))?;
+        match version(&connection).map_err(|source| classify(path, source))? {
+            VERSION => Ok(Self { connection, path: path.to_owned() }),
+            found => Err(HistoryError::OtherVersion { path: path.to_owned(), found }),
         }
     }
 

@@ -182,7 +182,7 @@ fn newer_file_is_not_modified() {
     let other = rusqlite::Connection::open(&place.path).unwrap();
     other.execute_batch("PRAGMA user_version = 9").unwrap();
     let error = HistoryStore::open(&place.path).unwrap_err();
-    assert!(matches!(error, HistoryError::Newer { found: 9, .. }), "{error:?}");
+    assert!(matches!(error, HistoryError::OtherVersion { found: 9, .. }), "{error:?}");
 }
 
 #[test]
@@ -237,4 +237,20 @@ fn large_history_is_recorded_and_loaded_quickly() {
     eprintln!("record 2,000: {record:?}; load 20,000: {load:?}");
     assert!(record < Duration::from_secs(1), "{record:?}");
     assert!(load < Duration::from_secs(1), "{load:?}");
+}
+
+#[test]
+fn history_of_others_is_read_without_a_change() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("history.sqlite");
+    drop(HistoryStore::open(&path).unwrap());
+    let before = std::fs::read(&path).unwrap();
+    let open_to_all = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(dir.path(), open_to_all).unwrap();
+    HistoryStore::open_read_only(&path).unwrap();
+    assert_eq!(std::fs::metadata(dir.path()).unwrap().permissions().mode() & 0o777, 0o777);
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+    assert!(HistoryStore::open_read_only(&dir.path().join("none")).is_err());
 }
