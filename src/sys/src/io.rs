@@ -90,6 +90,15 @@ pub fn reset_tcp(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::net::connect_unspec(socket)?)
 }
 
+/// Opens a file for reading. Opening a pipe does not wait for its writer.
+///
+/// # Errors
+/// The file can't be opened.
+pub fn open_without_waiting(path: &std::path::Path) -> io::Result<std::fs::File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?.into())
+}
+
 /// Acknowledges what a TCP socket has received, instead of up to 40 ms later. A peer that waits for it before it sends
 /// its next small message (Nagle's algorithm) is not held up. Holds for what has arrived, so it is called after reads.
 ///

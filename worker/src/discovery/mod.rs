@@ -14,6 +14,7 @@ use tokio::{sync::mpsc, time::Instant};
 
 use crate::process::{
     job_order::JobOrder,
+    regular_file::read_regular_file,
     worker_context::{PrepareError, WorkerContext},
 };
 use heeler_adapters::{
@@ -305,17 +306,12 @@ fn find_adapter(name: &str) -> Result<&'static dyn Adapter, DiscoverError> {
 
 fn listing_output(invocation: &AdapterInvocation, captured: CapturedListing) -> ListingOutput {
     let CapturedListing { stdout, stderr, channel, end } = captured;
-    let file = invocation.listing_file.as_deref().and_then(read_file);
+    let file = invocation.listing_file.as_deref();
+    let file = file.and_then(|path| read_regular_file(path, FILE_LIMIT_BYTES));
     ListingOutput { stdout, stderr, channel, file, code: end.code, signal: end.signal }
 }
 
 /// Returns the listing file, or `None` if it is missing or too large: the printed listing then replaces it.
-fn read_file(path: &Path) -> Option<Vec<u8>> {
-    let found = fs::metadata(path).ok()?;
-    // Reading anything but a file may have no end.
-    if !found.is_file() || found.len() > FILE_LIMIT_BYTES { None } else { fs::read(path).ok() }
-}
-
 /// Returns the first line that a program printed, truncated, and its exit code.
 fn reply_summary(captured: &CapturedListing) -> String {
     let line = first_line(&captured.stdout).or_else(|| first_line(&captured.stderr));

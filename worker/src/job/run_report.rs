@@ -1,11 +1,12 @@
 //! Reads what a framework has left behind of its run, when its process has ended.
 
-use std::fs;
-
 use heeler_adapters::{Adapter, RunReportFiles};
 
 use super::lease::listed_tests;
-use crate::batch::{RunEvidence, RunningBatch};
+use crate::{
+    batch::{RunEvidence, RunningBatch},
+    process::regular_file::read_regular_file,
+};
 
 /// A report of 20,000 passed tests is 4 MB; with long failures in each of them, this.
 const REPORT_LIMIT_BYTES: u64 = 256 << 20;
@@ -24,8 +25,7 @@ impl RunReportReader {
     /// Returns what is there. A report that is cut, or larger than any real one, is none.
     pub(super) fn read(&self, batch: &RunningBatch) -> RunEvidence {
         let Some(files) = &self.files else { return RunEvidence::None };
-        let is_small = fs::metadata(&files.report).is_ok_and(|found| found.len() <= REPORT_LIMIT_BYTES);
-        let bytes = if is_small { fs::read(&files.report).ok() } else { None };
+        let bytes = read_regular_file(&files.report, REPORT_LIMIT_BYTES);
         let report = bytes.and_then(|bytes| self.adapter.read_run_report(&listed_tests(batch), &bytes));
         match report {
             Some(report) => RunEvidence::Report(report),

@@ -14,6 +14,7 @@ pub(crate) mod output_pipe;
 pub(crate) mod process_clock;
 pub(crate) mod process_handle;
 pub(crate) mod process_outputs;
+pub(crate) mod regular_file;
 pub(crate) mod report_channel;
 pub(crate) mod test_directory;
 pub(crate) mod worker_context;
