@@ -16,7 +16,7 @@ use std::{
 
 use heeler_protocol::{mtp::LogLevel, rpc::RequestId};
 use heeler_sys::{
-    process::{Pid, Signal, stat},
+    process::{Pid, ProcessStat, Signal, stat},
     spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn},
     terminal::{self, TerminalModes},
     trace,
@@ -144,7 +144,7 @@ impl DebuggerQueue {
         }
         // A debugger that the user has stopped (Ctrl-Z) would stay stopped: the shell has no job for it to
         // continue.
-        if stat(running.child.pid()).is_some_and(|stat| stat.state == 'T') {
+        if stat(running.child.pid()).is_some_and(ProcessStat::is_stopped) {
             drop(running.child.signal(Signal::CONT));
         }
         if running.request.is_some() && trace::tracer_of(running.test).is_some() {

@@ -26,7 +26,7 @@ impl CoordinatorProcess {
     /// stopped at a terminal is left to its user; so is one that is busy, or stopped by a debugger.
     pub(crate) fn on_silence(&self, step: SilenceStep) {
         let stat = process::stat(self.pid);
-        let is_stopped = stat.is_some_and(|stat| stat.state == 'T' && !stat.has_terminal);
+        let is_stopped = stat.is_some_and(|stat| stat.is_stopped() && !stat.has_terminal);
         let limit = SILENCE_LIMIT.as_secs();
         if !is_stopped || self.is_suspended {
             tracing::debug!("the coordinator has been silent for {limit} s");

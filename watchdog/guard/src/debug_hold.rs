@@ -19,7 +19,7 @@ use std::{
 use heeler_protocol::control::TracePlan;
 use heeler_sys::{
     io::wait_readable,
-    process::{self, ChildExits, Pid, Signal},
+    process::{self, ChildExits, Pid, ProcessStat, Signal},
     spawn::{SpawnError, SpawnOptions},
     trace::{self, ReleasedProcess},
 };
@@ -203,7 +203,7 @@ impl DebugHold {
         watch.next_check = now + CHECK_INTERVAL;
         let is_traced = trace::tracer_of(root).is_some();
         watch.was_traced |= is_traced;
-        let stands = process::stat(root).is_some_and(|stat| stat.state == 'T');
+        let stands = process::stat(root).is_some_and(ProcessStat::is_stopped);
         if is_traced || is_paused || !stands || !watch.was_traced {
             watch.abandoned_since = None;
             return false;

@@ -11,7 +11,7 @@ use heeler_core::{
     silence::{SilenceStep, SilenceWatch},
 };
 use heeler_protocol::control::{CrashReport, FromGuard, HangReport, ProcessExit, ToGuard, TreeSample};
-use heeler_sys::process::{self, Pid, Signal};
+use heeler_sys::process::{self, Pid, ProcessStat, Signal};
 use heeler_transport::{
     LinkTask,
     control::{ControlReceiver, ControlSender, ReceivedPacket},
@@ -122,7 +122,7 @@ impl GuardConnection {
     /// Continues a guard that is stopped, which any test can do to its parent, and kills one that is stopped again.
     fn check_stop(&mut self) {
         let now = self.start.elapsed();
-        if process::stat(self.process.pid()).is_none_or(|stat| stat.state != 'T') {
+        if !process::stat(self.process.pid()).is_some_and(ProcessStat::is_stopped) {
             self.stops.on_heard(now);
             return;
         }

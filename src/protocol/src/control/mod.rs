@@ -4,6 +4,7 @@
 
 mod guard;
 mod streams;
+mod unfinished_tests;
 mod updates;
 mod watchdog;
 mod worker;
@@ -14,6 +15,7 @@ pub use heeler_core::{
     TestDiagnostics, TestId, WorkerId,
 };
 pub use streams::*;
+pub use unfinished_tests::UnfinishedTests;
 pub use updates::*;
 pub use watchdog::*;
 pub use worker::*;

@@ -14,7 +14,7 @@ use std::{
 use bytes::Bytes;
 use heeler_core::silence::SilenceStep;
 use heeler_protocol::control::{
-    ClientId, FromWatchdog, FromWorker, JoinMessage, LeaseEvent, RunKey, TestId, ToWorker, WorkerId,
+    ClientId, FromWatchdog, FromWorker, JoinMessage, RunKey, ToWorker, UnfinishedTests, WorkerId,
 };
 use heeler_sys::process::Pid;
 use heeler_transport::{
@@ -107,7 +107,7 @@ async fn serve_connection(stream: local::LocalStream, clients: ClientSinks, raw:
                 clients,
                 raw,
                 forwarded: Arc::default(),
-                unfinished: BTreeSet::new(),
+                unfinished: UnfinishedTests::default(),
             };
             serve_worker(Pid(pid.cast_signed()), sender, receiver, forwarder).await;
         }
@@ -158,8 +158,8 @@ struct FrameForwarder {
     clients: ClientSinks,
     raw: mpsc::Sender<ControlEvent>,
     forwarded: Arc<ForwardedUpdates>,
-    /// Tests of the present lease that have started and have no result.
-    unfinished: BTreeSet<TestId>,
+    /// Those of the present lease.
+    unfinished: UnfinishedTests,
 }
 
 /// What was forwarded of one worker.
@@ -211,30 +211,10 @@ impl FrameForwarder {
         }
     }
 
-    /// Records which tests are unfinished; returns whether a test that the client saw start may run again on another
-    /// worker's connection after this message.
+    /// Returns whether a test that the client saw start may run again on another worker's connection after this message.
     fn lets_tests_run_again(&mut self, message: &FromWorker) -> bool {
         match message {
-            FromWorker::LeaseEvents { events, .. } => {
-                let mut runs_again = false;
-                for event in events {
-                    match event {
-                        LeaseEvent::Started(test) => drop(self.unfinished.insert(*test)),
-                        LeaseEvent::Settled { test, .. } => drop(self.unfinished.remove(test)),
-                        LeaseEvent::FailedProvisionally { test, .. }
-                        | LeaseEvent::CrashedProvisionally { test, .. } => {
-                            self.unfinished.remove(test);
-                            runs_again = true;
-                        }
-                        LeaseEvent::StoppedForDebugger { .. }
-                        | LeaseEvent::LaunchedByDebugger { .. }
-                        | LeaseEvent::FilesAttached { .. }
-                        | LeaseEvent::ProcessEnded { .. }
-                        | LeaseEvent::ProcessesLeaked { .. } => {}
-                    }
-                }
-                runs_again
-            }
+            FromWorker::LeaseEvents { events, .. } => self.unfinished.record(events),
             FromWorker::LeaseEnded { .. } => !std::mem::take(&mut self.unfinished).is_empty(),
             FromWorker::Drained { .. }
             | FromWorker::Log { .. }

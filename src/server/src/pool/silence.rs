@@ -3,7 +3,7 @@
 
 use heeler_core::silence::{SILENCE_LIMIT, SilenceStep};
 use heeler_protocol::control::WorkerId;
-use heeler_sys::process::{self, Pid, Signal, signal_child_of};
+use heeler_sys::process::{self, Pid, ProcessStat, Signal, signal_child_of};
 
 use super::workers::WorkerPool;
 
@@ -54,5 +54,5 @@ impl WorkerPool {
 /// Returns whether a process is stopped, and not by a debugger. One that is only slow must not be killed: all its tests
 /// would run again.
 fn is_stopped(pid: Pid) -> bool {
-    process::stat(pid).is_some_and(|stat| stat.state == 'T')
+    process::stat(pid).is_some_and(ProcessStat::is_stopped)
 }

@@ -31,6 +31,14 @@ pub struct ProcessStat {
     pub has_terminal: bool,
 }
 
+impl ProcessStat {
+    /// Returns whether the process is stopped by a signal, and not by a debugger.
+    #[must_use]
+    pub fn is_stopped(self) -> bool {
+        self.state == 'T'
+    }
+}
+
 /// Returns state, parent, process group and terminal of a process; `None` if it no longer exists.
 #[must_use]
 pub fn stat(pid: Pid) -> Option<ProcessStat> {

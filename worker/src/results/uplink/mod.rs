@@ -7,17 +7,13 @@
 
 mod retained_frames;
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use heeler_protocol::{
     control::{
         CallbackAddress, ClientId, ClientRoute, DeliveryLimits, FromWorker, LeaseEnd, LeaseEvent, LeaseId,
-        LogLine, ProofLevel, RunKey, TestId, UpdateEncoding, WorkerId,
+        LogLine, ProofLevel, RunKey, UnfinishedTests, UpdateEncoding, WorkerId,
     },
     mtp::{Attachment, LogLevel, attachments_frame},
 };
@@ -87,8 +83,8 @@ pub(crate) struct ResultSender {
     connections: u32,
     /// The frames on the present connection that the client has not handled yet.
     retained: RetainedFrames,
-    /// Tests that were sent as started and have no result yet, by lease.
-    unfinished: HashMap<LeaseId, HashSet<TestId>>,
+    /// By lease.
+    unfinished: HashMap<LeaseId, UnfinishedTests>,
     /// How often the client may still be dialled after a failure.
     redials: u32,
     /// It answered no barrier on an earlier connection.
@@ -200,7 +196,7 @@ impl ResultSender {
             self.control.send(&FromWorker::Log { client: self.client, run, lines: updates.logs }).await?;
         }
         self.sent_positions.insert(run, position);
-        if self.record_reports(lease, &updates.reports) {
+        if self.unfinished.entry(lease).or_default().record(&updates.reports) {
             self.wait_until_handled().await?;
         }
         self.send_reports(lease, updates.reports).await?;
@@ -218,28 +214,6 @@ impl ResultSender {
         let files = chunk.files.iter().map(|file| Attachment::file(&file.path, &file.description));
         let files = attachments_frame(run, Some(files.collect()));
         [updates, files].concat().into()
-    }
-
-    /// Records which tests are started and have no result; returns whether one of the reports lets a test that the
-    /// client saw start run again.
-    fn record_reports(&mut self, lease: LeaseId, reports: &[LeaseEvent]) -> bool {
-        let unfinished = self.unfinished.entry(lease).or_default();
-        let mut runs_again = false;
-        for report in reports {
-            match report {
-                LeaseEvent::Started(test) => drop(unfinished.insert(*test)),
-                LeaseEvent::Settled { test, .. } => drop(unfinished.remove(test)),
-                LeaseEvent::FailedProvisionally { .. } | LeaseEvent::CrashedProvisionally { .. } => {
-                    runs_again = true;
-                }
-                LeaseEvent::StoppedForDebugger { .. }
-                | LeaseEvent::LaunchedByDebugger { .. }
-                | LeaseEvent::FilesAttached { .. }
-                | LeaseEvent::ProcessEnded { .. }
-                | LeaseEvent::ProcessesLeaked { .. } => {}
-            }
-        }
-        runs_again
     }
 
     /// Waits until the client has handled everything on this worker's connection. The order on the coordinator's

@@ -1,0 +1,69 @@
+//! The tests of a lease that a client has seen start and that have no result yet. If one of them runs again, it may be
+//! on another connection, where its new updates would overtake the earlier ones.
+
+use std::collections::BTreeSet;
+
+use super::{LeaseEvent, TestId};
+
+/// The unfinished tests of one lease.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UnfinishedTests(BTreeSet<TestId>);
+
+impl UnfinishedTests {
+    /// Records events of the lease; returns whether one of them lets a test that has started run again.
+    pub fn record(&mut self, events: &[LeaseEvent]) -> bool {
+        let mut runs_again = false;
+        for event in events {
+            match event {
+                LeaseEvent::Started(test) => drop(self.0.insert(*test)),
+                LeaseEvent::Settled { test, .. } => drop(self.0.remove(test)),
+                LeaseEvent::FailedProvisionally { test, .. }
+                | LeaseEvent::CrashedProvisionally { test, .. } => {
+                    self.0.remove(test);
+                    runs_again = true;
+                }
+                LeaseEvent::StoppedForDebugger { .. }
+                | LeaseEvent::LaunchedByDebugger { .. }
+                | LeaseEvent::FilesAttached { .. }
+                | LeaseEvent::ProcessEnded { .. }
+                | LeaseEvent::ProcessesLeaked { .. } => {}
+            }
+        }
+        runs_again
+    }
+
+    /// Returns whether the end of the lease lets no test that has started run again.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::Attempt, *};
+    use crate::control::Outcome;
+
+    #[test]
+    fn only_tests_without_a_result_run_again() {
+        let mut tests = UnfinishedTests::default();
+        let settled =
+            |test| LeaseEvent::Settled { test, outcome: Outcome::Passed, duration_us: 1, position: 1 };
+        let attempt = Attempt {
+            outcome: Outcome::Failed,
+            message: String::new(),
+            exit_reason: None,
+            stdout: String::new(),
+            stderr: String::new(),
+            diagnostics: None,
+            duration_us: 1,
+        };
+        let failed = |test| LeaseEvent::FailedProvisionally { test, attempt: Box::new(attempt.clone()) };
+        let crashed = |test| LeaseEvent::CrashedProvisionally { test, attempt: Box::new(attempt.clone()) };
+        let [one, two, three] = [1, 2, 3].map(TestId);
+        assert!(!tests.record(&[LeaseEvent::Started(one), LeaseEvent::Started(two)]) && !tests.is_empty());
+        assert!(!tests.record(&[settled(one)]) && !tests.is_empty());
+        assert!(tests.record(&[failed(two)]) && tests.is_empty());
+        assert!(tests.record(&[LeaseEvent::Started(three), crashed(three)]) && tests.is_empty());
+    }
+}
