@@ -212,7 +212,8 @@ layered_settings! {
     /// case.
     dumps: DumpPolicy as "DumpPolicy" = DumpPolicy::All;
     /// Processes traced for crashes: `off`, `root` (the test process; if that is a script, also the processes
-    /// it starts) or `tree` (the test process and all its descendants).
+    /// it starts; not programs that tracing could disturb) or `tree` (the test process and all its
+    /// descendants).
     crash_capture: CrashCapture as "CrashCapture" = CrashCapture::Root;
 }
 

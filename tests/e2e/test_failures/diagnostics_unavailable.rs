@@ -16,7 +16,7 @@ use crate::support::{
 };
 
 /// Returns the names of the diagnostic files of all runs with this suffix.
-fn diagnostic_file_names(world: &TestWorld, ending: &str) -> Vec<String> {
+pub(super) fn diagnostic_file_names(world: &TestWorld, ending: &str) -> Vec<String> {
     let Ok(runs) = fs::read_dir(world.path(".heeler/runs")) else { return Vec::new() };
     let of_run = |run: PathBuf| fs::read_dir(run.join("evidence")).into_iter().flatten();
     let files = runs.flat_map(|run| of_run(run.unwrap().path())).map(|file| file.unwrap().file_name());

@@ -9,8 +9,9 @@
 //! - [`main`]: the supervisor. `control`: the worker's connection. `live_processes`: the process tree below the
 //!   guard. `exit_report`: exit reports.
 //! - `tracer`: the only module that waits for processes. `crash_handler`: handles a process that crashes.
-//!   `leak_sanitizer`: programs that must not be traced. `stop_threads`: stops and resumes whole processes. `thread_state`: the
-//!   state of a stopped thread.
+//!   `trace_conflict`: programs that behave differently when traced, found in their files (`elf_file`). `trace_scope`:
+//!   the processes that are followed. `stop_threads`: stops and resumes whole processes. `thread_state`: the state of a
+//!   stopped thread.
 //! - `debug_hold`: a process stopped before its first instruction, to be handed over to a debugger.
 //! - `hang_dump`: dumps of live processes. `activity`: their activity. `description`: what they are, for people.
 
@@ -19,14 +20,16 @@ mod control;
 mod crash_handler;
 mod debug_hold;
 mod description;
+mod elf_file;
 mod exit_report;
 pub mod fork_server;
 mod hang_dump;
-mod leak_sanitizer;
 mod process_tree;
 mod stop_threads;
 mod supervisor;
 mod thread_state;
+mod trace_conflict;
+mod trace_scope;
 mod tracer;
 
 pub use supervisor::main;

@@ -32,9 +32,10 @@ use super::{
     control::{GuardSocket, WorkerGone},
     debug_hold::{self, DebugHold},
     exit_report::exit_report,
-    leak_sanitizer,
     process_tree::{self, PausedTree},
-    tracer::{ProcessTracer, TraceScope},
+    trace_conflict,
+    trace_scope::TraceScope,
+    tracer::ProcessTracer,
 };
 
 /// Time for helpers of a test to exit by themselves: they often notice its exit by the end of a pipe.
@@ -233,7 +234,7 @@ impl StartedTest {
 /// Returns the reason why a program would behave differently when traced.
 fn untraceable_reason(command: &TestCommand) -> Option<&'static str> {
     let is_preload = |name: &OsText, value: &OsText| {
-        name.as_bytes() == b"LD_PRELOAD" && leak_sanitizer::preloads_leak_sanitizer(value.as_bytes())
+        name.as_bytes() == b"LD_PRELOAD" && trace_conflict::preloads_leak_sanitizer(value.as_bytes())
     };
     if command.env.iter().any(|(name, value)| is_preload(name, value)) {
         return Some("its environment preloads a leak sanitizer, which fails when traced");
