@@ -78,6 +78,17 @@ pub struct DiscoveryJob {
     pub program: TestProgram,
     /// Timeout of the listing in milliseconds.
     pub timeout_ms: u64,
+    /// Crash capture of a listing that is repeated because it has crashed; `None`: its crash leaves nothing.
+    #[serde(default)]
+    pub capture: Option<ListingCapture>,
+}
+
+/// Crash capture of a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListingCapture {
+    pub plan: CrashCapturePlan,
+    /// Directory of the dumps and stacks of listings, in which those of a program replace its earlier ones.
+    pub dir: OsText,
 }
 
 /// Test as its framework lists it.
