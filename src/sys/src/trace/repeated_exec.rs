@@ -10,7 +10,7 @@ use std::{
     fs::{self, File},
     io,
     os::unix::{ffi::OsStrExt, fs::FileExt, fs::MetadataExt},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use super::{
@@ -39,7 +39,7 @@ pub fn repeat_exec_untraced(pid: Pid) -> io::Result<()> {
     let mut class = [0; 5];
     File::open(format!("/proc/{pid}/exe"))?.read_exact_at(&mut class, 0)?;
     // Without procfs in its own file system, it could not find its program again.
-    if &class != b"\x7fELF\x02" || fs::symlink_metadata(format!("/proc/{pid}/root/proc/self")).is_err() {
+    if &class != b"\x7fELF\x02" || fs::symlink_metadata(place_of(pid).join("root/proc/self")).is_err() {
         return Err(unsupported());
     }
     let mut registers = general_registers(pid)?;
@@ -66,6 +66,11 @@ pub fn repeat_exec_untraced(pid: Pid) -> io::Result<()> {
     detach(pid, None)
 }
 
+/// Returns the directory of a process in procfs.
+fn place_of(pid: Pid) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}"))
+}
+
 /// Returns the address of the path that was executed, if it leads to the program: that of a script does not.
 fn executed_path(pid: Pid, memory: &File) -> Option<u64> {
     let entries = fs::read(format!("/proc/{pid}/auxv")).ok()?;
@@ -78,7 +83,7 @@ fn executed_path(pid: Pid, memory: &File) -> Option<u64> {
     let length = memory.read_at(&mut bytes, address).ok()?;
     let path = bytes[..length].split(|byte| *byte == 0).next().filter(|path| path.len() < length)?;
     let path = Path::new(OsStr::from_bytes(path));
-    let place = Path::new("/proc").join(pid.to_string());
+    let place = place_of(pid);
     let seen = match path.strip_prefix("/") {
         Ok(below_root) => place.join("root").join(below_root),
         Err(_) => place.join("cwd").join(path),
