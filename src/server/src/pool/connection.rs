@@ -205,9 +205,7 @@ impl FrameForwarder {
         };
         if is_sent {
             self.forwarded.position.store(position, Ordering::Release);
-            if !self.forwarded.lock().contains(&client) {
-                self.forwarded.lock().insert(client);
-            }
+            self.forwarded.lock().insert(client);
         }
     }
 

@@ -72,7 +72,7 @@ impl WorkerPool {
     /// Returns the sign of what a client answers on the connections of all processes.
     #[must_use]
     pub fn client_progress(&self, client: ClientId) -> Option<ProgressStamp> {
-        read_client_progress(&self.socket_dir.path().join("control"), client)
+        read_client_progress(&self.control_socket(), client)
     }
 
     pub(super) fn remove_dead_worker(&mut self, worker: WorkerId) {
