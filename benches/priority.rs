@@ -148,10 +148,10 @@ fn milliseconds_between(from: Timestamp, to: Timestamp) -> f64 {
 }
 
 fn start(dir: &Path, programs: &[&Path], jobs: usize, port: u16) -> SpawnedChild {
+    fs::write(dir.join("heeler.toml"), format!("[profile.default]\njobs = {jobs}\n")).unwrap();
     let mut args: Vec<_> = programs.iter().map(|program| program.as_os_str().to_owned()).collect();
     let port = port.to_string();
-    let jobs = jobs.to_string();
-    args.extend(["--server", "--client-port", &port, "--jobs", &jobs].map(Into::into));
+    args.extend(["--server", "--client-port", &port].map(Into::into));
     let heeler = env!("CARGO_BIN_EXE_heeler");
     spawn(SpawnOptions {
         args,
