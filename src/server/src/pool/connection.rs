@@ -269,10 +269,10 @@ async fn serve_watchdog(
                 event = Some(ControlEvent::WatchdogSilent { pid, step })
             }
             Ok(Some(WatchedPacket::Packet(ReceivedPacket::Message(message)))) => {
-                event = relays.on_message(message)
+                event = relays.on_message(message).await
             }
             Ok(Some(WatchedPacket::Packet(ReceivedPacket::Forward { client, position, frame }))) => {
-                relays.forward(client, position, frame)
+                relays.forward(client, position, frame).await
             }
             Ok(None) => break,
             Err(error) => {
