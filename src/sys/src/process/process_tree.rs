@@ -172,21 +172,6 @@ pub(crate) fn shown_command<'a>(words: impl Iterator<Item = &'a str>, name: &str
     }
 }
 
-/// Returns the resident memory of a process and all its descendants, in bytes; processes that have exited
-/// count as 0.
-///
-/// Pages that several processes share are counted once for each.
-#[must_use]
-pub fn resident_bytes(root: Pid) -> u64 {
-    let page = rustix::param::page_size() as u64;
-    let of = |pid: Pid| -> Option<u64> {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-        text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
-    };
-    let pages: u64 = descendants(root).into_iter().chain([root]).filter_map(of).sum();
-    pages.saturating_mul(page)
-}
-
 /// Returns the number of processes that the kernel has killed for lack of memory since boot; `None` if the
 /// kernel does not report it.
 #[must_use]
