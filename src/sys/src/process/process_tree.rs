@@ -194,12 +194,11 @@ pub fn kill_group(group: Pid, signal: Signal) -> io::Result<()> {
     }
 }
 
-/// Kills a child of this process. Only the caller reaps it, so its process id cannot have been reused.
-pub fn kill_child(pid: Pid) {
+/// Kills a child of this process; returns whether that is permitted. It is not for a process that runs with another
+/// user's rights, and then nothing can be done. Only the caller reaps it, so its process id cannot have been reused.
+pub fn kill_child(pid: Pid) -> bool {
     assert!(pid.0 > 1, "a child's number is above 1");
-    // The call can fail only for a process that runs with another user's rights, and then nothing can be
-    // done.
-    drop(kill(pid, Signal::KILL));
+    !kill(pid, Signal::KILL).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
 /// Opens a descriptor that refers to a process and never to a later one with the same id.
