@@ -141,9 +141,8 @@ impl RunCommand<'_> {
         // Programs that can't be listed are reported beside the tests and not counted as tests.
         let tests = selection.chosen.iter().filter(|node| !is_unlisted_program(node)).count();
         self.watch.begin(&self.run_head(&run_id, &selection), tests);
-        let shard = selection.shard.clone();
+        let TestSelection { chosen, shard, .. } = selection;
         let only_uid = |uid| TestNode { uid, ..TestNode::default() };
-        let chosen = selection.chosen;
         let tests = chosen.iter().map(|node| only_uid(node.uid.clone())).collect();
         let request = TestRequest {
             run_id: run_id.clone(),

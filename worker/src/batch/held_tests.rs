@@ -121,7 +121,12 @@ pub(crate) struct ReleaseConditions {
 
 impl ReleaseConditions {
     fn are_met(self) -> bool {
-        self.doubtful_since.is_none() && !self.is_complete && !self.is_forked
+        !self.await_end() && !self.is_forked
+    }
+
+    /// Returns whether the held tests wait for the end of the process in any case.
+    fn await_end(self) -> bool {
+        self.doubtful_since.is_some() || self.is_complete
     }
 }
 
@@ -133,7 +138,7 @@ impl RunningBatch {
 
     /// Returns whether an ended test is held. The only test of a process waits for its end, which decides.
     pub(super) fn holds_results(&self) -> bool {
-        !self.is_settled && (self.held_tests.is_on || self.tests.len() == 1)
+        self.held_tests.is_on || self.tests.len() == 1
     }
 
     /// Settles the tests that have been held for long enough, unless something is suspicious.
@@ -149,7 +154,7 @@ impl RunningBatch {
                 self.settle(ended, TestEnding::Verdict(verdict), updates);
             }
         }
-        let is_held = !self.held_tests.tests.is_empty();
+        let is_held = !self.held_tests.tests.is_empty() && !conditions.await_end();
         self.held_tests.check_at = is_held.then(|| now.running.saturating_add(HOLD_FOR));
     }
 

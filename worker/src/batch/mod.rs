@@ -104,8 +104,6 @@ pub(crate) struct RunningBatch {
     held_tests: HeldTests,
     /// How the process ended, if it ran one test only.
     process_exit: Option<ProcessExit>,
-    /// The end of the process has settled the held tests: nothing is held any more.
-    is_settled: bool,
     has_failures: bool,
     /// Why the dialogue with the process does not go on, and since when.
     dialogue_stall: Option<(DialogueStall, Duration)>,
@@ -198,7 +196,6 @@ impl RunningBatch {
             time_spans: TestTimeSpans::default(),
             held_tests: HeldTests::default(),
             process_exit: None,
-            is_settled: false,
             has_failures: false,
             dialogue_stall: None,
             is_unlimited: false,

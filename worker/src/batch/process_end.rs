@@ -55,7 +55,6 @@ impl RunningBatch {
             self.settle_not_begun(updates);
         }
         let settlement = self.settle_by_process_end(&mut gone, updates);
-        self.is_settled = true;
         if let Some(usage) = gone.exit.usage() {
             let test = self.tests.first().map(|test| test.test).filter(|_| self.process_exit.is_some());
             let tests = u32::try_from(self.tests.len()).unwrap_or(u32::MAX);

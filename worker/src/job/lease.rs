@@ -93,7 +93,9 @@ async fn run_iterations(
     let mut lease = lease;
     let (mut earlier_end, mut first_start_us) = (None, None);
     loop {
-        let kept = (!iteration.is_last()).then(|| WorkerLease { tests: Vec::new(), ..lease.clone() });
+        let tests = std::mem::take(&mut lease.tests);
+        let kept = (!iteration.is_last()).then(|| lease.clone());
+        lease.tests = tests;
         let ready = match prepare_process(lease, iteration, context, sink, orders).await {
             Ok(ready) => ready,
             Err(end) => {

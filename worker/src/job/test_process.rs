@@ -327,11 +327,12 @@ impl<'a> RunningProcess<'a> {
         match due {
             DeadlineAction::Nothing => {}
             DeadlineAction::CheckHeldTests => {
-                let conditions = ReleaseConditions {
-                    doubtful_since: self.reader.transcript.doubtful_since(),
-                    is_complete: self.reader.transcript.is_complete(),
-                    is_forked: self.root.is_some_and(heeler_sys::process::has_forked_copy),
-                };
+                let doubtful_since = self.reader.transcript.doubtful_since();
+                let is_complete = self.reader.transcript.is_complete();
+                // Reads the list of all processes: only where it decides.
+                let may_release = doubtful_since.is_none() && !is_complete;
+                let is_forked = may_release && self.root.is_some_and(heeler_sys::process::has_forked_copy);
+                let conditions = ReleaseConditions { doubtful_since, is_complete, is_forked };
                 let now = self.clock.now();
                 self.batch.check_held_tests(now, conditions, &mut self.sink.updates);
                 self.sink.write_ahead();

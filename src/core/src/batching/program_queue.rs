@@ -13,6 +13,9 @@ const TARGET_BATCH_PER_START: u32 = 50;
 const MIN_BATCH_PER_START: u32 = 3;
 /// Lower bound of the same multiple where the duration of batches is limited.
 const LIMITED_BATCH_PER_START: u32 = 5;
+/// Maximum number of tests of the first batch of a program where the duration of batches is limited and nothing is known
+/// of its tests: enough to measure them, and not seconds if they turn out to be slow.
+const MEASURING_TESTS: usize = 20;
 /// Cost of a test beside its own duration: its result is read, journalled and sent. With it, the limit of a
 /// batch also holds for tests that take no time themselves.
 const TEST_OVERHEAD: Duration = Duration::from_micros(50);
@@ -110,11 +113,13 @@ impl ProgramQueue {
             return BatchSize { duration: unlimited, tests: usize::MAX };
         };
         let start = self.start_cost();
-        let limit = if self.has_data(work.known_median) {
-            limit.max(start.saturating_mul(LIMITED_BATCH_PER_START))
-        } else {
-            limit.min(start.saturating_mul(MIN_BATCH_PER_START))
-        };
+        if !self.has_data(work.known_median) {
+            let duration = unlimited.min(limit).min(start.saturating_mul(MIN_BATCH_PER_START));
+            // Where a start alone takes longer than the limit, another one would not make the wait shorter.
+            let tests = if start < limit { MEASURING_TESTS } else { usize::MAX };
+            return BatchSize { duration, tests };
+        }
+        let limit = limit.max(start.saturating_mul(LIMITED_BATCH_PER_START));
         let tests = usize::try_from(limit.as_nanos() / TEST_OVERHEAD.as_nanos()).unwrap_or(usize::MAX);
         BatchSize { duration: unlimited.min(limit), tests: tests.max(1) }
     }

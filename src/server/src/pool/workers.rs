@@ -111,7 +111,7 @@ pub(super) struct WatchdogProcess {
 /// The watchdog and the workers of this process, for all clients: the only record of which workers there are
 /// and what each is used for.
 pub struct WorkerPool {
-    pub(super) socket_dir: heeler_sys::dirs::SocketDir,
+    socket_dir: heeler_sys::dirs::SocketDir,
     pub(super) slots: usize,
     program: PathBuf,
     worker_stdout: WorkerStdout,
@@ -137,6 +137,10 @@ pub struct WorkerPool {
     _tasks: JoinSet<()>,
 }
 
+fn control_socket_in(directory: &heeler_sys::dirs::SocketDir) -> PathBuf {
+    directory.path().join("control")
+}
+
 impl WorkerPool {
     /// Starts the watchdog and waits until it has joined.
     ///
@@ -146,7 +150,7 @@ impl WorkerPool {
     /// Cancel safe: yes, because an abandoned watchdog sees the end of its connection and exits.
     pub async fn start(options: PoolOptions) -> Result<Self, PoolError> {
         let socket_dir = heeler_sys::dirs::socket_dir().map_err(PoolError::Directory)?;
-        let path = socket_dir.path().join("control");
+        let path = control_socket_in(&socket_dir);
         let listener = local::LocalListener::bind(&path)
             .map_err(|source| PoolError::Listen { path: path.clone(), source })?;
         let (sender, raw) = mpsc::channel(EVENT_QUEUE_CAPACITY);
@@ -220,7 +224,7 @@ impl WorkerPool {
             return Err(PoolError::TooManyWatchdogs);
         }
         self.watchdogs_started += 1;
-        let path = self.socket_dir.path().join("control");
+        let path = self.control_socket();
         self.watchdog.child =
             spawn_watchdog(&self.program, &path, self.worker_stdout).map_err(PoolError::Spawn)?;
         Ok(())
@@ -539,9 +543,14 @@ impl WorkerPool {
         self.reap_watchdog();
     }
 
+    /// Returns where the watchdog and the workers connect.
+    pub(super) fn control_socket(&self) -> PathBuf {
+        control_socket_in(&self.socket_dir)
+    }
+
     /// Returns whether the directory of the control socket exists. Without it no worker and no watchdog can start.
     pub fn has_directory(&self) -> bool {
-        self.socket_dir.path().join("control").exists()
+        self.control_socket().exists()
     }
 
     fn reap_watchdog(&mut self) {
