@@ -14,7 +14,7 @@ use std::{
 };
 
 use heeler_protocol::{
-    control::{FromGuard, OsText, ProcessExit, TestCommand, ToGuard, TraceMode},
+    control::{FromGuard, LeakedProcess, OsText, ProcessExit, TestCommand, ToGuard, TraceMode},
     fork_server::CHANNEL_ARGUMENT,
 };
 use heeler_sys::{
@@ -436,7 +436,8 @@ impl GuardSupervisor {
         let limit_peak = self.control_group.as_ref().and_then(LeafCgroup::peak_at_limit);
         let survivors =
             process_tree::kill_and_reap_tree(&self.child_exits, &mut self.tracer, Instant::now() + limit);
-        let leaked = if self.is_killed { Vec::new() } else { survivors };
+        let is_leaked = |one: &LeakedProcess| !self.is_killed || one.is_running;
+        let leaked = survivors.into_iter().filter(is_leaked).collect();
         for report in self.tracer.take_reports() {
             self.control.send(&FromGuard::Crashed(report))?;
         }

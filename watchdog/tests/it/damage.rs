@@ -167,7 +167,8 @@ fn symbolizer_that_fails_is_survived() {
         }
     });
     assert_eq!(endless, Err("reading it takes longer than 0.1 s".to_owned()));
-    let greedy = run(long, || vec![StackTexts { all: String::with_capacity(5 << 30), ..StackTexts::default() }]);
+    let greedy =
+        run(long, || vec![StackTexts { all: String::with_capacity(5 << 30), ..StackTexts::default() }]);
     assert_eq!(greedy, Err("reading it ends with SIGABRT".to_owned()));
     let incomplete = run(long, Vec::new);
     assert_eq!(incomplete, Err("reading it fails".to_owned()));
