@@ -102,6 +102,10 @@ layered_settings! {
     /// Maximum kept size of each output stream of a test, half from its beginning and half from its end.
     #[serde(rename = "output-limit")]
     output_limit_bytes: u64 as "ByteSize" = 1 << 20;
+    /// Maximum size of the journals of a run, about: the record of its results below `state-dir`. Above it, every
+    /// result is still recorded, but without outputs and with a short message; the client receives them as usual.
+    #[serde(rename = "journal-limit")]
+    journal_limit_bytes: u64 as "ByteSize" = 4 << 30;
     /// Time between the request to exit (TERM) and the kill (KILL) of a test process.
     grace_period: Duration as "DurationText" = Duration::from_secs(5);
     /// Time limit for a client that answers the barriers between updates to answer one of those that are open; it

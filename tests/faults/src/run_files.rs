@@ -79,7 +79,7 @@ fn compare(
 ) {
     assert!(story.losses.is_empty(), "lost: {:?}", story.losses);
     let stored: BTreeMap<String, Outcome> =
-        story.reports().into_iter().map(|report| (report.uid, report.outcome)).collect();
+        story.reports().map(|report| (report.uid, report.outcome)).collect();
     for (uid, node) in seen {
         let again = stored
             .get(uid)

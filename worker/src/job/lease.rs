@@ -58,6 +58,7 @@ pub(crate) async fn run_lease(lease: WorkerLease, tools: LeaseResources) -> Jour
     let LeaseResources { context, result_sender, mut orders, mut journal } = tools;
     let mut updates = UpdateBatch::at_position(journal.position());
     updates.sent_groups = std::mem::take(&mut journal.sent_groups);
+    updates.is_journal_full = journal.is_full();
     let mut sink =
         ResultSink { run: lease.run.id.as_str().into(), lease: lease.lease, journal, result_sender, updates };
     let LeaseRunEnd { end, start_us, handle } = run_iterations(lease, &context, &mut sink, &mut orders).await;
@@ -303,6 +304,12 @@ impl ResultSink {
                 format!("failed to {}; results go on to the client without it", error_chain(&error));
             self.add_log_line(None, LogLevel::Error, message);
         }
+        if self.journal.check_limit() {
+            let message = "the journals of this run have reached their limit (journal-limit): reports will lack the \
+                           outputs of tests that end from now on";
+            self.add_log_line(None, LogLevel::Warning, message.to_owned());
+        }
+        self.updates.is_journal_full = self.journal.is_full();
     }
 
     /// Adds a line to the client's log, sent with the next update batch.

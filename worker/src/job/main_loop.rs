@@ -273,8 +273,8 @@ impl WorkerMainLoop {
             WorkerJob::Lease(lease) => {
                 let run = lease.run.clone();
                 let journal = self.journals.remove(&run);
-                let journal =
-                    journal.unwrap_or_else(|| Journal::new(lease.run_dir.as_path(), setting.worker));
+                let new = || Journal::new(lease.run_dir.as_path(), setting.worker, lease.journal_limit_bytes);
+                let journal = journal.unwrap_or_else(new);
                 let result_sender = self.result_sender(&lease);
                 let tools = LeaseResources { context: setting, result_sender, orders, journal };
                 self.tasks.spawn(async move {

@@ -348,6 +348,7 @@ pub(crate) fn lease(script: &TestScript, count: u32) -> WorkerLease {
         tests: leased((0..count).map(listed).collect()),
         groups: Vec::new(),
         client_members: heeler_protocol::mtp::ClientMembers::default(),
+        journal_limit_bytes: u64::MAX,
         limits: TestLimits {
             timeout_ms: None,
             grace_ms: 300,

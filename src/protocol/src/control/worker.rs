@@ -166,6 +166,8 @@ pub struct WorkerLease {
     #[serde(default, skip_serializing_if = "ClientMembers::is_empty")]
     pub client_members: ClientMembers,
     pub limits: TestLimits,
+    /// Maximum size in bytes of all journals of the run, above which results are recorded without outputs.
+    pub journal_limit_bytes: u64,
     /// Number of times that each test runs to pass, one process after the other.
     pub repeat: NonZeroU32,
     /// Crash and hang capture of the process.

@@ -71,6 +71,8 @@ pub struct RunPlan {
     pub model: SchedulingPlan,
     /// Limits common to all tests; each test's own timeout is stored with the test.
     pub limits: TestLimits,
+    /// Maximum size of the journals, above which results are recorded without outputs.
+    pub journal_limit_bytes: u64,
     /// Time limits for a slow client.
     pub delivery_limits: DeliveryLimits,
     /// Limits of the dumps of this run.
@@ -148,6 +150,7 @@ impl RunPlan {
             groups: groups.finish(),
             model,
             limits: test_limits(settings),
+            journal_limit_bytes: settings.run.journal_limit_bytes,
             delivery_limits: delivery_limits(settings),
             dump_limits: DumpLimits {
                 limit_bytes: settings.run.dump_limit_bytes,

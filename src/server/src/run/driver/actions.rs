@@ -100,6 +100,7 @@ impl RunDriver {
                 memory_bytes: self.plan.memory_limit(&lease.batch.tests),
                 ..self.plan.limits
             },
+            journal_limit_bytes: self.plan.journal_limit_bytes,
             repeat: self.plan.repeat,
             crash_capture: self.watch_plan(&lease.batch.tests),
             is_isolated: lease.batch.is_isolated,
