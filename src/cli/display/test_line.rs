@@ -184,9 +184,10 @@ fn assertion_lines(record: &TestReport) -> Vec<StyledLine> {
 pub(super) fn leaked_process_lines(processes: &[LeakedProcessInfo]) -> impl Iterator<Item = StyledLine> {
     processes.iter().map(|process| {
         let command = format::cut_name(&process.command, LEAK_COLUMNS);
+        let fate = if process.is_running { "still running" } else { "killed" };
         StyledLine::new()
             .with_plain(command)
-            .with(Style::Dim, format!("  ({}, left behind and killed)", process_text(process)))
+            .with(Style::Dim, format!("  ({}, left behind and {fate})", process_text(process)))
     })
 }
 

@@ -126,8 +126,8 @@ layered_settings! {
     /// Time limit for a client to attach or launch a debugger on request, after which the test runs without a
     /// debugger.
     debugger_timeout: Duration as "DurationText" = Duration::from_secs(120);
-    /// Time limit of a test process to start its first test, and to exit after its last one; it is then
-    /// killed.
+    /// Time limit for a test process in which none of its tests runs: until its first test starts, between two
+    /// tests, and from its last test to its exit. It is then terminated, and its stacks are kept.
     startup_timeout: Duration as "DurationText" = Duration::from_secs(60);
     /// Time limit for listing the tests of a program. A program that is working at the limit (running, or waiting for
     /// a processor or a disk) gets the same time once more.
@@ -217,7 +217,8 @@ layered_settings! {
     /// case.
     dumps: DumpPolicy as "DumpPolicy" = DumpPolicy::All;
     /// Processes traced for crashes: `off`, `root` (the test process; if that is a script, also the processes
-    /// it starts) or `tree` (the test process and all its descendants).
+    /// it starts; not programs that tracing could disturb) or `tree` (the test process and all its
+    /// descendants).
     crash_capture: CrashCapture as "CrashCapture" = CrashCapture::Root;
 }
 

@@ -180,20 +180,24 @@ pub fn leak_note(processes: &[LeakedProcess]) -> String {
     format!("[heeler: the test {}]\n", leak_text(processes))
 }
 
-/// Describes processes that outlived their test and have been killed.
+/// Describes processes that outlived their test and have been killed, as far as that was possible.
 #[must_use]
 pub fn leak_text(processes: &[LeakedProcess]) -> String {
     let name = |one: &LeakedProcess| {
         let what = process_text(one.pid, &one.command, one.facts.as_ref());
         format!("{} ({what})", truncate_command(&one.command))
     };
-    let names: Vec<_> = processes.iter().map(name).collect();
-    let (what, were) = match processes {
-        [_] => ("a process", "was"),
-        _ => ("processes", "were"),
+    let of_fate = |is_running: bool| {
+        let names: Vec<_> = processes.iter().filter(|one| one.is_running == is_running).map(name).collect();
+        let (what, were) = if names.len() == 1 { ("a process", "was") } else { ("processes", "were") };
+        let fate = if is_running { RUNNING_LEAK.to_owned() } else { format!("{were} killed") };
+        (!names.is_empty()).then(|| format!("left {what} behind, which {fate}: {}", names.join(", ")))
     };
-    format!("left {what} behind, which {were} killed: {}", names.join(", "))
+    [of_fate(false), of_fate(true)].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
+
+/// What became of a leaked process that is still running, after "which".
+pub const RUNNING_LEAK: &str = "could not be killed and is still running";
 
 /// Describes a process in parentheses behind its command line: `process 7, 3 s old, 1.2 MiB`.
 #[must_use]

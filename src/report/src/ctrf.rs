@@ -249,6 +249,9 @@ fn leaked_process(process: &LeakedProcessInfo) -> Value {
         members["ageSeconds"] = facts.age_s.into();
         members["memoryKiB"] = facts.memory_kib.into();
     }
+    if process.is_running {
+        members["isRunning"] = true.into();
+    }
     members
 }
 

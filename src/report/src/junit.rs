@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use heeler_core::{Attempt, Outcome, describe::process_text};
+use heeler_core::{
+    Attempt, Outcome,
+    describe::{RUNNING_LEAK, process_text},
+};
 use heeler_protocol::mtp::{FailureInfo, LeakedProcessInfo, RunLeak};
 
 use super::{
@@ -270,7 +273,8 @@ fn with_leaks(detail: &FailureDetail) -> String {
 }
 
 fn leaked_process_line(who: &str, process: &LeakedProcessInfo) -> String {
-    format!("[heeler: {who} left a process behind, which was killed: {}]\n", leaked_process(process))
+    let fate = if process.is_running { RUNNING_LEAK } else { "was killed" };
+    format!("[heeler: {who} left a process behind, which {fate}: {}]\n", leaked_process(process))
 }
 
 /// Returns the command line of a leaked process, with its id, age and memory.

@@ -1,13 +1,21 @@
 //! Leaked processes: killed, named, and charged to the test that started them, as far as that can be
 //! determined, wherever results are shown.
 
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, chown},
+};
+
+use heeler_sys::process::{Pid, Signal, effective_uid, pidfd_open, pidfd_signal};
 use serde_json::Value;
 
 use crate::support::{
     callback_listener::ListenerBehaviour,
+    fixtures,
+    other_user::UNPRIVILEGED_UID,
     server::TestServer,
     uids,
-    world::{FinishedCommand, TestWorld},
+    world::{FinishedCommand, TestWorld, copy_program},
 };
 
 const NAMES: [&str; 7] = [
@@ -32,6 +40,41 @@ fn leaked_commands(processes: &Value) -> Vec<&str> {
         assert_ne!(line.trim_end_matches('\0').replace('\0', " "), command, "{pid} is still there");
     }
     processes.iter().map(|process| process["command"].as_str().unwrap()).collect()
+}
+
+/// The id of a process that is still running, as a line of the display names it; it is ended with the test.
+struct RunningLeak(Pid);
+
+impl Drop for RunningLeak {
+    fn drop(&mut self) {
+        if let Ok(pidfd) = pidfd_open(self.0) {
+            pidfd_signal(&pidfd, Signal::KILL).ok();
+        }
+    }
+}
+
+#[test]
+fn process_that_has_become_roots_is_named_as_running() {
+    if effective_uid() != 0 {
+        eprintln!("skipped: only root can make a program whose file gives privileges");
+        return;
+    }
+    let mut world = TestWorld::with_gtest("becomes_root");
+    world.write("heeler.toml", "[profile.default]\nisolate = true\n");
+    world.change_owner(UNPRIVILEGED_UID);
+    let program = world.path("become-root");
+    copy_program(&fixtures::gtest("becomes_root"), &program);
+    chown(&program, Some(0), Some(0)).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+    let ran = world.run(&["run", "becomes_root", "--junit", "junit.xml"]);
+    let line = ran.line_with(&["./become-root", "left behind and still running"]).to_owned();
+    let (_, rest) = line.split_once("process ").unwrap();
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    let leak = RunningLeak(Pid(digits.parse().unwrap()));
+    assert!(heeler_sys::process::command_line(leak.0).contains("become-root"), "{ran}");
+    assert_eq!(ran.code, Some(0), "{ran}");
+    let junit = world.read("junit.xml");
+    assert!(junit.contains("which could not be killed and is still running"), "{junit}");
 }
 
 #[test]

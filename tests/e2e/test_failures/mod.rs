@@ -7,4 +7,5 @@ mod leaks;
 mod outcomes;
 mod suite_fixtures;
 mod test_directory;
+mod tracing;
 mod usage;

@@ -207,8 +207,11 @@ fn isolated_rerun_result(first: &Attempt, seen: TestEnding, isolated: TestOutput
     if let TestEnding::Died { exit_reason: again, .. } = &seen
         && is_same_death(&death, again)
     {
-        // The isolated rerun may have been traced more closely.
-        death.detail = death.detail.or_else(|| again.detail.clone());
+        // The isolated rerun may have been traced more closely; the detail belongs to the stack.
+        let has_better = !first.diagnostics.as_deref().is_some_and(has_stack)
+            && isolated.evidence.as_deref().is_some_and(has_stack);
+        let (one, other) = (death.detail.take(), again.detail.clone());
+        death.detail = if has_better { other } else { one.or(other) };
     }
     let (reason, isolated_rerun) = isolated_rerun_reason(&death, &seen);
     let outputs = TestOutputs {
@@ -466,6 +469,19 @@ mod tests {
         assert_eq!(result.diagnostics, evidence("isolated"));
         assert_eq!(outcome(evidence("")).diagnostics, evidence("isolated"));
         assert_eq!(outcome(evidence("first")).diagnostics, evidence("first"));
+        let mut test = checking(seen(Some("no stack: it can trace processes")));
+        test.crashed_attempt.as_mut().unwrap().diagnostics = None;
+        let rules =
+            TestPolicy { test: &test, is_isolated: true, duration: Duration::ZERO, iteration: only() };
+        let outputs = TestOutputs { evidence: evidence("isolated"), ..TestOutputs::default() };
+        match decide(rules, died(seen(Some("at address 0x8"))), outputs) {
+            Decision::Final(result) => assert_eq!(
+                result.exit_reason.and_then(|death| death.detail).as_deref(),
+                Some("at address 0x8"),
+                "the detail belongs to the stack"
+            ),
+            held @ Decision::Provisional(..) => panic!("{held:?}"),
+        }
     }
 
     #[test]

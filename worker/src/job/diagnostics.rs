@@ -23,6 +23,8 @@ use heeler_protocol::{
 use heeler_sys::process::Signal;
 use tokio::time::Instant;
 
+use heeler_adapters::AdapterTraits;
+
 use crate::batch::{exit_reason::signal_name, verdict::TestOutputs};
 
 /// How long capturing a hung tree may take: two samples, then stacks and dumps of every process.
@@ -44,6 +46,10 @@ pub(super) struct CrashDiagnostics {
     /// Processes are described with their arguments.
     are_arguments_shown: bool,
     expected_crash_markers: Vec<String>,
+    /// The framework reads the program's tracer, and so may a traced program.
+    is_tracer_read_by_framework: bool,
+    /// Why the process, or one that it started, is not traced.
+    untraced_reason: Option<String>,
     crash: Option<CrashReport>,
     hang: Option<HangReport>,
     /// States of the processes of a hung tree, from two samples.
@@ -55,13 +61,12 @@ pub(super) struct CrashDiagnostics {
 }
 
 impl CrashDiagnostics {
-    /// Returns the diagnostics for a lease. `expected_crash_markers` mark processes that their framework expects to
-    /// crash.
+    /// Returns the diagnostics for a lease of tests with a framework.
     pub(super) fn new(
         lease: &WorkerLease,
         iteration: Iteration,
         worker: WorkerId,
-        expected_crash_markers: &[&str],
+        framework: &AdapterTraits,
     ) -> Self {
         let process =
             if iteration.is_first() { String::new() } else { format!("-iteration-{}", iteration.number()) };
@@ -71,7 +76,13 @@ impl CrashDiagnostics {
             file_prefix: format!("worker-{worker}-lease-{}{process}", lease.lease.0),
             is_isolated_rerun: lease.tests.iter().any(|test| test.crashed_attempt.is_some()),
             are_arguments_shown: lease.is_environment_shown,
-            expected_crash_markers: expected_crash_markers.iter().map(ToString::to_string).collect(),
+            expected_crash_markers: framework
+                .expected_crash_markers
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+            is_tracer_read_by_framework: framework.reads_tracer,
+            untraced_reason: None,
             crash: None,
             hang: None,
             states: Vec::new(),
@@ -98,6 +109,7 @@ impl CrashDiagnostics {
             limit_bytes: self.watch.limit_bytes,
             keeps_environment: self.watch.keeps_environment,
             expected_crash_markers: self.expected_crash_markers.clone(),
+            is_tracer_read_by_framework: self.is_tracer_read_by_framework,
         })
     }
 
@@ -128,6 +140,18 @@ impl CrashDiagnostics {
         if report.is_root || self.crash.is_none() {
             self.crash = Some(report);
         }
+    }
+
+    pub(super) fn record_untraced(&mut self, reason: String) {
+        self.untraced_reason = Some(reason);
+    }
+
+    /// Returns why there is no stack of a process that has died of a crash; `None` if there is one, or if no process
+    /// was left untraced.
+    pub(super) fn missing_stack_reason(&self, exit: &ProcessExit) -> Option<String> {
+        let reason = self.untraced_reason.as_ref().filter(|_| self.crash.is_none())?;
+        let is_crash = exit.signal.is_some_and(|signal| Signal::CRASHES.contains(&Signal(signal)));
+        (is_crash || exit.code.is_some_and(is_crash_of_child)).then(|| format!("no stack: {reason}"))
     }
 
     pub(super) fn record_hang(&mut self, report: HangReport) {
@@ -265,15 +289,18 @@ fn hang_summary(states: &[ProcessSample], hang: &HangReport) -> String {
 }
 
 /// Returns how far tracing reaches. A process that exited like a shell whose child died of a signal has
-/// hidden a crash behind itself: its isolated rerun traces the whole tree.
+/// hidden a crash behind itself, and one that crashed without diagnostics was not traced, because tracing might
+/// have changed what it does: the isolated rerun of both traces the whole tree.
 fn trace_mode(lease: &WorkerLease) -> Option<TraceMode> {
     let is_hidden = |first: &Attempt| {
-        let signal = first
-            .exit_reason
-            .as_ref()
-            .and_then(|death| death.code)
-            .map(|code| Signal(code - SHELL_SIGNAL_EXIT_BASE));
-        first.diagnostics.is_none() && signal.is_some_and(|signal| Signal::CRASHES.contains(&signal))
+        let Some(death) = first.exit_reason.as_ref().filter(|_| first.diagnostics.is_none()) else {
+            return false;
+        };
+        death.code.is_some_and(is_crash_of_child)
+            || death
+                .signal
+                .as_ref()
+                .is_some_and(|name| Signal::CRASHES.iter().any(|signal| signal.name() == *name))
     };
     match lease.crash_capture.mode {
         Some(TraceMode::Root)
@@ -283,6 +310,11 @@ fn trace_mode(lease: &WorkerLease) -> Option<TraceMode> {
         }
         mode => mode,
     }
+}
+
+/// Returns whether a shell exits with this code when its child has died of a crash.
+fn is_crash_of_child(code: i32) -> bool {
+    Signal::CRASHES.contains(&Signal(code - SHELL_SIGNAL_EXIT_BASE))
 }
 
 /// Describes where and by which signal a process crashed.

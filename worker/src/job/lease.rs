@@ -159,8 +159,7 @@ async fn prepare_process<'a>(
     let program = lease.program.clone();
     let (is_output_shown, grace_ms) = (lease.is_output_shown, lease.limits.grace_ms);
     let (memory_bytes, is_debugged) = (lease.limits.memory_bytes, lease.is_debugged);
-    let markers = adapter.traits().expected_crash_markers;
-    let diagnostics = CrashDiagnostics::new(&lease, iteration, context.worker, markers);
+    let diagnostics = CrashDiagnostics::new(&lease, iteration, context.worker, adapter.traits());
     let reproduced = reproduced_program(&program, lease.is_environment_shown);
     let framework = Box::new(LeaseFramework { adapter, program: reproduced });
     let mut batch = RunningBatch::new(lease, iteration, context.worker, &mut sink.updates, framework);

@@ -224,6 +224,7 @@ impl<'a> RunningProcess<'a> {
                 let text = format!("a test process is not traced for crashes: {reason}");
                 let test = self.affected_test();
                 self.sink.add_log_line(test, LogLevel::Information, text);
+                self.diagnostics.record_untraced(reason);
             }
             GuardEvent::Crashed(report) => self.diagnostics.record_crash(*report),
             GuardEvent::Sampled(sample) => self.on_sample(sample).await,
@@ -422,8 +423,10 @@ impl<'a> RunningProcess<'a> {
         self.reader.pass_on(RawOutputs::default(), &self.clock, &mut self.batch, self.sink);
         // A guard that was killed because it was overdue reports no signal.
         let is_own_death = self.diagnostics.is_own_death(&raw, self.process.is_terminating());
+        let missing_stack = self.diagnostics.missing_stack_reason(&raw);
         let (evidence, detail) =
             self.diagnostics.store_evidence(self.batch.running_test(), raw.core.as_ref());
+        let detail = detail.or(missing_stack);
         self.log_evidence_losses(evidence.as_deref(), &raw);
         let is_explained =
             raw.signal.is_none() && raw.code.is_some_and(|code| self.reader.transcript.explains_exit(code));

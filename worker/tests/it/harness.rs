@@ -242,7 +242,8 @@ impl WorkerHarness {
         timeout_ms: u64,
     ) -> Result<(String, Vec<ListedTest>), String> {
         let program = self::program(program);
-        let job = DiscoveryJob { job: 5, program: TestProgram { framework: None, ..program }, timeout_ms };
+        let program = TestProgram { framework: None, ..program };
+        let job = DiscoveryJob { job: 5, program, timeout_ms, capture: None };
         self.send(&ToWorker::Discover(job)).await;
         match self.receive().await {
             FromWorker::Discovered { job: 5, framework, tests, .. } => Ok((framework, tests)),

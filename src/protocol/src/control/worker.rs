@@ -78,6 +78,17 @@ pub struct DiscoveryJob {
     pub program: TestProgram,
     /// Timeout of the listing in milliseconds.
     pub timeout_ms: u64,
+    /// Crash capture of a listing that is repeated because it has crashed; `None`: its crash leaves nothing.
+    #[serde(default)]
+    pub capture: Option<ListingCapture>,
+}
+
+/// Crash capture of a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListingCapture {
+    pub plan: CrashCapturePlan,
+    /// Directory of the dumps and stacks of listings, in which those of a program replace its earlier ones.
+    pub dir: OsText,
 }
 
 /// Test as its framework lists it.
@@ -220,8 +231,8 @@ pub struct TestLimits {
     pub grace_ms: u64,
     /// Bytes kept of each of a test's two outputs, half from the head and half from the tail.
     pub output_bytes: u64,
-    /// Startup and exit timeout: a process that has not started its first test by then, or has not exited
-    /// that long after its last, is killed.
+    /// Startup and exit timeout: a process in which no test has run for that long, before its first test, between two
+    /// tests or after its last, is terminated.
     pub startup_ms: u64,
     /// Memory limit of the process tree, which is killed above it; `None`: no limit.
     #[serde(default)]

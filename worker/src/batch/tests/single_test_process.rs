@@ -5,7 +5,12 @@ use heeler_protocol::control::{LeakedProcess, LeaseEvent};
 use super::*;
 
 fn leaked(started_ms: u64) -> LeakedProcess {
-    LeakedProcess { pid: 7, command: "sleep 9".into(), started_ms: Some(started_ms), facts: None }
+    LeakedProcess {
+        pid: 7,
+        command: "sleep 9".into(),
+        started_ms: Some(started_ms),
+        ..LeakedProcess::default()
+    }
 }
 
 #[test]
