@@ -181,6 +181,8 @@ fn draw_stop(draws: &mut SeededRandom, transport: PlannedTransport) -> PlannedFa
     let when = match transport {
         // The command line's updates are not seen.
         PlannedTransport::CommandLine => requested,
+        // Its watchdog, which would continue it, may be gone then, and no test is there that could stop it.
+        _ if target == FaultTarget::Coordinator => draws.pick_weighted(&[(50, requested), (40, updates)]),
         _ => draws.pick_weighted(&[(50, requested), (40, updates), (10, leaving)]),
     };
     PlannedFault { action: InjectedAction::StopForGood(target), when }
