@@ -142,8 +142,9 @@ layered_settings! {
     /// lists the tests, as `heeler.build` in its request does.
     #[serde(rename = "build-on-discovery")]
     is_built_on_discovery: bool as "Flag" = false;
-    /// Write the values of configured environment variables into the commands that run a test again, which are shown and
-    /// stand in reports. They often contain secrets.
+    /// Write the values of configured environment variables into the commands that run a test again, and the arguments
+    /// of processes that tests left behind, or that hung or crashed below them, into what is reported. They often
+    /// contain secrets.
     #[serde(rename = "show-env")]
     is_environment_shown: bool as "Flag" = false;
     /// Record durations and outcomes, which determine the order of the next run.

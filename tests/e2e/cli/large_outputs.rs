@@ -45,7 +45,8 @@ fn peak_kib(world: &TestWorld, words: &[&str], code: i32) -> u64 {
     peak
 }
 
-/// Checks that a report has the whole texts of each test.
+/// Checks that a report has the texts of each test: of an output at least its beginning and its end, which the limit
+/// leaves, each of a half MiB.
 #[track_caller]
 fn check_texts(report: &str, name: &str) {
     let mut lines: BTreeMap<&str, usize> = BTreeMap::new();
@@ -58,7 +59,7 @@ fn check_texts(report: &str, name: &str) {
     for case in 0..CASES {
         for what in ["output", "errors", "essage"] {
             let found = lines.get(format!("{what} of case {case}").as_str()).copied().unwrap_or_default();
-            assert!(found > 10_000, "{what} of case {case} is {found} times in {name}");
+            assert!(found > 5_000, "{what} of case {case} is {found} times in {name}");
         }
     }
 }

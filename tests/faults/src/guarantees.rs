@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     client::FaultClient,
     fault_points::PossibleLoss,
+    hostile,
     injector::{InjectedFault, RoundStage},
     round_plan::{FaultTarget, InjectedAction, PointAction, RoundPlan},
     support::{
@@ -37,6 +38,8 @@ pub(crate) struct PermittedEffects {
     pub(crate) has_lost_journals: bool,
     /// A process was stopped, and deadlines may have passed.
     pub(crate) is_stopped: bool,
+    /// A test process was stopped for good; it may have been one that lists its tests, until its time limit.
+    is_test_stopped: bool,
     /// Number of faults that may each lose the running test.
     pub(crate) lost_tests: usize,
     /// Worker or watchdog: what they ran is run again, unless they die under it twice.
@@ -80,7 +83,12 @@ impl PermittedEffects {
             has_lost_journals: costs(PossibleLoss::Journal)
                 || plan.disk != StateDisk::Unlimited
                 || count(|action| matches!(action, InjectedAction::LimitFiles(..))) > 0,
-            is_stopped: count(|action| matches!(action, InjectedAction::Stop(..))) > 0,
+            is_stopped: count(|action| {
+                matches!(action, InjectedAction::Stop(..) | InjectedAction::StopForGood(_))
+            }) > 0,
+            is_test_stopped: hits
+                .iter()
+                .any(|hit| hit.fault.action == InjectedAction::StopForGood(FaultTarget::Test)),
             lost_tests: count(|action| {
                 let fatal = [
                     FaultTarget::Test,
@@ -107,6 +115,8 @@ impl PermittedEffects {
 pub(crate) fn may_kill(action: InjectedAction, target: FaultTarget) -> bool {
     equivalent_action(action) == InjectedAction::Kill(target)
         || matches!(action, InjectedAction::LimitMemory(of, _) if of == target)
+        // A process that stays silent is replaced; nothing replaces a coordinator.
+        || (action == InjectedAction::StopForGood(target) && target != FaultTarget::Coordinator)
 }
 
 /// Returns the equivalent action of a fault at a named point.
@@ -143,6 +153,11 @@ impl PermittedEffects {
         self.has_lost_journals && self.is_coordinator_killed && is_unknown
     }
 
+    /// Returns whether a hostile test may truly pass: its attack may need memory, processes or files that it did not get.
+    pub(crate) fn may_foil_attack(&self, uid: &str) -> bool {
+        self.is_starved && uid.starts_with(hostile::SUITE_PREFIX)
+    }
+
     /// Returns how often a client that proves its handling may get a result: once, whichever processes die, unless
     /// nothing knows how far the dead ones were.
     fn repetition(&self) -> ExpectedDelivery {
@@ -158,6 +173,7 @@ impl PermittedEffects {
             || self.has_lost_tests
             || self.has_lost_request
             || self.is_starved
+            || self.is_test_stopped
     }
 }
 
@@ -335,7 +351,10 @@ fn check_results(plan: &RoundPlan, tests: &BTreeMap<String, Value>, licence: &Pe
             continue;
         }
         let is_better = state == "passed" || (state == "skipped" && node["outcome-kind"] != "not-run");
-        assert!(!is_better, "{uid} is {expected} and is reported better: {node}");
+        assert!(
+            !is_better || licence.may_foil_attack(uid),
+            "{uid} is {expected} and is reported better: {node}"
+        );
         assert!(state != "failed", "{uid} is {expected} and is reported as failed: {node}");
         lost.push((uid, node));
     }

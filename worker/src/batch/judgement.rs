@@ -9,7 +9,8 @@ use super::{
     exit_reason::exit_reason_of,
     held_tests::{EndedTest, HeldTest},
     run_evidence::{
-        ProcessEndFacts, ProvenResults, contradiction_text, proven_results, sanitizer_summary, shared_blame,
+        ProcessEndFacts, ProvenResults, contradicted_result_text, proven_results, sanitizer_summary,
+        shared_blame,
     },
     truncate_messages,
     verdict::{DeathPosition, TestEnding},
@@ -178,7 +179,11 @@ impl RunningBatch {
             match (progress.settled_early, progress.state) {
                 (Some(sent), _) if reported == Some(sent) => {}
                 (Some(sent), _) if contradictions.len() < NAMED_CONTRADICTIONS => {
-                    contradictions.push(contradiction_text(&self.tests[place].listed.name, sent, reported));
+                    contradictions.push(contradicted_result_text(
+                        &self.tests[place].listed.name,
+                        sent,
+                        reported,
+                    ));
                 }
                 (Some(_), _) | (None, BatchTestState::Done) => {}
                 (None, BatchTestState::Waiting | BatchTestState::Running) => {

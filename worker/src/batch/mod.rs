@@ -111,6 +111,8 @@ pub(crate) struct RunningBatch {
     is_unlimited: bool,
     /// A debugger has launched the process, and only the debugger learns how it ends.
     is_launched: bool,
+    /// Leaked processes are reported with their arguments.
+    are_arguments_shown: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -200,6 +202,7 @@ impl RunningBatch {
             dialogue_stall: None,
             is_unlimited: false,
             is_launched: false,
+            are_arguments_shown: lease.is_environment_shown,
         }
     }
 

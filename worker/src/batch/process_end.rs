@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use heeler_core::{GuardLoss, describe::guard_loss_text};
+use heeler_core::{
+    GuardLoss,
+    describe::{guard_loss_text, program_name},
+};
 use heeler_protocol::{
     control::{ExitReason, LeakedProcess, LeaseEnd, LeaseEvent, LogLine, TestDiagnostics},
     mtp::LogLevel,
@@ -39,6 +42,11 @@ impl RunningBatch {
         updates: &mut UpdateBatch,
     ) -> LeaseEnd {
         self.now = now;
+        if !self.are_arguments_shown {
+            for LeakedProcess { command, facts, .. } in &mut gone.exit.leaked {
+                *command = program_name(command, facts.as_ref().map(|facts| facts.name.as_str()));
+            }
+        }
         // A process that was ordered to end has ended for that reason, also if its guard was lost meanwhile.
         if let (Some(loss), None) = (gone.guard_loss, self.terminate_reason) {
             return self.finish_without_guard(loss, updates);
@@ -71,7 +79,7 @@ impl RunningBatch {
                 LeaseEnd::DiedOutsideTest { end: gone.exit, message }
             }
             _ if is_contradicted => {
-                let message = contradiction_text(&exit_reason_of(&gone.exit), unproven);
+                let message = contradicting_exit_text(&exit_reason_of(&gone.exit), unproven);
                 LeaseEnd::DiedOutsideTest { end: gone.exit, message }
             }
             _ if is_in_test || is_charged => LeaseEnd::DiedInTest { end: gone.exit },
@@ -313,7 +321,7 @@ fn suspects_text(suspects: &[String], death: &ExitReason) -> String {
 }
 
 /// Describes the end of a process that contradicts its output.
-fn contradiction_text(death: &ExitReason, unproven: usize) -> String {
+fn contradicting_exit_text(death: &ExitReason, unproven: usize) -> String {
     let how = exit_text(death);
     let tests = if unproven == 1 { "test" } else { "tests" };
     format!(

@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use heeler_core::{Iteration, describe::process_text};
+use heeler_core::{
+    Iteration,
+    describe::{process_text, program_name},
+};
 use heeler_protocol::{
     control::{
         Attempt, CrashCapturePlan, CrashReport, DiagnosticsFile, HangReport, LeasedTest, LogLine, OsText,
@@ -40,6 +43,8 @@ pub(super) struct CrashDiagnostics {
     file_prefix: String,
     /// This is the isolated rerun of an earlier crash, which has files of its own.
     is_isolated_rerun: bool,
+    /// Processes are described with their arguments.
+    are_arguments_shown: bool,
     expected_crash_markers: Vec<String>,
     /// The framework reads the program's tracer, and so may a traced program.
     is_tracer_read_by_framework: bool,
@@ -70,6 +75,7 @@ impl CrashDiagnostics {
             dir: lease.run_dir.as_path().join("evidence"),
             file_prefix: format!("worker-{worker}-lease-{}{process}", lease.lease.0),
             is_isolated_rerun: lease.tests.iter().any(|test| test.crashed_attempt.is_some()),
+            are_arguments_shown: lease.is_environment_shown,
             expected_crash_markers: framework
                 .expected_crash_markers
                 .iter()
@@ -126,7 +132,10 @@ impl CrashDiagnostics {
         self.capture_deadline = None;
     }
 
-    pub(super) fn record_crash(&mut self, report: CrashReport) {
+    pub(super) fn record_crash(&mut self, mut report: CrashReport) {
+        if !self.are_arguments_shown {
+            report.command = program_name(&report.command, None);
+        }
         // A crash of the test's own process takes precedence over crashes of processes that it started.
         if report.is_root || self.crash.is_none() {
             self.crash = Some(report);
@@ -151,6 +160,11 @@ impl CrashDiagnostics {
 
     pub(super) fn record_sample(&mut self, sample: TreeSample) {
         self.states = sample.processes;
+        if !self.are_arguments_shown {
+            for process in &mut self.states {
+                process.command = program_name(&process.command, None);
+            }
+        }
     }
 
     /// Returns how long the tree was runnable but not scheduled since the last call.

@@ -5,8 +5,10 @@ use std::{
     collections::{BTreeMap, VecDeque},
     future::pending,
     path::PathBuf,
+    time::Duration,
 };
 
+use heeler_core::silence::SilenceWatch;
 use heeler_protocol::control::{ClientId, FromWatchdog, FromWorker, ToWatchdog, ToWorker, WorkerId};
 use heeler_sys::process::Signal;
 use heeler_sys::spawn::{SpawnError, SpawnedChild};
@@ -183,9 +185,11 @@ impl WorkerPool {
         Ok(pool)
     }
 
-    /// Waits until the watchdog has joined; one that dies before that is replaced.
+    /// Waits until the watchdog has joined; one that dies before that is replaced, one that is stopped continued first.
     async fn await_watchdog(&mut self) -> Result<(), PoolError> {
-        let mut deadline = Instant::now() + START_DEADLINE;
+        let mut start = Instant::now();
+        let mut silence = SilenceWatch::new(Duration::ZERO);
+        let mut deadline = start + START_DEADLINE;
         let mut end = ProcessExitWatch::watch(self.watchdog.child.pid()).ok();
         while self.watchdog.sender.is_none() {
             let is_dead = tokio::select! {
@@ -200,13 +204,22 @@ impl WorkerPool {
                 },
                 // Before it has joined, there is no connection whose end would show its death.
                 () = wait_for_exit(end.as_ref()) => true,
+                () = tokio::time::sleep_until(start + silence.check_at()) => {
+                    let step = silence.on_check(start.elapsed());
+                    if step.is_some_and(|step| self.on_silent_watchdog(step)) {
+                        deadline = Instant::now() + START_DEADLINE;
+                    }
+                    false
+                }
                 () = tokio::time::sleep_until(deadline) => return Err(PoolError::NoWatchdog),
             };
             if is_dead {
                 self.reap_watchdog();
                 orphans::kill_orphans();
                 self.spawn_next_watchdog()?;
-                deadline = Instant::now() + START_DEADLINE;
+                start = Instant::now();
+                silence = SilenceWatch::new(Duration::ZERO);
+                deadline = start + START_DEADLINE;
                 end = ProcessExitWatch::watch(self.watchdog.child.pid()).ok();
             }
         }
