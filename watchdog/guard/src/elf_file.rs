@@ -59,9 +59,18 @@ impl<'a> ElfFile<'a> {
     /// Returns whether one of the named symbols is defined. A program may refer to such a function without
     /// defining it, to call it if it exists.
     pub(super) fn defines_one(&self, symbols: &[u8], names: &[u64]) -> bool {
+        self.has_one(symbols, names, true)
+    }
+
+    /// Returns whether one of the named symbols is that of another program or library.
+    pub(super) fn imports_one(&self, symbols: &[u8], names: &[u64]) -> bool {
+        self.has_one(symbols, names, false)
+    }
+
+    fn has_one(&self, symbols: &[u8], names: &[u64], is_defined: bool) -> bool {
         let is_it = |symbol: &[u8]| {
             read_u32(symbol, 0).is_some_and(|name| names.contains(&u64::from(name)))
-                && read_u16(symbol, 6).is_some_and(|section| section != 0)
+                && read_u16(symbol, 6).is_some_and(|section| (section != 0) == is_defined)
         };
         let size = CHUNK_BYTES / SYMBOL_BYTES * SYMBOL_BYTES;
         let look = |_, chunk: &[u8]| chunk.chunks_exact(SYMBOL_BYTES).any(is_it).then_some(());

@@ -65,9 +65,11 @@ impl TraceConflict {
         if search == ConflictSearch::LeakSanitizers {
             return None;
         }
-        // A program that is linked dynamically refers to the function, one that is linked statically has it.
-        if !dynamic.trace_functions.is_empty()
-            || elf.defines_one(b".symtab", &full.trace_functions)
+        // A program that is linked statically has the function itself. Another one that has it belongs to a sanitizer,
+        // which intercepts it.
+        let is_static = !elf.has_section(b".interp");
+        if elf.imports_one(b".dynsym", &dynamic.trace_functions)
+            || (is_static && elf.defines_one(b".symtab", &full.trace_functions))
             || full.has_crash_handler
         {
             return Some(Self::Tracer);

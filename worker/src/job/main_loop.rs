@@ -153,7 +153,7 @@ struct RunningJob {
 }
 
 enum WorkerJob {
-    Discover(DiscoveryJob),
+    Discover(Box<DiscoveryJob>),
     Lease(Box<WorkerLease>),
 }
 
@@ -264,7 +264,7 @@ impl WorkerMainLoop {
             WorkerJob::Discover(job) => {
                 let control = self.control.clone();
                 self.tasks.spawn(async move {
-                    let answer = discovery::discover(job, setting, orders).await;
+                    let answer = discovery::discover(*job, setting, orders).await;
                     // The receiver notices that the coordinator has disconnected.
                     drop(control.send(&answer).await);
                     FinishedTask::Discovery

@@ -244,7 +244,7 @@ impl WorkerHarness {
         let program = self::program(program);
         let program = TestProgram { framework: None, ..program };
         let job = DiscoveryJob { job: 5, program, timeout_ms, capture: None };
-        self.send(&ToWorker::Discover(job)).await;
+        self.send(&ToWorker::Discover(Box::new(job))).await;
         match self.receive().await {
             FromWorker::Discovered { job: 5, framework, tests, .. } => Ok((framework, tests)),
             FromWorker::NotDiscovered { job: 5, error } => Err(error),

@@ -18,7 +18,7 @@ pub enum ToWorker {
     Accepted,
     /// Lists the tests of one program; answered by [`FromWorker::Discovered`] or
     /// [`FromWorker::NotDiscovered`].
-    Discover(DiscoveryJob),
+    Discover(Box<DiscoveryJob>),
     /// Runs a batch; answered by reports and finally by [`FromWorker::LeaseEnded`].
     Lease(Box<WorkerLease>),
     /// Ends the current lease: the running test becomes `cancelled`, the tests not yet started are returned.

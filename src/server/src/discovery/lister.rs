@@ -133,7 +133,7 @@ impl ProgramLister {
             timeout_ms: u64::try_from(self.settings.timeout.as_millis()).unwrap_or(u64::MAX),
             capture: self.settings.capture(source.config_suite.as_deref()),
         };
-        pool.send_to_worker(worker, &ToWorker::Discover(job)).await;
+        pool.send_to_worker(worker, &ToWorker::Discover(Box::new(job))).await;
     }
 
     /// Returns whether this worker lists a program.
