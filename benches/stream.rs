@@ -266,6 +266,7 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Worker
             startup_ms: 60_000,
             memory_bytes: None,
         },
+        is_whole_program: false,
         repeat: std::num::NonZeroU32::MIN,
         crash_capture: heeler_protocol::control::CrashCapturePlan::default(),
         is_isolated: false,

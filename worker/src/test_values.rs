@@ -66,6 +66,7 @@ pub(crate) fn lease(count: u32) -> WorkerLease {
             startup_ms: 60_000,
             memory_bytes: None,
         },
+        is_whole_program: false,
         repeat: std::num::NonZeroU32::MIN,
         crash_capture: heeler_protocol::control::CrashCapturePlan::default(),
         is_isolated: count == 1,

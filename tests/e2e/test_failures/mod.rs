@@ -5,6 +5,7 @@ mod diagnostics;
 mod diagnostics_unavailable;
 mod leaks;
 mod outcomes;
+mod slow_starts;
 mod suite_fixtures;
 mod test_directory;
 mod usage;

@@ -431,6 +431,7 @@ impl<'a> RunningProcess<'a> {
             is_complete: self.reader.transcript.is_complete(),
             is_explained,
             is_after_end_marker: self.reader.transcript.is_after_end_marker(),
+            fixture_failures: self.reader.transcript.fixture_failures().to_vec(),
             outside_failure: self.reader.transcript.outside_failure().map(str::to_owned),
             is_out_of_memory: self.memory.had_oom_kill(),
             evidence,
@@ -452,7 +453,8 @@ impl<'a> RunningProcess<'a> {
         let Some(directory) = self.test_directory.take() else { return };
         let has_failed = match end {
             LeaseEnd::BadExit { .. } | LeaseEnd::DiedInTest { .. } | LeaseEnd::DiedOutsideTest { .. } => true,
-            LeaseEnd::Complete
+            LeaseEnd::StartTimedOut { .. }
+            | LeaseEnd::Complete
             | LeaseEnd::NotStarted { .. }
             | LeaseEnd::GuardLost { .. }
             | LeaseEnd::Cancelled => self.batch.has_failures(),

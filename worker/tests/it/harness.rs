@@ -354,6 +354,7 @@ pub(crate) fn lease(script: &TestScript, count: u32) -> WorkerLease {
             startup_ms: 20_000,
             memory_bytes: None,
         },
+        is_whole_program: false,
         repeat: std::num::NonZeroU32::MIN,
         crash_capture: heeler_protocol::control::CrashCapturePlan::default(),
         is_isolated: false,

@@ -217,6 +217,27 @@ fn a_large_program_that_runs_nothing_is_given_up_after_a_handful_of_processes() 
 }
 
 #[test]
+fn a_program_that_starts_too_slowly_is_started_again_as_it_is() {
+    let plan = || SchedulingPlan { slots: 1, ..plan(&[0; 40], |_, _| {}) };
+    let tally = run(plan(), |_, _| LeaseOutcome::StartTimedOut);
+    let sizes: Vec<_> =
+        tally.leases.iter().map(|lease| (lease.batch.tests.len(), lease.start_timeouts)).collect();
+    assert_eq!(sizes, [(40, 0), (40, 1), (40, 2)]);
+    assert_eq!(
+        tally.entry(7),
+        LedgerEntry::Synthesized(SynthesizedResult::NotRun(NotRunReason::StartTimedOut { attempts: 3 }))
+    );
+    let tally = run(plan(), |lease, deeds| {
+        if lease.start_timeouts < 2 {
+            return LeaseOutcome::StartTimedOut;
+        }
+        deeds.extend(lease.batch.tests.iter().map(|test| ProcessAction::Pass(*test)));
+        LeaseOutcome::Complete
+    });
+    assert_eq!((tally.passed(), tally.leases.len()), (40, 3));
+}
+
+#[test]
 fn a_test_that_cannot_begin_does_not_have_its_program_given_up() {
     let plan = SchedulingPlan { slots: 1, ..plan(&[0; 40], |place, test| test.is_isolated = place == 7) };
     let tally = run(plan, |lease, deeds| {

@@ -17,7 +17,7 @@ mod write;
 mod tests;
 
 pub use read::{JournalContent, JournalError, read};
-pub use record::{JournalRecord, ProgramFailure, RunEnd};
+pub use record::{FixturePhase, JournalRecord, ProgramFailure, RunEnd, SuiteFixture};
 pub use write::{write, write_finished};
 
 /// First bytes of each journal; the number is [`VERSION`].

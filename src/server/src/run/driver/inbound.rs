@@ -8,7 +8,7 @@ use heeler_core::{
 };
 use heeler_protocol::{
     control::{
-        FinishRequest, FromWatchdog, FromWorker, JournalledResult, LeaseEvent, OsText, ProofLevel,
+        FinishRequest, FromWatchdog, FromWorker, JournalledResult, LeaseEnd, LeaseEvent, OsText, ProofLevel,
         ResultFile, RunKey, ToWatchdog, WorkerId,
     },
     mtp::{Attachment, LogLevel},
@@ -40,11 +40,8 @@ impl RunDriver {
             FromWorker::LeaseEnded { lease, end, start_us } => {
                 let program = self.lease_programs.remove(&lease);
                 let start = start_us.map(Duration::from_micros);
-                if let (Some(program), Some(start)) = (program, start) {
-                    self.resource_usage.record_start(program, start);
-                }
-                if let (Some(program), Some(message)) = (program, end.program_failure()) {
-                    self.program_failures.add(program, message.to_owned());
+                if let Some(program) = program {
+                    self.record_lease_end(program, &end, start);
                 }
                 self.apply_event(RunEvent::LeaseEnded { worker, lease, end: end.outcome(), start });
             }
@@ -61,6 +58,22 @@ impl RunDriver {
             | FromWorker::Blocked { .. }
             | FromWorker::Discovered { .. }
             | FromWorker::NotDiscovered { .. } => {}
+        }
+    }
+
+    /// Records what the end of a lease shows about its program.
+    fn record_lease_end(&mut self, program: usize, end: &LeaseEnd, start: Option<Duration>) {
+        if let Some(start) = start {
+            self.resource_usage.record_start(program, start);
+        }
+        if let Some(message) = end.program_failure() {
+            self.program_failures.add(program, message.to_owned());
+        }
+        if let LeaseEnd::StartTimedOut { message, .. } = end {
+            let suite = &self.plan.programs[program].suite;
+            let first_line = message.lines().next().unwrap_or_default();
+            self.log(LogLevel::Warning, format!("{suite}: {first_line}"));
+            self.program_failures.add_start_timeout(program, message.clone());
         }
     }
 
@@ -83,6 +96,7 @@ impl RunDriver {
                 self.apply_event(RunEvent::Started { lease, test });
             }
             LeaseEvent::Settled { test, outcome, duration_us, position } => {
+                self.program_failures.remove_start_timeouts(self.plan.tests[test.index()].program);
                 let duration = Duration::from_micros(duration_us);
                 self.durations.push((test, duration));
                 self.apply_event(RunEvent::Settled { worker, test, outcome, duration, position });
@@ -96,6 +110,11 @@ impl RunDriver {
             }
             LeaseEvent::ProcessEnded { test, tests, usage } => {
                 self.resource_usage.record_process(program, tests, test, usage)
+            }
+            LeaseEvent::FixtureFailed { fixture, message } => {
+                if let Some(program) = program {
+                    self.program_failures.add_fixture(program, fixture, message);
+                }
             }
             LeaseEvent::ProcessesLeaked { tests, processes } => {
                 self.result.leaks.extend(synthesized::leak_entry(&self.plan, program, &tests, &processes));

@@ -194,9 +194,19 @@ impl RunDriver {
             );
             driver.log(LogLevel::Warning, text);
         }
+        driver.report_failed_listings();
         driver.send_begin_run(pool).await;
         heeler_sys::fail::pass("run.begun");
         driver
+    }
+
+    /// Charges programs whose listing process failed after it had listed all tests.
+    fn report_failed_listings(&mut self) {
+        for (program, listing) in self.plan.listings.iter().enumerate() {
+            if let Some(failure) = &listing.failure {
+                self.program_failures.add(program, failure.to_string());
+            }
+        }
     }
 
     /// Returns the key of the run.
