@@ -18,12 +18,13 @@ mod slot_loads;
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, VecDeque},
+    num::NonZeroU32,
     time::Duration,
 };
 
 use crate::{ProgramId, TestId};
 use program_queue::{ProgramQueue, SlotShare};
-pub use slot_loads::SlotLoads;
+pub use slot_loads::{BusySlot, SlotLoads};
 
 /// A test that took at least this long in earlier runs goes first and in isolation, unless its program takes long to
 /// start.
@@ -55,6 +56,8 @@ pub struct ProgramCosts {
     pub start: Option<Duration>,
     /// Number of bytes of names that fit on a command line; `None` if names are passed in a file.
     pub selection_budget_bytes: Option<usize>,
+    /// Maximum number of its processes at a time.
+    pub max_processes: Option<NonZeroU32>,
 }
 
 /// A batch of tests for one process.
@@ -200,42 +203,68 @@ impl TestQueue {
             && self.programs.values().all(|one| one.waiting.is_empty())
     }
 
-    /// Returns the approximate number of `slots` workers that would receive a batch now.
+    /// Returns the approximate number of slots that would receive a batch now, of those that are free and the busy ones
+    /// beside them.
     #[must_use]
-    pub fn available_batches(&self, slots: usize) -> usize {
-        let resumed = self.remainders.iter().map(|rest| {
+    pub fn available_batches(&self, loads: &SlotLoads) -> usize {
+        let slots = loads.slots;
+        let mut ready: BTreeMap<ProgramId, usize> = BTreeMap::new();
+        for rest in &self.remainders {
             let cap = self.programs.get(&rest.program).and_then(|one| one.cap).unwrap_or(usize::MAX);
-            rest.tests.len().div_ceil(cap)
-        });
-        let ready = resumed.sum::<usize>() + self.isolated.len();
-        if ready >= slots {
-            return slots;
+            *ready.entry(rest.program).or_default() += rest.tests.len().div_ceil(cap);
         }
-        let (loads, work) = (SlotLoads::idle(slots), self.remaining_work());
-        let chunks = self.programs.values().filter(|one| !one.waiting.is_empty()).map(|one| {
-            let full = one.full_batch(self.share_of_slot(one, work, &loads), self.batch_limit);
-            let work = one.remaining_work(self.known_median).saturating_sub(full.remainder);
-            let by_work = work.as_nanos().div_ceil(full.duration.as_nanos().max(1));
-            let by_count = one.waiting.len().div_ceil(full.tests);
-            usize::try_from(by_work).unwrap_or(usize::MAX).max(by_count).clamp(1, one.waiting.len())
-        });
-        chunks.fold(ready, usize::saturating_add).min(slots)
+        // A program that is not limited counts at once, so that this takes no longer than the slots are many.
+        let is_limited = self.programs.values().any(|one| one.max_processes().is_some());
+        let mut isolated = self.isolated.len();
+        if is_limited {
+            isolated = 0;
+            for (_, _, program) in &self.isolated {
+                *ready.entry(*program).or_default() += 1;
+            }
+        }
+        let (idle, work) = (SlotLoads::idle(slots), self.remaining_work());
+        let mut total = isolated;
+        for (id, one) in &self.programs {
+            let mut batches = ready.get(id).copied().unwrap_or(0);
+            if !one.waiting.is_empty() && total < slots {
+                let full = one.full_batch(self.share_of_slot(*id, work, &idle), self.batch_limit);
+                let work = one.remaining_work(self.known_median).saturating_sub(full.remainder);
+                let by_work = work.as_nanos().div_ceil(full.duration.as_nanos().max(1));
+                let by_count = one.waiting.len().div_ceil(full.tests);
+                let chunks = usize::try_from(by_work).unwrap_or(usize::MAX).max(by_count);
+                batches = batches.saturating_add(chunks.clamp(1, one.waiting.len()));
+            }
+            total = total.saturating_add(batches.min(self.room_for(*id, loads)));
+        }
+        total.min(slots)
+    }
+
+    /// Returns how many more processes of a program may start.
+    fn room_for(&self, program: ProgramId, loads: &SlotLoads) -> usize {
+        match self.programs.get(&program).and_then(ProgramQueue::max_processes) {
+            Some(most) => most.saturating_sub(loads.processes_of(program)),
+            None => usize::MAX,
+        }
     }
 
     /// Removes and returns the next batch, for the free one of these slots.
     pub fn next_batch(&mut self, loads: &SlotLoads) -> Option<TestBatch> {
-        if let Some(batch) = self.next_remainder() {
+        if let Some(batch) = self.next_remainder(loads) {
             return Some(batch);
         }
-        if let Some((_, test, program)) = self.isolated.pop_first() {
+        let isolated =
+            self.isolated.iter().find(|(_, _, program)| self.room_for(*program, loads) > 0).copied();
+        if let Some(entry @ (_, test, program)) = isolated {
+            self.isolated.remove(&entry);
             return Some(TestBatch { program, tests: vec![test], is_isolated: true });
         }
         let known_median = self.known_median;
         let waiting = self.programs.iter().filter(|(_, one)| !one.waiting.is_empty());
-        let works = waiting.map(|(id, one)| (*id, one.remaining_work(known_median)));
+        let startable = waiting.filter(|(id, _)| self.room_for(**id, loads) > 0);
+        let works = startable.map(|(id, one)| (*id, one.remaining_work(known_median)));
         // Among equals the first, so that the order is the user's.
         let (program, _) = works.rev().max_by_key(|(_, work)| *work)?;
-        let share = self.share_of_slot(&self.programs[&program], self.remaining_work(), loads);
+        let share = self.share_of_slot(program, self.remaining_work(), loads);
         let limit = self.batch_limit;
         let queue = self.program(program);
         let full = queue.full_batch(share, limit);
@@ -252,8 +281,17 @@ impl TestQueue {
 
     /// Returns the share of a free slot that is to start this program, of all remaining work. Every other program is
     /// started once more at least, by whichever slot.
-    fn share_of_slot(&self, program: &ProgramQueue, work: Duration, loads: &SlotLoads) -> SlotShare {
-        let duration = loads.share_of(work.saturating_sub(program.start_cost()));
+    fn share_of_slot(&self, program: ProgramId, work: Duration, loads: &SlotLoads) -> SlotShare {
+        let one = &self.programs[&program];
+        let duration = match one.max_processes() {
+            // Its own slots share its own work.
+            Some(most) => {
+                let busy = loads.busy.iter().filter(|slot| slot.program == program).copied().collect();
+                let own = SlotLoads { slots: most.min(loads.slots), busy };
+                own.share_of(one.remaining_work(self.known_median))
+            }
+            None => loads.share_of(work.saturating_sub(one.start_cost())),
+        };
         SlotShare { duration, known_median: self.known_median }
     }
 
@@ -270,14 +308,15 @@ impl TestQueue {
         self.programs.get(&program).map_or(UNKNOWN_START, ProgramQueue::start_cost)
     }
 
-    fn next_remainder(&mut self) -> Option<TestBatch> {
-        let rest = self.remainders.front_mut()?;
+    fn next_remainder(&mut self, loads: &SlotLoads) -> Option<TestBatch> {
+        let place = self.remainders.iter().position(|rest| self.room_for(rest.program, loads) > 0)?;
+        let rest = &mut self.remainders[place];
         let program = rest.program;
         let cap = self.programs.get(&program).and_then(|one| one.cap);
         let count = cap.unwrap_or(usize::MAX).min(rest.tests.len());
         let tests: Vec<_> = rest.tests.drain(..count).collect();
         if rest.tests.is_empty() {
-            self.remainders.pop_front();
+            self.remainders.remove(place);
         }
         Some(TestBatch { program, tests, is_isolated: cap == Some(1) })
     }

@@ -3,6 +3,7 @@
 mod crashes;
 mod diagnostics;
 mod diagnostics_unavailable;
+mod interference;
 mod leaks;
 mod outcomes;
 mod slow_starts;

@@ -101,7 +101,7 @@ pub(crate) fn decide(rules: TestPolicy<'_>, seen: TestEnding, outputs: TestOutpu
     let is_cancelled = matches!(seen, TestEnding::Cancelled);
     let mut result = match &rules.test.crashed_attempt {
         None => with_iteration(single_run_result(seen, outputs), repeated),
-        Some(first) => isolated_rerun_result(first, seen, outputs),
+        Some(first) => isolated_rerun_result(rules.test, first, seen, outputs),
     };
     if rules.test.is_failure_provisional && result.outcome.is_failure() && !is_cancelled {
         let attempt = Box::new(attempt_of(result, rules.duration));
@@ -198,10 +198,15 @@ fn result_of_verdict(verdict: FrameworkVerdict) -> TestResult {
 /// Returns the result of a test whose process died while it ran after others, and that has now been rerun in
 /// isolation. The first crash remains the result, whatever the isolated rerun did: it happened. If several tests
 /// ran in the process when it died, only one that dies again is to blame; another has the result of its rerun.
-fn isolated_rerun_result(first: &Attempt, seen: TestEnding, isolated: TestOutputs) -> TestResult {
+fn isolated_rerun_result(
+    test: &LeasedTest,
+    first: &Attempt,
+    seen: TestEnding,
+    isolated: TestOutputs,
+) -> TestResult {
     let mut death = first.exit_reason.clone().unwrap_or_default();
     if death.other_suspects > 0 && !matches!(seen, TestEnding::Died { .. }) {
-        let (_, isolated_rerun) = isolated_rerun_reason(&death, &seen);
+        let (_, isolated_rerun) = isolated_rerun_reason(test, &death, &seen);
         return TestResult { isolated_rerun, ..single_run_result(seen, isolated) };
     }
     if let TestEnding::Died { exit_reason: again, .. } = &seen
@@ -210,7 +215,7 @@ fn isolated_rerun_result(first: &Attempt, seen: TestEnding, isolated: TestOutput
         // The isolated rerun may have been traced more closely.
         death.detail = death.detail.or_else(|| again.detail.clone());
     }
-    let (reason, isolated_rerun) = isolated_rerun_reason(&death, &seen);
+    let (reason, isolated_rerun) = isolated_rerun_reason(test, &death, &seen);
     let outputs = TestOutputs {
         stdout: join_outputs(&first.stdout, &isolated.stdout),
         stderr: join_outputs(&first.stderr, &isolated.stderr),
@@ -238,7 +243,11 @@ fn isolated_rerun_result(first: &Attempt, seen: TestEnding, isolated: TestOutput
 }
 
 /// Describes a crash together with its isolated rerun.
-fn isolated_rerun_reason(death: &ExitReason, seen: &TestEnding) -> (String, Option<IsolatedRerun>) {
+fn isolated_rerun_reason(
+    test: &LeasedTest,
+    death: &ExitReason,
+    seen: &TestEnding,
+) -> (String, Option<IsolatedRerun>) {
     let what = exit_reason_text(death);
     let is_plain_signal = death.signal.is_some() && death.cause.is_none();
     let border = if is_plain_signal { "" } else { "," };
@@ -262,7 +271,7 @@ fn isolated_rerun_reason(death: &ExitReason, seen: &TestEnding) -> (String, Opti
         TestEnding::Cancelled => (format!("{what}; the isolated rerun was cancelled"), None),
         TestEnding::Verdict(verdict) => match verdict.result {
             FrameworkResult::Passed => (
-                format!("{after_others}; passes in isolation (order-dependent?)"),
+                format!("{after_others}; passes in isolation ({})", suspected_cause(test)),
                 Some(IsolatedRerun::Passes),
             ),
             FrameworkResult::Skipped => {
@@ -275,6 +284,24 @@ fn isolated_rerun_reason(death: &ExitReason, seen: &TestEnding) -> (String, Opti
             }
         },
     }
+}
+
+/// Returns what may let a test fail that passes alone.
+fn suspected_cause(test: &LeasedTest) -> String {
+    match interference_text(test) {
+        Some(interference) => format!("order-dependent, or {interference}"),
+        None => "order-dependent?".to_owned(),
+    }
+}
+
+/// Describes which tests a failed one may interfere with, and what keeps them apart; `None` if none ran beside it.
+pub(super) fn interference_text(test: &LeasedTest) -> Option<String> {
+    let (last, others) = test.ran_beside.split_last()?;
+    let names = if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) };
+    Some(format!(
+        "interferes with tests that ran beside it in other processes of its program, such as {names}? The setting \
+         max-processes = 1 keeps the program on one slot"
+    ))
 }
 
 fn is_same_death(first: &ExitReason, again: &ExitReason) -> bool {

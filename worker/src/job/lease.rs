@@ -22,8 +22,12 @@ use super::{
 use crate::{
     batch::{FrameworkQueries, RunningBatch},
     process::{
-        guarded_process::GuardedProcess, job_order::JobOrder, launch_offer::LaunchOffer,
-        process_clock::ProcessClock, process_handle::ProcessHandle, test_directory::TestDirectory,
+        guarded_process::GuardedProcess,
+        job_order::JobOrder,
+        launch_offer::LaunchOffer,
+        process_clock::ProcessClock,
+        process_handle::ProcessHandle,
+        test_directory::{TestDirectory, TestDirectoryVariables},
         worker_context::WorkerContext,
     },
     results::{journal::Journal, update_batch::UpdateBatch, uplink::SenderMessage},
@@ -165,6 +169,11 @@ async fn prepare_process<'a>(
     let reproduced = reproduced_program(&program, lease.is_environment_shown);
     let framework = Box::new(LeaseFramework { adapter, program: reproduced });
     let is_whole_program = lease.is_whole_program;
+    let directory_variables = if lease.has_private_tmpdir {
+        TestDirectoryVariables::TestTmpdirAndTmpdir
+    } else {
+        TestDirectoryVariables::TestTmpdir
+    };
     let mut batch = RunningBatch::new(lease, iteration, context.worker, &mut sink.updates, framework);
     context.clean_scratch().map_err(|error| not_started(error_chain(&error)))?;
     let runnable_tests = is_whole_program.then_some(batch.tests().len());
@@ -179,7 +188,7 @@ async fn prepare_process<'a>(
     if invocation.channel == InvocationChannel::StandardOutput {
         batch.hold_results();
     }
-    let test_directory = match context.create_test_directory(sink.lease) {
+    let test_directory = match context.create_test_directory(sink.lease, directory_variables) {
         Ok(directory) => Some(directory),
         Err(error) => {
             let message = format!("tests share a temporary directory: failed to {}", error_chain(&error));
@@ -187,8 +196,7 @@ async fn prepare_process<'a>(
             None
         }
     };
-    let directory = test_directory.as_ref().map(TestDirectory::path);
-    let command = context.prepare_command(&program, &invocation, Some(&sink.run), directory);
+    let command = context.prepare_command(&program, &invocation, Some(&sink.run), test_directory.as_ref());
     let mut command = command.map_err(|error| not_started(error_chain(&error)))?;
     // A process under a debugger has no limits; if no debugger takes it, this worker samples its memory
     // instead.

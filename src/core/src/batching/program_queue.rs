@@ -109,6 +109,10 @@ impl ProgramQueue {
         self.waiting.drain(..).map(|item| item.test).collect()
     }
 
+    pub(super) fn max_processes(&self) -> Option<usize> {
+        self.costs.max_processes.map(|most| usize::try_from(most.get()).unwrap_or(usize::MAX))
+    }
+
     pub(super) fn start_cost(&self) -> Duration {
         self.costs.start.unwrap_or(UNKNOWN_START).max(MIN_START)
     }

@@ -2,13 +2,22 @@
 
 use std::time::Duration;
 
+use crate::ProgramId;
+
 /// The slots of a run when one of them is free.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SlotLoads {
     /// Number of slots, the free one included.
     pub slots: usize,
-    /// For each busy slot, how long it is expected to remain so.
-    pub busy: Vec<Duration>,
+    pub busy: Vec<BusySlot>,
+}
+
+/// A slot that runs a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BusySlot {
+    pub program: ProgramId,
+    /// How long it is expected to remain busy.
+    pub remaining: Duration,
 }
 
 impl SlotLoads {
@@ -18,11 +27,17 @@ impl SlotLoads {
         Self { slots, busy: Vec::new() }
     }
 
+    /// Returns the number of slots that run this program.
+    #[must_use]
+    pub fn processes_of(&self, program: ProgramId) -> usize {
+        self.busy.iter().filter(|slot| slot.program == program).count()
+    }
+
     /// Returns how long a free slot works if all slots end this work together: busy ones take their part when they
     /// are free.
     #[must_use]
     pub fn share_of(&self, work: Duration) -> Duration {
-        let mut busy = self.busy.clone();
+        let mut busy: Vec<_> = self.busy.iter().map(|slot| slot.remaining).collect();
         busy.sort_unstable();
         let free = self.slots.saturating_sub(busy.len()).max(1);
         let mut sharing = u32::try_from(free).unwrap_or(u32::MAX);
@@ -46,8 +61,12 @@ mod tests {
 
     use super::*;
 
+    fn busy_for(remaining: Duration) -> BusySlot {
+        BusySlot { program: ProgramId(0), remaining }
+    }
+
     fn share(slots: usize, busy: &[u64], work: u64) -> u64 {
-        let busy = busy.iter().map(|seconds| Duration::from_secs(*seconds)).collect();
+        let busy = busy.iter().map(|seconds| busy_for(Duration::from_secs(*seconds))).collect();
         SlotLoads { slots, busy }.share_of(Duration::from_secs(work)).as_secs()
     }
 
@@ -66,7 +85,7 @@ mod tests {
         #[test]
         fn all_work_is_shared(busy in proptest::collection::vec(0_u64..100, 0..6), free in 1_usize..5, work in 0_u64..1000) {
             let loads: Vec<_> = busy.iter().map(|load| Duration::from_millis(*load)).collect();
-            let slots = SlotLoads { slots: free + loads.len(), busy: loads.clone() };
+            let slots = SlotLoads { slots: free + loads.len(), busy: loads.iter().copied().map(busy_for).collect() };
             let share = slots.share_of(Duration::from_millis(work));
             let idle = share * u32::try_from(free).unwrap();
             let taken = loads.iter().map(|load| share.saturating_sub(*load)).fold(idle, |sum, one| sum + one);

@@ -10,7 +10,11 @@ fn items(count: u32, weight: Option<Duration>) -> impl Iterator<Item = (ProgramI
 }
 
 fn costs(start_ms: u64) -> ProgramCosts {
-    ProgramCosts { start: Some(Duration::from_millis(start_ms)), selection_budget_bytes: None }
+    ProgramCosts {
+        start: Some(Duration::from_millis(start_ms)),
+        selection_budget_bytes: None,
+        max_processes: None,
+    }
 }
 
 fn sizes(queue: &mut TestQueue, slots: usize) -> Vec<usize> {
@@ -40,7 +44,9 @@ fn simulate(start: u64, durations: &[u64], known: bool, slots: usize) -> (Vec<us
     loop {
         let (slot, now) = free_at.iter().copied().enumerate().min_by_key(|(_, at)| *at).unwrap();
         let others = free_at.iter().enumerate().filter(|(other, at)| *other != slot && **at > now);
-        let busy = others.map(|(_, at)| Duration::from_millis(*at - now)).collect();
+        let busy = others
+            .map(|(_, at)| BusySlot { program: ProgramId(0), remaining: Duration::from_millis(*at - now) });
+        let busy = busy.collect();
         let Some(batch) = queue.next_batch(&SlotLoads { slots, busy }) else { break };
         let tests: u64 = batch.tests.iter().map(|test| durations[test.index()]).sum();
         free_at[slot] = now + start + tests;
@@ -71,6 +77,33 @@ fn slots_end_an_expensive_program_together() {
 }
 
 #[test]
+fn program_with_a_limit_of_processes_leaves_slots_to_others() {
+    let limited = ProgramCosts { max_processes: NonZeroU32::new(1), ..costs(2) };
+    let mut queue = TestQueue::new([limited, costs(2)]);
+    queue.add(items(100, Some(Duration::from_millis(500))));
+    queue.add_isolated(ProgramId(0), TestId(200), None);
+    queue.add_remainder(ProgramId(0), vec![TestId(201)]);
+    assert_eq!(queue.available_batches(&SlotLoads::idle(4)), 1);
+    let mut loads = SlotLoads::idle(4);
+    let first = queue.next_batch(&loads).unwrap();
+    assert_eq!(first.tests, [TestId(201)]);
+    loads.busy.push(BusySlot { program: ProgramId(0), remaining: Duration::from_secs(1) });
+    assert_eq!((queue.available_batches(&loads), queue.next_batch(&loads)), (0, None));
+    queue.add([(
+        ProgramId(1),
+        QueuedTest { test: TestId(300), weight: None, is_isolated: false, selection_bytes: 0 },
+    )]);
+    assert_eq!(queue.available_batches(&loads), 1);
+    assert_eq!(queue.next_batch(&loads).unwrap().program, ProgramId(1));
+    loads.busy.clear();
+    let mut seen = 0;
+    while let Some(batch) = queue.next_batch(&loads) {
+        seen += batch.tests.len();
+    }
+    assert_eq!((seen, queue.is_empty()), (101, true));
+}
+
+#[test]
 fn splits_are_near_the_bound() {
     for start in [1, 20, 300, 4000] {
         for durations in [vec![5; 2000], vec![150; 300], (0..400).map(|n| n % 97).collect::<Vec<_>>()] {
@@ -93,7 +126,7 @@ fn small_remainder_joins_the_previous_batch() {
     let with = |weight_us| {
         let mut queue = TestQueue::new([costs(15)]);
         queue.add(items(500, Some(Duration::from_micros(weight_us))));
-        (queue.available_batches(2), sizes(&mut queue, 2))
+        (queue.available_batches(&SlotLoads::idle(2)), sizes(&mut queue, 2))
     };
     assert_eq!(with(92), (1, vec![500]));
     assert_eq!(with(119), (1, vec![500]));
@@ -148,7 +181,7 @@ fn limited_batches_take_no_longer_than_the_limit() {
     // Tests without a duration cost their reports.
     let free = sizes(&mut limited(3, millis(0)), 2);
     assert_eq!(free, [4_000; 5]);
-    assert_eq!(limited(3, millis(0)).available_batches(9), 5);
+    assert_eq!(limited(3, millis(0)).available_batches(&SlotLoads::idle(9)), 5);
 }
 
 #[test]
@@ -198,7 +231,7 @@ fn waiting_remainder_is_split_by_the_current_limit() {
     queue.add_remainder(ProgramId(0), (0..1000).map(TestId).collect());
     queue.shrink_batches(ProgramId(0), 1000);
     assert_eq!(queue.next_batch(&SlotLoads::idle(2)).unwrap().tests.len(), 100);
-    assert_eq!(queue.available_batches(99), 9);
+    assert_eq!(queue.available_batches(&SlotLoads::idle(99)), 9);
     queue.shrink_batches(ProgramId(0), 100);
     queue.shrink_batches(ProgramId(0), 10);
     let isolated = queue.next_batch(&SlotLoads::idle(2)).unwrap();
@@ -234,17 +267,24 @@ fn zero_durations_make_one_batch() {
 
 #[test]
 fn maximal_durations_do_not_overflow() {
-    let mut queue =
-        TestQueue::new([ProgramCosts { start: Some(Duration::MAX), selection_budget_bytes: None }]);
+    let mut queue = TestQueue::new([ProgramCosts {
+        start: Some(Duration::MAX),
+        selection_budget_bytes: None,
+        max_processes: None,
+    }]);
     queue.add(items(3, None));
     queue.observe_duration(ProgramId(0), Duration::MAX);
-    assert!((1..=2).contains(&queue.available_batches(2)));
+    assert!((1..=2).contains(&queue.available_batches(&SlotLoads::idle(2))));
     assert_eq!(sizes(&mut queue, 2).iter().sum::<usize>(), 3);
 }
 
 #[test]
 fn batch_names_stay_within_the_selection_budget() {
-    let mut queue = TestQueue::new([ProgramCosts { start: None, selection_budget_bytes: Some(100) }]);
+    let mut queue = TestQueue::new([ProgramCosts {
+        start: None,
+        selection_budget_bytes: Some(100),
+        max_processes: None,
+    }]);
     let item = |test, selection_bytes| QueuedTest {
         test: TestId(test),
         weight: None,
@@ -264,7 +304,7 @@ proptest! {
         start in proptest::option::of(0_u64..100),
         is_limited in any::<bool>(),
     ) {
-        let costs = ProgramCosts { start: start.map(Duration::from_millis), selection_budget_bytes: Some(60) };
+        let costs = ProgramCosts { start: start.map(Duration::from_millis), selection_budget_bytes: Some(60), max_processes: None };
         let limit = is_limited.then_some(SHARED_BATCH_LIMIT);
         let mut queue = TestQueue::new([costs.clone(), costs.clone(), costs]).with_batch_limit(limit);
         for (test, (program, weight, is_isolated, selection_bytes)) in (0..).zip(&weights) {

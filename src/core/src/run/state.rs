@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 use super::{BatchLease, CancelMode, RunAction, RunEvent, RunStage, SchedulingPlan, guard_loss::GuardLosses};
 use crate::{
     LeaseId, NotRunReason, Outcome, ProgramId, ProvisionalReason, SynthesizedResult, TestId, WorkerId,
-    batching::{QueuedTest, SlotLoads, TestBatch, TestQueue},
+    batching::{BusySlot, QueuedTest, SlotLoads, TestBatch, TestQueue},
     ledger::{Ledger, StreamPosition},
 };
 
@@ -223,7 +223,8 @@ impl RunState {
     /// Returns the number of concurrent leases that the run could use now, including those that workers hold.
     #[must_use]
     pub fn wanted_leases(&self) -> usize {
-        let waiting = if self.is_assigning() { self.queue.available_batches(self.slots()) } else { 0 };
+        let waiting =
+            if self.is_assigning() { self.queue.available_batches(&self.occupied_slots()) } else { 0 };
         (self.leases.len() + waiting).min(self.slots())
     }
 
@@ -412,7 +413,7 @@ impl RunState {
         if room == 0 || !self.may_start_workers() {
             return;
         }
-        let wanted = self.queue.available_batches(self.slots()).saturating_sub(self.requested);
+        let wanted = self.queue.available_batches(&self.occupied_slots()).saturating_sub(self.requested);
         for _ in 0..room.min(wanted) {
             self.requested += 1;
             actions.push(RunAction::StartWorker);
@@ -444,8 +445,11 @@ impl RunState {
     }
 
     fn next_batch(&mut self) -> Option<TestBatch> {
-        let busy = self.leases.values().map(|held| self.remaining_time(held)).collect();
-        let loads = SlotLoads { slots: self.plan.slots, busy };
+        let busy = |held: &ActiveLease| BusySlot {
+            program: held.batch.program,
+            remaining: self.remaining_time(held),
+        };
+        let loads = SlotLoads { slots: self.plan.slots, busy: self.leases.values().map(busy).collect() };
         loop {
             let mut batch = self.queue.next_batch(&loads)?;
             // A test that has received its result in another way is never run again.
@@ -454,6 +458,12 @@ impl RunState {
                 return Some(batch);
             }
         }
+    }
+
+    /// Returns the slots with the programs that they run: how long they are busy is not looked at.
+    fn occupied_slots(&self) -> SlotLoads {
+        let busy = |held: &ActiveLease| BusySlot { program: held.batch.program, remaining: Duration::ZERO };
+        SlotLoads { slots: self.slots(), busy: self.leases.values().map(busy).collect() }
     }
 
     /// Returns how long a lease is expected to take from now. Of a test that runs, half is left on average.

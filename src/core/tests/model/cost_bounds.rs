@@ -150,7 +150,7 @@ fn many(tests: usize, slots: usize) -> SchedulingPlan {
 
 #[test]
 fn a_crash_in_the_middle_of_500_tests_costs_three_processes() {
-    let costs = ProgramCosts { start: Some(60 * SHORT), selection_budget_bytes: None };
+    let costs = ProgramCosts { start: Some(60 * SHORT), ..ProgramCosts::default() };
     let plan = SchedulingPlan { programs: vec![costs], ..many(500, 2) };
     let tally = run(plan, dying(|test| test == TestId(136)));
     let sizes: Vec<_> = tally.leases.iter().map(|lease| lease.batch.tests.len()).collect();

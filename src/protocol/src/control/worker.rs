@@ -178,6 +178,9 @@ pub struct WorkerLease {
     /// Whether the client receives the test's output while the test runs.
     #[serde(default)]
     pub is_output_live: bool,
+    /// Whether `TMPDIR` names the process's own temporary directory, as `TEST_TMPDIR` does.
+    #[serde(default)]
+    pub has_private_tmpdir: bool,
     /// Whether the values of configured variables are in the commands that run a test again.
     #[serde(default)]
     pub is_environment_shown: bool,
@@ -276,6 +279,9 @@ pub struct LeasedTest {
     /// Crash that this isolated rerun checks.
     #[serde(default)]
     pub crashed_attempt: Option<Attempt>,
+    /// Tests that ran in other processes of its program when one of these attempts ended, by uid.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ran_beside: Vec<String>,
     /// Whether a failure is provisional, because a retry may still replace it.
     pub is_failure_provisional: bool,
 }

@@ -98,6 +98,8 @@ pub struct RunPlan {
     pub repeat: NonZeroU32,
     /// The values of configured variables are in the commands that run a test again.
     pub is_environment_shown: bool,
+    /// `TMPDIR` names the temporary directory of each test process.
+    pub has_private_tmpdir: bool,
     /// Debug run: each test is isolated in its own process, one at a time, without the run's own time limit.
     pub is_debugged: bool,
     /// The client reads the attachments stream.
@@ -174,6 +176,7 @@ impl RunPlan {
             is_output_live: settings.program.is_output_live,
             repeat: repeat_of(settings),
             is_environment_shown: settings.run.is_environment_shown,
+            has_private_tmpdir: settings.run.has_private_tmpdir,
             is_debugged: false,
             has_attachments_stream: false,
         }
@@ -247,7 +250,7 @@ fn plan_test(
     let program = programs.get_or_insert(Some(place.program), || {
         let mut program = entry.source.program.clone();
         apply_program_options(&mut program, &of.settings.program);
-        let mut costs = ProgramCosts { start: of.history.start_of(suite), selection_budget_bytes: None };
+        let mut costs = ProgramCosts { start: of.history.start_of(suite), ..ProgramCosts::default() };
         let mut listing = ListingFacts::default();
         if let ListingState::Listed { framework, selection_limit, start, tests, failure, .. } = &entry.listing
         {
@@ -279,6 +282,8 @@ fn plan_test(
         ListingState::Broken { .. } | ListingState::Unknown => None,
     };
     let settings = of.settings.for_test(entry.source.config_suite.as_deref(), &subject);
+    let costs = &mut programs.costs[program];
+    costs.max_processes = costs.max_processes.into_iter().chain(settings.max_processes).min();
     let planned = ScheduledTest {
         program: program_id(program),
         weight: weight_of_iterations(of.history.duration_of(&uid), repeat_of(of.settings)),

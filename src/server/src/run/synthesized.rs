@@ -23,6 +23,8 @@ pub(super) struct ProvisionalResults {
     pub(super) attempts: Vec<Attempt>,
     /// The crash that awaits an isolated rerun.
     pub(super) crash: Option<Attempt>,
+    /// Tests that ran in other processes of its program when one of these attempts ended, by uid.
+    pub(super) ran_beside: BTreeSet<String>,
 }
 
 impl ProvisionalResults {

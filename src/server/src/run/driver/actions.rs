@@ -114,10 +114,13 @@ impl RunDriver {
             is_debugged: self.plan.is_debugged,
             is_output_shown: self.plan.is_output_shown,
             is_output_live: self.plan.is_output_live,
+            has_private_tmpdir: self.plan.has_private_tmpdir,
             is_environment_shown: self.plan.is_environment_shown,
         };
         self.lease_programs.insert(wire.lease, program);
+        self.neighbours.open(wire.lease, program);
         if let [only] = wire.tests.as_slice() {
+            self.neighbours.begin(wire.lease, only.test);
             self.running_tests.insert(lease.worker, only.test);
         }
         self.leases_granted += 1;
@@ -161,6 +164,7 @@ impl RunDriver {
             slow_ms: Some(millis(settings.slow_timeout.period)).filter(|period| *period > 0),
             attempts: held.attempts,
             crashed_attempt: held.crash,
+            ran_beside: held.ran_beside.into_iter().collect(),
             is_failure_provisional: is_failure_held,
         }
     }

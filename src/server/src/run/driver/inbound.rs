@@ -39,6 +39,7 @@ impl RunDriver {
             }
             FromWorker::LeaseEnded { lease, end, start_us } => {
                 let program = self.lease_programs.remove(&lease);
+                self.neighbours.close(lease);
                 let start = start_us.map(Duration::from_micros);
                 if let Some(program) = program {
                     self.record_lease_end(program, &end, start);
@@ -93,6 +94,7 @@ impl RunDriver {
             LeaseEvent::StoppedForDebugger { .. } | LeaseEvent::LaunchedByDebugger { .. } => {}
             LeaseEvent::Started(test) => {
                 self.running_tests.insert(worker, test);
+                self.neighbours.begin(lease, test);
                 self.apply_event(RunEvent::Started { lease, test });
             }
             LeaseEvent::Settled { test, outcome, duration_us, position } => {
@@ -121,13 +123,19 @@ impl RunDriver {
             }
             LeaseEvent::FailedProvisionally { test, attempt } => {
                 self.dumps.count_provisional(&attempt);
-                self.provisional.entry(test).or_default().attempts.push(*attempt);
+                let ran_beside = self.tests_beside(lease);
+                let results = self.provisional.entry(test).or_default();
+                results.attempts.push(*attempt);
+                results.ran_beside.extend(ran_beside);
                 self.apply_event(RunEvent::Provisional { lease, test, by: ProvisionalReason::AwaitsRetry });
             }
             LeaseEvent::CrashedProvisionally { test, attempt } => {
                 self.dumps.count_provisional(&attempt);
                 self.crashed.insert(test);
-                self.provisional.entry(test).or_default().crash = Some(*attempt);
+                let ran_beside = self.tests_beside(lease);
+                let results = self.provisional.entry(test).or_default();
+                results.crash = Some(*attempt);
+                results.ran_beside.extend(ran_beside);
                 self.apply_event(RunEvent::Provisional {
                     lease,
                     test,
@@ -135,6 +143,11 @@ impl RunDriver {
                 });
             }
         }
+    }
+
+    /// Returns tests that ran in other processes of a lease's program, by uid.
+    fn tests_beside(&self, lease: LeaseId) -> Vec<String> {
+        self.neighbours.beside(lease).map(|test| self.plan.tests[test.index()].uid.clone()).collect()
     }
 
     /// Handles a worker's death, given the position up to which its results of this run were forwarded.

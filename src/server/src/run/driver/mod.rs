@@ -36,6 +36,7 @@ use super::{
     client_log::ClientLog,
     dump_budget::DumpBudget,
     manifest,
+    neighbours::LeaseNeighbours,
     synthesized::{ProgramFailures, ProvisionalResults},
 };
 use crate::pool::{WorkerPool, WorkerUser};
@@ -110,6 +111,7 @@ pub struct RunDriver {
     leases_granted: u64,
     /// The program of each open lease.
     lease_programs: BTreeMap<LeaseId, usize>,
+    neighbours: LeaseNeighbours,
     provisional: BTreeMap<TestId, ProvisionalResults>,
     program_failures: ProgramFailures,
     /// Leaked processes; the attachments and the largest processes are added at the end.
@@ -162,6 +164,7 @@ impl RunDriver {
             share: 0,
             leases_granted: 0,
             lease_programs: BTreeMap::new(),
+            neighbours: LeaseNeighbours::default(),
             provisional: BTreeMap::new(),
             program_failures: ProgramFailures::default(),
             result: RunResult::default(),
