@@ -15,8 +15,8 @@ use heeler_protocol::{
         MANIFEST_FILE_NAME, Manifest, ManifestHead, ManifestPlan, ManifestProgram, ManifestTest, RunOrigin,
     },
 };
-use heeler_report::find_report_format;
-use heeler_run_store::{EarlierRun, EarlierRunState, read_recorded_run};
+use heeler_report::{ReportContent, find_report_format};
+use heeler_run_store::{EarlierRun, EarlierRunState, RecordedDetails, read_recorded_run};
 
 const TESTS: u32 = 200_000;
 const JOURNALS: u32 = 8;
@@ -63,7 +63,9 @@ fn measure(dir: &Path) {
         let summarised = start.elapsed();
         assert_eq!(summary.counts().passed(), TESTS as usize);
         let format = find_report_format("ctrf").unwrap();
-        (format.write)(&summary, &recorded.report_info(), &mut std::io::sink()).unwrap();
+        let details = RecordedDetails::new([&recorded]);
+        let content = ReportContent { summary: &summary, info: recorded.report_info(), details: &details };
+        (format.write)(&content, &mut std::io::sink()).unwrap();
         let written = start.elapsed();
         for (best, took) in best.iter_mut().zip([read, summarised - read, written - summarised]) {
             *best = best.min(took.as_secs_f64());

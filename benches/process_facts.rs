@@ -19,8 +19,8 @@ fn main() {
 
 /// Memory as the sampling reads it: the process and its descendants.
 #[divan::bench]
-fn memory_by_procfs() -> u64 {
-    process::resident_bytes(black_box(Pid::own()))
+fn memory_by_procfs() -> Option<u64> {
+    process::memory_above(black_box(Pid::own()), u64::MAX)
 }
 
 /// The same of one process, without looking for descendants, which `sysinfo` finds only by reading all processes.

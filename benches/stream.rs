@@ -260,6 +260,7 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Worker
         tests: (0..TESTS).map(test).collect(),
         groups: Vec::new(),
         client_members: heeler_protocol::mtp::ClientMembers::default(),
+        journal_limit_bytes: u64::MAX,
         limits: TestLimits {
             timeout_ms: None,
             grace_ms: 100,

@@ -330,7 +330,8 @@ pub(crate) struct ReportingArguments {
     /// Show the output of tests live; tests then run one at a time, unless -j is given.
     #[arg(long = "no-capture", alias = "nocapture")]
     pub is_output_shown: bool,
-    /// Write the values of configured environment variables into the commands that run a test again.
+    /// Report the values of configured environment variables, in the commands that run a test again, and the arguments
+    /// of processes that tests left behind.
     #[arg(long = "show-env")]
     pub is_environment_shown: bool,
     /// Lowest level of results printed; each level includes those before it.

@@ -173,13 +173,15 @@ async fn await_crash_report(
         is_stopped_at_start: false,
         is_channel_standard_input: false,
         trace: Some(TracePlan {
-            mode: TraceMode::Root,
+            // This program can trace processes, and runs untraced otherwise.
+            mode: TraceMode::Tree,
             dumps: DumpKinds { crash: true, hang: false },
             dir: OsText::from(dir),
             name: "trial".to_owned(),
             limit_bytes: 0,
             keeps_environment: false,
             expected_crash_markers: Vec::new(),
+            is_tracer_read_by_framework: false,
         }),
     };
     sender.send(&ToGuard::Exec(command)).await.map_err(|error| error.to_string())?;

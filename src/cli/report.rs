@@ -17,8 +17,10 @@ use super::{
     run_view::display_options,
 };
 use heeler_config::{ResolvedSettings, StatusLevel};
-use heeler_report::{ReportRequest, ReportRunInfo, RunSummary};
-use heeler_run_store::{self, EarlierRun, RecordedRun, ShardRun, check_shards, summarise_shards};
+use heeler_report::{ReportContent, ReportRequest, ReportRunInfo, RunSummary};
+use heeler_run_store::{
+    self, EarlierRun, RecordedDetails, RecordedRun, ShardRun, check_shards, summarise_shards,
+};
 
 /// Prints or writes the report of an earlier run.
 pub(super) fn report(arguments: &ReportArguments) -> Result<CliExitCode, CommandError> {
@@ -37,20 +39,20 @@ pub(super) fn report(arguments: &ReportArguments) -> Result<CliExitCode, Command
         eprintln!("error: damaged: {loss}");
     }
     match arguments.report_files.requests() {
-        Some(requests) => write_report_files(&story.report_info(), &summary, &requests)?,
+        Some(requests) => {
+            let details = RecordedDetails::new([&story]);
+            let content = ReportContent { summary: &summary, info: story.report_info(), details: &details };
+            write_report_files(&content, &requests)?;
+        }
         None => print_report(arguments, &settings, run, &story, &summary),
     }
     Ok(if story.losses.is_empty() { CliExitCode::Success } else { CliExitCode::Setup })
 }
 
 /// Writes the requested reports, instead of printing one.
-fn write_report_files(
-    info: &ReportRunInfo<'_>,
-    summary: &RunSummary,
-    requests: &[ReportRequest],
-) -> Result<(), CommandError> {
+fn write_report_files(content: &ReportContent<'_>, requests: &[ReportRequest]) -> Result<(), CommandError> {
     for request in requests {
-        let path = heeler_run_store::write_report(request, summary, info).map_err(CommandError::Report)?;
+        let path = heeler_run_store::write_report(request, content).map_err(CommandError::Report)?;
         eprintln!("heeler: written: {}", path.display());
     }
     Ok(())
@@ -74,7 +76,8 @@ fn report_shards(
     match arguments.report_files.requests() {
         Some(requests) => {
             let info = ReportRunInfo { duration, ..first.report_info() };
-            write_report_files(&info, &summary, &requests)?;
+            let details = RecordedDetails::new(shards.iter().map(|shard| &shard.run));
+            write_report_files(&ReportContent { summary: &summary, info, details: &details }, &requests)?;
         }
         None => print_shards(arguments, settings, &shards, &summary, duration),
     }
@@ -115,7 +118,7 @@ fn print_shards(
     };
     display.begin(&head, now);
     for shard in shards {
-        display.apply_reports(&shard.run.reports(), now);
+        display.apply_reports(shard.run.reports(), now);
     }
     // A closed pipe is no error, as for one run.
     let _closed = display.end(summary, &SummaryExtras { duration, ..SummaryExtras::default() });
@@ -156,7 +159,7 @@ fn print_report(
         },
         now,
     );
-    display.apply_reports(&story.reports(), now);
+    display.apply_reports(story.reports(), now);
     for loss in &story.losses {
         display.log(LogLevel::Error, loss);
     }

@@ -22,7 +22,10 @@ use super::{
 };
 use heeler_client::{ClientError, ClientOptions, TestRequest};
 use heeler_config::{FailLimit, ResolvedSettings, ShuffleMode, StatusLevel};
-use heeler_report::{ReportRequest, ReportRunInfo, RunSummary, RunVerdict};
+use heeler_report::{
+    DetailSource, ReportContent, ReportRequest, ReportRunInfo, RunSummary, RunVerdict, UnavailableDetails,
+};
+use heeler_run_store::{RecordedDetails, RecordedRun};
 
 /// A time limit that no debugging session reaches.
 const UNLIMITED: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -138,9 +141,8 @@ impl RunCommand<'_> {
         // Programs that can't be listed are reported beside the tests and not counted as tests.
         let tests = selection.chosen.iter().filter(|node| !is_unlisted_program(node)).count();
         self.watch.begin(&self.run_head(&run_id, &selection), tests);
-        let shard = selection.shard.clone();
+        let TestSelection { chosen, shard, .. } = selection;
         let only_uid = |uid| TestNode { uid, ..TestNode::default() };
-        let chosen = selection.chosen;
         let tests = chosen.iter().map(|node| only_uid(node.uid.clone())).collect();
         let request = TestRequest {
             run_id: run_id.clone(),
@@ -197,13 +199,28 @@ impl RunCommand<'_> {
         }
     }
 
+    /// Reads what the run has recorded: the outputs of its failures, if they were too large to be kept here.
+    fn read_recorded(&self, run_id: &str) -> Result<RecordedRun, String> {
+        let dir = heeler_run_store::find_run_dir(&self.settings.state_dir, run_id)
+            .ok_or_else(|| "the directory of the run is not found".to_owned())?;
+        heeler_run_store::read_run_files(&dir).map_err(|error| heeler_core::error_chain(&error))
+    }
+
     fn finish(&mut self, run_id: &str, start_utc: &str, ending: RunEnding) -> Result<(), CommandError> {
         let RunEnding { duration, is_cancelled } = ending;
         let mut files = Vec::new();
         let mut failed = None;
         let info = ReportRunInfo { name: &self.settings.profile, run: run_id, start_utc, duration };
+        let is_recorded_needed = !self.reports.is_empty() && self.watch.summary.has_abridged_records();
+        let recorded = is_recorded_needed.then(|| self.read_recorded(run_id));
+        let details: Box<dyn DetailSource + '_> = match &recorded {
+            Some(Ok(recorded)) => Box::new(RecordedDetails::new([recorded])),
+            Some(Err(reason)) => Box::new(UnavailableDetails { reason: reason.clone() }),
+            None => Box::new(UnavailableDetails { reason: "it is in the summary".to_owned() }),
+        };
+        let content = ReportContent { summary: &self.watch.summary, info, details: details.as_ref() };
         for request in &self.reports {
-            match heeler_run_store::write_report(request, &self.watch.summary, &info) {
+            match heeler_run_store::write_report(request, &content) {
                 Ok(path) => {
                     files.push((format!("{} report", request.format.title), path.display().to_string()));
                 }

@@ -70,7 +70,7 @@ pub(super) fn select(
         (chosen, known)
     };
     let mut expected: HashMap<_, _> =
-        known.into_iter().filter_map(|(uid, test)| Some((uid, test.mean.or(test.last)?))).collect();
+        known.into_iter().filter_map(|(uid, test)| Some((uid, test.expected_duration()?))).collect();
     let PartitionedTests { chosen, shard, warning } = apply_partition(chosen, settings)?;
     let ours: HashSet<&str> = chosen.iter().map(|node| node.uid.as_str()).collect();
     expected.retain(|uid, _| ours.contains(uid.as_str()));
@@ -146,13 +146,13 @@ fn apply_partition(
 /// this machine would split differently.
 fn read_shared_durations(path: &Path, nodes: &[TestNode]) -> Result<HashMap<String, Duration>, CommandError> {
     let failed = |source| CommandError::PartitionHistory { path: path.to_owned(), source };
-    // A missing file would be created.
+    // It is the most likely mistake, and has an error of its own.
     let metadata = std::fs::metadata(path);
     metadata.map_err(|source| CommandError::NoPartitionHistory { path: path.to_owned(), source })?;
     let known = HistoryStore::open_read_only(path)
         .and_then(|history| history.load(nodes.iter().map(|node| node.uid.as_str())))
         .map_err(failed)?;
-    Ok(known.into_iter().filter_map(|(uid, test)| Some((uid, test.mean.or(test.last)?))).collect())
+    Ok(known.into_iter().filter_map(|(uid, test)| Some((uid, test.expected_duration()?))).collect())
 }
 
 /// Reads the history of the tests; returns an empty map when there is no readable history.

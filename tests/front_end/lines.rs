@@ -18,7 +18,7 @@ use heeler_protocol::{
     mtp::ClientMembers,
 };
 use heeler_server::{
-    discovery::{Catalogue, TestSelection},
+    discovery::{Catalogue, ListingSettings, TestSelection},
     listen::{ClientStream, FrontEnd, ServingSession, SessionCommand, SessionEnd, SessionOptions},
     run::{PlanContext, PreparedRun, RunRequest, discard_run, prepare_run, record_run},
     scheduler::{
@@ -63,7 +63,7 @@ async fn serve(
         delivery: UpdateDelivery::Events,
         sources: options.sources.clone(),
         finder: options.finder.clone(),
-        list_timeout: options.settings.run.list_timeout,
+        listing: ListingSettings::of_session(&options.settings),
     };
     let client = scheduler.register(registration).await?;
     let (read, writer) = tokio::io::split(stream);

@@ -11,7 +11,7 @@ type FuzzCheck = fn(&[u8]);
 
 /// Each target with its check; a target without seeds fails, and so does a directory of seeds without a
 /// target.
-const CHECKS: [(&str, FuzzCheck); 18] = [
+const CHECKS: [(&str, FuzzCheck); 19] = [
     ("config", checks::config),
     ("doctest_listing", checks::doctest_listing),
     ("doctest_transcript", checks::doctest_transcript),
@@ -30,6 +30,7 @@ const CHECKS: [(&str, FuzzCheck); 18] = [
     ("message", checks::message),
     ("minidump", checks::minidump),
     ("packet", checks::packet),
+    ("program", checks::program),
 ];
 
 fn names(dir: &Path) -> Vec<String> {

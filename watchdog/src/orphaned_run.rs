@@ -1,7 +1,7 @@
 //! The finish of an orphaned run: the manifest holds the tests of the run, the journals hold their results.
 //! Which updates are still due is decided by [`heeler_core::delivery::settle_orphaned_run`].
 
-use std::{fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use heeler_core::{OsText, TestResult, WorkerId, error_chain};
 use heeler_protocol::{
@@ -22,6 +22,8 @@ pub(crate) struct OpenRun {
     pub(crate) plan: Option<ManifestPlan>,
     /// Members that the client added to tests and groups.
     pub(crate) client_members: ClientMembers,
+    /// The number of results of dead workers that the client has handled, as the coordinator reported it.
+    pub(crate) handled: BTreeMap<WorkerId, u64>,
 }
 
 /// Returns the finish to send: the journalled results behind those that the client is proven to have of each worker, with
@@ -143,6 +145,7 @@ mod tests {
             run_dir: OsText::from(dir.path()),
             has_attachments_stream: true,
             plan,
+            handled: BTreeMap::new(),
             client_members: client_members.clone(),
         };
         let finished = finish(open(None), |_| 0);

@@ -308,7 +308,13 @@ impl WatchdogSession<'_> {
                     has_attachments_stream,
                     plan: plan.map(|plan| *plan),
                     client_members,
+                    handled: BTreeMap::new(),
                 });
+            }
+            ToWatchdog::StreamsHandled { run, positions } => {
+                if let Some(open) = self.open_runs.iter_mut().find(|open| open.run == run) {
+                    open.handled.extend(positions.iter().map(|one| (one.worker, one.position)));
+                }
             }
             ToWatchdog::ReadJournal { run, run_dir, worker } => {
                 self.tasks.spawn(async move {
@@ -417,10 +423,11 @@ impl WatchdogSession<'_> {
         let settled = settle_streams(self.held_streams.take()).await;
         let mut due: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for open in self.open_runs.drain(..) {
-            let run = open.run.clone();
+            let (run, handled) = (open.run.clone(), open.handled.clone());
             let proven = |worker| {
                 let stream = settled.get(&(StreamSender::Worker(worker), run.client));
-                stream.and_then(|stream| stream.positions.get(&run.id)).copied().unwrap_or(0)
+                let position = stream.and_then(|stream| stream.positions.get(&run.id)).copied().unwrap_or(0);
+                handled.get(&worker).copied().unwrap_or(0).max(position)
             };
             let finish = orphaned_run::finish(open, proven);
             due.entry(finish.run.client).or_default().push(finish);

@@ -100,7 +100,7 @@ impl WorkerProcesses {
         for pid in process::children(Pid::own()) {
             if !self.running.contains_key(&pid) {
                 count += 1;
-                process::kill_child(pid);
+                let _is_permitted = process::kill_child(pid);
                 // Its descendants would otherwise be reparented to the watchdog one generation at a time.
                 let _reached = process::signal_descendants(pid, Signal::KILL, |_, _| true);
             }

@@ -60,6 +60,7 @@ pub(crate) fn lease(count: u32) -> WorkerLease {
         tests: (0..count).map(leased).collect(),
         groups: Vec::new(),
         client_members: heeler_protocol::mtp::ClientMembers::default(),
+        journal_limit_bytes: u64::MAX,
         limits: TestLimits {
             timeout_ms: Some(2000),
             grace_ms: 100,

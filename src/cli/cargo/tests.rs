@@ -215,7 +215,7 @@ fn build_that_leaves_a_process_behind_ends_with_its_own_exit() {
     let supervision = BuildSupervision { tail: Some(&tail), cancelled: None };
     let built = run_build_command(&words, dir.path(), supervision);
     let pid = std::fs::read_to_string(dir.path().join("pid")).unwrap().trim().parse().unwrap();
-    heeler_sys::process::kill_child(heeler_sys::process::Pid(pid));
+    assert!(heeler_sys::process::kill_child(heeler_sys::process::Pid(pid)));
     assert!(built.is_ok(), "{built:?}");
     assert_eq!(tail.text(), "done");
 }

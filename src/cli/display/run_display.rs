@@ -181,15 +181,18 @@ impl RunDisplay {
     }
 
     /// Shows the results of a run that is over.
-    pub(crate) fn apply_reports(&mut self, reports: &[TestReport], now: Instant) {
+    pub(crate) fn apply_reports(&mut self, reports: impl IntoIterator<Item = TestReport>, now: Instant) {
         for report in reports {
             let Some(progress) = &mut self.progress else { return };
-            if let ProgressEvent::Ended(_) = progress.apply_report(report, now) {
+            if let ProgressEvent::Ended(_) = progress.apply_report(&report, now) {
                 let is_slow = report.duration.is_some_and(|took| took >= self.options.slow_after);
                 let level = result_status_level(report.outcome, is_slow || report.is_leaky());
                 if self.status_level() >= level {
-                    self.print_result(report);
+                    self.print_result(&report);
                 }
+            }
+            if self.pending.len() > PENDING_BYTES {
+                self.flush(now);
             }
         }
         self.flush(now);

@@ -145,13 +145,10 @@ fn push_output(lines: &mut Vec<StyledLine>, output: &str, colour: ColourMode) {
         ColourMode::On => ColourPolicy::Kept,
         ColourMode::Off => ColourPolicy::Dropped,
     };
-    let mut shown = sanitise::sanitised_lines(output, colours);
-    if shown.len() > SECTION_LINES {
-        let hidden = shown.len() - SECTION_LINES;
-        let note = format!("… {} not shown here …", format::count_of(hidden, "line"));
-        shown.splice(SECTION_LINES / 2..SECTION_LINES / 2 + hidden, [note]);
-    }
-    lines.extend(shown.into_iter().map(|line| {
+    let sanitise::SanitisedExcerpt { first, hidden, last } =
+        sanitise::sanitised_excerpt(output, colours, SECTION_LINES / 2);
+    let note = (hidden > 0).then(|| format!("… {} not shown here …", format::count_of(hidden, "line")));
+    lines.extend(first.into_iter().chain(note).chain(last).map(|line| {
         if line.is_empty() {
             StyledLine::new()
         } else {
@@ -187,9 +184,10 @@ fn assertion_lines(record: &TestReport) -> Vec<StyledLine> {
 pub(super) fn leaked_process_lines(processes: &[LeakedProcessInfo]) -> impl Iterator<Item = StyledLine> {
     processes.iter().map(|process| {
         let command = format::cut_name(&process.command, LEAK_COLUMNS);
+        let fate = if process.is_running { "still running" } else { "killed" };
         StyledLine::new()
             .with_plain(command)
-            .with(Style::Dim, format!("  ({}, left behind and killed)", process_text(process)))
+            .with(Style::Dim, format!("  ({}, left behind and {fate})", process_text(process)))
     })
 }
 

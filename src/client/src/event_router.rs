@@ -10,17 +10,14 @@ use std::{
 
 use heeler_protocol::mtp::{AttachmentParams, LogBatchParams, LogMessage, UpdateParams, method, read_log};
 use serde_json::value::RawValue;
-use tokio::{
-    sync::{mpsc, watch},
-    time::timeout,
-};
+use tokio::{sync::watch, time::timeout};
 
-use super::events::{ClientEvent, EventSource, LateUpdate};
+use super::events::{ClientEvent, EventRoom, EventSender, EventSource, LateUpdate};
 
 /// Queues events and tracks completed runs; shared by the readers of all connections.
 #[derive(Debug)]
 pub(super) struct EventRouter {
-    events: mpsc::Sender<ClientEvent>,
+    events: EventSender,
     state: Mutex<RouterState>,
     /// Notified at each change of the state that a task may wait for.
     state_changed: watch::Sender<()>,
@@ -44,7 +41,7 @@ impl RouterState {
 }
 
 impl EventRouter {
-    pub(super) fn new(events: mpsc::Sender<ClientEvent>) -> Self {
+    pub(super) fn new(events: EventSender) -> Self {
         Self { events, state: Mutex::default(), state_changed: watch::Sender::new(()) }
     }
 
@@ -95,8 +92,14 @@ impl EventRouter {
 
     /// Queues an event that does not depend on the state of a run, waiting for capacity.
     pub(super) async fn send_event(&self, event: ClientEvent) {
-        // A failure means that the user of the library has dropped the receiver and wants no events.
-        drop(self.events.send(event).await);
+        self.send_event_in(event, EventRoom::default()).await;
+    }
+
+    async fn send_event_in(&self, event: ClientEvent, room: EventRoom) {
+        // There is no place when the user of the library has dropped the receiver and wants no events.
+        if let Some(place) = self.events.reserve_place().await {
+            place.send(event, room);
+        }
     }
 
     /// Handles one notification. On return its event has its place in the queue.
@@ -104,13 +107,14 @@ impl EventRouter {
     /// Cancel safe: no, because a cancelled call loses the notification that was read.
     pub(super) async fn on_notification(&self, source: &EventSource, name: &str, params: Option<&RawValue>) {
         let text = params.map_or("null", RawValue::get);
+        let room = self.events.reserve_room(text.len()).await;
         let read = match name {
             method::UPDATES => match serde_json::from_str(text) {
-                Ok(params) => return self.on_updates(source, params).await,
+                Ok(params) => return self.on_updates(source, params, room).await,
                 Err(error) => Err(error),
             },
             method::ATTACHMENTS => match serde_json::from_str(text) {
-                Ok(params) => return self.on_attachments(source, params).await,
+                Ok(params) => return self.on_attachments(source, params, room).await,
                 Err(error) => Err(error),
             },
             method::LOG => match read_log(text) {
@@ -127,7 +131,7 @@ impl EventRouter {
             source: source.clone(),
             reason: format!("parameters of {name}: {error}"),
         });
-        self.send_event(event).await;
+        self.send_event_in(event, room).await;
     }
 
     async fn on_log(&self, batch: LogBatchParams) {
@@ -137,10 +141,10 @@ impl EventRouter {
         }
     }
 
-    async fn on_updates(&self, source: &EventSource, params: UpdateParams) {
+    async fn on_updates(&self, source: &EventSource, params: UpdateParams, room: EventRoom) {
         let UpdateParams { run_id, changes } = params;
         let source = source.clone();
-        self.send_in_order(|state| match changes {
+        self.send_in_order(room, |state| match changes {
             None if state.completed.insert(run_id.clone()) => Some(ClientEvent::Completed { run_id }),
             // A repeated completion, sent because its delivery could not be proven: no new information.
             None => None,
@@ -154,10 +158,10 @@ impl EventRouter {
         .await;
     }
 
-    async fn on_attachments(&self, source: &EventSource, params: AttachmentParams) {
+    async fn on_attachments(&self, source: &EventSource, params: AttachmentParams, room: EventRoom) {
         let AttachmentParams { run_id, attachments } = params;
         let source = source.clone();
-        self.send_in_order(|state| {
+        self.send_in_order(room, |state| {
             let is_late = state.completed.contains(&run_id);
             Some(match attachments {
                 Some(attachments) if is_late => {
@@ -175,12 +179,16 @@ impl EventRouter {
     }
 
     /// Waits for capacity in the event queue, then decides and sends in one step.
-    async fn send_in_order(&self, decide: impl FnOnce(&mut RouterState) -> Option<ClientEvent>) {
-        let room = self.events.reserve().await.ok();
+    async fn send_in_order(
+        &self,
+        room: EventRoom,
+        decide: impl FnOnce(&mut RouterState) -> Option<ClientEvent>,
+    ) {
+        let place = self.events.reserve_place().await;
         {
             let mut state = self.lock();
-            if let (Some(event), Some(room)) = (decide(&mut state), room) {
-                room.send(event);
+            if let (Some(event), Some(place)) = (decide(&mut state), place) {
+                place.send(event, room);
             }
         }
         self.state_changed.send_replace(());

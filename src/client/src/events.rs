@@ -7,11 +7,15 @@ use heeler_protocol::{
     rpc::RequestId,
 };
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 /// Capacity of the event channel. An event is one frame, mostly of a few dozen changes: enough that the
 /// reader can draw a screen meanwhile, few enough that the server notices a reader that has stopped.
 pub(super) const EVENT_QUEUE_CAPACITY: usize = 256;
+/// Maximum size of the queued messages. A single one may be larger: a failed test's output has no limit here.
+pub(super) const EVENT_QUEUE_BYTES: usize = 8 << 20;
+/// Size below which a message is not counted: the number of events bounds those.
+const UNCOUNTED_BYTES: usize = 16 << 10;
 
 /// The connection on which an event arrived.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -139,13 +143,13 @@ pub enum LateUpdate {
 /// connections, and then responses do not arrive either. Dropping the stream discards all further events.
 #[derive(Debug)]
 pub struct EventStream {
-    receiver: mpsc::Receiver<ClientEvent>,
+    receiver: mpsc::Receiver<QueuedEvent>,
 }
 
 impl EventStream {
-    pub(super) fn channel() -> (mpsc::Sender<ClientEvent>, Self) {
+    pub(super) fn channel() -> (EventSender, Self) {
         let (sender, receiver) = mpsc::channel(EVENT_QUEUE_CAPACITY);
-        (sender, Self { receiver })
+        (EventSender { sender, room: Arc::new(Semaphore::new(EVENT_QUEUE_BYTES)) }, Self { receiver })
     }
 
     /// Waits for the next event; returns `None` after the client has been dropped and all events have been
@@ -153,11 +157,65 @@ impl EventStream {
     ///
     /// Cancel safe: yes, because an event is either still in the channel or returned.
     pub async fn next(&mut self) -> Option<ClientEvent> {
-        self.receiver.recv().await
+        self.receiver.recv().await.map(|queued| queued.event)
     }
 
     /// Returns the next event if one is already queued.
     pub fn try_next(&mut self) -> Option<ClientEvent> {
-        self.receiver.try_recv().ok()
+        self.receiver.try_recv().ok().map(|queued| queued.event)
+    }
+}
+
+/// An event in the queue, with the room that its message takes there.
+#[derive(Debug)]
+struct QueuedEvent {
+    event: ClientEvent,
+    _room: EventRoom,
+}
+
+/// Room in the event queue for one message; given back when it is dropped.
+#[derive(Debug, Default)]
+pub(super) struct EventRoom {
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+/// The sending end of the event queue.
+#[derive(Debug)]
+pub(super) struct EventSender {
+    sender: mpsc::Sender<QueuedEvent>,
+    /// One permit for each byte that may be queued.
+    room: Arc<Semaphore>,
+}
+
+impl EventSender {
+    /// Waits until there is room for the events of a message of this size. To be called before the message is parsed,
+    /// so that parsed messages do not wait in memory.
+    ///
+    /// Cancel safe: yes, because nothing is queued.
+    pub(super) async fn reserve_room(&self, bytes: usize) -> EventRoom {
+        if bytes < UNCOUNTED_BYTES {
+            return EventRoom::default();
+        }
+        let counted = u32::try_from(bytes.min(EVENT_QUEUE_BYTES)).unwrap_or(u32::MAX);
+        // The semaphore is never closed.
+        EventRoom { _permit: Arc::clone(&self.room).acquire_many_owned(counted).await.ok() }
+    }
+
+    /// Waits for a place in the queue; `None` if the receiver has been dropped.
+    ///
+    /// Cancel safe: yes, because the place is free again.
+    pub(super) async fn reserve_place(&self) -> Option<EventPlace<'_>> {
+        self.sender.reserve().await.ok().map(EventPlace)
+    }
+}
+
+/// A place in the event queue.
+#[derive(Debug)]
+pub(super) struct EventPlace<'a>(mpsc::Permit<'a, QueuedEvent>);
+
+impl EventPlace<'_> {
+    /// Queues an event.
+    pub(super) fn send(self, event: ClientEvent, room: EventRoom) {
+        self.0.send(QueuedEvent { event, _room: room });
     }
 }

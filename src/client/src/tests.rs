@@ -21,7 +21,7 @@ use tokio::{
 
 use super::{
     Client, ClientError, ClientEvent, ClientOptions, EventSource, EventStream, LateUpdate, TestRequest,
-    events::EVENT_QUEUE_CAPACITY,
+    events::{EVENT_QUEUE_BYTES, EVENT_QUEUE_CAPACITY},
 };
 
 /// Upper limit for every wait of these tests.
@@ -180,6 +180,24 @@ async fn barrier_waits_until_earlier_events_are_read() {
     }
     assert_eq!(callback.prove().await, ProofLevel::None, "the last update has no room");
     event(&mut events).await;
+    event(&mut events).await;
+    assert_eq!(callback.prove().await, ProofLevel::Handled);
+}
+
+#[tokio::test]
+async fn large_messages_wait_although_few_events_are_queued() {
+    let (_client, mut events, server) = session().await;
+    let limits = DeliveryLimits { answer_ms: 100, ..LIMITS };
+    let mut callback = server.dial("worker 1", limits).await;
+    let output = || {
+        let mut node = TestNode::test("t", "t", ExecutionState::InProgress);
+        node.standard_output = Some("x".repeat(EVENT_QUEUE_BYTES / 2));
+        mtp::updates_frame(RUN, [mtp::encode_change(&node).as_slice()])
+    };
+    for _ in 0..2 {
+        callback.send(RUN, output(), 1).await.unwrap();
+    }
+    assert_eq!(callback.prove().await, ProofLevel::None, "the second message has no room");
     event(&mut events).await;
     assert_eq!(callback.prove().await, ProofLevel::Handled);
 }

@@ -102,6 +102,10 @@ layered_settings! {
     /// Maximum kept size of each output stream of a test, half from its beginning and half from its end.
     #[serde(rename = "output-limit")]
     output_limit_bytes: u64 as "ByteSize" = 1 << 20;
+    /// Maximum size of the journals of a run, about: the record of its results below `state-dir`. Above it, every
+    /// result is still recorded, but without outputs and with a short message; the client receives them as usual.
+    #[serde(rename = "journal-limit")]
+    journal_limit_bytes: u64 as "ByteSize" = 4 << 30;
     /// Time between the request to exit (TERM) and the kill (KILL) of a test process.
     grace_period: Duration as "DurationText" = Duration::from_secs(5);
     /// Time limit for a client that answers the barriers between updates to answer one of those that are open; it
@@ -122,8 +126,8 @@ layered_settings! {
     /// Time limit for a client to attach or launch a debugger on request, after which the test runs without a
     /// debugger.
     debugger_timeout: Duration as "DurationText" = Duration::from_secs(120);
-    /// Time limit of a test process to start its first test, and to exit after its last one; it is then
-    /// killed.
+    /// Time limit for a test process in which none of its tests runs: until its first test starts, between two
+    /// tests, and from its last test to its exit. It is then terminated, and its stacks are kept.
     startup_timeout: Duration as "DurationText" = Duration::from_secs(60);
     /// Time limit for listing the tests of a program. A program that is working at the limit (running, or waiting for
     /// a processor or a disk) gets the same time once more.
@@ -138,8 +142,9 @@ layered_settings! {
     /// lists the tests, as `heeler.build` in its request does.
     #[serde(rename = "build-on-discovery")]
     is_built_on_discovery: bool as "Flag" = false;
-    /// Write the values of configured environment variables into the commands that run a test again, which are shown and
-    /// stand in reports. They often contain secrets.
+    /// Write the values of configured environment variables into the commands that run a test again, and the arguments
+    /// of processes that tests left behind, or that hung or crashed below them, into what is reported. They often
+    /// contain secrets.
     #[serde(rename = "show-env")]
     is_environment_shown: bool as "Flag" = false;
     /// Record durations and outcomes, which determine the order of the next run.
@@ -156,8 +161,9 @@ layered_settings! {
     /// Maximum total size of the dumps of one run.
     #[serde(rename = "dumps-total")]
     dumps_total_bytes: u64 as "ByteSize" = 1 << 30;
-    /// Set `TMPDIR`, too, to the temporary directory that each test process has of its own (`TEST_TMPDIR`): for programs
-    /// whose tests use the same file names there, and fail when several of their processes run at once.
+    /// Set `TMPDIR`, too, to the temporary directory that each test process has of its own (`TEST_TMPDIR`):
+    /// for programs whose tests use the same file names there, and fail when several of their processes run
+    /// at once.
     #[serde(rename = "private-tmpdir")]
     has_private_tmpdir: bool as "Flag" = false;
     /// Keep the environment of the process in dumps. It often contains secrets.
@@ -205,8 +211,8 @@ layered_settings! {
     /// Whether each test gets a process of its own.
     #[serde(rename = "isolate")]
     is_isolated: bool as "Flag" = false;
-    /// Maximum number of processes of a program that run at the same time: `1` for programs whose tests use the same
-    /// files or ports. Of several values for the tests of a program, the least holds.
+    /// Maximum number of processes of a program that run at the same time: `1` for programs whose tests use
+    /// the same files or ports. Of several values for the tests of a program, the least holds.
     max_processes: NonZeroU32 as "Count";
     /// Memory limit of a test process and all its descendants, after which they are killed and the test fails
     /// as out of memory. `false` removes an inherited limit.
@@ -219,7 +225,8 @@ layered_settings! {
     /// case.
     dumps: DumpPolicy as "DumpPolicy" = DumpPolicy::All;
     /// Processes traced for crashes: `off`, `root` (the test process; if that is a script, also the processes
-    /// it starts) or `tree` (the test process and all its descendants).
+    /// it starts; not programs that tracing could disturb) or `tree` (the test process and all its
+    /// descendants).
     crash_capture: CrashCapture as "CrashCapture" = CrashCapture::Root;
 }
 

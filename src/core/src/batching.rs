@@ -2,13 +2,14 @@
 //!
 //! Order: the rest of a batch whose process died, whole, in one new process · tests that run in isolation
 //! (known crashers, tests over a second and three starts, isolated ones, isolated reruns), longest first ·
-//! everything else in chunks, from the program with the most work left · of each program, the tests that could
-//! not start in isolation. Chunks shrink as the remaining work does (guided self-scheduling), but a process
-//! start should be at most 2 % of its batch; where durations are known, or a start is expensive, that rule yields
-//! to keeping all slots busy, and where other runs may begin at any time, to a limit of the batch's duration.
+//! everything else in chunks, from the program with the most work left · of each program, the tests that
+//! could not start in isolation. Chunks shrink as the remaining work does (guided self-scheduling), but a
+//! process start should be at most 2 % of its batch; where durations are known, or a start is expensive, that
+//! rule yields to keeping all slots busy, and where other runs may begin at any time, to a limit of the
+//! batch's duration.
 //!
-//! The more expensive a start is, the more even are the chunks: each slot should start such a program once, and
-//! all should end together. What the busy slots still have to do counts (`slot_loads`).
+//! The more expensive a start is, the more even are the chunks: each slot should start such a program once,
+//! and all should end together. What the busy slots still have to do counts (`slot_loads`).
 //!
 //! Tests of one chunk are adjacent in their framework's order, because neighbours share expensive set-up.
 
@@ -26,8 +27,8 @@ use crate::{ProgramId, TestId};
 use program_queue::{ProgramQueue, SlotShare};
 pub use slot_loads::{BusySlot, SlotLoads};
 
-/// A test that took at least this long in earlier runs goes first and in isolation, unless its program takes long to
-/// start.
+/// A test that took at least this long in earlier runs goes first and in isolation, unless its program takes
+/// long to start.
 pub const ISOLATE_FROM: Duration = Duration::from_secs(1);
 /// Assumed duration of a test without any data, until the first results arrive.
 pub const UNKNOWN_WEIGHT: Duration = Duration::from_millis(1);
@@ -203,8 +204,8 @@ impl TestQueue {
             && self.programs.values().all(|one| one.waiting.is_empty())
     }
 
-    /// Returns the approximate number of slots that would receive a batch now, of those that are free and the busy ones
-    /// beside them.
+    /// Returns the approximate number of slots that would receive a batch now, of those that are free and the
+    /// busy ones beside them.
     #[must_use]
     pub fn available_batches(&self, loads: &SlotLoads) -> usize {
         let slots = loads.slots;
@@ -279,8 +280,8 @@ impl TestQueue {
         sum(waiting.map(|one| one.remaining_work(self.known_median).saturating_add(one.start_cost())))
     }
 
-    /// Returns the share of a free slot that is to start this program, of all remaining work. Every other program is
-    /// started once more at least, by whichever slot.
+    /// Returns the share of a free slot that is to start this program, of all remaining work. Every other
+    /// program is started once more at least, by whichever slot.
     fn share_of_slot(&self, program: ProgramId, work: Duration, loads: &SlotLoads) -> SlotShare {
         let one = &self.programs[&program];
         let duration = match one.max_processes() {

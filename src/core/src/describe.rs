@@ -163,26 +163,45 @@ pub fn shown_stack(result: &TestResult, is_test_located: bool) -> Option<Cow<'_,
     (are_needed && !places.is_empty()).then(|| places.join("\n").into())
 }
 
+/// Returns the name of a process's program, from its command line and its name in the system, if that is known. What is
+/// reported of a process has no arguments, unless the user asks for them: they often contain secrets.
+#[must_use]
+pub fn program_name(command: &str, name: Option<&str>) -> String {
+    let program = command.split(' ').next().unwrap_or_default();
+    let program = program.rsplit('/').next().unwrap_or_default();
+    match name {
+        // A path may contain spaces, and the system knows a script by its own name. It shortens names.
+        Some(name) if !name.is_empty() && !program.trim_start_matches('[').starts_with(name) => {
+            name.to_owned()
+        }
+        Some(_) | None => program.to_owned(),
+    }
+}
+
 /// Returns the note about leaked processes for the standard error of their test.
 #[must_use]
 pub fn leak_note(processes: &[LeakedProcess]) -> String {
     format!("[heeler: the test {}]\n", leak_text(processes))
 }
 
-/// Describes processes that outlived their test and have been killed.
+/// Describes processes that outlived their test and have been killed, as far as that was possible.
 #[must_use]
 pub fn leak_text(processes: &[LeakedProcess]) -> String {
     let name = |one: &LeakedProcess| {
         let what = process_text(one.pid, &one.command, one.facts.as_ref());
         format!("{} ({what})", truncate_command(&one.command))
     };
-    let names: Vec<_> = processes.iter().map(name).collect();
-    let (what, were) = match processes {
-        [_] => ("a process", "was"),
-        _ => ("processes", "were"),
+    let of_fate = |is_running: bool| {
+        let names: Vec<_> = processes.iter().filter(|one| one.is_running == is_running).map(name).collect();
+        let (what, were) = if names.len() == 1 { ("a process", "was") } else { ("processes", "were") };
+        let fate = if is_running { RUNNING_LEAK.to_owned() } else { format!("{were} killed") };
+        (!names.is_empty()).then(|| format!("left {what} behind, which {fate}: {}", names.join(", ")))
     };
-    format!("left {what} behind, which {were} killed: {}", names.join(", "))
+    [of_fate(false), of_fate(true)].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
+
+/// What became of a leaked process that is still running, after "which".
+pub const RUNNING_LEAK: &str = "could not be killed and is still running";
 
 /// Describes a process in parentheses behind its command line: `process 7, 3 s old, 1.2 MiB`.
 #[must_use]
@@ -236,6 +255,23 @@ mod tests {
         let several = failed(vec![at(7), Failure::default(), at(9)]);
         assert_eq!(shown_stack(&several, true).as_deref(), Some("a.cc:7\na.cc:9"));
         assert_eq!(shown_stack(&several, false), shown_stack(&several, true));
+    }
+
+    #[test]
+    fn program_is_named_without_directory_and_arguments() {
+        for (command, name, expected) in [
+            ("/usr/bin/sleep --token=/a/b 9", Some("sleep"), "sleep"),
+            ("/usr/bin/sleep --token=/a/b 9", None, "sleep"),
+            ("/bin/a_program_with_a_long_name x", Some("a_program_with_"), "a_program_with_a_long_name"),
+            ("/bin/bash ./serve.sh secret", Some("serve.sh"), "serve.sh"),
+            ("/home/a user/bin/tool secret", Some("tool"), "tool"),
+            ("[kworker/0:1]", Some("kworker/0:1"), "kworker/0:1"),
+            ("[sleep]", Some("sleep"), "[sleep]"),
+            ("", Some(""), ""),
+            ("", None, ""),
+        ] {
+            assert_eq!(program_name(command, name), expected, "{command} with the name {name:?}");
+        }
     }
 
     #[test]

@@ -325,6 +325,9 @@ pub struct LeakedProcess {
     /// Name, age and memory before it was killed; `None` if it was gone before it could be described.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub facts: Option<ProcessFacts>,
+    /// Whether it could not be killed, such as a process that has become another user's, and is still running.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_running: bool,
 }
 
 #[cfg(test)]

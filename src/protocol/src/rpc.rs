@@ -285,7 +285,7 @@ fn response_outcome<'a>(
     match error {
         None => Ok(result),
         Some(raw) => Err(serde_json::from_str(raw.get())
-            .unwrap_or_else(|_| RpcError::new(code::INTERNAL_ERROR, raw.get().to_owned()))),
+            .unwrap_or_else(|_| RpcError::new(code::INTERNAL_ERROR, "an error that is no JSON-RPC error"))),
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fs::{self, File},
+    io::{self, BufReader},
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
 };
 
@@ -13,8 +15,14 @@ use heeler_core::{
 };
 use heeler_protocol::{
     control::{JournalledResult, journal_name, worker_of_journal},
-    journal::{self, JournalContent, JournalRecord, SYNTHESIZED_JOURNAL_NAME},
+    journal::{
+        self, JournalContent, JournalEnding, JournalReader, JournalRecord, LocatedRecord, RecordPlace,
+        SYNTHESIZED_JOURNAL_NAME,
+    },
 };
+
+/// Size of the buffer through which a journal is read.
+const BUFFER_BYTES: usize = 64 << 10;
 
 /// Returns the journals of a run: those of workers in their order, then that of synthesized results.
 ///
@@ -46,14 +54,21 @@ impl JournalFile {
     /// Reads a journal. One that was never begun is empty.
     #[must_use]
     pub fn read(path: PathBuf) -> Self {
-        let name = path.file_name().and_then(|name| name.to_str());
-        let worker = name.and_then(worker_of_journal);
-        let file = Self { worker, ..Self::default() };
-        match fs::read(&path) {
-            Ok(bytes) => Self { content: journal::read(&bytes), path, ..file },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Self { path, ..file },
-            Err(error) => Self { read_error: Some(error.to_string()), path, ..file },
-        }
+        let mut records = Vec::new();
+        let file = Self::visit(path, |located| records.push(located.record));
+        Self { content: JournalContent { records, ..file.content }, ..file }
+    }
+
+    /// Passes the records of a journal to `visit`, in order and one at a time: those of a large run do not fit into
+    /// memory. What is returned has no records.
+    #[must_use]
+    pub fn visit(path: PathBuf, visit: impl FnMut(LocatedRecord)) -> Self {
+        let worker = path.file_name().and_then(|name| name.to_str()).and_then(worker_of_journal);
+        let (ending, error) = visit_records(&path, visit);
+        let JournalEnding { torn_at, damage } = ending;
+        let content = JournalContent { records: Vec::new(), torn_at, damage };
+        let read_error = error.map(|error| error.to_string());
+        Self { path, worker, content, read_error }
     }
 
     /// Reads the journal of a worker.
@@ -103,6 +118,33 @@ impl JournalFile {
     }
 }
 
+fn visit_records(path: &Path, mut visit: impl FnMut(LocatedRecord)) -> (JournalEnding, Option<io::Error>) {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return (JournalEnding::default(), None),
+        Err(error) => return (JournalEnding::default(), Some(error)),
+    };
+    let mut reader = JournalReader::new(BufReader::with_capacity(BUFFER_BYTES, file));
+    loop {
+        match reader.next_record() {
+            Ok(Some(located)) => visit(located),
+            Ok(None) => return (reader.into_ending(), None),
+            Err(error) => return (reader.into_ending(), Some(error)),
+        }
+    }
+}
+
+/// Reads one record again.
+///
+/// # Errors
+/// The file can't be read, or has changed.
+pub fn read_record_at(path: &Path, place: RecordPlace) -> io::Result<JournalRecord> {
+    let length = usize::try_from(place.length).map_err(io::Error::other)?;
+    let mut bytes = vec![0; length];
+    File::open(path)?.read_exact_at(&mut bytes, place.offset)?;
+    journal::read_record(&bytes).ok_or_else(|| io::Error::other("the record has changed"))
+}
+
 /// All journals of a run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RunJournals {
@@ -116,18 +158,7 @@ impl RunJournals {
     /// # Errors
     /// The directory can't be read.
     pub fn read(run_dir: &Path) -> io::Result<Self> {
-        Self::read_with(run_dir, |paths| paths.into_iter().map(JournalFile::read).collect())
-    }
-
-    /// Reads all journals of a run; `read_files` reads them in the order of their paths, perhaps several at once.
-    ///
-    /// # Errors
-    /// The directory can't be read.
-    pub fn read_with(
-        run_dir: &Path,
-        read_files: impl FnOnce(Vec<PathBuf>) -> Vec<JournalFile>,
-    ) -> io::Result<Self> {
-        Ok(Self { files: read_files(journal_paths(run_dir)?) })
+        Ok(Self { files: journal_paths(run_dir)?.into_iter().map(JournalFile::read).collect() })
     }
 
     /// Settles the run without its coordinator, from its journals and the number of its selected tests.

@@ -5,9 +5,10 @@ use std::{io::Write, path::Path};
 
 use heeler_core::{Attempt, Outcome, OutcomeCounts};
 use heeler_protocol::mtp::{FailureInfo, LeakedProcessInfo};
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::{Map, Value, json};
 
-use super::{FailureDetail, ReportError, ReportFormat, ReportRunInfo, RunSummary, TestReport};
+use super::{FailureDetail, ReportContent, ReportError, ReportFormat, ReportRunInfo, RunSummary, TestReport};
 
 /// The version of the specification whose schema the reports follow.
 const SPEC_VERSION: &str = "0.0.0";
@@ -16,11 +17,8 @@ const SPEC_VERSION: &str = "0.0.0";
 pub(super) static FORMAT: ReportFormat =
     ReportFormat { name: "ctrf", title: "CTRF", default_file: "ctrf-report.json", write: write_report };
 
-fn write_report(
-    summary: &RunSummary,
-    info: &ReportRunInfo<'_>,
-    writer: &mut dyn Write,
-) -> Result<(), ReportError> {
+fn write_report(content: &ReportContent<'_>, writer: &mut dyn Write) -> Result<(), ReportError> {
+    let ReportContent { summary, info, .. } = content;
     let head = json!({"name": "heeler", "version": env!("CARGO_PKG_VERSION")});
     write!(writer, r#"{{"reportFormat":"CTRF","specVersion":"{SPEC_VERSION}","generatedBy":"heeler","#)?;
     if !info.run.is_empty() {
@@ -32,7 +30,7 @@ fn write_report(
     let mut separator = "\n";
     for record in summary.records().iter().chain(summary.failed_groups()) {
         writer.write_all(separator.as_bytes())?;
-        serde_json::to_writer(&mut *writer, &test(record))?;
+        serde_json::to_writer(&mut *writer, &TestEntry::of(&content.with_whole_detail(record)))?;
         separator = ",\n";
     }
     let mut environment = Map::new();
@@ -96,7 +94,61 @@ fn raw_status(outcome: Outcome) -> String {
     outcome.label().replace(' ', "-")
 }
 
-fn test(record: &TestReport) -> Value {
+/// The entry of one test.
+struct TestEntry<'a> {
+    /// All members but the outputs, in whose places there is `null`.
+    members: Map<String, Value>,
+    stdout: Option<&'a str>,
+    stderr: Option<&'a str>,
+}
+
+/// An output as the format's array of lines. It is written line by line, because an output may be a megabyte of
+/// empty lines.
+struct OutputLines<'a>(&'a str);
+
+impl Serialize for OutputLines<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.lines())
+    }
+}
+
+impl Serialize for TestEntry<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.members.len()))?;
+        for (name, value) in &self.members {
+            match (name.as_str(), self.stdout, self.stderr) {
+                (STDOUT, Some(text), _) | (STDERR, _, Some(text)) => {
+                    map.serialize_entry(name, &OutputLines(text))?;
+                }
+                (_, _, _) => map.serialize_entry(name, value)?,
+            }
+        }
+        map.end()
+    }
+}
+
+impl<'a> TestEntry<'a> {
+    fn of(record: &'a TestReport) -> Self {
+        let output = |pick: fn(&FailureDetail) -> Option<&String>| {
+            let text = record.detail.as_deref().and_then(pick).map(String::as_str);
+            text.filter(|text| !text.is_empty())
+        };
+        let (stdout, stderr) =
+            (output(|detail| detail.stdout.as_ref()), output(|detail| detail.stderr.as_ref()));
+        let mut members = members_without_outputs(record);
+        for (name, text) in [(STDOUT, stdout), (STDERR, stderr)] {
+            if text.is_some() {
+                members.insert(name.to_owned(), Value::Null);
+            }
+        }
+        Self { members, stdout, stderr }
+    }
+}
+
+const STDOUT: &str = "stdout";
+const STDERR: &str = "stderr";
+
+fn members_without_outputs(record: &TestReport) -> Map<String, Value> {
     let mut test = Map::new();
     let mut put = |name: &str, value: Value| drop(test.insert(name.to_owned(), value));
     // The schema requires a name of at least one character.
@@ -132,7 +184,7 @@ fn test(record: &TestReport) -> Value {
     if !extra.is_empty() {
         test.insert("extra".into(), extra.into());
     }
-    Value::Object(test)
+    test
 }
 
 fn put_detail(test: &mut Map<String, Value>, extra: &mut Map<String, Value>, detail: &FailureDetail) {
@@ -147,11 +199,6 @@ fn put_detail(test: &mut Map<String, Value>, extra: &mut Map<String, Value>, det
     }
     if let Some(worker) = detail.worker {
         test.insert("threadId".into(), worker.to_string().into());
-    }
-    for (name, text) in [("stdout", &detail.stdout), ("stderr", &detail.stderr)] {
-        if let Some(lines) = text.as_deref().and_then(output_lines) {
-            test.insert(name.into(), lines);
-        }
     }
     let files: Vec<_> =
         detail.files.iter().map(|(path, description)| attachment(path, description)).collect();
@@ -201,6 +248,9 @@ fn leaked_process(process: &LeakedProcessInfo) -> Value {
         members["name"] = facts.name.into();
         members["ageSeconds"] = facts.age_s.into();
         members["memoryKiB"] = facts.memory_kib.into();
+    }
+    if process.is_running {
+        members["isRunning"] = true.into();
     }
     members
 }
@@ -274,6 +324,7 @@ mod tests {
     use heeler_protocol::mtp::{ExecutionState, NodeChange, TestNode, key};
 
     use super::*;
+    use crate::UnavailableDetails;
 
     fn change(name: &str, state: ExecutionState, more: Value) -> NodeChange {
         let mut node = json!({"uid": format!("core::{name}"), "display-name": name, "execution-state": state.as_str(),
@@ -294,7 +345,8 @@ mod tests {
             duration: Duration::from_secs(7),
         };
         let mut out = Vec::new();
-        (FORMAT.write)(&summary, &info, &mut out).unwrap();
+        let details = &UnavailableDetails { reason: "none are needed".to_owned() };
+        (FORMAT.write)(&ReportContent { summary: &summary, info, details }, &mut out).unwrap();
         let report: Value = serde_json::from_slice(&out).unwrap();
         let schema = include_str!("../../../tests/schema/ctrf/schema.json");
         let schema = jsonschema::validator_for(&serde_json::from_str(schema).unwrap()).unwrap();

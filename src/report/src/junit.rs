@@ -1,52 +1,137 @@
 //! The JUnit XML report, in the format that cargo-nextest writes and CI servers read: one `testsuite` for
 //! each suite, `classname` is the suite, `name` the test's full name. Output is included for tests that did
-//! not pass at the first attempt.
+//! not pass at the first attempt. One test is in memory at a time.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::HashMap,
+    io::{self, Write},
+    time::Duration,
+};
 
-use heeler_core::{Attempt, Outcome, describe::process_text};
+use heeler_core::{
+    Attempt, Outcome,
+    describe::{RUNNING_LEAK, process_text},
+};
 use heeler_protocol::mtp::{FailureInfo, LeakedProcessInfo, RunLeak};
-use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestRerun, TestSuite};
 
 use super::{
-    FailureDetail, ReportFormat, ReportRunInfo, RunSummary, TestReport,
+    FailureDetail, ReportContent, ReportError, ReportFormat, RunSummary, TestReport,
     sanitise::{headline, xml_text},
+    xml::{XmlElement, XmlWriter},
 };
 
 /// The suite name of tests that have none.
 const NO_SUITE: &str = "tests";
 
 /// The format `junit`.
-pub(super) static FORMAT: ReportFormat = ReportFormat {
-    name: "junit",
-    title: "JUnit",
-    default_file: "junit.xml",
-    write: |summary, info, writer| Ok(report(summary, info).serialize(writer)?),
-};
+pub(super) static FORMAT: ReportFormat =
+    ReportFormat { name: "junit", title: "JUnit", default_file: "junit.xml", write: write_report };
 
-fn report(summary: &RunSummary, head: &ReportRunInfo<'_>) -> Report {
-    let mut report = Report::new(xml_text(head.name));
-    report.timestamp = head.start_utc.parse().ok();
-    report.set_time(head.duration);
-    if let Ok(run) = head.run.parse() {
-        report.set_uuid(run);
+/// The kind of element that represents a test's result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CaseKind {
+    Success,
+    Skipped,
+    Failure,
+    Error,
+}
+
+/// The numbers of cases that the head of a suite, and that of the document, have.
+#[derive(Debug, Clone, Copy, Default)]
+struct CaseCounts {
+    tests: usize,
+    skipped: usize,
+    failures: usize,
+    errors: usize,
+    time: Duration,
+}
+
+impl CaseCounts {
+    fn of<'r>(records: impl IntoIterator<Item = &'r TestReport>) -> Self {
+        let mut counts = Self::default();
+        for record in records {
+            counts.tests += 1;
+            counts.time += record.duration.unwrap_or_default();
+            match case_kind(record.outcome) {
+                CaseKind::Success => {}
+                CaseKind::Skipped => counts.skipped += 1,
+                CaseKind::Failure => counts.failures += 1,
+                CaseKind::Error => counts.errors += 1,
+            }
+        }
+        counts
     }
-    let mut suites: Vec<TestSuite> = Vec::new();
+}
+
+/// The cases of one suite, in their order.
+struct CaseSuite<'r> {
+    name: &'r str,
+    records: Vec<&'r TestReport>,
+}
+
+fn write_report(content: &ReportContent<'_>, writer: &mut dyn Write) -> Result<(), ReportError> {
+    let ReportContent { summary, info, .. } = content;
+    let suites = case_suites(summary);
+    let all = CaseCounts::of(suites.iter().flat_map(|suite| &suite.records).copied());
+    let mut xml = XmlWriter::begin(writer)?;
+    let mut root = XmlElement::new("testsuites")
+        .attribute("name", &xml_text(info.name))
+        .attribute("tests", &all.tests.to_string())
+        .attribute("skipped", &all.skipped.to_string())
+        .attribute("failures", &all.failures.to_string())
+        .attribute("errors", &all.errors.to_string());
+    // A client may choose an id that is no UUID.
+    if let Ok(run) = uuid::Uuid::try_parse(info.run) {
+        root = root.attribute("uuid", &run.hyphenated().to_string());
+    }
+    if let Some(start) = timestamp(info.start_utc) {
+        root = root.attribute("timestamp", &start);
+    }
+    xml.open(root.attribute("time", &seconds(info.duration)))?;
+    for suite in &suites {
+        write_suite(&mut xml, content, suite)?;
+    }
+    xml.close("testsuites")?;
+    Ok(xml.end()?)
+}
+
+/// Groups the tests by suite, in the order of the first test of each.
+fn case_suites(summary: &RunSummary) -> Vec<CaseSuite<'_>> {
+    let mut suites: Vec<CaseSuite<'_>> = Vec::new();
     let mut place: HashMap<&str, usize> = HashMap::new();
     for record in summary.records().iter().chain(summary.failed_groups()) {
         let name = suite_name(record);
         let index = *place.entry(name).or_insert_with(|| {
-            suites.push(TestSuite::new(xml_text(name)));
+            suites.push(CaseSuite { name, records: Vec::new() });
             suites.len() - 1
         });
-        suites[index].add_test_case(test_case(record));
+        suites[index].records.push(record);
     }
-    for suite in &mut suites {
-        suite.set_time(suite.test_cases.iter().filter_map(|case| case.time).sum());
+    suites
+}
+
+fn write_suite(
+    xml: &mut XmlWriter<'_>,
+    content: &ReportContent<'_>,
+    suite: &CaseSuite<'_>,
+) -> io::Result<()> {
+    let counts = CaseCounts::of(suite.records.iter().copied());
+    let head = XmlElement::new("testsuite")
+        .attribute("name", &xml_text(suite.name))
+        .attribute("tests", &counts.tests.to_string())
+        .attribute("skipped", &counts.skipped.to_string())
+        .attribute("errors", &counts.errors.to_string())
+        .attribute("failures", &counts.failures.to_string())
+        .attribute("time", &seconds(counts.time));
+    xml.open(head)?;
+    for record in &suite.records {
+        write_case(xml, &content.with_whole_detail(record))?;
     }
-    write_ambiguous_leaks(&mut suites, summary.ambiguous_leaks());
-    report.add_test_suites(suites);
-    report
+    let leaks = ambiguous_leaks(suite.name, content.summary.ambiguous_leaks());
+    if !leaks.is_empty() {
+        xml.text_element("system-err", &xml_text(&leaks))?;
+    }
+    xml.close("testsuite")
 }
 
 fn suite_name(record: &TestReport) -> &str {
@@ -56,30 +141,108 @@ fn suite_name(record: &TestReport) -> &str {
     }
 }
 
-fn test_case(record: &TestReport) -> TestCase {
-    let mut case = TestCase::new(xml_text(record.name()), status(record));
-    case.set_classname(xml_text(suite_name(record)));
-    case.time = record.duration;
-    case.timestamp = record.start_utc.as_deref().and_then(|start| start.parse().ok());
-    let numbers = [
-        ("heeler.cpu-ms", record.cpu_ms.map(|cpu| cpu.to_string())),
-        ("heeler.peak-memory-kib", record.peak_kib.map(|peak| peak.to_string())),
-    ];
-    let numbers = numbers.into_iter().filter_map(|(name, text)| Some(Property::new(name, text?)));
-    case.add_properties(numbers);
-    if let Some(detail) = record.detail.as_deref() {
-        let stdout = with_files(detail);
-        if !stdout.is_empty() {
-            case.set_system_out(xml_text(&stdout));
-        }
-        let stderr = with_leaks(detail);
-        if !stderr.is_empty() {
-            case.set_system_err(xml_text(&stderr));
-        }
-        case.add_properties(properties(detail));
-        add_location(&mut case, detail);
+fn write_case(xml: &mut XmlWriter<'_>, record: &TestReport) -> io::Result<()> {
+    let head = case_head(record);
+    let properties = properties(record);
+    let detail = record.detail.as_deref();
+    let stdout = detail.map(with_files).unwrap_or_default();
+    let stderr = detail.map(with_leaks).unwrap_or_default();
+    let kind = case_kind(record.outcome);
+    let reruns = detail.map(|detail| rerun_count(detail, record.outcome)).unwrap_or_default();
+    let is_childless = properties.is_empty()
+        && stdout.is_empty()
+        && stderr.is_empty()
+        && kind == CaseKind::Success
+        && reruns == 0;
+    if is_childless {
+        return xml.empty(head);
     }
-    case
+    xml.open(head)?;
+    if !properties.is_empty() {
+        xml.open(XmlElement::new("properties"))?;
+        for (name, value) in properties {
+            xml.empty(XmlElement::new("property").attribute("name", name).attribute("value", &value))?;
+        }
+        xml.close("properties")?;
+    }
+    write_status(xml, record)?;
+    if let Some(detail) = detail.filter(|_| kind != CaseKind::Skipped) {
+        write_reruns(xml, detail, kind, reruns)?;
+    }
+    for (tag, text) in [("system-out", stdout), ("system-err", stderr)] {
+        if !text.is_empty() {
+            xml.text_element(tag, &xml_text(&text))?;
+        }
+    }
+    xml.close("testcase")
+}
+
+fn case_head(record: &TestReport) -> XmlElement {
+    let mut head = XmlElement::new("testcase")
+        .attribute("name", &xml_text(record.name()))
+        .attribute("classname", &xml_text(suite_name(record)));
+    if let Some(start) = record.start_utc.as_deref().and_then(timestamp) {
+        head = head.attribute("timestamp", &start);
+    }
+    if let Some(took) = record.duration {
+        head = head.attribute("time", &seconds(took));
+    }
+    let detail = record.detail.as_deref();
+    if let Some((detail, file)) = detail.and_then(|detail| Some((detail, detail.file.as_ref()?))) {
+        head = head.attribute("file", &xml_text(file));
+        if let Some(line) = detail.line {
+            head = head.attribute("line", &line.to_string());
+        }
+    }
+    head
+}
+
+/// Writes the element of a result that is no success.
+fn write_status(xml: &mut XmlWriter<'_>, record: &TestReport) -> io::Result<()> {
+    let tag = match case_kind(record.outcome) {
+        CaseKind::Success => return Ok(()),
+        CaseKind::Skipped => "skipped",
+        CaseKind::Failure => "failure",
+        CaseKind::Error => "error",
+    };
+    let mut status = XmlElement::new(tag);
+    if let Some(message) = record.detail_text(|detail| detail.message.as_ref()) {
+        status = status.attribute("message", &xml_text(&headline(message)));
+    }
+    if let Some(kind) = type_attribute(record) {
+        status = status.attribute("type", &kind);
+    }
+    match description(record) {
+        Some(description) => xml.text_in(status, &xml_text(&description)),
+        None => xml.empty(status),
+    }
+}
+
+fn case_kind(outcome: Outcome) -> CaseKind {
+    match outcome {
+        Outcome::Passed | Outcome::Flaky => CaseKind::Success,
+        Outcome::Skipped => CaseKind::Skipped,
+        Outcome::Failed => CaseKind::Failure,
+        Outcome::TimedOut
+        | Outcome::Idle
+        | Outcome::Crashed
+        | Outcome::ExitedEarly
+        | Outcome::OutOfMemory
+        | Outcome::Lost
+        | Outcome::Interrupted
+        | Outcome::Cancelled
+        | Outcome::NotRun(_) => CaseKind::Error,
+    }
+}
+
+/// Returns a time with three decimal places, as the format has it.
+fn seconds(duration: Duration) -> String {
+    format!("{:.3}", duration.as_secs_f64())
+}
+
+fn timestamp(utc: &str) -> Option<String> {
+    let at: jiff::Timestamp = utc.parse().ok()?;
+    Some(at.strftime("%Y-%m-%dT%H:%M:%S%.3f+00:00").to_string())
 }
 
 /// Returns the output followed by the attached files, in the notation that CI systems collect.
@@ -110,7 +273,8 @@ fn with_leaks(detail: &FailureDetail) -> String {
 }
 
 fn leaked_process_line(who: &str, process: &LeakedProcessInfo) -> String {
-    format!("[heeler: {who} left a process behind, which was killed: {}]\n", leaked_process(process))
+    let fate = if process.is_running { RUNNING_LEAK } else { "was killed" };
+    format!("[heeler: {who} left a process behind, which {fate}: {}]\n", leaked_process(process))
 }
 
 /// Returns the command line of a leaked process, with its id, age and memory.
@@ -119,37 +283,20 @@ fn leaked_process(process: &LeakedProcessInfo) -> String {
     format!("{command} ({})", process_text(*pid, command, process.facts().as_ref()))
 }
 
-/// Writes leaked processes that one of several tests, or no test, left behind into the output of their suite.
-fn write_ambiguous_leaks(suites: &mut [TestSuite], leaks: &[RunLeak]) {
-    for suite in suites {
-        let mut text = String::new();
-        for leak in leaks.iter().filter(|leak| xml_text(suite_of(leak)) == suite.name.as_str()) {
-            let who = match leak.tests.as_slice() {
-                [] => "the program, outside its tests,".to_owned(),
-                tests => format!("one of these {} tests ({})", tests.len(), tests.join(", ")),
-            };
-            leak.processes.iter().for_each(|process| text.push_str(&leaked_process_line(&who, process)));
-        }
-        if !text.is_empty() {
-            suite.set_system_err(xml_text(&text));
-        }
-    }
-}
-
 fn suite_of(leak: &RunLeak) -> &str {
     if leak.suite.is_empty() { NO_SUITE } else { &leak.suite }
 }
 
-fn add_location(case: &mut TestCase, detail: &FailureDetail) {
-    if let Some(file) = &detail.file {
-        case.extra.insert("file".into(), xml_text(file).into());
-        if let Some(line) = detail.line {
-            case.extra.insert("line".into(), line.to_string().into());
-        }
-    }
+fn properties(record: &TestReport) -> Vec<(&'static str, String)> {
+    let numbers = [
+        ("heeler.cpu-ms", record.cpu_ms.map(|cpu| cpu.to_string())),
+        ("heeler.peak-memory-kib", record.peak_kib.map(|peak| peak.to_string())),
+    ];
+    let numbers = numbers.into_iter().filter_map(|(name, text)| Some((name, text?)));
+    numbers.chain(record.detail.as_deref().map(detail_properties).unwrap_or_default()).collect()
 }
 
-fn properties(detail: &FailureDetail) -> Vec<Property> {
+fn detail_properties(detail: &FailureDetail) -> Vec<(&'static str, String)> {
     let texts = [
         ("heeler.reproduce", detail.reproduce.clone()),
         ("heeler.isolated-rerun", detail.isolated_rerun.clone()),
@@ -159,37 +306,7 @@ fn properties(detail: &FailureDetail) -> Vec<Property> {
     ];
     let texts = texts.into_iter().filter_map(|(name, text)| Some((name, text?)));
     let left = detail.leaked.iter().map(|one| ("heeler.leaked", leaked_process(one)));
-    texts.chain(left).map(|(name, text)| Property::new(name, xml_text(&text))).collect()
-}
-
-fn status(record: &TestReport) -> TestCaseStatus {
-    let mut status = match record.outcome {
-        Outcome::Passed | Outcome::Flaky => TestCaseStatus::success(),
-        Outcome::Skipped => TestCaseStatus::skipped(),
-        Outcome::Failed => TestCaseStatus::non_success(NonSuccessKind::Failure),
-        Outcome::TimedOut
-        | Outcome::Idle
-        | Outcome::Crashed
-        | Outcome::ExitedEarly
-        | Outcome::OutOfMemory
-        | Outcome::Lost
-        | Outcome::Interrupted
-        | Outcome::Cancelled
-        | Outcome::NotRun(_) => TestCaseStatus::non_success(NonSuccessKind::Error),
-    };
-    if let Some(kind) = type_attribute(record) {
-        status.set_type(kind);
-    }
-    if let Some(message) = record.detail_text(|detail| detail.message.as_ref()) {
-        status.set_message(xml_text(&headline(message)));
-    }
-    if let Some(description) = description(record) {
-        status.set_description(xml_text(&description));
-    }
-    if let Some(detail) = record.detail.as_deref() {
-        status.add_reruns(reruns(detail, record.outcome));
-    }
-    status
+    texts.chain(left).map(|(name, text)| (name, xml_text(&text))).collect()
 }
 
 fn type_attribute(record: &TestReport) -> Option<String> {
@@ -237,37 +354,73 @@ fn failed_comparison(failure: &FailureInfo) -> Option<String> {
     Some(format!("{place}expected: {expected}\n  actual: {actual}"))
 }
 
-/// Returns the attempts before the deciding one. Where only their number is known, they are written without
-/// text, because CI servers count them.
-fn reruns(detail: &FailureDetail, outcome: Outcome) -> Vec<TestRerun> {
-    if !detail.attempts.is_empty() {
-        return detail.attempts.iter().map(rerun).collect();
+/// Returns the text about leaked processes that one of several tests of a suite, or no test, left behind.
+fn ambiguous_leaks(suite: &str, leaks: &[RunLeak]) -> String {
+    let mut text = String::new();
+    for leak in leaks.iter().filter(|leak| suite_of(leak) == suite) {
+        let who = match leak.tests.as_slice() {
+            [] => "the program, outside its tests,".to_owned(),
+            tests => format!("one of these {} tests ({})", tests.len(), tests.join(", ")),
+        };
+        leak.processes.iter().for_each(|process| text.push_str(&leaked_process_line(&who, process)));
     }
-    let before = match outcome {
-        Outcome::Flaky => detail.attempt.unwrap_or(2).saturating_sub(1).clamp(1, 100),
-        _ => detail.attempt.unwrap_or(1).saturating_sub(1).min(100),
-    };
-    (0..before).map(|_| TestRerun::new(NonSuccessKind::Failure)).collect()
+    text
 }
 
-fn rerun(attempt: &Attempt) -> TestRerun {
-    let is_failure = attempt.outcome == Outcome::Failed;
-    let mut rerun = TestRerun::new(if is_failure { NonSuccessKind::Failure } else { NonSuccessKind::Error });
-    rerun.set_time(Duration::from_micros(attempt.duration_us));
-    rerun.set_message(xml_text(&headline(&attempt.message)));
-    rerun.set_description(xml_text(&attempt.message));
+/// Returns the number of attempts before the deciding one. Where only their number is known, they are written without
+/// text, because CI servers count them.
+fn rerun_count(detail: &FailureDetail, outcome: Outcome) -> u64 {
+    if !detail.attempts.is_empty() {
+        return detail.attempts.len() as u64;
+    }
+    match outcome {
+        Outcome::Flaky => detail.attempt.unwrap_or(2).saturating_sub(1).clamp(1, 100),
+        _ => detail.attempt.unwrap_or(1).saturating_sub(1).min(100),
+    }
+}
+
+fn write_reruns(
+    xml: &mut XmlWriter<'_>,
+    detail: &FailureDetail,
+    kind: CaseKind,
+    count: u64,
+) -> io::Result<()> {
+    let tag = |is_failure: bool| match (kind, is_failure) {
+        (CaseKind::Success, true) => "flakyFailure",
+        (CaseKind::Success, false) => "flakyError",
+        (CaseKind::Skipped | CaseKind::Failure | CaseKind::Error, true) => "rerunFailure",
+        (CaseKind::Skipped | CaseKind::Failure | CaseKind::Error, false) => "rerunError",
+    };
+    if detail.attempts.is_empty() {
+        return (0..count).try_for_each(|_| xml.text_in(XmlElement::new(tag(true)), ""));
+    }
+    detail
+        .attempts
+        .iter()
+        .try_for_each(|attempt| write_rerun(xml, tag(attempt.outcome == Outcome::Failed), attempt))
+}
+
+fn write_rerun(xml: &mut XmlWriter<'_>, tag: &'static str, attempt: &Attempt) -> io::Result<()> {
     let exit = attempt.exit_reason.as_ref();
     let (signal, code) = (exit.and_then(|exit| exit.signal.as_deref()), exit.and_then(|exit| exit.code));
+    let mut head = XmlElement::new(tag)
+        .attribute("time", &seconds(Duration::from_micros(attempt.duration_us)))
+        .attribute("message", &xml_text(&headline(&attempt.message)));
     if let Some(kind) = failure_type(attempt.outcome, signal, code) {
-        rerun.set_type(kind);
+        head = head.attribute("type", &kind);
     }
-    if !attempt.stdout.is_empty() {
-        rerun.set_system_out(xml_text(&attempt.stdout));
+    xml.open(head)?;
+    xml.text(&xml_text(&attempt.message))?;
+    let outputs = [("system-out", &attempt.stdout), ("system-err", &attempt.stderr)];
+    let outputs = outputs.into_iter().filter(|(_, text)| !text.is_empty());
+    for (place, (output_tag, text)) in outputs.enumerate() {
+        if place == 0 {
+            // Behind a text the writer puts no line break of its own.
+            xml.indent()?;
+        }
+        xml.text_element(output_tag, &xml_text(text))?;
     }
-    if !attempt.stderr.is_empty() {
-        rerun.set_system_err(xml_text(&attempt.stderr));
-    }
-    rerun
+    xml.close(tag)
 }
 
 #[cfg(test)]
@@ -276,6 +429,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::{ReportRunInfo, UnavailableDetails};
 
     fn change(name: &str, state: ExecutionState, more: serde_json::Value) -> NodeChange {
         let mut node = json!({"uid": format!("core::{name}"), "display-name": name, "execution-state": state.as_str(),
@@ -294,7 +448,8 @@ mod tests {
             duration: Duration::from_secs(7),
         };
         let mut out = Vec::new();
-        (FORMAT.write)(&summary, &head, &mut out).unwrap();
+        let details = &UnavailableDetails { reason: "none are needed".to_owned() };
+        (FORMAT.write)(&ReportContent { summary: &summary, info: head, details }, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 

@@ -2,17 +2,21 @@
 //! files written from it. Pure functions: no clock, no file and no terminal here.
 //!
 //! - [`RunSummary`]: the whole run by uid, latest state; [`TestReport`] is one test of it.
+//! - [`DetailSource`]: the texts of results that a summary does not keep, read again for a report.
 //! - [`sanitise`]: sanitising of foreign text.
 //! - [`ReportFormat`]: a format of report files; [`REPORT_FORMATS`] is the registry.
 
 mod ctrf;
+mod details;
 mod junit;
 mod report_format;
 mod summary;
 mod test_report;
+mod xml;
 
 pub mod sanitise;
 
+pub use details::{DetailLoadError, DetailSource, ReportContent, UnavailableDetails};
 pub use report_format::{
     REPORT_FORMATS, ReportError, ReportFormat, ReportRequest, ReportRunInfo, find_report_format,
 };

@@ -3,7 +3,7 @@
 
 use std::{fmt, io::Write, path::PathBuf, time::Duration};
 
-use super::{RunSummary, ctrf, junit};
+use super::{ReportContent, ctrf, junit};
 
 /// Every format, in the order of help and messages.
 pub static REPORT_FORMATS: &[&ReportFormat] = &[&junit::FORMAT, &ctrf::FORMAT];
@@ -17,7 +17,7 @@ pub struct ReportFormat {
     /// File that is written where none is named.
     pub default_file: &'static str,
     /// Writes the report of a run. Fails if the content can't be represented or the writer fails.
-    pub write: fn(&RunSummary, &ReportRunInfo<'_>, &mut dyn Write) -> Result<(), ReportError>,
+    pub write: fn(&ReportContent<'_>, &mut dyn Write) -> Result<(), ReportError>,
 }
 
 impl fmt::Debug for ReportFormat {
@@ -75,8 +75,6 @@ impl ReportRequest {
 /// The error of writing a report.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    #[error("write XML")]
-    Xml(#[from] quick_junit::SerializeError),
     #[error("write JSON")]
     Json(#[from] serde_json::Error),
     #[error("write the content")]

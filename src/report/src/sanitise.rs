@@ -2,7 +2,7 @@
 //! terminal or break an XML reader. Control characters become visible, escape sequences are removed, and
 //! colours (SGR) are kept only where the output supports colours.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::VecDeque};
 
 /// Whether colours in foreign text are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +85,36 @@ pub fn pasteable_command(command: &str) -> Cow<'_, str> {
 pub fn sanitised_lines(text: &str, colours: ColourPolicy) -> Vec<String> {
     let mut carried = String::new();
     text.trim_end().split('\n').map(|line| clean_line(line, colours, &mut carried)).collect()
+}
+
+/// The lines at the beginning and at the end of an output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SanitisedExcerpt {
+    pub first: Vec<String>,
+    /// Number of lines between them that are left out.
+    pub hidden: usize,
+    pub last: VecDeque<String>,
+}
+
+/// Returns up to `limit` sanitised lines from the beginning of an output, and as many from its end. Only those are in
+/// memory: an output may be a megabyte of empty lines.
+#[must_use]
+pub fn sanitised_excerpt(text: &str, colours: ColourPolicy, limit: usize) -> SanitisedExcerpt {
+    let mut excerpt = SanitisedExcerpt { first: Vec::new(), hidden: 0, last: VecDeque::new() };
+    let mut carried = String::new();
+    for line in text.trim_end().split('\n') {
+        let line = clean_line(line, colours, &mut carried);
+        if excerpt.first.len() < limit {
+            excerpt.first.push(line);
+            continue;
+        }
+        excerpt.last.push_back(line);
+        if excerpt.last.len() > limit {
+            excerpt.last.pop_front();
+            excerpt.hidden += 1;
+        }
+    }
+    excerpt
 }
 
 fn clean_line(line: &str, colours: ColourPolicy, carried: &mut String) -> String {
@@ -270,6 +300,20 @@ mod tests {
     fn huge_line_is_truncated_with_a_note() {
         let line = &dropped(&"x".repeat(1_000_000))[0];
         assert!(line.len() < 4100 && line.ends_with("… (996000 more bytes)"), "{}", line.len());
+    }
+
+    #[test]
+    fn excerpt_has_both_ends_and_counts_the_rest() {
+        let text: String = (0..10).map(|line| format!("{line}\n")).collect();
+        for limit in 0..12 {
+            let excerpt = sanitised_excerpt(&text, ColourPolicy::Dropped, limit);
+            let whole = sanitised_lines(&text, ColourPolicy::Dropped);
+            assert_eq!(excerpt.hidden, whole.len().saturating_sub(2 * limit));
+            let shown: Vec<_> = excerpt.first.into_iter().chain(excerpt.last).collect();
+            let first = limit.min(whole.len());
+            let last = (whole.len() - first).min(limit);
+            assert_eq!(shown, [&whole[..first], &whole[whole.len() - last..]].concat());
+        }
     }
 
     #[test]

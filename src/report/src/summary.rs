@@ -10,7 +10,11 @@ use std::{
 use heeler_core::{NotRunReason, Outcome, OutcomeCounts};
 use heeler_protocol::mtp::{ExecutionState, LargeProcess, NodeChange, RunLeak, TestNode, outcome_kind};
 
-use super::TestReport;
+use super::{FailureDetail, TestReport};
+
+/// Maximum size of the texts that a summary keeps. It is enough for the failures that people read, and little beside
+/// the rest of the process; whatever more fails, the texts are read from the record of the run.
+const KEPT_DETAIL_BYTES: usize = 8 << 20;
 
 /// The state of a run, in progress or at its end.
 ///
@@ -28,6 +32,9 @@ pub struct RunSummary {
     suites: HashSet<Arc<str>>,
     ambiguous_leaks: Vec<RunLeak>,
     shared_processes: Vec<LargeProcess>,
+    /// Size of the texts of all records.
+    detail_bytes: usize,
+    has_abridged_records: bool,
 }
 
 /// A test process whose peak memory was reported.
@@ -127,10 +134,30 @@ impl RunSummary {
         suite
     }
 
-    fn record_end(&mut self, record: TestReport) {
+    /// Abridges a record whose texts exceed the limit of the summary.
+    fn bound_detail(&mut self, record: &mut TestReport) {
+        let Some(detail) = record.detail.as_deref_mut() else { return };
+        if self.detail_bytes + detail.text_bytes() > KEPT_DETAIL_BYTES {
+            detail.abridge();
+            self.has_abridged_records = true;
+        }
+        self.detail_bytes += detail.text_bytes();
+    }
+
+    /// Returns whether texts of results were left out, which a report has to read again.
+    #[must_use]
+    pub fn has_abridged_records(&self) -> bool {
+        self.has_abridged_records
+    }
+
+    fn record_end(&mut self, mut record: TestReport) {
+        self.bound_detail(&mut record);
         if record.is_group {
             match self.groups.iter_mut().find(|group| group.uid == record.uid) {
-                Some(group) => *group = record,
+                Some(group) => {
+                    self.detail_bytes -= detail_bytes(group);
+                    *group = record;
+                }
                 None => self.groups.push(record),
             }
             return;
@@ -141,6 +168,7 @@ impl RunSummary {
                 let known = &mut self.records[place];
                 self.counts.add(record.outcome, Some(known.outcome));
                 let leaked = known.leaked().to_vec();
+                self.detail_bytes -= detail_bytes(known);
                 *known = record;
                 if !leaked.is_empty() {
                     known.add_leaked(&leaked);
@@ -326,6 +354,10 @@ impl RunSummary {
             RunVerdict::Passed
         }
     }
+}
+
+fn detail_bytes(record: &TestReport) -> usize {
+    record.detail.as_deref().map_or(0, FailureDetail::text_bytes)
 }
 
 #[cfg(test)]

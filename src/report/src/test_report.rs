@@ -70,6 +70,8 @@ pub struct FailureDetail {
     pub worker: Option<u64>,
     /// Processes that the test left behind and that were killed.
     pub leaked: Vec<LeakedProcessInfo>,
+    /// Whether outputs and other texts are left out here, and are to be read from the run's record.
+    pub is_abridged: bool,
 }
 
 impl TestReport {
@@ -211,6 +213,7 @@ impl FailureDetail {
             attempts: result.attempts.clone(),
             worker: result.worker.map(u64::from),
             leaked: result.leaked.iter().map(LeakedProcessInfo::from).collect(),
+            is_abridged: false,
         }
     }
 
@@ -235,6 +238,7 @@ impl FailureDetail {
             attempts: attempts_of_node(node),
             worker: read_number(node, key::WORKER),
             leaked: read_list(node, key::LEAKED, serde_json::from_value),
+            is_abridged: false,
         }
     }
 }

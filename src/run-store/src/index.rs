@@ -12,7 +12,7 @@ use heeler_protocol::{
     journal::{JournalRecord, RunEnd, SYNTHESIZED_JOURNAL_NAME},
     manifest::{self, ManifestHead},
 };
-use heeler_recovery::{JournalFile, RunJournals};
+use heeler_recovery::{JournalFile, journal_paths};
 
 use super::{
     DIR_NAME,
@@ -66,6 +66,16 @@ pub fn list_runs(state_dir: &Path) -> Vec<EarlierRun> {
     all.extend(list_runs_in(&fallback_state_dir().join(DIR_NAME)).into_iter().filter(is_ours));
     all.sort_by(|one, other| one.name.cmp(&other.name));
     all
+}
+
+/// Returns the directory of the latest run with this id, wherever it was stored.
+#[must_use]
+pub fn find_run_dir(state_dir: &Path, run_id: &str) -> Option<PathBuf> {
+    let is_it = |dir: &PathBuf| read_head(dir).ok().flatten().is_some_and(|head| head.run == run_id);
+    [state_dir.join(DIR_NAME), fallback_state_dir().join(DIR_NAME)]
+        .iter()
+        .flat_map(|runs| run_names(runs).into_iter().rev().map(|name| runs.join(name)))
+        .find(is_it)
 }
 
 /// Returns the run in a directory, wherever that is.
@@ -138,12 +148,14 @@ fn read_head(dir: &Path) -> Result<Option<ManifestHead>, String> {
 
 /// Returns the end record of a run, where it was written.
 fn read_end(dir: &Path, problems: &mut Vec<String>) -> Option<Box<RunEnd>> {
-    let journal = JournalFile::read(dir.join(SYNTHESIZED_JOURNAL_NAME));
+    let mut first_end = None;
+    let journal = JournalFile::visit(dir.join(SYNTHESIZED_JOURNAL_NAME), |located| {
+        if let (JournalRecord::Ended(end), None) = (located.record, &first_end) {
+            first_end = Some(end);
+        }
+    });
     problems.extend(journal_problems(&journal));
-    journal.content.records.into_iter().find_map(|record| match record {
-        JournalRecord::Ended(end) => Some(end),
-        _ => None,
-    })
+    first_end
 }
 
 /// Describes the damage of a journal.
@@ -157,13 +169,19 @@ fn journal_problems(journal: &JournalFile) -> Vec<String> {
 }
 
 fn count_settled(dir: &Path, problems: &mut Vec<String>) -> usize {
-    let journals = RunJournals::read(dir).unwrap_or_default();
-    for problem in journals.files.iter().flat_map(journal_problems) {
-        // Damage to the journal of synthesized results has been recorded already.
-        if !problems.contains(&problem) {
-            problems.push(problem);
+    let mut settled = BTreeSet::new();
+    for path in journal_paths(dir).unwrap_or_default() {
+        let journal = JournalFile::visit(path, |located| {
+            if let JournalRecord::Finished { test, .. } = located.record {
+                settled.insert(test);
+            }
+        });
+        for problem in journal_problems(&journal) {
+            // Damage to the journal of synthesized results has been recorded already.
+            if !problems.contains(&problem) {
+                problems.push(problem);
+            }
         }
     }
-    let settled = journals.files.iter().flat_map(JournalFile::finished).map(|(test, _)| test);
-    settled.collect::<BTreeSet<_>>().len()
+    settled.len()
 }

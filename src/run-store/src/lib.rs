@@ -5,23 +5,30 @@
 //! - `index`: the list of runs, each with its actual state.
 //! - `resolve_run`: resolves a run from the word that a user writes.
 //! - `recorded_run`: a recorded run, read from its journals.
+//! - `scanned_journal`: one journal of it, without its outputs.
+//! - `recorded_details`: the outputs again, one result at a time.
 //! - `shards`: the runs of all partitions of one selection.
 //! - `rerun_set`: the tests of a run to rerun.
 
 pub mod history;
 mod index;
+mod recorded_details;
 mod recorded_run;
 mod report_files;
 mod rerun_set;
 mod resolve;
 mod run_dir;
+mod scanned_journal;
 mod shards;
 
 #[cfg(test)]
 mod tests;
 
-pub use index::{EarlierRun, EarlierRunState, list_runs};
-pub use recorded_run::{RecordedResult, RecordedRun, RecordedRunError, read_recorded_run};
+pub use index::{EarlierRun, EarlierRunState, find_run_dir, list_runs};
+pub use recorded_details::RecordedDetails;
+pub use recorded_run::{
+    RecordedResult, RecordedRun, RecordedRunError, RecordedTestResult, read_recorded_run, read_run_files,
+};
 pub use report_files::{ReportFileError, write_report, write_run_reports};
 pub use rerun_set::{RerunSelector, rerun_set};
 pub use resolve::{ResolveRunError, resolve_run};

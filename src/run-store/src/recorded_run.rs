@@ -1,18 +1,26 @@
 //! A recorded run, read from its files only: the selected tests, how each test ended, and which results are
 //! missing.
 
-use std::{fs, io, path::Path, time::Duration};
+use std::{
+    borrow::Cow,
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use heeler_core::{Outcome, TestId, TestResult, delivery::UnfinishedTest};
+use heeler_core::{
+    Attempt, Outcome, TestId, TestResult,
+    delivery::{UnfinishedTest, settle_orphaned_run},
+};
 use heeler_protocol::{
-    journal::{JournalError, JournalRecord, ProgramFailure, RunEnd},
+    journal::{JournalError, JournalRecord, ProgramFailure, RecordPlace, RunEnd},
     manifest::{self, Manifest, ManifestError, TestDescriptions},
 };
-use heeler_recovery::{JournalFile, RunJournals, unfinished_result};
+use heeler_recovery::{JournalFile, journal_paths, read_record_at, unfinished_result};
 use heeler_report::TestReport;
 use heeler_sys::cpu_pool;
 
-use super::{EarlierRun, EarlierRunState};
+use super::{EarlierRun, EarlierRunState, scanned_journal::ScannedJournal};
 
 /// A finished or interrupted run, read from its files.
 #[derive(Debug)]
@@ -26,13 +34,44 @@ pub struct RecordedRun {
     pub results: Vec<RecordedResult>,
     /// Descriptions of lost data.
     pub losses: Vec<String>,
+    /// The journals, which hold the results that are not in memory.
+    pub(super) journal_paths: Vec<PathBuf>,
 }
 
 /// A recorded result.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RecordedResult {
-    Test { test: TestId, result: Box<TestResult> },
+    Test(RecordedTestResult),
     Program(ProgramFailure),
+}
+
+/// The recorded result of a test.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RecordedTestResult {
+    pub test: TestId,
+    pub outcome: Outcome,
+    /// When the test ended, in milliseconds since 1970; `None` if it is unknown.
+    pub ended_ms: Option<u64>,
+    pub(super) content: ResultContent,
+}
+
+/// Where the whole result is.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum ResultContent {
+    Kept(Box<TestResult>),
+    Journalled {
+        /// Index of the journal among those of the run.
+        journal: usize,
+        place: RecordPlace,
+    },
+}
+
+impl RecordedTestResult {
+    /// Returns a result that is in memory.
+    pub(super) fn kept(test: TestId, result: TestResult) -> Self {
+        let (outcome, ended_ms) = (result.outcome, ended_at_ms(&result));
+        Self { test, outcome, ended_ms, content: ResultContent::Kept(Box::new(result)) }
+    }
 }
 
 /// The error of reading a recorded run.
@@ -80,8 +119,12 @@ pub fn read_recorded_run(run: &EarlierRun) -> Result<RecordedRun, RecordedRunErr
     read_run_files(&run.dir)
 }
 
-/// Reads the files of a run without a look at its locks: the caller knows that nothing more is written.
-pub(super) fn read_run_files(dir: &Path) -> Result<RecordedRun, RecordedRunError> {
+/// Reads the files of a run without a look at its locks: the caller knows that nothing more is written, or needs only
+/// the results of tests that have ended.
+///
+/// # Errors
+/// The manifest can't be read, or a journal is of another version.
+pub fn read_run_files(dir: &Path) -> Result<RecordedRun, RecordedRunError> {
     let path = dir.join(manifest::MANIFEST_FILE_NAME);
     let bytes = match fs::read(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -94,8 +137,9 @@ pub(super) fn read_run_files(dir: &Path) -> Result<RecordedRun, RecordedRunError
     };
     let manifest = Manifest::read(&bytes)
         .map_err(|source| RecordedRunError::Manifest { path: path.display().to_string(), source })?;
-    let journals = RunJournals::read_with(dir, |paths| cpu_pool::map(paths, JournalFile::read))
+    let paths = journal_paths(dir)
         .map_err(|source| RecordedRunError::Read { path: dir.display().to_string(), source })?;
+    let journals = cpu_pool::map(paths, ScannedJournal::scan);
     let losses = journal_losses(&journals)?;
     Ok(recorded_run(manifest, journals, losses))
 }
@@ -104,82 +148,102 @@ pub(super) fn read_run_files(dir: &Path) -> Result<RecordedRun, RecordedRunError
 ///
 /// # Errors
 /// A journal is of another version.
-fn journal_losses(journals: &RunJournals) -> Result<Vec<String>, RecordedRunError> {
+fn journal_losses(journals: &[ScannedJournal]) -> Result<Vec<String>, RecordedRunError> {
     let mut losses = Vec::new();
-    for journal in &journals.files {
-        let path = journal.path.display().to_string();
-        if let Some(error) = &journal.read_error {
+    for JournalFile { path, read_error, content, .. } in journals.iter().map(|journal| &journal.file) {
+        let path = path.display().to_string();
+        if let Some(error) = read_error {
             losses.push(format!("{path}: {error}"));
         }
-        match &journal.content.damage {
+        match &content.damage {
             Some(source @ JournalError::Version { .. }) => {
                 return Err(RecordedRunError::Journal { path, source: source.clone() });
             }
             Some(damage) => losses.push(format!("{path}: {damage}; the records after it are lost")),
             None => {}
         }
-        if let Some(offset) = journal.content.torn_at {
+        if let Some(offset) = content.torn_at {
             tracing::debug!(path, offset, "the last record is incomplete");
         }
     }
     Ok(losses)
 }
 
-fn recorded_run(manifest: Manifest, journals: RunJournals, mut losses: Vec<String>) -> RecordedRun {
-    let due = journals.settle(manifest.plan.tests.len());
-    let attempts = journals.last_attempts();
-    let is_ended = journals
-        .files
+fn recorded_run(manifest: Manifest, journals: Vec<ScannedJournal>, mut losses: Vec<String>) -> RecordedRun {
+    let is_ended = journals.iter().any(|journal| journal.end.is_some());
+    let missing = missing_results(&manifest, &journals, &losses, is_ended);
+    if is_ended && losses.is_empty() && !missing.is_empty() {
+        let tests = if missing.len() == 1 { "test" } else { "tests" };
+        losses.push(format!("no journal holds the result of {} {tests}", missing.len()));
+    }
+    let mut end = None;
+    let mut results: Vec<TimedResult> = Vec::new();
+    let mut journal_paths = Vec::new();
+    for (number, journal) in journals.into_iter().enumerate() {
+        // The records of one worker are in order, regardless of their times: a retry starts with its first
+        // attempt. Synthesized results come last, in their order.
+        let mut last_ms = if journal.file.worker.is_some() { 0 } else { u64::MAX };
+        for scanned in journal.results {
+            last_ms = last_ms.max(scanned.ended_ms().unwrap_or(0));
+            results.push(TimedResult { ended_ms: last_ms, result: scanned.in_journal(number) });
+        }
+        end = journal.end.or(end);
+        journal_paths.push(journal.file.path);
+    }
+    // The sort is stable.
+    results.sort_by_key(|timed| timed.ended_ms);
+    let results = results.into_iter().map(|timed| timed.result).chain(missing).collect();
+    RecordedRun { manifest, end, results, losses, journal_paths }
+}
+
+/// A result with the time by which it is sorted.
+struct TimedResult {
+    ended_ms: u64,
+    result: RecordedResult,
+}
+
+/// Returns a synthesized result for each test that has none.
+fn missing_results(
+    manifest: &Manifest,
+    journals: &[ScannedJournal],
+    losses: &[String],
+    is_ended: bool,
+) -> Vec<RecordedResult> {
+    let of_workers = journals
         .iter()
-        .flat_map(|file| &file.content.records)
-        .any(|record| matches!(record, JournalRecord::Ended(_)));
+        .map(|journal| (journal.file.worker.unwrap_or(heeler_core::WorkerId(0)), journal.marks.as_slice()));
+    let due = settle_orphaned_run(manifest.plan.tests.len(), of_workers);
     let cause = match (is_ended, losses.is_empty()) {
         (_, false) => format!("the journals of its run are damaged: {}", losses.join("; ")),
         (true, true) => "the journals of its run do not hold it".to_owned(),
         (false, true) => "the run was interrupted".to_owned(),
     };
     let is_lost = is_ended || !losses.is_empty();
-    let missing = |(test, unfinished): &(TestId, UnfinishedTest)| {
+    let attempt_of = |test: TestId| {
+        let mut journals = journals.iter().rev();
+        journals.find_map(|journal| Some((&journal.file.path, *journal.last_attempts.get(&test)?)))
+    };
+    let missing = |(test, unfinished): (TestId, UnfinishedTest)| {
         let result = if is_lost {
             TestResult::with_reason(Outcome::Lost, format!("its result is unknown: {cause}"))
         } else {
-            unfinished_result(*unfinished, attempts.get(test).copied(), &cause)
+            let attempt = attempt_of(test).and_then(|(path, place)| read_attempt(path, place));
+            unfinished_result(unfinished, attempt.as_ref(), &cause)
         };
-        RecordedResult::Test { test: *test, result: Box::new(result) }
+        RecordedResult::Test(RecordedTestResult::kept(test, result))
     };
-    let missing: Vec<_> = due.unfinished.iter().map(missing).collect();
-    if is_ended && losses.is_empty() && !missing.is_empty() {
-        let tests = if missing.len() == 1 { "test" } else { "tests" };
-        losses.push(format!("no journal holds the result of {} {tests}", missing.len()));
+    due.unfinished.into_iter().map(missing).collect()
+}
+
+fn read_attempt(path: &Path, place: RecordPlace) -> Option<Attempt> {
+    match read_record_at(path, place) {
+        Ok(JournalRecord::Provisional { attempt, .. }) => Some(attempt),
+        Ok(_) | Err(_) => None,
     }
-    let mut end = None;
-    let mut results: Vec<(u64, RecordedResult)> = Vec::new();
-    for journal in journals.files {
-        // The records of one worker are in order, regardless of their times: a retry starts with its first
-        // attempt. Synthesized results come last, in their order.
-        let mut last_ms = if journal.worker.is_some() { 0 } else { u64::MAX };
-        for record in journal.content.records {
-            match record {
-                JournalRecord::Finished { test, result } => {
-                    last_ms = last_ms.max(ended_at_ms(&result).unwrap_or(0));
-                    results.push((last_ms, RecordedResult::Test { test, result: Box::new(result) }));
-                }
-                JournalRecord::ProgramFailed(failure) => {
-                    results.push((last_ms, RecordedResult::Program(failure)));
-                }
-                JournalRecord::Ended(record) => end = Some(record),
-                JournalRecord::Started(_) | JournalRecord::Provisional { .. } => {}
-            }
-        }
-    }
-    // The sort is stable.
-    results.sort_by_key(|(ended_ms, _)| *ended_ms);
-    let results = results.into_iter().map(|(_, result)| result).chain(missing).collect();
-    RecordedRun { manifest, end, results, losses }
 }
 
 /// Returns when a test ended, in milliseconds since 1970.
-fn ended_at_ms(result: &TestResult) -> Option<u64> {
+pub(super) fn ended_at_ms(result: &TestResult) -> Option<u64> {
     Some(result.started_ms?.saturating_add(result.duration_us.unwrap_or(0) / 1000))
 }
 
@@ -192,7 +256,7 @@ impl RecordedRun {
         }
         let began = self.manifest.head.began_utc.parse::<jiff::Timestamp>().map(|at| at.as_millisecond());
         let ended = self.results.iter().filter_map(|result| match result {
-            RecordedResult::Test { result, .. } => ended_at_ms(result),
+            RecordedResult::Test(test) => test.ended_ms,
             RecordedResult::Program(_) => None,
         });
         let last = ended.max().and_then(|last| i64::try_from(last).ok());
@@ -200,16 +264,46 @@ impl RecordedRun {
         Duration::from_millis(took.and_then(|took| u64::try_from(took).ok()).unwrap_or(0))
     }
 
-    /// Returns the reports of all results, in their order.
-    #[must_use]
-    pub fn reports(&self) -> Vec<TestReport> {
+    /// Returns the reports of all results, in their order. Each is read when it is asked for: together they may not
+    /// fit into memory.
+    pub fn reports(&self) -> impl Iterator<Item = TestReport> {
         let descriptions: TestDescriptions = self.manifest.plan.clone().into_descriptions();
-        let report = |result: &RecordedResult| match result {
-            RecordedResult::Test { test, result } => {
-                descriptions.with_test(*test, |test| TestReport::from_result(test, result))
+        self.results.iter().filter_map(move |result| self.report(&descriptions, result))
+    }
+
+    pub(super) fn report(
+        &self,
+        descriptions: &TestDescriptions,
+        result: &RecordedResult,
+    ) -> Option<TestReport> {
+        match result {
+            RecordedResult::Test(recorded) => {
+                let result = match self.whole_result(recorded) {
+                    Ok(result) => result,
+                    Err(error) => {
+                        let reason = format!("its message and output can't be read any more: {error}");
+                        Cow::Owned(TestResult::with_reason(recorded.outcome, reason))
+                    }
+                };
+                descriptions.with_test(recorded.test, |test| TestReport::from_result(test, &result))
             }
             RecordedResult::Program(failure) => Some(TestReport::from_program_failure(failure)),
-        };
-        self.results.iter().filter_map(report).collect()
+        }
+    }
+
+    /// Returns a result with all its texts.
+    ///
+    /// # Errors
+    /// Its journal can't be read any more.
+    fn whole_result<'r>(&self, recorded: &'r RecordedTestResult) -> io::Result<Cow<'r, TestResult>> {
+        match &recorded.content {
+            ResultContent::Kept(result) => Ok(Cow::Borrowed(result)),
+            ResultContent::Journalled { journal, place } => {
+                match read_record_at(&self.journal_paths[*journal], *place)? {
+                    JournalRecord::Finished { result, .. } => Ok(Cow::Owned(result)),
+                    _ => Err(io::Error::other("the record has changed")),
+                }
+            }
+        }
     }
 }

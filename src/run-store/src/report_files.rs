@@ -8,9 +8,9 @@ use std::{
 };
 
 use heeler_core::error_chain;
-use heeler_report::{ReportError, ReportRequest, ReportRunInfo, RunSummary};
+use heeler_report::{ReportContent, ReportError, ReportRequest, ReportRunInfo, RunSummary};
 
-use super::{RecordedRun, RecordedRunError, recorded_run::read_run_files};
+use super::{RecordedDetails, RecordedRun, RecordedRunError, read_run_files};
 
 /// The error of writing a report file.
 #[derive(Debug, thiserror::Error)]
@@ -35,17 +35,16 @@ pub enum ReportFileError {
 /// The file can't be written.
 pub fn write_report(
     request: &ReportRequest,
-    summary: &RunSummary,
-    info: &ReportRunInfo<'_>,
+    content: &ReportContent<'_>,
 ) -> Result<PathBuf, ReportFileError> {
-    let path = request.file_for_run(info.run);
+    let path = request.file_for_run(content.info.run);
     let failed = |source| ReportFileError::File { path: path.display().to_string(), source };
     if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
         fs::create_dir_all(dir).map_err(failed)?;
     }
     let partial = partial_file(&path);
     let mut file = BufWriter::new(File::create(partial.as_deref().unwrap_or(&path)).map_err(failed)?);
-    let written = (request.format.write)(summary, info, &mut file).and_then(|()| Ok(file.flush()?));
+    let written = (request.format.write)(content, &mut file).and_then(|()| Ok(file.flush()?));
     // Some file systems report that they are full, or over a quota, only when the data leaves the cache. A pipe can't
     // be synced.
     let written = written.and_then(|()| match partial.is_some() {
@@ -93,7 +92,9 @@ pub fn write_run_reports(dir: &Path, requests: &[ReportRequest]) -> Vec<ReportFi
         tracing::warn!(dir = %dir.display(), loss, "the reports of the run lack results");
     }
     let summary = run.summarise();
-    let written = requests.iter().map(|request| write_report(request, &summary, &run.report_info()));
+    let details = RecordedDetails::new([&run]);
+    let content = ReportContent { summary: &summary, info: run.report_info(), details: &details };
+    let written = requests.iter().map(|request| write_report(request, &content));
     let written = written.inspect(|written| match written {
         Ok(path) => tracing::debug!(path = %path.display(), "a report is written"),
         Err(error) => tracing::warn!(error = error_chain(error), "a report is not written"),
@@ -143,14 +144,16 @@ impl RecordedRun {
 mod tests {
     use std::time::Duration;
 
-    use heeler_report::find_report_format;
+    use heeler_report::{UnavailableDetails, find_report_format};
 
     use super::*;
 
     fn write(file: &Path) -> Result<PathBuf, ReportFileError> {
         let format = find_report_format("junit").unwrap();
         let info = ReportRunInfo { name: "n", run: "r", start_utc: "", duration: Duration::ZERO };
-        write_report(&ReportRequest { format, file: file.to_owned() }, &RunSummary::new(None), &info)
+        let details = UnavailableDetails { reason: "none are needed".to_owned() };
+        let content = ReportContent { summary: &RunSummary::new(None), info, details: &details };
+        write_report(&ReportRequest { format, file: file.to_owned() }, &content)
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub fn rerun_set(story: &RecordedRun) -> RerunSet {
         .results
         .iter()
         .filter_map(|result| match result {
-            RecordedResult::Test { test, result } => Some((*test, result.outcome)),
+            RecordedResult::Test(recorded) => Some((recorded.test, recorded.outcome)),
             RecordedResult::Program(_) => None,
         })
         .collect();

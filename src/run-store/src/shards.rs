@@ -127,7 +127,7 @@ mod tests {
     use heeler_protocol::manifest::{Manifest, ManifestHead, ManifestPlan, ManifestTest, RunOrigin};
 
     use super::*;
-    use crate::RecordedResult;
+    use crate::{RecordedResult, RecordedTestResult};
 
     fn shard(index: u32, digest: &str, names: &[&str]) -> ShardRun {
         let shard = RunShard {
@@ -140,12 +140,14 @@ mod tests {
         let head = ManifestHead { shard: Some(shard), ..ManifestHead::new("r", RunOrigin::default()) };
         let test = |name: &&str| ManifestTest { uid: format!("s::{name}"), ..ManifestTest::default() };
         let plan = ManifestPlan { tests: names.iter().map(test).collect(), ..ManifestPlan::default() };
-        let result = |(test, _)| RecordedResult::Test {
-            test: heeler_core::TestId(test),
-            result: Box::new(TestResult::new(Outcome::Passed)),
+        let result = |(test, _)| {
+            let result = TestResult::new(Outcome::Passed);
+            RecordedResult::Test(RecordedTestResult::kept(heeler_core::TestId(test), result))
         };
         let results = (0..).zip(names).map(result).collect();
-        let run = RecordedRun { manifest: Manifest { head, plan }, end: None, results, losses: Vec::new() };
+        let manifest = Manifest { head, plan };
+        let (losses, journal_paths) = (Vec::new(), Vec::new());
+        let run = RecordedRun { manifest, end: None, results, losses, journal_paths };
         ShardRun { dir: format!("r{index}").into(), run }
     }
 

@@ -273,11 +273,12 @@ fn has_listening_socket(dir: &Path) -> bool {
     entries.flatten().filter(is_socket).any(|socket| !is_stale_socket(&socket.path()))
 }
 
-/// Name of the link in a session's directory that names its directory of temporary files, where that is elsewhere.
+/// Name of the link in a session's directory that names its directory of temporary files, where that is
+/// elsewhere.
 const TEMPORARY_LINK: &str = "temporary";
 
-/// The directory of a session's temporary files: in the system's temporary directory, because the directory of sockets
-/// is often in a small file system in memory. Dropping it removes it with all its contents.
+/// The directory of a session's temporary files: in the system's temporary directory, because the directory
+/// of sockets is often in a small file system in memory. Dropping it removes it with all its contents.
 #[derive(Debug)]
 pub struct SessionTemporaryDir {
     _directory: SocketDir,
@@ -286,8 +287,8 @@ pub struct SessionTemporaryDir {
 }
 
 impl SessionTemporaryDir {
-    /// Creates the directory, to be found with [`session_temporary_dir`]; `None` if the session's own directory is in
-    /// the system's temporary directory.
+    /// Creates the directory, to be found with [`session_temporary_dir`]; `None` if the session's own
+    /// directory is in the system's temporary directory.
     ///
     /// # Errors
     /// The directory or the link cannot be created.

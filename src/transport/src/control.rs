@@ -124,13 +124,17 @@ pub enum ReceiveError {
     Link(#[source] LinkError<PacketError>),
     /// An intact packet carries a message that this end does not know. Both ends are the same program, so
     /// this is our bug.
-    #[error("read control message {start:?}")]
+    #[error("read a control message {kind:?} of {length} bytes: {problem} at column {column}")]
     Message {
-        /// First bytes of the message.
-        start: String,
-        /// Error of the JSON parser.
-        #[source]
-        source: serde_json::Error,
+        /// The kind of message, as far as it begins with one. The rest may be anybody's text and is not quoted, not
+        /// even as the JSON parser's error does.
+        kind: String,
+        /// Size of the message in bytes.
+        length: usize,
+        /// What is wrong.
+        problem: &'static str,
+        /// Where it is wrong, from 1.
+        column: usize,
     },
 }
 
@@ -197,6 +201,13 @@ impl ControlReceiver {
     }
 }
 
+/// Returns the name of the variant that a message begins with, as far as it is one.
+fn message_kind(body: &[u8]) -> String {
+    const MAX_CHARS: usize = 40;
+    let name = body.iter().skip_while(|byte| matches!(byte, b'{' | b'"')).take(MAX_CHARS);
+    name.take_while(|byte| byte.is_ascii_alphanumeric()).map(|byte| char::from(*byte)).collect()
+}
+
 /// Decodes a packet; `None` for a heartbeat.
 fn decode<T: DeserializeOwned>(packet: ControlPacket) -> Result<Option<ReceivedPacket<T>>, ReceiveError> {
     match packet {
@@ -206,10 +217,39 @@ fn decode<T: DeserializeOwned>(packet: ControlPacket) -> Result<Option<ReceivedP
         }
         ControlPacket::Message(body) => match packet::decode_message(&body) {
             Ok(message) => Ok(Some(ReceivedPacket::Message(message))),
-            Err(source) => {
-                let start = String::from_utf8_lossy(&body[..body.len().min(120)]).into_owned();
-                Err(ReceiveError::Message { start, source })
+            Err(error) => {
+                let problem = match error.classify() {
+                    serde_json::error::Category::Data => "unexpected data",
+                    serde_json::error::Category::Eof => "an unexpected end",
+                    serde_json::error::Category::Syntax | serde_json::error::Category::Io => "no JSON",
+                };
+                let (kind, length) = (message_kind(&body), body.len());
+                Err(ReceiveError::Message { kind, length, problem, column: error.column() })
             }
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn unknown_message_is_described_without_its_text() {
+        let secret = "password ".repeat(1000);
+        for (body, kind, problem) in [
+            (format!("{{\"Stop\":\"{secret}\"}}"), "Stop", "unexpected data"),
+            (format!("\"{secret}\""), "password", "unexpected data"),
+            ("[7,".to_owned(), "", "an unexpected end"),
+            (format!("\u{1b}{secret}"), "", "no JSON"),
+        ] {
+            let length = body.len();
+            let error = decode::<Vec<u32>>(ControlPacket::Message(Bytes::from(body))).unwrap_err();
+            let text = error.to_string();
+            let begin = format!("read a control message {kind:?} of {length} bytes: {problem} at column ");
+            assert!(text.starts_with(&begin) && text.len() < begin.len() + 8, "{text}");
+        }
     }
 }

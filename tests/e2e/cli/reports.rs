@@ -229,6 +229,6 @@ fn report_that_finds_no_room_is_an_error() {
         eprintln!("skipped: this user may not mount anything here");
         return;
     }
-    ran.assert_code(4).assert_stderr("write the JUnit report out/a.xml: write XML: ");
+    ran.assert_code(4).assert_stderr("write the JUnit report out/a.xml: write the content: ");
     assert_eq!((world.read("kept").as_str(), world.read("left").as_str()), ("old\n", "a.xml\n"));
 }

@@ -1,5 +1,5 @@
-//! GoogleTest programs that do what few do: several tests of one name, a check that all tests run, output before the
-//! listing.
+//! GoogleTest programs that do what few do: several tests of one name, a check that all tests run, output
+//! before the listing.
 
 use crate::support::{checked_run::CheckedRun, server::TestServer, uids, world::TestWorld};
 

@@ -2,22 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{
-    recorder::RecordedEvent,
-    server::{RequestedRun, TestServer, run_id},
-    uids,
-    world::TestWorld,
-};
+use crate::support::{recorder::RecordedEvent, server::TestServer, uids, world::TestWorld};
 
 const LINE: &str = "a line before the end – with ünïcode";
-
-fn run_with(server: &mut TestServer<'_>, selected: &[String], options: &Value) -> RequestedRun {
-    let run_id = run_id(901);
-    let tests: Vec<_> = selected.iter().map(|uid| json!({"uid": uid})).collect();
-    let params = json!({"runId": run_id, "tests": tests, "heeler.options": options});
-    let request = server.request("testing/runTests", params);
-    RequestedRun { run_id, request }
-}
 
 /// Returns the changes with output of running tests, in order.
 fn outputs(events: &[RecordedEvent]) -> Vec<Value> {
@@ -35,7 +22,7 @@ fn output_is_sent_while_its_test_runs() {
         world.env("HEELER_FIXTURE_SAYS", LINE);
         let mut server = TestServer::with_optional_callback(&world, &["meet"], is_listening);
         let selected = uids("meet", ["N/Meet.Case/0"]);
-        let run = run_with(&mut server, &selected, &json!({"liveOutput": true}));
+        let run = server.run_with_options(901, &selected, &json!({"liveOutput": true}));
         let running = meet.next_test();
         let node = server
             .recorder
@@ -61,7 +48,7 @@ fn output_is_not_sent_without_request() {
         world.env("HEELER_FIXTURE_SAYS", LINE);
         let mut server = TestServer::initialized(&world, &["meet"]);
         let selected = uids("meet", ["N/Meet.Case/0"]);
-        let run = run_with(&mut server, &selected, &options);
+        let run = server.run_with_options(901, &selected, &options);
         let running = meet.next_test();
         server.wait_state(&selected[0], "in-progress");
         running.release();
@@ -77,7 +64,7 @@ fn live_output_of_a_flood_is_bounded() {
     world.env("HEELER_FIXTURE_FLOOD_MIB", "20");
     let mut server = TestServer::initialized(&world, &["output"]);
     let selected = uids("output", ["Output.Flood"]);
-    let run = run_with(&mut server, &selected, &json!({"liveOutput": true}));
+    let run = server.run_with_options(901, &selected, &json!({"liveOutput": true}));
     server.finish(&run, &selected).assert_all("passed");
     let sent = outputs(&server.recorder.events());
     assert!(!sent.is_empty());

@@ -1,6 +1,6 @@
 //! Test programs that change while a session is open: the notification, and builds before a discovery.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{fs, path::Path};
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::support::{
     process::{signal, state, wait_until},
     second_client::SecondClient,
     server::{ServerTransport, TestServer, run_id},
-    world::TestWorld,
+    world::{self, TestWorld},
 };
 
 const CHANGED: &str = "$/heeler/programsChanged";
@@ -55,8 +55,7 @@ fn wait_change(server: &TestServer<'_>, path: &Path, change: &str) -> Value {
 }
 
 fn copy_program(world: &TestWorld, name: &str) {
-    fs::copy(fixtures::gtest("deaths"), world.path("part")).unwrap();
-    fs::set_permissions(world.path("part"), fs::Permissions::from_mode(0o700)).unwrap();
+    world::copy_program(&fixtures::gtest("deaths"), &world.path("part"));
     fs::rename(world.path("part"), world.path(name)).unwrap();
 }
 

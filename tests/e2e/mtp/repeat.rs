@@ -8,7 +8,7 @@ use crate::support::{
     process::{self, ProcessRole},
     recorder::RecordedEvent,
     rendezvous::TestRendezvous,
-    server::{RequestedRun, TestServer, run_id},
+    server::TestServer,
     uids,
     world::TestWorld,
 };
@@ -16,14 +16,6 @@ use crate::support::{
 const CASES: [&str; 2] = ["N/Meet.Case/0", "N/Meet.Case/1"];
 const FIRST: &str = "meet::N/Meet.Case/0";
 const SECOND: &str = "meet::N/Meet.Case/1";
-
-fn run_with(server: &mut TestServer<'_>, selected: &[String], options: &serde_json::Value) -> RequestedRun {
-    let run_id = run_id(901);
-    let tests: Vec<_> = selected.iter().map(|uid| json!({"uid": uid})).collect();
-    let params = json!({"runId": run_id, "tests": tests, "heeler.options": options});
-    let request = server.request("testing/runTests", params);
-    RequestedRun { run_id, request }
-}
 
 /// Lets this number of tests pass, except the one that comes this time: it receives a command.
 fn pass_except(meet: &TestRendezvous, executions: usize, (name, time): (&str, usize), command: u8) {
@@ -57,7 +49,7 @@ fn test_ends_at_its_first_iteration_that_fails() {
     let meet = world.open_rendezvous();
     let mut server = TestServer::initialized(&world, &["meet"]);
     let selected = uids("meet", CASES);
-    let run = run_with(&mut server, &selected, &json!({"repeat": 5, "jobs": 1}));
+    let run = server.run_with_options(901, &selected, &json!({"repeat": 5, "jobs": 1}));
     pass_except(&meet, 8, ("Case/0", 3), b'f');
     let books = server.finish(&run, &selected);
     assert_eq!((books.state(FIRST), books.state(SECOND)), ("failed", "passed"));
@@ -79,7 +71,7 @@ fn crash_in_an_iteration_is_that_of_the_test() {
         let mut server = TestServer::initialized(&world, &["meet"]);
         let selected = uids("meet", CASES);
         let options = json!({"repeat": 3, "jobs": 1, "isolate": is_isolated});
-        let run = run_with(&mut server, &selected, &options);
+        let run = server.run_with_options(901, &selected, &options);
         // In a process with another test, the test that crashed runs again in isolation.
         let before = if is_isolated { 5 } else { 3 };
         let name = if is_isolated { "Case/0" } else { "Case/1" };
@@ -111,7 +103,7 @@ fn retry_passes_all_iterations_again() {
     let meet = world.open_rendezvous();
     let mut server = TestServer::initialized(&world, &["meet"]);
     let selected = uids("meet", [CASES[0]]);
-    let run = run_with(&mut server, &selected, &json!({"repeat": 3, "retries": 1}));
+    let run = server.run_with_options(901, &selected, &json!({"repeat": 3, "retries": 1}));
     pass_except(&meet, 5, ("Case/0", 2), b'f');
     let books = server.finish(&run, &selected);
     let node = books.test(FIRST);
@@ -130,7 +122,7 @@ fn cancelled_test_with_iterations_left_does_not_pass() {
     let meet = world.open_rendezvous();
     let mut server = TestServer::initialized(&world, &["meet"]);
     let selected = uids("meet", CASES);
-    let run = run_with(&mut server, &selected, &json!({"repeat": 3, "jobs": 1}));
+    let run = server.run_with_options(901, &selected, &json!({"repeat": 3, "jobs": 1}));
     for _ in 0..2 {
         meet.next_test().release();
     }
@@ -152,7 +144,7 @@ fn failure_limit_ends_the_iterations_of_running_tests() {
     world.write("heeler.toml", "[profile.default]\njobs = 2\nisolate = true\nfail-fast = true\n");
     let mut server = TestServer::initialized(&world, &["meet"]);
     let selected = uids("meet", CASES);
-    let run = run_with(&mut server, &selected, &json!({"repeat": 1_000_000}));
+    let run = server.run_with_options(901, &selected, &json!({"repeat": 1_000_000}));
     let (one, other) = (meet.next_test(), meet.next_test());
     let (first, second) = if one.test_name.ends_with("Case/0") { (one, other) } else { (other, one) };
     first.send_command(b'f');
@@ -172,7 +164,7 @@ fn iterations_that_a_dead_worker_ran_do_not_count() {
     let meet = world.open_rendezvous();
     let mut server = TestServer::initialized(&world, &["meet"]);
     let selected = uids("meet", [CASES[0]]);
-    let run = run_with(&mut server, &selected, &json!({"repeat": 3, "jobs": 1}));
+    let run = server.run_with_options(901, &selected, &json!({"repeat": 3, "jobs": 1}));
     meet.next_test().release();
     let running = meet.next_test();
     for worker in server.processes(ProcessRole::Worker) {

@@ -1,10 +1,10 @@
 //! Options of one run in its request: `heeler.options`.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::{
     process::ProcessRole,
-    server::{RequestedRun, TestServer, run_id},
+    server::{TestServer, run_id},
     uids,
     world::TestWorld,
 };
@@ -12,14 +12,6 @@ use crate::support::{
 const FLAKY: &str = "deaths::Third.Flaky";
 
 /// Requests a run of these tests with options.
-fn run_with(server: &mut TestServer<'_>, number: u64, selected: &[String], options: &Value) -> RequestedRun {
-    let run_id = run_id(number);
-    let tests: Vec<_> = selected.iter().map(|uid| json!({"uid": uid})).collect();
-    let params = json!({"runId": run_id, "tests": tests, "heeler.options": options});
-    let request = server.request("testing/runTests", params);
-    RequestedRun { run_id, request }
-}
-
 #[test]
 fn run_options_hold_for_their_run_only() {
     let world = TestWorld::with_gtest("deaths");
@@ -29,7 +21,7 @@ fn run_options_hold_for_their_run_only() {
     let selected = uids("deaths", ["First.One", "First.Two", "Third.Flaky"]);
     let variables = json!({"HEELER_FIXTURE_FLAKY": world.path("flaky"), "HOME": false, "PATH": null});
     let options = json!({"retries": 1, "isolate": true, "env": variables, "args": ["--from-the-client"]});
-    let run = run_with(&mut server, 901, &selected, &options);
+    let run = server.run_with_options(901, &selected, &options);
     let books = server.finish(&run, &selected);
     assert_eq!(books.test(FLAKY)["outcome-kind"], "passed-with-retries");
     let starts = world.starts();
@@ -52,7 +44,7 @@ fn time_limit_of_request_replaces_the_configured_one() {
     world.write("heeler.toml", "[profile.default]\ntimeout = \"1h\"\ngrace-period = \"100ms\"\n");
     let mut server = TestServer::initialized(&world, &["meet"]);
     let selected = uids("meet", ["N/Meet.Case/0"]);
-    let run = run_with(&mut server, 901, &selected, &json!({"timeout": "200ms"}));
+    let run = server.run_with_options(901, &selected, &json!({"timeout": "200ms"}));
     let waiting = meet.next_test();
     server.finish(&run, &selected).assert_all("timed-out");
     waiting.wait_gone();
@@ -67,7 +59,7 @@ fn jobs_of_request_are_limited_by_the_slots_of_the_server() {
         let meet = world.open_rendezvous();
         world.write("heeler.toml", &format!("[profile.default]\njobs = {slots}\nisolate = true\n"));
         let mut server = TestServer::initialized(&world, &["meet"]);
-        let run = run_with(&mut server, 901, &selected, &json!({"jobs": jobs}));
+        let run = server.run_with_options(901, &selected, &json!({"jobs": jobs}));
         let running: Vec<_> = (0..workers).map(|_| meet.next_test()).collect();
         running.into_iter().for_each(|test| test.release());
         server.release_tests_until_done(&meet, &[&run]);
@@ -111,7 +103,7 @@ fn wrong_run_option_is_refused_by_name() {
     let selected = uids("deaths", ["First.One"]);
     for (number, options) in [(902, json!(null)), (903, json!({"jobs": null, "env": null, "timeout": null}))]
     {
-        let run = run_with(&mut server, number, &selected, &options);
+        let run = server.run_with_options(number, &selected, &options);
         server.finish(&run, &selected).assert_all("passed");
     }
     assert_eq!(server.exit(), Some(0));

@@ -98,8 +98,9 @@ fn stray_processes_are_killed_and_test_is_leaky() {
 #[test]
 fn daemon_holding_output_open_delays_nothing() {
     let world = world();
-    let ran =
-        world.run(&["run", "strays", "-E", "Strays.KeepTheOutput", "-E", "Z.IsLast", "-j1"]).assert_code(0);
+    let ran = world
+        .run(&["run", "strays", "-E", "Strays.KeepTheOutput", "-E", "Z.IsLast", "-j1", "--show-env"])
+        .assert_code(0);
     ran.line_with(&["Summary", "2 passed", "(1 leaky)"]);
     ran.assert_stdout("sleep 1021");
 }

@@ -9,7 +9,7 @@ use std::sync::{
 use crate::support::{
     callback_listener::ListenerBehaviour,
     checked_run::CheckedRun,
-    process::signal,
+    process::{ProcessRole, signal},
     recorder::RecordedEvent,
     rendezvous::TestRendezvous,
     server::{RequestedRun, TestServer},
@@ -102,5 +102,37 @@ fn watchdog_leaves_a_client_that_drops_every_connection() {
     server.wait_gone();
     assert_eq!(completions(&server, &run), 0);
     assert!(server.callback().connections() > 3, "{}", server.callback().connections());
+    world.check_tidy();
+}
+
+/// Returns how often a test is reported in a state.
+fn reports(server: &TestServer<'_>, uid: &str, state: &str) -> usize {
+    let events = server.recorder.events();
+    let updates = events.iter().filter_map(|event| event.params("testing/testUpdates/tests"));
+    let changes = updates.filter_map(|params| params["changes"].as_array()).flatten();
+    changes.filter(|one| one["node"]["uid"] == uid && one["node"]["execution-state"] == state).count()
+}
+
+#[test]
+fn what_was_handled_of_a_killed_watchdogs_workers_is_not_sent_again_by_its_successor() {
+    let world = TestWorld::with_gtest("meet");
+    let meet = world.open_rendezvous();
+    let (mut server, _) = start(&world, ListenerBehaviour::Normal);
+    let selected = uids("meet", CASES);
+    let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
+    meet.next_test().release();
+    let interrupted = meet.next_test();
+    server.wait_state("meet::N/Meet.Case/0", "passed");
+    signal(server.processes(ProcessRole::Watchdog)[0], "KILL");
+    interrupted.wait_gone();
+    // A worker of the successor runs the test again.
+    let again = meet.next_test();
+    signal(server.pid(), "KILL");
+    again.wait_gone();
+    server.wait_gone();
+    let books = server.finish_orphaned(&run, &selected);
+    assert_eq!(books.test("meet::N/Meet.Case/0")["execution-state"], "passed");
+    assert_eq!(completions(&server, &run), 1);
+    assert_eq!(reports(&server, "meet::N/Meet.Case/0", "passed"), 1, "it was handled before");
     world.check_tidy();
 }

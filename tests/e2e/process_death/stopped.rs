@@ -61,6 +61,17 @@ fn stopped_coordinator_is_continued() {
 }
 
 #[test]
+fn watchdog_that_is_stopped_before_it_joins_is_continued() {
+    let world = world("pp");
+    std::fs::create_dir(world.path("points")).unwrap();
+    world.env("HEELER_FAIL_ONCE", world.path("points").to_str().unwrap());
+    world.env("HEELER_FAIL", "watchdog.join:1:stop");
+    let ran = world.run(&["run", "faults"]).assert_code(0);
+    ran.line_with(&["Summary", "2 passed"]);
+    assert!(world.path("points/watchdog.join").exists(), "it was stopped");
+}
+
+#[test]
 fn stopped_worker_is_continued() {
     stop_one(Some(ProcessRole::Worker));
 }

@@ -258,6 +258,20 @@ impl<'w> TestServer<'w> {
         id
     }
 
+    /// Requests a run of these tests with options.
+    pub(crate) fn run_with_options(
+        &mut self,
+        number: u64,
+        selected: &[String],
+        options: &Value,
+    ) -> RequestedRun {
+        let run_id = run_id(number);
+        let tests: Vec<_> = selected.iter().map(|uid| json!({"uid": uid})).collect();
+        let params = json!({"runId": run_id, "tests": tests, "heeler.options": options});
+        let request = self.request("testing/runTests", params);
+        RequestedRun { run_id, request }
+    }
+
     /// Sends a notification.
     pub(crate) fn notify(&mut self, method: &str, params: Value) {
         self.send(&framing::notification(method, params));

@@ -226,7 +226,8 @@ pub(crate) fn run(mut command: Command) -> FinishedCommand {
     FinishedCommand { code: child.wait().unwrap().code(), stdout, stderr }
 }
 
-fn read_all(mut from: impl Read + Send + 'static) -> std::sync::mpsc::Receiver<String> {
+/// Reads an output to its end, on a thread of its own.
+pub(crate) fn read_all(mut from: impl Read + Send + 'static) -> std::sync::mpsc::Receiver<String> {
     let (sender, receiver) = sync_channel(1);
     std::thread::spawn(move || {
         let mut bytes = Vec::new();

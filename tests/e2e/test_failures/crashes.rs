@@ -56,7 +56,8 @@ fn crash_among_500_costs_few_processes() {
     assert_eq!(culprit["error.message"], "crashed with SIGABRT; also crashes in isolation");
     books.assert_no_program_failures();
     let starts: Vec<_> = world.starts().into_iter().map(|start| start.pid).collect();
-    // Those of the crash, and two batches where the limit of batches of a server is less than the start of the program.
+    // Those of the crash, and two batches where the limit of batches of a server is less than the start of
+    // the program.
     assert!(starts.len() <= 4, "{starts:?}");
     assert_eq!(server.exit(), Some(0));
 }
@@ -147,6 +148,26 @@ fn program_crashing_in_listing_yields_one_error() {
     let message = books.message("deaths");
     assert!(message.contains("died of SIGABRT while it listed its tests"), "{message}");
     assert!(message.contains("a constructor gives up"), "{message}");
+    // The second attempt is traced.
+    assert!(message.contains("stack:\n") && message.contains("abort"), "{message}");
+    for begin in ["minidump: ", "stacks of all threads: "] {
+        let path = message.lines().find_map(|line| line.strip_prefix(begin)).expect(begin);
+        assert!(std::fs::metadata(path).is_ok_and(|file| file.len() > 0), "{message}");
+    }
+}
+
+#[test]
+fn crash_in_a_listing_leaves_what_is_configured() {
+    let world = TestWorld::with_gtest("deaths");
+    world.env("HEELER_FIXTURE_DIE_AT", "static initialisation, always");
+    for (settings, has_stack) in [("crash-capture = \"off\"", false), ("dumps = \"off\"", true)] {
+        world.write("heeler.toml", &format!("[profile.default]\n{settings}\n"));
+        let ran = world.run(&["list", "deaths"]);
+        assert_ne!(ran.code, Some(0), "{ran}");
+        ran.assert_stderr("died of SIGABRT while it listed its tests");
+        assert_eq!(ran.stderr.contains("stack:"), has_stack, "{ran}");
+        assert!(!ran.stderr.contains("minidump"), "{ran}");
+    }
 }
 
 #[test]

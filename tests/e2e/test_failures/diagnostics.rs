@@ -269,6 +269,21 @@ fn memory_limit_kills_only_exceeding_test() {
 }
 
 #[test]
+fn memory_limit_counts_shared_memory_once() {
+    let world = TestWorld::with_gtest("memory");
+    world.write(
+        "heeler.toml",
+        "[profile.default]\nmax-memory = \"150MiB\"\ntimeout = \"60s\"\nisolate = true\n",
+    );
+    let ran = world.run(&["run", "memory", "--no-history", "--status-level", "all"]).assert_code(2);
+    ran.line_with(&["PASS", "Shared.IsCountedOnce"]);
+    for name in ["Shared.GreedyInFile", "Shared.GreedyInMapping"] {
+        ran.line_with(&["MEMORY", name]);
+    }
+    ran.line_with(&["killed because it used", "150 MiB"]);
+}
+
+#[test]
 fn disabled_crash_capture_keeps_states_without_files() {
     let names = ["Crash.Two", "Crash.Three", "Hang.Waits", "Z.IsLast"];
     let states = |profile: &str| {

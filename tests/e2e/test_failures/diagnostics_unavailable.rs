@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -16,7 +17,7 @@ use crate::support::{
 };
 
 /// Returns the names of the diagnostic files of all runs with this suffix.
-fn diagnostic_file_names(world: &TestWorld, ending: &str) -> Vec<String> {
+pub(super) fn diagnostic_file_names(world: &TestWorld, ending: &str) -> Vec<String> {
     let Ok(runs) = fs::read_dir(world.path(".heeler/runs")) else { return Vec::new() };
     let of_run = |run: PathBuf| fs::read_dir(run.join("evidence")).into_iter().flatten();
     let files = runs.flat_map(|run| of_run(run.unwrap().path())).map(|file| file.unwrap().file_name());
@@ -46,6 +47,21 @@ fn stripped_program_stack_has_offsets_and_build_id() {
     let printed = world.run(&["dump", dump.to_str().unwrap()]).assert_code(0);
     printed.line_with(&["#0", "stripped+0x", build_id]);
     printed.line_with(&[build_id, "/stripped"]);
+}
+
+#[test]
+fn crash_of_damaged_program_is_reported_with_signal_and_address() {
+    let world = TestWorld::new();
+    let mut bytes = fs::read(fixtures::gtest("evidence")).unwrap();
+    // The place of the section headers, which neither the kernel nor the loader reads.
+    bytes[40..48].fill(0xff);
+    fs::write(world.path("damaged"), bytes).unwrap();
+    fs::set_permissions(world.path("damaged"), fs::Permissions::from_mode(0o700)).unwrap();
+    let ran = world.run(&["run", "damaged", "-E", "Crash.One", "-E", "Z.IsLast"]).assert_code(2);
+    ran.line_with(&["crashed with SIGSEGV (at address 0x8)"]);
+    ran.line_with(&["#0", "damaged+0x"]);
+    ran.line_with(&["the unwind tables of", "damaged are not readable"]);
+    assert_eq!(diagnostic_file_names(&world, "Crash.One.dmp").len(), 1);
 }
 
 #[test]

@@ -1,13 +1,21 @@
 //! Leaked processes: killed, named, and charged to the test that started them, as far as that can be
 //! determined, wherever results are shown.
 
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, chown},
+};
+
+use heeler_sys::process::{Pid, Signal, effective_uid, pidfd_open, pidfd_signal};
 use serde_json::Value;
 
 use crate::support::{
     callback_listener::ListenerBehaviour,
+    fixtures,
+    other_user::UNPRIVILEGED_UID,
     server::TestServer,
     uids,
-    world::{FinishedCommand, TestWorld},
+    world::{FinishedCommand, TestWorld, copy_program},
 };
 
 const NAMES: [&str; 7] = [
@@ -34,10 +42,45 @@ fn leaked_commands(processes: &Value) -> Vec<&str> {
     processes.iter().map(|process| process["command"].as_str().unwrap()).collect()
 }
 
+/// The id of a process that is still running, as a line of the display names it; it is ended with the test.
+struct RunningLeak(Pid);
+
+impl Drop for RunningLeak {
+    fn drop(&mut self) {
+        if let Ok(pidfd) = pidfd_open(self.0) {
+            pidfd_signal(&pidfd, Signal::KILL).ok();
+        }
+    }
+}
+
+#[test]
+fn process_that_has_become_roots_is_named_as_running() {
+    if effective_uid() != 0 {
+        eprintln!("skipped: only root can make a program whose file gives privileges");
+        return;
+    }
+    let mut world = TestWorld::with_gtest("becomes_root");
+    world.write("heeler.toml", "[profile.default]\nisolate = true\n");
+    world.change_owner(UNPRIVILEGED_UID);
+    let program = world.path("become-root");
+    copy_program(&fixtures::gtest("becomes_root"), &program);
+    chown(&program, Some(0), Some(0)).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+    let ran = world.run(&["run", "becomes_root", "--junit", "junit.xml"]);
+    let line = ran.line_with(&["./become-root", "left behind and still running"]).to_owned();
+    let (_, rest) = line.split_once("process ").unwrap();
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    let leak = RunningLeak(Pid(digits.parse().unwrap()));
+    assert!(heeler_sys::process::command_line(leak.0).contains("become-root"), "{ran}");
+    assert_eq!(ran.code, Some(0), "{ran}");
+    let junit = world.read("junit.xml");
+    assert!(junit.contains("which could not be killed and is still running"), "{junit}");
+}
+
 #[test]
 fn single_test_process_reports_leaks_with_result() {
     let world = TestWorld::with_gtest("leaks");
-    world.write("heeler.toml", "[profile.default]\nisolate = true\n");
+    world.write("heeler.toml", "[profile.default]\nisolate = true\nshow-env = true\n");
     let mut server = TestServer::with_callback(&world, &["leaks"], |_| ListenerBehaviour::Normal);
     let run = server.run(None);
     let books = server.finish(&run, &uids("leaks", NAMES));
@@ -72,6 +115,7 @@ fn single_test_process_reports_leaks_with_result() {
 #[test]
 fn batch_leaks_are_charged_by_start_time() {
     let world = TestWorld::with_gtest("leaks");
+    world.write("heeler.toml", "[profile.default]\nshow-env = true\n");
     let meet = world.open_rendezvous();
     let mut server = TestServer::initialized(&world, &["leaks"]);
     let run = server.run(None);
@@ -105,7 +149,7 @@ fn batch_leaks_are_charged_by_start_time() {
 }
 
 fn run(world: &TestWorld, words: &[&str]) -> FinishedCommand {
-    let mut all = vec!["run", "leaks", "--no-history", "--junit", "report.xml"];
+    let mut all = vec!["run", "leaks", "--no-history", "--junit", "report.xml", "--show-env"];
     all.extend(words);
     world.run(&all)
 }
@@ -129,6 +173,21 @@ fn leaky_test_passes_and_lists_processes() {
     ran.line_with(&["Leaky", "Leaves.InTheMiddle"]);
     ran.line_with(&["Summary", "2 passed", "(1 leaky)"]);
     assert_eq!(world.read("report.xml").matches("heeler.leaked").count(), 1);
+}
+
+#[test]
+fn arguments_of_leaked_processes_are_reported_only_on_request() {
+    let world = TestWorld::with_gtest("leaks");
+    let words = ["run", "leaks", "--no-history", "--report", "junit=a.xml", "--report", "ctrf=a.json"];
+    for mode in ["--isolate", "-j1"] {
+        let ran = world.run(&[&words[..], &[mode]].concat());
+        ran.line_with(&["sleep  (process ", " s old, ", "left behind and killed"]);
+        let text = [ran.stdout.as_str(), &ran.stderr, &world.read("a.xml"), &world.read("a.json")].concat();
+        for number in ["1009", "1013", "1019"] {
+            assert!(!text.contains(&format!("sleep {number}")), "{mode}: {text}");
+        }
+        assert!(text.contains("left a process behind, which was killed: sleep (process "), "{mode}: {text}");
+    }
 }
 
 #[test]

@@ -9,4 +9,5 @@ mod outcomes;
 mod slow_starts;
 mod suite_fixtures;
 mod test_directory;
+mod tracing;
 mod usage;

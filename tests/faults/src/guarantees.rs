@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     client::FaultClient,
     fault_points::PossibleLoss,
+    hostile,
     injector::{InjectedFault, RoundStage},
     round_plan::{FaultTarget, InjectedAction, PointAction, RoundPlan},
     support::{
@@ -80,7 +81,9 @@ impl PermittedEffects {
             has_lost_journals: costs(PossibleLoss::Journal)
                 || plan.disk != StateDisk::Unlimited
                 || count(|action| matches!(action, InjectedAction::LimitFiles(..))) > 0,
-            is_stopped: count(|action| matches!(action, InjectedAction::Stop(..))) > 0,
+            is_stopped: count(|action| {
+                matches!(action, InjectedAction::Stop(..) | InjectedAction::StopForGood(_))
+            }) > 0,
             lost_tests: count(|action| {
                 let fatal = [
                     FaultTarget::Test,
@@ -107,6 +110,8 @@ impl PermittedEffects {
 pub(crate) fn may_kill(action: InjectedAction, target: FaultTarget) -> bool {
     equivalent_action(action) == InjectedAction::Kill(target)
         || matches!(action, InjectedAction::LimitMemory(of, _) if of == target)
+        // A process that stays silent is replaced; nothing replaces a coordinator.
+        || (action == InjectedAction::StopForGood(target) && target != FaultTarget::Coordinator)
 }
 
 /// Returns the equivalent action of a fault at a named point.
@@ -141,6 +146,11 @@ impl PermittedEffects {
     fn is_unknown_to_the_watchdog(&self, node: &Value) -> bool {
         let is_unknown = ["not-run", "interrupted"].iter().any(|kind| node["outcome-kind"] == *kind);
         self.has_lost_journals && self.is_coordinator_killed && is_unknown
+    }
+
+    /// Returns whether a hostile test may truly pass: its attack may need memory, processes or files that it did not get.
+    pub(crate) fn may_foil_attack(&self, uid: &str) -> bool {
+        self.is_starved && uid.starts_with(hostile::SUITE_PREFIX)
     }
 
     /// Returns how often a client that proves its handling may get a result: once, whichever processes die, unless
@@ -335,7 +345,10 @@ fn check_results(plan: &RoundPlan, tests: &BTreeMap<String, Value>, licence: &Pe
             continue;
         }
         let is_better = state == "passed" || (state == "skipped" && node["outcome-kind"] != "not-run");
-        assert!(!is_better, "{uid} is {expected} and is reported better: {node}");
+        assert!(
+            !is_better || licence.may_foil_attack(uid),
+            "{uid} is {expected} and is reported better: {node}"
+        );
         assert!(state != "failed", "{uid} is {expected} and is reported as failed: {node}");
         lost.push((uid, node));
     }

@@ -13,7 +13,7 @@ use crate::{
     client::FaultClient,
     round_plan::{FaultMoment, FaultTarget, InjectedAction, PlannedFault, PointAction},
     support::{
-        process::{processes_of_role, signal_if_there, state},
+        process::{ProcessRole, processes_of_role, signal_if_there, state},
         recorder::RecordedEvent,
     },
     system_limits::{limit_files, limit_memory},
@@ -175,6 +175,11 @@ fn target_process(action: InjectedAction, client: &FaultClient, dir: &Path) -> O
         | InjectedAction::Stop(target, _)
         | InjectedAction::LimitFiles(target, _)
         | InjectedAction::LimitMemory(target, _) => find_process(target, client.pid, dir),
+        // Only a watchdog continues a coordinator.
+        InjectedAction::StopForGood(FaultTarget::Coordinator) => {
+            processes_of_role(client.pid, ProcessRole::Watchdog).first().map(|_| client.pid)
+        }
+        InjectedAction::StopForGood(target) => find_process(target, client.pid, dir),
         _ => Some(0),
     }
 }
@@ -196,6 +201,7 @@ fn apply_action(
             signal_if_there(pid, "CONT");
             Some(format!("process {pid}"))
         }
+        InjectedAction::StopForGood(_) => signal_if_there(pid, "STOP").then(|| format!("process {pid}")),
         InjectedAction::LimitFiles(_, more) => limit_files(pid, more).then(|| format!("process {pid}")),
         InjectedAction::LimitMemory(_, more) => limit_memory(pid, more).then(|| format!("process {pid}")),
         InjectedAction::LimitProcesses(more, pause) => {

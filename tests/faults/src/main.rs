@@ -12,6 +12,7 @@
 mod client;
 mod fault_points;
 mod guarantees;
+mod hostile;
 mod injector;
 mod leftovers;
 mod panic_messages;
@@ -58,8 +59,11 @@ struct HarnessArguments {
     /// Every client that can is slow in handling or reading.
     #[arg(long, conflicts_with = "points")]
     slow_clients: bool,
+    /// Each round has a hostile program, or a process that is stopped for good.
+    #[arg(long, conflicts_with_all = ["points", "slow_clients"])]
+    hostile: bool,
     /// Play a fixed load with slow clients, and print a table; may be given several times.
-    #[arg(long, value_enum, conflicts_with_all = ["points", "slow_clients"])]
+    #[arg(long, value_enum, conflicts_with_all = ["points", "slow_clients", "hostile"])]
     load: Vec<SlowClientLoad>,
     /// Continue after a finding.
     #[arg(long)]
@@ -79,12 +83,16 @@ fn main() -> ExitCode {
     // Built before the rounds, which would otherwise wait for each other.
     support::fixtures::gtest("faults");
     support::fixtures::libtest();
+    for program in hostile::PROGRAMS {
+        support::fixtures::gtest(program.fixture);
+    }
     if !arguments.load.is_empty() {
         return play_loads(&arguments);
     }
     let mode = match () {
         () if arguments.points => "--points",
         () if arguments.slow_clients => "--slow-clients",
+        () if arguments.hostile => "--hostile",
         () => "",
     };
     let totals = play(&arguments, arguments.rounds.unwrap_or(100), mode, |seed| {
@@ -92,6 +100,8 @@ fn main() -> ExitCode {
             RoundPlan::at_point(seed, usize::try_from(seed).expect("seeds are small"))
         } else if arguments.slow_clients {
             RoundPlan::with_slow_client(seed)
+        } else if arguments.hostile {
+            RoundPlan::with_hostility(seed)
         } else {
             RoundPlan::draw(seed)
         }

@@ -4,6 +4,7 @@ use std::{path::Path, time::Duration};
 
 use crate::{
     fault_points::{FaultPoint, POINTS, PossibleLoss},
+    hostile::{self, HostileProgram},
     random::SeededRandom,
     slow_client,
     support::{
@@ -46,6 +47,7 @@ pub(crate) enum PlannedProgram {
     /// One letter for each case; `faults.cc` defines the letters.
     Gtest(String),
     Libtest,
+    Hostile(HostileProgram),
 }
 
 #[derive(Debug, Clone)]
@@ -129,6 +131,8 @@ pub(crate) enum InjectedAction {
     Kill(FaultTarget),
     /// Stop the process, and resume it after a while.
     Stop(FaultTarget, Duration),
+    /// Stop the process; Heeler itself is to continue it or to do without it.
+    StopForGood(FaultTarget),
     /// The client cancels its run.
     Cancel,
     /// The client does not read its first connection for a while.
@@ -242,6 +246,14 @@ impl RoundPlan {
             faults,
         };
         slow_client::slow_down(&mut plan, false);
+        hostile::make_hostile(&mut plan, false);
+        plan
+    }
+
+    /// Draws the round of a seed, with a hostile program or a process that is stopped for good.
+    pub(crate) fn with_hostility(seed: u64) -> Self {
+        let mut plan = Self::draw(seed);
+        hostile::make_hostile(&mut plan, true);
         plan
     }
 
@@ -332,9 +344,12 @@ impl RoundPlan {
         );
         for PlannedSuite { name, program } in &self.suites {
             text += &format!("[[suite]]\nname = \"{name}\"\nprograms = [\"{name}\"]\n");
-            if let PlannedProgram::Gtest(script) = program {
-                text += &format!("env = {{ HEELER_FIXTURE_SCRIPT = \"{script}\" }}\n");
-            }
+            let (variable, value) = match program {
+                PlannedProgram::Gtest(script) => ("HEELER_FIXTURE_SCRIPT", script.as_str()),
+                PlannedProgram::Hostile(hostile) => hostile.attack,
+                PlannedProgram::Libtest => continue,
+            };
+            text += &format!("env = {{ {variable} = \"{value}\" }}\n");
         }
         text
     }
@@ -355,11 +370,11 @@ impl PlannedSuite {
     fn has_hang(&self) -> bool {
         match &self.program {
             PlannedProgram::Gtest(script) => script.contains(['h', 'd', 'H']),
-            PlannedProgram::Libtest => false,
+            PlannedProgram::Libtest | PlannedProgram::Hostile(_) => false,
         }
     }
 
-    fn tests(&self) -> Vec<(String, &'static str)> {
+    pub(crate) fn tests(&self) -> Vec<(String, &'static str)> {
         let uid = |test: &str| format!("{}::{test}", self.name);
         match &self.program {
             PlannedProgram::Gtest(script) => script
@@ -369,6 +384,9 @@ impl PlannedSuite {
                 .collect(),
             // The two tests that are missing overflow their stack, or hang.
             PlannedProgram::Libtest => LIBTEST.iter().map(|(test, state)| (uid(test), *state)).collect(),
+            PlannedProgram::Hostile(hostile) => {
+                hostile.tests().into_iter().map(|(test, state)| (uid(&test), state)).collect()
+            }
         }
     }
 }

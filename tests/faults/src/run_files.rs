@@ -79,7 +79,7 @@ fn compare(
 ) {
     assert!(story.losses.is_empty(), "lost: {:?}", story.losses);
     let stored: BTreeMap<String, Outcome> =
-        story.reports().into_iter().map(|report| (report.uid, report.outcome)).collect();
+        story.reports().map(|report| (report.uid, report.outcome)).collect();
     for (uid, node) in seen {
         let again = stored
             .get(uid)
@@ -94,6 +94,7 @@ fn compare(
             continue;
         };
         let is_better = matches!(outcome, Outcome::Passed | Outcome::Flaky) && expected != "passed";
+        let is_better = is_better && !licence.may_foil_attack(&uid);
         assert!(!is_better, "{uid} is {expected}, and better in the files: {outcome:?}");
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use crate::{
     injector::InjectedFault,
     round::RoundResult,
-    round_plan::{FaultTarget, InjectedAction, PointAction, RoundPlan},
+    round_plan::{FaultTarget, InjectedAction, PlannedProgram, PointAction, RoundPlan},
     system_limits::StateDisk,
 };
 
@@ -70,6 +70,14 @@ impl RoundTotals {
         for (name, peak) in played.peaks {
             let most = self.peaks.entry(name).or_default();
             *most = peak.max(*most);
+        }
+        let hostile = plan.suites.iter().filter_map(|suite| match &suite.program {
+            PlannedProgram::Hostile(hostile) => Some(format!("{}: {}", hostile.fixture, hostile.attack.1)),
+            PlannedProgram::Gtest(_) | PlannedProgram::Libtest => None,
+        });
+        for name in hostile {
+            let count = self.faults.entry(name).or_default();
+            *count = (count.0 + 1, count.1 + 1);
         }
         if plan.client.handling.is_some() {
             let count = self.faults.entry("slow client".to_owned()).or_default();
@@ -154,6 +162,7 @@ fn name(action: InjectedAction) -> String {
     match action {
         InjectedAction::Kill(target) => format!("kill {}", whom(target)),
         InjectedAction::Stop(target, _) => format!("stop {}", whom(target)),
+        InjectedAction::StopForGood(target) => format!("stop {} for good", whom(target)),
         InjectedAction::Cancel => "cancel".to_owned(),
         InjectedAction::StopReadingMain(_) => "client stops reading (main)".to_owned(),
         InjectedAction::StopReadingCallbacks(_) => "client stops reading (callback)".to_owned(),

@@ -28,6 +28,11 @@ fn fault_points_break_no_guarantee() {
 }
 
 #[test]
+fn hostile_programs_and_stopped_processes_break_no_guarantee() {
+    play(&["--hostile", "--seed", "1", "--rounds", "24", "--jobs", "8"]);
+}
+
+#[test]
 fn slow_clients_handle_everything_before_completion() {
     play(&["--slow-clients", "--seed", "1", "--rounds", "48", "--jobs", "6"]);
 }

@@ -7,11 +7,13 @@
 //! - `frameworks`: output of test programs.
 //! - `texts`: filters and configuration.
 //! - `dumps`: minidumps.
+//! - `programs`: programs as stacks lead through them.
 
 mod dumps;
 mod frameworks;
 mod messages;
 mod pieces;
+mod programs;
 mod streams;
 mod texts;
 
@@ -21,5 +23,6 @@ pub use frameworks::{
     json_lines_transcript, libtest_listing, libtest_transcript,
 };
 pub use messages::{envelope, is_control_message, message};
+pub use programs::program;
 pub use streams::{frame, journal, manifest, packet};
 pub use texts::{config, filter, graph_query};

@@ -18,10 +18,11 @@ use heeler_sys::{
 
 use heeler_core::error_chain;
 use heeler_crash::dump::{self, CrashFacts, DumpPlan, DumpTarget};
-use heeler_crash::stacks::{self, ProcessStacks, RawStacks, ThreadRegisters};
+use heeler_crash::stacks::{self, RawStacks, StackTexts, ThreadRegisters};
 
 use super::{
     stop_threads::StoppedThreads,
+    symbolizer,
     thread_state::{self, FirstChance},
     tracer::{ProcessTracer, resume},
 };
@@ -31,8 +32,8 @@ use super::{
 pub(super) const DUMP_TIME_LIMIT: Duration = Duration::from_secs(5);
 /// How long a process may take to stop.
 const STOP_LIMIT: Duration = Duration::from_millis(500);
-/// Maximum number of frames in a report; the stacks file has all of them.
-pub(super) const MAX_REPORT_FRAMES: usize = 64;
+/// Time limit for the debug information of programs that have crashed; the largest takes some seconds.
+const SYMBOLIZE_TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// A crash whose stacks are not symbolized yet: that is slow, and done when the process is gone.
 pub(super) struct PendingCrash {
@@ -151,10 +152,12 @@ impl ProcessTracer {
             .enumerate()
             .filter_map(|(place, crash)| Some((place, crash.raw_stacks.take()?)));
         let (places, raws): (Vec<usize>, Vec<RawStacks>) = raws.unzip();
-        for (place, stacks) in places.into_iter().zip(stacks::symbolize_all(raws)) {
+        let named = symbolizer::symbolize(&raws, SYMBOLIZE_TIME_LIMIT);
+        for (place, texts) in places.into_iter().zip(named.texts) {
             let path = self.evidence_path(&format!("crash-{}", reported[place].report.pid), "txt");
             let has_directory = !self.plan.dir.as_bytes().is_empty();
-            reported[place].add_stacks(&stacks, has_directory.then_some(path.as_path()));
+            reported[place].add_stacks(texts, has_directory.then_some(path.as_path()));
+            named.problem.iter().for_each(|problem| reported[place].add_soft_error(problem.clone()));
         }
         reported.into_iter().map(|crash| crash.report).collect()
     }
@@ -219,16 +222,12 @@ impl PendingCrash {
     }
 
     /// Adds the symbolized stacks to the report, and writes them to the file at `path`.
-    fn add_stacks(&mut self, named: &ProcessStacks, path: Option<&Path>) {
+    fn add_stacks(&mut self, named: StackTexts, path: Option<&Path>) {
         // The handler ended the process by another signal than its own.
         let is_by_handler = self.report.cause.is_some();
-        self.report.stack = if is_by_handler {
-            named.interrupted_text(MAX_REPORT_FRAMES)
-        } else {
-            named.crash_text(MAX_REPORT_FRAMES)
-        };
+        self.report.stack = if is_by_handler { named.interrupted } else { named.crash };
         if let Some(path) = path {
-            let text = format!("{}\n\n{}", self.heading(), named.to_text());
+            let text = format!("{}\n\n{}", self.heading(), named.all);
             match write_private_file(path, &text) {
                 Ok(()) => self.report.stacks_file = Some(OsText::from(path)),
                 Err(error) => self.add_soft_error(format!("write {}: {error}", path.display())),

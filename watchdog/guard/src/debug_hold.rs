@@ -24,7 +24,7 @@ use heeler_sys::{
     trace::{self, ReleasedProcess},
 };
 
-use super::tracer::{ProcessTracer, TraceScope};
+use super::{trace_scope::TraceScope, tracer::ProcessTracer};
 
 /// How long a released process may take to stop; usually an instant.
 const STOP_LIMIT: Duration = Duration::from_secs(5);

@@ -1,6 +1,8 @@
 //! Dumps and stacks of a whole live process tree, traced or not. Each process is stopped for some
 //! milliseconds.
 
+use std::time::Duration;
+
 use heeler_protocol::control::{HangReport, HungProcess, OsText};
 use heeler_sys::{
     process::{Pid, Signal},
@@ -9,19 +11,21 @@ use heeler_sys::{
 
 use heeler_core::{describe::process_text, error_chain};
 use heeler_crash::dump::DumpTarget;
-use heeler_crash::stacks::{self, ProcessStacks, RawStacks};
+use heeler_crash::stacks::{self, RawStacks, StackTexts};
 
 use super::{
     activity,
-    crash_handler::{MAX_REPORT_FRAMES, write_dump, write_private_file},
+    crash_handler::{write_dump, write_private_file},
     description::{DescribedProcess, ProcessDescriber, machine_load},
     stop_threads::StoppedThreads,
-    thread_state,
+    symbolizer, thread_state,
     tracer::{ProcessTracer, detach},
 };
 
 /// Number of processes symbolized together: each keeps the files of its modules open until then.
 const SYMBOLIZE_BATCH: usize = 16;
+/// Time limit for the debug information of a hung tree: a worker waits for its capture no longer than 15 s.
+const SYMBOLIZE_TIME_LIMIT: Duration = Duration::from_secs(8);
 
 /// A process that was examined.
 struct ExaminedProcess {
@@ -54,8 +58,10 @@ impl ProcessTracer {
                 .collect();
             let unwound = visited.iter_mut().filter_map(|one| one.raw_stacks.take().map(|raw| (one, raw)));
             let (named, raws): (Vec<_>, Vec<_>) = unwound.unzip();
-            for (one, stacks) in named.into_iter().zip(stacks::symbolize_all(raws)) {
-                self.write_stacks(one, &stacks, &mut report.soft_errors);
+            let symbolized = symbolizer::symbolize(&raws, SYMBOLIZE_TIME_LIMIT);
+            report.soft_errors.extend(symbolized.problem);
+            for (one, texts) in named.into_iter().zip(symbolized.texts) {
+                self.write_stacks(one, texts, &mut report.soft_errors);
             }
             report.processes.extend(visited.into_iter().map(|one| one.hung));
         }
@@ -166,16 +172,16 @@ impl ProcessTracer {
     fn write_stacks(
         &self,
         ExaminedProcess { hung, file_suffix: what, .. }: &mut ExaminedProcess,
-        named: &ProcessStacks,
+        named: StackTexts,
         errors: &mut Vec<String>,
     ) {
-        hung.stack = named.crash_text(MAX_REPORT_FRAMES);
+        hung.stack = named.crash;
         if self.plan.dir.as_bytes().is_empty() {
             return;
         }
         let path = self.evidence_path(what, "txt");
         let what = process_text(hung.pid, &hung.command, hung.facts.as_ref());
-        let text = format!("{} ({what}): {}\n\n{}", hung.command, hung.state, named.to_text());
+        let text = format!("{} ({what}): {}\n\n{}", hung.command, hung.state, named.all);
         match write_private_file(&path, &text) {
             Ok(()) => hung.stacks_file = Some(OsText::from(path.as_path())),
             Err(error) => errors.push(format!("write {}: {error}", path.display())),

@@ -1,7 +1,7 @@
 //! The guard: one small process per test process. It starts the test, serves the worker, and reports the exit
 //! when no process of the test's tree is left. Synchronous and on one thread, because it is started for each test
-//! process and traces it. Only the symbolizing of stacks of several large files uses the pool of threads
-//! (`heeler_sys::cpu_pool`), when the processes run again or are gone; a guard forks before that and never again.
+//! process and traces it. Only the processes that it forks to symbolize stacks may use the pool of threads
+//! (`heeler_sys::cpu_pool`).
 //!
 //! It is forked by a fork server ([`fork_server`]), or executed. It gets the test's outputs as its own
 //! descriptors 1 and 2, and, when it is executed, the control connection as 0. So it never prints anything.
@@ -9,8 +9,9 @@
 //! - [`main`]: the supervisor. `control`: the worker's connection. `live_processes`: the process tree below the
 //!   guard. `exit_report`: exit reports.
 //! - `tracer`: the only module that waits for processes. `crash_handler`: handles a process that crashes.
-//!   `leak_sanitizer`: programs that must not be traced. `stop_threads`: stops and resumes whole processes. `thread_state`: the
-//!   state of a stopped thread.
+//!   `trace_conflict`: programs that behave differently when traced, found in their files (`elf_file`). `trace_scope`:
+//!   the processes that are followed. `stop_threads`: stops and resumes whole processes. `thread_state`: the state of a
+//!   stopped thread. `symbolizer`: names the functions of stacks, in a process of its own.
 //! - `debug_hold`: a process stopped before its first instruction, to be handed over to a debugger.
 //! - `hang_dump`: dumps of live processes. `activity`: their activity. `description`: what they are, for people.
 
@@ -19,14 +20,17 @@ mod control;
 mod crash_handler;
 mod debug_hold;
 mod description;
+mod elf_file;
 mod exit_report;
 pub mod fork_server;
 mod hang_dump;
-mod leak_sanitizer;
 mod process_tree;
 mod stop_threads;
 mod supervisor;
+pub mod symbolizer;
 mod thread_state;
+mod trace_conflict;
+mod trace_scope;
 mod tracer;
 
 pub use supervisor::main;

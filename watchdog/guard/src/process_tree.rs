@@ -23,6 +23,9 @@ const LEAKED_LIMIT: usize = 32;
 /// Interval between rounds of signals. Exits arrive as events; a round is for processes that were forked
 /// after the last one.
 const KILL_INTERVAL: Duration = Duration::from_millis(10);
+/// Rounds in a row in which no child may be killed, after which nothing else can be done: all of them belong to
+/// other users. Their descendants that may be killed are killed in the first of them.
+const REFUSED_ROUNDS: u32 = 5;
 /// Limit for waiting until processes stop. A process in an uninterruptible call cannot be stopped, such as
 /// one in `vfork` whose child has just been stopped.
 const STOP_LIMIT: Duration = Duration::from_millis(500);
@@ -46,11 +49,14 @@ pub(super) fn kill_and_reap_tree(
     tracer.close();
     let mut survivors = LeakedProcesses::default();
     survivors.record_descendants();
-    while process::has_children() && Instant::now() < deadline {
+    let mut refused_rounds = 0;
+    while process::has_children() && Instant::now() < deadline && refused_rounds < REFUSED_ROUNDS {
+        let mut is_refused = true;
         for pid in process::children(Pid::own()) {
             survivors.record(pid, started_ms(pid));
-            process::kill_child(pid);
+            is_refused &= !process::kill_child(pid);
         }
+        refused_rounds = if is_refused { refused_rounds + 1 } else { 0 };
         let round = deadline.min(Instant::now() + KILL_INTERVAL);
         match wait_readable([Some(ends.as_fd())], Some(round)) {
             Ok([true]) => ends.clear(),
@@ -61,6 +67,7 @@ pub(super) fn kill_and_reap_tree(
         // The error of a failed wait changes nothing.
         drop(tracer.handle_pending_events());
     }
+    survivors.mark_running();
     survivors.leaked
 }
 
@@ -93,7 +100,26 @@ impl LeakedProcesses {
         let is_alive = || process::stat(pid).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'));
         if self.leaked.len() < LEAKED_LIMIT && self.recorded.insert(pid) && is_alive() {
             let DescribedProcess { command, facts } = self.describer.describe(pid);
-            self.leaked.push(LeakedProcess { pid: pid.as_u32(), command, started_ms, facts });
+            self.leaked.push(LeakedProcess {
+                pid: pid.as_u32(),
+                command,
+                started_ms,
+                facts,
+                is_running: false,
+            });
+        }
+    }
+
+    /// Marks the processes that are still running.
+    fn mark_running(&mut self) {
+        if !process::has_children() {
+            return;
+        }
+        let running: HashSet<u32> = process::descendants(Pid::own()).into_iter().map(Pid::as_u32).collect();
+        for leaked in &mut self.leaked {
+            let is_alive = process::stat(Pid(leaked.pid.cast_signed()))
+                .is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'));
+            leaked.is_running = is_alive && running.contains(&leaked.pid);
         }
     }
 }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use heeler_protocol::{
-    control::{FromGuard, OsText, ProcessExit, TestCommand, ToGuard, TraceMode},
+    control::{FromGuard, LeakedProcess, OsText, ProcessExit, TestCommand, ToGuard, TraceMode},
     fork_server::CHANNEL_ARGUMENT,
 };
 use heeler_sys::{
@@ -32,9 +32,10 @@ use super::{
     control::{GuardSocket, WorkerGone},
     debug_hold::{self, DebugHold},
     exit_report::exit_report,
-    leak_sanitizer,
     process_tree::{self, PausedTree},
-    tracer::{ProcessTracer, TraceScope},
+    trace_conflict,
+    trace_scope::TraceScope,
+    tracer::ProcessTracer,
 };
 
 /// Time for helpers of a test to exit by themselves: they often notice its exit by the end of a pipe.
@@ -233,7 +234,7 @@ impl StartedTest {
 /// Returns the reason why a program would behave differently when traced.
 fn untraceable_reason(command: &TestCommand) -> Option<&'static str> {
     let is_preload = |name: &OsText, value: &OsText| {
-        name.as_bytes() == b"LD_PRELOAD" && leak_sanitizer::preloads_leak_sanitizer(value.as_bytes())
+        name.as_bytes() == b"LD_PRELOAD" && trace_conflict::preloads_leak_sanitizer(value.as_bytes())
     };
     if command.env.iter().any(|(name, value)| is_preload(name, value)) {
         return Some("its environment preloads a leak sanitizer, which fails when traced");
@@ -435,7 +436,8 @@ impl GuardSupervisor {
         let limit_peak = self.control_group.as_ref().and_then(LeafCgroup::peak_at_limit);
         let survivors =
             process_tree::kill_and_reap_tree(&self.child_exits, &mut self.tracer, Instant::now() + limit);
-        let leaked = if self.is_killed { Vec::new() } else { survivors };
+        let is_leaked = |one: &LeakedProcess| !self.is_killed || one.is_running;
+        let leaked = survivors.into_iter().filter(is_leaked).collect();
         for report in self.tracer.take_reports() {
             self.control.send(&FromGuard::Crashed(report))?;
         }

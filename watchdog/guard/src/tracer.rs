@@ -5,13 +5,12 @@
 //! signal ──harmless, or ignored──► resumed with it
 //!        ──handled──► kept as first chance, resumed ──the handler ends the process──► crash
 //!        ──fatal──► crash: stacks, dump; the process dies of its own signal
-//! exec   ──leak sanitizer──► released for good
+//! exec   ──conflict, such as a leak sanitizer──► released for good
 //! ```
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     io,
-    path::{Path, PathBuf},
     time::Instant,
 };
 
@@ -23,57 +22,21 @@ use heeler_sys::{
 
 use super::{
     crash_handler::{CrashSite, PendingCrash},
-    leak_sanitizer, thread_state,
+    thread_state,
     thread_state::FirstChance,
+    trace_scope::TraceScope,
 };
 
 /// Maximum number of stops handled before the guard reads from its worker again.
 const MAX_EVENTS_PER_CALL: u32 = 256;
 /// Maximum number of crashes reported; a tree of programs that all crash needs no more to be understood.
 pub(super) const MAX_CRASHES: usize = 8;
-/// Interpreters of scripts: the programs that they start are the ones of interest.
-const SHELLS: [&str; 9] = ["sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "busybox", "fish"];
-
-/// The scope of tracing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TraceScope {
-    /// Only the test process.
-    Root,
-    /// Through shells and scripts to the programs that they start, and no further.
-    Programs,
-    /// All processes that the test process starts.
-    Tree,
-}
-
-impl TraceScope {
-    /// Returns the scope for a program when only the test process was requested.
-    pub(super) fn for_program(program: &Path) -> Self {
-        if is_shell(program) || is_script(program) { Self::Programs } else { Self::Root }
-    }
-
-    fn options(self) -> TraceOptions {
-        match self {
-            Self::Root => TraceOptions::PROCESS,
-            Self::Programs | Self::Tree => TraceOptions::TREE,
-        }
-    }
-}
-
-fn is_shell(program: &Path) -> bool {
-    let name = program.file_name().unwrap_or_default();
-    SHELLS.iter().any(|shell| name == *shell)
-}
-
-fn is_script(program: &Path) -> bool {
-    let mut mark = [0; 2];
-    std::fs::File::open(program).and_then(|mut file| io::Read::read_exact(&mut file, &mut mark)).is_ok()
-        && &mark == b"#!"
-}
-
 pub(super) struct ProcessTracer {
     pub(super) plan: TracePlan,
     pub(super) root: Pid,
-    scope: TraceScope,
+    pub(super) scope: TraceScope,
+    /// The next program of the root is the interpreter of a script, whatever its name.
+    pub(super) awaits_interpreter: bool,
     pub(super) threads: HashMap<Pid, TracedThread>,
     pub(super) processes: HashMap<Pid, TracedProcess>,
     /// Stops and exits received while another event was waited for.
@@ -87,6 +50,8 @@ pub(super) struct ProcessTracer {
     pub(super) is_exit_requested: bool,
     /// All processes are to exit: no stop is examined any more.
     is_closing: bool,
+    /// All processes were released for good: one of them traces others.
+    pub(super) is_released: bool,
     /// The root is to be released, stopped, at the first instruction of its program.
     stops_at_exec: bool,
     /// The reason why a process runs untraced, until it is reported.
@@ -111,13 +76,14 @@ impl TracedThread {
 pub(super) struct TracedProcess {
     pub(super) options: TraceOptions,
     /// It has executed a program of its own, and is not a fork of its parent.
-    is_executed: bool,
-    is_crash_expected: bool,
+    pub(super) is_executed: bool,
+    pub(super) is_crash_expected: bool,
     has_crashed: bool,
 }
 
 impl TracedProcess {
-    fn new(options: TraceOptions) -> Self {
+    /// Returns the state of a process that has executed no program yet.
+    pub(super) fn new(options: TraceOptions) -> Self {
         Self { options, is_executed: false, is_crash_expected: false, has_crashed: false }
     }
 
@@ -134,6 +100,7 @@ impl ProcessTracer {
             plan,
             root,
             scope: TraceScope::Root,
+            awaits_interpreter: true,
             threads: HashMap::new(),
             processes: HashMap::new(),
             deferred: VecDeque::new(),
@@ -142,6 +109,7 @@ impl ProcessTracer {
             has_more: false,
             is_exit_requested: false,
             is_closing: false,
+            is_released: false,
             stops_at_exec: false,
             untraced_reason: None,
             is_untraced_reported: false,
@@ -199,6 +167,7 @@ impl ProcessTracer {
     /// Traces a stopped root, and unblocks the signal that continues it.
     pub(super) fn seize_stopped(&mut self, reach: TraceScope, deadline: Instant) -> io::Result<()> {
         self.scope = reach;
+        self.note_interpreter(self.root);
         trace::seize(self.root, reach.options())?;
         self.threads.insert(self.root, TracedThread::of_process(self.root));
         self.processes.insert(self.root, TracedProcess::executed(reach.options()));
@@ -279,7 +248,7 @@ impl ProcessTracer {
     }
 
     fn on_stop(&mut self, tid: Pid, stop: TraceStop) {
-        if self.releasing.remove(&tid) {
+        if self.releasing.remove(&tid) || self.is_released {
             return detach(tid, stop);
         }
         if self.is_closing {
@@ -287,7 +256,9 @@ impl ProcessTracer {
             // must not be held up.
             return if stop == TraceStop::Exit { resume(tid, None) } else { detach(tid, stop) };
         }
-        self.track_thread(tid);
+        if !self.track_thread(tid) {
+            return detach(tid, stop);
+        }
         match stop {
             TraceStop::Signal(signal) => self.on_signal(tid, signal),
             TraceStop::Group(_) => {
@@ -301,7 +272,9 @@ impl ProcessTracer {
             }
             TraceStop::Clone => {
                 if let Ok(child) = trace::event_message(tid) {
-                    self.track_thread(Pid(i32::try_from(child).expect("a process id fits")));
+                    let child = Pid(i32::try_from(child).expect("a process id fits"));
+                    // One that is not followed is released at its own first stop.
+                    let _is_followed = self.track_thread(child);
                 }
                 resume(tid, None);
             }
@@ -320,21 +293,6 @@ impl ProcessTracer {
         }
     }
 
-    /// Records a thread that the kernel traces automatically because its creator is traced. Its own first
-    /// stop and the event of its creation arrive in any order.
-    pub(super) fn track_thread(&mut self, tid: Pid) {
-        if self.threads.contains_key(&tid) {
-            return;
-        }
-        let process = match self.scope {
-            // Only threads are followed.
-            TraceScope::Root => self.root,
-            TraceScope::Programs | TraceScope::Tree => trace::process_of_thread(tid).unwrap_or(tid),
-        };
-        self.threads.insert(tid, TracedThread::of_process(process));
-        self.processes.entry(process).or_insert(TracedProcess::new(self.scope.options()));
-    }
-
     fn on_exec(&mut self, tid: Pid) {
         // The other threads are gone; the thread that called exec has the id of the first one now.
         self.threads.retain(|other, thread| thread.process != tid || *other == tid);
@@ -344,28 +302,7 @@ impl ProcessTracer {
         if let Some(thread) = self.threads.get_mut(&tid) {
             *thread = TracedThread::of_process(tid);
         }
-        let image = PathBuf::from(format!("/proc/{tid}/exe"));
-        if leak_sanitizer::has_leak_sanitizer(&image) {
-            let whose = if tid == self.root { "it" } else { "a program that it starts" };
-            self.record_untraced(format!("{whose} has a leak sanitizer, which fails when traced"));
-            self.remove_process(tid);
-            return detach(tid, TraceStop::Exec);
-        }
-        // The root's own image is the interpreter of the script, whatever its name.
-        let narrows = self.scope == TraceScope::Programs
-            && tid != self.root
-            && !std::fs::read_link(&image).is_ok_and(|image| is_shell(&image));
-        let is_tree = self.scope == TraceScope::Tree;
-        if let Some(process) = self.processes.get_mut(&tid) {
-            process.is_executed = true;
-            let command = process::command_line(tid);
-            process.is_crash_expected =
-                is_tree && self.plan.expected_crash_markers.iter().any(|word| command.contains(word));
-            if narrows && trace::set_options(tid, TraceOptions::PROCESS).is_ok() {
-                process.options = TraceOptions::PROCESS;
-            }
-        }
-        resume(tid, None);
+        self.follow_program(tid);
     }
 
     fn on_signal(&mut self, tid: Pid, signal: Signal) {

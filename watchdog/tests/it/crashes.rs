@@ -101,6 +101,7 @@ pub(crate) fn trace_plan(directory: &Path, mode: TraceMode) -> TracePlan {
         limit_bytes: 64 << 20,
         keeps_environment: false,
         expected_crash_markers: Vec::new(),
+        is_tracer_read_by_framework: false,
     }
 }
 

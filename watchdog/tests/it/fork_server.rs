@@ -202,7 +202,7 @@ fn forked_guard_inherits_no_other_descriptors() {
 
 fn test_of_forked_guard_has_usual_process_attributes() {
     let script =
-        "grep -E '^(Sig|Shd)' /proc/self/status; umask; ulimit -a; cat /proc/self/oom_score_adj; pwd";
+        "grep -E '^(Sig[PBIC]|Shd)' /proc/self/status; umask; ulimit -a; cat /proc/self/oom_score_adj; pwd";
     let mut executed = GuardedTest::shell(script);
     executed.expect_started();
     let expected = executed.output.wait_for_end().to_owned();

@@ -6,6 +6,7 @@
 mod blocked_program;
 mod coordinator;
 mod crashes;
+mod damage;
 mod debug;
 mod dumps;
 mod finishes;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         Some("measure_stacks") => return blocked_program::measure(args.get(1)),
         Some("measure") => return guards::measure(),
         Some("watch") => return crashes::print_reports(&args[1..]),
+        Some("damage") => return damage::try_damage(&args[1..]),
         _ => {}
     }
     let words: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         guards::TESTS,
         fork_server::TESTS,
         crashes::TESTS,
+        damage::TESTS,
         untraced::TESTS,
         debug::TESTS,
         sessions::TESTS,

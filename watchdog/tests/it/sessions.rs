@@ -134,7 +134,7 @@ fn workers_die_with_killed_watchdog() {
         // it leaves are reparented to the next subreaper above, which is the coordinator in production and
         // the test here.
         let kill_orphans = || {
-            children(Pid::own()).into_iter().for_each(kill_child);
+            children(Pid::own()).into_iter().for_each(|child| assert!(kill_child(child)));
             family.map(is_gone)
         };
         wait_until("the family is gone", kill_orphans, |gone| *gone == [true; 2]);

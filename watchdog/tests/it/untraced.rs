@@ -20,6 +20,7 @@ pub(crate) const TESTS: &[NamedTest] = tests![
     programs_run_untraced_without_ptrace,
     program_traced_by_another_process_runs_untraced,
     setuid_program_keeps_its_privileges,
+    privileged_program_executed_by_traced_one_keeps_its_privileges,
     unprivileged_guard_reports_the_same,
     test_can_trace_its_own_child,
 ];
@@ -105,6 +106,39 @@ fn setuid_program_keeps_its_privileges() {
     let (bare, traced) = (run(TraceMode::Off), run(TraceMode::Root));
     assert_eq!((bare.ending(), bare.untraced.len()), (traced.ending(), 0), "{}", traced.output);
     assert!(traced.untraced.len() == 1 && traced.untraced[0].contains("privileges"), "{:?}", traced.untraced);
+}
+
+fn privileged_program_executed_by_traced_one_keeps_its_privileges() {
+    if heeler_sys::process::effective_uid() != 0 {
+        return;
+    }
+    for (mode, reason) in
+        [(0o4755, "executes a file that gives it privileges"), (0o4711, "privileges of the file are lost")]
+    {
+        let (directory, guard, program) = world_writable_copies(mode);
+        let traced_program = directory.path().join("traced");
+        std::fs::copy(crash_program(), &traced_program).unwrap();
+        std::fs::set_permissions(&traced_program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let run = |mode| {
+            let mut guarded = GuardedTest::start_as(&unprivileged_wrapper(&[]), &guard);
+            let trace = Some(trace_plan(directory.path(), mode));
+            let args = ["exec", program.to_str().unwrap(), "whoami"];
+            guarded.send(&ToGuard::Exec(TestCommand { trace, ..command(&traced_program, &args) }));
+            collect_outcome(guarded, tempfile::tempdir().unwrap())
+        };
+        let bare = run(TraceMode::Off);
+        for mode_of_trace in [TraceMode::Root, TraceMode::Tree] {
+            let traced = run(mode_of_trace);
+            assert!(
+                traced.untraced.len() == 1 && traced.untraced[0].contains(reason),
+                "{:?}",
+                traced.untraced
+            );
+            // The kernel denies all access to a program whose file its user may not read.
+            let expected = if mode == 0o4711 { (Some(1), None) } else { bare.ending() };
+            assert_eq!(traced.ending(), expected, "{mode:o} {}", traced.output);
+        }
+    }
 }
 
 fn unprivileged_guard_reports_the_same() {

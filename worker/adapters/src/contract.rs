@@ -88,6 +88,8 @@ pub struct AdapterTraits {
     pub selection_limit: Option<SelectionLimit>,
     /// Command-line markers of processes that crash on purpose, as death tests do.
     pub expected_crash_markers: &'static [&'static str],
+    /// Whether the framework reads which process traces a test program, without consequences as it is run here.
+    pub reads_tracer: bool,
     /// Adds the details of a failed test that the framework writes to standard error, where it writes them
     /// there.
     pub details_from_stderr: Option<fn(&mut FrameworkVerdict, &str)>,
@@ -103,6 +105,7 @@ impl AdapterTraits {
             nesting: NameNesting::Flat,
             selection_limit: None,
             expected_crash_markers: &[],
+            reads_tracer: false,
             details_from_stderr: None,
         }
     }

@@ -67,8 +67,8 @@ pub trait TranscriptParser {
         &[]
     }
 
-    /// Returns the failure that the framework reported outside of any test and suite: in set-up or tear-down of
-    /// the environment.
+    /// Returns the failure that the framework reported outside of any test and suite: in set-up or tear-down
+    /// of the environment.
     fn outside_failure(&self) -> Option<&str> {
         None
     }

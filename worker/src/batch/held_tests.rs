@@ -13,8 +13,9 @@ use heeler_protocol::{
 
 use super::{
     RunningBatch, RunningTest, add_result,
+    interference::interference_text,
     run_evidence::sanitizer_summary,
-    verdict::{Decision, TestEnding, TestOutputs, TestPolicy, decide, interference_text, microseconds},
+    verdict::{Decision, TestEnding, TestOutputs, TestPolicy, decide, microseconds},
 };
 use crate::{process::process_clock::ClockReading, results::update_batch::UpdateBatch};
 
@@ -124,7 +125,12 @@ pub(crate) struct ReleaseConditions {
 
 impl ReleaseConditions {
     fn are_met(self) -> bool {
-        self.doubtful_since.is_none() && !self.is_complete && !self.is_forked
+        !self.await_end() && !self.is_forked
+    }
+
+    /// Returns whether the held tests wait for the end of the process in any case.
+    fn await_end(self) -> bool {
+        self.doubtful_since.is_some() || self.is_complete
     }
 }
 
@@ -136,7 +142,7 @@ impl RunningBatch {
 
     /// Returns whether an ended test is held. The only test of a process waits for its end, which decides.
     pub(super) fn holds_results(&self) -> bool {
-        !self.is_settled && (self.held_tests.is_on || self.tests.len() == 1)
+        self.held_tests.is_on || self.tests.len() == 1
     }
 
     /// Settles the tests that have been held for long enough, unless something is suspicious.
@@ -152,7 +158,7 @@ impl RunningBatch {
                 self.settle(ended, TestEnding::Verdict(verdict), updates);
             }
         }
-        let is_held = !self.held_tests.tests.is_empty();
+        let is_held = !self.held_tests.tests.is_empty() && !conditions.await_end();
         self.held_tests.check_at = is_held.then(|| now.running.saturating_add(HOLD_FOR));
     }
 

@@ -16,7 +16,8 @@ use super::{
     held_tests::{EndedTest, HeldTest},
     process_end::{append_evidence, exit_text},
     run_evidence::{
-        ProcessEndFacts, ProvenResults, contradiction_text, proven_results, sanitizer_summary, shared_blame,
+        ProcessEndFacts, ProvenResults, contradicted_result_text, proven_results, sanitizer_summary,
+        shared_blame,
     },
     truncate_messages,
     verdict::{DeathPosition, TestEnding},
@@ -28,8 +29,8 @@ const NAMED_CONTRADICTIONS: usize = 10;
 
 impl RunningBatch {
     /// Settles the tests of a suite in whose set-up the process died, and the test after which it died in the
-    /// suite's tear-down: that test keeps its result, and the tear-down is reported. Returns whether the death is
-    /// charged to tests or to the tear-down.
+    /// suite's tear-down: that test keeps its result, and the tear-down is reported. Returns whether the
+    /// death is charged to tests or to the tear-down.
     pub(super) fn settle_suite_phase(
         &mut self,
         gone: &mut ProcessExitSummary,
@@ -205,7 +206,11 @@ impl RunningBatch {
             match (progress.settled_early, progress.state) {
                 (Some(sent), _) if reported == Some(sent) => {}
                 (Some(sent), _) if contradictions.len() < NAMED_CONTRADICTIONS => {
-                    contradictions.push(contradiction_text(&self.tests[place].listed.name, sent, reported));
+                    contradictions.push(contradicted_result_text(
+                        &self.tests[place].listed.name,
+                        sent,
+                        reported,
+                    ));
                 }
                 (Some(_), _) | (None, BatchTestState::Done) => {}
                 (None, BatchTestState::Waiting | BatchTestState::Running) => {

@@ -15,6 +15,7 @@ mod batch_input;
 mod dialogue_stall;
 pub(crate) mod exit_reason;
 mod held_tests;
+mod interference;
 mod judgement;
 mod live_output;
 mod process_end;
@@ -104,8 +105,6 @@ pub(crate) struct RunningBatch {
     held_tests: HeldTests,
     /// How the process ended, if it ran one test only.
     process_exit: Option<ProcessExit>,
-    /// The end of the process has settled the held tests: nothing is held any more.
-    is_settled: bool,
     has_failures: bool,
     /// Why the dialogue with the process does not go on, and since when.
     dialogue_stall: Option<(DialogueStall, Duration)>,
@@ -113,6 +112,8 @@ pub(crate) struct RunningBatch {
     is_unlimited: bool,
     /// A debugger has launched the process, and only the debugger learns how it ends.
     is_launched: bool,
+    /// Leaked processes are reported with their arguments.
+    are_arguments_shown: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -198,11 +199,11 @@ impl RunningBatch {
             time_spans: TestTimeSpans::default(),
             held_tests: HeldTests::default(),
             process_exit: None,
-            is_settled: false,
             has_failures: false,
             dialogue_stall: None,
             is_unlimited: false,
             is_launched: false,
+            are_arguments_shown: lease.is_environment_shown,
         }
     }
 

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use heeler_adapters::FixtureFailure;
-use heeler_core::{GuardLoss, describe::guard_loss_text};
+use heeler_core::{
+    GuardLoss,
+    describe::{guard_loss_text, program_name},
+};
 use heeler_protocol::{
     control::{ExitReason, LeakedProcess, LeaseEnd, LeaseEvent, LogLine, TestDiagnostics},
     mtp::LogLevel,
@@ -40,6 +43,11 @@ impl RunningBatch {
         updates: &mut UpdateBatch,
     ) -> LeaseEnd {
         self.now = now;
+        if !self.are_arguments_shown {
+            for LeakedProcess { command, facts, .. } in &mut gone.exit.leaked {
+                *command = program_name(command, facts.as_ref().map(|facts| facts.name.as_str()));
+            }
+        }
         // A process that was ordered to end has ended for that reason, also if its guard was lost meanwhile.
         if let (Some(loss), None) = (gone.guard_loss, self.terminate_reason) {
             return self.finish_without_guard(loss, updates);
@@ -56,7 +64,6 @@ impl RunningBatch {
             self.settle_not_begun(updates);
         }
         let settlement = self.settle_by_process_end(&mut gone, updates);
-        self.is_settled = true;
         if let Some(usage) = gone.exit.usage() {
             let test = self.tests.first().map(|test| test.test).filter(|_| self.process_exit.is_some());
             let tests = u32::try_from(self.tests.len()).unwrap_or(u32::MAX);
@@ -76,7 +83,7 @@ impl RunningBatch {
                 LeaseEnd::DiedOutsideTest { end: gone.exit, message }
             }
             _ if is_contradicted => {
-                let message = contradiction_text(&exit_reason_of(&gone.exit), unproven);
+                let message = contradicting_exit_text(&exit_reason_of(&gone.exit), unproven);
                 LeaseEnd::DiedOutsideTest { end: gone.exit, message }
             }
             _ if is_in_test || is_charged => LeaseEnd::DiedInTest { end: gone.exit },
@@ -320,7 +327,7 @@ fn suspects_text(suspects: &[String], death: &ExitReason) -> String {
 }
 
 /// Describes the end of a process that contradicts its output.
-fn contradiction_text(death: &ExitReason, unproven: usize) -> String {
+fn contradicting_exit_text(death: &ExitReason, unproven: usize) -> String {
     let how = exit_text(death);
     let tests = if unproven == 1 { "test" } else { "tests" };
     format!(

@@ -113,7 +113,7 @@ mod tests {
     }
 
     fn leaked(pid: u32, started_ms: Option<u64>) -> LeakedProcess {
-        LeakedProcess { pid, command: "sleep 9".into(), started_ms, facts: None }
+        LeakedProcess { pid, command: "sleep 9".into(), started_ms, ..LeakedProcess::default() }
     }
 
     /// Three tests: one of 100 ms, then two whose markers arrived in one read at 300 ms; the framework
@@ -175,6 +175,12 @@ mod tests {
             "left a process behind, which was killed: sleep 9 (process 7)"
         );
         assert!(leak_message("s", &[], &processes).starts_with("s, outside its tests, left a process"));
+        let running = [processes[0].clone(), LeakedProcess { is_running: true, ..processes[0].clone() }];
+        assert_eq!(
+            leak_message("s", &["s::a"], &running),
+            "left a process behind, which was killed: sleep 9 (process 7); left a process behind, which could not be \
+             killed and is still running: sleep 9 (process 7)"
+        );
         let many = ["a", "b", "c", "d", "e", "f", "g"];
         let text = leak_message("s", &many, &[processes[0].clone(), processes[0].clone()]);
         assert!(text.starts_with("one of 7 tests left processes behind, which were killed"), "{text}");

@@ -72,7 +72,7 @@ pub(super) fn proven_results(facts: ProcessEndFacts) -> ProvenResults {
 }
 
 /// Returns the differences between a result that was already sent and the framework's report.
-pub(super) fn contradiction_text(
+pub(super) fn contradicted_result_text(
     name: &str,
     sent: FrameworkResult,
     reported: Option<FrameworkResult>,

@@ -9,6 +9,7 @@ use heeler_core::{
 };
 use heeler_protocol::control::LeasedTest;
 
+use super::interference::suspected_cause;
 use crate::results::{output_capture::truncate_text, update_batch::ProvisionalMark};
 use heeler_adapters::{FrameworkResult, FrameworkVerdict, TestPart};
 
@@ -212,19 +213,22 @@ fn isolated_rerun_result(
     if let TestEnding::Died { exit_reason: again, .. } = &seen
         && is_same_death(&death, again)
     {
-        // The isolated rerun may have been traced more closely.
-        death.detail = death.detail.or_else(|| again.detail.clone());
+        // The isolated rerun may have been traced more closely; the detail belongs to the stack.
+        let has_stack = |evidence: &TestDiagnostics| !evidence.stack.is_empty();
+        let has_better = !first.diagnostics.as_deref().is_some_and(has_stack)
+            && isolated.evidence.as_deref().is_some_and(has_stack);
+        let (one, other) = (death.detail.take(), again.detail.clone());
+        death.detail = if has_better { other } else { one.or(other) };
     }
     let (reason, isolated_rerun) = isolated_rerun_reason(test, &death, &seen);
     let outputs = TestOutputs {
         stdout: join_outputs(&first.stdout, &isolated.stdout),
         stderr: join_outputs(&first.stderr, &isolated.stderr),
-        // The first crash remains the result; evidence of the isolated rerun repeats it, or is the only
-        // evidence.
+        // The first crash remains the result; evidence of the isolated rerun repeats it, or is the only one.
         evidence: first
             .diagnostics
             .clone()
-            .filter(|first| has_stack(first) || isolated.evidence.is_none())
+            .filter(|first| !first.stack.is_empty() || isolated.evidence.is_none())
             .or(isolated.evidence),
         parts: isolated.parts,
     };
@@ -286,31 +290,9 @@ fn isolated_rerun_reason(
     }
 }
 
-/// Returns what may let a test fail that passes alone.
-fn suspected_cause(test: &LeasedTest) -> String {
-    match interference_text(test) {
-        Some(interference) => format!("order-dependent, or {interference}"),
-        None => "order-dependent?".to_owned(),
-    }
-}
-
-/// Describes which tests a failed one may interfere with, and what keeps them apart; `None` if none ran beside it.
-pub(super) fn interference_text(test: &LeasedTest) -> Option<String> {
-    let (last, others) = test.ran_beside.split_last()?;
-    let names = if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) };
-    Some(format!(
-        "interferes with tests that ran beside it in other processes of its program, such as {names}? The setting \
-         max-processes = 1 keeps the program on one slot"
-    ))
-}
-
 fn is_same_death(first: &ExitReason, again: &ExitReason) -> bool {
     outcome_of_exit(first) == outcome_of_exit(again)
         && (&first.signal, first.code) == (&again.signal, again.code)
-}
-
-fn has_stack(evidence: &TestDiagnostics) -> bool {
-    !evidence.stack.is_empty()
 }
 
 /// Joins the output of the first crash and of the isolated rerun, where they differ.
@@ -493,6 +475,19 @@ mod tests {
         assert_eq!(result.diagnostics, evidence("isolated"));
         assert_eq!(outcome(evidence("")).diagnostics, evidence("isolated"));
         assert_eq!(outcome(evidence("first")).diagnostics, evidence("first"));
+        let mut test = checking(seen(Some("no stack: it can trace processes")));
+        test.crashed_attempt.as_mut().unwrap().diagnostics = None;
+        let rules =
+            TestPolicy { test: &test, is_isolated: true, duration: Duration::ZERO, iteration: only() };
+        let outputs = TestOutputs { evidence: evidence("isolated"), ..TestOutputs::default() };
+        match decide(rules, died(seen(Some("at address 0x8"))), outputs) {
+            Decision::Final(result) => assert_eq!(
+                result.exit_reason.and_then(|death| death.detail).as_deref(),
+                Some("at address 0x8"),
+                "the detail belongs to the stack"
+            ),
+            held @ Decision::Provisional(..) => panic!("{held:?}"),
+        }
     }
 
     #[test]

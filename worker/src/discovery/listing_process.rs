@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use heeler_protocol::control::{ProcessExit, TestCommand, ToGuard};
+use heeler_protocol::control::{CrashReport, ProcessExit, TestCommand, ToGuard};
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::process::{
@@ -44,6 +44,10 @@ pub(crate) struct CapturedListing {
     pub(crate) stderr: Vec<u8>,
     pub(crate) channel: Vec<u8>,
     pub(crate) end: ProcessExit,
+    /// The crash of a traced listing: that of the process itself, if several have crashed.
+    pub(crate) crash: Option<Box<CrashReport>>,
+    /// Why a listing that was to be traced was not.
+    pub(crate) untraced_reason: Option<String>,
 }
 
 /// How long the listing of a program may take, with all of its commands. The time in which there is no process
@@ -179,7 +183,15 @@ impl ListingProcess<'_> {
                     self.on_limit(is_working).await;
                 }
             }
-            // Listings are neither debugged nor traced, and have no memory limit.
+            Some(ProcessEvent::Guard(GuardEvent::Crashed(report))) => {
+                if report.is_root || self.captured.crash.is_none() {
+                    self.captured.crash = Some(report);
+                }
+            }
+            Some(ProcessEvent::Guard(GuardEvent::Untraced(reason))) => {
+                self.captured.untraced_reason = Some(reason);
+            }
+            // Listings are not debugged, and have no memory limit.
             Some(ProcessEvent::Order(_) | ProcessEvent::Guard(_) | ProcessEvent::GuardOverdue) | None => {}
         }
         false

@@ -3,13 +3,14 @@
 //! sentence for the user.
 
 mod framework_claims;
+mod listing_crash;
 mod listing_process;
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use heeler_core::{GuardLoss, describe::guard_loss_text, test_path::NameNesting};
-use heeler_protocol::control::{DiscoveryJob, FromWorker, TestProgram};
-use heeler_sys::process::Signal;
+use heeler_protocol::control::{DiscoveryJob, FromWorker, ListingCapture, TestProgram};
+use heeler_sys::{dirs::DirError, process::Signal};
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::process::{
@@ -21,6 +22,7 @@ use heeler_adapters::{
     self, Adapter, AdapterInvocation, AdapterListing, ClaimConfidence, ListingError, ListingOutput,
 };
 use heeler_core::error_chain;
+use listing_crash::{ListingCrashFiles, missing_evidence};
 use listing_process::{CaptureError, CapturedListing, ListingTimeLimit, capture_listing};
 
 /// Size limit of a listing file, the same as for printed listings.
@@ -49,8 +51,8 @@ enum DiscoverError {
     Prepare { program: String, source: PrepareError },
     #[error("failed to ask {program} for its tests: failed to {source}")]
     Capture { program: String, source: CaptureError },
-    #[error("{program} died of {signal} while it listed its tests{said}")]
-    Crashed { program: String, signal: String, said: String },
+    #[error("{program} died of {signal} while it listed its tests{said}{evidence}")]
+    Crashed { program: String, signal: String, said: String, evidence: String },
     #[error("failed to ask {program} for its tests: {} in each of {losses} attempts", guard_loss_text(*.loss))]
     GuardLost { program: String, loss: GuardLoss, losses: u32 },
     #[error("failed to ask {program} for its tests: the exit status of its process is unknown")]
@@ -98,13 +100,14 @@ pub(crate) async fn discover(
     setting: Arc<WorkerContext>,
     orders: mpsc::Receiver<JobOrder>,
 ) -> FromWorker {
-    let DiscoveryJob { job, program, timeout_ms } = job;
+    let DiscoveryJob { job, program, timeout_ms, capture } = job;
     let limit = Duration::from_millis(timeout_ms);
     let time_limit = ListingTimeLimit::new(limit, Instant::now());
     let mut asking = ProgramDiscovery {
         program: &program,
         setting: &setting,
         orders,
+        capture,
         time_limit,
         first_reply: None,
         start_us: None,
@@ -138,6 +141,8 @@ struct ProgramDiscovery<'a> {
     program: &'a TestProgram,
     setting: &'a WorkerContext,
     orders: mpsc::Receiver<JobOrder>,
+    /// Crash capture of a listing that is repeated because it has crashed.
+    capture: Option<ListingCapture>,
     time_limit: ListingTimeLimit,
     /// The reply to the first listing command.
     first_reply: Option<ListingReply>,
@@ -182,8 +187,9 @@ impl ProgramDiscovery<'_> {
         DiscoverError::NoTest { program, asked, answer }
     }
 
-    /// Lists with one framework, and retries once if the process was killed: the kill may be unrelated, and giving
-    /// up would cost a whole program. A lost guard says nothing about the program, which gets all of its time again.
+    /// Lists with one framework, and retries once if the process was killed, then traced: the kill may be unrelated,
+    /// and giving up would cost a whole program. A lost guard says nothing about the program, which gets all of its
+    /// time again.
     async fn list_with_retry(
         &mut self,
         adapter: &'static dyn Adapter,
@@ -191,7 +197,7 @@ impl ProgramDiscovery<'_> {
         let mut has_retried = false;
         let mut lost: Option<(GuardLoss, u32)> = None;
         loop {
-            match self.list_once(adapter).await {
+            match self.list_once(adapter, has_retried).await {
                 Err(DiscoverError::Capture { program, source: CaptureError::GuardLost(loss) }) => {
                     let (loss, losses) =
                         lost.map_or((loss, 1), |(first, count)| (first.and(loss), count + 1));
@@ -207,14 +213,23 @@ impl ProgramDiscovery<'_> {
         }
     }
 
-    async fn list_once(&mut self, adapter: &'static dyn Adapter) -> Result<AdapterListing, DiscoverError> {
+    async fn list_once(
+        &mut self,
+        adapter: &'static dyn Adapter,
+        is_traced: bool,
+    ) -> Result<AdapterListing, DiscoverError> {
         let program = || self.program.path.to_text().into_owned();
+        let crash_files = self.capture.as_ref().filter(|_| is_traced).map(|capture| {
+            let markers = adapter.traits().expected_crash_markers;
+            ListingCrashFiles::prepare(capture, self.program.path.as_path(), self.setting.worker, markers)
+        });
         let prepare = |source| DiscoverError::Prepare { program: program(), source };
         let scratch = self.setting.clean_scratch().map_err(prepare)?;
         let mut outputs = Vec::new();
         while let Some(invocation) = adapter.next_listing(self.program, &outputs, scratch) {
-            let command =
+            let mut command =
                 self.setting.prepare_command(self.program, &invocation, None, None).map_err(prepare)?;
+            command.trace = crash_files.as_ref().and_then(|files| Some(files.as_ref().ok()?.plan()));
             let captured = capture_listing(
                 &self.setting.guards,
                 command,
@@ -223,12 +238,14 @@ impl ProgramDiscovery<'_> {
                 &mut self.orders,
             )
             .await;
-            let captured =
+            let mut captured =
                 captured.map_err(|source| DiscoverError::Capture { program: program(), source })?;
             self.record_reply(&invocation, &captured);
             if let Some(signal) = captured.end.signal {
                 let (signal, said) = (Signal(signal).name(), last_output_note(&captured));
-                return Err(DiscoverError::Crashed { program: program(), signal, said });
+                let evidence =
+                    crash_files.map_or(String::new(), |files| crash_evidence(&files, &mut captured));
+                return Err(DiscoverError::Crashed { program: program(), signal, said, evidence });
             }
             if captured.end.code.is_none() {
                 return Err(DiscoverError::Lost { program: program() });
@@ -310,8 +327,18 @@ fn find_adapter(name: &str) -> Result<&'static dyn Adapter, DiscoverError> {
     })
 }
 
+/// Returns the lines about the crash of a traced listing.
+fn crash_evidence(files: &Result<ListingCrashFiles, DirError>, captured: &mut CapturedListing) -> String {
+    match (files, captured.crash.take(), &captured.untraced_reason) {
+        (Err(error), _, _) => missing_evidence(error),
+        (Ok(files), Some(crash), _) => files.keep(*crash),
+        (Ok(_), None, Some(reason)) => format!("\nno stack: {reason}"),
+        (Ok(_), None, None) => String::new(),
+    }
+}
+
 fn listing_output(invocation: &AdapterInvocation, captured: CapturedListing) -> ListingOutput {
-    let CapturedListing { stdout, stderr, channel, end } = captured;
+    let CapturedListing { stdout, stderr, channel, end, .. } = captured;
     let file = invocation.listing_file.as_deref();
     let file = file.and_then(|path| read_regular_file(path, FILE_LIMIT_BYTES));
     ListingOutput { stdout, stderr, channel, file, code: end.code, signal: end.signal }
@@ -372,8 +399,8 @@ mod tests {
         let captured = |stdout: &str, stderr: &str, code| CapturedListing {
             stdout: stdout.into(),
             stderr: stderr.into(),
-            channel: Vec::new(),
             end: heeler_protocol::control::ProcessExit { code: Some(code), ..Default::default() },
+            ..CapturedListing::default()
         };
         assert_eq!(reply_summary(&captured("\n  usage: x\nmore", "", 1)), "\"usage: x\" and exit code 1");
         assert_eq!(reply_summary(&captured("", "bad\n", 0)), "\"bad\"");

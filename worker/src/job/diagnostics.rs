@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use heeler_core::{Iteration, describe::process_text};
+use heeler_core::{
+    Iteration,
+    describe::{process_text, program_name},
+};
 use heeler_protocol::{
     control::{
         Attempt, CrashCapturePlan, CrashReport, DiagnosticsFile, HangReport, LeasedTest, LogLine, OsText,
@@ -19,6 +22,8 @@ use heeler_protocol::{
 };
 use heeler_sys::process::Signal;
 use tokio::time::Instant;
+
+use heeler_adapters::AdapterTraits;
 
 use crate::batch::{exit_reason::signal_name, verdict::TestOutputs};
 
@@ -38,7 +43,13 @@ pub(super) struct CrashDiagnostics {
     file_prefix: String,
     /// This is the isolated rerun of an earlier crash, which has files of its own.
     is_isolated_rerun: bool,
+    /// Processes are described with their arguments.
+    are_arguments_shown: bool,
     expected_crash_markers: Vec<String>,
+    /// The framework reads the program's tracer, and so may a traced program.
+    is_tracer_read_by_framework: bool,
+    /// Why the process, or one that it started, is not traced.
+    untraced_reason: Option<String>,
     crash: Option<CrashReport>,
     hang: Option<HangReport>,
     /// States of the processes of a hung tree, from two samples.
@@ -50,13 +61,12 @@ pub(super) struct CrashDiagnostics {
 }
 
 impl CrashDiagnostics {
-    /// Returns the diagnostics for a lease. `expected_crash_markers` mark processes that their framework expects to
-    /// crash.
+    /// Returns the diagnostics for a lease of tests with a framework.
     pub(super) fn new(
         lease: &WorkerLease,
         iteration: Iteration,
         worker: WorkerId,
-        expected_crash_markers: &[&str],
+        framework: &AdapterTraits,
     ) -> Self {
         let process =
             if iteration.is_first() { String::new() } else { format!("-iteration-{}", iteration.number()) };
@@ -65,7 +75,14 @@ impl CrashDiagnostics {
             dir: lease.run_dir.as_path().join("evidence"),
             file_prefix: format!("worker-{worker}-lease-{}{process}", lease.lease.0),
             is_isolated_rerun: lease.tests.iter().any(|test| test.crashed_attempt.is_some()),
-            expected_crash_markers: expected_crash_markers.iter().map(ToString::to_string).collect(),
+            are_arguments_shown: lease.is_environment_shown,
+            expected_crash_markers: framework
+                .expected_crash_markers
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+            is_tracer_read_by_framework: framework.reads_tracer,
+            untraced_reason: None,
             crash: None,
             hang: None,
             states: Vec::new(),
@@ -92,6 +109,7 @@ impl CrashDiagnostics {
             limit_bytes: self.watch.limit_bytes,
             keeps_environment: self.watch.keeps_environment,
             expected_crash_markers: self.expected_crash_markers.clone(),
+            is_tracer_read_by_framework: self.is_tracer_read_by_framework,
         })
     }
 
@@ -114,11 +132,26 @@ impl CrashDiagnostics {
         self.capture_deadline = None;
     }
 
-    pub(super) fn record_crash(&mut self, report: CrashReport) {
+    pub(super) fn record_crash(&mut self, mut report: CrashReport) {
+        if !self.are_arguments_shown {
+            report.command = program_name(&report.command, None);
+        }
         // A crash of the test's own process takes precedence over crashes of processes that it started.
         if report.is_root || self.crash.is_none() {
             self.crash = Some(report);
         }
+    }
+
+    pub(super) fn record_untraced(&mut self, reason: String) {
+        self.untraced_reason = Some(reason);
+    }
+
+    /// Returns why there is no stack of a process that has died of a crash; `None` if there is one, or if no process
+    /// was left untraced.
+    pub(super) fn missing_stack_reason(&self, exit: &ProcessExit) -> Option<String> {
+        let reason = self.untraced_reason.as_ref().filter(|_| self.crash.is_none())?;
+        let is_crash = exit.signal.is_some_and(|signal| Signal::CRASHES.contains(&Signal(signal)));
+        (is_crash || exit.code.is_some_and(is_crash_of_child)).then(|| format!("no stack: {reason}"))
     }
 
     pub(super) fn record_hang(&mut self, report: HangReport) {
@@ -127,6 +160,11 @@ impl CrashDiagnostics {
 
     pub(super) fn record_sample(&mut self, sample: TreeSample) {
         self.states = sample.processes;
+        if !self.are_arguments_shown {
+            for process in &mut self.states {
+                process.command = program_name(&process.command, None);
+            }
+        }
     }
 
     /// Returns how long the tree was runnable but not scheduled since the last call.
@@ -251,15 +289,18 @@ fn hang_summary(states: &[ProcessSample], hang: &HangReport) -> String {
 }
 
 /// Returns how far tracing reaches. A process that exited like a shell whose child died of a signal has
-/// hidden a crash behind itself: its isolated rerun traces the whole tree.
+/// hidden a crash behind itself, and one that crashed without diagnostics was not traced, because tracing might
+/// have changed what it does: the isolated rerun of both traces the whole tree.
 fn trace_mode(lease: &WorkerLease) -> Option<TraceMode> {
     let is_hidden = |first: &Attempt| {
-        let signal = first
-            .exit_reason
-            .as_ref()
-            .and_then(|death| death.code)
-            .map(|code| Signal(code - SHELL_SIGNAL_EXIT_BASE));
-        first.diagnostics.is_none() && signal.is_some_and(|signal| Signal::CRASHES.contains(&signal))
+        let Some(death) = first.exit_reason.as_ref().filter(|_| first.diagnostics.is_none()) else {
+            return false;
+        };
+        death.code.is_some_and(is_crash_of_child)
+            || death
+                .signal
+                .as_ref()
+                .is_some_and(|name| Signal::CRASHES.iter().any(|signal| signal.name() == *name))
     };
     match lease.crash_capture.mode {
         Some(TraceMode::Root)
@@ -269,6 +310,11 @@ fn trace_mode(lease: &WorkerLease) -> Option<TraceMode> {
         }
         mode => mode,
     }
+}
+
+/// Returns whether a shell exits with this code when its child has died of a crash.
+fn is_crash_of_child(code: i32) -> bool {
+    Signal::CRASHES.contains(&Signal(code - SHELL_SIGNAL_EXIT_BASE))
 }
 
 /// Describes where and by which signal a process crashed.

@@ -63,6 +63,7 @@ pub(crate) async fn run_lease(lease: WorkerLease, tools: LeaseResources) -> Jour
     let LeaseResources { context, result_sender, mut orders, mut journal } = tools;
     let mut updates = UpdateBatch::at_position(journal.position());
     updates.sent_groups = std::mem::take(&mut journal.sent_groups);
+    updates.is_journal_full = journal.is_full();
     let mut sink =
         ResultSink { run: lease.run.id.as_str().into(), lease: lease.lease, journal, result_sender, updates };
     let LeaseRunEnd { end, start_us, handle } = run_iterations(lease, &context, &mut sink, &mut orders).await;
@@ -97,9 +98,11 @@ async fn run_iterations(
     let mut lease = lease;
     let (mut earlier_end, mut first_start_us) = (None, None);
     loop {
-        let kept = (!iteration.is_last()).then(|| WorkerLease { tests: Vec::new(), ..lease.clone() });
         let is_run = |test: &&LeasedTest| test.listed.skip.is_none();
         let runnable_tests = lease.tests.iter().filter(is_run).count();
+        let tests = std::mem::take(&mut lease.tests);
+        let kept = (!iteration.is_last()).then(|| lease.clone());
+        lease.tests = tests;
         let ready = match prepare_process(lease, iteration, context, sink, orders).await {
             Ok(ready) => ready,
             Err(end) => {
@@ -164,8 +167,7 @@ async fn prepare_process<'a>(
     let program = lease.program.clone();
     let (is_output_shown, grace_ms) = (lease.is_output_shown, lease.limits.grace_ms);
     let (memory_bytes, is_debugged) = (lease.limits.memory_bytes, lease.is_debugged);
-    let markers = adapter.traits().expected_crash_markers;
-    let diagnostics = CrashDiagnostics::new(&lease, iteration, context.worker, markers);
+    let diagnostics = CrashDiagnostics::new(&lease, iteration, context.worker, adapter.traits());
     let reproduced = reproduced_program(&program, lease.is_environment_shown);
     let framework = Box::new(LeaseFramework { adapter, program: reproduced });
     let is_whole_program = lease.is_whole_program;
@@ -335,6 +337,12 @@ impl ResultSink {
                 format!("failed to {}; results go on to the client without it", error_chain(&error));
             self.add_log_line(None, LogLevel::Error, message);
         }
+        if self.journal.check_limit() {
+            let message = "the journals of this run have reached their limit (journal-limit): reports will lack the \
+                           outputs of tests that end from now on";
+            self.add_log_line(None, LogLevel::Warning, message.to_owned());
+        }
+        self.updates.is_journal_full = self.journal.is_full();
     }
 
     /// Adds a line to the client's log, sent with the next update batch.

@@ -160,7 +160,7 @@ struct RunningJob {
 }
 
 enum WorkerJob {
-    Discover(DiscoveryJob),
+    Discover(Box<DiscoveryJob>),
     Lease(Box<WorkerLease>),
 }
 
@@ -271,7 +271,7 @@ impl WorkerMainLoop {
             WorkerJob::Discover(job) => {
                 let control = self.control.clone();
                 self.tasks.spawn(async move {
-                    let answer = discovery::discover(job, setting, orders).await;
+                    let answer = discovery::discover(*job, setting, orders).await;
                     // The receiver notices that the coordinator has disconnected.
                     drop(control.send(&answer).await);
                     FinishedTask::Discovery
@@ -280,8 +280,8 @@ impl WorkerMainLoop {
             WorkerJob::Lease(lease) => {
                 let run = lease.run.clone();
                 let journal = self.journals.remove(&run);
-                let journal =
-                    journal.unwrap_or_else(|| Journal::new(lease.run_dir.as_path(), setting.worker));
+                let new = || Journal::new(lease.run_dir.as_path(), setting.worker, lease.journal_limit_bytes);
+                let journal = journal.unwrap_or_else(new);
                 let result_sender = self.result_sender(&lease);
                 let tools = LeaseResources { context: setting, result_sender, orders, journal };
                 self.tasks.spawn(async move {

@@ -224,6 +224,7 @@ impl<'a> RunningProcess<'a> {
                 let text = format!("a test process is not traced for crashes: {reason}");
                 let test = self.affected_test();
                 self.sink.add_log_line(test, LogLevel::Information, text);
+                self.diagnostics.record_untraced(reason);
             }
             GuardEvent::Crashed(report) => self.diagnostics.record_crash(*report),
             GuardEvent::Sampled(sample) => self.on_sample(sample).await,
@@ -327,11 +328,12 @@ impl<'a> RunningProcess<'a> {
         match due {
             DeadlineAction::Nothing => {}
             DeadlineAction::CheckHeldTests => {
-                let conditions = ReleaseConditions {
-                    doubtful_since: self.reader.transcript.doubtful_since(),
-                    is_complete: self.reader.transcript.is_complete(),
-                    is_forked: self.root.is_some_and(heeler_sys::process::has_forked_copy),
-                };
+                let doubtful_since = self.reader.transcript.doubtful_since();
+                let is_complete = self.reader.transcript.is_complete();
+                // Reads the list of all processes: only where it decides.
+                let may_release = doubtful_since.is_none() && !is_complete;
+                let is_forked = may_release && self.root.is_some_and(heeler_sys::process::has_forked_copy);
+                let conditions = ReleaseConditions { doubtful_since, is_complete, is_forked };
                 let now = self.clock.now();
                 self.batch.check_held_tests(now, conditions, &mut self.sink.updates);
                 self.sink.write_ahead();
@@ -421,8 +423,10 @@ impl<'a> RunningProcess<'a> {
         self.reader.pass_on(RawOutputs::default(), &self.clock, &mut self.batch, self.sink);
         // A guard that was killed because it was overdue reports no signal.
         let is_own_death = self.diagnostics.is_own_death(&raw, self.process.is_terminating());
+        let missing_stack = self.diagnostics.missing_stack_reason(&raw);
         let (evidence, detail) =
             self.diagnostics.store_evidence(self.batch.running_test(), raw.core.as_ref());
+        let detail = detail.or(missing_stack);
         self.log_evidence_losses(evidence.as_deref(), &raw);
         let is_explained =
             raw.signal.is_none() && raw.code.is_some_and(|code| self.reader.transcript.explains_exit(code));
@@ -451,8 +455,8 @@ impl<'a> RunningProcess<'a> {
         end
     }
 
-    /// Removes the temporary directory of the tests. What they have left there is kept if any of them, or their process,
-    /// has failed.
+    /// Removes the temporary directory of the tests. What they have left there is kept if any of them, or
+    /// their process, has failed.
     async fn remove_test_directory(&mut self, end: &LeaseEnd) {
         let Some(directory) = self.test_directory.take() else { return };
         let has_failed = match end {
@@ -474,7 +478,8 @@ impl<'a> RunningProcess<'a> {
             (Ok(Some(Err(error))), _) => {
                 format!("files of the tests' temporary directory could not be kept: {error}")
             }
-            // There was nothing; or the runtime is shutting down, and the session's directory is removed as a whole.
+            // There was nothing; or the runtime is shutting down, and the session's directory is removed as a
+            // whole.
             (Ok(_) | Err(_), _) => return,
         };
         self.sink.add_log_line(self.affected_test(), LogLevel::Information, text);

@@ -216,7 +216,13 @@ impl LaunchedProcess {
             });
             let started_ms =
                 process::start_time_since_boot(pid).and_then(|time| u64::try_from(time.as_millis()).ok());
-            LeakedProcess { pid: pid.as_u32(), command: process::command_line(pid), started_ms, facts }
+            LeakedProcess {
+                pid: pid.as_u32(),
+                command: process::command_line(pid),
+                started_ms,
+                facts,
+                is_running: false,
+            }
         };
         let mut leaked: Vec<_> = self.lifeline.holders().into_iter().map(describe).collect();
         if self.is_killed {

@@ -1,5 +1,5 @@
 //! The worker's write-ahead journal of one run: an append-only file, with one write call for each update
-//! batch. The contents of its records are decided elsewhere.
+//! batch. The contents of its records are decided elsewhere, by whether the journals of the run are full.
 
 use std::{
     collections::HashSet,
@@ -10,9 +10,15 @@ use std::{
 };
 
 use heeler_protocol::{
-    control::{WorkerId, journal_name},
+    control::{WorkerId, journal_name, worker_of_journal},
     journal::MAGIC,
 };
+
+/// Number of bytes that a worker writes, at most, before it adds up the journals of all workers again. With the size of one
+/// record, and for each worker, it is what the journals may exceed their limit by.
+const CHECKED_BYTES: u64 = 1 << 20;
+/// File in the directory of a run whose journals are full: it is created by the worker that reports that.
+const FULL_FILE_NAME: &str = "journals-full";
 
 /// Why later results are not journalled.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +36,11 @@ pub(crate) struct Journal {
     state: JournalState,
     /// The number of the run's results settled by this worker.
     position: u64,
+    /// Maximum size of the journals of all workers of the run.
+    limit_bytes: u64,
+    /// Number of bytes written since the journals were added up.
+    unchecked_bytes: u64,
+    is_full: bool,
     /// Groups already sent in the worker's stream of the run. They are in no journal, because the finisher
     /// knows them.
     pub(crate) sent_groups: HashSet<String>,
@@ -49,9 +60,33 @@ enum JournalState {
 
 impl Journal {
     /// Returns the journal of a run that has no results in this worker yet.
-    pub(crate) fn new(run_dir: &Path, worker: WorkerId) -> Self {
-        let path = run_dir.join(journal_name(worker));
-        Self { path, state: JournalState::NotCreated, position: 0, sent_groups: HashSet::new() }
+    pub(crate) fn new(run_dir: &Path, worker: WorkerId, limit_bytes: u64) -> Self {
+        Self {
+            path: run_dir.join(journal_name(worker)),
+            state: JournalState::NotCreated,
+            position: 0,
+            limit_bytes,
+            // A worker that replaces another begins with an empty journal beside full ones.
+            unchecked_bytes: u64::MAX,
+            is_full: false,
+            sent_groups: HashSet::new(),
+        }
+    }
+
+    /// Returns whether the journals of the run have reached their limit: results are then recorded without outputs.
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// Adds up the journals of the run if this one has grown; returns `true` once in each run, when they are full.
+    pub(crate) fn check_limit(&mut self) -> bool {
+        if self.is_full || self.unchecked_bytes < CHECKED_BYTES.min(self.limit_bytes / 16) {
+            return false;
+        }
+        self.unchecked_bytes = 0;
+        let Some(run_dir) = self.path.parent() else { return false };
+        self.is_full = journal_bytes(run_dir) >= self.limit_bytes;
+        self.is_full && File::create_new(run_dir.join(FULL_FILE_NAME)).is_ok()
     }
 
     /// Returns the number of the run's settled results.
@@ -99,6 +134,7 @@ impl Journal {
         match written {
             Ok(magic) => {
                 *length += (magic + records.len()) as u64;
+                self.unchecked_bytes = self.unchecked_bytes.saturating_add(records.len() as u64);
                 Ok(())
             }
             Err(source) => {
@@ -108,6 +144,15 @@ impl Journal {
             }
         }
     }
+}
+
+/// Returns the size of the journals of all workers; those that can't be read do not count.
+fn journal_bytes(run_dir: &Path) -> u64 {
+    let entries = std::fs::read_dir(run_dir).into_iter().flatten().flatten();
+    let is_journal =
+        |entry: &std::fs::DirEntry| entry.file_name().to_str().and_then(worker_of_journal).is_some();
+    let length = |entry: std::fs::DirEntry| entry.metadata().map_or(0, |metadata| metadata.len());
+    entries.filter(is_journal).map(length).sum()
 }
 
 fn open_append(path: &Path) -> io::Result<File> {
@@ -134,7 +179,7 @@ mod tests {
     #[test]
     fn journal_is_private_and_created_by_first_record() {
         let dir = tempfile::tempdir().unwrap();
-        let mut journal = Journal::new(dir.path(), WorkerId(7));
+        let mut journal = Journal::new(dir.path(), WorkerId(7), u64::MAX);
         let path = dir.path().join("worker-7.journal");
         assert!(!path.exists(), "no file before the first record");
         journal.append(&record(1), 0).unwrap();
@@ -149,7 +194,7 @@ mod tests {
     #[test]
     fn full_disk_is_reported_once() {
         let dir = tempfile::tempdir().unwrap();
-        let mut journal = Journal::new(dir.path(), WorkerId(7));
+        let mut journal = Journal::new(dir.path(), WorkerId(7), u64::MAX);
         std::os::unix::fs::symlink("/dev/full", dir.path().join("worker-7.journal")).unwrap();
         let error = journal.append(&record(1), 1).unwrap_err();
         assert!(
@@ -160,8 +205,29 @@ mod tests {
     }
 
     #[test]
+    fn journals_of_all_workers_count_and_the_limit_is_reported_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let limit = 5 * record(1).len() as u64;
+        let mut journals = [1, 2, 3].map(|worker| Journal::new(dir.path(), WorkerId(worker), limit));
+        for number in 0..2 {
+            let before = journals.each_ref().map(Journal::is_full);
+            assert_eq!(before, [false; 3], "after {number} records of two workers");
+            for journal in &mut journals[..2] {
+                journal.append(&record(number), 0).unwrap();
+            }
+            std::fs::write(dir.path().join("other.txt"), [0; 999]).unwrap();
+            let reported = journals.each_mut().map(Journal::check_limit);
+            assert_eq!(reported, [number == 1, false, false]);
+        }
+        // A worker that writes nothing has nothing to leave out.
+        assert_eq!(journals.each_ref().map(Journal::is_full), [true, true, false]);
+        journals[2].append(&record(1), 0).unwrap();
+        assert!(!journals[2].check_limit() && journals[2].is_full());
+    }
+
+    #[test]
     fn missing_run_directory_is_reported_once() {
-        let mut journal = Journal::new(Path::new("/nowhere/at/all"), WorkerId(1));
+        let mut journal = Journal::new(Path::new("/nowhere/at/all"), WorkerId(1), u64::MAX);
         assert!(matches!(journal.append(&record(1), 1), Err(JournalWriteError::Open { .. })));
         journal.append(&record(1), 2).unwrap();
     }

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use heeler_core::{Attempt, DiagnosticsFile, TestId, TestResult};
+use heeler_core::{Attempt, DiagnosticsFile, Failure, TestId, TestResult};
 use heeler_protocol::{
     control::{FRAME_LIMIT_BYTES, LeaseEvent, LogLine},
     journal::{self, JournalRecord},
@@ -33,6 +33,8 @@ pub(crate) struct UpdateBatch {
     pub(crate) logs: Vec<LogLine>,
     /// Its results are in no journal, so the coordinator must learn of them before the client does.
     pub(crate) is_unjournalled: bool,
+    /// The journals of the run have reached their limit: results are recorded without outputs.
+    pub(crate) is_journal_full: bool,
     /// Groups that were sent before, or are sent with this batch.
     pub(crate) sent_groups: HashSet<String>,
     changes: Vec<u8>,
@@ -91,8 +93,11 @@ impl UpdateBatch {
 
     /// Takes the contents and leaves an empty batch that continues at the same position.
     pub(crate) fn take(&mut self) -> Self {
-        let rest =
-            Self { sent_groups: std::mem::take(&mut self.sent_groups), ..Self::at_position(self.position) };
+        let rest = Self {
+            sent_groups: std::mem::take(&mut self.sent_groups),
+            is_journal_full: self.is_journal_full,
+            ..Self::at_position(self.position)
+        };
         std::mem::replace(self, rest)
     }
 
@@ -150,7 +155,11 @@ impl UpdateBatch {
         result: &TestResult,
         write: impl FnOnce(&mut Vec<u8>),
     ) {
-        journal::write_finished(&mut self.journal, test, result);
+        if self.is_journal_full {
+            journal::write_finished(&mut self.journal, test, &without_outputs(result));
+        } else {
+            journal::write_finished(&mut self.journal, test, result);
+        }
         self.leave_out_start(test);
         write(&mut self.changes);
         let change = self.change_ends.len();
@@ -167,7 +176,8 @@ impl UpdateBatch {
 
     /// Adds a provisional result.
     pub(crate) fn add_provisional(&mut self, test: TestId, attempt: Attempt, held: ProvisionalMark) {
-        journal::write(&mut self.journal, &JournalRecord::Provisional { test, attempt: attempt.clone() });
+        let recorded = if self.is_journal_full { attempt_without_outputs(&attempt) } else { attempt.clone() };
+        journal::write(&mut self.journal, &JournalRecord::Provisional { test, attempt: recorded });
         let attempt = Box::new(attempt);
         self.reports.push(match held {
             ProvisionalMark::AwaitsRetry => LeaseEvent::FailedProvisionally { test, attempt },
@@ -204,6 +214,55 @@ impl UpdateBatch {
             })
         })
     }
+}
+
+/// Maximum size of each text of a result in a full journal.
+const RECORDED_TEXT_BYTES: usize = 1 << 10;
+
+/// Returns a result as a full journal has it: everything but its outputs and long messages.
+fn without_outputs(result: &TestResult) -> TestResult {
+    let failure = |failure: &Failure| Failure {
+        message: failure.message.as_deref().map(shortened_text),
+        expected: failure.expected.as_deref().map(shortened_text),
+        actual: failure.actual.as_deref().map(shortened_text),
+        ..failure.clone()
+    };
+    TestResult {
+        stdout: omitted_output(&result.stdout),
+        stderr: omitted_output(&result.stderr),
+        reason: result.reason.as_deref().map(shortened_text),
+        failures: result.failures.iter().map(failure).collect(),
+        attempts: result.attempts.iter().map(attempt_without_outputs).collect(),
+        parts: Vec::new(),
+        ..result.clone()
+    }
+}
+
+fn attempt_without_outputs(attempt: &Attempt) -> Attempt {
+    Attempt {
+        message: shortened_text(&attempt.message),
+        stdout: omitted_output(&attempt.stdout),
+        stderr: omitted_output(&attempt.stderr),
+        ..attempt.clone()
+    }
+}
+
+fn omitted_output(output: &str) -> String {
+    if output.len() <= RECORDED_TEXT_BYTES {
+        return output.to_owned();
+    }
+    format!("[heeler: {} bytes not kept: the journals of the run had reached journal-limit]\n", output.len())
+}
+
+fn shortened_text(text: &str) -> String {
+    if text.len() <= RECORDED_TEXT_BYTES {
+        return text.to_owned();
+    }
+    let (kept, cut) = text.split_at(text.floor_char_boundary(RECORDED_TEXT_BYTES));
+    format!(
+        "{kept}\n[heeler: {} bytes not kept: the journals of the run had reached journal-limit]",
+        cut.len()
+    )
 }
 
 #[cfg(test)]
@@ -243,6 +302,31 @@ mod tests {
         let taken = updates.take();
         assert!(!taken.is_empty() && updates.is_empty());
         assert_eq!(updates.position(), 5);
+    }
+
+    #[test]
+    fn full_journal_has_the_result_and_the_client_its_output() {
+        let output = "o".repeat(5000);
+        let failure = Failure { message: Some("m".repeat(5000)), line: Some(7), ..Failure::default() };
+        let result = TestResult {
+            stdout: output.clone(),
+            stderr: "short".to_owned(),
+            failures: vec![failure],
+            ..TestResult::new(Outcome::Failed)
+        };
+        let mut updates = UpdateBatch { is_journal_full: true, ..UpdateBatch::default() };
+        updates.add_settled(TestId(3), &result, |out| out.extend_from_slice(output.as_bytes()));
+        let bytes = [journal::MAGIC, &updates.journal].concat();
+        let [JournalRecord::Finished { result: recorded, .. }] = &journal::read(&bytes).records[..] else {
+            panic!("one result")
+        };
+        assert_eq!((recorded.outcome, recorded.stderr.as_str()), (Outcome::Failed, "short"));
+        assert!(recorded.stdout.contains("5000 bytes not kept"), "{}", recorded.stdout);
+        let message = recorded.failures[0].message.as_deref().unwrap();
+        assert!(message.starts_with("mmm") && message.contains("3976 bytes not kept"), "{message}");
+        assert_eq!(recorded.failures[0].line, Some(7));
+        assert_eq!(updates.chunks().next().unwrap().changes, [output.as_bytes()]);
+        assert!(updates.take().is_journal_full && updates.is_journal_full, "it stays full");
     }
 
     #[test]

@@ -242,8 +242,9 @@ impl WorkerHarness {
         timeout_ms: u64,
     ) -> Result<(String, Vec<ListedTest>), String> {
         let program = self::program(program);
-        let job = DiscoveryJob { job: 5, program: TestProgram { framework: None, ..program }, timeout_ms };
-        self.send(&ToWorker::Discover(job)).await;
+        let program = TestProgram { framework: None, ..program };
+        let job = DiscoveryJob { job: 5, program, timeout_ms, capture: None };
+        self.send(&ToWorker::Discover(Box::new(job))).await;
         match self.receive().await {
             FromWorker::Discovered { job: 5, framework, tests, .. } => Ok((framework, tests)),
             FromWorker::NotDiscovered { job: 5, error } => Err(error),
@@ -347,6 +348,7 @@ pub(crate) fn lease(script: &TestScript, count: u32) -> WorkerLease {
         tests: leased((0..count).map(listed).collect()),
         groups: Vec::new(),
         client_members: heeler_protocol::mtp::ClientMembers::default(),
+        journal_limit_bytes: u64::MAX,
         limits: TestLimits {
             timeout_ms: None,
             grace_ms: 300,

@@ -13,15 +13,19 @@ const TARGET_BATCH_PER_START: u32 = 50;
 const MIN_BATCH_PER_START: u32 = 3;
 /// Duration of a batch that no rule about cheap starts exceeds: what a slot saves by it is noticeable.
 const NOTICEABLE: Duration = Duration::from_millis(150);
-/// Divisor: a part of this size of a start is worth a process of its own while a slot is free, because the run ends
-/// noticeably earlier.
+/// Divisor: a part of this size of a start is worth a process of its own while a slot is free, because the
+/// run ends noticeably earlier.
 const START_PER_WORTHWHILE_BATCH: u32 = 4;
-/// Cost of a start from which the tests are spread over all slots although nothing is known of their durations.
+/// Cost of a start from which the tests are spread over all slots although nothing is known of their
+/// durations.
 const EXPENSIVE_START: Duration = Duration::from_millis(250);
 /// A test that takes less than this multiple of its program's start is not worth a process of its own.
 const ISOLATED_TEST_PER_START: u32 = 3;
 /// Lower bound of the same multiple where the duration of batches is limited.
 const LIMITED_BATCH_PER_START: u32 = 5;
+/// Maximum number of tests of the first batch of a program where the duration of batches is limited and nothing is known
+/// of its tests: enough to measure them, and not seconds if they turn out to be slow.
+const MEASURING_TESTS: usize = 20;
 /// Cost of a test beside its own duration: its result is read, journalled and sent. With it, the limit of a
 /// batch also holds for tests that take no time themselves.
 const TEST_OVERHEAD: Duration = Duration::from_micros(50);
@@ -122,8 +126,8 @@ impl ProgramQueue {
         weight >= ISOLATE_FROM && weight >= self.start_cost().saturating_mul(ISOLATED_TEST_PER_START)
     }
 
-    /// Returns the size at which a batch is full, for this share of the slot that runs it. `limit` is that of the
-    /// batch's duration.
+    /// Returns the size at which a batch is full, for this share of the slot that runs it. `limit` is that of
+    /// the batch's duration.
     pub(super) fn full_batch(&self, share: SlotShare, limit: Option<Duration>) -> BatchSize {
         let unlimited = self.target_duration(share);
         let remainder = self.negligible_remainder(share.known_median);
@@ -131,14 +135,16 @@ impl ProgramQueue {
             return BatchSize { duration: unlimited, tests: usize::MAX, remainder };
         };
         let start = self.start_cost();
-        let limit = if self.has_data(share.known_median) {
-            limit.max(start.saturating_mul(LIMITED_BATCH_PER_START))
-        } else {
-            limit.min(start.saturating_mul(MIN_BATCH_PER_START))
-        };
-        let tests = usize::try_from(limit.as_nanos() / TEST_OVERHEAD.as_nanos()).unwrap_or(usize::MAX);
         // A start for the rest would delay other runs as well.
         let remainder = if limit < unlimited { start } else { remainder };
+        if !self.has_data(share.known_median) {
+            let duration = unlimited.min(limit).min(start.saturating_mul(MIN_BATCH_PER_START));
+            // Where a start alone takes longer than the limit, another one would not make the wait shorter.
+            let tests = if start < limit { MEASURING_TESTS } else { usize::MAX };
+            return BatchSize { duration, tests, remainder };
+        }
+        let limit = limit.max(start.saturating_mul(LIMITED_BATCH_PER_START));
+        let tests = usize::try_from(limit.as_nanos() / TEST_OVERHEAD.as_nanos()).unwrap_or(usize::MAX);
         BatchSize { duration: unlimited.min(limit), tests: tests.max(1), remainder }
     }
 
@@ -165,13 +171,14 @@ impl ProgramQueue {
         (share / 2).max(least)
     }
 
-    /// Returns the least duration of tests for which a free slot starts a process; `if_cheap` is that of a program
-    /// with a cheap start.
+    /// Returns the least duration of tests for which a free slot starts a process; `if_cheap` is that of a
+    /// program with a cheap start.
     fn least_worthwhile(&self, if_cheap: Duration) -> Duration {
         if_cheap.min(NOTICEABLE).max(self.start_cost() / START_PER_WORTHWHILE_BATCH)
     }
 
-    /// Returns the duration of a remainder that is added to a batch which is as large as the share of its slot.
+    /// Returns the duration of a remainder that is added to a batch which is as large as the share of its
+    /// slot.
     fn negligible_remainder(&self, known_median: Option<Duration>) -> Duration {
         let start = self.start_cost();
         if start >= EXPENSIVE_START && !self.has_data(known_median) {

@@ -33,8 +33,8 @@ impl SlotLoads {
         self.busy.iter().filter(|slot| slot.program == program).count()
     }
 
-    /// Returns how long a free slot works if all slots end this work together: busy ones take their part when they
-    /// are free.
+    /// Returns how long a free slot works if all slots end this work together: busy ones take their part when
+    /// they are free.
     #[must_use]
     pub fn share_of(&self, work: Duration) -> Duration {
         let mut busy: Vec<_> = self.busy.iter().map(|slot| slot.remaining).collect();

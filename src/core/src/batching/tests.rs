@@ -28,8 +28,8 @@ fn slow_start_without_data_yields_one_batch() {
     assert_eq!(sizes(&mut queue, 2), [500]);
 }
 
-/// Returns the numbers of tests that slots get one after the other, each as soon as it is free, and when the last ends:
-/// in milliseconds, with this start and these durations.
+/// Returns the numbers of tests that slots get one after the other, each as soon as it is free, and when the
+/// last ends: in milliseconds, with this start and these durations.
 fn simulate(start: u64, durations: &[u64], known: bool, slots: usize) -> (Vec<usize>, u64) {
     let mut queue = TestQueue::new([costs(start)]);
     let item = |(test, duration): (u32, &u64)| QueuedTest {
@@ -177,7 +177,9 @@ fn limited_batches_take_no_longer_than_the_limit() {
     assert_eq!(queue.next_batch(&SlotLoads::idle(2)).unwrap().tests.len(), 40);
     // A batch pays for an expensive start, but not without data.
     assert_eq!(limited(100, millis(5)).next_batch(&SlotLoads::idle(2)).unwrap().tests.len(), 100);
-    assert_eq!(limited(100, None).next_batch(&SlotLoads::idle(2)).unwrap().tests.len(), 200);
+    let first = |start_ms| limited(start_ms, None).next_batch(&SlotLoads::idle(2)).unwrap().tests.len();
+    assert_eq!(first(100), 20, "enough to measure them");
+    assert_eq!(first(300), 200, "its start alone takes longer");
     // Tests without a duration cost their reports.
     let free = sizes(&mut limited(3, millis(0)), 2);
     assert_eq!(free, [4_000; 5]);

@@ -141,8 +141,9 @@ impl RunState {
         }
     }
 
-    /// Handles a process that began no test within its startup limit: that is no fault of its tests. They are started
-    /// again as they are, with twice the limit; processes that were started with the same limit count once.
+    /// Handles a process that began no test within its startup limit: that is no fault of its tests. They are
+    /// started again as they are, with twice the limit; processes that were started with the same limit count
+    /// once.
     fn on_start_timeout(&mut self, held: &ActiveLease, rest: Vec<TestId>) {
         let program = held.batch.program;
         let timeouts = &mut self.programs[program.index()].start_timeouts;

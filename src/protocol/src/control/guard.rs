@@ -86,6 +86,10 @@ pub struct TracePlan {
     /// its framework wants it to (death tests).
     #[serde(default)]
     pub expected_crash_markers: Vec<String>,
+    /// Whether the framework reads which process traces the program, without consequences for the tests. Another
+    /// program that does so is traced in [`TraceMode::Tree`] only.
+    #[serde(default)]
+    pub is_tracer_read_by_framework: bool,
 }
 
 /// Set of processes that are traced.
@@ -93,7 +97,8 @@ pub struct TracePlan {
 pub enum TraceMode {
     /// No process is traced. Samples and dumps on request still work.
     Off,
-    /// The test process; if that is a script or a shell, also the programs that it starts.
+    /// The test process; if that is a script or a shell, also the programs that it starts. Programs that may
+    /// behave differently when traced run untraced.
     #[default]
     Root,
     /// The test process and all its descendants.

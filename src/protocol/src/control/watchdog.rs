@@ -34,6 +34,13 @@ pub enum ToWatchdog {
         #[serde(default, skip_serializing_if = "ClientMembers::is_empty")]
         client_members: ClientMembers,
     },
+    /// The client has handled these results of dead workers of an open run, on their own connections: they are not sent
+    /// again if the coordinator dies.
+    StreamsHandled {
+        run: RunKey,
+        /// All that are known of the run.
+        positions: Vec<StreamPosition>,
+    },
     /// Requests the content of a dead worker's journal.
     ReadJournal {
         run: RunKey,
@@ -93,6 +100,14 @@ pub struct FinishRequest {
     /// has died.
     #[serde(default)]
     pub relayed_frames: u64,
+}
+
+/// How far a worker's stream of a run has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamPosition {
+    pub worker: WorkerId,
+    /// The number of results in its journal.
+    pub position: u64,
 }
 
 /// Result that is due to be sent.

@@ -21,7 +21,7 @@ pub enum ToWorker {
     Accepted,
     /// Lists the tests of one program; answered by [`FromWorker::Discovered`] or
     /// [`FromWorker::NotDiscovered`].
-    Discover(DiscoveryJob),
+    Discover(Box<DiscoveryJob>),
     /// Runs a batch; answered by reports and finally by [`FromWorker::LeaseEnded`].
     Lease(Box<WorkerLease>),
     /// Ends the current lease: the running test becomes `cancelled`, the tests not yet started are returned.
@@ -81,6 +81,17 @@ pub struct DiscoveryJob {
     pub program: TestProgram,
     /// Timeout of the listing in milliseconds.
     pub timeout_ms: u64,
+    /// Crash capture of a listing that is repeated because it has crashed; `None`: its crash leaves nothing.
+    #[serde(default)]
+    pub capture: Option<ListingCapture>,
+}
+
+/// Crash capture of a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListingCapture {
+    pub plan: CrashCapturePlan,
+    /// Directory of the dumps and stacks of listings, in which those of a program replace its earlier ones.
+    pub dir: OsText,
 }
 
 /// Test as its framework lists it.
@@ -161,6 +172,8 @@ pub struct WorkerLease {
     /// Whether these are all tests that the program runs, so that it needs no selection.
     #[serde(default)]
     pub is_whole_program: bool,
+    /// Maximum size in bytes of all journals of the run, above which results are recorded without outputs.
+    pub journal_limit_bytes: u64,
     /// Number of times that each test runs to pass, one process after the other.
     pub repeat: NonZeroU32,
     /// Crash and hang capture of the process.
@@ -227,8 +240,8 @@ pub struct TestLimits {
     pub grace_ms: u64,
     /// Bytes kept of each of a test's two outputs, half from the head and half from the tail.
     pub output_bytes: u64,
-    /// Startup and exit timeout: a process that has not started its first test by then, or has not exited
-    /// that long after its last, is killed.
+    /// Startup and exit timeout: a process in which no test has run for that long, before its first test, between two
+    /// tests or after its last, is terminated.
     pub startup_ms: u64,
     /// Memory limit of the process tree, which is killed above it; `None`: no limit.
     #[serde(default)]
@@ -439,8 +452,8 @@ pub enum LeaseEnd {
         /// Description for the user, with the tail of the output.
         message: String,
     },
-    /// The process died during a test or the set-up or tear-down of a suite (which is reported), or was ended because
-    /// of a time limit.
+    /// The process died during a test or the set-up or tear-down of a suite (which is reported), or was ended
+    /// because of a time limit.
     DiedInTest { end: ProcessExit },
     /// The process died before, between or after tests, with tests still waiting.
     DiedOutsideTest {

@@ -16,7 +16,9 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use read::{JournalContent, JournalError, read};
+pub use read::{
+    JournalContent, JournalEnding, JournalError, JournalReader, LocatedRecord, RecordPlace, read, read_record,
+};
 pub use record::{FixturePhase, JournalRecord, ProgramFailure, RunEnd, SuiteFixture};
 pub use write::{write, write_finished};
 

@@ -1,8 +1,14 @@
-//! Journal reader: from bytes to whole records, torn ends and damage.
+//! Journal reader: from bytes to whole records, torn ends and damage. One record is in memory at a time, because the
+//! results of a run may hold gigabytes of output.
+
+use std::io::{self, Read};
 
 use heeler_core::TestId;
 
 use super::{FIXED_BYTES, HEAD_BYTES, JournalRecord, MAGIC, MAGIC_PREFIX, VERSION};
+
+/// Size of the pieces in which a file is searched for bytes that are not zero.
+const PIECE_BYTES: usize = 8 << 10;
 
 /// Content of a journal.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -10,7 +16,7 @@ pub struct JournalContent {
     /// Whole records, up to the end or to the first damage.
     pub records: Vec<JournalRecord>,
     /// Offset of a record that was never written to its end, if there is one. Nothing else is missing.
-    pub torn_at: Option<usize>,
+    pub torn_at: Option<u64>,
     /// Reason why the journal can't be read to its end, if so.
     pub damage: Option<JournalError>,
 }
@@ -31,43 +37,187 @@ pub enum JournalError {
     #[error("damaged record at byte {offset}: expected {expected}")]
     Damaged {
         /// Offset of the record.
-        offset: usize,
+        offset: u64,
         /// The expected content and the content found.
         expected: String,
     },
 }
 
+/// A record with its place in its journal, from which [`read_record`] reads it again.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LocatedRecord {
+    pub record: JournalRecord,
+    pub place: RecordPlace,
+}
+
+/// Place of a record in its journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordPlace {
+    /// Offset of the first byte.
+    pub offset: u64,
+    /// Length in bytes, with the head.
+    pub length: u64,
+}
+
+/// How a journal ended for its reader.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct JournalEnding {
+    /// Offset of a record that was never written to its end, if there is one. Nothing else is missing.
+    pub torn_at: Option<u64>,
+    /// Reason why the journal can't be read to its end, if so.
+    pub damage: Option<JournalError>,
+}
+
 /// Reads a whole journal.
 #[must_use]
 pub fn read(bytes: &[u8]) -> JournalContent {
-    let mut reading = JournalContent::default();
-    // A version may have more digits than ours.
-    if bytes.len() < MAGIC.len() && MAGIC.starts_with(bytes) || bytes.iter().all(|byte| *byte == 0) {
-        reading.torn_at = (!bytes.is_empty()).then_some(0);
-        return reading;
+    let mut reader = JournalReader::new(bytes);
+    let mut records = Vec::new();
+    while let Some(located) = reader.next_record().expect("reading from memory does not fail") {
+        records.push(located.record);
     }
-    if !bytes.starts_with(MAGIC) {
-        reading.damage = Some(format_error(bytes));
-        return reading;
+    let JournalEnding { torn_at, damage } = reader.into_ending();
+    JournalContent { records, torn_at, damage }
+}
+
+/// Reads one record from its bytes; `None` if they are not one whole record.
+#[must_use]
+pub fn read_record(bytes: &[u8]) -> Option<JournalRecord> {
+    let (head, payload) = bytes.split_at_checked(HEAD_BYTES)?;
+    let head = RecordHead::read(head.first_chunk()?);
+    let is_whole = head.is_intact() && payload.len() as u64 == u64::from(head.length);
+    (is_whole && crc32fast::hash(payload) == head.sum).then(|| decode_record(payload)).flatten()
+}
+
+/// Reader of the records of a journal, one at a time.
+#[derive(Debug)]
+pub struct JournalReader<R> {
+    input: R,
+    offset: u64,
+    is_at_end: bool,
+    ending: JournalEnding,
+    /// Payload of the record that was read last.
+    payload: Vec<u8>,
+}
+
+impl<R: Read> JournalReader<R> {
+    /// Returns a reader at the beginning of a journal. It reads in small pieces, so a file needs a buffer.
+    pub fn new(input: R) -> Self {
+        let ending = JournalEnding::default();
+        Self { input, offset: 0, is_at_end: false, ending, payload: Vec::new() }
     }
-    let mut offset = MAGIC.len();
-    while offset < bytes.len() {
-        match decode_next(&bytes[offset..]) {
-            DecodedRecord::Record(record, length) => {
-                reading.records.push(record);
-                offset += length;
+
+    /// Returns the next whole record; `None` at the end, or at the first record that is torn or damaged.
+    ///
+    /// # Errors
+    /// The input can't be read.
+    pub fn next_record(&mut self) -> io::Result<Option<LocatedRecord>> {
+        if self.offset == 0 && !self.is_at_end {
+            self.read_magic()?;
+        }
+        if self.is_at_end {
+            return Ok(None);
+        }
+        let mut head = [0; HEAD_BYTES];
+        let length = read_until_full(&mut self.input, &mut head)?;
+        let Some(head_bytes) = head.get(..length).filter(|found| found.len() == HEAD_BYTES) else {
+            return Ok(self.end((length > 0).then_some(RecordEnd::Torn)));
+        };
+        let head = RecordHead::read(head_bytes.first_chunk().expect("the head is whole"));
+        if !head.is_intact() {
+            // A machine that dies may leave a file of the right length without its last bytes, and a page may end
+            // within a number.
+            let is_torn = head_bytes[7..].iter().all(|byte| *byte == 0) && self.is_rest_zero()?;
+            let (length, inverse) = (head.length, head.inverse);
+            let expected = || format!("the inverse of the length {length:#010x}, found {inverse:#010x}");
+            return Ok(self.end(Some(RecordEnd::of(is_torn, expected))));
+        }
+        self.payload.clear();
+        // The memory grows with the bytes that exist, whatever the length claims.
+        let read = (&mut self.input).take(u64::from(head.length)).read_to_end(&mut self.payload)?;
+        if (read as u64) < u64::from(head.length) {
+            return Ok(self.end(Some(RecordEnd::Torn)));
+        }
+        let found = crc32fast::hash(&self.payload);
+        if let Some(record) = (found == head.sum).then(|| decode_record(&self.payload)).flatten() {
+            let place = RecordPlace { offset: self.offset, length: (HEAD_BYTES + self.payload.len()) as u64 };
+            self.offset += place.length;
+            return Ok(Some(LocatedRecord { record, place }));
+        }
+        let is_torn = self.is_rest_zero()?;
+        let expected = || match found == head.sum {
+            true => "a record of a kind that this version knows".to_owned(),
+            false => format!("bytes with the checksum {:#010x}, found {found:#010x}", head.sum),
+        };
+        Ok(self.end(Some(RecordEnd::of(is_torn, expected))))
+    }
+
+    /// Returns how the journal ended; it is only known after [`JournalReader::next_record`] has returned `None`.
+    pub fn into_ending(self) -> JournalEnding {
+        self.ending
+    }
+
+    fn read_magic(&mut self) -> io::Result<()> {
+        let mut magic = [0; MAGIC.len()];
+        let length = read_until_full(&mut self.input, &mut magic)?;
+        let found = &magic[..length];
+        if found == MAGIC {
+            self.offset = MAGIC.len() as u64;
+            return Ok(());
+        }
+        // A version may have more digits than ours.
+        let is_torn =
+            MAGIC.starts_with(found) || (found.iter().all(|byte| *byte == 0) && self.is_rest_zero()?);
+        self.is_at_end = true;
+        if is_torn {
+            self.ending.torn_at = (length > 0).then_some(0);
+        } else {
+            let mut start = found.to_vec();
+            (&mut self.input).take(MAGIC.len() as u64).read_to_end(&mut start)?;
+            self.ending.damage = Some(format_error(&start));
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, end: Option<RecordEnd>) -> Option<LocatedRecord> {
+        self.is_at_end = true;
+        match end {
+            None => {}
+            Some(RecordEnd::Torn) => self.ending.torn_at = Some(self.offset),
+            Some(RecordEnd::Damaged(expected)) => {
+                self.ending.damage = Some(JournalError::Damaged { offset: self.offset, expected });
             }
-            DecodedRecord::Torn => {
-                reading.torn_at = Some(offset);
-                break;
+        }
+        None
+    }
+
+    /// Returns whether everything up to the end of the input is zeros, or there is nothing.
+    fn is_rest_zero(&mut self) -> io::Result<bool> {
+        let mut piece = [0; PIECE_BYTES];
+        loop {
+            let length = read_until_full(&mut self.input, &mut piece)?;
+            if length == 0 {
+                return Ok(true);
             }
-            DecodedRecord::Damaged(expected) => {
-                reading.damage = Some(JournalError::Damaged { offset, expected });
-                break;
+            if piece[..length].iter().any(|byte| *byte != 0) {
+                return Ok(false);
             }
         }
     }
-    reading
+}
+
+/// Reads until the buffer is full or the input ends; returns the number of bytes.
+fn read_until_full(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match input.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
 }
 
 fn format_error(bytes: &[u8]) -> JournalError {
@@ -81,46 +231,40 @@ fn format_error(bytes: &[u8]) -> JournalError {
     }
 }
 
-/// Result of reading one record from the remaining bytes.
-#[expect(clippy::large_enum_variant, reason = "it is taken apart where it is made, once for each record")]
-enum DecodedRecord {
-    /// A whole record and its length in bytes.
-    Record(JournalRecord, usize),
-    /// A record that was never written to its end.
+/// Why no whole record follows.
+enum RecordEnd {
+    /// The record was never written to its end.
     Torn,
     /// Anything else, with the content that was expected.
     Damaged(String),
 }
 
-fn decode_next(rest: &[u8]) -> DecodedRecord {
-    // A machine that dies may leave a file of the right length without its last bytes.
-    if rest.iter().all(|byte| *byte == 0) {
-        return DecodedRecord::Torn;
+impl RecordEnd {
+    fn of(is_torn: bool, expected: impl FnOnce() -> String) -> Self {
+        if is_torn { Self::Torn } else { Self::Damaged(expected()) }
     }
-    let Some(head) = rest.first_chunk::<HEAD_BYTES>() else { return DecodedRecord::Torn };
-    let number =
-        |place: usize| u32::from_le_bytes([head[place], head[place + 1], head[place + 2], head[place + 3]]);
-    let (length, inverse, sum) = (number(0), number(4), number(8));
-    let is_unwritten = |from: usize| rest.get(from..).is_none_or(|rest| rest.iter().all(|byte| *byte == 0));
-    if inverse != !length {
-        // A page may end within a number.
-        if (1..8).any(is_unwritten) {
-            return DecodedRecord::Torn;
-        }
-        return DecodedRecord::Damaged(format!(
-            "the inverse of the length {length:#010x}, found {inverse:#010x}"
-        ));
+}
+
+/// First bytes of a record.
+#[derive(Debug, Clone, Copy)]
+struct RecordHead {
+    length: u32,
+    /// The length once more, inverted.
+    inverse: u32,
+    /// Checksum of the payload.
+    sum: u32,
+}
+
+impl RecordHead {
+    fn read(head: &[u8; HEAD_BYTES]) -> Self {
+        let number = |place: usize| {
+            u32::from_le_bytes([head[place], head[place + 1], head[place + 2], head[place + 3]])
+        };
+        Self { length: number(0), inverse: number(4), sum: number(8) }
     }
-    let end = HEAD_BYTES.saturating_add(length as usize);
-    let Some(payload) = rest.get(HEAD_BYTES..end) else { return DecodedRecord::Torn };
-    let found = crc32fast::hash(payload);
-    match (found == sum).then(|| decode_record(payload)).flatten() {
-        Some(record) => DecodedRecord::Record(record, end),
-        None if is_unwritten(end) => DecodedRecord::Torn,
-        None if found == sum => {
-            DecodedRecord::Damaged("a record of a kind that this version knows".to_owned())
-        }
-        None => DecodedRecord::Damaged(format!("bytes with the checksum {sum:#010x}, found {found:#010x}")),
+
+    fn is_intact(self) -> bool {
+        self.inverse == !self.length
     }
 }
 

@@ -39,7 +39,8 @@ pub struct ProgramFailure {
 }
 
 impl ProgramFailure {
-    /// Returns the uid of its node: the name of the program's suite, or that of the fixture below it. No test has it.
+    /// Returns the uid of its node: the name of the program's suite, or that of the fixture below it. No test
+    /// has it.
     #[must_use]
     pub fn uid(&self) -> String {
         match &self.fixture {

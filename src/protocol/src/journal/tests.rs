@@ -69,7 +69,7 @@ fn truncated_journal_keeps_whole_records_and_names_torn_offset() {
         let torn = match cut {
             0 => None,
             cut if cut < MAGIC.len() => Some(0),
-            cut => Some(places[whole]).filter(|place| *place < cut),
+            cut => Some(places[whole] as u64).filter(|place| *place < cut as u64),
         };
         let expected =
             JournalContent { records: sample_records()[..whole].to_vec(), torn_at: torn, damage: None };
@@ -105,12 +105,41 @@ fn flipped_bit_is_damage_with_record_offset() {
         let reading = read(&bytes);
         let record = places.iter().rposition(|begin| *begin <= place).unwrap();
         assert_eq!(reading.records, sample_records()[..record], "turned at {place}");
-        let offset = places[record];
+        let offset = places[record] as u64;
         assert!(
             matches!(&reading.damage, Some(JournalError::Damaged { offset: at, .. }) if *at == offset),
             "turned at {place}: {reading:?}"
         );
     }
+}
+
+/// Input that gives one byte at a time.
+struct SlowInput<'a>(&'a [u8]);
+
+impl std::io::Read for SlowInput<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let Some((first, rest)) = self.0.split_first() else { return Ok(0) };
+        buffer[0] = *first;
+        self.0 = rest;
+        Ok(1)
+    }
+}
+
+#[test]
+fn record_is_read_again_from_its_place() {
+    let (bytes, places) = (sample_bytes(), record_offsets());
+    let mut reader = JournalReader::new(SlowInput(&bytes));
+    for (number, record) in sample_records().into_iter().enumerate() {
+        let located = reader.next_record().unwrap().unwrap();
+        let (begin, end) = (places[number], places[number + 1]);
+        let place = RecordPlace { offset: begin as u64, length: (end - begin) as u64 };
+        assert_eq!(located, LocatedRecord { record: record.clone(), place });
+        assert_eq!(read_record(&bytes[begin..end]), Some(record));
+        assert_eq!(read_record(&bytes[begin..end - 1]), None);
+        assert_eq!(read_record(&bytes[begin..=end.min(bytes.len() - 1)]).is_some(), end == bytes.len());
+    }
+    assert_eq!(reader.next_record().unwrap(), None);
+    assert_eq!(reader.into_ending(), JournalEnding::default());
 }
 
 #[test]

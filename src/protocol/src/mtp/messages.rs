@@ -364,6 +364,9 @@ pub struct LeakedProcessInfo {
     /// Resident memory in KiB.
     #[serde(rename = "memory-kib", skip_serializing_if = "Option::is_none")]
     pub memory_kib: Option<u64>,
+    /// Whether it could not be killed, and is still running: it belongs to another user, for instance.
+    #[serde(rename = "is-running", skip_serializing_if = "std::ops::Not::not")]
+    pub is_running: bool,
 }
 
 impl LeakedProcessInfo {
@@ -383,6 +386,7 @@ impl From<&LeakedProcess> for LeakedProcessInfo {
             name: facts.map(|facts| facts.name.clone()),
             age_s: facts.map(|facts| facts.age_s),
             memory_kib: facts.map(|facts| facts.memory_kib),
+            is_running: leaked.is_running,
         }
     }
 }

@@ -219,6 +219,7 @@ fn responses() -> Vec<MessageSample> {
         name: Some("sleep".to_owned()),
         age_s: Some(2),
         memory_kib: Some(1800),
+        is_running: false,
     };
     let leak =
         RunLeak { suite: "unit".to_owned(), tests: vec!["unit::A.b".to_owned()], processes: vec![left] };

@@ -87,3 +87,11 @@ pub struct TestHistory {
     /// The number of crashes.
     pub crashes: u32,
 }
+
+impl TestHistory {
+    /// Returns how long the test is expected to take; `None` when no run of it was complete.
+    #[must_use]
+    pub fn expected_duration(&self) -> Option<Duration> {
+        self.mean.or(self.last)
+    }
+}

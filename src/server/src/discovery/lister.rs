@@ -3,11 +3,16 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 
+use heeler_config::{CrashCapture, DumpPolicy, ResolvedSettings, filter::FilterSubject};
 use heeler_core::fair_share::SlotDemand;
-use heeler_protocol::control::{DiscoveryJob, FromWorker, ToWorker, WorkerId};
+use heeler_protocol::control::{
+    CrashCapturePlan, DiscoveryJob, DumpKinds, FromWorker, ListingCapture, OsText, ToWorker, TraceMode,
+    WorkerId,
+};
 
 use super::{Catalogue, ProgramListing};
 use crate::pool::WorkerPool;
@@ -19,10 +24,53 @@ const START_ATTEMPTS_PER_SLOT: usize = 4;
 /// program are unknown, so one or two workers killed for unrelated reasons must not cost them.
 const LISTING_ATTEMPTS: u32 = 4;
 
+/// Directory of the dumps and stacks of crashed listings, below the state directory.
+const DIR_NAME: &str = "listings";
+
+/// How programs are listed.
+#[derive(Debug, Clone, Default)]
+pub struct ListingSettings {
+    /// Time limit for each program.
+    timeout: Duration,
+    /// The settings of the session, which determine what is kept of a crash.
+    session: Option<Arc<ResolvedSettings>>,
+}
+
+impl ListingSettings {
+    /// Returns how a session lists its programs.
+    #[must_use]
+    pub fn of_session(session: &Arc<ResolvedSettings>) -> Self {
+        Self { timeout: session.run.list_timeout, session: Some(Arc::clone(session)) }
+    }
+
+    /// Returns the crash capture of the listings of a suite's program.
+    fn capture(&self, suite: Option<&str>) -> Option<ListingCapture> {
+        let session = self.session.as_ref()?;
+        let subject = FilterSubject { suite: suite.unwrap_or_default(), ..FilterSubject::default() };
+        let settings = session.for_test(suite, &subject);
+        let mode = match settings.crash_capture {
+            CrashCapture::Off => None,
+            CrashCapture::Root => Some(TraceMode::Root),
+            CrashCapture::Tree => Some(TraceMode::Tree),
+        };
+        let plan = CrashCapturePlan {
+            mode,
+            dumps: DumpKinds {
+                crash: [DumpPolicy::All, DumpPolicy::Crash].contains(&settings.dumps),
+                hang: false,
+            },
+            limit_bytes: session.run.dump_limit_bytes,
+            keeps_environment: session.run.is_environment_dumped,
+        };
+        let dir = OsText::from(session.state_dir.join(DIR_NAME).as_path());
+        mode.is_some().then_some(ListingCapture { plan, dir })
+    }
+}
+
 /// One listing of all programs that were not listed when it began.
 #[derive(Debug)]
 pub struct ProgramLister {
-    timeout: Duration,
+    settings: ListingSettings,
     /// Programs to list, each with the number of attempts so far.
     waiting: VecDeque<(usize, u32)>,
     running: BTreeMap<WorkerId, (usize, u32)>,
@@ -32,13 +80,13 @@ pub struct ProgramLister {
 }
 
 impl ProgramLister {
-    /// Begins a listing of these programs. Each one may take up to `timeout`.
+    /// Begins a listing of these programs.
     ///
     /// A program that can't be listed is not an error here: the catalogue records the reason.
     #[must_use]
-    pub fn new(programs: Vec<usize>, timeout: Duration) -> Self {
+    pub fn new(programs: Vec<usize>, settings: ListingSettings) -> Self {
         let waiting = programs.into_iter().map(|program| (program, 0)).collect();
-        Self { timeout, waiting, running: BTreeMap::new(), jobs_assigned: 0, failed_starts: 0 }
+        Self { settings, waiting, running: BTreeMap::new(), jobs_assigned: 0, failed_starts: 0 }
     }
 
     /// Adds a program to list.
@@ -78,12 +126,14 @@ impl ProgramLister {
         let Some((program, tries)) = self.waiting.pop_front() else { return };
         self.running.insert(worker, (program, tries + 1));
         self.jobs_assigned += 1;
+        let source = &catalogue.programs()[program].source;
         let job = DiscoveryJob {
             job: u32::try_from(program).unwrap_or(u32::MAX),
-            program: catalogue.programs()[program].source.program.clone(),
-            timeout_ms: u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX),
+            program: source.program.clone(),
+            timeout_ms: u64::try_from(self.settings.timeout.as_millis()).unwrap_or(u64::MAX),
+            capture: self.settings.capture(source.config_suite.as_deref()),
         };
-        pool.send_to_worker(worker, &ToWorker::Discover(job)).await;
+        pool.send_to_worker(worker, &ToWorker::Discover(Box::new(job))).await;
     }
 
     /// Returns whether this worker lists a program.

@@ -205,9 +205,7 @@ impl FrameForwarder {
         };
         if is_sent {
             self.forwarded.position.store(position, Ordering::Release);
-            if !self.forwarded.lock().contains(&client) {
-                self.forwarded.lock().insert(client);
-            }
+            self.forwarded.lock().insert(client);
         }
     }
 
@@ -271,10 +269,10 @@ async fn serve_watchdog(
                 event = Some(ControlEvent::WatchdogSilent { pid, step })
             }
             Ok(Some(WatchedPacket::Packet(ReceivedPacket::Message(message)))) => {
-                event = relays.on_message(message)
+                event = relays.on_message(message).await
             }
             Ok(Some(WatchedPacket::Packet(ReceivedPacket::Forward { client, position, frame }))) => {
-                relays.forward(client, position, frame)
+                relays.forward(client, position, frame).await
             }
             Ok(None) => break,
             Err(error) => {

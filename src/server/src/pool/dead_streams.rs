@@ -32,6 +32,8 @@ pub(super) fn listen_for_streams(control_socket: &Path) -> Option<HeldStreams> {
 pub struct DeadSenderProof {
     /// By run, the number of results, or of frames of its finish.
     pub positions: BTreeMap<RunKey, u64>,
+    /// By run, that part of it which came over the process's own connections: it holds whatever else dies.
+    pub own_streams: BTreeMap<RunKey, u64>,
     /// By run, the number of frames of its finish that were forwarded to the main connection.
     pub relayed: BTreeMap<RunKey, u64>,
     /// The directories of the runs whose completion is handled.
@@ -60,8 +62,11 @@ async fn settle_streams(streams: Vec<HeldStream>, mut proven: DeadSenderProof) -
         streams.into_iter().map(|held| held.settle(StreamHolder::Coordinator)).collect();
     for settled in settling.join_all().await {
         for (run, position) in settled.positions {
-            let earlier = proven.positions.entry(RunKey::new(settled.client, run)).or_default();
-            *earlier = position.max(*earlier);
+            let run = RunKey::new(settled.client, run);
+            for positions in [&mut proven.positions, &mut proven.own_streams] {
+                let earlier = positions.entry(run.clone()).or_default();
+                *earlier = position.max(*earlier);
+            }
         }
         proven.completed.extend(settled.completed);
     }
@@ -72,7 +77,7 @@ impl WorkerPool {
     /// Returns the sign of what a client answers on the connections of all processes.
     #[must_use]
     pub fn client_progress(&self, client: ClientId) -> Option<ProgressStamp> {
-        read_client_progress(&self.socket_dir.path().join("control"), client)
+        read_client_progress(&self.control_socket(), client)
     }
 
     pub(super) fn remove_dead_worker(&mut self, worker: WorkerId) {

@@ -8,7 +8,11 @@ use std::{
 };
 
 use heeler_core::ack_window::{AckWindow, AnswerState, WindowLimits};
-use heeler_protocol::{control::DeliveryLimits, mtp, rpc::RequestId};
+use heeler_protocol::{
+    control::{DeliveryLimits, ProofLevel},
+    mtp,
+    rpc::RequestId,
+};
 use heeler_transport::Outbox;
 use tokio::{sync::watch, time::Instant};
 
@@ -17,15 +21,6 @@ const FIRST_ID: u64 = 3 << 29;
 
 /// Stands for the number of the latest answered barrier when there will be no further answers.
 const CLOSED: u64 = u64::MAX;
-
-/// Result of a wait for the client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MainConnectionProof {
-    /// The client has handled everything that was sent before.
-    Handled,
-    /// It does not answer, or is gone.
-    None,
-}
 
 /// The barriers on one client's main connection. Clones share them.
 #[derive(Debug, Clone)]
@@ -65,14 +60,14 @@ impl MainBarriers {
     }
 
     /// Waits until the client has handled everything that was sent on its main connection. One that does not answer is
-    /// waited for once, shortly.
+    /// waited for once, shortly. The proof is `Handled` or `None`.
     ///
     /// Cancel safe: yes, because a late answer still counts.
-    pub async fn prove(&self, connection: &Outbox) -> MainConnectionProof {
+    pub async fn prove(&self, connection: &Outbox) -> ProofLevel {
         let barrier = self.open_barrier();
-        let Some(number) = barrier else { return MainConnectionProof::None };
+        let Some(number) = barrier else { return ProofLevel::None };
         if connection.send(mtp::main_barrier_frame(FIRST_ID + number)).await.is_err() {
-            return MainConnectionProof::None;
+            return ProofLevel::None;
         }
         let mut answered = self.shared.answered.subscribe();
         loop {
@@ -80,13 +75,13 @@ impl MainBarriers {
             let limit = match state {
                 AnswerState::Answering => self.limits.answer_ms,
                 AnswerState::Unknown => self.limits.first_answer_ms,
-                AnswerState::Silent => return MainConnectionProof::None,
+                AnswerState::Silent => return ProofLevel::None,
             };
             let deadline = Instant::now() + Duration::from_millis(limit);
             let before = *answered.borrow_and_update();
             if before >= number {
                 let is_closed = before == CLOSED;
-                return if is_closed { MainConnectionProof::None } else { MainConnectionProof::Handled };
+                return if is_closed { ProofLevel::None } else { ProofLevel::Handled };
             }
             tokio::select! {
                 biased;
@@ -94,7 +89,7 @@ impl MainBarriers {
                 _ = answered.changed() => {}
                 () = tokio::time::sleep_until(deadline) => {
                     self.window().on_answer_overdue();
-                    return MainConnectionProof::None;
+                    return ProofLevel::None;
                 }
             }
         }
@@ -142,7 +137,7 @@ mod tests {
                 assert!(barriers.on_response(&RequestId::number(FIRST_ID + number)));
             };
             let (proof, ()) = tokio::join!(barriers.prove(&outbox), answer);
-            assert_eq!(proof, MainConnectionProof::Handled);
+            assert_eq!(proof, ProofLevel::Handled);
         }
         assert!(!barriers.on_response(&RequestId::number(7)), "another request");
     }
@@ -153,20 +148,20 @@ mod tests {
         let barriers = MainBarriers::new(LIMITS);
         let leave = async { barriers.close() };
         let (proof, ()) = tokio::join!(barriers.prove(&outbox), leave);
-        assert_eq!(proof, MainConnectionProof::None);
+        assert_eq!(proof, ProofLevel::None);
     }
 
     #[tokio::test]
     async fn client_without_answers_is_waited_for_once() {
         let (outbox, _connection) = connect();
         let barriers = MainBarriers::new(DeliveryLimits { first_answer_ms: 0, ..LIMITS });
-        assert_eq!(barriers.prove(&outbox).await, MainConnectionProof::None);
+        assert_eq!(barriers.prove(&outbox).await, ProofLevel::None);
         let waiting = MainBarriers { limits: LIMITS, ..barriers.clone() };
-        assert_eq!(waiting.prove(&outbox).await, MainConnectionProof::None, "it is known to be silent");
+        assert_eq!(waiting.prove(&outbox).await, ProofLevel::None, "it is known to be silent");
         // A late answer counts.
         assert!(barriers.on_response(&RequestId::number(FIRST_ID + 1)));
         let answer = async { assert!(barriers.on_response(&RequestId::number(FIRST_ID + 2))) };
         let (proof, ()) = tokio::join!(waiting.prove(&outbox), answer);
-        assert_eq!(proof, MainConnectionProof::Handled);
+        assert_eq!(proof, ProofLevel::Handled);
     }
 }

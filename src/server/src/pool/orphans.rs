@@ -3,7 +3,7 @@
 //! all watchdogs are registered here.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashSet},
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -34,15 +34,20 @@ pub(super) fn unregister_watchdog(watchdog: Pid) {
 /// there are none.
 pub(super) fn kill_orphans() {
     let deadline = Instant::now() + KILL_ORPHANS_DEADLINE;
+    let mut not_killable = HashSet::new();
     loop {
         let known = WATCHDOGS.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let orphans: Vec<_> =
-            process::children(Pid::own()).into_iter().filter(|child| !known.contains(&child.0)).collect();
+        let is_orphan = |child: &Pid| !known.contains(&child.0) && !not_killable.contains(child);
+        let orphans: Vec<_> = process::children(Pid::own()).into_iter().filter(is_orphan).collect();
         if orphans.is_empty() || Instant::now() > deadline {
             return;
         }
         for orphan in orphans {
-            process::kill_child(orphan);
+            if !process::kill_child(orphan) {
+                tracing::warn!(pid = orphan.0, "an orphan could not be killed and is still running");
+                not_killable.insert(orphan);
+                continue;
+            }
             if let Err(error) = process::reap_child(orphan) {
                 tracing::debug!(pid = orphan.0, %error, "an orphan was reaped by someone else");
             }

@@ -30,10 +30,11 @@ impl WorkerPool {
         }
     }
 
-    pub(super) fn on_silent_watchdog(&mut self, step: SilenceStep) {
+    /// Returns whether the watchdog was stopped.
+    pub(super) fn on_silent_watchdog(&mut self, step: SilenceStep) -> bool {
         if !is_stopped(self.watchdog.child.pid()) {
             tracing::debug!("the watchdog is silent and not stopped: its machine is busy, or its disk");
-            return;
+            return false;
         }
         match step {
             SilenceStep::Continue => {
@@ -48,6 +49,7 @@ impl WorkerPool {
                 self.kill_watchdog();
             }
         }
+        true
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -11,26 +11,20 @@ use bytes::Bytes;
 use heeler_core::delivery::LastRelayedFrame;
 use heeler_protocol::control::{ClientId, FromWatchdog, RELAY_WINDOW, RunKey, ToWatchdog};
 use heeler_transport::control::ControlSender;
-use tokio::{
-    sync::mpsc::{self, error::TrySendError},
-    task::JoinSet,
-    time::timeout,
-};
+use tokio::{sync::mpsc, task::JoinSet, time::timeout};
 
 use super::{client_sinks::ClientSinks, connection::ControlEvent};
 
 /// Time for clients to take the last frames of a watchdog that is gone. Its successor sends what was not taken.
 const FINISH_DEADLINE: Duration = Duration::from_secs(1);
-/// Queue of a client: the window of frames, and the beginning and end of each of its runs, which are finished one after
-/// the other.
-const QUEUED_ITEMS: usize = RELAY_WINDOW + 4;
+/// Queue of a client: the window of frames, and the ends of its runs, of which many may come together while the client does
+/// not read. Beyond that the watchdog's messages wait for this client.
+const QUEUED_ITEMS: usize = RELAY_WINDOW + 64;
 
 /// By run, the number of frames of its finish that were forwarded; until it is finished.
 type ForwardedFrames = Arc<Mutex<BTreeMap<RunKey, u64>>>;
 
 enum RelayItem {
-    /// The frames that follow are of this run.
-    Begin(RunKey),
     Frame(RelayedFrame),
     /// The end of a run, which follows its last frame.
     Finished(FromWatchdog),
@@ -42,6 +36,7 @@ struct RelayedFrame {
     /// The number of frames of the finish including it.
     position: u64,
     bytes: Bytes,
+    run: Option<RunKey>,
 }
 
 /// The tasks that forward frames of one watchdog.
@@ -50,6 +45,8 @@ pub(super) struct WatchdogRelays {
     watchdog: ControlSender,
     raw: mpsc::Sender<ControlEvent>,
     queues: HashMap<ClientId, mpsc::Sender<RelayItem>>,
+    /// The run of the frames that arrive for a client.
+    runs: HashMap<ClientId, RunKey>,
     tasks: JoinSet<()>,
     forwarded: ForwardedFrames,
 }
@@ -65,17 +62,17 @@ impl WatchdogRelays {
             watchdog,
             raw,
             queues: HashMap::new(),
+            runs: HashMap::new(),
             tasks: JoinSet::new(),
             forwarded: ForwardedFrames::default(),
         }
     }
 
-    /// Forwards a frame. The watchdog waits for confirmations, so the queue always has room.
-    pub(super) fn forward(&mut self, client: ClientId, position: u64, bytes: Bytes) {
-        self.queue(client, RelayItem::Frame(RelayedFrame { position, bytes }));
-    }
-
-    fn queue(&mut self, client: ClientId, item: RelayItem) {
+    /// Forwards a frame. The watchdog waits for confirmations, so there is mostly room in the queue.
+    ///
+    /// Cancel safe: no, because the frame would be lost.
+    pub(super) async fn forward(&mut self, client: ClientId, position: u64, bytes: Bytes) {
+        let run = self.runs.get(&client).cloned();
         let queue = self.queues.entry(client).or_insert_with(|| {
             let (queue, items) = mpsc::channel(QUEUED_ITEMS);
             let relay = ClientRelay {
@@ -83,37 +80,33 @@ impl WatchdogRelays {
                 clients: self.clients.clone(),
                 watchdog: self.watchdog.clone(),
                 raw: self.raw.clone(),
-                run: None,
                 forwarded: Arc::clone(&self.forwarded),
             };
             self.tasks.spawn(relay.run(items));
             queue
         });
-        if let Err(TrySendError::Full(_)) = queue.try_send(item) {
-            tracing::error!(client = client.0, "the watchdog sent more frames than its window allows");
-        }
+        // Its task ends only when nobody takes events any more.
+        let _closed = queue.send(RelayItem::Frame(RelayedFrame { position, bytes, run })).await;
     }
 
     /// Returns the event for a message, unless the frames of its run are to be forwarded before it.
-    pub(super) fn on_message(&mut self, message: FromWatchdog) -> Option<ControlEvent> {
+    ///
+    /// Cancel safe: no, because the message would be lost.
+    pub(super) async fn on_message(&mut self, message: FromWatchdog) -> Option<ControlEvent> {
         let message = match message {
             FromWatchdog::Relaying { run } => {
-                self.queue(run.client, RelayItem::Begin(run));
+                self.runs.insert(run.client, run);
                 return None;
             }
             FromWatchdog::Finished { run, proof, soft_errors } => {
+                self.runs.remove(&run.client);
                 let client = run.client;
                 let message = FromWatchdog::Finished { run, proof, soft_errors };
                 let Some(queue) = self.queues.get(&client) else {
                     return Some(ControlEvent::WatchdogMessage(message));
                 };
-                match queue.try_send(RelayItem::Finished(message)) {
-                    Ok(()) => return None,
-                    Err(TrySendError::Full(item) | TrySendError::Closed(item)) => match item {
-                        RelayItem::Finished(message) => message,
-                        RelayItem::Begin(_) | RelayItem::Frame(_) => return None,
-                    },
-                }
+                let _closed = queue.send(RelayItem::Finished(message)).await;
+                return None;
             }
             message => message,
         };
@@ -140,17 +133,14 @@ struct ClientRelay {
     clients: ClientSinks,
     watchdog: ControlSender,
     raw: mpsc::Sender<ControlEvent>,
-    /// The run of the frames that arrive.
-    run: Option<RunKey>,
     forwarded: ForwardedFrames,
 }
 
 impl ClientRelay {
-    async fn run(mut self, mut items: mpsc::Receiver<RelayItem>) {
+    async fn run(self, mut items: mpsc::Receiver<RelayItem>) {
         let mut held = LastRelayedFrame::default();
         while let Some(item) = items.recv().await {
             match item {
-                RelayItem::Begin(run) => self.run = Some(run),
                 RelayItem::Frame(frame) => {
                     self.send(held.hold(frame)).await;
                     // The watchdog notices a coordinator that is gone by itself.
@@ -162,7 +152,9 @@ impl ClientRelay {
                     // report that it was sent.
                     let Ok(permit) = self.raw.reserve().await else { return };
                     self.send(held.release()).await;
-                    self.forget_run();
+                    if let FromWatchdog::Finished { run, .. } = &message {
+                        self.forwarded().remove(run);
+                    }
                     permit.send(ControlEvent::WatchdogMessage(message));
                 }
             }
@@ -170,18 +162,64 @@ impl ClientRelay {
     }
 
     async fn send(&self, frame: Option<RelayedFrame>) {
-        if let (Some(RelayedFrame { position, bytes }), Some(sink)) = (frame, self.clients.get(self.client))
+        if let (Some(RelayedFrame { position, bytes, run }), Some(sink)) = (frame, self.clients.get(self.client))
             // The session notices a client that is gone.
             && sink.send(bytes).await.is_ok()
-            && let Some(run) = &self.run
+            && let Some(run) = run
         {
-            self.forwarded.lock().unwrap_or_else(PoisonError::into_inner).insert(run.clone(), position);
+            self.forwarded().insert(run, position);
         }
     }
 
-    fn forget_run(&self) {
-        if let Some(run) = &self.run {
-            self.forwarded.lock().unwrap_or_else(PoisonError::into_inner).remove(run);
+    fn forwarded(&self) -> MutexGuard<'_, BTreeMap<RunKey, u64>> {
+        self.forwarded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heeler_protocol::control::{ProofLevel, RunUpdates, TestUpdate, UpdateEncoding};
+
+    use super::{super::client_sinks::ClientSink, *};
+
+    /// More runs than the queue of a client had room for beside the window.
+    const RUNS: u64 = 12;
+
+    #[tokio::test]
+    async fn ends_of_many_runs_follow_their_completions_when_nobody_reads_for_a_while() {
+        let client = ClientId(1);
+        let (session, mut updates) = mpsc::channel(1);
+        let clients = ClientSinks::default();
+        clients.insert(client, ClientSink::Session(session));
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let (watchdog, _, _link) = heeler_transport::control::open(ours);
+        let _watchdog_end = heeler_transport::control::open(theirs);
+        let (raw, mut events) = mpsc::channel(1);
+        let mut relays = WatchdogRelays::new(clients, watchdog, raw);
+        for number in 0..RUNS {
+            let run = RunKey::new(client, number.to_string());
+            // Once for the results, once for the completion.
+            for position in 1..=2 {
+                assert!(relays.on_message(FromWatchdog::Relaying { run: run.clone() }).await.is_none());
+                relays.forward(client, position, UpdateEncoding::Typed.completion(&run.id)).await;
+            }
+            let finished =
+                FromWatchdog::Finished { run, proof: ProofLevel::Ordered, soft_errors: Vec::new() };
+            assert!(relays.on_message(finished).await.is_none());
         }
+        for number in 0..RUNS {
+            let run = number.to_string();
+            for _ in 1..=2 {
+                let expected = RunUpdates { run: run.clone(), updates: vec![TestUpdate::Completed] };
+                assert_eq!(updates.recv().await, Some(expected));
+            }
+            match events.recv().await {
+                Some(ControlEvent::WatchdogMessage(FromWatchdog::Finished { run: ended, .. })) => {
+                    assert_eq!(ended.id, run)
+                }
+                _ => panic!("the end of run {run} is expected"),
+            }
+        }
+        assert_eq!(relays.finish().await, BTreeMap::new());
     }
 }

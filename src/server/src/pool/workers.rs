@@ -5,8 +5,10 @@ use std::{
     collections::{BTreeMap, VecDeque},
     future::pending,
     path::PathBuf,
+    time::Duration,
 };
 
+use heeler_core::silence::SilenceWatch;
 use heeler_protocol::control::{ClientId, FromWatchdog, FromWorker, ToWatchdog, ToWorker, WorkerId};
 use heeler_sys::process::Signal;
 use heeler_sys::spawn::{SpawnError, SpawnedChild};
@@ -113,7 +115,7 @@ pub(super) struct WatchdogProcess {
 pub struct WorkerPool {
     /// Where test processes have their temporary directories.
     _temporary_dir: Option<heeler_sys::dirs::SessionTemporaryDir>,
-    pub(super) socket_dir: heeler_sys::dirs::SocketDir,
+    socket_dir: heeler_sys::dirs::SocketDir,
     pub(super) slots: usize,
     program: PathBuf,
     worker_stdout: WorkerStdout,
@@ -139,6 +141,10 @@ pub struct WorkerPool {
     _tasks: JoinSet<()>,
 }
 
+fn control_socket_in(directory: &heeler_sys::dirs::SocketDir) -> PathBuf {
+    directory.path().join("control")
+}
+
 impl WorkerPool {
     /// Starts the watchdog and waits until it has joined.
     ///
@@ -148,13 +154,8 @@ impl WorkerPool {
     /// Cancel safe: yes, because an abandoned watchdog sees the end of its connection and exits.
     pub async fn start(options: PoolOptions) -> Result<Self, PoolError> {
         let socket_dir = heeler_sys::dirs::socket_dir().map_err(PoolError::Directory)?;
-        let temporary_dir = heeler_sys::dirs::SessionTemporaryDir::create(&socket_dir)
-            .inspect_err(
-                |error| tracing::warn!(%error, "temporary directories of tests are beside the sockets"),
-            )
-            .ok()
-            .flatten();
-        let path = socket_dir.path().join("control");
+        let temporary_dir = super::session_dir::create_temporary_dir(&socket_dir);
+        let path = control_socket_in(&socket_dir);
         let listener = local::LocalListener::bind(&path)
             .map_err(|source| PoolError::Listen { path: path.clone(), source })?;
         let (sender, raw) = mpsc::channel(EVENT_QUEUE_CAPACITY);
@@ -188,9 +189,11 @@ impl WorkerPool {
         Ok(pool)
     }
 
-    /// Waits until the watchdog has joined; one that dies before that is replaced.
+    /// Waits until the watchdog has joined; one that dies before that is replaced, one that is stopped continued first.
     async fn await_watchdog(&mut self) -> Result<(), PoolError> {
-        let mut deadline = Instant::now() + START_DEADLINE;
+        let mut start = Instant::now();
+        let mut silence = SilenceWatch::new(Duration::ZERO);
+        let mut deadline = start + START_DEADLINE;
         let mut end = ProcessExitWatch::watch(self.watchdog.child.pid()).ok();
         while self.watchdog.sender.is_none() {
             let is_dead = tokio::select! {
@@ -205,13 +208,22 @@ impl WorkerPool {
                 },
                 // Before it has joined, there is no connection whose end would show its death.
                 () = wait_for_exit(end.as_ref()) => true,
+                () = tokio::time::sleep_until(start + silence.check_at()) => {
+                    let step = silence.on_check(start.elapsed());
+                    if step.is_some_and(|step| self.on_silent_watchdog(step)) {
+                        deadline = Instant::now() + START_DEADLINE;
+                    }
+                    false
+                }
                 () = tokio::time::sleep_until(deadline) => return Err(PoolError::NoWatchdog),
             };
             if is_dead {
                 self.reap_watchdog();
                 orphans::kill_orphans();
                 self.spawn_next_watchdog()?;
-                deadline = Instant::now() + START_DEADLINE;
+                start = Instant::now();
+                silence = SilenceWatch::new(Duration::ZERO);
+                deadline = start + START_DEADLINE;
                 end = ProcessExitWatch::watch(self.watchdog.child.pid()).ok();
             }
         }
@@ -229,7 +241,7 @@ impl WorkerPool {
             return Err(PoolError::TooManyWatchdogs);
         }
         self.watchdogs_started += 1;
-        let path = self.socket_dir.path().join("control");
+        let path = self.control_socket();
         self.watchdog.child =
             spawn_watchdog(&self.program, &path, self.worker_stdout).map_err(PoolError::Spawn)?;
         Ok(())
@@ -548,9 +560,14 @@ impl WorkerPool {
         self.reap_watchdog();
     }
 
+    /// Returns where the watchdog and the workers connect.
+    pub(super) fn control_socket(&self) -> PathBuf {
+        control_socket_in(&self.socket_dir)
+    }
+
     /// Returns whether the directory of the control socket exists. Without it no worker and no watchdog can start.
     pub fn has_directory(&self) -> bool {
-        self.socket_dir.path().join("control").exists()
+        self.control_socket().exists()
     }
 
     fn reap_watchdog(&mut self) {

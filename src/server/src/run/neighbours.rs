@@ -1,5 +1,5 @@
-//! Which tests run beside others, in other processes of the same program: one that fails and passes alone may interfere
-//! with them. Pure.
+//! Which tests run beside others, in other processes of the same program: one that fails and passes alone may
+//! interfere with them. Pure.
 
 use std::collections::{BTreeMap, VecDeque};
 

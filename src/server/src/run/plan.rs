@@ -84,6 +84,8 @@ pub struct RunPlan {
     pub model: SchedulingPlan,
     /// Limits common to all tests; each test's own timeout is stored with the test.
     pub limits: TestLimits,
+    /// Maximum size of the journals, above which results are recorded without outputs.
+    pub journal_limit_bytes: u64,
     /// Time limits for a slow client.
     pub delivery_limits: DeliveryLimits,
     /// Limits of the dumps of this run.
@@ -164,6 +166,7 @@ impl RunPlan {
             groups: groups.finish(),
             model,
             limits: test_limits(settings),
+            journal_limit_bytes: settings.run.journal_limit_bytes,
             delivery_limits: delivery_limits(settings),
             dump_limits: DumpLimits {
                 limit_bytes: settings.run.dump_limit_bytes,
@@ -200,7 +203,8 @@ impl RunPlan {
         self.listings[program].runnable_tests == Some(tests.iter().filter(is_run).count())
     }
 
-    /// Returns the time that a process of the program takes before its first test, by earlier runs or its listing.
+    /// Returns the time that a process of the program takes before its first test, by earlier runs or its
+    /// listing.
     pub(super) fn known_start(&self, program: usize) -> Option<Duration> {
         self.model.programs[program].start.max(self.listings[program].start)
     }

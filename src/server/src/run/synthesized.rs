@@ -38,13 +38,14 @@ impl ProvisionalResults {
     }
 }
 
-/// Program failures: bad exits of a program's processes outside any test, and failed set-ups and tear-downs of its
-/// suites.
+/// Program failures: bad exits of a program's processes outside any test, and failed set-ups and tear-downs
+/// of its suites.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ProgramFailures {
     /// For each program and each fixture that failed, the messages.
     messages: BTreeMap<(usize, Option<SuiteFixture>), Vec<String>>,
-    /// Processes that began no test within their startup limit. They are failures of a program of which none begins one.
+    /// Processes that began no test within their startup limit. They are failures of a program of which none
+    /// begins one.
     start_timeouts: BTreeMap<usize, Vec<String>>,
 }
 

@@ -34,8 +34,7 @@ impl HistorySnapshot {
     }
 
     pub(super) fn duration_of(&self, uid: &str) -> Option<Duration> {
-        let test = self.tests.get(uid)?;
-        test.mean.or(test.last)
+        self.tests.get(uid)?.expected_duration()
     }
 
     pub(super) fn outcome_of(&self, uid: &str) -> Option<Outcome> {

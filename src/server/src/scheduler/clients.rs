@@ -80,7 +80,7 @@ impl Scheduler {
         let id = ClientId(self.next_client);
         self.next_client += 1;
         let catalogue =
-            self.catalogues.find_or_add(registration.sources, registration.list_timeout, registration.finder);
+            self.catalogues.find_or_add(registration.sources, registration.listing, registration.finder);
         let (route, sink) = registration.delivery.into_route(updates);
         self.sinks.insert(id, sink);
         let entry = ClientEntry {

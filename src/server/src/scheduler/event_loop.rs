@@ -227,7 +227,6 @@ impl Scheduler {
         let Some(pool) = &mut self.pool else { return };
         for run in self.runs.values_mut() {
             if run.driver.is_affected_by(worker) {
-                let proven = proven.positions.get(run.driver.key()).copied().unwrap_or(0);
                 run.driver.on_worker_died(pool, worker, proven).await;
             }
         }

@@ -21,7 +21,7 @@ use super::{
     client_events::{ClientEvent, ClientEvents, QUEUE_CAPACITY},
     event_loop::Scheduler,
 };
-use crate::discovery::{ProgramFinder, ProgramSource};
+use crate::discovery::{ListingSettings, ProgramFinder, ProgramSource};
 use crate::pool::{ClientSink, MainBarriers, WorkerStdout};
 use crate::run::RunPlan;
 
@@ -112,8 +112,7 @@ pub struct ClientRegistration {
     pub sources: Vec<ProgramSource>,
     /// Builds the programs again; `None` if they can't be built. The same for all clients of the same programs.
     pub finder: Option<Arc<dyn ProgramFinder>>,
-    /// Time limit for the listing of each program.
-    pub list_timeout: Duration,
+    pub listing: ListingSettings,
 }
 
 /// The scheduler is gone: it has failed inside.

@@ -1,7 +1,7 @@
 //! Catalogues of tests. Clients of the same list of programs share one; a listing runs when one of them requests it
 //! and a program is not listed, or has changed. A program in several catalogues is listed once for all of them.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use heeler_protocol::{
     control::{ClientId, FromWorker, WorkerId},
@@ -9,7 +9,9 @@ use heeler_protocol::{
 };
 
 use super::{ClientEvent, ClientLogLine, RequestNumber, builds::PendingBuild, event_loop::Scheduler};
-use crate::discovery::{Catalogue, ListingState, ProgramFinder, ProgramLister, ProgramSource};
+use crate::discovery::{
+    Catalogue, ListingSettings, ListingState, ProgramFinder, ProgramLister, ProgramSource,
+};
 
 /// The catalogue of one list of programs.
 pub(super) struct SharedCatalogue {
@@ -18,7 +20,7 @@ pub(super) struct SharedCatalogue {
     sources: Vec<ProgramSource>,
     /// Shared with the clients that read it; copied when it changes meanwhile.
     catalogue: Arc<Catalogue>,
-    list_timeout: Duration,
+    listing: ListingSettings,
     pub(super) lister: Option<ProgramLister>,
     /// Builds the programs.
     pub(super) finder: Option<Arc<dyn ProgramFinder>>,
@@ -66,7 +68,7 @@ impl Catalogues {
     pub(super) fn find_or_add(
         &mut self,
         sources: Vec<ProgramSource>,
-        list_timeout: Duration,
+        listing: ListingSettings,
         finder: Option<Arc<dyn ProgramFinder>>,
     ) -> usize {
         if let Some(place) = self.all.iter().position(|one| one.sources == sources) {
@@ -75,7 +77,7 @@ impl Catalogues {
         self.all.push(SharedCatalogue {
             catalogue: Arc::new(Catalogue::new(sources.clone())),
             sources,
-            list_timeout,
+            listing,
             lister: None,
             finder,
             build: None,
@@ -213,7 +215,7 @@ impl Scheduler {
                 return events.send(ClientEvent::Listed { request, catalogue: Err(error) });
             }
             let one = &mut self.catalogues.all[place];
-            one.lister = Some(ProgramLister::new(unlisted.to_list, one.list_timeout));
+            one.lister = Some(ProgramLister::new(unlisted.to_list, one.listing.clone()));
             one.awaited = unlisted.awaited;
         }
         self.catalogues.all[place].waiting.push((client, request));
@@ -292,7 +294,7 @@ fn broken_programs(catalogue: &Catalogue) -> Vec<ClientLogLine> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::{path::Path, time::Duration};
 
     use heeler_protocol::control::{ListedTest, NameNesting, TestProgram};
 
@@ -327,9 +329,16 @@ mod tests {
         };
         let (a, b, c) = (path("a"), path("b"), path("c"));
         let mut catalogues = Catalogues::default();
-        assert_eq!(catalogues.find_or_add(vec![source("a", &a), source("b", &b)], Duration::ZERO, None), 0);
         assert_eq!(
-            catalogues.find_or_add(vec![source("mine", &b), source("c", &c)], Duration::ZERO, None),
+            catalogues.find_or_add(vec![source("a", &a), source("b", &b)], ListingSettings::default(), None),
+            0
+        );
+        assert_eq!(
+            catalogues.find_or_add(
+                vec![source("mine", &b), source("c", &c)],
+                ListingSettings::default(),
+                None
+            ),
             1
         );
         catalogues
@@ -367,10 +376,10 @@ mod tests {
     fn listing_in_progress_is_awaited_and_its_failure_taken_over_once() {
         let dir = tempfile::tempdir().unwrap();
         let mut catalogues = overlapping(dir.path());
-        catalogues.all[0].lister = Some(ProgramLister::new(vec![0, 1], Duration::ZERO));
+        catalogues.all[0].lister = Some(ProgramLister::new(vec![0, 1], ListingSettings::default()));
         let unlisted = catalogues.share_listings(1, vec![0, 1], AdoptedListings::Succeeded);
         assert_eq!(unlisted, UnlistedPrograms { to_list: vec![1], awaited: vec![0] });
-        catalogues.all[1].lister = Some(ProgramLister::new(unlisted.to_list, Duration::ZERO));
+        catalogues.all[1].lister = Some(ProgramLister::new(unlisted.to_list, ListingSettings::default()));
         catalogues.all[1].awaited = unlisted.awaited;
         catalogues.collect_awaited();
         assert_eq!(catalogues.all[1].awaited, [0]);
@@ -387,7 +396,7 @@ mod tests {
     fn program_of_an_aborted_listing_is_listed_by_those_who_await_it() {
         let dir = tempfile::tempdir().unwrap();
         let mut catalogues = overlapping(dir.path());
-        catalogues.all[1].lister = Some(ProgramLister::new(Vec::new(), Duration::ZERO));
+        catalogues.all[1].lister = Some(ProgramLister::new(Vec::new(), ListingSettings::default()));
         catalogues.all[1].awaited = vec![0];
         catalogues.collect_awaited();
         let one = &catalogues.all[1];

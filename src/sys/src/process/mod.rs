@@ -7,6 +7,7 @@ mod lifeline;
 mod process_tree;
 mod reserved_fds;
 mod this_process;
+mod tree_memory;
 
 pub use core_file::core_file;
 pub use exit_status::{ExitStatus, has_children, reap_any, reap_child};
@@ -14,14 +15,15 @@ pub use id::{Pid, Signal};
 pub use lifeline::{Lifeline, bind_to};
 pub use process_tree::{
     ProcessStat, children, command_line, descendants, has_forked_copy, is_no_such_process, kill_child,
-    kill_group, oom_kill_count, pidfd_open, pidfd_signal, resident_bytes, signal_child_of,
-    signal_descendants, start_time_resolution, start_time_since_boot, stat, time_since_boot,
+    kill_group, oom_kill_count, pidfd_open, pidfd_signal, signal_child_of, signal_descendants,
+    start_time_resolution, start_time_since_boot, stat, time_since_boot,
 };
 pub use this_process::{
     ChildExits, become_subreaper, clear_parent_death_signal, effective_uid, exit_immediately,
-    ignore_file_size_signal, ignore_terminal_signals, kill_on_parent_exit, own_program_path, set_name,
-    shared_program_path, wake_on_parent_exit,
+    ignore_file_size_signal, ignore_terminal_signals, kill_on_parent_exit, limit_memory, own_program_path,
+    set_name, shared_program_path, wake_on_parent_exit,
 };
+pub use tree_memory::memory_above;
 
 pub(crate) use exit_status::{WaitResult, wait_for, wait_for_any, wait4};
 pub(crate) use process_tree::shown_command;

@@ -172,21 +172,6 @@ pub(crate) fn shown_command<'a>(words: impl Iterator<Item = &'a str>, name: &str
     }
 }
 
-/// Returns the resident memory of a process and all its descendants, in bytes; processes that have exited
-/// count as 0.
-///
-/// Pages that several processes share are counted once for each.
-#[must_use]
-pub fn resident_bytes(root: Pid) -> u64 {
-    let page = rustix::param::page_size() as u64;
-    let of = |pid: Pid| -> Option<u64> {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-        text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
-    };
-    let pages: u64 = descendants(root).into_iter().chain([root]).filter_map(of).sum();
-    pages.saturating_mul(page)
-}
-
 /// Returns the number of processes that the kernel has killed for lack of memory since boot; `None` if the
 /// kernel does not report it.
 #[must_use]
@@ -209,12 +194,11 @@ pub fn kill_group(group: Pid, signal: Signal) -> io::Result<()> {
     }
 }
 
-/// Kills a child of this process. Only the caller reaps it, so its process id cannot have been reused.
-pub fn kill_child(pid: Pid) {
+/// Kills a child of this process; returns whether that is permitted. It is not for a process that runs with another
+/// user's rights, and then nothing can be done. Only the caller reaps it, so its process id cannot have been reused.
+pub fn kill_child(pid: Pid) -> bool {
     assert!(pid.0 > 1, "a child's number is above 1");
-    // The call can fail only for a process that runs with another user's rights, and then nothing can be
-    // done.
-    drop(kill(pid, Signal::KILL));
+    !kill(pid, Signal::KILL).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
 /// Opens a descriptor that refers to a process and never to a later one with the same id.

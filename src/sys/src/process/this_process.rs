@@ -10,7 +10,9 @@ use nix::sys::{
     signal::{SigSet, Signal as NamedSignal},
     signalfd::{SfdFlags, SignalFd},
 };
-use rustix::process::{set_child_subreaper, set_parent_process_death_signal};
+use rustix::process::{
+    Resource, Rlimit, getrlimit, set_child_subreaper, set_parent_process_death_signal, setrlimit,
+};
 
 use super::{Pid, Signal, reserved_fds};
 use crate::check;
@@ -52,6 +54,17 @@ pub fn wake_on_parent_exit() -> io::Result<()> {
 /// The system call failed.
 pub fn clear_parent_death_signal() -> io::Result<()> {
     Ok(set_parent_process_death_signal(None)?)
+}
+
+/// Limits the memory that this process can allocate, and lets it leave no core file.
+///
+/// # Errors
+/// The system call failed.
+pub fn limit_memory(bytes: u64) -> io::Result<()> {
+    let limit = |bytes| Rlimit { current: Some(bytes), maximum: Some(bytes) };
+    setrlimit(Resource::Core, limit(0))?;
+    let allowed = getrlimit(Resource::Data).maximum.map_or(bytes, |maximum| maximum.min(bytes));
+    Ok(setrlimit(Resource::Data, limit(allowed))?)
 }
 
 /// Sets the name of this process for `ps` and `top`; the kernel keeps 15 bytes.

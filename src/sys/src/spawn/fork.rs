@@ -58,7 +58,7 @@ impl SingleThreaded {
         match process::pidfd_open(pid) {
             Ok(pidfd) => Ok(ForkResult::Parent(ForkedChild { pid, pidfd })),
             Err(error) => {
-                process::kill_child(pid);
+                let _is_permitted = process::kill_child(pid);
                 process::reap_child(pid)?;
                 Err(error)
             }

@@ -5,5 +5,35 @@ pub use libc::user_fpsimd_struct as FloatingRegisters;
 /// General purpose registers of a thread, in the kernel's layout.
 pub use libc::user_regs_struct as GeneralRegisters;
 
+/// The arguments of an exec, as addresses in the process that makes it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ExecCall {
+    pub(super) path: u64,
+    pub(super) argv: u64,
+    pub(super) envp: u64,
+}
+
+/// `mov x0, x9; mov x8, #SYS_execve; svc #0; mov x0, #127; mov x8, #SYS_exit_group; svc #0`: the kernel sets the
+/// result of the call that a process is stopped in, which is also the first argument of the next one.
+pub(super) const EXEC_INSTRUCTIONS: [u8; 24] = [
+    0xe0, 0x03, 0x09, 0xaa, 0xa8, 0x1b, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4, 0xe0, 0x0f, 0x80, 0xd2, 0xc8,
+    0x0b, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4,
+];
+
+/// Sets the arguments for [`EXEC_INSTRUCTIONS`].
+pub(super) fn set_exec_call(registers: &mut GeneralRegisters, call: ExecCall) {
+    registers.regs[9] = call.path;
+    registers.regs[1] = call.argv;
+    registers.regs[2] = call.envp;
+}
+
+pub(super) fn stack_pointer(registers: &GeneralRegisters) -> u64 {
+    registers.sp
+}
+
+pub(super) fn instruction_pointer(registers: &GeneralRegisters) -> u64 {
+    registers.pc
+}
+
 /// The architecture has no system calls but those that all architectures have.
 pub(super) const OLD_WAITING_SYSCALLS: &[(libc::c_long, &str)] = &[];

@@ -5,6 +5,7 @@
 //! - `privileges`: the privileges that a program loses when it is traced.
 //! - `held_process`: a child process that waits until it is seized.
 //! - `requests`: the ptrace requests to a traced thread.
+//! - `repeated_exec`: an exec repeated without the tracer.
 //! - `stops`: results of a wait, for traced and other children alike.
 //! - `threads`: facts about threads, from procfs.
 //! - `syscall_state`: the kernel's counters of a thread.
@@ -17,6 +18,7 @@ mod arch;
 mod held_process;
 mod kill_timer;
 mod privileges;
+mod repeated_exec;
 mod requests;
 mod stops;
 mod syscall_state;
@@ -26,6 +28,7 @@ pub use arch::{FloatingRegisters, GeneralRegisters};
 pub use held_process::{HeldProcess, ReleasedProcess, spawn_held};
 pub use kill_timer::KillTimer;
 pub use privileges::loses_privileges_when_traced;
+pub use repeated_exec::repeat_exec_untraced;
 pub use requests::{
     SignalInfo, TraceOptions, block_signal, cont, detach, event_message, floating_registers,
     general_registers, interrupt, listen, seize, set_options, signal_info, signal_process, signal_thread,
@@ -34,5 +37,6 @@ pub use requests::{
 pub use stops::{TraceStop, WaitEvent, next_event, wait_for};
 pub use syscall_state::{SyscallState, cpu_us, read_syscall_state};
 pub use threads::{
-    SignalDisposition, has_ended, process_of_thread, signal_disposition, thread_name, threads, tracer_of,
+    SignalDisposition, has_ended, is_thread_of, process_of_thread, signal_disposition, thread_name, threads,
+    tracer_of,
 };

@@ -37,6 +37,12 @@ impl TraceOptions {
             .union(ptrace::Options::PTRACE_O_TRACEVFORK),
     );
 
+    /// Returns whether new processes are traced.
+    #[must_use]
+    pub fn has_new_processes(self) -> bool {
+        self.0.contains(ptrace::Options::PTRACE_O_TRACEFORK)
+    }
+
     /// Adds exits of threads, reported while their memory still exists.
     #[must_use]
     pub const fn with_exits(self) -> Self {
@@ -165,6 +171,33 @@ pub fn floating_registers(tid: Pid) -> io::Result<FloatingRegisters> {
 /// its length.
 fn read_register_set(tid: Pid, set: usize, mut place: libc::iovec) -> io::Result<()> {
     request(libc::PTRACE_GETREGSET, tid, set, (&raw mut place).expose_provenance())
+}
+
+/// Sets the general purpose registers of a stopped thread.
+///
+/// # Errors
+/// The thread is not stopped, or no longer exists.
+pub(super) fn set_general_registers(tid: Pid, mut registers: GeneralRegisters) -> io::Result<()> {
+    let size = size_of_val(&registers);
+    let mut place = libc::iovec { iov_base: (&raw mut registers).cast(), iov_len: size };
+    request(libc::PTRACE_SETREGSET, tid, GENERAL_REGISTER_SET, (&raw mut place).expose_provenance())
+}
+
+/// Writes whole words to the memory of a stopped thread, its instructions included; what is left of the last word is
+/// not written.
+///
+/// # Errors
+/// The thread is not stopped, no longer exists, or has no memory there; or its program's file is not readable for
+/// its user.
+pub(super) fn write_words(tid: Pid, address: u64, bytes: &[u8]) -> io::Result<()> {
+    let invalid = |_| io::Error::from(io::ErrorKind::InvalidInput);
+    let mut place = usize::try_from(address).map_err(invalid)?;
+    for word in bytes.chunks_exact(size_of::<usize>()) {
+        let word = usize::from_ne_bytes(word.try_into().expect("a chunk of this size"));
+        request(libc::PTRACE_POKEDATA, tid, place, word)?;
+        place = place.wrapping_add(size_of::<usize>());
+    }
+    Ok(())
 }
 
 /// Adds a signal to the mask of blocked signals of a stopped thread.

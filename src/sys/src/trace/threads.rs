@@ -30,6 +30,12 @@ pub fn process_of_thread(tid: Pid) -> Option<Pid> {
     status_field(&read_status(tid)?, "Tgid:")?.parse().ok().map(Pid)
 }
 
+/// Returns whether a thread belongs to a process.
+#[must_use]
+pub fn is_thread_of(process: Pid, tid: Pid) -> bool {
+    fs::symlink_metadata(format!("/proc/{process}/task/{tid}")).is_ok()
+}
+
 /// Returns the tracer of a thread.
 #[must_use]
 pub fn tracer_of(tid: Pid) -> Option<Pid> {

@@ -5,6 +5,38 @@ pub use libc::user_fpregs_struct as FloatingRegisters;
 /// General purpose registers of a thread, in the kernel's layout.
 pub use libc::user_regs_struct as GeneralRegisters;
 
+/// The arguments of an exec, as addresses in the process that makes it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ExecCall {
+    pub(super) path: u64,
+    pub(super) argv: u64,
+    pub(super) envp: u64,
+}
+
+/// `mov eax, SYS_execve; syscall; mov edi, 127; mov eax, SYS_exit_group; syscall`: the kernel sets the result of
+/// the call that a process is stopped in, so its number can't be set as a register.
+pub(super) const EXEC_INSTRUCTIONS: [u8; 24] = [
+    0xb8, 59, 0, 0, 0, 0x0f, 0x05, 0xbf, 127, 0, 0, 0, 0xb8, 231, 0, 0, 0, 0x0f, 0x05, 0x90, 0x90, 0x90,
+    0x90, 0x90,
+];
+
+/// Sets the arguments for [`EXEC_INSTRUCTIONS`].
+pub(super) fn set_exec_call(registers: &mut GeneralRegisters, call: ExecCall) {
+    registers.rdi = call.path;
+    registers.rsi = call.argv;
+    registers.rdx = call.envp;
+    // The thread is in no system call that the kernel could restart.
+    registers.orig_rax = u64::MAX;
+}
+
+pub(super) fn stack_pointer(registers: &GeneralRegisters) -> u64 {
+    registers.rsp
+}
+
+pub(super) fn instruction_pointer(registers: &GeneralRegisters) -> u64 {
+    registers.rip
+}
+
 /// System calls that wait and that newer architectures do not have.
 pub(super) const OLD_WAITING_SYSCALLS: &[(libc::c_long, &str)] = &[
     (libc::SYS_poll, "poll"),

@@ -119,7 +119,8 @@ pub struct HeldStream {
     socket: OwnedFd,
     record: StreamRecord,
     limits: DeliveryLimits,
-    progress: SharedProgress,
+    /// Where the client's answers on all its streams are counted.
+    progress_path: PathBuf,
 }
 
 /// A stream that was brought to an end.
@@ -227,8 +228,9 @@ impl HeldShared {
             match serde_json::from_slice(&bytes[..count]) {
                 Ok(StreamHandOver { sender, client, limits }) => {
                     let record = StreamRecord::of_file(record);
-                    let progress = SharedProgress::open(&client_progress::path_beside(&self.path, client));
-                    streams.insert((sender, client), HeldStream { client, socket, record, limits, progress });
+                    let progress_path = client_progress::path_beside(&self.path, client);
+                    let stream = HeldStream { client, socket, record, limits, progress_path };
+                    streams.insert((sender, client), stream);
                     if streams.len() > MAX_HELD_STREAMS {
                         drop(streams.pop_first());
                     }
@@ -308,7 +310,8 @@ impl HeldStream {
             None => Duration::from_millis(self.limits.first_answer_ms),
         };
         let limits = AnswerLimits { first: first_limit, next: answer_limit };
-        match wait_for_answer(&mut stream, holder.barrier_id(), limits, &self.progress).await {
+        let progress = SharedProgress::open(&self.progress_path);
+        match wait_for_answer(&mut stream, holder.barrier_id(), limits, &progress).await {
             Ok(()) => Ok(ProofLevel::Handled),
             Err(UnsettledError::Unanswered(_) | UnsettledError::Closed)
                 if mark.is_answering != Some(true) =>

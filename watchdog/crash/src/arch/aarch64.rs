@@ -50,6 +50,11 @@ pub(crate) struct UnwindStart {
 }
 
 impl GeneralRegisterSet {
+    /// Returns the registers of a thread at an instruction, with this stack and nothing else.
+    pub(crate) fn at(instruction_pointer: u64, stack_pointer: u64) -> Self {
+        Self { pc: instruction_pointer, sp: stack_pointer, ..Self::default() }
+    }
+
     /// Returns the address of the next instruction.
     #[must_use]
     pub fn instruction_pointer(&self) -> u64 {

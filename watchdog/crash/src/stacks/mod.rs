@@ -6,18 +6,24 @@
 //! - [`unwind`]: from registers to code addresses.
 //! - [`symbolize`]: from code addresses to functions, files and lines (symbolization).
 //! - `text`: stacks formatted as text.
+//! - [`read_program`]: a program read as by a crash, for fuzzing.
 
 mod image;
 mod maps;
 mod memory;
+mod program_reader;
 mod registers;
 mod symbolize;
 mod text;
 mod unwind;
 
 pub use crate::arch::{FloatingRegisterSet, GeneralRegisterSet};
+pub use program_reader::read_program;
 pub use registers::{RegisterSet, ThreadRegisters};
-pub use symbolize::{ProcessStacks, StackFrame, ThreadStack, symbolize, symbolize_all};
+pub use symbolize::{
+    ProcessStacks, StackFrame, SymbolSource, ThreadStack, symbolize, symbolize_all, symbolize_from,
+};
+pub use text::StackTexts;
 pub use unwind::{RawStacks, StacksError, unwind};
 
 pub(crate) use image::{ImageSource, to_hex};

@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
+    panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
     sync::Arc,
 };
@@ -19,6 +20,19 @@ use super::{
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProcessStacks {
     pub threads: Vec<ThreadStack>,
+    /// Why frames or names are missing: each names a program or thread, and what its tables did.
+    pub problems: Vec<String>,
+}
+
+/// From what functions and lines are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SymbolSource {
+    /// Debug information, and symbol tables where there is none.
+    DebugInformation,
+    /// Symbol tables: functions without inlined ones, files and lines.
+    SymbolTables,
+    /// Nothing: modules and offsets only.
+    Nothing,
 }
 
 /// The stack of one thread.
@@ -72,24 +86,37 @@ pub fn symbolize(raw: RawStacks) -> ProcessStacks {
 /// a process.
 #[must_use]
 pub fn symbolize_all(raws: Vec<RawStacks>) -> Vec<ProcessStacks> {
-    // All processes are symbolized before any result is put together: an image whose path is gone is opened
-    // by its descriptor number, which must not be reused for another image.
-    let groups = group_by_file(&raws);
-    let large = groups.iter().filter(|group| group.bytes >= LARGE_FILE_BYTES).count();
-    let named = if large > 1 {
-        cpu_pool::map_on_idle_cores(groups, |group| symbolize_file(&group))
-    } else {
-        groups.iter().map(symbolize_file).collect()
-    };
-    let mut frames: Vec<SymbolizedFrames> = raws.iter().map(|_| SymbolizedFrames::new()).collect();
-    for (process, named) in named.into_iter().flatten() {
-        frames[process].extend(named);
-    }
-    raws.into_iter().zip(&frames).map(|(raw, named)| assemble_stacks(raw, named)).collect()
+    symbolize_from(&raws, SymbolSource::DebugInformation)
 }
 
-/// The frames at each code address of a process.
-type SymbolizedFrames = HashMap<u64, Vec<StackFrame>>;
+/// Symbolizes the frames of several processes from a source. A file whose contents make the symbolizer panic costs its
+/// own names only. Contents that make it run or allocate without end, or overflow its stack, are not noticed here: a
+/// caller that must survive them calls this in a process of its own.
+#[must_use]
+pub fn symbolize_from(raws: &[RawStacks], source: SymbolSource) -> Vec<ProcessStacks> {
+    // All processes are symbolized before any result is put together: an image whose path is gone is opened
+    // by its descriptor number, which must not be reused for another image.
+    let groups = group_by_file(raws);
+    let large = groups.iter().filter(|group| group.bytes >= LARGE_FILE_BYTES).count();
+    let named = if large > 1 {
+        cpu_pool::map_on_idle_cores(groups, |group| symbolize_file(&group, source))
+    } else {
+        groups.iter().map(|group| symbolize_file(group, source)).collect()
+    };
+    let mut frames: Vec<SymbolizedFrames> = raws.iter().map(|_| SymbolizedFrames::default()).collect();
+    for (process, named) in named.into_iter().flatten() {
+        frames[process].by_address.extend(named.by_address);
+        frames[process].problems.extend(named.problems);
+    }
+    raws.iter().zip(frames).map(|(raw, named)| assemble_stacks(raw, named)).collect()
+}
+
+/// The frames at each code address of a process, and what could not be symbolized.
+#[derive(Default)]
+struct SymbolizedFrames {
+    by_address: HashMap<u64, Vec<StackFrame>>,
+    problems: Vec<String>,
+}
 
 /// The addresses of one process in one of its modules.
 struct ModuleAddresses<'a> {
@@ -144,14 +171,32 @@ fn group_by_file(raws: &[RawStacks]) -> Vec<FileAddresses<'_>> {
 
 /// Symbolizes the addresses in one file, with one symbolizer that reads the file once; returns the frames with the
 /// index of their process.
-fn symbolize_file(group: &FileAddresses<'_>) -> Vec<(usize, SymbolizedFrames)> {
+fn symbolize_file(group: &FileAddresses<'_>, source: SymbolSource) -> Vec<(usize, SymbolizedFrames)> {
     let symbolizer = Symbolizer::builder().enable_auto_reload(false).build();
-    group.pieces.iter().map(|piece| (piece.process, symbolize_module(&symbolizer, piece))).collect()
+    let mut results = Vec::new();
+    for piece in &group.pieces {
+        // The symbolizer is not used again after a panic.
+        let named = catch_unwind(AssertUnwindSafe(|| symbolize_module(&symbolizer, piece, source)));
+        let Ok(named) = named else {
+            let file = piece.module.path.display();
+            let problem = format!("the symbols of {file} are not readable: they make the symbolizer panic");
+            results.extend(group.pieces.iter().skip(results.len()).map(|piece| {
+                let symbolizer = Symbolizer::new();
+                let mut named = symbolize_module(&symbolizer, piece, SymbolSource::Nothing);
+                named.problems.push(problem.clone());
+                (piece.process, named)
+            }));
+            break;
+        };
+        results.push((piece.process, named));
+    }
+    results
 }
 
-fn assemble_stacks(raw: RawStacks, named: &SymbolizedFrames) -> ProcessStacks {
-    let frames = |frame: RawFrame| match frame {
-        RawFrame::Code(address) => named
+fn assemble_stacks(raw: &RawStacks, named: SymbolizedFrames) -> ProcessStacks {
+    let SymbolizedFrames { by_address, problems } = named;
+    let frames = |frame: &RawFrame| match *frame {
+        RawFrame::Code(address) => by_address
             .get(&address)
             .cloned()
             .unwrap_or_else(|| vec![StackFrame { offset: address, ..StackFrame::default() }]),
@@ -160,22 +205,27 @@ fn assemble_stacks(raw: RawStacks, named: &SymbolizedFrames) -> ProcessStacks {
         }
         RawFrame::Omitted(omitted) => vec![StackFrame { omitted, ..StackFrame::default() }],
     };
-    let threads = raw.threads.into_iter().map(|thread| ThreadStack {
+    let threads = raw.threads.iter().map(|thread| ThreadStack {
         tid: thread.tid,
-        name: thread.name,
-        frames: thread.frames.into_iter().flat_map(frames).collect(),
+        name: thread.name.clone(),
+        frames: thread.frames.iter().flat_map(frames).collect(),
     });
-    ProcessStacks { threads: threads.collect() }
+    let problems = raw.problems.iter().cloned().chain(problems).collect();
+    ProcessStacks { threads: threads.collect(), problems }
 }
 
-fn symbolize_module(symbolizer: &Symbolizer, piece: &ModuleAddresses<'_>) -> SymbolizedFrames {
+fn symbolize_module(
+    symbolizer: &Symbolizer,
+    piece: &ModuleAddresses<'_>,
+    source: SymbolSource,
+) -> SymbolizedFrames {
     let ModuleAddresses { module, path, addresses, .. } = piece;
-    let mut named = SymbolizedFrames::new();
+    let mut named = SymbolizedFrames::default();
     let Some(image) = &module.image else {
         for address in addresses {
             let offset = address - module.range.start;
             let frame = StackFrame { module: Some(module.path.clone()), offset, ..StackFrame::default() };
-            named.insert(*address, vec![frame]);
+            named.by_address.insert(*address, vec![frame]);
         }
         return named;
     };
@@ -187,7 +237,14 @@ fn symbolize_module(symbolizer: &Symbolizer, piece: &ModuleAddresses<'_>) -> Sym
         symbolizer.symbolize(&source::Source::Elf(elf), Input::VirtOffset(&offsets)).ok()
     };
     // Unreadable debug information must not cost the names of functions.
-    let symbols = path.as_ref().and_then(|path| look_up(path, true).or_else(|| look_up(path, false)));
+    let symbols = path.as_ref().and_then(|path| match source {
+        SymbolSource::DebugInformation => look_up(path, true).or_else(|| look_up(path, false)),
+        SymbolSource::SymbolTables => look_up(path, false),
+        SymbolSource::Nothing => None,
+    });
+    if symbols.is_none() && path.is_some() && source != SymbolSource::Nothing {
+        named.problems.push(format!("the symbols of {} are not readable", module.path.display()));
+    }
     for (index, (address, offset)) in addresses.iter().zip(&offsets).enumerate() {
         let base = StackFrame {
             module: Some(module.path.clone()),
@@ -200,7 +257,7 @@ fn symbolize_module(symbolizer: &Symbolizer, piece: &ModuleAddresses<'_>) -> Sym
             Some(symbol) => expand_inlined(symbol, &base),
             None => vec![StackFrame { function: image.content.exported_name(*offset), ..base }],
         };
-        named.insert(*address, frames);
+        named.by_address.insert(*address, frames);
     }
     named
 }

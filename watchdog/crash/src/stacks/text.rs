@@ -30,7 +30,28 @@ const RUNTIME_FRAME_PREFIXES: [&str; 19] = [
     "clone3",
 ];
 
+/// The texts of a process's stacks, for its file and for a test's result.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StackTexts {
+    /// [`ProcessStacks::to_text`].
+    pub all: String,
+    /// [`ProcessStacks::crash_text`].
+    pub crash: String,
+    /// [`ProcessStacks::interrupted_text`].
+    pub interrupted: String,
+}
+
 impl ProcessStacks {
+    /// Returns all texts, with at most this number of lines in those for results.
+    #[must_use]
+    pub fn texts(&self, most_frames: usize) -> StackTexts {
+        StackTexts {
+            all: self.to_text(),
+            crash: self.crash_text(most_frames),
+            interrupted: self.interrupted_text(most_frames),
+        }
+    }
+
     /// Returns the stacks of all threads, the blamed one first; equal stacks are printed once with all their
     /// threads.
     #[must_use]
@@ -50,7 +71,14 @@ impl ProcessStacks {
             append_heading(&mut text, &threads);
             append_frames(&mut text, 0, frames, frames.len());
         }
+        self.append_problems(&mut text);
         text
+    }
+
+    fn append_problems(&self, text: &mut String) {
+        for problem in &self.problems {
+            append(text, format_args!("       … {problem} …\n"));
+        }
     }
 
     /// Returns the blamed thread's stack for a test's result: at most `most_frames` lines, cut where only the
@@ -81,6 +109,7 @@ impl ProcessStacks {
         }
         let shown = test_frame_count(&rest).min(most_frames.max(1));
         append_frames(&mut text, folded, &rest, shown);
+        self.append_problems(&mut text);
         text
     }
 }
@@ -200,7 +229,8 @@ mod tests {
         let frame =
             |function: &&str| StackFrame { function: Some((*function).to_owned()), ..StackFrame::default() };
         let frames = functions.iter().map(frame).collect();
-        ProcessStacks { threads: vec![ThreadStack { tid: Pid(7), name: "main".to_owned(), frames }] }
+        let threads = vec![ThreadStack { tid: Pid(7), name: "main".to_owned(), frames }];
+        ProcessStacks { threads, ..ProcessStacks::default() }
     }
 
     #[track_caller]
@@ -281,7 +311,7 @@ mod tests {
         for (file, expected) in cases {
             let frame = StackFrame { file: Some(file.into()), line: Some(7), ..StackFrame::default() };
             let thread = ThreadStack { tid: Pid(7), name: String::new(), frames: vec![frame] };
-            let stacks = ProcessStacks { threads: vec![thread] };
+            let stacks = ProcessStacks { threads: vec![thread], ..ProcessStacks::default() };
             assert_eq!(stacks.crash_text(5), format!("  #0   ?? at {expected}:7\n"));
             assert!(stacks.to_text().contains(file), "{}", stacks.to_text());
         }

@@ -7,6 +7,7 @@ use std::{
     io,
     ops::Range,
     os::unix::fs::FileExt,
+    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
 };
 
@@ -45,6 +46,8 @@ pub enum StacksError {
 pub struct RawStacks {
     pub(super) modules: Vec<MappedModule>,
     pub(super) threads: Vec<RawThread>,
+    /// Which stacks end early, and why.
+    pub(super) problems: Vec<String>,
 }
 
 /// One program or library.
@@ -115,7 +118,7 @@ pub(crate) fn unwind_in(
 ) -> RawStacks {
     let mut walker = StackWalker::new(layout, memory);
     let threads = threads.iter().map(|thread| walker.unwind_thread(thread)).collect();
-    RawStacks { modules: walker.modules, threads }
+    RawStacks { modules: walker.modules, threads, problems: walker.problems }
 }
 
 /// Opens the image of a live mapping: by the mapping itself, which needs privileges but cannot be wrong; then
@@ -139,6 +142,7 @@ struct StackWalker<'a> {
     memory: &'a dyn MemoryReader,
     unwinder: Unwinder<Vec<u8>>,
     cache: UnwindCache,
+    problems: Vec<String>,
 }
 
 impl<'a> StackWalker<'a> {
@@ -146,7 +150,7 @@ impl<'a> StackWalker<'a> {
         let modules =
             maps::group_by_module(layout.mappings).into_iter().filter_map(MappedModule::new).collect();
         let (unwinder, cache) = (Unwinder::new(), UnwindCache::new());
-        Self { modules, open: layout.open, memory, unwinder, cache }
+        Self { modules, open: layout.open, memory, unwinder, cache, problems: Vec::new() }
     }
 
     /// Reads a module's unwind tables when the first frame in it is found: most libraries of a process appear
@@ -158,10 +162,17 @@ impl<'a> StackWalker<'a> {
         if !module.is_load_attempted {
             module.is_load_attempted = true;
             let content = (self.open)(&module.mapping);
+            let is_file = matches!(content, Some(ImageSource::File(_)));
             let loaded = content.and_then(|content| {
                 let loaded = content.load(&module.range, &module.mapping)?;
                 Some((content, loaded))
             });
+            if loaded.is_none() && is_file {
+                let problem = format!("the unwind tables of {} are not readable", module.path.display());
+                if !self.problems.contains(&problem) {
+                    self.problems.push(problem);
+                }
+            }
             if let Some((content, loaded)) = loaded {
                 module.image = Some(ModuleImage { content, bias: loaded.bias, build_id: loaded.build_id });
                 self.unwinder.add_module(loaded.module);
@@ -184,7 +195,17 @@ impl<'a> StackWalker<'a> {
 
     fn unwind_thread(&mut self, thread: &ThreadRegisters) -> RawThread {
         let mut frames = FrameBuffer::default();
-        self.walk(&thread.registers.general, &mut frames);
+        // Tables are read as they are in the files of programs, which may be damaged.
+        let walked = catch_unwind(AssertUnwindSafe(|| self.walk(&thread.registers.general, &mut frames)));
+        if walked.is_err() {
+            self.problems.push(format!(
+                "the stack of thread {} ends early: unwind tables make the unwinder panic",
+                thread.tid
+            ));
+            // What it knows may be half written.
+            (self.unwinder, self.cache) = (Unwinder::new(), UnwindCache::new());
+            self.modules.iter_mut().for_each(MappedModule::forget_tables);
+        }
         RawThread { tid: thread.tid, name: thread.name.clone(), frames: frames.into_vec() }
     }
 
@@ -239,6 +260,11 @@ impl MappedModule {
             mapping,
             is_load_attempted: false,
         })
+    }
+
+    /// Lets the unwind tables be read again, by another unwinder.
+    fn forget_tables(&mut self) {
+        self.is_load_attempted = false;
     }
 
     fn read_code(&self, address: u64, code: &mut [u8]) -> bool {

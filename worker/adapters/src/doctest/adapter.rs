@@ -15,7 +15,11 @@ pub(crate) struct Doctest;
 
 pub(super) const NAME: &str = "doctest";
 
-static TRAITS: AdapterTraits = AdapterTraits::new(NAME, "doctest");
+static TRAITS: AdapterTraits = AdapterTraits {
+    // It would break into a debugger, which `--dt-no-breaks` prevents.
+    reads_tracer: true,
+    ..AdapterTraits::new(NAME, "doctest")
+};
 
 /// Options in the usage text of the library, which is compiled into each program.
 const HINTS: [&[u8]; 2] = [b"dt-no-exitcode", b"dt-list-test-cases"];

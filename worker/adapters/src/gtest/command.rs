@@ -84,9 +84,9 @@ pub(super) fn listing_command(scratch: &Path, source: FlagSource) -> AdapterInvo
     invocation
 }
 
-/// Returns the command that runs the selected tests. Flags and files are read in their order and the last one wins,
-/// so these win over the program's own; and the flags that a thread-safe death test appends win over these.
-/// `flag_file_name` is the flag that names a file of flags.
+/// Returns the command that runs the selected tests. Flags and files are read in their order and the last one
+/// wins, so these win over the program's own; and the flags that a thread-safe death test appends win over
+/// these. `flag_file_name` is the flag that names a file of flags.
 pub(super) fn run_command(
     own: &[OsText],
     selection: &BatchSelection<'_>,

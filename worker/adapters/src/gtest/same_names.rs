@@ -1,5 +1,5 @@
-//! Tests of one name. GoogleTest permits them, and a filter selects all of them: a process that is to run one of them
-//! runs the others as well. Each is identified by its place among them.
+//! Tests of one name. GoogleTest permits them, and a filter selects all of them: a process that is to run one
+//! of them runs the others as well. Each is identified by its place among them.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,8 @@ use heeler_protocol::control::ListedTest;
 
 use crate::{FixtureFailure, FrameworkResult, RunReport, SuitePhase, TranscriptEvent, TranscriptParser};
 
-/// Gives each test whose name occurs several times in a listing a selector: its place among them and their number.
+/// Gives each test whose name occurs several times in a listing a selector: its place among them and their
+/// number.
 pub(super) fn number_tests_of_one_name(tests: &mut [ListedTest]) {
     let mut counts: HashMap<&str, (usize, usize)> = HashMap::with_capacity(tests.len());
     for test in tests.iter() {

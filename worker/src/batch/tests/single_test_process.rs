@@ -5,7 +5,12 @@ use heeler_protocol::control::{LeakedProcess, LeaseEvent};
 use super::*;
 
 fn leaked(started_ms: u64) -> LeakedProcess {
-    LeakedProcess { pid: 7, command: "sleep 9".into(), started_ms: Some(started_ms), facts: None }
+    LeakedProcess {
+        pid: 7,
+        command: "sleep 9".into(),
+        started_ms: Some(started_ms),
+        ..LeakedProcess::default()
+    }
 }
 
 #[test]
@@ -17,7 +22,8 @@ fn single_test_result_includes_leaked_processes() {
     assert_eq!(bench.finish(120, end, COMPLETE), LeaseEnd::Complete);
     let results = bench.results();
     assert_eq!((results.len(), results[0].outcome_kind.as_deref()), (1, Some("leaky")));
-    assert_eq!(results[0].members["heeler.leaked"][0]["command"], "sleep 9");
+    // Its arguments are reported only on request.
+    assert_eq!(results[0].members["heeler.leaked"][0]["command"], "sleep");
     assert!(results[0].standard_error.as_ref().unwrap().starts_with("oops\n[heeler: the test left"));
     assert_eq!(results[0].stop_utc.as_deref(), Some("1970-01-01T00:00:00.005Z"), "it ended when it ended");
     let leak_reports =

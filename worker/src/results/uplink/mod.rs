@@ -386,6 +386,10 @@ impl ResultSender {
         // Until here, another route may have needed its groups again.
         self.sent_positions.remove(run.as_str());
         self.sent_groups.remove(run.as_str());
+        match self.sent_positions.is_empty() {
+            true => self.retained.forget_all(),
+            false => self.retained.forget_run(&run),
+        }
         heeler_sys::fail::pass("worker.proven");
         let run = RunKey::new(self.client, run);
         self.control.send(&FromWorker::Drained { run, proof, position }).await?;

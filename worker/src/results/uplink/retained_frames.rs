@@ -53,8 +53,23 @@ impl RetainedFrames {
         self.released += count as u64;
     }
 
+    /// Forgets the frames of a run that has ended: nothing of it may follow its completion.
+    pub(super) fn forget_run(&mut self, run: &str) {
+        // Their places stay: frames are counted.
+        for frame in self.frames.iter_mut().filter(|frame| frame.run.as_ref() == run) {
+            self.bytes -= std::mem::take(&mut frame.bytes).len();
+        }
+    }
+
+    /// Forgets all frames, because no run is under way.
+    pub(super) fn forget_all(&mut self) {
+        self.drop_first(self.frames.len());
+        self.is_incomplete = false;
+    }
+
     /// Returns the frames that the client may not have handled; `None` if some of them are not at hand any more.
-    pub(super) fn into_unhandled(self) -> Option<VecDeque<UpdateFrame>> {
+    pub(super) fn into_unhandled(mut self) -> Option<VecDeque<UpdateFrame>> {
+        self.frames.retain(|frame| !frame.bytes.is_empty());
         (!self.is_incomplete).then_some(self.frames)
     }
 }
@@ -79,6 +94,30 @@ mod tests {
         let sizes: Vec<_> =
             retained.into_unhandled().unwrap().iter().map(|frame| frame.bytes.len()).collect();
         assert_eq!(sizes, [4, 5]);
+    }
+
+    #[test]
+    fn frames_of_an_ended_run_are_not_sent_again() {
+        let mut retained = RetainedFrames::default();
+        retained.push(UpdateFrame { run: "ended".into(), ..frame(1) });
+        retained.push(frame(2));
+        retained.push(UpdateFrame { run: "ended".into(), ..frame(3) });
+        retained.push(frame(4));
+        retained.forget_run("ended");
+        assert_eq!(retained.bytes, 6);
+        // The first two are handled, whichever run they were of.
+        retained.release_to(2);
+        retained.push(frame(5));
+        let sizes =
+            |frames: VecDeque<UpdateFrame>| frames.iter().map(|one| one.bytes.len()).collect::<Vec<_>>();
+        assert_eq!(sizes(retained.into_unhandled().unwrap()), [4, 5]);
+
+        let mut retained = RetainedFrames::default();
+        retained.push(frame(LIMIT_BYTES + 1));
+        retained.push(frame(1));
+        retained.forget_all();
+        retained.push(frame(7));
+        assert_eq!(sizes(retained.into_unhandled().unwrap()), [7]);
     }
 
     #[test]

@@ -34,6 +34,8 @@ enum ClientBehaviour {
     RepliesToNothing,
     /// Closes after the first frame.
     ClosesEarly,
+    /// Reads everything, replies to nothing and closes after the first frame of run `second`.
+    ClosesInSecondRun,
     /// Accepts and reads nothing.
     NeverReads,
 }
@@ -200,8 +202,11 @@ async fn run_client(
                     for uid in uids_of_body(&body) {
                         changes.send(uid).await.unwrap();
                     }
-                    if habit == ClientBehaviour::ClosesEarly {
-                        return None;
+                    let is_second = memchr::memmem::find(&body, b"\"second\"").is_some();
+                    match habit {
+                        ClientBehaviour::ClosesEarly => return None,
+                        ClientBehaviour::ClosesInSecondRun if is_second => return None,
+                        _ => {}
                     }
                 }
                 RpcMessage::Request { .. } | RpcMessage::Response { .. } => {}
@@ -275,6 +280,25 @@ async fn results_of_a_broken_connection_go_through_the_coordinator_at_once() {
     // The client has handled at most the first result; the others are all sent again.
     assert!(relayed + 1 >= bench.sent as usize, "{relayed} of {}", bench.sent);
     assert_eq!(bench.drain("r").await, (ProofLevel::Ordered, u64::from(bench.sent)));
+}
+
+#[tokio::test]
+async fn results_of_an_ended_run_are_not_sent_again_when_the_connection_breaks() {
+    let mut bench = SenderHarness::with_client(ClientBehaviour::ClosesInSecondRun).await;
+    bench.send_results("first", 3, 10).await;
+    assert_eq!(bench.drain("first").await, (ProofLevel::Delivered, 0));
+    let mut relayed = 0;
+    while relayed == 0 {
+        let received = bench.send_results("second", 1, 50_000).await;
+        relayed = received
+            .iter()
+            .map(|one| match one {
+                CoordinatorReceived::Relay(_, changes) => *changes,
+                CoordinatorReceived::Message(_) => 0,
+            })
+            .sum();
+    }
+    assert!(relayed <= bench.sent as usize - 3, "{relayed} of {}", bench.sent);
 }
 
 #[tokio::test]

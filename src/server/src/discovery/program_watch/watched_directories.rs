@@ -28,7 +28,6 @@ struct DirectoryInterest {
 #[derive(Debug)]
 pub(super) struct WatchedDirectories {
     watch: DirectoryWatch,
-    by_path: BTreeMap<PathBuf, WatchedDirectoryId>,
     interests: BTreeMap<WatchedDirectoryId, DirectoryInterest>,
     /// Whether a directory of programs is not watched.
     pub(super) is_incomplete: bool,
@@ -40,12 +39,7 @@ impl WatchedDirectories {
     /// # Errors
     /// The system has no watch left.
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self {
-            watch: DirectoryWatch::new()?,
-            by_path: BTreeMap::new(),
-            interests: BTreeMap::new(),
-            is_incomplete: false,
-        })
+        Ok(Self { watch: DirectoryWatch::new()?, interests: BTreeMap::new(), is_incomplete: false })
     }
 
     pub(super) fn watch(&self) -> &DirectoryWatch {
@@ -56,12 +50,11 @@ impl WatchedDirectories {
     pub(super) fn update(&mut self, current: &CurrentPrograms) {
         let wanted = directory_interests(current, Path::is_dir);
         self.is_incomplete = wanted.len() > MAX_DIRECTORIES;
-        let (mut by_path, mut interests) = (BTreeMap::new(), BTreeMap::<_, DirectoryInterest>::new());
+        let mut interests = BTreeMap::<_, DirectoryInterest>::new();
         for (path, interest) in wanted.into_iter().take(MAX_DIRECTORIES) {
             // Also adds a directory that was removed and created again: it is another one.
             match self.watch.add(&path) {
                 Ok(id) => {
-                    by_path.insert(path, id);
                     // Two paths may lead to one directory.
                     let all = interests.entry(id).or_default();
                     all.names.extend(interest.names);
@@ -76,7 +69,7 @@ impl WatchedDirectories {
         }
         let unused = self.interests.keys().filter(|id| !interests.contains_key(*id));
         unused.for_each(|id| self.watch.remove(*id));
-        (self.by_path, self.interests) = (by_path, interests);
+        self.interests = interests;
     }
 
     /// Returns whether an event may concern a program.

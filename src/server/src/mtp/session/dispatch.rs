@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{MAX_OPEN_REQUESTS, OpenRequest, ServerSession, dead_process_text};
-use crate::discovery::{CurrentProgram, ProgramSource, watch_programs};
+use crate::discovery::{CurrentProgram, ListingSettings, ProgramSource, watch_programs};
 use crate::mtp::{
     debugger::{ClientResponse, DebugSession, DebuggerRequests},
     ending::EndOrder,
@@ -113,7 +113,7 @@ impl ServerSession {
             },
             sources: std::mem::take(&mut self.options.sources),
             finder: self.options.finder.clone(),
-            list_timeout: settings.run.list_timeout,
+            listing: ListingSettings::of_session(&settings),
         };
         let debuggers = DebuggerRequests::new(
             client_responses,

@@ -21,8 +21,8 @@ use super::{CANCEL_DEADLINE, RunDriver, STAGE_SLACK};
 use crate::pool::WorkerPool;
 use crate::run::{attachments::FileSource, groups, manifest, plan::millis, synthesized};
 
-/// Least startup limit as a multiple of what a start of the program is known to take: beside other processes a start
-/// takes longer.
+/// Least startup limit as a multiple of what a start of the program is known to take: beside other processes
+/// a start takes longer.
 const STARTUP_LIMIT_PER_START: u32 = 3;
 /// Number of times that a startup limit is doubled at most.
 const MAX_STARTUP_DOUBLINGS: u32 = 10;
@@ -108,6 +108,7 @@ impl RunDriver {
                 ..self.plan.limits
             },
             is_whole_program: self.plan.is_whole_program(program, &lease.batch.tests),
+            journal_limit_bytes: self.plan.journal_limit_bytes,
             repeat: self.plan.repeat,
             crash_capture: self.watch_plan(&lease.batch.tests),
             is_isolated: lease.batch.is_isolated,
@@ -128,8 +129,9 @@ impl RunDriver {
         pool.send_to_worker(lease.worker, &ToWorker::Lease(Box::new(wire))).await;
     }
 
-    /// Returns the startup limit of a process: the setting, or a multiple of what a start of the program is known to
-    /// take, and longer after processes that have exceeded theirs. A slow start is no fault of a test.
+    /// Returns the startup limit of a process: the setting, or a multiple of what a start of the program is
+    /// known to take, and longer after processes that have exceeded theirs. A slow start is no fault of a
+    /// test.
     fn startup_limit_ms(&self, program: usize, start_timeouts: u32) -> u64 {
         let observed = self.resource_usage.longest_starts.get(&program).copied();
         let known = self.plan.known_start(program).into_iter().chain(observed).max().unwrap_or_default();

@@ -9,7 +9,7 @@ use heeler_core::{
 use heeler_protocol::{
     control::{
         FinishRequest, FromWatchdog, FromWorker, JournalledResult, LeaseEnd, LeaseEvent, OsText, ProofLevel,
-        ResultFile, RunKey, ToWatchdog, WorkerId,
+        ResultFile, RunKey, StreamPosition, ToWatchdog, WorkerId,
     },
     mtp::{Attachment, LogLevel},
 };
@@ -150,17 +150,38 @@ impl RunDriver {
         self.neighbours.beside(lease).map(|test| self.plan.tests[test.index()].uid.clone()).collect()
     }
 
-    /// Handles a worker's death, given the position up to which its results of this run were forwarded.
+    /// Handles a worker's death, given what the client is proven to have of its results.
     ///
     /// Cancel safe: no, because the watchdog may or may not have received the request for its journal.
-    pub async fn on_worker_died(&mut self, pool: &mut WorkerPool, worker: WorkerId, relayed: u64) {
+    pub async fn on_worker_died(
+        &mut self,
+        pool: &mut WorkerPool,
+        worker: WorkerId,
+        proven: &DeadSenderProof,
+    ) {
+        let of_run =
+            |positions: &BTreeMap<RunKey, u64>| positions.get(&self.client.key).copied().unwrap_or(0);
+        let (relayed, own_stream) = (of_run(&proven.positions), of_run(&proven.own_streams));
         self.worker_deaths += 1;
         let message = format!("worker {worker} died; its tests without a result run again");
         let test = self.running_tests.remove(&worker);
         self.client_log().log_line(test, LogLevel::Warning, message);
         self.must_finish_on_main |= relayed > 0 && self.client.route.callback.is_some();
+        if own_stream > 0 {
+            self.handled_streams.push(StreamPosition { worker, position: own_stream });
+            self.send_handled_streams(pool).await;
+        }
         self.pending_journals.insert(worker, (relayed, Instant::now() + JOURNAL_DEADLINE));
         self.request_journal(pool, worker).await;
+    }
+
+    /// Has the watchdog know what the client has handled of dead workers: if this process is killed, the watchdog must
+    /// not send it again, and one that is new has no duplicates of their connections.
+    async fn send_handled_streams(&self, pool: &mut WorkerPool) {
+        if !self.handled_streams.is_empty() {
+            let (run, positions) = (self.client.key.clone(), self.handled_streams.clone());
+            pool.send_to_watchdog(&ToWatchdog::StreamsHandled { run, positions }).await;
+        }
     }
 
     async fn request_journal(&self, pool: &mut WorkerPool, worker: WorkerId) {
@@ -226,7 +247,10 @@ impl RunDriver {
             self.request_journal(pool, worker).await;
         }
         match self.run.finisher_task() {
-            FinisherTask::Register => self.send_begin_run(pool).await,
+            FinisherTask::Register => {
+                self.send_begin_run(pool).await;
+                self.send_handled_streams(pool).await;
+            }
             // If the finish action has not been executed yet, it will send the request itself.
             FinisherTask::Finish(_) => {
                 if let Some(finish) = &self.finish {

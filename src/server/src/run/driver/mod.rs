@@ -23,7 +23,8 @@ use heeler_core::{
 };
 use heeler_protocol::{
     control::{
-        ClientRoute, DebuggeeCommand, FinishRequest, LeaseId, ProofLevel, RunKey, UpdateEncoding, WorkerId,
+        ClientRoute, DebuggeeCommand, FinishRequest, LeaseId, ProofLevel, RunKey, StreamPosition,
+        UpdateEncoding, WorkerId,
     },
     mtp::{ClientMembers, LogLevel, RunResult},
 };
@@ -121,6 +122,8 @@ pub struct RunDriver {
     /// Dead workers whose journals are being read: the position up to which their results were forwarded, and
     /// the deadline.
     pending_journals: BTreeMap<WorkerId, (u64, Instant)>,
+    /// What the client has handled on the connections of workers that have died: one for each.
+    handled_streams: Vec<StreamPosition>,
     /// The finish request sent to the watchdog, kept so that it can be sent again to a replacement.
     finish: Option<Box<FinishRequest>>,
     stage_deadline: Option<(RunStage, Instant)>,
@@ -171,6 +174,7 @@ impl RunDriver {
             attachments: RunAttachments::default(),
             dumps: DumpBudget::default(),
             pending_journals: BTreeMap::new(),
+            handled_streams: Vec::new(),
             finish: None,
             stage_deadline: None,
             stage_progress: ProgressWatch::new(None),

@@ -1,0 +1,126 @@
+//! The texts of results in memory and on disk. A summary keeps those of the first failures up to a limit; of the
+//! others only what lists and counts need, and a report reads them again where the run has recorded them.
+
+use std::borrow::Cow;
+
+use heeler_core::Attempt;
+use heeler_protocol::mtp::FailureInfo;
+
+use super::{FailureDetail, ReportRunInfo, RunSummary, TestReport};
+
+/// Maximum size of a message without its output; a headline is not longer.
+const ABRIDGED_MESSAGE_BYTES: usize = 1 << 10;
+
+/// Where the whole results of a run are recorded.
+pub trait DetailSource {
+    /// Returns the detail of a test, or of a program that failed outside its tests, by its uid.
+    ///
+    /// # Errors
+    /// It is not recorded, or can't be read.
+    fn load_detail(&self, uid: &str) -> Result<FailureDetail, DetailLoadError>;
+}
+
+/// The error of reading a result again.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct DetailLoadError {
+    /// Description for users.
+    pub reason: String,
+}
+
+/// The source where nothing is recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnavailableDetails {
+    /// Why nothing is recorded, for users.
+    pub reason: String,
+}
+
+impl DetailSource for UnavailableDetails {
+    fn load_detail(&self, _uid: &str) -> Result<FailureDetail, DetailLoadError> {
+        Err(DetailLoadError { reason: self.reason.clone() })
+    }
+}
+
+/// What a report is written from.
+#[derive(Clone, Copy)]
+pub struct ReportContent<'a> {
+    pub summary: &'a RunSummary,
+    pub info: ReportRunInfo<'a>,
+    /// Source of the results that the summary has abridged.
+    pub details: &'a dyn DetailSource,
+}
+
+impl ReportContent<'_> {
+    /// Returns a record of the summary with all its texts. Only one should be in memory at a time.
+    #[must_use]
+    pub(super) fn with_whole_detail<'r>(&self, record: &'r TestReport) -> Cow<'r, TestReport> {
+        let Some(abridged) = record.detail.as_deref().filter(|detail| detail.is_abridged) else {
+            return Cow::Borrowed(record);
+        };
+        let detail = match self.details.load_detail(&record.uid) {
+            // Processes that the run attributed to the test later are only in the summary.
+            Ok(whole) => FailureDetail { leaked: abridged.leaked.clone(), ..whole },
+            Err(error) => {
+                let message = abridged.message.as_deref().unwrap_or_default();
+                let note = format!("[heeler: the output of this test can't be read any more: {error}]");
+                let border = if message.is_empty() { "" } else { "\n" };
+                FailureDetail { message: Some(format!("{message}{border}{note}")), ..abridged.clone() }
+            }
+        };
+        Cow::Owned(TestReport { detail: Some(Box::new(detail)), ..record.clone() })
+    }
+}
+
+impl FailureDetail {
+    /// Returns the size of all texts, in bytes.
+    pub(super) fn text_bytes(&self) -> usize {
+        let length = |text: &Option<String>| text.as_deref().map_or(0, str::len);
+        let own = [
+            &self.message,
+            &self.stacktrace,
+            &self.actual,
+            &self.expected,
+            &self.file,
+            &self.stdout,
+            &self.stderr,
+            &self.reproduce,
+        ];
+        let of_failure = |failure: &FailureInfo| {
+            [&failure.message, &failure.stacktrace, &failure.file, &failure.expected, &failure.actual]
+                .into_iter()
+                .map(length)
+                .sum::<usize>()
+        };
+        let of_attempt = |attempt: &Attempt| {
+            let stack = attempt.diagnostics.as_ref().map_or(0, |diagnostics| diagnostics.stack.len());
+            attempt.message.len() + attempt.stdout.len() + attempt.stderr.len() + stack
+        };
+        own.into_iter().map(length).sum::<usize>()
+            + self.failures.iter().map(of_failure).sum::<usize>()
+            + self.attempts.iter().map(of_attempt).sum::<usize>()
+    }
+
+    /// Drops everything that lists and counts do not need.
+    pub(super) fn abridge(&mut self) {
+        let attempts = self.attempts.len() as u64;
+        let message = self.message.take().map(|mut message| {
+            message.truncate(message.floor_char_boundary(ABRIDGED_MESSAGE_BYTES));
+            message.shrink_to_fit();
+            message
+        });
+        *self = Self {
+            signal: self.signal.take(),
+            exit_code: self.exit_code,
+            message,
+            file: self.file.take(),
+            line: self.line,
+            reproduce: self.reproduce.take(),
+            isolated_rerun: self.isolated_rerun.take(),
+            attempt: self.attempt.or((attempts > 0).then_some(attempts + 1)),
+            worker: self.worker,
+            leaked: std::mem::take(&mut self.leaked),
+            is_abridged: true,
+            ..Self::default()
+        };
+    }
+}

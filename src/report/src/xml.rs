@@ -1,0 +1,85 @@
+//! Writer of indented XML, element by element: a report may be larger than the memory.
+
+use std::io::{self, Write};
+
+use quick_xml::{
+    Writer,
+    events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event},
+};
+
+/// Number of spaces by which an element inside another is indented.
+const INDENT: usize = 4;
+
+/// Start of an element, with its attributes.
+pub(super) struct XmlElement {
+    start: BytesStart<'static>,
+}
+
+impl XmlElement {
+    pub(super) fn new(tag: &'static str) -> Self {
+        Self { start: BytesStart::new(tag) }
+    }
+
+    /// Adds an attribute; its value may contain only what XML can represent.
+    pub(super) fn attribute(mut self, name: &str, value: &str) -> Self {
+        self.start.push_attribute((name, value));
+        self
+    }
+}
+
+/// Writer of one document.
+pub(super) struct XmlWriter<'w> {
+    writer: Writer<&'w mut dyn Write>,
+}
+
+impl<'w> XmlWriter<'w> {
+    /// Writes the declaration.
+    pub(super) fn begin(output: &'w mut dyn Write) -> io::Result<Self> {
+        let mut writer = Writer::new_with_indent(output, b' ', INDENT);
+        writer.write_event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)))?;
+        Ok(Self { writer })
+    }
+
+    /// Opens an element.
+    pub(super) fn open(&mut self, element: XmlElement) -> io::Result<()> {
+        self.writer.write_event(Event::Start(element.start))
+    }
+
+    /// Closes the element that was opened last.
+    pub(super) fn close(&mut self, tag: &'static str) -> io::Result<()> {
+        self.writer.write_event(Event::End(BytesEnd::new(tag)))
+    }
+
+    /// Writes an element without content.
+    pub(super) fn empty(&mut self, element: XmlElement) -> io::Result<()> {
+        self.writer.write_event(Event::Empty(element.start))
+    }
+
+    /// Writes text into the open element; it may contain only characters that XML can represent.
+    pub(super) fn text(&mut self, text: &str) -> io::Result<()> {
+        self.writer.write_event(Event::Text(BytesText::new(text)))
+    }
+
+    /// Writes an element that contains only text.
+    pub(super) fn text_in(&mut self, element: XmlElement, text: &str) -> io::Result<()> {
+        let end = element.start.to_end().into_owned();
+        self.open(element)?;
+        self.text(text)?;
+        self.writer.write_event(Event::End(end))
+    }
+
+    /// Writes an element without attributes that contains only text.
+    pub(super) fn text_element(&mut self, tag: &'static str, text: &str) -> io::Result<()> {
+        self.text_in(XmlElement::new(tag), text)
+    }
+
+    /// Begins a line for the next element, after text.
+    pub(super) fn indent(&mut self) -> io::Result<()> {
+        self.writer.write_indent()
+    }
+
+    /// Writes the line end after the document.
+    pub(super) fn end(mut self) -> io::Result<()> {
+        self.writer.write_indent()
+    }
+}

@@ -1,0 +1,102 @@
+//! Failures whose outputs do not fit into memory together: displayed and reported one at a time, and recorded up to a
+//! limit.
+
+use std::{collections::BTreeMap, fs, path::PathBuf, process::Stdio};
+
+use crate::support::{
+    process::wait_until,
+    world::{TestWorld, read_all},
+};
+
+/// Number of failures, each with about 3 MiB of texts.
+const CASES: usize = 30;
+/// Upper limit of the memory of a command: more than it needs for any number of failures, and half of their texts.
+const PEAK_KIB: u64 = 80 << 10;
+
+/// Returns a world with a program whose tests fail with large texts.
+fn world_with_loud_tests(cases: usize) -> TestWorld {
+    let world = TestWorld::with_gtest("loud");
+    world.env("HEELER_FIXTURE_CASES", &cases.to_string());
+    world
+}
+
+/// Runs a command that exits with this code, and returns its peak memory. That of its children does not count.
+#[track_caller]
+fn peak_kib(world: &TestWorld, words: &[&str], code: i32) -> u64 {
+    let mut command = world.heeler(words);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let outputs = (read_all(child.stdout.take().unwrap()), read_all(child.stderr.take().unwrap()));
+    let status = PathBuf::from(format!("/proc/{}/status", child.id()));
+    let mut peak = 0;
+    let mut ended = None;
+    // The system keeps the peak until the process has ended.
+    wait_until("the command has ended", || {
+        let text = fs::read_to_string(&status).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let found = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        peak = peak.max(found.unwrap_or_default());
+        ended = child.try_wait().unwrap();
+        ended.is_some()
+    });
+    let (stdout, stderr) = (outputs.0.recv().unwrap(), outputs.1.recv().unwrap());
+    assert_eq!(ended.and_then(|ended| ended.code()), Some(code), "{stdout}{stderr}");
+    assert!(peak > 0, "the peak was read");
+    peak
+}
+
+/// Checks that a report has the texts of each test: of an output at least its beginning and its end, which the limit
+/// leaves, each of a half MiB.
+#[track_caller]
+fn check_texts(report: &str, name: &str) {
+    let mut lines: BTreeMap<&str, usize> = BTreeMap::new();
+    for (place, _) in report.match_indices(" of case ") {
+        // Each of the words has six bytes, but for one of seven.
+        let what = &report[place - 6..];
+        let end = what.match_indices(' ').nth(3).unwrap().0;
+        *lines.entry(&what[..end]).or_default() += 1;
+    }
+    for case in 0..CASES {
+        for what in ["output", "errors", "essage"] {
+            let found = lines.get(format!("{what} of case {case}").as_str()).copied().unwrap_or_default();
+            assert!(found > 5_000, "{what} of case {case} is {found} times in {name}");
+        }
+    }
+}
+
+#[test]
+fn memory_does_not_grow_with_the_outputs_of_failures() {
+    let world = world_with_loud_tests(CASES);
+    for (words, code) in [
+        (&["run", "loud", "-j2", "--report", "junit=live.xml"][..], 2),
+        (&["report", "latest"], 0),
+        (&["report", "latest", "--report", "junit=again.xml"], 0),
+        (&["report", "latest", "--report", "ctrf=again.json"], 0),
+    ] {
+        let peak = peak_kib(&world, words, code);
+        assert!(peak < PEAK_KIB, "{words:?} used {peak} KiB");
+    }
+    for name in ["live.xml", "again.xml", "again.json"] {
+        check_texts(&world.read(name), name);
+    }
+    world.check_tidy();
+}
+
+#[test]
+fn full_journals_keep_every_result_and_say_what_is_missing() {
+    let world = world_with_loud_tests(12);
+    world.env("HEELER_FIXTURE_KIB", "200");
+    world.write("heeler.toml", "[profile.default]\njournal-limit = \"2MiB\"\n");
+    let ran = world.run(&["run", "loud", "-j2", "--junit", "live.xml"]).assert_code(2);
+    let warnings = ran.stdout.matches("the journals of this run have reached their limit (journal-limit)");
+    assert_eq!(warnings.count(), 1, "{ran}");
+    // The command line has received everything.
+    assert_eq!(world.read("live.xml").matches("<system-out>output of case").count(), 12);
+    world.run(&["report", "latest", "--junit", "again.xml"]).assert_code(0);
+    let again = world.read("again.xml");
+    assert_eq!(again.matches("<failure message=\"").count(), 12);
+    let missing = again.matches("<system-out>[heeler: ").count();
+    let recorded = again.matches("<system-out>output of case").count();
+    assert!(missing >= 6 && recorded >= 1 && missing + recorded == 12, "{missing} {recorded}");
+    assert!(again.contains("bytes not kept: the journals of the run had reached journal-limit]"), "{again}");
+}

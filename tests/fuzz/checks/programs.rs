@@ -1,0 +1,8 @@
+//! Programs: whatever their files contain, their unwind tables and symbols are read to an end.
+
+/// Checks unwinding and symbolizing.
+pub fn program(bytes: &[u8]) {
+    let stacks = heeler_crash::stacks::read_program(bytes).expect("a file in memory can be written");
+    assert!(stacks.threads.iter().all(|thread| !thread.frames.is_empty()), "{stacks:?}");
+    let _words = stacks.texts(64);
+}

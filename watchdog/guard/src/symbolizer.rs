@@ -1,0 +1,157 @@
+//! Symbolizes stacks in a process of its own: the symbols of a program are read as they are in its file, and a damaged
+//! file can make their reader run or allocate without end, or overflow its stack. The guard survives that, and reports
+//! the crash with what can be known without them.
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
+
+use heeler_crash::stacks::{RawStacks, StackTexts, SymbolSource, symbolize_from};
+use heeler_sys::{
+    io::{pipe, wait_readable},
+    process::{self, Signal},
+    spawn::{ForkResult, SingleThreaded},
+};
+
+/// Maximum number of frames in a report; the stacks file has all of them.
+const MAX_REPORT_FRAMES: usize = 64;
+/// Time limit of symbol tables, which are read in milliseconds.
+const TABLES_TIME_LIMIT: Duration = Duration::from_secs(3);
+/// Memory limit of a symbolizer: more than the debug information of the largest programs needs.
+const MEMORY_LIMIT_BYTES: u64 = 4 << 30;
+/// More text than the stacks of a process with thousands of threads have.
+const TEXT_LIMIT_BYTES: u64 = 256 << 20;
+
+/// The texts of several processes, in their order, and what went wrong with all of them.
+pub(super) struct SymbolizedTexts {
+    pub(super) texts: Vec<StackTexts>,
+    pub(super) problem: Option<String>,
+}
+
+/// Returns the texts of stacks, symbolized as well as possible within the limit of time.
+pub(super) fn symbolize(raws: &[RawStacks], time_limit: Duration) -> SymbolizedTexts {
+    if raws.is_empty() {
+        return SymbolizedTexts { texts: Vec::new(), problem: None };
+    }
+    let mut problem = None;
+    let attempts = [
+        (SymbolSource::DebugInformation, time_limit, "the debug information of its programs is not readable"),
+        (SymbolSource::SymbolTables, TABLES_TIME_LIMIT, "the symbol tables of its programs are not readable"),
+    ];
+    for (source, limit, what) in attempts {
+        match in_own_process(raws.len(), limit, || texts_of(raws, source)) {
+            Ok(texts) => return SymbolizedTexts { texts, problem },
+            Err(failure) => problem = Some(format!("{what}: {failure}")),
+        }
+    }
+    SymbolizedTexts { texts: texts_of(raws, SymbolSource::Nothing), problem }
+}
+
+fn texts_of(raws: &[RawStacks], source: SymbolSource) -> Vec<StackTexts> {
+    symbolize_from(raws, source).iter().map(|stacks| stacks.texts(MAX_REPORT_FRAMES)).collect()
+}
+
+/// Lets a forked process make the texts of this number of processes, in limits of time and memory.
+///
+/// # Errors
+/// What the process did instead.
+pub fn in_own_process(
+    count: usize,
+    limit: Duration,
+    make_texts: impl FnOnce() -> Vec<StackTexts>,
+) -> Result<Vec<StackTexts>, String> {
+    let failed = |what: &str, error: std::io::Error| format!("{what}: {error}");
+    let single_threaded = SingleThreaded::check().ok_or("the guard has several threads")?;
+    let (reader, writer) = pipe().map_err(|error| failed("make a pipe", error))?;
+    let child = match single_threaded.fork().map_err(|error| failed("fork the symbolizer", error))? {
+        ForkResult::Parent(child) => child,
+        ForkResult::Child => {
+            drop(reader);
+            process::set_name(c"heeler-symbols");
+            let is_limited = process::limit_memory(MEMORY_LIMIT_BYTES).is_ok();
+            let is_written = is_limited && write_texts(File::from(writer), &make_texts()).is_ok();
+            process::exit_immediately(if is_written { 0 } else { 1 })
+        }
+    };
+    drop(writer);
+    let mut reader = File::from(reader);
+    let (bytes, is_late) = read_until(&mut reader, Instant::now() + limit);
+    if is_late {
+        // It is not reaped, so it exists.
+        drop(child.signal(Signal::KILL));
+    }
+    let exit = process::reap_child(child.pid).map_err(|error| failed("reap the symbolizer", error))?;
+    match (is_late, exit.signal) {
+        (true, _) => Err(format!("reading it takes longer than {} s", limit.as_secs_f64())),
+        (false, Some(signal)) => Err(format!("reading it ends with {}", Signal(signal).name())),
+        (false, None) => read_texts(&bytes, count).ok_or_else(|| "reading it fails".to_owned()),
+    }
+}
+
+/// Reads to the end of the pipe; returns also whether the deadline has passed before.
+fn read_until(reader: &mut File, deadline: Instant) -> (Vec<u8>, bool) {
+    let mut bytes = Vec::new();
+    let mut chunk = vec![0; 64 << 10];
+    loop {
+        match wait_readable([Some(reader.as_fd())], Some(deadline)) {
+            Ok([true]) => {}
+            Ok([false]) => return (bytes, Instant::now() >= deadline),
+            Err(_) => return (bytes, true),
+        }
+        match reader.read(&mut chunk) {
+            Ok(0) => return (bytes, false),
+            Ok(count) => bytes.extend_from_slice(&chunk[..count]),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(_) => return (bytes, true),
+        }
+        if bytes.len() as u64 > TEXT_LIMIT_BYTES {
+            return (bytes, true);
+        }
+    }
+}
+
+/// Writes texts, each behind its length.
+fn write_texts(mut to: impl Write, texts: &[StackTexts]) -> std::io::Result<()> {
+    for StackTexts { all, crash, interrupted } in texts {
+        for text in [all, crash, interrupted] {
+            to.write_all(&(text.len() as u64).to_ne_bytes())?;
+            to.write_all(text.as_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads what [`write_texts`] wrote for this number of processes; `None` if it is incomplete.
+fn read_texts(bytes: &[u8], count: usize) -> Option<Vec<StackTexts>> {
+    let mut rest = bytes;
+    let mut next = || {
+        let (length, behind) = rest.split_first_chunk()?;
+        let (text, behind) = behind.split_at_checked(usize::try_from(u64::from_ne_bytes(*length)).ok()?)?;
+        rest = behind;
+        String::from_utf8(text.to_vec()).ok()
+    };
+    (0..count).map(|_| Some(StackTexts { all: next()?, crash: next()?, interrupted: next()? })).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_read_as_written_and_cut_texts_are_not() {
+        let text = |name: &str| StackTexts {
+            all: format!("{name}\nall"),
+            crash: String::new(),
+            interrupted: format!("… {name}"),
+        };
+        let texts = vec![text("one"), text("other")];
+        let mut bytes = Vec::new();
+        write_texts(&mut bytes, &texts).unwrap();
+        assert_eq!(read_texts(&bytes, 2), Some(texts));
+        assert!((0..bytes.len()).all(|length| read_texts(&bytes[..length], 2).is_none()));
+        assert_eq!(read_texts(&bytes, 3), None);
+    }
+}

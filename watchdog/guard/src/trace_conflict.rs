@@ -1,0 +1,139 @@
+//! Detects programs that would behave differently when traced: leak sanitizers and crash handlers trace their own
+//! process, which no process may do that is traced already, and other programs ask whether they are traced. Decided
+//! by what the program's file contains, before its first instruction.
+
+use std::{fs::File, path::Path};
+
+use memchr::memmem::Finder;
+
+use super::elf_file::{CHUNK_BYTES, ElfFile};
+
+/// Sanitizer runtimes as libraries.
+const LIBRARIES: [&[u8]; 5] =
+    [b"libasan.so", b"liblsan.so", b"libhwasan.so", b"libclang_rt.asan", b"libclang_rt.hwasan"];
+/// Sanitizer runtimes linked into the program, by a function that each has.
+const FUNCTIONS: [&[u8]; 4] = [b"__asan_init", b"__hwasan_init", b"__lsan_init", b"__lsan_do_leak_check"];
+/// The same by a message that they print, for programs whose symbols are stripped.
+const MESSAGE: &[u8] = b"LeakSanitizer does not work under ptrace";
+/// The system call's function in the C library.
+const TRACE_FUNCTION: &[u8] = b"ptrace";
+/// Crash handlers that make the system call themselves, by parts of their functions' names.
+const CRASH_HANDLERS: [&[u8]; 2] = [b"15google_breakpad16ExceptionHandler", b"8crashpad14CrashpadClient"];
+/// The line in `/proc/self/status` that names the tracer.
+const TRACER_LINE: &[u8] = b"TracerPid";
+/// Overlap of the chunks of a string table, so that no name is cut in both.
+const LONGEST_NAME: usize = 64;
+
+/// What makes a program behave differently when it is traced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TraceConflict {
+    /// It has a sanitizer that traces its own process to find leaks, and fails if it can't.
+    LeakSanitizer,
+    /// It can trace processes: its parent, by a process that it starts, or itself.
+    Tracer,
+    /// It reads which process traces it.
+    ReadsTracer,
+}
+
+/// The conflicts that are searched for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ConflictSearch {
+    /// Only leak sanitizers: tracing everything else was asked for.
+    LeakSanitizers,
+    /// All of them, except programs that read their tracer, as their framework does.
+    ExceptTracerReads,
+    /// All of them.
+    All,
+}
+
+impl TraceConflict {
+    /// Returns the first conflict of a program.
+    pub(super) fn find(program: &Path, search: ConflictSearch) -> Option<Self> {
+        let file = File::open(program).ok()?;
+        let elf = ElfFile::read(&file)?;
+        // The names of needed libraries are in the same table as those of dynamic symbols.
+        let dynamic = NamesFound::in_table(&elf, b".dynstr");
+        let is_stripped = !elf.has_section(b".symtab");
+        let full = if is_stripped { NamesFound::default() } else { NamesFound::in_table(&elf, b".strtab") };
+        if dynamic.has_library
+            || elf.defines_one(b".dynsym", &dynamic.sanitizer_functions)
+            || elf.defines_one(b".symtab", &full.sanitizer_functions)
+            || (is_stripped && contains(&elf, MESSAGE))
+        {
+            return Some(Self::LeakSanitizer);
+        }
+        if search == ConflictSearch::LeakSanitizers {
+            return None;
+        }
+        // A program that is linked statically has the function itself. Another one that has it belongs to a sanitizer,
+        // which intercepts it.
+        let is_static = !elf.has_section(b".interp");
+        if elf.imports_one(b".dynsym", &dynamic.trace_functions)
+            || (is_static && elf.defines_one(b".symtab", &full.trace_functions))
+            || full.has_crash_handler
+        {
+            return Some(Self::Tracer);
+        }
+        (search == ConflictSearch::All && contains(&elf, TRACER_LINE)).then_some(Self::ReadsTracer)
+    }
+
+    /// Returns what the program has or does, after "it".
+    pub(super) fn description(self) -> &'static str {
+        match self {
+            Self::LeakSanitizer => "has a leak sanitizer, which fails when traced",
+            Self::Tracer => {
+                "can trace processes, which could fail when traced; crash-capture = \"tree\" traces it"
+            }
+            Self::ReadsTracer => "reads which process traces it; crash-capture = \"tree\" traces it",
+        }
+    }
+}
+
+/// Returns whether an environment loads a leak sanitizer into every program.
+pub(super) fn preloads_leak_sanitizer(libraries: &[u8]) -> bool {
+    LIBRARIES.iter().any(|library| memchr::memmem::find(libraries, library).is_some())
+}
+
+fn contains(elf: &ElfFile<'_>, text: &[u8]) -> bool {
+    let finder = Finder::new(text);
+    elf.scan_chunks(b".rodata", CHUNK_BYTES, text.len(), |_, chunk| finder.find(chunk).map(|_| ())).is_some()
+}
+
+/// What a string table names, with the offsets of functions.
+#[derive(Default)]
+struct NamesFound {
+    has_library: bool,
+    has_crash_handler: bool,
+    sanitizer_functions: Vec<u64>,
+    trace_functions: Vec<u64>,
+}
+
+impl NamesFound {
+    /// Scans a string table once.
+    fn in_table(elf: &ElfFile<'_>, section: &[u8]) -> Self {
+        let mut found = Self::default();
+        let sanitizers = FUNCTIONS.map(Finder::new);
+        let trace = Finder::new(TRACE_FUNCTION);
+        let libraries = LIBRARIES.map(Finder::new);
+        let handlers = CRASH_HANDLERS.map(Finder::new);
+        let _complete: Option<()> = elf.scan_chunks(section, CHUNK_BYTES, LONGEST_NAME, |at, chunk| {
+            for finder in &sanitizers {
+                found.sanitizer_functions.extend(whole_names(finder, at, chunk));
+            }
+            found.trace_functions.extend(whole_names(&trace, at, chunk));
+            found.has_library |= libraries.iter().any(|library| library.find(chunk).is_some());
+            found.has_crash_handler |= handlers.iter().any(|handler| handler.find(chunk).is_some());
+            None
+        });
+        found
+    }
+}
+
+/// Returns the offsets of a name in a chunk of a string table. A name that only ends like this one is another name.
+fn whole_names(finder: &Finder<'_>, at: u64, chunk: &[u8]) -> Vec<u64> {
+    let is_whole = |start: &usize| {
+        let end = start + finder.needle().len();
+        (*start == 0 || chunk[start - 1] == 0) && chunk.get(end).is_none_or(|byte| *byte == 0)
+    };
+    finder.find_iter(chunk).filter(is_whole).map(|start| at + start as u64).collect()
+}

@@ -1,0 +1,121 @@
+//! Crash capture of listings. A listing that has died of a signal is repeated, and only then traced: its crash has a
+//! stack and a dump, and listings that end well cost nothing.
+
+use std::{
+    fs,
+    hash::{DefaultHasher, Hash, Hasher},
+    path::{Path, PathBuf},
+};
+
+use heeler_core::error_chain;
+use heeler_protocol::control::{CrashReport, ListingCapture, TracePlan, WorkerId};
+use heeler_sys::dirs::{DirError, private_dir, trusted_dir, write_new_file};
+
+/// The files of one program's crashed listing.
+pub(super) struct ListingCrashFiles {
+    plan: TracePlan,
+    /// Path of the program's files without their extensions; a later crash replaces them.
+    base: PathBuf,
+}
+
+impl ListingCrashFiles {
+    /// Prepares the directory of a capture.
+    pub(super) fn prepare(
+        capture: &ListingCapture,
+        program: &Path,
+        worker: WorkerId,
+        expected_crash_markers: &[&str],
+    ) -> Result<Self, DirError> {
+        let dir = capture.dir.as_path();
+        if let Some(state_dir) = dir.parent() {
+            trusted_dir(state_dir)?;
+        }
+        private_dir(dir)?;
+        // Files of a run must not be committed to a repository; it exists already after the first one.
+        drop(write_new_file(&dir.join(".gitignore"), b"*\n"));
+        let name = format!("worker-{worker}");
+        remove_partial_files(dir, &name);
+        let plan = TracePlan {
+            mode: capture.plan.mode.unwrap_or_default(),
+            dumps: capture.plan.dumps,
+            dir: capture.dir.clone(),
+            name,
+            limit_bytes: capture.plan.limit_bytes,
+            keeps_environment: capture.plan.keeps_environment,
+            expected_crash_markers: expected_crash_markers.iter().map(ToString::to_string).collect(),
+            // A listing asks for no tracer, and its process is ended either way.
+            is_tracer_read_by_framework: true,
+        };
+        Ok(Self { plan, base: dir.join(base_name(program)) })
+    }
+
+    /// Returns how the guard is to trace the listing.
+    pub(super) fn plan(&self) -> TracePlan {
+        self.plan.clone()
+    }
+
+    /// Keeps the files of a crash under the program's name; returns the lines that describe it.
+    pub(super) fn keep(&self, crash: CrashReport) -> String {
+        let mut text = String::new();
+        if !crash.stack.is_empty() {
+            text.push_str(&format!("\nstack:\n{}", crash.stack.trim_end()));
+        }
+        let files =
+            [(crash.dump, "dmp", "minidump"), (crash.stacks_file, "stacks.txt", "stacks of all threads")];
+        for (path, extension, description) in files {
+            let Some(path) = path else { continue };
+            let target = PathBuf::from(format!("{}.{extension}", self.base.display()));
+            // A file that can't be renamed has its first name.
+            let kept =
+                fs::rename(path.as_path(), &target).map_or_else(|_| path.as_path().to_owned(), |()| target);
+            text.push_str(&format!("\n{description}: {}", kept.display()));
+        }
+        for error in crash.soft_errors {
+            text.push_str(&format!("\nnot all of its evidence could be kept: {error}"));
+        }
+        text
+    }
+}
+
+/// Returns the sentence that replaces the evidence of a crash without any.
+pub(super) fn missing_evidence(error: &DirError) -> String {
+    format!("\nno stack: failed to {}", error_chain(error))
+}
+
+/// Removes what a worker of this id has left behind that was lost during a dump.
+fn remove_partial_files(dir: &Path, name: &str) {
+    let beginning = format!("{name}-");
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        if entry.file_name().to_str().is_some_and(|name| name.starts_with(&beginning)) {
+            // A file that can't be removed is replaced by nothing, and small beside a run's.
+            drop(fs::remove_file(entry.path()));
+        }
+    }
+}
+
+/// Returns the name of a program's files: its own name, and a hash of its path, because programs of the same name are
+/// in several directories.
+fn base_name(program: &Path) -> String {
+    let mut hasher = DefaultHasher::new();
+    program.hash(&mut hasher);
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let plain = |character: char| {
+        if character.is_ascii_alphanumeric() || "._-".contains(character) { character } else { '_' }
+    };
+    let name: String = name.chars().map(plain).take(80).collect();
+    format!("{name}-{:08x}", hasher.finish() & 0xffff_ffff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_of_one_name_have_files_of_their_own() {
+        let (one, other) = (base_name(Path::new("/a/unit test")), base_name(Path::new("/b/unit test")));
+        assert_ne!(one, other);
+        assert!(one.starts_with("unit_test-") && one.len() == "unit_test-01234567".len(), "{one}");
+        assert_eq!(one, base_name(Path::new("/a/unit test")));
+    }
+}
