@@ -20,6 +20,7 @@ mod in_process_server;
 mod list;
 mod machine;
 mod report;
+mod report_job;
 mod rerun;
 mod run;
 mod run_view;

@@ -15,6 +15,7 @@ use super::{
     display::{RunDisplay, RunHead, SummaryExtras},
     exit::{CliExitCode, CommandError},
     in_process_server::InProcessServer,
+    report_job::{ReportJob, RequestedReport},
     rerun::{self, RerunPlan},
     run_view::{RunView, display_options},
     select::{TestSelection, check_filters, select},
@@ -22,10 +23,7 @@ use super::{
 };
 use heeler_client::{ClientError, ClientOptions, TestRequest};
 use heeler_config::{FailLimit, ResolvedSettings, ShuffleMode, StatusLevel};
-use heeler_report::{
-    DetailSource, ReportContent, ReportRequest, ReportRunInfo, RunSummary, RunVerdict, UnavailableDetails,
-};
-use heeler_run_store::{RecordedDetails, RecordedRun};
+use heeler_report::{ReportRequest, RunSummary, RunVerdict};
 
 /// A time limit that no debugging session reaches.
 const UNLIMITED: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -153,7 +151,8 @@ impl RunCommand<'_> {
         };
         let Some(answer) = self.await_response(&run_id, self.here.client.run(request)).await else {
             self.watch.summary.interrupt(chosen.iter().filter(|node| !is_unlisted_program(node)));
-            self.finish(&run_id, &start_utc, RunEnding { duration: began.elapsed(), is_cancelled: true })?;
+            let ending = RunEnding { duration: began.elapsed(), is_cancelled: true };
+            self.finish(&run_id, &start_utc, ending).await?;
             return Ok(None);
         };
         if let Ok(result) = &answer {
@@ -161,8 +160,9 @@ impl RunCommand<'_> {
             self.watch.summary.add_shared_processes(&result.largest);
         }
         let is_cancelled = is_cancelled(answer)?;
-        self.finish(&run_id, &start_utc, RunEnding { duration: began.elapsed(), is_cancelled })?;
-        Ok(Some(exit_code_for(&self.watch.summary, self.settings, is_cancelled)))
+        let ending = RunEnding { duration: began.elapsed(), is_cancelled };
+        let summary = self.finish(&run_id, &start_utc, ending).await?;
+        Ok(summary.map(|summary| exit_code_for(&summary, self.settings, is_cancelled)))
     }
 
     /// Returns the discovered nodes. The inner option is `None` when the user cancelled, the outer one when
@@ -199,31 +199,39 @@ impl RunCommand<'_> {
         }
     }
 
-    /// Reads what the run has recorded: the outputs of its failures, if they were too large to be kept here.
-    fn read_recorded(&self, run_id: &str) -> Result<RecordedRun, String> {
-        let dir = heeler_run_store::find_run_dir(&self.settings.state_dir, run_id)
-            .ok_or_else(|| "the directory of the run is not found".to_owned())?;
-        heeler_run_store::read_run_files(&dir).map_err(|error| heeler_core::error_chain(&error))
-    }
-
-    fn finish(&mut self, run_id: &str, start_utc: &str, ending: RunEnding) -> Result<(), CommandError> {
+    /// Writes the reports and prints the summary. The inner option is `None` when the user does not wait for a report
+    /// that is being written.
+    async fn finish(
+        &mut self,
+        run_id: &str,
+        start_utc: &str,
+        ending: RunEnding,
+    ) -> Result<Option<Arc<RunSummary>>, CommandError> {
         let RunEnding { duration, is_cancelled } = ending;
+        let summary = Arc::new(std::mem::take(&mut self.watch.summary));
+        let job = ReportJob {
+            requests: self.reports.clone(),
+            summary: Arc::clone(&summary),
+            name: self.settings.profile.clone(),
+            run_id: run_id.to_owned(),
+            start_utc: start_utc.to_owned(),
+            duration,
+            state_dir: self.settings.state_dir.clone(),
+        };
+        let written = if self.reports.is_empty() {
+            Some(Vec::new())
+        } else {
+            self.watch.await_reports(job.start()).await
+        };
+        let is_left = written.is_none();
         let mut files = Vec::new();
         let mut failed = None;
-        let info = ReportRunInfo { name: &self.settings.profile, run: run_id, start_utc, duration };
-        let is_recorded_needed = !self.reports.is_empty() && self.watch.summary.has_abridged_records();
-        let recorded = is_recorded_needed.then(|| self.read_recorded(run_id));
-        let details: Box<dyn DetailSource + '_> = match &recorded {
-            Some(Ok(recorded)) => Box::new(RecordedDetails::new([recorded])),
-            Some(Err(reason)) => Box::new(UnavailableDetails { reason: reason.clone() }),
-            None => Box::new(UnavailableDetails { reason: "it is in the summary".to_owned() }),
-        };
-        let content = ReportContent { summary: &self.watch.summary, info, details: details.as_ref() };
-        for request in &self.reports {
-            match heeler_run_store::write_report(request, &content) {
-                Ok(path) => {
-                    files.push((format!("{} report", request.format.title), path.display().to_string()));
-                }
+        if is_left {
+            self.watch.display.log(LogLevel::Error, "interrupted before all reports were written");
+        }
+        for RequestedReport { title, file } in written.unwrap_or_default() {
+            match file {
+                Ok(path) => files.push((format!("{title} report"), path.display().to_string())),
                 // The first error ends the command, after all reports were tried.
                 Err(error) if failed.is_some() => {
                     let text = format!("failed to {}", heeler_core::error_chain(&error));
@@ -237,8 +245,8 @@ impl RunCommand<'_> {
         let problems = self.watch.take_problems();
         let end = SummaryExtras { duration, slowest, problems, files, is_cancelled };
         // A closed pipe (`heeler run | head`) is not a failure of the tests.
-        let _closed = self.watch.display.end(&self.watch.summary, &end);
-        failed.map_or(Ok(()), Err)
+        let _closed = self.watch.display.end(&summary, &end);
+        failed.map_or(Ok((!is_left).then_some(summary)), Err)
     }
 }
 

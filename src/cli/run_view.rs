@@ -9,13 +9,17 @@ use std::{
 };
 
 use heeler_protocol::mtp::{ExecutionState, LogLevel, NodeChange, TestNode};
-use tokio::time::{Interval, MissedTickBehavior};
+use tokio::{
+    sync::oneshot,
+    time::{Interval, MissedTickBehavior},
+};
 
 use super::{
     arguments::GeneralArguments,
     debugger::{DebuggerAction, DebuggerCommand, DebuggerQueue},
     display::{self, OutputTarget, RunDisplay, RunHead, TerminalSize},
     in_process_server::InProcessServer,
+    report_job::RequestedReport,
     signals::{SignalListener, SignalRequest},
 };
 use heeler_client::{ClientEvent, EventStream};
@@ -134,6 +138,26 @@ impl RunView {
                     self.await_debugger(here).await;
                     return Some(answer);
                 }
+            }
+        }
+    }
+
+    /// Waits for the reports of a run. Returns `None` when the user ends the command before they are written, or when
+    /// they can't be written at all.
+    ///
+    /// Cancel safe: no, because the reports that are written are not known then.
+    pub(super) async fn await_reports(
+        &mut self,
+        mut reports: oneshot::Receiver<Vec<RequestedReport>>,
+    ) -> Option<Vec<RequestedReport>> {
+        loop {
+            tokio::select! {
+                written = &mut reports => return written.ok(),
+                wish = self.signals.next() => match wish {
+                    SignalRequest::End => return None,
+                    // Nothing runs that could be stopped.
+                    SignalRequest::Pause => {}
+                },
             }
         }
     }

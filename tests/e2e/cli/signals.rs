@@ -99,6 +99,25 @@ fn ctrl_c_twice_kills_deaf_tests() {
     world.check_tidy();
 }
 
+#[test]
+fn ctrl_c_ends_a_command_whose_report_nothing_reads() {
+    let world = TestWorld::with_gtest("deaths");
+    let made = std::process::Command::new("mkfifo").arg(world.path("pipe")).status().unwrap();
+    assert!(made.success());
+    let child = start(&world, &["run", "deaths", "-E", "First.One", "--junit", "pipe"]);
+    let is_waiting = || {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", child.id())).into_iter().flatten().flatten();
+        let mut names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
+        names.any(|name| name.trim_end() == "heeler-report")
+    };
+    wait_until("the report is being written", is_waiting);
+    signal(child.id(), "INT");
+    let (code, text) = wait_exit(child);
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("interrupted before all reports were written"), "{text}");
+    assert!(text.contains("1 passed"), "{text}");
+}
+
 /// Returns whether a signal is pending for a process.
 fn is_pending(pid: u32, number: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

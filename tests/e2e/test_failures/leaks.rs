@@ -67,7 +67,7 @@ fn process_that_has_become_roots_is_named_as_running() {
     chown(&program, Some(0), Some(0)).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
     let ran = world.run(&["run", "becomes_root", "--junit", "junit.xml"]);
-    let line = ran.line_with(&["./become-root", "left behind and still running"]).to_owned();
+    let line = ran.line_with(&["become-root", "left behind and still running"]).to_owned();
     let (_, rest) = line.split_once("process ").unwrap();
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
     let leak = RunningLeak(Pid(digits.parse().unwrap()));

@@ -38,6 +38,8 @@ pub(crate) struct PermittedEffects {
     pub(crate) has_lost_journals: bool,
     /// A process was stopped, and deadlines may have passed.
     pub(crate) is_stopped: bool,
+    /// A test process was stopped for good; it may have been one that lists its tests, until its time limit.
+    is_test_stopped: bool,
     /// Number of faults that may each lose the running test.
     pub(crate) lost_tests: usize,
     /// Worker or watchdog: what they ran is run again, unless they die under it twice.
@@ -84,6 +86,9 @@ impl PermittedEffects {
             is_stopped: count(|action| {
                 matches!(action, InjectedAction::Stop(..) | InjectedAction::StopForGood(_))
             }) > 0,
+            is_test_stopped: hits
+                .iter()
+                .any(|hit| hit.fault.action == InjectedAction::StopForGood(FaultTarget::Test)),
             lost_tests: count(|action| {
                 let fatal = [
                     FaultTarget::Test,
@@ -168,6 +173,7 @@ impl PermittedEffects {
             || self.has_lost_tests
             || self.has_lost_request
             || self.is_starved
+            || self.is_test_stopped
     }
 }
 

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::{
+    guarantees,
     random::SeededRandom,
     round_plan::{
         FaultMoment, FaultTarget, InjectedAction, PlannedFault, PlannedProgram, PlannedSuite,
@@ -139,7 +140,10 @@ pub(crate) fn make_hostile(plan: &mut RoundPlan, is_certain: bool) {
     if has_program || (is_certain && kind > 0) {
         add_program(plan, &mut draws);
     }
-    if has_stop || (is_certain && kind == 0) {
+    // Coordinator and watchdog continue each other: where one is killed, nothing continues the other.
+    let loses_coordinator =
+        plan.faults.iter().any(|fault| guarantees::may_kill(fault.action, FaultTarget::Coordinator));
+    if !loses_coordinator && (has_stop || (is_certain && kind == 0)) {
         let stop = draw_stop(&mut draws, plan.client.transport);
         if stop.action == InjectedAction::StopForGood(FaultTarget::Test) {
             plan.settings.timeout.get_or_insert(TIMEOUT);
@@ -181,6 +185,8 @@ fn draw_stop(draws: &mut SeededRandom, transport: PlannedTransport) -> PlannedFa
     let when = match transport {
         // The command line's updates are not seen.
         PlannedTransport::CommandLine => requested,
+        // Its watchdog, which would continue it, may be gone then, and no test is there that could stop it.
+        _ if target == FaultTarget::Coordinator => draws.pick_weighted(&[(50, requested), (40, updates)]),
         _ => draws.pick_weighted(&[(50, requested), (40, updates), (10, leaving)]),
     };
     PlannedFault { action: InjectedAction::StopForGood(target), when }
