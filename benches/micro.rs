@@ -15,7 +15,7 @@ use divan::{
 use heeler_adapters::ListingOutput;
 use heeler_core::{
     LeaseOutcome, Outcome, ProgramId, TestId, WorkerId,
-    batching::{ProgramCosts, QueuedTest, TestQueue},
+    batching::{ProgramCosts, QueuedTest, SlotLoads, TestQueue},
     run::{RunAction, RunEvent, RunState, ScheduledTest, SchedulingPlan},
 };
 use heeler_protocol::{
@@ -103,7 +103,7 @@ fn test_duration(test: u32) -> Option<Duration> {
 fn split_100_000_tests(bencher: Bencher<'_, '_>) {
     const TESTS: u32 = 100_000;
     bencher.counter(ItemsCount::new(TESTS)).bench(|| {
-        let costs = ProgramCosts { start: Some(Duration::from_millis(3)), selection_budget_bytes: None };
+        let costs = ProgramCosts { start: Some(Duration::from_millis(3)), ..ProgramCosts::default() };
         let mut queue = TestQueue::new(vec![costs; 10]);
         queue.add((0..TESTS).map(|test| {
             let item = QueuedTest {
@@ -115,7 +115,7 @@ fn split_100_000_tests(bencher: Bencher<'_, '_>) {
             (ProgramId(test % 10), item)
         }));
         let mut batches = 0;
-        while let Some(batch) = queue.next_batch(8) {
+        while let Some(batch) = queue.next_batch(&SlotLoads::idle(8)) {
             batches += 1;
             black_box(batch);
         }
@@ -128,7 +128,7 @@ fn split_100_000_tests(bencher: Bencher<'_, '_>) {
 fn run_20_000_tests(bencher: Bencher<'_, '_>) {
     const TESTS: u32 = 20_000;
     let plan = SchedulingPlan {
-        programs: vec![ProgramCosts { start: Some(Duration::from_millis(50)), selection_budget_bytes: None }],
+        programs: vec![ProgramCosts { start: Some(Duration::from_millis(50)), ..ProgramCosts::default() }],
         tests: (0..TESTS)
             .map(|_| ScheduledTest {
                 program: ProgramId(0),

@@ -239,6 +239,7 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Worker
             slow_ms: None,
             attempts: Vec::new(),
             crashed_attempt: None,
+            ran_beside: Vec::new(),
             is_failure_provisional: false,
         }
     };
@@ -267,6 +268,8 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Worker
             startup_ms: 60_000,
             memory_bytes: None,
         },
+        is_whole_program: false,
+        has_private_tmpdir: false,
         repeat: std::num::NonZeroU32::MIN,
         crash_capture: heeler_protocol::control::CrashCapturePlan::default(),
         is_isolated: false,

@@ -119,10 +119,13 @@ fn remove_socket(path: &Path) {
     };
     match path.parent() {
         Some(directory) if is_ours(&directory) => {
-            if let Err(error) = std::fs::remove_dir_all(directory)
-                && error.kind() != io::ErrorKind::NotFound
-            {
-                tracing::warn!(directory = %directory.display(), %error, "the session's directory stays");
+            let temporary = heeler_sys::dirs::session_temporary_dir(directory);
+            for directory in [temporary.as_path(), directory].into_iter().filter(is_ours) {
+                if let Err(error) = std::fs::remove_dir_all(directory)
+                    && error.kind() != io::ErrorKind::NotFound
+                {
+                    tracing::warn!(directory = %directory.display(), %error, "the session's directory stays");
+                }
             }
         }
         // The path was chosen by another party, so the directory is removed only if it is empty.

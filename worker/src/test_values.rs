@@ -35,6 +35,7 @@ pub(crate) fn leased(number: u32) -> LeasedTest {
         slow_ms: None,
         attempts: vec![],
         crashed_attempt: None,
+        ran_beside: Vec::new(),
         is_failure_provisional: false,
     }
 }
@@ -67,6 +68,8 @@ pub(crate) fn lease(count: u32) -> WorkerLease {
             startup_ms: 60_000,
             memory_bytes: None,
         },
+        is_whole_program: false,
+        has_private_tmpdir: false,
         repeat: std::num::NonZeroU32::MIN,
         crash_capture: heeler_protocol::control::CrashCapturePlan::default(),
         is_isolated: count == 1,

@@ -161,6 +161,11 @@ layered_settings! {
     /// Maximum total size of the dumps of one run.
     #[serde(rename = "dumps-total")]
     dumps_total_bytes: u64 as "ByteSize" = 1 << 30;
+    /// Set `TMPDIR`, too, to the temporary directory that each test process has of its own (`TEST_TMPDIR`):
+    /// for programs whose tests use the same file names there, and fail when several of their processes run
+    /// at once.
+    #[serde(rename = "private-tmpdir")]
+    has_private_tmpdir: bool as "Flag" = false;
     /// Keep the environment of the process in dumps. It often contains secrets.
     #[serde(rename = "dump-environment")]
     is_environment_dumped: bool as "Flag" = false;
@@ -206,6 +211,9 @@ layered_settings! {
     /// Whether each test gets a process of its own.
     #[serde(rename = "isolate")]
     is_isolated: bool as "Flag" = false;
+    /// Maximum number of processes of a program that run at the same time: `1` for programs whose tests use
+    /// the same files or ports. Of several values for the tests of a program, the least holds.
+    max_processes: NonZeroU32 as "Count";
     /// Memory limit of a test process and all its descendants, after which they are killed and the test fails
     /// as out of memory. `false` removes an inherited limit.
     max_memory: MemoryLimit as "MemoryLimit" = MemoryLimit::Unlimited;

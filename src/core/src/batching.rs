@@ -1,26 +1,34 @@
 //! Batching: selects the tests of the next batch. Workers pull: no test is assigned before a worker is free.
 //!
 //! Order: the rest of a batch whose process died, whole, in one new process · tests that run in isolation
-//! (known crashers, tests over a second, isolated ones, isolated reruns), longest first · everything else in
-//! chunks, from the program with the most work left · of each program, the tests that could not start in
-//! isolation. Chunks shrink as the remaining work does (guided self-scheduling), but a process start should
-//! be at most 2 % of its batch; where durations are known, that rule yields to keeping all slots busy, and
-//! where other runs may begin at any time, to a limit of the batch's duration.
+//! (known crashers, tests over a second and three starts, isolated ones, isolated reruns), longest first ·
+//! everything else in chunks, from the program with the most work left · of each program, the tests that
+//! could not start in isolation. Chunks shrink as the remaining work does (guided self-scheduling), but a
+//! process start should be at most 2 % of its batch; where durations are known, or a start is expensive, that
+//! rule yields to keeping all slots busy, and where other runs may begin at any time, to a limit of the
+//! batch's duration.
+//!
+//! The more expensive a start is, the more even are the chunks: each slot should start such a program once,
+//! and all should end together. What the busy slots still have to do counts (`slot_loads`).
 //!
 //! Tests of one chunk are adjacent in their framework's order, because neighbours share expensive set-up.
 
 mod program_queue;
+mod slot_loads;
 
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, VecDeque},
+    num::NonZeroU32,
     time::Duration,
 };
 
 use crate::{ProgramId, TestId};
-use program_queue::{ProgramQueue, RemainingWork};
+use program_queue::{ProgramQueue, SlotShare};
+pub use slot_loads::{BusySlot, SlotLoads};
 
-/// A test that took at least this long in earlier runs goes first and in isolation.
+/// A test that took at least this long in earlier runs goes first and in isolation, unless its program takes
+/// long to start.
 pub const ISOLATE_FROM: Duration = Duration::from_secs(1);
 /// Assumed duration of a test without any data, until the first results arrive.
 pub const UNKNOWN_WEIGHT: Duration = Duration::from_millis(1);
@@ -49,6 +57,8 @@ pub struct ProgramCosts {
     pub start: Option<Duration>,
     /// Number of bytes of names that fit on a command line; `None` if names are passed in a file.
     pub selection_budget_bytes: Option<usize>,
+    /// Maximum number of its processes at a time.
+    pub max_processes: Option<NonZeroU32>,
 }
 
 /// A batch of tests for one process.
@@ -104,10 +114,11 @@ impl TestQueue {
     /// Adds tests, those of each program in the order in which they are to be batched.
     pub fn add(&mut self, items: impl IntoIterator<Item = (ProgramId, QueuedTest)>) {
         for (program, item) in items {
-            if item.is_isolated || item.weight.is_some_and(|weight| weight >= ISOLATE_FROM) {
+            let queue = self.program(program);
+            if item.is_isolated || item.weight.is_some_and(|weight| queue.is_worth_a_process(weight)) {
                 self.add_isolated(program, item.test, item.weight);
             } else {
-                self.program(program).push(item);
+                queue.push(item);
             }
         }
         let waiting = self.programs.values().flat_map(|one| &one.waiting);
@@ -193,63 +204,120 @@ impl TestQueue {
             && self.programs.values().all(|one| one.waiting.is_empty())
     }
 
-    /// Returns the approximate number of `slots` workers that would receive a batch now.
+    /// Returns the approximate number of slots that would receive a batch now, of those that are free and the
+    /// busy ones beside them.
     #[must_use]
-    pub fn available_batches(&self, slots: usize) -> usize {
-        let resumed = self.remainders.iter().map(|rest| {
+    pub fn available_batches(&self, loads: &SlotLoads) -> usize {
+        let slots = loads.slots;
+        let mut ready: BTreeMap<ProgramId, usize> = BTreeMap::new();
+        for rest in &self.remainders {
             let cap = self.programs.get(&rest.program).and_then(|one| one.cap).unwrap_or(usize::MAX);
-            rest.tests.len().div_ceil(cap)
-        });
-        let ready = resumed.sum::<usize>() + self.isolated.len();
-        if ready >= slots {
-            return slots;
+            *ready.entry(rest.program).or_default() += rest.tests.len().div_ceil(cap);
         }
-        let total = sum(self.programs.values().map(|one| one.remaining_work(self.known_median)));
-        let chunks = self.programs.values().filter(|one| !one.waiting.is_empty()).map(|one| {
-            let work = RemainingWork { total, slots, known_median: self.known_median };
-            let full = one.full_batch(work, self.batch_limit);
-            let work = one.remaining_work(self.known_median).saturating_sub(one.start_cost());
-            let by_work = work.as_nanos().div_ceil(full.duration.as_nanos().max(1));
-            let by_count = one.waiting.len().div_ceil(full.tests);
-            usize::try_from(by_work).unwrap_or(usize::MAX).max(by_count).clamp(1, one.waiting.len())
-        });
-        chunks.fold(ready, usize::saturating_add).min(slots)
+        // A program that is not limited counts at once, so that this takes no longer than the slots are many.
+        let is_limited = self.programs.values().any(|one| one.max_processes().is_some());
+        let mut isolated = self.isolated.len();
+        if is_limited {
+            isolated = 0;
+            for (_, _, program) in &self.isolated {
+                *ready.entry(*program).or_default() += 1;
+            }
+        }
+        let (idle, work) = (SlotLoads::idle(slots), self.remaining_work());
+        let mut total = isolated;
+        for (id, one) in &self.programs {
+            let mut batches = ready.get(id).copied().unwrap_or(0);
+            if !one.waiting.is_empty() && total < slots {
+                let full = one.full_batch(self.share_of_slot(*id, work, &idle), self.batch_limit);
+                let work = one.remaining_work(self.known_median).saturating_sub(full.remainder);
+                let by_work = work.as_nanos().div_ceil(full.duration.as_nanos().max(1));
+                let by_count = one.waiting.len().div_ceil(full.tests);
+                let chunks = usize::try_from(by_work).unwrap_or(usize::MAX).max(by_count);
+                batches = batches.saturating_add(chunks.clamp(1, one.waiting.len()));
+            }
+            total = total.saturating_add(batches.min(self.room_for(*id, loads)));
+        }
+        total.min(slots)
     }
 
-    /// Removes and returns the next batch, for one of `slots` workers.
-    pub fn next_batch(&mut self, slots: usize) -> Option<TestBatch> {
-        if let Some(batch) = self.next_remainder() {
+    /// Returns how many more processes of a program may start.
+    fn room_for(&self, program: ProgramId, loads: &SlotLoads) -> usize {
+        match self.programs.get(&program).and_then(ProgramQueue::max_processes) {
+            Some(most) => most.saturating_sub(loads.processes_of(program)),
+            None => usize::MAX,
+        }
+    }
+
+    /// Removes and returns the next batch, for the free one of these slots.
+    pub fn next_batch(&mut self, loads: &SlotLoads) -> Option<TestBatch> {
+        if let Some(batch) = self.next_remainder(loads) {
             return Some(batch);
         }
-        if let Some((_, test, program)) = self.isolated.pop_first() {
+        let isolated =
+            self.isolated.iter().find(|(_, _, program)| self.room_for(*program, loads) > 0).copied();
+        if let Some(entry @ (_, test, program)) = isolated {
+            self.isolated.remove(&entry);
             return Some(TestBatch { program, tests: vec![test], is_isolated: true });
         }
         let known_median = self.known_median;
-        let works: Vec<_> = self
-            .programs
-            .iter()
-            .filter(|(_, one)| !one.waiting.is_empty())
-            .map(|(id, one)| (*id, one.remaining_work(known_median)))
-            .collect();
-        let total = sum(works.iter().map(|(_, work)| *work));
+        let waiting = self.programs.iter().filter(|(_, one)| !one.waiting.is_empty());
+        let startable = waiting.filter(|(id, _)| self.room_for(**id, loads) > 0);
+        let works = startable.map(|(id, one)| (*id, one.remaining_work(known_median)));
         // Among equals the first, so that the order is the user's.
-        let (program, _) = works.into_iter().rev().max_by_key(|(_, work)| *work)?;
+        let (program, _) = works.rev().max_by_key(|(_, work)| *work)?;
+        let share = self.share_of_slot(program, self.remaining_work(), loads);
         let limit = self.batch_limit;
         let queue = self.program(program);
-        let full = queue.full_batch(RemainingWork { total, slots, known_median }, limit);
+        let full = queue.full_batch(share, limit);
         let is_isolated = queue.cap == Some(1) || queue.waiting.front().is_some_and(|item| item.is_isolated);
         let tests = queue.take_batch(full, known_median);
         Some(TestBatch { program, tests, is_isolated })
     }
 
-    fn next_remainder(&mut self) -> Option<TestBatch> {
-        let rest = self.remainders.front_mut()?;
+    /// Returns the remaining work of all programs, each with one start.
+    fn remaining_work(&self) -> Duration {
+        let waiting = self.programs.values().filter(|one| !one.waiting.is_empty());
+        sum(waiting.map(|one| one.remaining_work(self.known_median).saturating_add(one.start_cost())))
+    }
+
+    /// Returns the share of a free slot that is to start this program, of all remaining work. Every other
+    /// program is started once more at least, by whichever slot.
+    fn share_of_slot(&self, program: ProgramId, work: Duration, loads: &SlotLoads) -> SlotShare {
+        let one = &self.programs[&program];
+        let duration = match one.max_processes() {
+            // Its own slots share its own work.
+            Some(most) => {
+                let busy = loads.busy.iter().filter(|slot| slot.program == program).copied().collect();
+                let own = SlotLoads { slots: most.min(loads.slots), busy };
+                own.share_of(one.remaining_work(self.known_median))
+            }
+            None => loads.share_of(work.saturating_sub(one.start_cost())),
+        };
+        SlotShare { duration, known_median: self.known_median }
+    }
+
+    /// Returns the duration of a test, or what it is estimated to take.
+    #[must_use]
+    pub fn estimated_duration(&self, program: ProgramId, weight: Option<Duration>) -> Duration {
+        let unknown = || self.programs.get(&program).map(|one| one.unknown_weight(self.known_median));
+        weight.or_else(unknown).unwrap_or(UNKNOWN_WEIGHT)
+    }
+
+    /// Returns the cost of a start of the program.
+    #[must_use]
+    pub fn start_cost(&self, program: ProgramId) -> Duration {
+        self.programs.get(&program).map_or(UNKNOWN_START, ProgramQueue::start_cost)
+    }
+
+    fn next_remainder(&mut self, loads: &SlotLoads) -> Option<TestBatch> {
+        let place = self.remainders.iter().position(|rest| self.room_for(rest.program, loads) > 0)?;
+        let rest = &mut self.remainders[place];
         let program = rest.program;
         let cap = self.programs.get(&program).and_then(|one| one.cap);
         let count = cap.unwrap_or(usize::MAX).min(rest.tests.len());
         let tests: Vec<_> = rest.tests.drain(..count).collect();
         if rest.tests.is_empty() {
-            self.remainders.pop_front();
+            self.remainders.remove(place);
         }
         Some(TestBatch { program, tests, is_isolated: cap == Some(1) })
     }
@@ -272,232 +340,4 @@ fn median(values: &mut [Duration]) -> Option<Duration> {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn items(count: u32, weight: Option<Duration>) -> impl Iterator<Item = (ProgramId, QueuedTest)> {
-        let item =
-            move |test| QueuedTest { test: TestId(test), weight, is_isolated: false, selection_bytes: 0 };
-        (0..count).map(move |test| (ProgramId(0), item(test)))
-    }
-
-    fn costs(start_ms: u64) -> ProgramCosts {
-        ProgramCosts { start: Some(Duration::from_millis(start_ms)), selection_budget_bytes: None }
-    }
-
-    fn sizes(queue: &mut TestQueue, slots: usize) -> Vec<usize> {
-        std::iter::from_fn(|| queue.next_batch(slots)).map(|batch| batch.tests.len()).collect()
-    }
-
-    #[test]
-    fn slow_start_without_data_yields_one_batch() {
-        let mut queue = TestQueue::new([costs(60)]);
-        queue.add(items(500, None));
-        assert_eq!(sizes(&mut queue, 2), [500]);
-    }
-
-    #[test]
-    fn small_remainder_joins_the_previous_batch() {
-        let with = |weight_us| {
-            let mut queue = TestQueue::new([costs(15)]);
-            queue.add(items(500, Some(Duration::from_micros(weight_us))));
-            (queue.available_batches(2), sizes(&mut queue, 2))
-        };
-        assert_eq!(with(92), (1, vec![500]));
-        assert_eq!(with(119), (1, vec![500]));
-        assert_eq!(with(130), (2, vec![347, 153]));
-    }
-
-    #[test]
-    fn trivial_tests_take_few_batches_after_the_first() {
-        let mut queue = TestQueue::new([costs(2)]);
-        queue.add(items(2000, None));
-        assert_eq!(queue.next_batch(2).unwrap().tests.len(), 500);
-        for _ in 0..500 {
-            queue.observe_duration(ProgramId(0), Duration::from_micros(10));
-        }
-        let rest = sizes(&mut queue, 2);
-        assert!(rest.len() <= 3, "{rest:?}");
-    }
-
-    #[test]
-    fn batches_shrink_with_the_remaining_work() {
-        let mut queue = TestQueue::new([costs(2)]);
-        queue.add(items(800, Some(Duration::from_millis(10))));
-        let sizes = sizes(&mut queue, 4);
-        assert_eq!(sizes.iter().sum::<usize>(), 800);
-        assert!(sizes.is_sorted_by(|a, b| a >= b), "{sizes:?}");
-        assert_eq!(sizes[0], 100);
-        assert!(*sizes.last().unwrap() <= 10, "{sizes:?}");
-    }
-
-    #[test]
-    fn limited_batches_take_no_longer_than_the_limit() {
-        let limited = |start_ms, weight: Option<Duration>| {
-            let mut queue = TestQueue::new([costs(start_ms)]).with_batch_limit(Some(SHARED_BATCH_LIMIT));
-            queue.add(items(20_000, weight));
-            queue
-        };
-        let millis = |ms| Some(Duration::from_millis(ms));
-        // Of tests that take 5 ms, 40 fit, with or without a history; at the end even fewer.
-        let all = sizes(&mut limited(3, millis(5)), 2);
-        assert_eq!((all[0], all.iter().max()), (40, Some(&40)));
-        let mut queue = limited(3, None);
-        assert_eq!(queue.next_batch(2).unwrap().tests.len(), 9, "the smallest that pays for its start");
-        queue.observe_duration(ProgramId(0), Duration::from_millis(5));
-        assert_eq!(queue.next_batch(2).unwrap().tests.len(), 40);
-        // A batch pays for an expensive start, but not without data.
-        assert_eq!(limited(100, millis(5)).next_batch(2).unwrap().tests.len(), 100);
-        assert_eq!(limited(100, None).next_batch(2).unwrap().tests.len(), 20, "enough to measure them");
-        assert_eq!(
-            limited(300, None).next_batch(2).unwrap().tests.len(),
-            200,
-            "its start alone takes longer"
-        );
-        // Tests without a duration cost their reports.
-        let free = sizes(&mut limited(3, millis(0)), 2);
-        assert_eq!(free, [4_000; 5]);
-        assert_eq!(limited(3, millis(0)).available_batches(9), 5);
-    }
-
-    #[test]
-    fn long_and_crashing_tests_go_first_isolated() {
-        let mut queue = TestQueue::new([costs(2)]);
-        let item = |test, seconds: f64, is_isolated| QueuedTest {
-            test: TestId(test),
-            weight: Some(Duration::from_secs_f64(seconds)),
-            is_isolated,
-            selection_bytes: 0,
-        };
-        let items = [
-            item(0, 0.1, false),
-            item(1, 1.5, false),
-            item(2, 0.2, true),
-            item(3, 9.0, false),
-            item(4, 0.2, true),
-        ];
-        queue.add(items.map(|item| (ProgramId(0), item)));
-        let batches: Vec<_> = std::iter::from_fn(|| queue.next_batch(2)).collect();
-        let order: Vec<_> = batches.iter().map(|batch| (batch.tests[0].0, batch.is_isolated)).collect();
-        assert_eq!(order, [(3, true), (1, true), (2, true), (4, true), (0, false)]);
-    }
-
-    #[test]
-    fn remainder_stays_one_batch_until_shrunk() {
-        let mut queue = TestQueue::new([costs(2)]);
-        queue.add(items(3, None));
-        let rest: Vec<_> = (100..463).map(TestId).collect();
-        queue.add_remainder(ProgramId(0), rest.clone());
-        assert_eq!(
-            queue.next_batch(2).unwrap(),
-            TestBatch { program: ProgramId(0), tests: rest.clone(), is_isolated: false }
-        );
-        assert_eq!(queue.shrink_batches(ProgramId(0), 363), 36);
-        queue.add_remainder(ProgramId(0), rest);
-        assert_eq!(queue.next_batch(2).unwrap().tests.len(), 36);
-        assert_eq!(queue.shrink_batches(ProgramId(0), 36), 3);
-        assert_eq!(queue.shrink_batches(ProgramId(0), 3), 1);
-        assert_eq!(queue.take_program(ProgramId(0)).len(), 363 - 36 + 3);
-        assert!(queue.is_empty());
-    }
-
-    #[test]
-    fn waiting_remainder_is_split_by_the_current_limit() {
-        let mut queue = TestQueue::new([costs(2)]);
-        queue.add_remainder(ProgramId(0), (0..1000).map(TestId).collect());
-        queue.shrink_batches(ProgramId(0), 1000);
-        assert_eq!(queue.next_batch(2).unwrap().tests.len(), 100);
-        assert_eq!(queue.available_batches(99), 9);
-        queue.shrink_batches(ProgramId(0), 100);
-        queue.shrink_batches(ProgramId(0), 10);
-        let isolated = queue.next_batch(2).unwrap();
-        assert_eq!((isolated.tests, isolated.is_isolated), (vec![TestId(100)], true));
-        queue.grow_batches(ProgramId(0), 1);
-        assert_eq!(queue.next_batch(2).unwrap().tests.len(), 10);
-        queue.grow_batches(ProgramId(0), 1);
-        assert_eq!(
-            queue.next_batch(2).unwrap().tests.len(),
-            10,
-            "a small batch proves nothing for larger ones"
-        );
-    }
-
-    #[test]
-    fn unstartable_tests_wait_isolated_after_all_others() {
-        let mut queue = TestQueue::new([costs(2)]);
-        queue.add(items(3, None));
-        queue.add_last(ProgramId(0), TestId(7), None);
-        queue.add_last(ProgramId(0), TestId(8), None);
-        let batches: Vec<_> = std::iter::from_fn(|| queue.next_batch(1)).collect();
-        let seen: Vec<_> = batches.iter().map(|batch| (batch.tests.len(), batch.is_isolated)).collect();
-        assert_eq!(seen, [(3, false), (1, true), (1, true)]);
-        assert_eq!(batches[1].tests, [TestId(7)]);
-    }
-
-    #[test]
-    fn zero_durations_make_one_batch() {
-        let mut queue = TestQueue::new([costs(0)]);
-        queue.add(items(20_000, Some(Duration::ZERO)));
-        assert_eq!(sizes(&mut queue, 4), [20_000]);
-    }
-
-    #[test]
-    fn maximal_durations_do_not_overflow() {
-        let mut queue =
-            TestQueue::new([ProgramCosts { start: Some(Duration::MAX), selection_budget_bytes: None }]);
-        queue.add(items(3, None));
-        queue.observe_duration(ProgramId(0), Duration::MAX);
-        assert_eq!(queue.available_batches(2), 1);
-        assert_eq!(sizes(&mut queue, 2).iter().sum::<usize>(), 3);
-    }
-
-    #[test]
-    fn batch_names_stay_within_the_selection_budget() {
-        let mut queue = TestQueue::new([ProgramCosts { start: None, selection_budget_bytes: Some(100) }]);
-        let item = |test, selection_bytes| QueuedTest {
-            test: TestId(test),
-            weight: None,
-            is_isolated: false,
-            selection_bytes,
-        };
-        let items = [item(0, 60), item(1, 60), item(2, 500), item(3, 40), item(4, 60)];
-        queue.add(items.map(|item| (ProgramId(0), item)));
-        assert_eq!(sizes(&mut queue, 1), [1, 1, 1, 2]);
-    }
-
-    proptest! {
-        #[test]
-        fn every_test_leaves_the_queue_once(
-            weights in proptest::collection::vec((0_u32..3, proptest::option::of(0_u64..3000), any::<bool>(), 0_usize..50), 0..80),
-            slots in 0_usize..9,
-            start in proptest::option::of(0_u64..100),
-            is_limited in any::<bool>(),
-        ) {
-            let costs = ProgramCosts { start: start.map(Duration::from_millis), selection_budget_bytes: Some(60) };
-            let limit = is_limited.then_some(SHARED_BATCH_LIMIT);
-            let mut queue = TestQueue::new([costs.clone(), costs.clone(), costs]).with_batch_limit(limit);
-            for (test, (program, weight, is_isolated, selection_bytes)) in (0..).zip(&weights) {
-                queue.add([(ProgramId(*program), QueuedTest {
-                    test: TestId(test),
-                    weight: weight.map(Duration::from_millis),
-                    is_isolated: *is_isolated,
-                    selection_bytes: *selection_bytes,
-                })]);
-            }
-            let mut seen = Vec::new();
-            while let Some(batch) = queue.next_batch(slots) {
-                prop_assert!(!batch.tests.is_empty());
-                for test in &batch.tests {
-                    prop_assert_eq!(batch.program.0, weights[test.index()].0);
-                }
-                prop_assert!(batch.tests.is_sorted());
-                seen.extend(batch.tests);
-            }
-            prop_assert!(queue.is_empty());
-            seen.sort_unstable();
-            prop_assert_eq!(seen, (0..u32::try_from(weights.len()).unwrap()).map(TestId).collect::<Vec<_>>());
-        }
-    }
-}
+mod tests;

@@ -63,6 +63,10 @@ pub fn not_run_text(reason: NotRunReason) -> String {
         NotRunReason::ProgramGivenUp { deaths } => {
             format!("not run: its program died outside any test {deaths} times in a row")
         }
+        NotRunReason::StartTimedOut { attempts } => format!(
+            "not run: its program began no test within its startup limit (startup-timeout) in {attempts} attempts, \
+             each with twice the time of the one before"
+        ),
         NotRunReason::NeverStarted => "not run: its program kept exiting without running it".to_owned(),
         NotRunReason::WorkerDied => "not completed: its worker died twice while it ran".to_owned(),
         NotRunReason::GuardLost { losses, loss, has_begun } => {

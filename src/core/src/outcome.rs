@@ -119,6 +119,11 @@ pub enum NotRunReason {
         /// Number of consecutive processes of it, each with one test, that died so.
         deaths: u32,
     },
+    /// Its program began no test within its startup limit, which was longer each time.
+    StartTimedOut {
+        /// Number of attempts.
+        attempts: u32,
+    },
     /// Its program kept exiting successfully without running it, the last time in a process of its own.
     NeverStarted,
     /// Its worker died during it, twice.
@@ -209,6 +214,8 @@ pub enum LeaseOutcome {
     DiedInTest,
     /// It died before, between or after tests, with tests still waiting.
     DiedOutside,
+    /// It began no test within its startup limit, and was ended.
+    StartTimedOut,
     /// It could not be started.
     NotStarted,
     /// It ended with its guard, which says nothing about its tests or its program.

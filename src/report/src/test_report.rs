@@ -8,7 +8,7 @@ use heeler_protocol::{
     journal::ProgramFailure,
     mtp::{
         FailureInfo, LeakedProcessInfo, NodeDescription, NodeType, TestNode, attempts_of_node, iso8601, key,
-        outcome_of_node,
+        outcome_kind, outcome_of_node,
     },
 };
 use serde_json::Value;
@@ -98,14 +98,15 @@ impl TestReport {
     /// Returns the report of a program that failed outside its tests.
     #[must_use]
     pub fn from_program_failure(failure: &ProgramFailure) -> Self {
-        let display_name = format!("{} (the program itself)", failure.suite);
+        let (uid, display_name) = (failure.uid(), failure.display_name());
         let test = NodeDescription {
-            uid: &failure.suite,
+            uid: &uid,
             display_name: &display_name,
             suite: &failure.suite,
             ..NodeDescription::default()
         };
-        Self::from_result(&test, &TestResult::with_reason(Outcome::Failed, &failure.message))
+        let report = Self::from_result(&test, &TestResult::with_reason(Outcome::Failed, &failure.message));
+        Self { is_group: true, ..report }
     }
 
     /// Returns the report of a node that a server sent, or `None` while the node has not ended.
@@ -253,9 +254,11 @@ fn attached_files(node: &TestNode) -> Vec<(String, String)> {
     (0..).map_while(file).collect()
 }
 
-/// Returns whether a node is a suite or a program, not a test.
+/// Returns whether a node is a suite, its set-up or tear-down, or a program, not a test.
 pub fn is_group(node: &TestNode) -> bool {
-    node.node_type == NodeType::Group || node.text_member(key::SUITE) == Some(node.uid.as_str())
+    node.node_type == NodeType::Group
+        || node.text_member(key::SUITE) == Some(node.uid.as_str())
+        || node.outcome_kind.as_deref() == Some(outcome_kind::PROGRAM_FAILURE)
 }
 
 /// Returns the suite and name of a node for display.

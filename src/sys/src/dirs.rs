@@ -6,7 +6,7 @@ use std::{
     io::{self, Write as _},
     os::unix::{
         fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt},
-        net::UnixStream,
+        net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
 };
@@ -273,6 +273,46 @@ fn has_listening_socket(dir: &Path) -> bool {
     entries.flatten().filter(is_socket).any(|socket| !is_stale_socket(&socket.path()))
 }
 
+/// Name of the link in a session's directory that names its directory of temporary files, where that is
+/// elsewhere.
+const TEMPORARY_LINK: &str = "temporary";
+
+/// The directory of a session's temporary files: in the system's temporary directory, because the directory
+/// of sockets is often in a small file system in memory. Dropping it removes it with all its contents.
+#[derive(Debug)]
+pub struct SessionTemporaryDir {
+    _directory: SocketDir,
+    /// Shows other processes of this user that the session lives.
+    _listener: UnixListener,
+}
+
+impl SessionTemporaryDir {
+    /// Creates the directory, to be found with [`session_temporary_dir`]; `None` if the session's own
+    /// directory is in the system's temporary directory.
+    ///
+    /// # Errors
+    /// The directory or the link cannot be created.
+    pub fn create(session: &SocketDir) -> Result<Option<Self>, DirError> {
+        let place = temporary_dir();
+        if session.path().parent() == Some(&place) {
+            return Ok(None);
+        }
+        remove_stale_socket_dirs(&place);
+        let directory = SocketDir(unique_dir(&place, &process_dir_name())?);
+        let path = directory.path().to_owned();
+        let failed = |source| DirError::Create { path: path.clone(), source };
+        let listener = UnixListener::bind(path.join("session")).map_err(failed)?;
+        std::os::unix::fs::symlink(&path, session.path().join(TEMPORARY_LINK)).map_err(failed)?;
+        Ok(Some(Self { _directory: directory, _listener: listener }))
+    }
+}
+
+/// Returns the directory of temporary files of the session with this directory.
+#[must_use]
+pub fn session_temporary_dir(session: &Path) -> PathBuf {
+    fs::read_link(session.join(TEMPORARY_LINK)).unwrap_or_else(|_| session.to_owned())
+}
+
 /// Creates a directory for sockets below `XDG_RUNTIME_DIR`, or below `/tmp` if that is missing, too long, not
 /// writable or under the control of another user.
 ///
@@ -443,6 +483,23 @@ mod tests {
             names.collect::<std::collections::BTreeSet<_>>(),
             ["file", "taken"].map(Into::into).into()
         );
+    }
+
+    #[test]
+    fn temporary_files_of_a_session_are_in_the_temporary_directory() {
+        let runtime = tempfile::tempdir().unwrap();
+        let session = SocketDir(unique_dir(runtime.path(), "heeler-1").unwrap());
+        assert_eq!(session_temporary_dir(session.path()), session.path());
+        let temporary = SessionTemporaryDir::create(&session).unwrap().unwrap();
+        let path = session_temporary_dir(session.path());
+        assert_eq!(path.parent(), Some(temporary_dir().as_path()));
+        assert!(has_listening_socket(&path), "it is not removed as stale");
+        fs::write(path.join("file"), "x").unwrap();
+        drop(temporary);
+        assert!(!path.exists());
+        let session = SocketDir(scratch_dir(&temporary_dir()).unwrap());
+        assert!(SessionTemporaryDir::create(&session).unwrap().is_none());
+        assert_eq!(session_temporary_dir(session.path()), session.path());
     }
 
     #[test]

@@ -3,5 +3,6 @@
 mod doctest;
 mod forged_output;
 mod gtest;
+mod gtest_programs;
 mod json_lines;
 mod libtest;

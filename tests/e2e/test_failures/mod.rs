@@ -3,8 +3,10 @@
 mod crashes;
 mod diagnostics;
 mod diagnostics_unavailable;
+mod interference;
 mod leaks;
 mod outcomes;
+mod slow_starts;
 mod suite_fixtures;
 mod test_directory;
 mod tracing;

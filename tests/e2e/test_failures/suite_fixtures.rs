@@ -39,16 +39,57 @@ fn death_in_set_up_is_the_result_of_the_suites_tests() {
 }
 
 #[test]
-fn death_in_tear_down_is_a_failure_of_the_program_only() {
-    for (how, settings) in [
-        ("tear-down, crash", ""),
-        ("tear-down, crash", "isolate = true\n"),
-        ("tear-down, exit", ""),
-        ("tear-down, hang", ""),
+fn death_in_tear_down_is_its_own_node() {
+    for (how, message, settings) in [
+        ("tear-down, crash", "died of SIGABRT", ""),
+        ("tear-down, crash", "died of SIGABRT", "isolate = true\n"),
+        ("tear-down, exit", "exited with code 3", ""),
+        ("tear-down, hang", "exceeded the time limit", ""),
     ] {
         let books = ending(how, settings);
         books.assert_all("passed");
-        let message = books.programs["suites"]["error.message"].as_str().unwrap();
-        assert!(message.contains("in the tear-down of suite N/Fixture"), "{how}: {message}");
+        assert_eq!(books.programs.len(), 1, "{how}: {:#?}", books.programs);
+        let node = &books.programs["suites::N/Fixture (tear-down)"];
+        assert_eq!(
+            (&node["outcome-kind"], &node["execution-state"]),
+            (&"program-failure".into(), &"error".into())
+        );
+        assert_eq!(node["display-name"], "N/Fixture (tear-down)");
+        let text = node["error.message"].as_str().unwrap();
+        assert!(text.contains(message) && text.contains("in the tear-down of the suite"), "{how}: {text}");
     }
+}
+
+#[test]
+fn failed_assertion_outside_tests_is_its_suites_own_node() {
+    for (how, phase) in [("set-up, fail", "set-up"), ("tear-down, fail", "tear-down")] {
+        for settings in ["", "isolate = true\n"] {
+            let books = ending(how, settings);
+            let suites: Vec<_> = books.programs.keys().collect();
+            assert_eq!(suites, [&format!("suites::N/Fixture ({phase})")], "{settings}: {books:#?}");
+            let message = books.programs.values().next().unwrap()["error.message"].as_str().unwrap();
+            assert!(message.contains("suites.cc") && message.contains("the fixture gives up"), "{message}");
+            for uid in books.tests.keys() {
+                let is_skipped = how.starts_with("set-up") && uid.contains("Fixture");
+                // Newer versions skip the tests of a suite whose set-up has failed.
+                let is_expected = books.state(uid) == "passed" || is_skipped && books.state(uid) == "skipped";
+                assert!(is_expected, "{how}: {:#}", books.test(uid));
+            }
+        }
+    }
+}
+
+#[test]
+fn summary_and_reports_name_the_tear_down() {
+    let world = TestWorld::with_gtest("suites");
+    world.env("HEELER_FIXTURE_END", "tear-down, exit");
+    world.write("heeler.toml", "[profile.default]\njobs = 1\n");
+    let ran = world.run(&["run", "suites", "--report", "junit=junit.xml"]).assert_code(2);
+    ran.assert_stdout("N/Fixture (tear-down)").assert_stdout("24 passed");
+    let junit = world.read("junit.xml");
+    assert!(junit.contains("N/Fixture (tear-down)"), "{junit}");
+    let listed = world.run(&["report"]).assert_code(0);
+    listed.assert_stdout("N/Fixture (tear-down)");
+    // No test is to be blamed in the next run.
+    world.run(&["run", "suites", "--rerun", "failed"]);
 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use heeler_adapters::{Adapter, ListingOutput, TranscriptEvent, by_name};
+use heeler_adapters::{Adapter, BatchSelection, ListingOutput, SelectionScope, TranscriptEvent, by_name};
 use heeler_protocol::control::{ListedTest, TestProgram};
 
 use super::pieces::pieces;
@@ -147,7 +147,10 @@ fn listing(framework: &str, outputs: &[ListingOutput]) {
     }
     let tests: Vec<_> = listing.tests.iter().collect();
     assert!(adapter.selectable_together(&tests) <= tests.len());
-    let _selected = adapter.run_command(&program, &tests, Path::new("/scratch"));
+    for scope in [SelectionScope::SomeTests, SelectionScope::WholeProgram] {
+        let selection = BatchSelection { tests: &tests, scope };
+        let _selected = adapter.run_command(&program, &selection, Path::new("/scratch"));
+    }
     let mut events = Vec::new();
     adapter.transcript_parser(&tests).on_output_end(&mut events);
     assert!(events.is_empty());

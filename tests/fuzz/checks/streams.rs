@@ -123,6 +123,7 @@ fn record(piece: &[u8]) -> JournalRecord {
         Some(2) => JournalRecord::ProgramFailed(ProgramFailure {
             suite: "s".to_owned(),
             program: OsText::Bytes(piece.to_vec()),
+            fixture: None,
             message: String::new(),
         }),
         Some(3) => {

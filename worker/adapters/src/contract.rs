@@ -51,7 +51,7 @@ pub trait Adapter: Sync {
     fn run_command(
         &self,
         program: &TestProgram,
-        tests: &[&ListedTest],
+        selection: &BatchSelection<'_>,
         scratch: &Path,
     ) -> Result<AdapterInvocation, CommandLineError>;
 
@@ -120,6 +120,24 @@ fn fitting_names(tests: &[&ListedTest], limit: SelectionLimit) -> usize {
         is_fitting
     };
     tests.iter().take_while(is_fitting).count()
+}
+
+/// The tests of one process.
+#[derive(Debug, Clone, Copy)]
+pub struct BatchSelection<'a> {
+    /// In listing order.
+    pub tests: &'a [&'a ListedTest],
+    /// Which part of the program they are.
+    pub scope: SelectionScope,
+}
+
+/// Which part of a program a batch is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SelectionScope {
+    /// Some of its tests.
+    SomeTests,
+    /// All tests that it runs: a framework that runs all of its tests by default needs no selection.
+    WholeProgram,
 }
 
 /// A program whose framework is to be found.

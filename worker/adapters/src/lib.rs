@@ -28,12 +28,13 @@ mod tests;
 mod transcript;
 
 pub use contract::{
-    Adapter, AdapterInvocation, AdapterTraits, ClaimConfidence, CommandLineError, DiscoveryTarget,
-    InvocationChannel, StackPosition,
+    Adapter, AdapterInvocation, AdapterTraits, BatchSelection, ClaimConfidence, CommandLineError,
+    DiscoveryTarget, InvocationChannel, SelectionScope, StackPosition,
 };
 pub use listing_output::{AdapterListing, ListingError, ListingOutput};
 pub use registry::{all_adapters, by_name, detectable_programs, framework_names};
 pub use run_report::{RunReport, RunReportFiles};
 pub use transcript::{
-    FrameworkResult, FrameworkVerdict, MAX_FAILURES, SuitePhase, TestPart, TranscriptEvent, TranscriptParser,
+    FixtureFailure, FrameworkResult, FrameworkVerdict, MAX_FAILURES, SuitePhase, TestPart, TranscriptEvent,
+    TranscriptParser,
 };

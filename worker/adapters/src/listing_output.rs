@@ -26,6 +26,8 @@ pub struct AdapterListing {
     pub framework: &'static str,
     /// The tests, in the order in which the framework runs them. A name may occur more than once.
     pub tests: Vec<ListedTest>,
+    /// The failure of the listing command after it had written the whole listing.
+    pub failure: Option<ListingError>,
 }
 
 impl AdapterListing {
@@ -39,7 +41,7 @@ impl AdapterListing {
         read: fn(&ListingOutput) -> Result<Vec<ListedTest>, ListingError>,
     ) -> Result<Self, ListingError> {
         let tests = read(outputs.first().unwrap_or(&ListingOutput::default()))?;
-        Ok(Self { framework, tests })
+        Ok(Self { framework, tests, failure: None })
     }
 }
 

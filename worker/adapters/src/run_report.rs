@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use crate::FrameworkVerdict;
+use crate::{FixtureFailure, FrameworkVerdict};
 
 /// The files in which a framework reports its run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,8 +19,12 @@ pub struct RunReportFiles {
 pub struct RunReport {
     /// For each test given, the verdict; `None` if it was not run.
     pub verdicts: Vec<Option<FrameworkVerdict>>,
-    /// The failure outside of any test: in set-up or tear-down of suites or of the environment.
+    /// The failure outside of any test and suite: in set-up or tear-down of the environment.
     pub outside_failure: Option<String>,
+    /// Failures in set-up or tear-down of suites.
+    pub fixture_failures: Vec<FixtureFailure>,
     /// A test that was run, but is not one of those given.
     pub unselected: Option<String>,
+    /// A test has failed that is not one of those given, but has the name of one.
+    pub has_other_failure: bool,
 }

@@ -16,7 +16,8 @@
 //! in that tear-down is decided from more than the output.
 
 use super::{
-    FrameworkResult, FrameworkVerdict, SuitePhase, TestPart, TranscriptEvent, TranscriptParser,
+    FixtureFailure, FrameworkResult, FrameworkVerdict, SuitePhase, TestPart, TranscriptEvent,
+    TranscriptParser,
     expected_tests::ExpectedTests,
     scan::{ScanResult, ScanStop},
 };
@@ -116,8 +117,8 @@ pub(super) trait MarkerGrammar: Send {
     fn on_end_marker(&mut self) {}
     /// Handles the final line.
     fn on_final_line(&mut self) {}
-    /// Completes the verdict of a test whose end is confirmed.
-    fn complete_verdict(&mut self, _verdict: &mut FrameworkVerdict) {}
+    /// Completes the verdict of a test, by its name, whose end is confirmed.
+    fn complete_verdict(&mut self, _verdict: &mut FrameworkVerdict, _name: &[u8]) {}
     /// Returns the verdict for all tests, if the framework printed its final line and ran none of them on
     /// purpose.
     fn verdict_for_all(&mut self) -> Option<FrameworkVerdict> {
@@ -126,7 +127,11 @@ pub(super) trait MarkerGrammar: Send {
     /// Returns whether the counts of the reported results, and of the framework, explain an exit code.
     fn explains_exit(&self, code: i32, reported: &FrameworkCounts, counted: Option<&FrameworkCounts>)
     -> bool;
-    /// Returns the failure outside of any test.
+    /// Returns the failures in set-up or tear-down of suites.
+    fn fixture_failures(&self) -> &[FixtureFailure] {
+        &[]
+    }
+    /// Returns the failure outside of any test and suite.
     fn outside_failure(&self) -> Option<&str> {
         None
     }
@@ -298,7 +303,7 @@ impl<G: MarkerGrammar> StreamParser<G> {
         let Some(ending) = self.unconfirmed.take() else { return };
         let place = self.running.take().expect("an end marker is read only with a test in flight");
         let mut verdict = ending.verdict;
-        self.grammar.complete_verdict(&mut verdict);
+        self.grammar.complete_verdict(&mut verdict, self.sequence.name(place));
         self.reported.count(verdict.result);
         events.push(TranscriptEvent::Ended { place, verdict });
     }
@@ -372,6 +377,10 @@ impl<G: MarkerGrammar> TranscriptParser for StreamParser<G> {
 
     fn is_after_end_marker(&self) -> bool {
         self.unconfirmed.is_some()
+    }
+
+    fn fixture_failures(&self) -> &[FixtureFailure] {
+        self.grammar.fixture_failures()
     }
 
     fn outside_failure(&self) -> Option<&str> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use heeler_core::{Failure, Outcome};
+use heeler_protocol::journal::SuiteFixture;
 
 /// Parser of a framework's reports: on its standard output, or on its report channel. Its memory is bounded by
 /// the names of the tests plus a constant, whatever the input.
@@ -61,11 +62,25 @@ pub trait TranscriptParser {
         None
     }
 
-    /// Returns the failure that the framework reported outside of any test: in set-up or tear-down of suites
-    /// or of the environment.
+    /// Returns the failures that the framework reported in set-up or tear-down of suites.
+    fn fixture_failures(&self) -> &[FixtureFailure] {
+        &[]
+    }
+
+    /// Returns the failure that the framework reported outside of any test and suite: in set-up or tear-down
+    /// of the environment.
     fn outside_failure(&self) -> Option<&str> {
         None
     }
+}
+
+/// A failure in the set-up or tear-down of a suite that the framework reported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FixtureFailure {
+    /// Where it failed.
+    pub fixture: SuiteFixture,
+    /// What the framework wrote of it.
+    pub message: String,
 }
 
 /// A phase of a suite outside of its tests.

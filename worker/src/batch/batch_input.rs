@@ -1,6 +1,6 @@
 //! Input of a batch from its process: output, the end of the process, and what is due at a deadline.
 
-use heeler_adapters::{SuitePhase, TranscriptEvent};
+use heeler_adapters::{FixtureFailure, SuitePhase, TranscriptEvent};
 use heeler_core::GuardLoss;
 use heeler_protocol::control::{ProcessExit, TestDiagnostics};
 
@@ -31,7 +31,9 @@ pub(crate) struct ProcessExitSummary {
     pub(crate) is_explained: bool,
     /// The running test wrote its end marker, but no later output confirmed it.
     pub(crate) is_after_end_marker: bool,
-    /// The failure that the framework reported outside any test.
+    /// The failures that the framework reported in set-up and tear-down of suites.
+    pub(crate) fixture_failures: Vec<FixtureFailure>,
+    /// The failure that the framework reported outside any test and suite.
     pub(crate) outside_failure: Option<String>,
     /// The kernel's out-of-memory killer has killed a process while this one ran.
     pub(crate) is_out_of_memory: bool,

@@ -6,10 +6,14 @@ use std::{collections::VecDeque, time::Duration};
 
 use heeler_adapters::FrameworkVerdict;
 use heeler_core::Outcome;
-use heeler_protocol::control::{LeaseEvent, TestDiagnostics};
+use heeler_protocol::{
+    control::{LeaseEvent, LogLine, TestDiagnostics},
+    mtp::LogLevel,
+};
 
 use super::{
     RunningBatch, RunningTest, add_result,
+    interference::interference_text,
     run_evidence::sanitizer_summary,
     verdict::{Decision, TestEnding, TestOutputs, TestPolicy, decide, microseconds},
 };
@@ -204,6 +208,12 @@ impl RunningBatch {
                     result.leaked.clone_from(&exit.leaked);
                 }
                 self.has_failures |= result.outcome.is_failure();
+                if let Some(interference) =
+                    interference_text(test).filter(|_| result.outcome == Outcome::Flaky)
+                {
+                    let message = format!("{} failed and passes alone: {interference}", test.uid);
+                    updates.logs.push(LogLine { test: Some(test.test), level: LogLevel::Warning, message });
+                }
                 add_result(&mut self.node_writer, test, *result, updates);
             }
             Decision::Provisional(attempt, mark) => {

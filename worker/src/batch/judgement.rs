@@ -1,13 +1,20 @@
 //! Settles what a process has left unsettled when it ends: by the framework's report of its run, by the phase of a
 //! suite in which it died, and by its end itself.
 
-use heeler_adapters::{FrameworkResult, FrameworkVerdict, RunReport, StackPosition, SuitePhase};
+use heeler_adapters::{
+    FixtureFailure, FrameworkResult, FrameworkVerdict, RunReport, StackPosition, SuitePhase,
+};
 use heeler_core::{ExitReason, Failure};
+use heeler_protocol::{
+    control::LeaseEvent,
+    journal::{FixturePhase, SuiteFixture},
+};
 
 use super::{
     BatchTestState, MIN_MESSAGE_LIMIT_BYTES, ProcessExitSummary, RawOutputs, RunEvidence, RunningBatch,
     exit_reason::exit_reason_of,
     held_tests::{EndedTest, HeldTest},
+    process_end::{append_evidence, exit_text},
     run_evidence::{
         ProcessEndFacts, ProvenResults, contradicted_result_text, proven_results, sanitizer_summary,
         shared_blame,
@@ -22,7 +29,8 @@ const NAMED_CONTRADICTIONS: usize = 10;
 
 impl RunningBatch {
     /// Settles the tests of a suite in whose set-up the process died, and the test after which it died in the
-    /// suite's tear-down: that test keeps its result. Returns whether the death is charged to tests.
+    /// suite's tear-down: that test keeps its result, and the tear-down is reported. Returns whether the
+    /// death is charged to tests or to the tear-down.
     pub(super) fn settle_suite_phase(
         &mut self,
         gone: &mut ProcessExitSummary,
@@ -47,13 +55,28 @@ impl RunningBatch {
                 let ended = EndedTest::of(&flight, self.now);
                 self.settle(ended, TestEnding::Verdict(verdict), updates);
                 self.on_done(flight.place);
-                let how = if limit { "exceeded the time limit of its last test" } else { "died" };
-                let text = format!("the process {how} in the tear-down of suite {suite}");
-                gone.outside_failure.get_or_insert(text);
-                false
+                let message = self.tear_down_message(gone, limit);
+                let fixture = SuiteFixture { suite, phase: FixturePhase::TearDown };
+                updates.reports.push(LeaseEvent::FixtureFailed { fixture, message });
+                true
             }
             Some(SuitePhase::TearDown { .. }) | None => false,
         }
+    }
+
+    /// Describes the end of a process in the tear-down of a suite.
+    fn tear_down_message(&self, gone: &ProcessExitSummary, is_limit: bool) -> String {
+        let mut message = match self.memory_cause(gone) {
+            Some(cause) => cause,
+            None if is_limit => "the process exceeded the time limit of the suite's last test".to_owned(),
+            None => exit_text(&exit_reason_of(&gone.exit)),
+        };
+        message.push_str(" in the tear-down of the suite");
+        let mut message = self.unattributed_output.with_output(message);
+        if let Some(evidence) = &gone.evidence {
+            append_evidence(&mut message, evidence, gone.detail.as_deref());
+        }
+        message
     }
 
     fn settle_suite_set_up(
@@ -132,8 +155,12 @@ impl RunningBatch {
             }
             return;
         };
-        let RunReport { verdicts, outside_failure, unselected } = std::mem::take(report);
-        let is_failed = verdicts.iter().flatten().any(|verdict| verdict.result == FrameworkResult::Failed);
+        let RunReport { verdicts, outside_failure, fixture_failures, unselected, has_other_failure } =
+            std::mem::take(report);
+        add_fixture_failures(&mut gone.fixture_failures, fixture_failures);
+        let is_failed = has_other_failure
+            || !gone.fixture_failures.is_empty()
+            || verdicts.iter().flatten().any(|verdict| verdict.result == FrameworkResult::Failed);
         // A `main` may have an exit code of its own for failures.
         gone.is_explained = (gone.exit.code == Some(0)) != is_failed;
         gone.is_complete = true;
@@ -288,6 +315,15 @@ pub(super) struct EndSettlement {
     pub(super) is_charged: bool,
     /// The end contradicts the output, and with it what seems to run.
     pub(super) is_contradicted: bool,
+}
+
+/// Adds the failures of suites that the report has and the output has not.
+fn add_fixture_failures(of_output: &mut Vec<FixtureFailure>, of_report: Vec<FixtureFailure>) {
+    for failure in of_report {
+        if of_output.iter().all(|known| known.fixture.suite != failure.fixture.suite) {
+            of_output.push(failure);
+        }
+    }
 }
 
 fn fail_with(verdict: &mut FrameworkVerdict, message: String) {

@@ -15,6 +15,7 @@ mod batch_input;
 mod dialogue_stall;
 pub(crate) mod exit_reason;
 mod held_tests;
+mod interference;
 mod judgement;
 mod live_output;
 mod process_end;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use heeler_adapters::FixtureFailure;
 use heeler_core::{
     GuardLoss,
     describe::{guard_loss_text, program_name},
@@ -67,6 +68,9 @@ impl RunningBatch {
             let test = self.tests.first().map(|test| test.test).filter(|_| self.process_exit.is_some());
             let tests = u32::try_from(self.tests.len()).unwrap_or(u32::MAX);
             updates.reports.push(LeaseEvent::ProcessEnded { test, tests, usage });
+        }
+        for FixtureFailure { fixture, message } in std::mem::take(&mut gone.fixture_failures) {
+            updates.reports.push(LeaseEvent::FixtureFailed { fixture, message });
         }
         self.report_leaks(&gone.exit.leaked, updates);
         self.log_dialogue_stall(updates);
@@ -297,7 +301,9 @@ impl RunningBatch {
             message.push_str(failure.trim_end());
         }
         let end = gone.exit;
-        if is_waiting {
+        if is_idle && self.first_begun.is_none() {
+            LeaseEnd::StartTimedOut { end, message }
+        } else if is_waiting {
             LeaseEnd::DiedOutsideTest { end, message }
         } else {
             LeaseEnd::BadExit { end, message }
@@ -330,7 +336,7 @@ fn contradicting_exit_text(death: &ExitReason, unproven: usize) -> String {
     )
 }
 
-fn exit_text(death: &ExitReason) -> String {
+pub(super) fn exit_text(death: &ExitReason) -> String {
     match (&death.signal, death.code) {
         (Some(signal), _) => format!("the process died of {signal}"),
         (None, Some(code)) => format!("the process exited with code {code}"),
@@ -339,7 +345,7 @@ fn exit_text(death: &ExitReason) -> String {
 }
 
 /// Appends the evidence of a process that died outside any test.
-fn append_evidence(message: &mut String, evidence: &TestDiagnostics, detail: Option<&str>) {
+pub(super) fn append_evidence(message: &mut String, evidence: &TestDiagnostics, detail: Option<&str>) {
     let mut section = |title: &str, text: &str| {
         if !text.trim().is_empty() {
             message.push_str(&format!("\n--- {title} ---\n{}", text.trim_end()));

@@ -135,6 +135,15 @@ impl BatchHarness {
         self.results().into_iter().map(|node| (node.display_name, node.state.unwrap())).collect()
     }
 
+    /// Returns the failed set-ups and tear-downs of suites, with their messages.
+    fn fixture_failures(&self) -> Vec<(String, String)> {
+        let failure = |report: &LeaseEvent| match report {
+            LeaseEvent::FixtureFailed { fixture, message } => Some((fixture.to_string(), message.clone())),
+            _ => None,
+        };
+        self.updates.reports.iter().filter_map(failure).collect()
+    }
+
     fn records(&self) -> Vec<JournalRecord> {
         let JournalContent { records, damage, .. } =
             journal::read(&[journal::MAGIC, &self.updates.journal].concat());
@@ -501,7 +510,7 @@ fn process_without_tests_is_terminated_and_reported() {
     bench.chunk(5, [output("loading")], "warning");
     assert_eq!(bench.batch.on_deadline(at(59_999)), DeadlineAction::Nothing);
     assert_eq!(bench.batch.on_deadline(at(60_000)), DeadlineAction::Terminate);
-    let LeaseEnd::DiedOutsideTest { message, .. } = bench.finish(60_100, signal(15), INCOMPLETE) else {
+    let LeaseEnd::StartTimedOut { message, .. } = bench.finish(60_100, signal(15), INCOMPLETE) else {
         panic!()
     };
     assert!(message.starts_with("the process began no test within 60 s and was ended"), "{message}");

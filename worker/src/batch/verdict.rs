@@ -9,6 +9,7 @@ use heeler_core::{
 };
 use heeler_protocol::control::LeasedTest;
 
+use super::interference::suspected_cause;
 use crate::results::{output_capture::truncate_text, update_batch::ProvisionalMark};
 use heeler_adapters::{FrameworkResult, FrameworkVerdict, TestPart};
 
@@ -101,7 +102,7 @@ pub(crate) fn decide(rules: TestPolicy<'_>, seen: TestEnding, outputs: TestOutpu
     let is_cancelled = matches!(seen, TestEnding::Cancelled);
     let mut result = match &rules.test.crashed_attempt {
         None => with_iteration(single_run_result(seen, outputs), repeated),
-        Some(first) => isolated_rerun_result(first, seen, outputs),
+        Some(first) => isolated_rerun_result(rules.test, first, seen, outputs),
     };
     if rules.test.is_failure_provisional && result.outcome.is_failure() && !is_cancelled {
         let attempt = Box::new(attempt_of(result, rules.duration));
@@ -198,31 +199,36 @@ fn result_of_verdict(verdict: FrameworkVerdict) -> TestResult {
 /// Returns the result of a test whose process died while it ran after others, and that has now been rerun in
 /// isolation. The first crash remains the result, whatever the isolated rerun did: it happened. If several tests
 /// ran in the process when it died, only one that dies again is to blame; another has the result of its rerun.
-fn isolated_rerun_result(first: &Attempt, seen: TestEnding, isolated: TestOutputs) -> TestResult {
+fn isolated_rerun_result(
+    test: &LeasedTest,
+    first: &Attempt,
+    seen: TestEnding,
+    isolated: TestOutputs,
+) -> TestResult {
     let mut death = first.exit_reason.clone().unwrap_or_default();
     if death.other_suspects > 0 && !matches!(seen, TestEnding::Died { .. }) {
-        let (_, isolated_rerun) = isolated_rerun_reason(&death, &seen);
+        let (_, isolated_rerun) = isolated_rerun_reason(test, &death, &seen);
         return TestResult { isolated_rerun, ..single_run_result(seen, isolated) };
     }
     if let TestEnding::Died { exit_reason: again, .. } = &seen
         && is_same_death(&death, again)
     {
         // The isolated rerun may have been traced more closely; the detail belongs to the stack.
+        let has_stack = |evidence: &TestDiagnostics| !evidence.stack.is_empty();
         let has_better = !first.diagnostics.as_deref().is_some_and(has_stack)
             && isolated.evidence.as_deref().is_some_and(has_stack);
         let (one, other) = (death.detail.take(), again.detail.clone());
         death.detail = if has_better { other } else { one.or(other) };
     }
-    let (reason, isolated_rerun) = isolated_rerun_reason(&death, &seen);
+    let (reason, isolated_rerun) = isolated_rerun_reason(test, &death, &seen);
     let outputs = TestOutputs {
         stdout: join_outputs(&first.stdout, &isolated.stdout),
         stderr: join_outputs(&first.stderr, &isolated.stderr),
-        // The first crash remains the result; evidence of the isolated rerun repeats it, or is the only
-        // evidence.
+        // The first crash remains the result; evidence of the isolated rerun repeats it, or is the only one.
         evidence: first
             .diagnostics
             .clone()
-            .filter(|first| has_stack(first) || isolated.evidence.is_none())
+            .filter(|first| !first.stack.is_empty() || isolated.evidence.is_none())
             .or(isolated.evidence),
         parts: isolated.parts,
     };
@@ -241,7 +247,11 @@ fn isolated_rerun_result(first: &Attempt, seen: TestEnding, isolated: TestOutput
 }
 
 /// Describes a crash together with its isolated rerun.
-fn isolated_rerun_reason(death: &ExitReason, seen: &TestEnding) -> (String, Option<IsolatedRerun>) {
+fn isolated_rerun_reason(
+    test: &LeasedTest,
+    death: &ExitReason,
+    seen: &TestEnding,
+) -> (String, Option<IsolatedRerun>) {
     let what = exit_reason_text(death);
     let is_plain_signal = death.signal.is_some() && death.cause.is_none();
     let border = if is_plain_signal { "" } else { "," };
@@ -265,7 +275,7 @@ fn isolated_rerun_reason(death: &ExitReason, seen: &TestEnding) -> (String, Opti
         TestEnding::Cancelled => (format!("{what}; the isolated rerun was cancelled"), None),
         TestEnding::Verdict(verdict) => match verdict.result {
             FrameworkResult::Passed => (
-                format!("{after_others}; passes in isolation (order-dependent?)"),
+                format!("{after_others}; passes in isolation ({})", suspected_cause(test)),
                 Some(IsolatedRerun::Passes),
             ),
             FrameworkResult::Skipped => {
@@ -283,10 +293,6 @@ fn isolated_rerun_reason(death: &ExitReason, seen: &TestEnding) -> (String, Opti
 fn is_same_death(first: &ExitReason, again: &ExitReason) -> bool {
     outcome_of_exit(first) == outcome_of_exit(again)
         && (&first.signal, first.code) == (&again.signal, again.code)
-}
-
-fn has_stack(evidence: &TestDiagnostics) -> bool {
-    !evidence.stack.is_empty()
 }
 
 /// Joins the output of the first crash and of the isolated rerun, where they differ.

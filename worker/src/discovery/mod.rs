@@ -57,6 +57,8 @@ enum DiscoverError {
     GuardLost { program: String, loss: GuardLoss, losses: u32 },
     #[error("failed to ask {program} for its tests: the exit status of its process is unknown")]
     Lost { program: String },
+    #[error("{program} listed its tests, but failed to {source}")]
+    ListingFailed { program: String, source: ListingError },
     #[error("failed to ask {program} for its tests: failed to {source}")]
     Listing { program: String, source: ListingError },
     #[error(
@@ -119,6 +121,10 @@ pub(crate) async fn discover(
                 .and_then(|adapter| adapter.traits().selection_limit),
             tests: listing.tests,
             start_us: asking.start_us.unwrap_or_default(),
+            failure: listing.failure.map(|source| {
+                let program = program.path.to_text().into_owned();
+                DiscoverError::ListingFailed { program, source }.to_string()
+            }),
         },
         Err(error) => FromWorker::NotDiscovered { job, error: error.to_string() },
     }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use heeler_protocol::{
     control::{
-        LeaseEnd, LeaseId, ListedTest, LogLine, OsText, TestCommand, TestId, TestProgram, WorkerLease,
+        LeaseEnd, LeaseId, LeasedTest, ListedTest, LogLine, OsText, TestCommand, TestId, TestProgram,
+        WorkerLease,
     },
     mtp::LogLevel,
 };
@@ -21,15 +22,19 @@ use super::{
 use crate::{
     batch::{FrameworkQueries, RunningBatch},
     process::{
-        guarded_process::GuardedProcess, job_order::JobOrder, launch_offer::LaunchOffer,
-        process_clock::ProcessClock, process_handle::ProcessHandle, test_directory::TestDirectory,
+        guarded_process::GuardedProcess,
+        job_order::JobOrder,
+        launch_offer::LaunchOffer,
+        process_clock::ProcessClock,
+        process_handle::ProcessHandle,
+        test_directory::{TestDirectory, TestDirectoryVariables},
         worker_context::WorkerContext,
     },
     results::{journal::Journal, update_batch::UpdateBatch, uplink::SenderMessage},
 };
 use heeler_adapters::{
-    self, Adapter, AdapterInvocation, CommandLineError, FrameworkVerdict, InvocationChannel, StackPosition,
-    TranscriptParser,
+    self, Adapter, AdapterInvocation, BatchSelection, CommandLineError, FrameworkVerdict, InvocationChannel,
+    SelectionScope, StackPosition, TranscriptParser,
 };
 use heeler_core::{Iteration, error_chain};
 
@@ -93,6 +98,8 @@ async fn run_iterations(
     let mut lease = lease;
     let (mut earlier_end, mut first_start_us) = (None, None);
     loop {
+        let is_run = |test: &&LeasedTest| test.listed.skip.is_none();
+        let runnable_tests = lease.tests.iter().filter(is_run).count();
         let tests = std::mem::take(&mut lease.tests);
         let kept = (!iteration.is_last()).then(|| lease.clone());
         lease.tests = tests;
@@ -114,7 +121,8 @@ async fn run_iterations(
                     return LeaseRunEnd { end: LeaseEnd::Cancelled, start_us: first_start_us, handle: None };
                 }
                 earlier_end = Some(end_of_lease(earlier_end, end));
-                lease = WorkerLease { tests: repeatable, ..kept };
+                let is_whole_program = kept.is_whole_program && repeatable.len() == runnable_tests;
+                lease = WorkerLease { tests: repeatable, is_whole_program, ..kept };
                 iteration = next;
             }
             (RepetitionStep::Continue(_, end) | RepetitionStep::End(end), _) => {
@@ -162,9 +170,17 @@ async fn prepare_process<'a>(
     let diagnostics = CrashDiagnostics::new(&lease, iteration, context.worker, adapter.traits());
     let reproduced = reproduced_program(&program, lease.is_environment_shown);
     let framework = Box::new(LeaseFramework { adapter, program: reproduced });
+    let is_whole_program = lease.is_whole_program;
+    let directory_variables = if lease.has_private_tmpdir {
+        TestDirectoryVariables::TestTmpdirAndTmpdir
+    } else {
+        TestDirectoryVariables::TestTmpdir
+    };
     let mut batch = RunningBatch::new(lease, iteration, context.worker, &mut sink.updates, framework);
     context.clean_scratch().map_err(|error| not_started(error_chain(&error)))?;
-    let Some(invocation) = select_command(adapter, &program, context, &mut batch, &mut sink.updates) else {
+    let runnable_tests = is_whole_program.then_some(batch.tests().len());
+    let choice = CommandChoice { adapter, program: &program, runnable_tests };
+    let Some(invocation) = choice.select_command(context, &mut batch, &mut sink.updates) else {
         return Err(LeaseEnd::Complete);
     };
     sink.write_ahead();
@@ -174,7 +190,7 @@ async fn prepare_process<'a>(
     if invocation.channel == InvocationChannel::StandardOutput {
         batch.hold_results();
     }
-    let test_directory = match context.create_test_directory(sink.lease) {
+    let test_directory = match context.create_test_directory(sink.lease, directory_variables) {
         Ok(directory) => Some(directory),
         Err(error) => {
             let message = format!("tests share a temporary directory: failed to {}", error_chain(&error));
@@ -182,8 +198,7 @@ async fn prepare_process<'a>(
             None
         }
     };
-    let directory = test_directory.as_ref().map(TestDirectory::path);
-    let command = context.prepare_command(&program, &invocation, Some(&sink.run), directory);
+    let command = context.prepare_command(&program, &invocation, Some(&sink.run), test_directory.as_ref());
     let mut command = command.map_err(|error| not_started(error_chain(&error)))?;
     // A process under a debugger has no limits; if no debugger takes it, this worker samples its memory
     // instead.
@@ -232,25 +247,43 @@ fn create_launch_offer(
     }
 }
 
-/// Returns the command for the batch, without the tests that no command can select; `None` if no test
-/// remains.
-fn select_command(
+/// What the command of a batch depends on.
+struct CommandChoice<'a> {
     adapter: &'static dyn Adapter,
-    program: &TestProgram,
-    context: &WorkerContext,
-    batch: &mut RunningBatch,
-    updates: &mut UpdateBatch,
-) -> Option<AdapterInvocation> {
-    while !batch.tests().is_empty() {
-        // A test that fits no command by itself is left to the adapter, which refuses it.
-        let fitting = adapter.selectable_together(&listed_tests(batch)).max(1);
-        batch.truncate(fitting);
-        match adapter.run_command(program, &listed_tests(batch), &context.scratch) {
-            Ok(invocation) => return Some(invocation),
-            Err(CommandLineError::Unselectable { place, reason }) => batch.refuse(place, &reason, updates),
+    program: &'a TestProgram,
+    /// Number of tests that the program runs, if the lease has all of them.
+    runnable_tests: Option<usize>,
+}
+
+impl CommandChoice<'_> {
+    /// Returns the command for the batch, without the tests that no command can select; `None` if no test
+    /// remains.
+    fn select_command(
+        &self,
+        context: &WorkerContext,
+        batch: &mut RunningBatch,
+        updates: &mut UpdateBatch,
+    ) -> Option<AdapterInvocation> {
+        while !batch.tests().is_empty() {
+            // A test that fits no command by itself is left to the adapter, which refuses it.
+            let fitting = self.adapter.selectable_together(&listed_tests(batch)).max(1);
+            batch.truncate(fitting);
+            let tests = listed_tests(batch);
+            let scope = if self.runnable_tests == Some(tests.len()) {
+                SelectionScope::WholeProgram
+            } else {
+                SelectionScope::SomeTests
+            };
+            let selection = BatchSelection { tests: &tests, scope };
+            match self.adapter.run_command(self.program, &selection, &context.scratch) {
+                Ok(invocation) => return Some(invocation),
+                Err(CommandLineError::Unselectable { place, reason }) => {
+                    batch.refuse(place, &reason, updates)
+                }
+            }
         }
+        None
     }
-    None
 }
 
 pub(super) fn listed_tests(batch: &RunningBatch) -> Vec<&ListedTest> {

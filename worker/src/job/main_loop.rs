@@ -100,6 +100,7 @@ async fn join(place: WorkerConfig) -> Result<(WorkerMainLoop, ControlReceiver, L
     let setting = Arc::new(WorkerContext {
         worker,
         guards: GuardSpawner::for_executable(image),
+        test_directories: test_directories(&socket),
         scratch: scratch_dir(&socket, worker),
     });
     let worker = WorkerMainLoop {
@@ -121,6 +122,12 @@ async fn join(place: WorkerConfig) -> Result<(WorkerMainLoop, ControlReceiver, L
 fn scratch_dir(socket: &Path, worker: WorkerId) -> PathBuf {
     let socket = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
     socket.with_file_name(format!("scratch-{worker}"))
+}
+
+/// Returns the directory of the temporary directories of test processes.
+fn test_directories(socket: &Path) -> PathBuf {
+    let socket = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
+    socket.parent().map(heeler_sys::dirs::session_temporary_dir).unwrap_or_default()
 }
 
 struct WorkerMainLoop {

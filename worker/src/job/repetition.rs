@@ -36,6 +36,7 @@ pub(super) fn step_after(ended: IterationEnd) -> RepetitionStep {
         LeaseEnd::Complete | LeaseEnd::BadExit { .. } => !has_repeatable_tests,
         LeaseEnd::DiedInTest { .. }
         | LeaseEnd::DiedOutsideTest { .. }
+        | LeaseEnd::StartTimedOut { .. }
         | LeaseEnd::NotStarted { .. }
         | LeaseEnd::GuardLost { .. }
         | LeaseEnd::Cancelled => true,
@@ -103,7 +104,8 @@ mod tests {
             LeaseEnd::Complete,
             bad_exit(3),
             LeaseEnd::DiedInTest { end: end.clone() },
-            LeaseEnd::DiedOutsideTest { end, message: String::new() },
+            LeaseEnd::DiedOutsideTest { end: end.clone(), message: String::new() },
+            LeaseEnd::StartTimedOut { end, message: String::new() },
             LeaseEnd::NotStarted { error: String::new() },
             LeaseEnd::GuardLost { loss: heeler_core::GuardLoss::Unknown },
             LeaseEnd::Cancelled,

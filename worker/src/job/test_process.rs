@@ -435,6 +435,7 @@ impl<'a> RunningProcess<'a> {
             is_complete: self.reader.transcript.is_complete(),
             is_explained,
             is_after_end_marker: self.reader.transcript.is_after_end_marker(),
+            fixture_failures: self.reader.transcript.fixture_failures().to_vec(),
             outside_failure: self.reader.transcript.outside_failure().map(str::to_owned),
             is_out_of_memory: self.memory.had_oom_kill(),
             evidence,
@@ -447,28 +448,39 @@ impl<'a> RunningProcess<'a> {
             suite_phase: self.reader.transcript.suite_phase(),
         };
         let end = self.batch.finish(gone, self.clock.now(), &mut self.sink.updates);
-        self.keep_test_directory(&end);
+        // Files of tests may take long to move and remove: the results come first.
+        self.sink.write_ahead();
+        self.sink.try_send_batch();
+        self.remove_test_directory(&end).await;
         end
     }
 
-    /// Keeps what tests have left in their temporary directory if any of them, or their process, has failed.
-    fn keep_test_directory(&mut self, end: &LeaseEnd) {
+    /// Removes the temporary directory of the tests. What they have left there is kept if any of them, or
+    /// their process, has failed.
+    async fn remove_test_directory(&mut self, end: &LeaseEnd) {
         let Some(directory) = self.test_directory.take() else { return };
         let has_failed = match end {
             LeaseEnd::BadExit { .. } | LeaseEnd::DiedInTest { .. } | LeaseEnd::DiedOutsideTest { .. } => true,
-            LeaseEnd::Complete
+            LeaseEnd::StartTimedOut { .. }
+            | LeaseEnd::Complete
             | LeaseEnd::NotStarted { .. }
             | LeaseEnd::GuardLost { .. }
             | LeaseEnd::Cancelled => self.batch.has_failures(),
         };
-        if !has_failed {
-            return;
-        }
-        let target = self.diagnostics.kept_directory();
-        let text = match directory.keep(&target) {
-            Ok(true) => format!("files of the tests' temporary directory are kept in {}", target.display()),
-            Ok(false) => return,
-            Err(error) => format!("files of the tests' temporary directory could not be kept: {error}"),
+        let target = has_failed.then(|| self.diagnostics.kept_directory());
+        let kept_in = target.clone();
+        // Beside the runtime's thread, which goes on to serve the worker's messages.
+        let removed = tokio::task::spawn_blocking(move || target.map(|target| directory.keep(&target)));
+        let text = match (removed.await, kept_in) {
+            (Ok(Some(Ok(true))), Some(target)) => {
+                format!("files of the tests' temporary directory are kept in {}", target.display())
+            }
+            (Ok(Some(Err(error))), _) => {
+                format!("files of the tests' temporary directory could not be kept: {error}")
+            }
+            // There was nothing; or the runtime is shutting down, and the session's directory is removed as a
+            // whole.
+            (Ok(_) | Err(_), _) => return,
         };
         self.sink.add_log_line(self.affected_test(), LogLevel::Information, text);
     }

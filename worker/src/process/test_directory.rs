@@ -9,8 +9,24 @@ use std::{
 
 use heeler_sys::dirs::{DirError, private_dir, private_dir_in_existing};
 
-/// The variable that names the directory: that of Bazel, GoogleTest, Abseil and others.
-pub(crate) const VARIABLE: &str = "TEST_TMPDIR";
+/// Which variables name the directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TestDirectoryVariables {
+    /// That of Bazel, GoogleTest, Abseil and others.
+    TestTmpdir,
+    /// Also that of the system.
+    TestTmpdirAndTmpdir,
+}
+
+impl TestDirectoryVariables {
+    /// Returns the names of the variables.
+    pub(crate) fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::TestTmpdir => &["TEST_TMPDIR"],
+            Self::TestTmpdirAndTmpdir => &["TEST_TMPDIR", "TMPDIR"],
+        }
+    }
+}
 
 /// Size of all files that are kept of one process. More is rarely read, and fills the disk.
 const KEPT_BYTES: u64 = 64 << 20;
@@ -21,13 +37,18 @@ const KEPT_FILES: usize = 1000;
 #[derive(Debug)]
 pub(crate) struct TestDirectory {
     path: PathBuf,
+    variables: TestDirectoryVariables,
 }
 
 impl TestDirectory {
     /// Creates an empty directory. Its path is short, because tests create sockets in it.
-    pub(crate) fn create(path: PathBuf) -> Result<Self, DirError> {
+    pub(crate) fn create(path: PathBuf, variables: TestDirectoryVariables) -> Result<Self, DirError> {
         private_dir_in_existing(&path)?;
-        Ok(Self { path })
+        Ok(Self { path, variables })
+    }
+
+    pub(crate) fn variables(&self) -> TestDirectoryVariables {
+        self.variables
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -119,13 +140,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t");
         let kept = dir.path().join("evidence/kept");
-        let test_directory = TestDirectory::create(path.clone()).unwrap();
+        let test_directory = TestDirectory::create(path.clone(), TestDirectoryVariables::TestTmpdir).unwrap();
         assert!(!test_directory.keep(&kept).unwrap(), "there is nothing");
         fs::write(path.join("file"), "x").unwrap();
         assert!(test_directory.keep(&kept).unwrap());
         drop(test_directory);
         assert_eq!((fs::read(kept.join("file")).unwrap(), path.exists()), (b"x".to_vec(), false));
-        let test_directory = TestDirectory::create(path.clone()).unwrap();
+        let test_directory = TestDirectory::create(path.clone(), TestDirectoryVariables::TestTmpdir).unwrap();
         fs::write(path.join("file"), "x").unwrap();
         drop(test_directory);
         assert!(!path.exists());

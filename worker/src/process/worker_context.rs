@@ -12,7 +12,7 @@ use heeler_protocol::control::{LeaseId, OsText, TestCommand, TestProgram, Worker
 
 use super::{
     guard_spawner::GuardSpawner,
-    test_directory::{TestDirectory, VARIABLE},
+    test_directory::{TestDirectory, TestDirectoryVariables},
 };
 use heeler_adapters::{AdapterInvocation, InvocationChannel};
 
@@ -24,6 +24,8 @@ pub(crate) struct WorkerContext {
     pub(crate) guards: GuardSpawner,
     /// A private directory for files that pass test names to frameworks.
     pub(crate) scratch: PathBuf,
+    /// The private directory of the temporary directories of test processes.
+    pub(crate) test_directories: PathBuf,
 }
 
 /// Why a command could not be prepared.
@@ -42,7 +44,7 @@ impl WorkerContext {
         program: &TestProgram,
         invocation: &AdapterInvocation,
         run: Option<&str>,
-        test_directory: Option<&Path>,
+        test_directory: Option<&TestDirectory>,
     ) -> Result<TestCommand, PrepareError> {
         for (path, content) in &invocation.files {
             create_private_file(path, content)
@@ -73,11 +75,14 @@ impl WorkerContext {
         Ok(&self.scratch)
     }
 
-    /// Creates the temporary directory of the process of a lease, beside the scratch directory: what tests leave
-    /// there must not keep that from being emptied.
-    pub(crate) fn create_test_directory(&self, lease: LeaseId) -> Result<TestDirectory, PrepareError> {
-        let name = format!("t{}-{}", self.worker, lease.0);
-        TestDirectory::create(self.scratch.with_file_name(name)).map_err(PrepareError::Scratch)
+    /// Creates the temporary directory of the process of a lease.
+    pub(crate) fn create_test_directory(
+        &self,
+        lease: LeaseId,
+        variables: TestDirectoryVariables,
+    ) -> Result<TestDirectory, PrepareError> {
+        let path = self.test_directories.join(format!("t{}-{}", self.worker, lease.0));
+        TestDirectory::create(path, variables).map_err(PrepareError::Scratch)
     }
 
     /// Merges the environments: the worker's own, then its test directory, the program's, the framework's and Heeler's, where
@@ -87,7 +92,7 @@ impl WorkerContext {
         program: &TestProgram,
         invocation: &AdapterInvocation,
         run: Option<&str>,
-        test_directory: Option<&Path>,
+        test_directory: Option<&TestDirectory>,
     ) -> Vec<(OsText, OsText)> {
         let mut all: BTreeMap<Vec<u8>, OsText> = std::env::vars_os()
             .filter(|(name, _)| !heeler_sys::fail::is_fault_variable(name))
@@ -95,8 +100,10 @@ impl WorkerContext {
             .collect();
         let tool = program.tool_env.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.clone()));
         all.extend(tool);
-        let test_directory = test_directory.map(OsText::from);
-        all.extend(test_directory.map(|path| (VARIABLE.as_bytes().to_vec(), path)));
+        if let Some(directory) = test_directory {
+            let names = directory.variables().names().iter();
+            all.extend(names.map(|name| (name.as_bytes().to_vec(), OsText::from(directory.path()))));
+        }
         let ours = [
             ("HEELER", Some("1".to_owned())),
             ("HEELER_WORKER", Some(self.worker.to_string())),
@@ -156,6 +163,7 @@ mod tests {
             worker: WorkerId(4),
             guards: GuardSpawner::for_executable("/x".into()),
             scratch: dir.path().join("scratch"),
+            test_directories: dir.path().to_owned(),
         };
         setting.clean_scratch().unwrap();
         let mut program = program();
@@ -168,8 +176,11 @@ mod tests {
             files: vec![(file.clone(), b"A.b".to_vec())],
             ..AdapterInvocation::default()
         };
-        let command =
-            setting.prepare_command(&program, &invocation, Some("run"), Some(Path::new("/t"))).unwrap();
+        let directory =
+            |variables| setting.create_test_directory(LeaseId(8), variables).expect("the directory is new");
+        let of_tests = directory(TestDirectoryVariables::TestTmpdir);
+        let command = setting.prepare_command(&program, &invocation, Some("run"), Some(&of_tests)).unwrap();
+        let path = dir.path().join("t4-8").to_str().unwrap().to_owned();
         let value = |name: &str| {
             let name = OsText::from(name);
             command.env.iter().find(|one| one.0 == name).map(|one| one.1.to_text().into_owned())
@@ -177,12 +188,19 @@ mod tests {
         assert_eq!(value("A").as_deref(), Some("framework"));
         assert_eq!((value("B"), value("PATH")), (None, None));
         assert_eq!(value("HEELER").as_deref(), Some("1"));
-        assert_eq!(value("TEST_TMPDIR").as_deref(), Some("/t"));
+        assert_eq!(value("TEST_TMPDIR").as_deref(), Some(path.as_str()));
+        assert_ne!(value("TMPDIR").as_deref(), Some(path.as_str()));
         assert_eq!(value("HEELER_WORKER").as_deref(), Some("4"));
         assert_eq!(value("HEELER_RUN_ID").as_deref(), Some("run"));
         assert_eq!(command.args, ["first".into(), "second".into()]);
         assert_eq!(fs::read(&file).unwrap(), b"A.b");
         setting.clean_scratch().unwrap();
         assert!(!file.exists());
+        drop(of_tests);
+        let of_tests = directory(TestDirectoryVariables::TestTmpdirAndTmpdir);
+        let command = setting.prepare_command(&program, &invocation, None, Some(&of_tests)).unwrap();
+        let names = ["TEST_TMPDIR", "TMPDIR"].map(OsText::from);
+        let set = command.env.iter().filter(|(name, value)| names.contains(name) && value.to_text() == path);
+        assert_eq!(set.count(), 2);
     }
 }

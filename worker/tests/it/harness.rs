@@ -356,6 +356,8 @@ pub(crate) fn lease(script: &TestScript, count: u32) -> WorkerLease {
             startup_ms: 20_000,
             memory_bytes: None,
         },
+        is_whole_program: false,
+        has_private_tmpdir: false,
         repeat: std::num::NonZeroU32::MIN,
         crash_capture: heeler_protocol::control::CrashCapturePlan::default(),
         is_isolated: false,
@@ -379,6 +381,7 @@ pub(crate) fn leased(tests: Vec<ListedTest>) -> Vec<LeasedTest> {
             slow_ms: None,
             attempts: vec![],
             crashed_attempt: None,
+            ran_beside: Vec::new(),
             is_failure_provisional: false,
         })
         .collect()

@@ -2,15 +2,25 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::{ProgramCosts, QueuedTest, UNKNOWN_START, UNKNOWN_WEIGHT};
+use super::{ISOLATE_FROM, ProgramCosts, QueuedTest, UNKNOWN_START, UNKNOWN_WEIGHT};
 use crate::TestId;
 
 /// Lower bound of the cost of a process start, regardless of measurements.
 const MIN_START: Duration = Duration::from_millis(1);
 /// Target duration of a batch as a multiple of the cost of its start: the start is 2 %.
 const TARGET_BATCH_PER_START: u32 = 50;
-/// Lower bound of the same multiple where all slots can be kept busy.
+/// Lower bound of the same multiple where all slots can be kept busy and a start is cheap.
 const MIN_BATCH_PER_START: u32 = 3;
+/// Duration of a batch that no rule about cheap starts exceeds: what a slot saves by it is noticeable.
+const NOTICEABLE: Duration = Duration::from_millis(150);
+/// Divisor: a part of this size of a start is worth a process of its own while a slot is free, because the
+/// run ends noticeably earlier.
+const START_PER_WORTHWHILE_BATCH: u32 = 4;
+/// Cost of a start from which the tests are spread over all slots although nothing is known of their
+/// durations.
+const EXPENSIVE_START: Duration = Duration::from_millis(250);
+/// A test that takes less than this multiple of its program's start is not worth a process of its own.
+const ISOLATED_TEST_PER_START: u32 = 3;
 /// Lower bound of the same multiple where the duration of batches is limited.
 const LIMITED_BATCH_PER_START: u32 = 5;
 /// Maximum number of tests of the first batch of a program where the duration of batches is limited and nothing is known
@@ -41,13 +51,15 @@ pub(super) struct ProgramQueue {
 pub(super) struct BatchSize {
     pub(super) duration: Duration,
     pub(super) tests: usize,
+    /// Duration of a remainder that is added to the batch.
+    pub(super) remainder: Duration,
 }
 
-/// The remaining work of all programs, and the slots that share it.
+/// The part of the remaining work that is one slot's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct RemainingWork {
-    pub(super) total: Duration,
-    pub(super) slots: usize,
+pub(super) struct SlotShare {
+    /// Duration of the tests that a slot runs if all slots end together.
+    pub(super) duration: Duration,
     /// Median duration of the tests whose duration is known.
     pub(super) known_median: Option<Duration>,
 }
@@ -101,27 +113,39 @@ impl ProgramQueue {
         self.waiting.drain(..).map(|item| item.test).collect()
     }
 
+    pub(super) fn max_processes(&self) -> Option<usize> {
+        self.costs.max_processes.map(|most| usize::try_from(most.get()).unwrap_or(usize::MAX))
+    }
+
     pub(super) fn start_cost(&self) -> Duration {
         self.costs.start.unwrap_or(UNKNOWN_START).max(MIN_START)
     }
 
-    /// Returns the size at which a batch is full, for this total of remaining work of all programs. `limit` is
-    /// that of the batch's duration.
-    pub(super) fn full_batch(&self, work: RemainingWork, limit: Option<Duration>) -> BatchSize {
-        let unlimited = self.target_duration(work);
+    /// Returns whether a test of this duration gets a process of its own.
+    pub(super) fn is_worth_a_process(&self, weight: Duration) -> bool {
+        weight >= ISOLATE_FROM && weight >= self.start_cost().saturating_mul(ISOLATED_TEST_PER_START)
+    }
+
+    /// Returns the size at which a batch is full, for this share of the slot that runs it. `limit` is that of
+    /// the batch's duration.
+    pub(super) fn full_batch(&self, share: SlotShare, limit: Option<Duration>) -> BatchSize {
+        let unlimited = self.target_duration(share);
+        let remainder = self.negligible_remainder(share.known_median);
         let Some(limit) = limit else {
-            return BatchSize { duration: unlimited, tests: usize::MAX };
+            return BatchSize { duration: unlimited, tests: usize::MAX, remainder };
         };
         let start = self.start_cost();
-        if !self.has_data(work.known_median) {
+        // A start for the rest would delay other runs as well.
+        let remainder = if limit < unlimited { start } else { remainder };
+        if !self.has_data(share.known_median) {
             let duration = unlimited.min(limit).min(start.saturating_mul(MIN_BATCH_PER_START));
             // Where a start alone takes longer than the limit, another one would not make the wait shorter.
             let tests = if start < limit { MEASURING_TESTS } else { usize::MAX };
-            return BatchSize { duration, tests };
+            return BatchSize { duration, tests, remainder };
         }
         let limit = limit.max(start.saturating_mul(LIMITED_BATCH_PER_START));
         let tests = usize::try_from(limit.as_nanos() / TEST_OVERHEAD.as_nanos()).unwrap_or(usize::MAX);
-        BatchSize { duration: unlimited.min(limit), tests: tests.max(1) }
+        BatchSize { duration: unlimited.min(limit), tests: tests.max(1), remainder }
     }
 
     /// Returns whether the duration of the next test can be estimated from measurements.
@@ -131,23 +155,41 @@ impl ProgramQueue {
             || self.waiting.front().is_some_and(|item| item.weight.is_some())
     }
 
-    fn target_duration(&self, work: RemainingWork) -> Duration {
-        let RemainingWork { total, slots, known_median } = work;
-        let slots = u32::try_from(slots.max(1)).unwrap_or(u32::MAX);
+    fn target_duration(&self, share: SlotShare) -> Duration {
+        let SlotShare { duration: share, known_median } = share;
         let start = self.start_cost();
         let economical = start.saturating_mul(TARGET_BATCH_PER_START);
         let least = if self.has_data(known_median) {
-            economical.min((total / slots).max(start.saturating_mul(MIN_BATCH_PER_START)))
+            let worthwhile = self.least_worthwhile(start.saturating_mul(MIN_BATCH_PER_START));
+            economical.min(share.max(worthwhile))
+        } else if start >= EXPENSIVE_START {
+            // The tests may take anything: even parts bound what the run can take.
+            share
         } else {
             economical
         };
-        (total / slots.saturating_mul(2)).max(least)
+        (share / 2).max(least)
+    }
+
+    /// Returns the least duration of tests for which a free slot starts a process; `if_cheap` is that of a
+    /// program with a cheap start.
+    fn least_worthwhile(&self, if_cheap: Duration) -> Duration {
+        if_cheap.min(NOTICEABLE).max(self.start_cost() / START_PER_WORTHWHILE_BATCH)
+    }
+
+    /// Returns the duration of a remainder that is added to a batch which is as large as the share of its
+    /// slot.
+    fn negligible_remainder(&self, known_median: Option<Duration>) -> Duration {
+        let start = self.start_cost();
+        if start >= EXPENSIVE_START && !self.has_data(known_median) {
+            return Duration::ZERO;
+        }
+        self.least_worthwhile(start)
     }
 
     pub(super) fn take_batch(&mut self, full: BatchSize, known_median: Option<Duration>) -> Vec<TestId> {
         let unknown = self.unknown_weight(known_median);
-        // A remainder that takes less time than a process start for it is added to this batch.
-        let is_all = self.remaining_work(known_median) <= full.duration.saturating_add(self.start_cost());
+        let is_all = self.remaining_work(known_median) <= full.duration.saturating_add(full.remainder);
         let target = if is_all { Duration::MAX } else { full.duration };
         let mut weight = Duration::ZERO;
         let mut bytes = 0_usize;
@@ -159,7 +201,10 @@ impl ProgramQueue {
                 .costs
                 .selection_budget_bytes
                 .is_some_and(|budget| bytes.saturating_add(item.selection_bytes) > budget);
-            let is_full = weight >= target
+            let item_weight = item.weight.unwrap_or(unknown);
+            // A long test is left out if the batch is nearer to its size without it.
+            let is_over_target = weight >= target || weight.saturating_add(item_weight / 2) >= target;
+            let is_full = is_over_target
                 || tests.len() >= full.tests
                 || self.cap.is_some_and(|cap| tests.len() >= cap)
                 || is_over_budget
@@ -167,7 +212,7 @@ impl ProgramQueue {
             if is_full && !tests.is_empty() {
                 break;
             }
-            weight = weight.saturating_add(item.weight.unwrap_or(unknown));
+            weight = weight.saturating_add(item_weight);
             bytes = bytes.saturating_add(item.selection_bytes);
             tests.push(item.test);
             self.pop();

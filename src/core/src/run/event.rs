@@ -186,6 +186,9 @@ pub struct BatchLease {
     pub batch: TestBatch,
     /// For each test of the batch, whether a failure is to be reported as provisional.
     pub is_failure_provisional: Vec<bool>,
+    /// Number of startup limits that processes of the program have exceeded: the limit of this one is to be
+    /// twice as long for each of them.
+    pub start_timeouts: u32,
 }
 
 /// The stage of a run: what it waits for. A deadline names it.

@@ -37,6 +37,8 @@ impl RunState {
             self.requeue(&held, rest);
         } else if let LeaseOutcome::GuardLost(loss) = end {
             self.on_guard_lost(&held, rest, loss);
+        } else if end == LeaseOutcome::StartTimedOut && rest.len() == held.batch.tests.len() {
+            self.on_start_timeout(&held, rest);
         } else if rest.is_empty() {
             self.on_complete_batch(&held, end);
         } else if rest.len() < held.batch.tests.len() {
@@ -78,6 +80,7 @@ impl RunState {
             }
             LeaseOutcome::DiedInTest
             | LeaseOutcome::DiedOutside
+            | LeaseOutcome::StartTimedOut
             | LeaseOutcome::NotStarted
             | LeaseOutcome::GuardLost(_)
             | LeaseOutcome::Cancelled => {}
@@ -120,6 +123,7 @@ impl RunState {
             LeaseOutcome::BadExit
             | LeaseOutcome::DiedInTest
             | LeaseOutcome::DiedOutside
+            | LeaseOutcome::StartTimedOut
             | LeaseOutcome::NotStarted
             | LeaseOutcome::GuardLost(_)
             | LeaseOutcome::Cancelled => NotRunReason::ProgramGivenUp { deaths },
@@ -134,6 +138,25 @@ impl RunState {
         } else {
             self.queue.shrink_batches(program, held.batch.tests.len());
             self.requeue(held, rest);
+        }
+    }
+
+    /// Handles a process that began no test within its startup limit: that is no fault of its tests. They are
+    /// started again as they are, with twice the limit; processes that were started with the same limit count
+    /// once.
+    fn on_start_timeout(&mut self, held: &ActiveLease, rest: Vec<TestId>) {
+        let program = held.batch.program;
+        let timeouts = &mut self.programs[program.index()].start_timeouts;
+        if held.start_timeouts == *timeouts {
+            *timeouts += 1;
+        }
+        let attempts = *timeouts;
+        if attempts < self.plan.max_startup_crashes.max(1) {
+            return self.requeue(held, rest);
+        }
+        let waiting = self.queue.take_program(program);
+        for test in waiting.into_iter().chain(rest) {
+            self.synthesize_result(test, NotRunReason::StartTimedOut { attempts });
         }
     }
 

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 use super::{BatchLease, CancelMode, RunAction, RunEvent, RunStage, SchedulingPlan, guard_loss::GuardLosses};
 use crate::{
     LeaseId, NotRunReason, Outcome, ProgramId, ProvisionalReason, SynthesizedResult, TestId, WorkerId,
-    batching::{QueuedTest, TestBatch, TestQueue},
+    batching::{BusySlot, QueuedTest, SlotLoads, TestBatch, TestQueue},
     ledger::{Ledger, StreamPosition},
 };
 
@@ -53,6 +53,8 @@ pub(super) struct TestState {
 pub(super) struct ProgramState {
     /// Number of consecutive processes with a batch of one that reported nothing.
     pub(super) unproductive_processes: u32,
+    /// Number of startup limits that its processes have exceeded, each twice the one before.
+    pub(super) start_timeouts: u32,
     /// Number of consecutive processes that completed only a small part of their batch.
     pub(super) early_ends: u32,
     /// The consecutive losses of the guards of its processes, before any of its tests had begun.
@@ -63,6 +65,8 @@ pub(super) struct ProgramState {
 pub(super) struct ActiveLease {
     pub(super) lease: LeaseId,
     pub(super) batch: TestBatch,
+    /// Number of startup limits that processes of the program had exceeded before.
+    pub(super) start_timeouts: u32,
     /// How the lease was cancelled, if it was.
     cancel_mode: Option<CancelMode>,
 }
@@ -219,7 +223,8 @@ impl RunState {
     /// Returns the number of concurrent leases that the run could use now, including those that workers hold.
     #[must_use]
     pub fn wanted_leases(&self) -> usize {
-        let waiting = if self.is_assigning() { self.queue.available_batches(self.slots()) } else { 0 };
+        let waiting =
+            if self.is_assigning() { self.queue.available_batches(&self.occupied_slots()) } else { 0 };
         (self.leases.len() + waiting).min(self.slots())
     }
 
@@ -408,7 +413,7 @@ impl RunState {
         if room == 0 || !self.may_start_workers() {
             return;
         }
-        let wanted = self.queue.available_batches(self.slots()).saturating_sub(self.requested);
+        let wanted = self.queue.available_batches(&self.occupied_slots()).saturating_sub(self.requested);
         for _ in 0..room.min(wanted) {
             self.requested += 1;
             actions.push(RunAction::StartWorker);
@@ -433,19 +438,53 @@ impl RunState {
         // From now on the worker may send something of this run, even if only the start of a test: it has to
         // be drained.
         self.ledger.open_stream(worker);
-        self.leases.insert(worker, ActiveLease { lease, batch: batch.clone(), cancel_mode: None });
-        Some(BatchLease { lease, worker, batch, is_failure_provisional: is_failure_held })
+        let start_timeouts = self.programs[batch.program.index()].start_timeouts;
+        let held = ActiveLease { lease, batch: batch.clone(), start_timeouts, cancel_mode: None };
+        self.leases.insert(worker, held);
+        Some(BatchLease { lease, worker, batch, is_failure_provisional: is_failure_held, start_timeouts })
     }
 
     fn next_batch(&mut self) -> Option<TestBatch> {
+        let busy = |held: &ActiveLease| BusySlot {
+            program: held.batch.program,
+            remaining: self.remaining_time(held),
+        };
+        let loads = SlotLoads { slots: self.plan.slots, busy: self.leases.values().map(busy).collect() };
         loop {
-            let mut batch = self.queue.next_batch(self.plan.slots)?;
+            let mut batch = self.queue.next_batch(&loads)?;
             // A test that has received its result in another way is never run again.
             batch.tests.retain(|test| self.tests[test.index()].location == TestLocation::Waiting);
             if !batch.tests.is_empty() {
                 return Some(batch);
             }
         }
+    }
+
+    /// Returns the slots with the programs that they run: how long they are busy is not looked at.
+    fn occupied_slots(&self) -> SlotLoads {
+        let busy = |held: &ActiveLease| BusySlot { program: held.batch.program, remaining: Duration::ZERO };
+        SlotLoads { slots: self.slots(), busy: self.leases.values().map(busy).collect() }
+    }
+
+    /// Returns how long a lease is expected to take from now. Of a test that runs, half is left on average.
+    fn remaining_time(&self, held: &ActiveLease) -> Duration {
+        let program = held.batch.program;
+        let of_test = |test: &TestId| {
+            let duration = self.queue.estimated_duration(program, self.plan.tests[test.index()].weight);
+            match self.tests[test.index()].location {
+                TestLocation::Leased(lease) if lease == held.lease => duration,
+                TestLocation::InFlight(lease) if lease == held.lease => duration / 2,
+                TestLocation::Leased(_)
+                | TestLocation::InFlight(_)
+                | TestLocation::Waiting
+                | TestLocation::Settled => Duration::ZERO,
+            }
+        };
+        let is_waiting =
+            |test: &TestId| self.tests[test.index()].location == TestLocation::Leased(held.lease);
+        let is_starting = held.batch.tests.iter().all(is_waiting);
+        let start = if is_starting { self.queue.start_cost(program) / 2 } else { Duration::ZERO };
+        held.batch.tests.iter().map(of_test).fold(start, Duration::saturating_add)
     }
 
     fn cancel_remaining(&mut self, why: NotRunReason, actions: &mut Vec<RunAction>) {

@@ -150,7 +150,7 @@ fn many(tests: usize, slots: usize) -> SchedulingPlan {
 
 #[test]
 fn a_crash_in_the_middle_of_500_tests_costs_three_processes() {
-    let costs = ProgramCosts { start: Some(60 * SHORT), selection_budget_bytes: None };
+    let costs = ProgramCosts { start: Some(60 * SHORT), ..ProgramCosts::default() };
     let plan = SchedulingPlan { programs: vec![costs], ..many(500, 2) };
     let tally = run(plan, dying(|test| test == TestId(136)));
     let sizes: Vec<_> = tally.leases.iter().map(|lease| lease.batch.tests.len()).collect();
@@ -214,6 +214,27 @@ fn a_large_program_that_runs_nothing_is_given_up_after_a_handful_of_processes() 
         tally.entry(0),
         LedgerEntry::Synthesized(SynthesizedResult::NotRun(NotRunReason::NeverStarted))
     );
+}
+
+#[test]
+fn a_program_that_starts_too_slowly_is_started_again_as_it_is() {
+    let plan = || SchedulingPlan { slots: 1, ..plan(&[0; 40], |_, _| {}) };
+    let tally = run(plan(), |_, _| LeaseOutcome::StartTimedOut);
+    let sizes: Vec<_> =
+        tally.leases.iter().map(|lease| (lease.batch.tests.len(), lease.start_timeouts)).collect();
+    assert_eq!(sizes, [(40, 0), (40, 1), (40, 2)]);
+    assert_eq!(
+        tally.entry(7),
+        LedgerEntry::Synthesized(SynthesizedResult::NotRun(NotRunReason::StartTimedOut { attempts: 3 }))
+    );
+    let tally = run(plan(), |lease, deeds| {
+        if lease.start_timeouts < 2 {
+            return LeaseOutcome::StartTimedOut;
+        }
+        deeds.extend(lease.batch.tests.iter().map(|test| ProcessAction::Pass(*test)));
+        LeaseOutcome::Complete
+    });
+    assert_eq!((tally.passed(), tally.leases.len()), (40, 3));
 }
 
 #[test]

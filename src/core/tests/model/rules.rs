@@ -202,6 +202,7 @@ impl RunObserver {
             let ObservedPlace::Synthesized(SynthesizedResult::NotRun(why)) = observed.place else { continue };
             let is_due = match why {
                 NotRunReason::ProgramGivenUp { deaths } => deaths >= most,
+                NotRunReason::StartTimedOut { attempts } => attempts >= most,
                 NotRunReason::GuardLost { losses, .. } => losses >= 3 && observed.guard_losses >= losses,
                 NotRunReason::NoWorker => !self.workers.values().any(|worker| worker.has_had_lease),
                 _ => true,

@@ -26,6 +26,7 @@ impl UnfinishedTests {
                 | LeaseEvent::LaunchedByDebugger { .. }
                 | LeaseEvent::FilesAttached { .. }
                 | LeaseEvent::ProcessEnded { .. }
+                | LeaseEvent::FixtureFailed { .. }
                 | LeaseEvent::ProcessesLeaked { .. } => {}
             }
         }

@@ -178,7 +178,12 @@ mod tests {
     fn typed_updates_round_trip_in_one_frame() {
         let test = NodeDescription { uid: "s::t", ..NodeDescription::default() };
         let result = TestResult::with_reason(Outcome::Failed, "m\n\u{1}");
-        let failure = ProgramFailure { suite: "s".into(), program: "/bin/s".into(), message: "m".into() };
+        let failure = ProgramFailure {
+            suite: "s".into(),
+            program: "/bin/s".into(),
+            fixture: None,
+            message: "m".into(),
+        };
         let typed = UpdateEncoding::Typed;
         let mut updates = [Vec::new(), Vec::new(), Vec::new()];
         typed.append_started(&mut updates[0], &test, 7, WorkerId(3));

@@ -9,7 +9,10 @@ use heeler_core::{
 use serde::{Deserialize, Serialize};
 
 use super::{ClientId, ClientRoute, DumpKinds, ProcessExit, ProofLevel, RunKey, TraceMode};
-use crate::mtp::{ClientMembers, LogLevel, TestTrait};
+use crate::{
+    journal::SuiteFixture,
+    mtp::{ClientMembers, LogLevel, TestTrait},
+};
 
 /// Messages from coordinator to worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -166,6 +169,9 @@ pub struct WorkerLease {
     #[serde(default, skip_serializing_if = "ClientMembers::is_empty")]
     pub client_members: ClientMembers,
     pub limits: TestLimits,
+    /// Whether these are all tests that the program runs, so that it needs no selection.
+    #[serde(default)]
+    pub is_whole_program: bool,
     /// Maximum size in bytes of all journals of the run, above which results are recorded without outputs.
     pub journal_limit_bytes: u64,
     /// Number of times that each test runs to pass, one process after the other.
@@ -185,6 +191,9 @@ pub struct WorkerLease {
     /// Whether the client receives the test's output while the test runs.
     #[serde(default)]
     pub is_output_live: bool,
+    /// Whether `TMPDIR` names the process's own temporary directory, as `TEST_TMPDIR` does.
+    #[serde(default)]
+    pub has_private_tmpdir: bool,
     /// Whether the values of configured variables are in the commands that run a test again.
     #[serde(default)]
     pub is_environment_shown: bool,
@@ -283,6 +292,9 @@ pub struct LeasedTest {
     /// Crash that this isolated rerun checks.
     #[serde(default)]
     pub crashed_attempt: Option<Attempt>,
+    /// Tests that ran in other processes of its program when one of these attempts ended, by uid.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ran_beside: Vec<String>,
     /// Whether a failure is provisional, because a retry may still replace it.
     pub is_failure_provisional: bool,
 }
@@ -307,6 +319,9 @@ pub enum FromWorker {
         /// Startup cost of a process of this program before its first test, in microseconds, as far as the
         /// listing shows.
         start_us: u64,
+        /// Failure of the listing process after it had listed all tests, as one sentence for the user.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<String>,
     },
     /// The program could not be listed.
     NotDiscovered {
@@ -399,6 +414,12 @@ pub enum LeaseEvent {
         tests: u32,
         usage: ProcessUsage,
     },
+    /// The set-up or tear-down of a suite failed, outside its tests.
+    FixtureFailed {
+        fixture: SuiteFixture,
+        /// Description for the user.
+        message: String,
+    },
     /// Processes outlived their test process and were killed.
     ProcessesLeaked {
         /// Test that started them; if that is unknown, every test that may have; empty if no test can have.
@@ -431,10 +452,17 @@ pub enum LeaseEnd {
         /// Description for the user, with the tail of the output.
         message: String,
     },
-    /// The process died during a test (which is reported), or was ended because of the test's time limit.
+    /// The process died during a test or the set-up or tear-down of a suite (which is reported), or was ended
+    /// because of a time limit.
     DiedInTest { end: ProcessExit },
     /// The process died before, between or after tests, with tests still waiting.
     DiedOutsideTest {
+        end: ProcessExit,
+        /// Description for the user, with the tail of the output.
+        message: String,
+    },
+    /// The process began no test within its startup limit, and was ended.
+    StartTimedOut {
         end: ProcessExit,
         /// Description for the user, with the tail of the output.
         message: String,
@@ -457,6 +485,7 @@ impl LeaseEnd {
             Self::BadExit { .. } => LeaseOutcome::BadExit,
             Self::DiedInTest { .. } => LeaseOutcome::DiedInTest,
             Self::DiedOutsideTest { .. } => LeaseOutcome::DiedOutside,
+            Self::StartTimedOut { .. } => LeaseOutcome::StartTimedOut,
             Self::NotStarted { .. } => LeaseOutcome::NotStarted,
             Self::GuardLost { loss } => LeaseOutcome::GuardLost(*loss),
             Self::Cancelled => LeaseOutcome::Cancelled,
@@ -469,6 +498,8 @@ impl LeaseEnd {
         match self {
             Self::BadExit { message, .. } | Self::DiedOutsideTest { message, .. } => Some(message),
             Self::NotStarted { error } => Some(error),
+            // It is a failure only if no process of the program starts in time.
+            Self::StartTimedOut { .. } => None,
             Self::Complete | Self::DiedInTest { .. } | Self::GuardLost { .. } | Self::Cancelled => None,
         }
     }

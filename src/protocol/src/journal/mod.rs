@@ -19,7 +19,7 @@ mod tests;
 pub use read::{
     JournalContent, JournalEnding, JournalError, JournalReader, LocatedRecord, RecordPlace, read, read_record,
 };
-pub use record::{JournalRecord, ProgramFailure, RunEnd};
+pub use record::{FixturePhase, JournalRecord, ProgramFailure, RunEnd, SuiteFixture};
 pub use write::{write, write_finished};
 
 /// First bytes of each journal; the number is [`VERSION`].

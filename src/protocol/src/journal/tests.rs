@@ -30,6 +30,7 @@ fn sample_records() -> Vec<JournalRecord> {
         JournalRecord::ProgramFailed(ProgramFailure {
             suite: "s".into(),
             program: "/bin/p".into(),
+            fixture: None,
             message: "m".into(),
         }),
         JournalRecord::Ended(Box::new(RunEnd {

@@ -250,12 +250,13 @@ pub fn render_output(out: &mut Vec<u8>, test: &NodeDescription<'_>, started_ms: 
     render_test(out, test, &node);
 }
 
-/// Appends the change of a program that failed outside its tests; its uid is the name of its suite.
+/// Appends the change of a program that failed outside its tests, itself or in the set-up or tear-down of a
+/// suite.
 pub fn render_program_failure(out: &mut Vec<u8>, failure: &crate::journal::ProgramFailure) {
-    let display_name = format!("{} (the program itself)", failure.suite);
+    let (uid, display_name) = (failure.uid(), failure.display_name());
     let program = failure.program.to_text();
     let test = NodeDescription {
-        uid: &failure.suite,
+        uid: &uid,
         display_name: &display_name,
         suite: &failure.suite,
         program: &program,

@@ -46,6 +46,8 @@ pub enum ListingState {
         tests: Arc<[TestEntry]>,
         /// Time from process start to the first test, as far as the listing measured it.
         start: Duration,
+        /// How the listing process failed after it had listed all tests.
+        failure: Option<Arc<str>>,
     },
     /// The listing failed.
     Broken {
@@ -67,6 +69,8 @@ pub struct ProgramListing {
     pub tests: Vec<ListedTest>,
     /// Time from process start to the first test, as far as the listing measured it.
     pub start: Duration,
+    /// How the listing process failed after it had listed all tests, as one sentence.
+    pub failure: Option<String>,
 }
 
 /// One program and the state of its listing.
@@ -157,9 +161,10 @@ impl Catalogue {
         let entry = &mut self.programs[program];
         entry.identity = file_identity(entry.source.program.path.as_path());
         entry.listing = match answer {
-            Ok(ProgramListing { framework, nesting, selection_limit, tests, start }) => {
+            Ok(ProgramListing { framework, nesting, selection_limit, tests, start, failure }) => {
                 let tests = assign_uids(&entry.source.program.suite, tests).into();
-                ListingState::Listed { framework, nesting, selection_limit, tests, start }
+                let failure = failure.map(Arc::from);
+                ListingState::Listed { framework, nesting, selection_limit, tests, start, failure }
             }
             Err(error) => ListingState::Broken { error },
         };
@@ -382,6 +387,7 @@ mod tests {
             selection_limit: None,
             tests,
             start: Duration::ZERO,
+            failure: None,
         }
     }
 

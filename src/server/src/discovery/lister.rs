@@ -150,9 +150,11 @@ impl ProgramLister {
         message: FromWorker,
     ) -> bool {
         match message {
-            FromWorker::Discovered { framework, nesting, selection_limit, tests, start_us, .. } => {
+            FromWorker::Discovered {
+                framework, nesting, selection_limit, tests, start_us, failure, ..
+            } => {
                 let start = Duration::from_micros(start_us);
-                let listing = ProgramListing { framework, nesting, selection_limit, tests, start };
+                let listing = ProgramListing { framework, nesting, selection_limit, tests, start, failure };
                 self.record_result(catalogue, worker, Ok(listing))
             }
             FromWorker::NotDiscovered { error, .. } => self.record_result(catalogue, worker, Err(error)),

@@ -74,6 +74,7 @@ mod tests {
             selection_limit: None,
             tests,
             start: Duration::ZERO,
+            failure: None,
         };
         catalogue.record_listing(0, Ok(answer));
         catalogue.record_listing(1, Err("it is broken".to_owned()));

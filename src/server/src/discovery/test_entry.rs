@@ -64,6 +64,11 @@ impl TestEntry {
         self.unrunnable.as_deref()
     }
 
+    /// Returns whether its framework would skip it without running it.
+    pub(crate) fn is_skipped(&self) -> bool {
+        self.skip.is_some()
+    }
+
     /// Returns it in the form in which the framework listed it.
     #[must_use]
     pub fn listed(&self) -> ListedTest {

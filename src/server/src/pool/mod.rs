@@ -10,6 +10,7 @@
 //! - `grants`: what each worker is used for.
 //! - `main_barriers`: what a client has handled of its main connection.
 //! - `orphans`: reaps what a dead watchdog leaves behind.
+//! - `session_dir`: the directory of temporary files.
 //! - `watchdog_process`: starts the watchdog.
 //! - `watchdog_relay`: frames of the watchdog for clients.
 //! - `workers`: the pool itself.
@@ -23,6 +24,7 @@ mod grants;
 mod main_barriers;
 mod orphans;
 mod pooled_worker;
+mod session_dir;
 mod silence;
 mod watchdog_process;
 mod watchdog_relay;

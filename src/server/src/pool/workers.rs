@@ -113,6 +113,8 @@ pub(super) struct WatchdogProcess {
 /// The watchdog and the workers of this process, for all clients: the only record of which workers there are
 /// and what each is used for.
 pub struct WorkerPool {
+    /// Where test processes have their temporary directories.
+    _temporary_dir: Option<heeler_sys::dirs::SessionTemporaryDir>,
     socket_dir: heeler_sys::dirs::SocketDir,
     pub(super) slots: usize,
     program: PathBuf,
@@ -152,6 +154,7 @@ impl WorkerPool {
     /// Cancel safe: yes, because an abandoned watchdog sees the end of its connection and exits.
     pub async fn start(options: PoolOptions) -> Result<Self, PoolError> {
         let socket_dir = heeler_sys::dirs::socket_dir().map_err(PoolError::Directory)?;
+        let temporary_dir = super::session_dir::create_temporary_dir(&socket_dir);
         let path = control_socket_in(&socket_dir);
         let listener = local::LocalListener::bind(&path)
             .map_err(|source| PoolError::Listen { path: path.clone(), source })?;
@@ -163,6 +166,7 @@ impl WorkerPool {
             .await
             .map_err(PoolError::Spawn)?;
         let mut pool = Self {
+            _temporary_dir: temporary_dir,
             socket_dir,
             slots: options.slots,
             program: options.program,

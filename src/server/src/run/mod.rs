@@ -18,6 +18,7 @@ mod driver;
 mod dump_budget;
 mod groups;
 mod manifest;
+mod neighbours;
 mod plan;
 mod prepare;
 mod report_writer;

@@ -1,6 +1,6 @@
 //! Run plan: the selected tests of the catalogue, with their settings and their history.
 
-use std::{collections::HashMap, num::NonZeroU32, path::PathBuf, time::Duration};
+use std::{collections::HashMap, num::NonZeroU32, path::PathBuf, sync::Arc, time::Duration};
 
 use heeler_core::{
     ProgramId, TestId,
@@ -36,6 +36,17 @@ pub struct SelectedTest {
     pub unrunnable: Option<String>,
 }
 
+/// What the listing of a program shows beside its tests.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListingFacts {
+    /// Number of tests that its framework runs; `None` if the program could not be listed.
+    pub runnable_tests: Option<usize>,
+    /// Time that the listing process took.
+    pub start: Option<Duration>,
+    /// How the listing process failed after it had listed all tests.
+    pub failure: Option<Arc<str>>,
+}
+
 /// Limits of dumps.
 #[derive(Debug, Clone, Copy)]
 pub struct DumpLimits {
@@ -64,6 +75,8 @@ pub struct RunPlan {
     pub state_dir: PathBuf,
     /// The programs, with their framework if they could be listed.
     pub programs: Vec<TestProgram>,
+    /// For each program, what its listing shows.
+    pub listings: Vec<ListingFacts>,
     pub tests: Vec<SelectedTest>,
     /// The groups above the tests, each after its parent.
     pub groups: Vec<TestGroup>,
@@ -87,6 +100,8 @@ pub struct RunPlan {
     pub repeat: NonZeroU32,
     /// The values of configured variables are in the commands that run a test again.
     pub is_environment_shown: bool,
+    /// `TMPDIR` names the temporary directory of each test process.
+    pub has_private_tmpdir: bool,
     /// Debug run: each test is isolated in its own process, one at a time, without the run's own time limit.
     pub is_debugged: bool,
     /// The client reads the attachments stream.
@@ -146,6 +161,7 @@ impl RunPlan {
             profile: settings.profile.clone(),
             state_dir: settings.state_dir.clone(),
             programs: programs.programs,
+            listings: programs.listings,
             tests,
             groups: groups.finish(),
             model,
@@ -163,6 +179,7 @@ impl RunPlan {
             is_output_live: settings.program.is_output_live,
             repeat: repeat_of(settings),
             is_environment_shown: settings.run.is_environment_shown,
+            has_private_tmpdir: settings.run.has_private_tmpdir,
             is_debugged: false,
             has_attachments_stream: false,
         }
@@ -180,6 +197,18 @@ impl RunPlan {
         }
     }
 
+    /// Returns whether these tests of a program are all that its framework runs.
+    pub(super) fn is_whole_program(&self, program: usize, tests: &[TestId]) -> bool {
+        let is_run = |test: &&TestId| self.tests[test.index()].listed.skip.is_none();
+        self.listings[program].runnable_tests == Some(tests.iter().filter(is_run).count())
+    }
+
+    /// Returns the time that a process of the program takes before its first test, by earlier runs or its
+    /// listing.
+    pub(super) fn known_start(&self, program: usize) -> Option<Duration> {
+        self.model.programs[program].start.max(self.listings[program].start)
+    }
+
     /// Returns the memory limit of a process that runs these tests. They share its memory, so the largest of
     /// their limits applies, and none if one of them has none.
     pub(super) fn memory_limit(&self, tests: &[TestId]) -> Option<u64> {
@@ -188,23 +217,28 @@ impl RunPlan {
     }
 }
 
+/// A program of the run, with what is known of it.
+struct PlannedProgram {
+    program: TestProgram,
+    costs: ProgramCosts,
+    listing: ListingFacts,
+}
+
 #[derive(Default)]
 struct ProgramTable {
     by_place: HashMap<Option<usize>, usize>,
     programs: Vec<TestProgram>,
     costs: Vec<ProgramCosts>,
+    listings: Vec<ListingFacts>,
 }
 
 impl ProgramTable {
-    fn get_or_insert(
-        &mut self,
-        place: Option<usize>,
-        make: impl FnOnce() -> (TestProgram, ProgramCosts),
-    ) -> usize {
+    fn get_or_insert(&mut self, place: Option<usize>, make: impl FnOnce() -> PlannedProgram) -> usize {
         *self.by_place.entry(place).or_insert_with(|| {
-            let (program, costs) = make();
+            let PlannedProgram { program, costs, listing } = make();
             self.programs.push(program);
             self.costs.push(costs);
+            self.listings.push(listing);
             self.programs.len() - 1
         })
     }
@@ -220,13 +254,18 @@ fn plan_test(
     let program = programs.get_or_insert(Some(place.program), || {
         let mut program = entry.source.program.clone();
         apply_program_options(&mut program, &of.settings.program);
-        let mut costs = ProgramCosts { start: of.history.start_of(suite), selection_budget_bytes: None };
-        if let ListingState::Listed { framework, selection_limit, start, .. } = &entry.listing {
+        let mut costs = ProgramCosts { start: of.history.start_of(suite), ..ProgramCosts::default() };
+        let mut listing = ListingFacts::default();
+        if let ListingState::Listed { framework, selection_limit, start, tests, failure, .. } = &entry.listing
+        {
             program.framework = Some(framework.clone());
             costs.selection_budget_bytes = selection_limit.map(|limit| limit.budget_bytes);
             costs.start = costs.start.or(Some(*start));
+            listing.runnable_tests = Some(tests.iter().filter(|test| !test.is_skipped()).count());
+            listing.start = Some(*start);
+            listing.failure.clone_from(failure);
         }
-        (program, costs)
+        PlannedProgram { program, costs, listing }
     });
     let (uid, listed, unrunnable) = match (of.catalogue.test(place), &entry.listing) {
         (Some(test), _) => (test.uid().to_owned(), test.listed(), test.unrunnable().map(str::to_owned)),
@@ -247,6 +286,8 @@ fn plan_test(
         ListingState::Broken { .. } | ListingState::Unknown => None,
     };
     let settings = of.settings.for_test(entry.source.config_suite.as_deref(), &subject);
+    let costs = &mut programs.costs[program];
+    costs.max_processes = costs.max_processes.into_iter().chain(settings.max_processes).min();
     let planned = ScheduledTest {
         program: program_id(program),
         weight: weight_of_iterations(of.history.duration_of(&uid), repeat_of(of.settings)),
@@ -296,7 +337,7 @@ fn plan_missing_test(uid: &str, programs: &mut ProgramTable) -> (SelectedTest, S
             cwd: "".into(),
             framework: None,
         };
-        (nobody, ProgramCosts::default())
+        PlannedProgram { program: nobody, costs: ProgramCosts::default(), listing: ListingFacts::default() }
     });
     let unrunnable = "not run: no program of this session lists this test".to_owned();
     let test = SelectedTest {

@@ -16,6 +16,8 @@ const MAX_REPORTED_PROCESSES: usize = 3;
 pub struct RunResourceUsage {
     /// Least time from process start to the first test, by program.
     pub start_times: BTreeMap<usize, Duration>,
+    /// Longest time from process start to the first test, by program.
+    pub longest_starts: BTreeMap<usize, Duration>,
     /// Peak memory of the largest process, by program.
     pub peaks_kib: BTreeMap<usize, u64>,
     /// Usage of tests that had a process to themselves.
@@ -27,6 +29,8 @@ impl RunResourceUsage {
     pub(super) fn record_start(&mut self, program: usize, start: Duration) {
         let least = self.start_times.entry(program).or_insert(start);
         *least = start.min(*least);
+        let longest = self.longest_starts.entry(program).or_default();
+        *longest = start.max(*longest);
     }
 
     /// Records the end of a process that ran `tests` tests; `only_test` is set if it ran only that one. Without

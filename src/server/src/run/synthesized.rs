@@ -1,7 +1,7 @@
 //! Synthesized results, which no worker reports: tests that never ran, provisional results that can't be
 //! replaced any more, programs that died outside any test.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use heeler_core::{
     Attempt, LeakedProcess, NotRunReason, ProvisionalReason, SynthesizedResult, TestId, TestResult, WorkerId,
@@ -10,7 +10,7 @@ use heeler_core::{
 };
 use heeler_protocol::{
     control::{DueResult, JournalResend, KnownResult, TestProgram},
-    journal::ProgramFailure,
+    journal::{ProgramFailure, SuiteFixture},
     mtp::{LeakedProcessInfo, RunLeak},
 };
 
@@ -23,6 +23,8 @@ pub(super) struct ProvisionalResults {
     pub(super) attempts: Vec<Attempt>,
     /// The crash that awaits an isolated rerun.
     pub(super) crash: Option<Attempt>,
+    /// Tests that ran in other processes of its program when one of these attempts ended, by uid.
+    pub(super) ran_beside: BTreeSet<String>,
 }
 
 impl ProvisionalResults {
@@ -36,36 +38,63 @@ impl ProvisionalResults {
     }
 }
 
-/// Program failures: bad exits of a program's processes outside any test.
+/// Program failures: bad exits of a program's processes outside any test, and failed set-ups and tear-downs
+/// of its suites.
 #[derive(Debug, Clone, Default)]
-pub(super) struct ProgramFailures(BTreeMap<usize, Vec<String>>);
+pub(super) struct ProgramFailures {
+    /// For each program and each fixture that failed, the messages.
+    messages: BTreeMap<(usize, Option<SuiteFixture>), Vec<String>>,
+    /// Processes that began no test within their startup limit. They are failures of a program of which none
+    /// begins one.
+    start_timeouts: BTreeMap<usize, Vec<String>>,
+}
 
-/// Maximum number of messages per program; further deaths add no information.
+/// Maximum number of messages per program or fixture; further deaths add no information.
 const MAX_MESSAGES: usize = 5;
 
 impl ProgramFailures {
-    /// Adds a failure of a program.
+    /// Adds a failure of a program itself.
     pub(super) fn add(&mut self, program: usize, message: String) {
-        self.0.entry(program).or_default().push(message);
+        self.messages.entry((program, None)).or_default().push(message);
+    }
+
+    /// Adds a failure of the set-up or tear-down of a suite.
+    pub(super) fn add_fixture(&mut self, program: usize, fixture: SuiteFixture, message: String) {
+        self.messages.entry((program, Some(fixture))).or_default().push(message);
+    }
+
+    /// Adds a process that began no test within its startup limit.
+    pub(super) fn add_start_timeout(&mut self, program: usize, message: String) {
+        self.start_timeouts.entry(program).or_default().push(message);
+    }
+
+    /// Records that a test of the program has a result.
+    pub(super) fn remove_start_timeouts(&mut self, program: usize) {
+        self.start_timeouts.remove(&program);
     }
 
     /// Returns the number of programs with failures.
     pub(super) fn program_count(&self) -> usize {
-        self.0.len()
+        let programs = self.messages.keys().map(|(program, _)| program);
+        programs.chain(self.start_timeouts.keys()).collect::<BTreeSet<_>>().len()
     }
 
-    /// Returns the failure of each program that has one.
+    /// Returns the failure of each program, and of each fixture, that has one.
     pub(super) fn records(&self, plan: &RunPlan) -> Vec<ProgramFailure> {
-        let failure = |(program, messages): (&usize, &Vec<String>)| {
-            let TestProgram { suite, path, .. } = &plan.programs[*program];
+        let mut all = self.messages.clone();
+        for (program, messages) in &self.start_timeouts {
+            all.entry((*program, None)).or_default().extend_from_slice(messages);
+        }
+        let failure = |((program, fixture), messages): ((usize, Option<SuiteFixture>), Vec<String>)| {
+            let TestProgram { suite, path, .. } = &plan.programs[program];
             let mut message = messages[..messages.len().min(MAX_MESSAGES)].join("\n\n");
             if messages.len() > MAX_MESSAGES {
                 let more = messages.len() - MAX_MESSAGES;
                 message.push_str(&format!("\n\n… and {more} more of its processes"));
             }
-            ProgramFailure { suite: suite.clone(), program: path.clone(), message }
+            ProgramFailure { suite: suite.clone(), program: path.clone(), fixture, message }
         };
-        self.0.iter().map(failure).collect()
+        all.into_iter().map(failure).collect()
     }
 }
 

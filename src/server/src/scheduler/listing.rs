@@ -284,7 +284,10 @@ impl Scheduler {
 fn broken_programs(catalogue: &Catalogue) -> Vec<ClientLogLine> {
     let error = |entry: &crate::discovery::ProgramEntry| match &entry.listing {
         ListingState::Broken { error } => Some(ClientLogLine::new(LogLevel::Error, error.clone())),
-        ListingState::Listed { .. } | ListingState::Unknown => None,
+        ListingState::Listed { failure: Some(failure), .. } => {
+            Some(ClientLogLine::new(LogLevel::Error, failure.to_string()))
+        }
+        ListingState::Listed { failure: None, .. } | ListingState::Unknown => None,
     };
     catalogue.programs().iter().filter_map(error).collect()
 }
@@ -310,6 +313,7 @@ mod tests {
             selection_limit: None,
             tests: vec![ListedTest { name: test.to_owned(), ..ListedTest::default() }],
             start: Duration::ZERO,
+            failure: None,
         }
     }
 

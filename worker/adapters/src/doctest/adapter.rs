@@ -6,8 +6,8 @@ use heeler_protocol::control::{ListedTest, TestProgram};
 
 use super::{command, grammar, listing};
 use crate::{
-    Adapter, AdapterInvocation, AdapterListing, AdapterTraits, ClaimConfidence, CommandLineError,
-    DiscoveryTarget, ListingError, ListingOutput, TranscriptParser, shell,
+    Adapter, AdapterInvocation, AdapterListing, AdapterTraits, BatchSelection, ClaimConfidence,
+    CommandLineError, DiscoveryTarget, ListingError, ListingOutput, TranscriptParser, shell,
 };
 
 /// The doctest adapter.
@@ -61,10 +61,10 @@ impl Adapter for Doctest {
     fn run_command(
         &self,
         _program: &TestProgram,
-        tests: &[&ListedTest],
+        selection: &BatchSelection<'_>,
         _scratch: &Path,
     ) -> Result<AdapterInvocation, CommandLineError> {
-        command::run_command(tests)
+        command::run_command(selection.tests)
     }
 
     fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send> {

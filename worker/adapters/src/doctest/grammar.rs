@@ -368,7 +368,7 @@ impl MarkerGrammar for DoctestGrammar {
         self.subcases.clear();
     }
 
-    fn complete_verdict(&mut self, verdict: &mut FrameworkVerdict) {
+    fn complete_verdict(&mut self, verdict: &mut FrameworkVerdict, _name: &[u8]) {
         let failures = std::mem::take(&mut self.failures);
         if verdict.result != FrameworkResult::Failed {
             return;

@@ -8,10 +8,12 @@ use heeler_protocol::control::{ListedTest, TestProgram};
 use super::{
     command::{self, FlagSource},
     failure, grammar, listing, report,
+    same_names::TestsOfProcess,
 };
 use crate::{
-    Adapter, AdapterInvocation, AdapterListing, AdapterTraits, ClaimConfidence, CommandLineError,
-    DiscoveryTarget, ListingError, ListingOutput, RunReport, StackPosition, TranscriptParser, shell,
+    Adapter, AdapterInvocation, AdapterListing, AdapterTraits, BatchSelection, ClaimConfidence,
+    CommandLineError, DiscoveryTarget, ListingError, ListingOutput, RunReport, StackPosition,
+    TranscriptParser, shell,
 };
 
 /// The GoogleTest adapters, by the library that reads the program's flags.
@@ -68,7 +70,7 @@ impl Adapter for GoogleTest {
         match (self, outputs) {
             (Self::OwnFlags, []) => Some(command::listing_command(scratch, FlagSource::File)),
             // It listed, but has not read its flag file.
-            (Self::OwnFlags, [first]) if first.code == Some(0) && first.file.is_none() => {
+            (Self::OwnFlags, [first]) if first.file.is_none() && listing::is_text_listing(first) => {
                 Some(command::listing_command(scratch, FlagSource::CommandLine))
             }
             (Self::AbseilFlags, []) => Some(command::listing_command(scratch, FlagSource::CommandLine)),
@@ -86,29 +88,34 @@ impl Adapter for GoogleTest {
             (Self::OwnFlags, [_, second]) if second.file.is_some() => Self::AbseilFlags,
             _ => *self,
         };
-        let last = outputs.last().map(std::slice::from_ref).unwrap_or_default();
-        AdapterListing::of_one_command(form.traits().name, last, listing::read)
+        listing::read(form.traits().name, outputs.last().unwrap_or(&ListingOutput::default()))
     }
 
     fn run_command(
         &self,
         program: &TestProgram,
-        tests: &[&ListedTest],
+        selection: &BatchSelection<'_>,
         scratch: &Path,
     ) -> Result<AdapterInvocation, CommandLineError> {
         let flag_file_name = match self {
             Self::OwnFlags => "--gtest_flagfile=",
             Self::AbseilFlags => "--flagfile=",
         };
-        Ok(command::run_command(&program.args, tests, scratch, flag_file_name))
+        Ok(command::run_command(&program.args, selection, scratch, flag_file_name))
     }
 
     fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send> {
-        Box::new(grammar::gtest_parser(tests))
+        match TestsOfProcess::new(tests) {
+            Some(all) => all.parser_of_batch(Box::new(grammar::gtest_parser(&all.tests))),
+            None => Box::new(grammar::gtest_parser(tests)),
+        }
     }
 
     fn read_run_report(&self, tests: &[&ListedTest], report: &[u8]) -> Option<RunReport> {
-        report::read(tests, report)
+        match TestsOfProcess::new(tests) {
+            Some(all) => Some(all.report_of_batch(report::read(&all.tests, report)?)),
+            None => report::read(tests, report),
+        }
     }
 
     fn stack_position(&self, stack: &str, test: Option<&ListedTest>) -> StackPosition {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use heeler_protocol::control::{ListedTest, OsText};
 
-use crate::{AdapterInvocation, RunReportFiles};
+use crate::{AdapterInvocation, BatchSelection, RunReportFiles, SelectionScope};
 
 /// Environment variables that would select, repeat, reorder, redirect or silence tests, and Bazel's variables
 /// for the same. The shard variables change nothing in a listing, and would drop most of a batch in a run.
@@ -84,17 +84,15 @@ pub(super) fn listing_command(scratch: &Path, source: FlagSource) -> AdapterInvo
     invocation
 }
 
-/// Returns the command that runs these tests. Flags and files are read in their order and the last one wins,
-/// so these win over the program's own; and the flags that a thread-safe death test appends win over these.
-/// `flag_file_name` is the flag that names a file of flags.
+/// Returns the command that runs the selected tests. Flags and files are read in their order and the last one
+/// wins, so these win over the program's own; and the flags that a thread-safe death test appends win over
+/// these. `flag_file_name` is the flag that names a file of flags.
 pub(super) fn run_command(
     own: &[OsText],
-    tests: &[&ListedTest],
+    selection: &BatchSelection<'_>,
     scratch: &Path,
     flag_file_name: &str,
 ) -> AdapterInvocation {
-    let file = scratch.join("gtest-flags");
-    let flag = [flag_file_name.as_bytes(), file.as_os_str().as_encoded_bytes()].concat();
     let mut args: Vec<OsText> = RUN_FLAGS.iter().map(|flag| (*flag).into()).collect();
     for (name, flag) in NEWER_FLAGS {
         let sets = |arg: &OsText| memchr::memmem::find(arg.as_bytes(), name.as_bytes()).is_some();
@@ -102,7 +100,13 @@ pub(super) fn run_command(
             args.push(flag.into());
         }
     }
-    args.push(flag.into());
+    let mut files = Vec::new();
+    // Programs may check that all of their tests run, and then fail with a filter, whatever it selects.
+    if selection.scope == SelectionScope::SomeTests {
+        let file = scratch.join("gtest-flags");
+        args.push([flag_file_name.as_bytes(), file.as_os_str().as_encoded_bytes()].concat().into());
+        files.push((file, flag_file(selection.tests)));
+    }
     let run_report = report_files(own, scratch);
     let mut env = unset_variables();
     if let Some(files) = &run_report {
@@ -110,13 +114,7 @@ pub(super) fn run_command(
         env.retain(|(name, _)| name.as_bytes() != RUN_MARK_VARIABLE.as_bytes());
         env.push((RUN_MARK_VARIABLE.into(), Some(files.run_mark.as_os_str().into())));
     }
-    AdapterInvocation {
-        args,
-        env,
-        files: vec![(file, flag_file(tests))],
-        run_report,
-        ..AdapterInvocation::default()
-    }
+    AdapterInvocation { args, env, files, run_report, ..AdapterInvocation::default() }
 }
 
 /// Names a file that exists while tests run: the variable of GoogleTest and Bazel.
@@ -169,10 +167,28 @@ mod tests {
         ListedTest { name: name.to_owned(), ..ListedTest::default() }
     }
 
+    fn run(own: &[OsText], tests: &[&ListedTest]) -> AdapterInvocation {
+        let selection = BatchSelection { tests, scope: SelectionScope::SomeTests };
+        run_command(own, &selection, Path::new("/s"), "--gtest_flagfile=")
+    }
+
+    #[test]
+    fn whole_program_needs_no_filter() {
+        let tests = ["A.b", "C.d"].map(test);
+        let tests = tests.each_ref();
+        let selection = BatchSelection { tests: &tests, scope: SelectionScope::WholeProgram };
+        let whole = run_command(&[], &selection, Path::new("/s"), "--gtest_flagfile=");
+        assert_eq!(whole.files, []);
+        let some = run(&[], &tests);
+        let flag = OsText::from("--gtest_flagfile=/s/gtest-flags");
+        let others: Vec<_> = some.args.iter().filter(|arg| **arg != flag).cloned().collect();
+        assert_eq!((whole.args, some.args.len()), (others.clone(), others.len() + 1));
+    }
+
     #[test]
     fn filter_metacharacters_become_question_marks() {
         let tests = ["A.b", "C.a:b*c?d-e\nf", "Ü. x'\"", "\u{fffd}"].map(test);
-        let command = run_command(&[], &tests.each_ref(), Path::new("/s"), "--gtest_flagfile=");
+        let command = run(&[], &tests.each_ref());
         let (path, flags) = &command.files[0];
         assert_eq!(path, Path::new("/s/gtest-flags"));
         assert_eq!(String::from_utf8_lossy(flags), "--gtest_filter=A.b:C.a?b?c?d?e?f:Ü. x'\":*\n");
@@ -182,18 +198,17 @@ mod tests {
 
     #[test]
     fn own_output_flag_replaces_the_report() {
-        let command = run_command(&[], &[], Path::new("/s"), "--gtest_flagfile=");
+        let command = run(&[], &[]);
         assert_eq!(command.args.last(), Some(&"--gtest_output=xml:/s/gtest-report.xml".into()));
         let mark = (RUN_MARK_VARIABLE.into(), Some("/s/gtest-runs".into()));
         assert_eq!(command.env.iter().filter(|one| one.0 == mark.0).collect::<Vec<_>>(), [&mark]);
-        let command =
-            run_command(&["--gtest_output=json:mine".into()], &[], Path::new("/s"), "--gtest_flagfile=");
+        let command = run(&["--gtest_output=json:mine".into()], &[]);
         assert!(command.run_report.is_none() && command.env.contains(&(mark.0, None)));
     }
 
     #[test]
     fn newer_flags_are_reset_only_if_set() {
-        let args = |own: &[OsText]| run_command(own, &[], Path::new("/s"), "--gtest_flagfile=").args;
+        let args = |own: &[OsText]| run(own, &[]).args;
         assert!(!args(&["--data".into()]).contains(&"--gtest_brief=0".into()));
         assert!(args(&["--gtest_brief=1".into()]).contains(&"--gtest_brief=0".into()));
     }
@@ -201,8 +216,7 @@ mod tests {
     #[test]
     fn large_batch_names_go_into_flag_file() {
         let tests: Vec<_> = (0..20_000).map(|number| test(&format!("N/Big.Case/{number}"))).collect();
-        let command =
-            run_command(&[], &tests.iter().collect::<Vec<_>>(), Path::new("/s"), "--gtest_flagfile=");
+        let command = run(&[], &tests.iter().collect::<Vec<_>>());
         assert!(command.args.iter().all(|arg| arg.as_bytes().len() < 100));
         let flags = String::from_utf8(command.files[0].1.clone()).unwrap();
         assert_eq!(flags.split(':').count(), 20_000);

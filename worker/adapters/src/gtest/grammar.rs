@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use heeler_protocol::control::ListedTest;
+use heeler_protocol::{
+    control::ListedTest,
+    journal::{FixturePhase, SuiteFixture},
+};
 
 use super::{
     command::matches_other_names,
     failure::{BlockCollector, FailureBlock, complete},
 };
 use crate::{
-    FrameworkResult, FrameworkVerdict, SuitePhase,
+    FixtureFailure, FrameworkResult, FrameworkVerdict, SuitePhase,
     expected_tests::ExpectedTests,
     scan::{ByteCursor, ScanResult, ScanStop, common_prefix, decode_lossy, either},
     stream_parser::{
@@ -41,6 +44,7 @@ pub(crate) struct GtestGrammar {
     after: BlockCollector,
     outside: BlockCollector,
     first_outside: Option<String>,
+    fixture_failures: FixtureFailures,
     /// The reason of skips without a reason of their own: the environment, or the suite, failed to set up.
     failed_environment: Option<String>,
     failed_suite: Option<String>,
@@ -78,6 +82,7 @@ impl GtestGrammar {
             after: BlockCollector::outside(),
             outside: BlockCollector::outside(),
             first_outside: None,
+            fixture_failures: FixtureFailures::default(),
             failed_environment: None,
             failed_suite: None,
             may_run_other_tests: tests.iter().any(|test| matches_other_names(&test.name)),
@@ -213,12 +218,18 @@ impl GtestGrammar {
         self.outside.finish();
         let (before, within): (Vec<_>, Vec<_>) =
             self.outside.take_failures().into_iter().partition(|block| block.is_before_suites);
-        for (blocks, failed) in [(before, &mut self.failed_environment), (within, &mut self.failed_suite)] {
-            if !blocks.is_empty() {
-                let text = format_blocks(&blocks);
-                self.first_outside.get_or_insert_with(|| text.clone());
-                *failed = Some(text);
+        if !before.is_empty() {
+            let text = format_blocks(&before);
+            self.first_outside.get_or_insert_with(|| text.clone());
+            self.failed_environment = Some(text);
+        }
+        if !within.is_empty() {
+            let text = format_blocks(&within);
+            match &self.begun_suite {
+                Some(suite) => self.fixture_failures.add(suite, FixturePhase::SetUp, text.clone()),
+                None => drop(self.first_outside.get_or_insert_with(|| text.clone())),
             }
+            self.failed_suite = Some(text);
         }
     }
 }
@@ -287,7 +298,7 @@ impl MarkerGrammar for GtestGrammar {
         self.test.append_later(after);
     }
 
-    fn complete_verdict(&mut self, verdict: &mut FrameworkVerdict) {
+    fn complete_verdict(&mut self, verdict: &mut FrameworkVerdict, name: &[u8]) {
         self.test.finish();
         complete(verdict, &self.test);
         // The output after the end marker was written by the suite's tear-down.
@@ -299,7 +310,8 @@ impl MarkerGrammar for GtestGrammar {
             verdict.reason = reason.map(|reason| format!("not run, because set-up failed: {reason}"));
         }
         if !after.failures.is_empty() {
-            self.first_outside.get_or_insert_with(|| format_blocks(&after.failures));
+            let suite = decode_lossy(suite_of(name));
+            self.fixture_failures.add(&suite, FixturePhase::TearDown, format_blocks(&after.failures));
         }
         if std::mem::take(&mut self.is_suite_over) {
             self.failed_suite = None;
@@ -360,20 +372,43 @@ impl MarkerGrammar for GtestGrammar {
             Some(counted) => counted == reported,
             None => true,
         };
-        let failed = self.summary.failed.unwrap_or(0).max(reported.failed);
+        let is_failed = self.summary.failed.unwrap_or(0).max(reported.failed) > 0
+            || !self.fixture_failures.all.is_empty();
         // A `main` that drops the framework's return value exits with 0 whatever has failed.
         self.outside_failure().is_none()
             && agrees(self.summary.passed, reported.passed)
             && agrees(self.summary.failed, reported.failed)
             && match code {
-                0 => failed == 0,
-                1 => failed > 0,
-                _ => false,
+                0 => !is_failed,
+                // A `main` may have exit codes of its own for failures.
+                _ => is_failed,
             }
+    }
+
+    fn fixture_failures(&self) -> &[FixtureFailure] {
+        &self.fixture_failures.all
     }
 
     fn outside_failure(&self) -> Option<&str> {
         self.first_outside.as_deref()
+    }
+}
+
+/// Failures in set-up and tear-down of suites, of bounded size.
+#[derive(Debug, Default)]
+struct FixtureFailures {
+    all: Vec<FixtureFailure>,
+    text_bytes: usize,
+}
+
+impl FixtureFailures {
+    fn add(&mut self, suite: &str, phase: FixturePhase, text: String) {
+        if self.all.len() >= crate::MAX_FAILURES {
+            return;
+        }
+        let message = if self.text_bytes + text.len() > TEXT_BYTES { "it failed".to_owned() } else { text };
+        self.text_bytes += message.len();
+        self.all.push(FixtureFailure { fixture: SuiteFixture { suite: suite.to_owned(), phase }, message });
     }
 }
 

@@ -3,21 +3,49 @@
 use heeler_protocol::control::{ListedTest, TraitPair};
 use quick_xml::events::{BytesStart, Event};
 
-use super::adapter::NAME;
-use crate::{ListingError, ListingOutput, scan};
+use super::{adapter::NAME, same_names::number_tests_of_one_name};
+use crate::{AdapterListing, ListingError, ListingOutput, scan};
 
 /// Parses a listing.
-pub(super) fn read(output: &ListingOutput) -> Result<Vec<ListedTest>, ListingError> {
-    if output.code != Some(0) {
-        let is_listing = output.file.as_deref().is_some_and(|file| read_xml(file).is_ok())
-            || read_text(&output.stdout).is_ok();
-        let error = if is_listing { ListingError::of_recognized_exit } else { ListingError::of_exit };
-        return Err(error(output));
-    }
+pub(super) fn read(framework: &'static str, output: &ListingOutput) -> Result<AdapterListing, ListingError> {
+    let (mut tests, failure) = match output.code {
+        Some(0) => (read_tests(output)?, None),
+        code => {
+            let failure = failed_exit(output);
+            // The file is written at once, as the last that a listing does: what failed came after it.
+            let file = output.file.as_deref().filter(|file| code.is_some() && !is_report_of_run(file));
+            match file.map(read_xml) {
+                Some(Ok(tests)) => (tests, Some(failure)),
+                Some(Err(_)) | None => return Err(failure),
+            }
+        }
+    };
+    number_tests_of_one_name(&mut tests);
+    Ok(AdapterListing { framework, tests, failure })
+}
+
+fn read_tests(output: &ListingOutput) -> Result<Vec<ListedTest>, ListingError> {
     match &output.file {
         Some(file) => read_xml(file),
         None => read_text(&output.stdout),
     }
+}
+
+/// Returns whether a program that has exited by itself may have listed its tests on standard output.
+pub(super) fn is_text_listing(output: &ListingOutput) -> bool {
+    output.code == Some(0) || output.code.is_some() && read_text(&output.stdout).is_ok()
+}
+
+fn failed_exit(output: &ListingOutput) -> ListingError {
+    let is_listing = output.file.as_deref().is_some_and(|file| read_xml(file).is_ok())
+        || read_text(&output.stdout).is_ok();
+    let error = if is_listing { ListingError::of_recognized_exit } else { ListingError::of_exit };
+    error(output)
+}
+
+/// Returns whether the file is what a program writes that ran its tests instead of listing them.
+fn is_report_of_run(file: &[u8]) -> bool {
+    memchr::memmem::find(file, b" status=\"").is_some()
 }
 
 fn damaged(reason: impl std::fmt::Display) -> ListingError {

@@ -7,6 +7,7 @@ mod failure;
 mod grammar;
 mod listing;
 mod report;
+mod same_names;
 
 pub(super) use adapter::GoogleTest;
 

@@ -7,11 +7,14 @@ use std::{
 };
 
 use heeler_core::Failure;
-use heeler_protocol::control::ListedTest;
+use heeler_protocol::{
+    control::ListedTest,
+    journal::{FixturePhase, SuiteFixture},
+};
 use quick_xml::events::{BytesStart, Event};
 
 use super::failure::failure_of_text;
-use crate::{FrameworkResult, FrameworkVerdict, RunReport, scan};
+use crate::{FixtureFailure, FrameworkResult, FrameworkVerdict, RunReport, scan};
 
 /// Parses a report; `None` if it does not end, or is no report of a run.
 pub(super) fn read(tests: &[&ListedTest], report: &[u8]) -> Option<RunReport> {
@@ -37,6 +40,9 @@ pub(super) fn read(tests: &[&ListedTest], report: &[u8]) -> Option<RunReport> {
         }
     }
 }
+
+/// Name of the suite that GoogleTest invents for failures of environments.
+const OUTSIDE_SUITES: &str = "NonTestSuiteFailure";
 
 struct ReportParser<'a> {
     tests: &'a [&'a ListedTest],
@@ -127,8 +133,13 @@ impl<'a> ReportParser<'a> {
         if case.name.is_empty() {
             // GoogleTest's form for failures of set-up and tear-down, of environments and, later, of suites.
             let failures = case.failures.iter().filter_map(|failure| failure.message.as_deref());
-            let text = failures.collect::<Vec<_>>().join("\n");
-            self.report.outside_failure.get_or_insert(text);
+            let message = failures.collect::<Vec<_>>().join("\n");
+            if self.suite == OUTSIDE_SUITES {
+                self.report.outside_failure.get_or_insert(message);
+            } else if self.report.fixture_failures.len() < crate::MAX_FAILURES {
+                let fixture = SuiteFixture { suite: self.suite.clone(), phase: FixturePhase::Either };
+                self.report.fixture_failures.push(FixtureFailure { fixture, message });
+            }
             return;
         }
         if !case.is_run {
@@ -290,7 +301,12 @@ no device]]></skipped>
             "<failure message=\"\" type=\"\"><![CDATA[e.cc:1\nbad]]></failure><properties>",
         );
         let report = read(&[], text.as_bytes()).unwrap();
+        let fixture = SuiteFixture { suite: "P/X.Y".into(), phase: FixturePhase::Either };
+        assert_eq!(report.fixture_failures, [FixtureFailure { fixture, message: "bad".into() }]);
+        let text = text.replace("name=\"P/X.Y\"", "name=\"NonTestSuiteFailure\"");
+        let report = read(&[], text.as_bytes()).unwrap();
         assert_eq!(report.outside_failure.as_deref(), Some("bad"));
+        assert_eq!(report.fixture_failures, []);
     }
 
     #[test]

@@ -6,8 +6,9 @@ use heeler_protocol::control::{ListedTest, TestProgram};
 
 use super::{listing, message, transcript::JsonLinesParser};
 use crate::{
-    Adapter, AdapterInvocation, AdapterListing, AdapterTraits, ClaimConfidence, CommandLineError,
-    DiscoveryTarget, InvocationChannel, ListingError, ListingOutput, TranscriptParser, shell,
+    Adapter, AdapterInvocation, AdapterListing, AdapterTraits, BatchSelection, ClaimConfidence,
+    CommandLineError, DiscoveryTarget, InvocationChannel, ListingError, ListingOutput, TranscriptParser,
+    shell,
 };
 
 /// The adapters of programs that report as JSON lines, by what carries the lines.
@@ -79,7 +80,7 @@ impl Adapter for JsonLines {
     fn run_command(
         &self,
         _program: &TestProgram,
-        _tests: &[&ListedTest],
+        _selection: &BatchSelection<'_>,
         _scratch: &Path,
     ) -> Result<AdapterInvocation, CommandLineError> {
         Ok(self.invocation(Vec::new()))

@@ -7,8 +7,9 @@ use heeler_protocol::control::{ListedTest, SelectionLimit, TestProgram};
 
 use super::{command, events, listing, panic, plain};
 use crate::{
-    Adapter, AdapterInvocation, AdapterListing, AdapterTraits, ClaimConfidence, CommandLineError,
-    DiscoveryTarget, FrameworkVerdict, ListingError, ListingOutput, TranscriptParser, shell,
+    Adapter, AdapterInvocation, AdapterListing, AdapterTraits, BatchSelection, ClaimConfidence,
+    CommandLineError, DiscoveryTarget, FrameworkVerdict, ListingError, ListingOutput, TranscriptParser,
+    shell,
 };
 
 /// The libtest adapters, by output format.
@@ -89,16 +90,16 @@ impl Adapter for LibtestFormat {
             Self::Events => listing::read(outputs, is_framework_configured)?,
             Self::Plain => (Self::Plain, listing::read_terse(outputs, is_framework_configured)?),
         };
-        Ok(AdapterListing { framework: form.traits().name, tests })
+        Ok(AdapterListing { framework: form.traits().name, tests, failure: None })
     }
 
     fn run_command(
         &self,
         _program: &TestProgram,
-        tests: &[&ListedTest],
+        selection: &BatchSelection<'_>,
         _scratch: &Path,
     ) -> Result<AdapterInvocation, CommandLineError> {
-        command::run_command(*self, tests)
+        command::run_command(*self, selection.tests)
     }
 
     fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send> {

@@ -82,8 +82,32 @@ fn failed_setup_is_not_explained_by_exit_0() {
     let text = "[----------] 1 test from A\nf.cc:1: Failure\nFailed\nset-up\n[ RUN      ] A.a\n[       OK ] A.a (0 ms)\n[----------] 1 test from A (0 ms total)\n\n[==========] 1 test from 1 test suite ran. (0 ms total)\n[  PASSED  ] 1 test.\n";
     let (events, transcript) = gtest_run(&["A.a"], text);
     assert_eq!(summary(&events), ["begun 0", "passed 0"]);
-    assert!(transcript.is_complete() && transcript.outside_failure().unwrap().contains("set-up"));
-    assert!(!transcript.explains_exit(0) && !transcript.explains_exit(1));
+    assert!(transcript.is_complete() && transcript.outside_failure().is_none());
+    let [failure] = transcript.fixture_failures() else { panic!() };
+    assert_eq!(
+        (failure.fixture.to_string().as_str(), failure.message.as_str()),
+        ("A (set-up)", "f.cc:1: Failed\nset-up")
+    );
+    assert!(!transcript.explains_exit(0) && transcript.explains_exit(1) && transcript.explains_exit(7));
+}
+
+#[test]
+fn failures_around_tests_belong_to_their_suites() {
+    let failure = |word: &str| format!("f.cc:1: Failure\nFailed\n{word}\n");
+    let text = format!(
+        "{}[----------] 1 test from A\n[ RUN      ] A.a\n[       OK ] A.a (0 ms)\n{}[----------] 1 test from A (0 ms total)\n\n[----------] 2 tests from B\n{}[ RUN      ] B.a\n[       OK ] B.a (0 ms)\n[ RUN      ] B.b\n[       OK ] B.b (0 ms)\n[----------] 2 tests from B (0 ms total)\n\n",
+        failure("environment"),
+        failure("after A"),
+        failure("before B")
+    );
+    let (_, transcript) = gtest_run(&["A.a", "B.a", "B.b"], &text);
+    let of_suites: Vec<_> = transcript
+        .fixture_failures()
+        .iter()
+        .map(|failure| format!("{}: {}", failure.fixture, failure.message.lines().last().unwrap()))
+        .collect();
+    assert_eq!(of_suites, ["A (tear-down): after A", "B (set-up): before B"]);
+    assert!(transcript.outside_failure().is_some_and(|text| text.ends_with("environment")));
 }
 
 #[test]

@@ -73,6 +73,33 @@ fn death_while_listing_is_reported_with_output() {
 }
 
 #[test]
+fn whole_listing_of_a_failed_process_is_valid() {
+    let xml = b"<testsuites name=\"AllTests\"><testsuite name=\"A\"><testcase name=\"b\" /></testsuite></testsuites>";
+    let left = |file: &[u8], code, signal| ListingOutput {
+        file: Some(file.to_vec()),
+        stderr: b"1 leaked mock object".to_vec(),
+        code,
+        signal,
+        ..ListingOutput::default()
+    };
+    let read = |output: ListingOutput| gtest().read_listing(&program(None), &[output]);
+    let listing = read(left(xml, Some(1), None)).unwrap();
+    assert_eq!(listing.tests[0].name, "A.b");
+    assert!(
+        listing
+            .failure
+            .unwrap()
+            .to_string()
+            .ends_with("exited with code 1; its output:\n1 leaked mock object")
+    );
+    assert!(read(left(xml, None, Some(6))).unwrap_err().is_of_framework());
+    assert!(read(left(&xml[..xml.len() - 3], Some(1), None)).is_err());
+    // It ran its tests instead.
+    let report = std::str::from_utf8(xml).unwrap().replace("name=\"b\"", "name=\"b\" status=\"run\"");
+    assert!(read(left(report.as_bytes(), Some(1), None)).is_err());
+}
+
+#[test]
 fn truncated_listing_is_damaged() {
     let xml = b"<?xml version=\"1.0\"?><testsuites name=\"AllTests\"><testsuite name=\"A\"><testcase name=\"b\" /></testsuite></testsuites>";
     assert_eq!(names("gtest", &[written(xml)]).unwrap(), ["A.b"]);

@@ -1,7 +1,8 @@
 //! Tests that are held until something proves their results.
 
-use heeler_adapters::{RunReport, SuitePhase};
+use heeler_adapters::{FixtureFailure, RunReport, SuitePhase};
 use heeler_core::TestDiagnostics;
+use heeler_protocol::journal::{FixturePhase, SuiteFixture};
 
 use super::*;
 
@@ -216,10 +217,12 @@ fn death_in_suite_tear_down_changes_no_result() {
         };
         let end = bench.finish_as(9, gone);
         assert_eq!(bench.states().len(), if is_tear_down { 2 } else { 1 }, "{stack}");
-        if let LeaseEnd::BadExit { message, .. } = &end {
-            assert!(message.contains("in the tear-down of suite A"), "{message}");
+        assert!(matches!(end, LeaseEnd::DiedInTest { .. }), "{end:?}");
+        assert_eq!(bench.fixture_failures().len(), usize::from(is_tear_down), "{stack}");
+        for (fixture, message) in bench.fixture_failures() {
+            assert_eq!(fixture, "A (tear-down)");
+            assert!(message.contains("in the tear-down of the suite"), "{message}");
         }
-        assert_eq!(matches!(end, LeaseEnd::BadExit { .. }), is_tear_down, "{end:?}");
     }
     // The end of the only test's process decides, unless its stack shows where it died.
     for (stack, state) in [("", ExecutionState::Error), ("suite", ExecutionState::Passed)] {
@@ -237,6 +240,36 @@ fn death_in_suite_tear_down_changes_no_result() {
 }
 
 #[test]
+fn failed_assertions_of_suites_explain_the_exit() {
+    let failure = |suite: &str, phase| FixtureFailure {
+        fixture: SuiteFixture { suite: suite.into(), phase },
+        message: "bad".into(),
+    };
+    for count in [1, 2] {
+        let mut bench = if count == 1 { BatchHarness::with_tests(1) } else { holding(count) };
+        bench.chunk(
+            1,
+            (0..count as usize).flat_map(|place| [begun(place), passed(place)]).collect::<Vec<_>>(),
+            "",
+        );
+        let report = RunReport {
+            verdicts: vec![Some(verdict(FrameworkResult::Passed)); count as usize],
+            fixture_failures: vec![failure("A", FixturePhase::Either), failure("B", FixturePhase::Either)],
+            ..RunReport::default()
+        };
+        let gone = ProcessExitSummary {
+            fixture_failures: vec![failure("A", FixturePhase::SetUp)],
+            run_evidence: RunEvidence::Report(report),
+            ..process_exit(exit(1), COMPLETE)
+        };
+        assert_eq!(bench.finish_as(9, gone), LeaseEnd::Complete);
+        assert!(bench.states().iter().all(|(_, state)| *state == ExecutionState::Passed));
+        let fixtures: Vec<_> = bench.fixture_failures().into_iter().map(|(fixture, _)| fixture).collect();
+        assert_eq!(fixtures, ["A (set-up)", "B (set-up or tear-down)"]);
+    }
+}
+
+#[test]
 fn time_limit_in_suite_tear_down_changes_no_result() {
     let mut bench = holding(2);
     bench.chunk(1, [begun(0), passed(0), begun(1)], "");
@@ -250,7 +283,9 @@ fn time_limit_in_suite_tear_down_changes_no_result() {
         evidence: evidence("suite"),
         ..process_exit(signal(15), INCOMPLETE)
     };
-    assert!(matches!(bench.finish_as(2100, gone), LeaseEnd::BadExit { .. }));
+    assert!(matches!(bench.finish_as(2100, gone), LeaseEnd::DiedInTest { .. }));
+    let [(_, message)] = bench.fixture_failures().try_into().unwrap();
+    assert!(message.starts_with("the process exceeded the time limit"), "{message}");
     assert!(bench.states().iter().all(|(_, state)| *state == ExecutionState::Passed));
     assert_eq!(bench.states().len(), 2);
 }

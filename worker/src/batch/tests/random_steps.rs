@@ -67,6 +67,7 @@ proptest! {
                 LeaseEvent::StoppedForDebugger { .. }
                 | LeaseEvent::LaunchedByDebugger { .. }
                 | LeaseEvent::FilesAttached { .. }
+                | LeaseEvent::FixtureFailed { .. }
                 | LeaseEvent::ProcessesLeaked { .. }
                 | LeaseEvent::ProcessEnded { .. } => {}
                 LeaseEvent::FailedProvisionally { test, .. } | LeaseEvent::CrashedProvisionally { test, .. } => {

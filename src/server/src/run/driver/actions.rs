@@ -21,6 +21,12 @@ use super::{CANCEL_DEADLINE, RunDriver, STAGE_SLACK};
 use crate::pool::WorkerPool;
 use crate::run::{attachments::FileSource, groups, manifest, plan::millis, synthesized};
 
+/// Least startup limit as a multiple of what a start of the program is known to take: beside other processes
+/// a start takes longer.
+const STARTUP_LIMIT_PER_START: u32 = 3;
+/// Number of times that a startup limit is doubled at most.
+const MAX_STARTUP_DOUBLINGS: u32 = 10;
+
 impl RunDriver {
     /// Executes the pending actions.
     ///
@@ -98,8 +104,10 @@ impl RunDriver {
             tests,
             limits: TestLimits {
                 memory_bytes: self.plan.memory_limit(&lease.batch.tests),
+                startup_ms: self.startup_limit_ms(program, lease.start_timeouts),
                 ..self.plan.limits
             },
+            is_whole_program: self.plan.is_whole_program(program, &lease.batch.tests),
             journal_limit_bytes: self.plan.journal_limit_bytes,
             repeat: self.plan.repeat,
             crash_capture: self.watch_plan(&lease.batch.tests),
@@ -107,15 +115,29 @@ impl RunDriver {
             is_debugged: self.plan.is_debugged,
             is_output_shown: self.plan.is_output_shown,
             is_output_live: self.plan.is_output_live,
+            has_private_tmpdir: self.plan.has_private_tmpdir,
             is_environment_shown: self.plan.is_environment_shown,
         };
         self.lease_programs.insert(wire.lease, program);
+        self.neighbours.open(wire.lease, program);
         if let [only] = wire.tests.as_slice() {
+            self.neighbours.begin(wire.lease, only.test);
             self.running_tests.insert(lease.worker, only.test);
         }
         self.leases_granted += 1;
         pool.assign_run(lease.worker, &self.client.key);
         pool.send_to_worker(lease.worker, &ToWorker::Lease(Box::new(wire))).await;
+    }
+
+    /// Returns the startup limit of a process: the setting, or a multiple of what a start of the program is
+    /// known to take, and longer after processes that have exceeded theirs. A slow start is no fault of a
+    /// test.
+    fn startup_limit_ms(&self, program: usize, start_timeouts: u32) -> u64 {
+        let observed = self.resource_usage.longest_starts.get(&program).copied();
+        let known = self.plan.known_start(program).into_iter().chain(observed).max().unwrap_or_default();
+        let least = millis(known.saturating_mul(STARTUP_LIMIT_PER_START));
+        let limit = self.plan.limits.startup_ms.max(least);
+        limit.saturating_mul(1 << start_timeouts.min(MAX_STARTUP_DOUBLINGS))
     }
 
     /// Returns the crash capture of a lease. A crash that is checked by an isolated rerun has left its dump
@@ -144,6 +166,7 @@ impl RunDriver {
             slow_ms: Some(millis(settings.slow_timeout.period)).filter(|period| *period > 0),
             attempts: held.attempts,
             crashed_attempt: held.crash,
+            ran_beside: held.ran_beside.into_iter().collect(),
             is_failure_provisional: is_failure_held,
         }
     }

@@ -8,7 +8,7 @@ use heeler_core::{
 };
 use heeler_protocol::{
     control::{
-        FinishRequest, FromWatchdog, FromWorker, JournalledResult, LeaseEvent, OsText, ProofLevel,
+        FinishRequest, FromWatchdog, FromWorker, JournalledResult, LeaseEnd, LeaseEvent, OsText, ProofLevel,
         ResultFile, RunKey, StreamPosition, ToWatchdog, WorkerId,
     },
     mtp::{Attachment, LogLevel},
@@ -39,12 +39,10 @@ impl RunDriver {
             }
             FromWorker::LeaseEnded { lease, end, start_us } => {
                 let program = self.lease_programs.remove(&lease);
+                self.neighbours.close(lease);
                 let start = start_us.map(Duration::from_micros);
-                if let (Some(program), Some(start)) = (program, start) {
-                    self.resource_usage.record_start(program, start);
-                }
-                if let (Some(program), Some(message)) = (program, end.program_failure()) {
-                    self.program_failures.add(program, message.to_owned());
+                if let Some(program) = program {
+                    self.record_lease_end(program, &end, start);
                 }
                 self.apply_event(RunEvent::LeaseEnded { worker, lease, end: end.outcome(), start });
             }
@@ -64,6 +62,22 @@ impl RunDriver {
         }
     }
 
+    /// Records what the end of a lease shows about its program.
+    fn record_lease_end(&mut self, program: usize, end: &LeaseEnd, start: Option<Duration>) {
+        if let Some(start) = start {
+            self.resource_usage.record_start(program, start);
+        }
+        if let Some(message) = end.program_failure() {
+            self.program_failures.add(program, message.to_owned());
+        }
+        if let LeaseEnd::StartTimedOut { message, .. } = end {
+            let suite = &self.plan.programs[program].suite;
+            let first_line = message.lines().next().unwrap_or_default();
+            self.log(LogLevel::Warning, format!("{suite}: {first_line}"));
+            self.program_failures.add_start_timeout(program, message.clone());
+        }
+    }
+
     fn on_debuggee_waiting(&mut self, standing: WaitingDebuggee, is_program: bool) {
         if !is_program {
             let text = "the system does not let the test be held at its first instruction: a debugger finds Heeler in its \
@@ -80,9 +94,11 @@ impl RunDriver {
             LeaseEvent::StoppedForDebugger { .. } | LeaseEvent::LaunchedByDebugger { .. } => {}
             LeaseEvent::Started(test) => {
                 self.running_tests.insert(worker, test);
+                self.neighbours.begin(lease, test);
                 self.apply_event(RunEvent::Started { lease, test });
             }
             LeaseEvent::Settled { test, outcome, duration_us, position } => {
+                self.program_failures.remove_start_timeouts(self.plan.tests[test.index()].program);
                 let duration = Duration::from_micros(duration_us);
                 self.durations.push((test, duration));
                 self.apply_event(RunEvent::Settled { worker, test, outcome, duration, position });
@@ -97,18 +113,29 @@ impl RunDriver {
             LeaseEvent::ProcessEnded { test, tests, usage } => {
                 self.resource_usage.record_process(program, tests, test, usage)
             }
+            LeaseEvent::FixtureFailed { fixture, message } => {
+                if let Some(program) = program {
+                    self.program_failures.add_fixture(program, fixture, message);
+                }
+            }
             LeaseEvent::ProcessesLeaked { tests, processes } => {
                 self.result.leaks.extend(synthesized::leak_entry(&self.plan, program, &tests, &processes));
             }
             LeaseEvent::FailedProvisionally { test, attempt } => {
                 self.dumps.count_provisional(&attempt);
-                self.provisional.entry(test).or_default().attempts.push(*attempt);
+                let ran_beside = self.tests_beside(lease);
+                let results = self.provisional.entry(test).or_default();
+                results.attempts.push(*attempt);
+                results.ran_beside.extend(ran_beside);
                 self.apply_event(RunEvent::Provisional { lease, test, by: ProvisionalReason::AwaitsRetry });
             }
             LeaseEvent::CrashedProvisionally { test, attempt } => {
                 self.dumps.count_provisional(&attempt);
                 self.crashed.insert(test);
-                self.provisional.entry(test).or_default().crash = Some(*attempt);
+                let ran_beside = self.tests_beside(lease);
+                let results = self.provisional.entry(test).or_default();
+                results.crash = Some(*attempt);
+                results.ran_beside.extend(ran_beside);
                 self.apply_event(RunEvent::Provisional {
                     lease,
                     test,
@@ -116,6 +143,11 @@ impl RunDriver {
                 });
             }
         }
+    }
+
+    /// Returns tests that ran in other processes of a lease's program, by uid.
+    fn tests_beside(&self, lease: LeaseId) -> Vec<String> {
+        self.neighbours.beside(lease).map(|test| self.plan.tests[test.index()].uid.clone()).collect()
     }
 
     /// Handles a worker's death, given what the client is proven to have of its results.

@@ -37,6 +37,7 @@ use super::{
     client_log::ClientLog,
     dump_budget::DumpBudget,
     manifest,
+    neighbours::LeaseNeighbours,
     synthesized::{ProgramFailures, ProvisionalResults},
 };
 use crate::pool::{WorkerPool, WorkerUser};
@@ -111,6 +112,7 @@ pub struct RunDriver {
     leases_granted: u64,
     /// The program of each open lease.
     lease_programs: BTreeMap<LeaseId, usize>,
+    neighbours: LeaseNeighbours,
     provisional: BTreeMap<TestId, ProvisionalResults>,
     program_failures: ProgramFailures,
     /// Leaked processes; the attachments and the largest processes are added at the end.
@@ -165,6 +167,7 @@ impl RunDriver {
             share: 0,
             leases_granted: 0,
             lease_programs: BTreeMap::new(),
+            neighbours: LeaseNeighbours::default(),
             provisional: BTreeMap::new(),
             program_failures: ProgramFailures::default(),
             result: RunResult::default(),
@@ -198,9 +201,19 @@ impl RunDriver {
             );
             driver.log(LogLevel::Warning, text);
         }
+        driver.report_failed_listings();
         driver.send_begin_run(pool).await;
         heeler_sys::fail::pass("run.begun");
         driver
+    }
+
+    /// Charges programs whose listing process failed after it had listed all tests.
+    fn report_failed_listings(&mut self) {
+        for (program, listing) in self.plan.listings.iter().enumerate() {
+            if let Some(failure) = &listing.failure {
+                self.program_failures.add(program, failure.to_string());
+            }
+        }
     }
 
     /// Returns the key of the run.

@@ -1,0 +1,96 @@
+//! How busy the slots of a run are, and which share of the remaining work is one slot's.
+
+use std::time::Duration;
+
+use crate::ProgramId;
+
+/// The slots of a run when one of them is free.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SlotLoads {
+    /// Number of slots, the free one included.
+    pub slots: usize,
+    pub busy: Vec<BusySlot>,
+}
+
+/// A slot that runs a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BusySlot {
+    pub program: ProgramId,
+    /// How long it is expected to remain busy.
+    pub remaining: Duration,
+}
+
+impl SlotLoads {
+    /// Returns slots of which all are free.
+    #[must_use]
+    pub fn idle(slots: usize) -> Self {
+        Self { slots, busy: Vec::new() }
+    }
+
+    /// Returns the number of slots that run this program.
+    #[must_use]
+    pub fn processes_of(&self, program: ProgramId) -> usize {
+        self.busy.iter().filter(|slot| slot.program == program).count()
+    }
+
+    /// Returns how long a free slot works if all slots end this work together: busy ones take their part when
+    /// they are free.
+    #[must_use]
+    pub fn share_of(&self, work: Duration) -> Duration {
+        let mut busy: Vec<_> = self.busy.iter().map(|slot| slot.remaining).collect();
+        busy.sort_unstable();
+        let free = self.slots.saturating_sub(busy.len()).max(1);
+        let mut sharing = u32::try_from(free).unwrap_or(u32::MAX);
+        let (mut level, mut rest) = (Duration::ZERO, work);
+        for load in busy {
+            let filled = load.saturating_sub(level).saturating_mul(sharing);
+            if filled >= rest {
+                break;
+            }
+            rest = rest.saturating_sub(filled);
+            level = load;
+            sharing = sharing.saturating_add(1);
+        }
+        level.saturating_add(rest / sharing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn busy_for(remaining: Duration) -> BusySlot {
+        BusySlot { program: ProgramId(0), remaining }
+    }
+
+    fn share(slots: usize, busy: &[u64], work: u64) -> u64 {
+        let busy = busy.iter().map(|seconds| busy_for(Duration::from_secs(*seconds))).collect();
+        SlotLoads { slots, busy }.share_of(Duration::from_secs(work)).as_secs()
+    }
+
+    #[test]
+    fn busy_slots_take_their_part_when_they_are_free() {
+        assert_eq!(share(4, &[], 40), 10);
+        assert_eq!(share(2, &[10], 40), 25);
+        assert_eq!(share(2, &[100], 40), 40, "the other slot comes too late");
+        assert_eq!(share(3, &[20, 5], 35), 20);
+        assert_eq!(share(0, &[], 7), 7);
+        assert_eq!(share(1, &[9, 9], 7), 7);
+        assert_eq!(SlotLoads::idle(3).share_of(Duration::MAX), Duration::MAX / 3);
+    }
+
+    proptest! {
+        #[test]
+        fn all_work_is_shared(busy in proptest::collection::vec(0_u64..100, 0..6), free in 1_usize..5, work in 0_u64..1000) {
+            let loads: Vec<_> = busy.iter().map(|load| Duration::from_millis(*load)).collect();
+            let slots = SlotLoads { slots: free + loads.len(), busy: loads.iter().copied().map(busy_for).collect() };
+            let share = slots.share_of(Duration::from_millis(work));
+            let idle = share * u32::try_from(free).unwrap();
+            let taken = loads.iter().map(|load| share.saturating_sub(*load)).fold(idle, |sum, one| sum + one);
+            let error = taken.abs_diff(Duration::from_millis(work));
+            prop_assert!(error < Duration::from_micros(1), "{taken:?} of {work} ms");
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Sizes and order of batches.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn items(count: u32, weight: Option<Duration>) -> impl Iterator<Item = (ProgramId, QueuedTest)> {
+    let item = move |test| QueuedTest { test: TestId(test), weight, is_isolated: false, selection_bytes: 0 };
+    (0..count).map(move |test| (ProgramId(0), item(test)))
+}
+
+fn costs(start_ms: u64) -> ProgramCosts {
+    ProgramCosts {
+        start: Some(Duration::from_millis(start_ms)),
+        selection_budget_bytes: None,
+        max_processes: None,
+    }
+}
+
+fn sizes(queue: &mut TestQueue, slots: usize) -> Vec<usize> {
+    std::iter::from_fn(|| queue.next_batch(&SlotLoads::idle(slots))).map(|batch| batch.tests.len()).collect()
+}
+
+#[test]
+fn slow_start_without_data_yields_one_batch() {
+    let mut queue = TestQueue::new([costs(60)]);
+    queue.add(items(500, None));
+    assert_eq!(sizes(&mut queue, 2), [500]);
+}
+
+/// Returns the numbers of tests that slots get one after the other, each as soon as it is free, and when the
+/// last ends: in milliseconds, with this start and these durations.
+fn simulate(start: u64, durations: &[u64], known: bool, slots: usize) -> (Vec<usize>, u64) {
+    let mut queue = TestQueue::new([costs(start)]);
+    let item = |(test, duration): (u32, &u64)| QueuedTest {
+        test: TestId(test),
+        weight: known.then(|| Duration::from_millis(*duration)),
+        is_isolated: false,
+        selection_bytes: 0,
+    };
+    queue.add((0..).zip(durations).map(item).map(|item| (ProgramId(0), item)));
+    let mut free_at = vec![0; slots];
+    let mut sizes = Vec::new();
+    loop {
+        let (slot, now) = free_at.iter().copied().enumerate().min_by_key(|(_, at)| *at).unwrap();
+        let others = free_at.iter().enumerate().filter(|(other, at)| *other != slot && **at > now);
+        let busy = others
+            .map(|(_, at)| BusySlot { program: ProgramId(0), remaining: Duration::from_millis(*at - now) });
+        let busy = busy.collect();
+        let Some(batch) = queue.next_batch(&SlotLoads { slots, busy }) else { break };
+        let tests: u64 = batch.tests.iter().map(|test| durations[test.index()]).sum();
+        free_at[slot] = now + start + tests;
+        sizes.push(batch.tests.len());
+    }
+    (sizes, free_at.into_iter().max().unwrap())
+}
+
+#[test]
+fn slots_end_an_expensive_program_together() {
+    // 57 tests on two slots, with a start of four seconds: the bound is 8.4 s.
+    for known in [false, true] {
+        let (sizes, end) = simulate(4000, &[154; 57], known, 2);
+        assert_eq!((sizes.len(), end / 100), (2, 84), "{sizes:?}");
+    }
+    // Tests over a second, which a cheap program would run one by one.
+    let (sizes, end) = simulate(4000, &[1100; 8], true, 2);
+    assert_eq!((sizes, end), (vec![4, 4], 8400));
+    // A long one among short ones: the other slot takes the others.
+    let mut durations = [200; 41];
+    durations[20] = 8000;
+    let (sizes, end) = simulate(4000, &durations, true, 2);
+    assert!(end <= 14_000, "{sizes:?} {end}");
+    // What is too little for a start of its own is not split.
+    assert_eq!(simulate(4000, &[10; 57], true, 2).0, [57]);
+    let (sizes, _) = simulate(4000, &[1; 57], false, 2);
+    assert_eq!(sizes, [28, 29]);
+}
+
+#[test]
+fn program_with_a_limit_of_processes_leaves_slots_to_others() {
+    let limited = ProgramCosts { max_processes: NonZeroU32::new(1), ..costs(2) };
+    let mut queue = TestQueue::new([limited, costs(2)]);
+    queue.add(items(100, Some(Duration::from_millis(500))));
+    queue.add_isolated(ProgramId(0), TestId(200), None);
+    queue.add_remainder(ProgramId(0), vec![TestId(201)]);
+    assert_eq!(queue.available_batches(&SlotLoads::idle(4)), 1);
+    let mut loads = SlotLoads::idle(4);
+    let first = queue.next_batch(&loads).unwrap();
+    assert_eq!(first.tests, [TestId(201)]);
+    loads.busy.push(BusySlot { program: ProgramId(0), remaining: Duration::from_secs(1) });
+    assert_eq!((queue.available_batches(&loads), queue.next_batch(&loads)), (0, None));
+    queue.add([(
+        ProgramId(1),
+        QueuedTest { test: TestId(300), weight: None, is_isolated: false, selection_bytes: 0 },
+    )]);
+    assert_eq!(queue.available_batches(&loads), 1);
+    assert_eq!(queue.next_batch(&loads).unwrap().program, ProgramId(1));
+    loads.busy.clear();
+    let mut seen = 0;
+    while let Some(batch) = queue.next_batch(&loads) {
+        seen += batch.tests.len();
+    }
+    assert_eq!((seen, queue.is_empty()), (101, true));
+}
+
+#[test]
+fn splits_are_near_the_bound() {
+    for start in [1, 20, 300, 4000] {
+        for durations in [vec![5; 2000], vec![150; 300], (0..400).map(|n| n % 97).collect::<Vec<_>>()] {
+            for slots in [1, 2, 4, 8] {
+                let (sizes, end) = simulate(start, &durations, true, slots);
+                let total: u64 = durations.iter().sum();
+                let bound = start + total / slots as u64;
+                // Batches of cheap programs shrink, because estimates may be wrong: each has a start.
+                assert!(
+                    end <= bound * 5 / 4 + 3 * start.min(150),
+                    "{start} {slots}: {end} {bound} {sizes:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn small_remainder_joins_the_previous_batch() {
+    let with = |weight_us| {
+        let mut queue = TestQueue::new([costs(15)]);
+        queue.add(items(500, Some(Duration::from_micros(weight_us))));
+        (queue.available_batches(&SlotLoads::idle(2)), sizes(&mut queue, 2))
+    };
+    assert_eq!(with(92), (1, vec![500]));
+    assert_eq!(with(119), (1, vec![500]));
+    assert_eq!(with(130), (2, vec![346, 154]));
+}
+
+#[test]
+fn trivial_tests_take_few_batches_after_the_first() {
+    let mut queue = TestQueue::new([costs(2)]);
+    queue.add(items(2000, None));
+    assert_eq!(queue.next_batch(&SlotLoads::idle(2)).unwrap().tests.len(), 500);
+    for _ in 0..500 {
+        queue.observe_duration(ProgramId(0), Duration::from_micros(10));
+    }
+    let rest = sizes(&mut queue, 2);
+    assert!(rest.len() <= 3, "{rest:?}");
+}
+
+#[test]
+fn batches_shrink_with_the_remaining_work() {
+    let mut queue = TestQueue::new([costs(2)]);
+    queue.add(items(800, Some(Duration::from_millis(10))));
+    let sizes = sizes(&mut queue, 4);
+    assert_eq!(sizes.iter().sum::<usize>(), 800);
+    assert!(sizes.is_sorted_by(|a, b| a >= b), "{sizes:?}");
+    assert_eq!(sizes[0], 100);
+    assert!(*sizes.last().unwrap() <= 10, "{sizes:?}");
+}
+
+#[test]
+fn limited_batches_take_no_longer_than_the_limit() {
+    let limited = |start_ms, weight: Option<Duration>| {
+        let mut queue = TestQueue::new([costs(start_ms)]).with_batch_limit(Some(SHARED_BATCH_LIMIT));
+        queue.add(items(20_000, weight));
+        queue
+    };
+    let millis = |ms| Some(Duration::from_millis(ms));
+    // Of tests that take 5 ms, 40 fit, with or without a history; at the end even fewer.
+    let all = sizes(&mut limited(3, millis(5)), 2);
+    assert_eq!((all[0], all.iter().max()), (40, Some(&40)));
+    let mut queue = limited(3, None);
+    assert_eq!(
+        queue.next_batch(&SlotLoads::idle(2)).unwrap().tests.len(),
+        9,
+        "the smallest that pays for its start"
+    );
+    queue.observe_duration(ProgramId(0), Duration::from_millis(5));
+    assert_eq!(queue.next_batch(&SlotLoads::idle(2)).unwrap().tests.len(), 40);
+    // A batch pays for an expensive start, but not without data.
+    assert_eq!(limited(100, millis(5)).next_batch(&SlotLoads::idle(2)).unwrap().tests.len(), 100);
+    let first = |start_ms| limited(start_ms, None).next_batch(&SlotLoads::idle(2)).unwrap().tests.len();
+    assert_eq!(first(100), 20, "enough to measure them");
+    assert_eq!(first(300), 200, "its start alone takes longer");
+    // Tests without a duration cost their reports.
+    let free = sizes(&mut limited(3, millis(0)), 2);
+    assert_eq!(free, [4_000; 5]);
+    assert_eq!(limited(3, millis(0)).available_batches(&SlotLoads::idle(9)), 5);
+}
+
+#[test]
+fn long_and_crashing_tests_go_first_isolated() {
+    let mut queue = TestQueue::new([costs(2)]);
+    let item = |test, seconds: f64, is_isolated| QueuedTest {
+        test: TestId(test),
+        weight: Some(Duration::from_secs_f64(seconds)),
+        is_isolated,
+        selection_bytes: 0,
+    };
+    let items = [
+        item(0, 0.1, false),
+        item(1, 1.5, false),
+        item(2, 0.2, true),
+        item(3, 9.0, false),
+        item(4, 0.2, true),
+    ];
+    queue.add(items.map(|item| (ProgramId(0), item)));
+    let batches: Vec<_> = std::iter::from_fn(|| queue.next_batch(&SlotLoads::idle(2))).collect();
+    let order: Vec<_> = batches.iter().map(|batch| (batch.tests[0].0, batch.is_isolated)).collect();
+    assert_eq!(order, [(3, true), (1, true), (2, true), (4, true), (0, false)]);
+}
+
+#[test]
+fn remainder_stays_one_batch_until_shrunk() {
+    let mut queue = TestQueue::new([costs(2)]);
+    queue.add(items(3, None));
+    let rest: Vec<_> = (100..463).map(TestId).collect();
+    queue.add_remainder(ProgramId(0), rest.clone());
+    assert_eq!(
+        queue.next_batch(&SlotLoads::idle(2)).unwrap(),
+        TestBatch { program: ProgramId(0), tests: rest.clone(), is_isolated: false }
+    );
+    assert_eq!(queue.shrink_batches(ProgramId(0), 363), 36);
+    queue.add_remainder(ProgramId(0), rest);
+    assert_eq!(queue.next_batch(&SlotLoads::idle(2)).unwrap().tests.len(), 36);
+    assert_eq!(queue.shrink_batches(ProgramId(0), 36), 3);
+    assert_eq!(queue.shrink_batches(ProgramId(0), 3), 1);
+    assert_eq!(queue.take_program(ProgramId(0)).len(), 363 - 36 + 3);
+    assert!(queue.is_empty());
+}
+
+#[test]
+fn waiting_remainder_is_split_by_the_current_limit() {
+    let mut queue = TestQueue::new([costs(2)]);
+    queue.add_remainder(ProgramId(0), (0..1000).map(TestId).collect());
+    queue.shrink_batches(ProgramId(0), 1000);
+    assert_eq!(queue.next_batch(&SlotLoads::idle(2)).unwrap().tests.len(), 100);
+    assert_eq!(queue.available_batches(&SlotLoads::idle(99)), 9);
+    queue.shrink_batches(ProgramId(0), 100);
+    queue.shrink_batches(ProgramId(0), 10);
+    let isolated = queue.next_batch(&SlotLoads::idle(2)).unwrap();
+    assert_eq!((isolated.tests, isolated.is_isolated), (vec![TestId(100)], true));
+    queue.grow_batches(ProgramId(0), 1);
+    assert_eq!(queue.next_batch(&SlotLoads::idle(2)).unwrap().tests.len(), 10);
+    queue.grow_batches(ProgramId(0), 1);
+    assert_eq!(
+        queue.next_batch(&SlotLoads::idle(2)).unwrap().tests.len(),
+        10,
+        "a small batch proves nothing for larger ones"
+    );
+}
+
+#[test]
+fn unstartable_tests_wait_isolated_after_all_others() {
+    let mut queue = TestQueue::new([costs(2)]);
+    queue.add(items(3, None));
+    queue.add_last(ProgramId(0), TestId(7), None);
+    queue.add_last(ProgramId(0), TestId(8), None);
+    let batches: Vec<_> = std::iter::from_fn(|| queue.next_batch(&SlotLoads::idle(1))).collect();
+    let seen: Vec<_> = batches.iter().map(|batch| (batch.tests.len(), batch.is_isolated)).collect();
+    assert_eq!(seen, [(3, false), (1, true), (1, true)]);
+    assert_eq!(batches[1].tests, [TestId(7)]);
+}
+
+#[test]
+fn zero_durations_make_one_batch() {
+    let mut queue = TestQueue::new([costs(0)]);
+    queue.add(items(20_000, Some(Duration::ZERO)));
+    assert_eq!(sizes(&mut queue, 4), [20_000]);
+}
+
+#[test]
+fn maximal_durations_do_not_overflow() {
+    let mut queue = TestQueue::new([ProgramCosts {
+        start: Some(Duration::MAX),
+        selection_budget_bytes: None,
+        max_processes: None,
+    }]);
+    queue.add(items(3, None));
+    queue.observe_duration(ProgramId(0), Duration::MAX);
+    assert!((1..=2).contains(&queue.available_batches(&SlotLoads::idle(2))));
+    assert_eq!(sizes(&mut queue, 2).iter().sum::<usize>(), 3);
+}
+
+#[test]
+fn batch_names_stay_within_the_selection_budget() {
+    let mut queue = TestQueue::new([ProgramCosts {
+        start: None,
+        selection_budget_bytes: Some(100),
+        max_processes: None,
+    }]);
+    let item = |test, selection_bytes| QueuedTest {
+        test: TestId(test),
+        weight: None,
+        is_isolated: false,
+        selection_bytes,
+    };
+    let items = [item(0, 60), item(1, 60), item(2, 500), item(3, 40), item(4, 60)];
+    queue.add(items.map(|item| (ProgramId(0), item)));
+    assert_eq!(sizes(&mut queue, 1), [1, 1, 1, 2]);
+}
+
+proptest! {
+    #[test]
+    fn every_test_leaves_the_queue_once(
+        weights in proptest::collection::vec((0_u32..3, proptest::option::of(0_u64..3000), any::<bool>(), 0_usize..50), 0..80),
+        slots in 0_usize..9,
+        start in proptest::option::of(0_u64..100),
+        is_limited in any::<bool>(),
+    ) {
+        let costs = ProgramCosts { start: start.map(Duration::from_millis), selection_budget_bytes: Some(60), max_processes: None };
+        let limit = is_limited.then_some(SHARED_BATCH_LIMIT);
+        let mut queue = TestQueue::new([costs.clone(), costs.clone(), costs]).with_batch_limit(limit);
+        for (test, (program, weight, is_isolated, selection_bytes)) in (0..).zip(&weights) {
+            queue.add([(ProgramId(*program), QueuedTest {
+                test: TestId(test),
+                weight: weight.map(Duration::from_millis),
+                is_isolated: *is_isolated,
+                selection_bytes: *selection_bytes,
+            })]);
+        }
+        let mut seen = Vec::new();
+        while let Some(batch) = queue.next_batch(&SlotLoads::idle(slots)) {
+            prop_assert!(!batch.tests.is_empty());
+            for test in &batch.tests {
+                prop_assert_eq!(batch.program.0, weights[test.index()].0);
+            }
+            prop_assert!(batch.tests.is_sorted());
+            seen.extend(batch.tests);
+        }
+        prop_assert!(queue.is_empty());
+        seen.sort_unstable();
+        prop_assert_eq!(seen, (0..u32::try_from(weights.len()).unwrap()).map(TestId).collect::<Vec<_>>());
+    }
+}

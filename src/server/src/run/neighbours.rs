@@ -1,0 +1,93 @@
+//! Which tests run beside others, in other processes of the same program: one that fails and passes alone may
+//! interfere with them. Pure.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use heeler_core::{LeaseId, TestId};
+
+/// Number of tests that are kept for each lease: the last that ran beside it.
+const KEPT: usize = 3;
+
+/// The open leases of a run.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LeaseNeighbours(BTreeMap<LeaseId, OpenLease>);
+
+#[derive(Debug, Clone)]
+struct OpenLease {
+    program: usize,
+    running: Option<TestId>,
+    /// Tests that ran in other processes of the program while this one did.
+    beside: VecDeque<TestId>,
+}
+
+impl OpenLease {
+    fn add_beside(&mut self, test: TestId) {
+        if !self.beside.contains(&test) {
+            self.beside.push_back(test);
+            if self.beside.len() > KEPT {
+                self.beside.pop_front();
+            }
+        }
+    }
+}
+
+impl LeaseNeighbours {
+    /// Records a new lease of a program.
+    pub(super) fn open(&mut self, lease: LeaseId, program: usize) {
+        let running = self.0.values().filter(|other| other.program == program);
+        let beside: VecDeque<_> = running.filter_map(|other| other.running).take(KEPT).collect();
+        self.0.insert(lease, OpenLease { program, running: None, beside });
+    }
+
+    /// Records that a test of a lease begins.
+    pub(super) fn begin(&mut self, lease: LeaseId, test: TestId) {
+        let Some(own) = self.0.get_mut(&lease) else { return };
+        own.running = Some(test);
+        let program = own.program;
+        if self.0.len() > 1 {
+            let others =
+                self.0.iter_mut().filter(|(other, open)| **other != lease && open.program == program);
+            others.for_each(|(_, open)| open.add_beside(test));
+        }
+    }
+
+    /// Records the end of a lease.
+    pub(super) fn close(&mut self, lease: LeaseId) {
+        self.0.remove(&lease);
+    }
+
+    /// Returns the last tests that ran beside a lease.
+    pub(super) fn beside(&self, lease: LeaseId) -> impl Iterator<Item = TestId> + '_ {
+        self.0.get(&lease).into_iter().flat_map(|open| open.beside.iter().copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn beside(neighbours: &LeaseNeighbours, lease: u32) -> Vec<u32> {
+        neighbours.beside(LeaseId(lease)).map(|test| test.0).collect()
+    }
+
+    #[test]
+    fn tests_of_other_processes_of_the_program_are_kept() {
+        let mut neighbours = LeaseNeighbours::default();
+        neighbours.open(LeaseId(1), 0);
+        neighbours.begin(LeaseId(1), TestId(10));
+        neighbours.open(LeaseId(2), 7);
+        neighbours.begin(LeaseId(2), TestId(20));
+        neighbours.open(LeaseId(3), 0);
+        neighbours.begin(LeaseId(3), TestId(30));
+        neighbours.begin(LeaseId(3), TestId(30));
+        assert_eq!([1, 2, 3].map(|lease| beside(&neighbours, lease)), [vec![30], Vec::new(), vec![10]]);
+        for test in 31..40 {
+            neighbours.begin(LeaseId(3), TestId(test));
+        }
+        neighbours.close(LeaseId(3));
+        assert_eq!(beside(&neighbours, 1), [37, 38, 39], "also of a process that has ended");
+        assert!(beside(&neighbours, 3).is_empty());
+        neighbours.begin(LeaseId(3), TestId(50));
+        assert_eq!(beside(&neighbours, 1), [37, 38, 39]);
+    }
+}

@@ -1,0 +1,57 @@
+//! GoogleTest programs that do what few do: several tests of one name, a check that all tests run, output
+//! before the listing.
+
+use crate::support::{checked_run::CheckedRun, server::TestServer, uids, world::TestWorld};
+
+const SAME: [&str; 3] = ["same_names::Same.Name", "same_names::Same.Name#2", "same_names::Same.Name#3"];
+
+fn run_same(settings: &str, bad: usize, selected: &[&str]) -> CheckedRun {
+    let world = TestWorld::with_gtest("same_names");
+    world.env("HEELER_FIXTURE_BAD", &bad.to_string());
+    world.write("heeler.toml", &format!("[profile.default]\njobs = 1\n{settings}"));
+    let mut server = TestServer::initialized(&world, &["same_names"]);
+    let run = server.run(Some(selected));
+    let selected: Vec<_> = selected.iter().map(|uid| (*uid).to_owned()).collect();
+    let books = server.finish(&run, &selected);
+    assert_eq!(server.exit(), Some(0));
+    books
+}
+
+#[test]
+fn each_test_of_one_name_has_its_own_result() {
+    for settings in ["", "isolate = true\n"] {
+        for bad in 0..=3 {
+            for selected in [&SAME[..], &SAME[1..], &SAME[1..2]] {
+                let books = run_same(settings, bad, selected);
+                for (place, uid) in (1..).zip(SAME).filter(|(_, uid)| selected.contains(uid)) {
+                    let expected = if place == bad { "failed" } else { "passed" };
+                    assert_eq!(books.state(uid), expected, "{settings} {bad}: {books:#?}");
+                    let output = books.test(uid)["standardOutput"].as_str().unwrap();
+                    assert!(output.starts_with(&format!("place {place}\n")), "{output}");
+                }
+                books.assert_no_program_failures();
+            }
+        }
+    }
+}
+
+#[test]
+fn whole_program_runs_without_filter() {
+    let world = TestWorld::with_gtest("whole");
+    world.write("heeler.toml", "[profile.default]\njobs = 1\n");
+    let all = uids("whole", ["Whole.One", "Whole.Two", "Whole.DISABLED_Three", "Other.One"]);
+    let mut server = TestServer::initialized(&world, &["whole"]);
+    let run = server.run(None);
+    let books = server.finish(&run, &all);
+    books.assert_no_program_failures();
+    for uid in &all {
+        let expected = if uid.contains("DISABLED") { "skipped" } else { "passed" };
+        assert_eq!(books.state(uid), expected, "{books:#?}");
+    }
+    let some = [all[0].as_str(), all[1].as_str()];
+    let run = server.run(Some(&some));
+    let books = server.finish(&run, &all[..2]);
+    let message = books.programs["whole"]["error.message"].as_str().unwrap();
+    assert!(message.contains("ran"), "a part of it fails as it does without Heeler: {message}");
+    assert_eq!(server.exit(), Some(0));
+}

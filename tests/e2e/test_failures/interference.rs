@@ -1,0 +1,47 @@
+//! Tests that fail while others of their program run in other processes.
+
+use crate::support::{checked_run::CheckedRun, server::TestServer, uids, world::TestWorld};
+
+const CASES: [&str; 6] = [
+    "N/Interferes.Case/0",
+    "N/Interferes.Case/1",
+    "N/Interferes.Case/2",
+    "N/Interferes.Case/3",
+    "N/Interferes.Case/4",
+    "N/Interferes.Case/5",
+];
+
+fn run(meets: bool, settings: &str, cases: &[&str]) -> CheckedRun {
+    let world = TestWorld::with_gtest("interferes");
+    world.env("HEELER_FIXTURE_SHARED", world.path("shared").to_str().unwrap());
+    if meets {
+        world.env("HEELER_FIXTURE_MEETS", "1");
+    }
+    world.write("heeler.toml", &format!("[profile.default]\nisolate = true\n{settings}"));
+    let selected = uids("interferes", cases.iter().copied());
+    let mut server = TestServer::initialized(&world, &["interferes"]);
+    let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
+    let books = server.finish(&run, &selected);
+    assert_eq!(server.exit(), Some(0));
+    books
+}
+
+#[test]
+fn failure_beside_another_test_that_passes_alone_names_it() {
+    let books = run(true, "jobs = 2\nretries = 1\n", &CASES[..2]);
+    books.assert_all("passed");
+    let flaky = books.tests.iter().find(|(_, node)| node["outcome-kind"] == "passed-with-retries");
+    let (uid, _) = flaky.unwrap_or_else(|| panic!("{books:#?}"));
+    let other = books.tests.keys().find(|other| *other != uid).unwrap();
+    let is_named = |line: &String| {
+        line.contains(&format!("{uid} failed and passes alone: interferes with tests"))
+            && line.contains(other)
+    };
+    assert!(books.log.iter().any(is_named), "{:#?}", books.log);
+    assert!(books.log.iter().any(|line| line.contains("max-processes = 1")), "{:#?}", books.log);
+}
+
+#[test]
+fn program_with_one_process_at_a_time_does_not_interfere_with_itself() {
+    run(false, "jobs = 4\nmax-processes = 1\n", &CASES).assert_all("passed").assert_no_program_failures();
+}

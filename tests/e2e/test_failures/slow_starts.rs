@@ -1,0 +1,60 @@
+//! Programs that take long to start: how often they are started, and what becomes of their tests.
+
+use crate::support::{checked_run::CheckedRun, server::TestServer, world::TestWorld};
+
+fn slow_world(start_ms: u32, test_ms: u32, settings: &str) -> TestWorld {
+    let world = TestWorld::with_gtest("slow_start");
+    world.note_starts();
+    world.env("HEELER_FIXTURE_START_MS", &start_ms.to_string());
+    world.env("HEELER_FIXTURE_TEST_MS", &test_ms.to_string());
+    world.write("heeler.toml", &format!("[profile.default]\n{settings}"));
+    world
+}
+
+/// Runs all tests in a new session, so that the next one knows the history of this one.
+fn run(world: &TestWorld) -> CheckedRun {
+    let selected: Vec<_> = (0..20).map(|number| format!("slow_start::N/Slow.Case/{number}")).collect();
+    let mut server = TestServer::initialized(world, &["slow_start"]);
+    let run = server.run(None);
+    let books = server.finish(&run, &selected);
+    assert_eq!(server.exit(), Some(0));
+    books
+}
+
+#[test]
+fn each_slot_starts_an_expensive_program_once() {
+    // Without the start, the tests of the second run would each get a process.
+    let world = slow_world(1500, 1050, "jobs = 4\n");
+    let mut starts_before = 0;
+    for history in ["no history", "its history"] {
+        run(&world).assert_all("passed").assert_no_program_failures();
+        let starts = world.starts().len() - starts_before;
+        // Beside other programs, a slot may be late and leave its part to another.
+        assert!((4..=6).contains(&starts), "with {history}: {:?}", world.starts());
+        starts_before += starts;
+    }
+}
+
+#[test]
+fn slow_start_is_no_fault_of_a_test() {
+    // Known from the listing, or found out in attempts that have twice the time.
+    for place in ["main", "environment"] {
+        let world = slow_world(1500, 0, "jobs = 2\nstartup-timeout = \"500ms\"\n");
+        world.env("HEELER_FIXTURE_START_IN", place);
+        run(&world).assert_all("passed").assert_no_program_failures();
+    }
+}
+
+#[test]
+fn program_that_never_starts_in_time_has_failed() {
+    let world = slow_world(60_000, 0, "jobs = 2\nstartup-timeout = \"100ms\"\ngrace-period = \"100ms\"\n");
+    world.env("HEELER_FIXTURE_START_IN", "environment");
+    let books = run(&world);
+    books.assert_all("error");
+    for (uid, node) in &books.tests {
+        assert_eq!(node["outcome-kind"], "not-run", "{uid}");
+        assert!(books.message(uid).contains("(startup-timeout) in 3 attempts"), "{node:#}");
+    }
+    let message = books.programs["slow_start"]["error.message"].as_str().unwrap();
+    assert!(message.contains("began no test within"), "{message}");
+}

@@ -1,0 +1,37 @@
+//! Messages about tests that fail beside others of their program. Pure.
+
+use heeler_protocol::control::LeasedTest;
+
+/// Returns what may let a test fail that passes alone.
+pub(super) fn suspected_cause(test: &LeasedTest) -> String {
+    match interference_text(test) {
+        Some(interference) => format!("order-dependent, or {interference}"),
+        None => "order-dependent?".to_owned(),
+    }
+}
+
+/// Describes which tests a failed one may interfere with, and what keeps them apart; `None` if none ran
+/// beside it.
+pub(super) fn interference_text(test: &LeasedTest) -> Option<String> {
+    let (last, others) = test.ran_beside.split_last()?;
+    let names = if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) };
+    Some(format!(
+        "interferes with tests that ran beside it in other processes of its program, such as {names}? The setting \
+         max-processes = 1 keeps the program on one slot"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_that_ran_beside_a_failed_one_are_named() {
+        let mut test = crate::test_values::leased(0);
+        assert_eq!((suspected_cause(&test).as_str(), interference_text(&test)), ("order-dependent?", None));
+        test.ran_beside = vec!["a".into(), "b".into(), "c".into()];
+        let cause = suspected_cause(&test);
+        assert!(cause.starts_with("order-dependent, or interferes with tests that ran beside it"), "{cause}");
+        assert!(cause.contains("such as a, b and c?") && cause.contains("max-processes = 1"), "{cause}");
+    }
+}
