@@ -1,5 +1,5 @@
-//! Programs that attack what Heeler relies on, and processes that are stopped for good: drawn apart from the others of
-//! a round, because such rounds are slow or need programs of their own.
+//! Programs that attack what Heeler relies on, and processes that are stopped for good: drawn apart from the
+//! others of a round, because such rounds are slow or need programs of their own.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use crate::{
     support::process::ProcessRole,
 };
 
-/// Sets the random numbers of hostile rounds apart from the others of a round, which are the same without them.
+/// Sets the random numbers of hostile rounds apart from the others of a round, which are the same without
+/// them.
 const HOSTILE: u64 = 0x0bad_c0de;
 /// Rounds in a thousand with a process that is stopped for good: each takes ten seconds and more.
 const STOPS_PER_MILLE: usize = 25;

@@ -73,15 +73,15 @@ impl WorkerContext {
         Ok(&self.scratch)
     }
 
-    /// Creates the temporary directory of the process of a lease, beside the scratch directory: what tests leave
-    /// there must not keep that from being emptied.
+    /// Creates the temporary directory of the process of a lease, beside the scratch directory: what tests
+    /// leave there must not keep that from being emptied.
     pub(crate) fn create_test_directory(&self, lease: LeaseId) -> Result<TestDirectory, PrepareError> {
         let name = format!("t{}-{}", self.worker, lease.0);
         TestDirectory::create(self.scratch.with_file_name(name)).map_err(PrepareError::Scratch)
     }
 
-    /// Merges the environments: the worker's own, then its test directory, the program's, the framework's and Heeler's, where
-    /// later ones win.
+    /// Merges the environments: the worker's own, then its test directory, the program's, the framework's and
+    /// Heeler's, where later ones win.
     fn environment(
         &self,
         program: &TestProgram,

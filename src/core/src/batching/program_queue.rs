@@ -13,8 +13,8 @@ const TARGET_BATCH_PER_START: u32 = 50;
 const MIN_BATCH_PER_START: u32 = 3;
 /// Lower bound of the same multiple where the duration of batches is limited.
 const LIMITED_BATCH_PER_START: u32 = 5;
-/// Maximum number of tests of the first batch of a program where the duration of batches is limited and nothing is known
-/// of its tests: enough to measure them, and not seconds if they turn out to be slow.
+/// Maximum number of tests of the first batch of a program where the duration of batches is limited and
+/// nothing is known of its tests: enough to measure them, and not seconds if they turn out to be slow.
 const MEASURING_TESTS: usize = 20;
 /// Cost of a test beside its own duration: its result is read, journalled and sent. With it, the limit of a
 /// batch also holds for tests that take no time themselves.
@@ -105,8 +105,8 @@ impl ProgramQueue {
         self.costs.start.unwrap_or(UNKNOWN_START).max(MIN_START)
     }
 
-    /// Returns the size at which a batch is full, for this total of remaining work of all programs. `limit` is
-    /// that of the batch's duration.
+    /// Returns the size at which a batch is full, for this total of remaining work of all programs. `limit`
+    /// is that of the batch's duration.
     pub(super) fn full_batch(&self, work: RemainingWork, limit: Option<Duration>) -> BatchSize {
         let unlimited = self.target_duration(work);
         let Some(limit) = limit else {
