@@ -44,10 +44,25 @@ pub(super) fn symbolize(raws: &[RawStacks], time_limit: Duration) -> SymbolizedT
     for (source, limit, what) in attempts {
         match in_own_process(raws.len(), limit, || texts_of(raws, source)) {
             Ok(texts) => return SymbolizedTexts { texts, problem },
-            Err(failure) => problem = Some(format!("{what}: {failure}")),
+            Err(SymbolizerError::NotStarted(_)) => {
+                // Without a process of its own there is no protection, but damaged files are rare.
+                return SymbolizedTexts { texts: texts_of(raws, source), problem };
+            }
+            Err(failure @ SymbolizerError::Failed(_)) => problem = Some(format!("{what}: {failure}")),
         }
     }
     SymbolizedTexts { texts: texts_of(raws, SymbolSource::Nothing), problem }
+}
+
+/// Why a symbolizer has made no texts.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SymbolizerError {
+    /// There is no process for it.
+    #[error("start the symbolizer: {0}")]
+    NotStarted(String),
+    /// What it did instead.
+    #[error("{0}")]
+    Failed(String),
 }
 
 fn texts_of(raws: &[RawStacks], source: SymbolSource) -> Vec<StackTexts> {
@@ -62,11 +77,12 @@ pub fn in_own_process(
     count: usize,
     limit: Duration,
     make_texts: impl FnOnce() -> Vec<StackTexts>,
-) -> Result<Vec<StackTexts>, String> {
-    let failed = |what: &str, error: std::io::Error| format!("{what}: {error}");
-    let single_threaded = SingleThreaded::check().ok_or("the guard has several threads")?;
-    let (reader, writer) = pipe().map_err(|error| failed("make a pipe", error))?;
-    let child = match single_threaded.fork().map_err(|error| failed("fork the symbolizer", error))? {
+) -> Result<Vec<StackTexts>, SymbolizerError> {
+    let not_started = |error: std::io::Error| SymbolizerError::NotStarted(error.to_string());
+    let single_threaded = SingleThreaded::check()
+        .ok_or_else(|| SymbolizerError::NotStarted("the guard has several threads".to_owned()))?;
+    let (reader, writer) = pipe().map_err(not_started)?;
+    let child = match single_threaded.fork().map_err(not_started)? {
         ForkResult::Parent(child) => child,
         ForkResult::Child => {
             drop(reader);
@@ -83,11 +99,18 @@ pub fn in_own_process(
         // It is not reaped, so it exists.
         drop(child.signal(Signal::KILL));
     }
-    let exit = process::reap_child(child.pid).map_err(|error| failed("reap the symbolizer", error))?;
-    match (is_late, exit.signal) {
-        (true, _) => Err(format!("reading it takes longer than {} s", limit.as_secs_f64())),
-        (false, Some(signal)) => Err(format!("reading it ends with {}", Signal(signal).name())),
-        (false, None) => read_texts(&bytes, count).ok_or_else(|| "reading it fails".to_owned()),
+    // Its exit is received nowhere else; without it the texts decide.
+    let signal = process::reap_child(child.pid).ok().and_then(|exit| exit.signal);
+    match (is_late, signal) {
+        (true, _) => {
+            Err(SymbolizerError::Failed(format!("reading it takes longer than {} s", limit.as_secs_f64())))
+        }
+        (false, Some(signal)) => {
+            Err(SymbolizerError::Failed(format!("reading it ends with {}", Signal(signal).name())))
+        }
+        (false, None) => {
+            read_texts(&bytes, count).ok_or_else(|| SymbolizerError::Failed("reading it fails".to_owned()))
+        }
     }
 }
 

@@ -138,3 +138,19 @@ fn whole_names(finder: &Finder<'_>, at: u64, chunk: &[u8]) -> Vec<u64> {
     };
     finder.find_iter(chunk).filter(is_whole).map(|start| at + start as u64).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conflicts_are_found_as_far_as_they_are_searched_for() {
+        // This program reads tracers, those of others.
+        let own = Path::new("/proc/self/exe");
+        assert_eq!(TraceConflict::find(own, ConflictSearch::All), Some(TraceConflict::ReadsTracer));
+        assert_eq!(TraceConflict::find(own, ConflictSearch::ExceptTracerReads), None);
+        assert_eq!(TraceConflict::find(own, ConflictSearch::LeakSanitizers), None);
+        assert_eq!(TraceConflict::find(Path::new("/bin/sh"), ConflictSearch::All), None);
+        assert_eq!(TraceConflict::find(Path::new("/etc/passwd"), ConflictSearch::All), None);
+    }
+}

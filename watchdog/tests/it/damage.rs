@@ -12,7 +12,7 @@ use std::{
 };
 
 use heeler_crash::stacks::StackTexts;
-use heeler_guard::symbolizer::in_own_process;
+use heeler_guard::symbolizer::{SymbolizerError, in_own_process};
 use heeler_protocol::control::TraceMode;
 use heeler_sys::process::Signal;
 
@@ -158,6 +158,7 @@ fn crash_of_damaged_program_is_reported() {
 
 fn symbolizer_that_fails_is_survived() {
     let run = |limit, work: fn() -> Vec<StackTexts>| in_own_process(1, limit, work);
+    let failed = |what: &str| Err(SymbolizerError::Failed(what.to_owned()));
     let long = Duration::from_secs(60);
     let texts = || vec![StackTexts { all: "all".to_owned(), ..StackTexts::default() }];
     assert_eq!(run(long, texts), Ok(texts()));
@@ -166,12 +167,12 @@ fn symbolizer_that_fails_is_survived() {
             std::hint::spin_loop();
         }
     });
-    assert_eq!(endless, Err("reading it takes longer than 0.1 s".to_owned()));
+    assert_eq!(endless, failed("reading it takes longer than 0.1 s"));
     let greedy =
         run(long, || vec![StackTexts { all: String::with_capacity(5 << 30), ..StackTexts::default() }]);
-    assert_eq!(greedy, Err("reading it ends with SIGABRT".to_owned()));
+    assert_eq!(greedy, failed("reading it ends with SIGABRT"));
     let incomplete = run(long, Vec::new);
-    assert_eq!(incomplete, Err("reading it fails".to_owned()));
+    assert_eq!(incomplete, failed("reading it fails"));
 }
 
 /// Tries more damaged programs: `cargo test -p heeler-watchdog --test it -- damage COUNT SEED`.
