@@ -14,7 +14,7 @@ use crate::roles::wait_for_ever;
 /// Tests that each of these roles lists.
 const COUNT: usize = 64;
 /// Length of a name with which a request does not fit into a pipe.
-const LONG_NAME: usize = 8 << 10;
+const LONG_NAME: usize = 16 << 10;
 
 /// Serves the requests; returns the exit code.
 pub(crate) fn serve(role: &str) -> u8 {
