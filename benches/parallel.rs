@@ -1,5 +1,5 @@
-//! What the pool of threads brings: the record of a run of 200,000 results read from its journals, beside the same
-//! on one thread.
+//! What the pool of threads brings: the record of a run of 200,000 results read from its journals, beside the
+//! same on one thread.
 //!
 //! `cargo bench -p heeler-run-store --bench parallel`
 
@@ -22,7 +22,8 @@ const TESTS: u32 = 200_000;
 const JOURNALS: u32 = 8;
 const ROUNDS: usize = 5;
 
-/// The environment variable that makes this program measure one configuration, in the directory that it names.
+/// The environment variable that makes this program measure one configuration, in the directory that it
+/// names.
 const MEASURE_IN: &str = "HEELER_BENCH_PARALLEL_DIR";
 
 fn main() {

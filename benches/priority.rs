@@ -1,5 +1,5 @@
-//! How soon the test of a small run starts beside a big run of the same client: the real program, started as an editor
-//! starts it. The start of a test is the one that its result names.
+//! How soon the test of a small run starts beside a big run of the same client: the real program, started as
+//! an editor starts it. The start of a test is the one that its result names.
 //!
 //! `cargo bench --bench priority`
 

@@ -1,5 +1,5 @@
-//! Cost of a sample of a process and of its description: procfs read for single counters, as the sampling of running
-//! tests does it, beside `sysinfo`, which describes processes to people.
+//! Cost of a sample of a process and of its description: procfs read for single counters, as the sampling of
+//! running tests does it, beside `sysinfo`, which describes processes to people.
 //!
 //! `cargo bench -p heeler-sys --bench process_facts`
 
@@ -23,7 +23,8 @@ fn memory_by_procfs() -> Option<u64> {
     process::memory_above(black_box(Pid::own()), u64::MAX)
 }
 
-/// The same of one process, without looking for descendants, which `sysinfo` finds only by reading all processes.
+/// The same of one process, without looking for descendants, which `sysinfo` finds only by reading all
+/// processes.
 #[divan::bench]
 fn memory_by_sysinfo(bencher: Bencher<'_, '_>) {
     let mut system = System::new().unwrap();

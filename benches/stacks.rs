@@ -1,6 +1,6 @@
-//! What the pool of threads brings for a hang: a program of 64 threads in 64 functions of eight libraries with debug
-//! information, from its stopped threads to the text of their stacks; and four such programs at once. Beside the same
-//! on one thread.
+//! What the pool of threads brings for a hang: a program of 64 threads in 64 functions of eight libraries
+//! with debug information, from its stopped threads to the text of their stacks; and four such programs at
+//! once. Beside the same on one thread.
 //!
 //! `cargo bench -p heeler-crash --bench stacks`. Builds its program with `g++` below the target directory.
 

@@ -130,9 +130,9 @@ pub(crate) struct RunArguments {
     /// Run each test N times; it ends with its first iteration that does not pass.
     #[arg(long, value_name = "N", alias = "stress-count", help_heading = "Running")]
     pub repeat: Option<NonZeroU32>,
-    /// Run each test under a debugger, one at a time: a command such as gdb or "lldb -p {pid}", which uses the
-    /// terminal and attaches to the test before its first instruction; without {pid}, -p PID is appended. Time
-    /// limits are off, and output is shown live.
+    /// Run each test under a debugger, one at a time: a command such as gdb or "lldb -p {pid}", which uses
+    /// the terminal and attaches to the test before its first instruction; without {pid}, -p PID is appended.
+    /// Time limits are off, and output is shown live.
     #[arg(long, value_name = "COMMAND", value_parser = convert::debugger, help_heading = "Running")]
     pub debugger: Option<DebuggerCommand>,
     #[command(flatten)]
@@ -175,8 +175,8 @@ pub(crate) struct ReportArguments {
     /// The run: latest, the beginning of its id, or the name of its directory.
     #[arg(value_name = "RUN", default_value = "latest")]
     pub run: String,
-    /// Directory of the run of one partition; repeated for all of them: the partitions are checked to be disjoint
-    /// and complete, and reported together.
+    /// Directory of the run of one partition; repeated for all of them: the partitions are checked to be
+    /// disjoint and complete, and reported together.
     #[arg(long = "shard", value_name = "DIR", conflicts_with = "run", value_hint = ValueHint::DirPath)]
     pub shards: Vec<PathBuf>,
     #[command(flatten)]
@@ -255,15 +255,15 @@ pub(crate) struct ProgramArguments {
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Selection")]
 pub(crate) struct SelectionArguments {
-    /// Select tests whose name contains a text or matches a glob (*, ?), or that match a filter expression, such
-    /// as 'test(parse) & not tag(slow)'; may be repeated: a test that matches any of them is selected.
+    /// Select tests whose name contains a text or matches a glob (*, ?), or that match a filter expression,
+    /// such as 'test(parse) & not tag(slow)'; may be repeated: a test that matches any of them is selected.
     #[arg(short = 'E', long = "filter", value_name = "FILTER", value_parser = convert::filter)]
     pub filters: Vec<Filter>,
     /// Select one partition of the tests: slice:k/n, hash:k/n, or time:k/n, which needs --partition-history.
     #[arg(long, value_name = "PARTITION")]
     pub partition: Option<PartitionSpec>,
-    /// History whose durations time:k/n splits by, the same file on all machines: a copy of history.sqlite in a
-    /// state directory. Without it, time:k/n splits as hash:k/n does.
+    /// History whose durations time:k/n splits by, the same file on all machines: a copy of history.sqlite in
+    /// a state directory. Without it, time:k/n splits as hash:k/n does.
     #[arg(long, value_name = "FILE", requires = "partition", value_hint = ValueHint::FilePath)]
     pub partition_history: Option<PathBuf>,
     /// Run nothing unless the tests and durations that are split have this digest, which the first line of
@@ -299,8 +299,8 @@ pub(crate) struct RunningArguments {
     /// Report a test as slow each time this period elapses.
     #[arg(long, value_name = "TIME", value_parser = convert::slow_timeout)]
     pub slow_timeout: Option<SlowTimeout>,
-    /// Time limit of the whole run, such as 30m: running tests are then cancelled, the rest is reported as not
-    /// run.
+    /// Time limit of the whole run, such as 30m: running tests are then cancelled, the rest is reported as
+    /// not run.
     #[arg(long, value_name = "TIME", value_parser = convert::time_limit)]
     pub run_timeout: Option<TimeLimit>,
     /// Stop the run at the first failure: running tests finish, the rest is not run. With =immediate,
@@ -330,8 +330,8 @@ pub(crate) struct ReportingArguments {
     /// Show the output of tests live; tests then run one at a time, unless -j is given.
     #[arg(long = "no-capture", alias = "nocapture")]
     pub is_output_shown: bool,
-    /// Report the values of configured environment variables, in the commands that run a test again, and the arguments
-    /// of processes that tests left behind.
+    /// Report the values of configured environment variables, in the commands that run a test again, and the
+    /// arguments of processes that tests left behind.
     #[arg(long = "show-env")]
     pub is_environment_shown: bool,
     /// Lowest level of results printed; each level includes those before it.

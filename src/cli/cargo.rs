@@ -28,8 +28,8 @@ pub(crate) use tool_process::{BuildSupervision, OutputTail};
 /// A test program built by cargo, and how to start it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CargoProgram {
-    /// The first part of its tests' uids, the same on every machine: `parse_package_id` for a library's own tests,
-    /// `package::name` for integration tests, `package::bin/name` and similar for the rest.
+    /// The first part of its tests' uids, the same on every machine: `parse_package_id` for a library's own
+    /// tests, `package::name` for integration tests, `package::bin/name` and similar for the rest.
     pub suite: String,
     /// Absolute path of the executable.
     pub path: PathBuf,

@@ -1,6 +1,6 @@
 //! A session with a coordinator in this process: the command line is an ordinary client, connected through
-//! memory. Workers and the watchdog report to a local socket of its own; to a TCP port where the system has no
-//! such socket left.
+//! memory. Workers and the watchdog report to a local socket of its own; to a TCP port where the system has
+//! no such socket left.
 
 use std::{sync::Arc, time::Duration};
 

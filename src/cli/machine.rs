@@ -55,7 +55,8 @@ impl MachineFacts {
         }
     }
 
-    /// Returns the load and the number of processes, such as `1.25 in the last minute, 214 processes of 3 users`.
+    /// Returns the load and the number of processes, such as `1.25 in the last minute, 214 processes of 3
+    /// users`.
     pub(super) fn describe_load(&self) -> String {
         let load = self
             .machine

@@ -5,8 +5,8 @@
 //! - `run`, `render_list`, `serve`: the commands.
 //! - `runs`, `report`, `rerun`: list, report and rerun earlier runs.
 //! - `dump`: prints minidumps; `check_machine`: checks the machine; `machine`: facts about it.
-//! - `in_process_server`: a session in this process; `run_view`: the user's view of it; `signals`: signals from terminal and
-//!   system.
+//! - `in_process_server`: a session in this process; `run_view`: the user's view of it; `signals`: signals
+//!   from terminal and system.
 //! - `display`: output of a run; `exit_code_for`: exit codes and errors.
 
 pub(crate) mod arguments;

@@ -1,5 +1,5 @@
-//! Writing of a run's report files, on a thread of its own: a report may go to a pipe that nothing reads, and the
-//! user must be able to end the command all the same.
+//! Writing of a run's report files, on a thread of its own: a report may go to a pipe that nothing reads, and
+//! the user must be able to end the command all the same.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -30,7 +30,8 @@ pub(super) struct RequestedReport {
 }
 
 impl ReportJob {
-    /// Starts to write. The receiver gets the reports in their order; nothing, if the thread could not be started.
+    /// Starts to write. The receiver gets the reports in their order; nothing, if the thread could not be
+    /// started.
     pub(super) fn start(self) -> oneshot::Receiver<Vec<RequestedReport>> {
         let (sender, receiver) = oneshot::channel();
         let write = move || drop(sender.send(self.write()));
@@ -61,7 +62,8 @@ impl ReportJob {
         self.requests.iter().map(write).collect()
     }
 
-    /// Reads what the run has recorded: the outputs of its failures, if they were too large to be kept in memory.
+    /// Reads what the run has recorded: the outputs of its failures, if they were too large to be kept in
+    /// memory.
     fn read_recorded(&self) -> Result<RecordedRun, String> {
         let dir = heeler_run_store::find_run_dir(&self.state_dir, &self.run_id)
             .ok_or_else(|| "the directory of the run is not found".to_owned())?;

@@ -49,7 +49,8 @@ impl RerunPlan {
         Ok(Some(Self { selector: wanted, run: head.run, sources, rerun_set: left }))
     }
 
-    /// Returns the sources to run: those of the command line, otherwise those of the earlier run's command line.
+    /// Returns the sources to run: those of the command line, otherwise those of the earlier run's command
+    /// line.
     pub(super) fn sources(&self, named: NamedSources) -> NamedSources {
         if !named.requests.is_empty() {
             return named;

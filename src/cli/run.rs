@@ -199,8 +199,8 @@ impl RunCommand<'_> {
         }
     }
 
-    /// Writes the reports and prints the summary. The inner option is `None` when the user does not wait for a report
-    /// that is being written.
+    /// Writes the reports and prints the summary. The inner option is `None` when the user does not wait for
+    /// a report that is being written.
     async fn finish(
         &mut self,
         run_id: &str,

@@ -142,8 +142,8 @@ impl RunView {
         }
     }
 
-    /// Waits for the reports of a run. Returns `None` when the user ends the command before they are written, or when
-    /// they can't be written at all.
+    /// Waits for the reports of a run. Returns `None` when the user ends the command before they are written,
+    /// or when they can't be written at all.
     ///
     /// Cancel safe: no, because the reports that are written are not known then.
     pub(super) async fn await_reports(

@@ -101,8 +101,8 @@ fn filter_subject(node: &TestNode, last: Option<heeler_core::Outcome>) -> Filter
     }
 }
 
-/// Takes the tests of the configured partition. The split depends on nothing but what all machines share: the tests,
-/// and the durations of a history that is given for that.
+/// Takes the tests of the configured partition. The split depends on nothing but what all machines share: the
+/// tests, and the durations of a history that is given for that.
 fn apply_partition(
     mut chosen: Vec<TestNode>,
     settings: &ResolvedSettings,
@@ -142,8 +142,8 @@ fn apply_partition(
     Ok(PartitionedTests { chosen, shard: Some(shard), warning })
 }
 
-/// Reads the durations of a history that all machines share. Unlike the own history, it has to be readable: without it
-/// this machine would split differently.
+/// Reads the durations of a history that all machines share. Unlike the own history, it has to be readable:
+/// without it this machine would split differently.
 fn read_shared_durations(path: &Path, nodes: &[TestNode]) -> Result<HashMap<String, Duration>, CommandError> {
     let failed = |source| CommandError::PartitionHistory { path: path.to_owned(), source };
     // It is the most likely mistake, and has an error of its own.

@@ -84,7 +84,8 @@ pub(super) async fn serve(arguments: &ServeArguments) -> Result<CliExitCode, Com
     served.map(|()| CliExitCode::Success).map_err(CommandError::Listen)
 }
 
-/// Returns the parameters of the scheduler of this process. Output of tests that is not captured goes to `shown`.
+/// Returns the parameters of the scheduler of this process. Output of tests that is not captured goes to
+/// `shown`.
 pub(super) fn scheduler_options(settings: &ResolvedSettings, shown: WorkerStdout) -> SchedulerOptions {
     SchedulerOptions {
         program: heeler_sys::process::own_program_path(),

@@ -1,7 +1,7 @@
 //! Finds the test programs of the command line and of the suites, and builds them where needed.
 //!
-//! A new source is a file with a [`TestSource`] and a line in [`TEST_SOURCES`], with its keys of `[[suite]]` and
-//! its options of the command line; manifests, reruns and the search for programs use only the registry.
+//! A new source is a file with a [`TestSource`] and a line in [`TEST_SOURCES`], with its keys of `[[suite]]`
+//! and its options of the command line; manifests, reruns and the search for programs use only the registry.
 
 mod cargo;
 mod finder;
@@ -33,8 +33,8 @@ trait TestSource: Sync {
     /// Returns the name in manifests, which is also the key of `[[suite]]` that selects the source.
     fn name(&self) -> &'static str;
 
-    /// Returns the arguments with which a command line names the source, paths absolute; `None` if it does not
-    /// name it.
+    /// Returns the arguments with which a command line names the source, paths absolute; `None` if it does
+    /// not name it.
     fn command_line_arguments(&self, command_line: &ProgramArguments) -> Option<Vec<OsText>>;
 
     /// Returns the test programs, which are built where needed.

@@ -121,8 +121,8 @@ impl FakeReporter {
         }
     }
 
-    /// Runs all tests of a batch at once. In the roles that die, the process dies with all of them in flight if
-    /// `t20` is one of them; in one of them, only if there are others.
+    /// Runs all tests of a batch at once. In the roles that die, the process dies with all of them in flight
+    /// if `t20` is one of them; in one of them, only if there are others.
     fn run_together(&mut self, tests: &[&str]) {
         (0..tests.len()).for_each(|place| self.report(&json!({"k": "begin", "i": place})));
         let is_deadly = match self.behaviour.as_str() {

@@ -107,8 +107,8 @@ fn all(tests: &[&str]) {
     run.end();
 }
 
-/// `One` fails when `Two` runs, which is known by the file `$HEELER_FIXTURE_FLAKY`; `Two` runs for ever. Each is
-/// run in a process of its own.
+/// `One` fails when `Two` runs, which is known by the file `$HEELER_FIXTURE_FLAKY`; `Two` runs for ever. Each
+/// is run in a process of its own.
 fn fail_while_another_runs(asked: &[&str]) {
     let path = std::env::var_os("HEELER_FIXTURE_FLAKY").expect("the tester names a file");
     let run = FakeRunOutput::begin(asked.len());

@@ -1,5 +1,5 @@
-//! A protocol of lines, as simple as one can be: proves that a front end needs nothing but a folder and its line in
-//! the registry. It gets typed results, and composes no message of the test protocol.
+//! A protocol of lines, as simple as one can be: proves that a front end needs nothing but a folder and its
+//! line in the registry. It gets typed results, and composes no message of the test protocol.
 //!
 //! ```text
 //! client: run RUN [UID…]     starts a run of these tests, or of all

@@ -1,5 +1,5 @@
-//! A second protocol on the shared scheduler, in a file of its own (`lines`), which uses nothing but what the server
-//! crate offers to every front end. Watchdog and workers are the real ones.
+//! A second protocol on the shared scheduler, in a file of its own (`lines`), which uses nothing but what the
+//! server crate offers to every front end. Watchdog and workers are the real ones.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on ends here")]
 
 mod lines;

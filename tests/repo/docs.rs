@@ -1,5 +1,5 @@
-//! Rules of the documentation: links and paths lead to something, pages are wrapped in one way, and lists that
-//! repeat the code are equal to it.
+//! Rules of the documentation: links and paths lead to something, pages are wrapped in one way, and lists
+//! that repeat the code are equal to it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -9,6 +9,8 @@ use std::{
 
 /// Maximum number of lines of a file.
 const LINES: usize = 600;
+/// Maximum number of columns of a comment, as `rustfmt.toml` has it for code.
+const COLUMNS: usize = 110;
 
 /// Dependencies that Cargo would accept and that must not be: each crate with those it may not reach, however
 /// indirectly. Everything else is held by Cargo itself, which refuses cycles.
@@ -95,6 +97,37 @@ fn every_file_is_within_line_limit() {
     });
 }
 
+/// Returns the first comment line that is too long, outside of code blocks and without an address.
+fn long_comment(text: &str) -> Option<String> {
+    let mut is_in_block = false;
+    for (number, line) in text.lines().enumerate() {
+        let Some(comment) = line.trim_start().strip_prefix("//") else {
+            is_in_block = false;
+            continue;
+        };
+        if comment.trim_start_matches(['/', '!', ' ']).starts_with("```") {
+            is_in_block = !is_in_block;
+        }
+        let columns = line.chars().count();
+        if columns > COLUMNS && !is_in_block && !line.contains("://") {
+            return Some(format!("line {}: a comment of {columns} columns, at most {COLUMNS}", number + 1));
+        }
+    }
+    None
+}
+
+#[test]
+fn comments_are_within_column_limit() {
+    check(|_, text| long_comment(text));
+    let long = "x".repeat(COLUMNS);
+    assert!(long_comment(&format!("    // {long}")).is_some());
+    for fine in
+        [format!("// ```text\n// {long}\n// ```"), format!("// https://{long}"), format!("let {long};")]
+    {
+        assert_eq!(long_comment(&fine), None);
+    }
+}
+
 #[test]
 fn json_field_names_are_only_in_wire() {
     // Assembled, so that this file does not match itself.
@@ -145,7 +178,8 @@ fn files_refer_to_no_outside_paths() {
     assert!(broken.is_empty(), "\n{}", broken.join("\n"));
 }
 
-/// Returns the normal dependencies of every package in the lock file's graph, as `cargo metadata` resolves them.
+/// Returns the normal dependencies of every package in the lock file's graph, as `cargo metadata` resolves
+/// them.
 fn resolved_dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = std::process::Command::new(cargo)

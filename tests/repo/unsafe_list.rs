@@ -137,7 +137,8 @@ fn unsafe_scan_ignores_strings_and_comments() {
     let word = "unsafe";
     let text = format!(
         "fn one() {{\n    // SAFETY: because\n    // of that.\n    let x =\n        {word} {{ y() }};\n    let z = {word} {{ y() }};\n}}\n\
-         // {word} {{\nconst A: &str = \"{word} {{\";\n/// # Safety\n/// None.\n{word} fn two() {{}}\n#[{word}(no_mangle)]\n"
+         // {word} {{\nconst A: &str = \"{word} {{\";\n\
+         /// # Safety\n/// None.\n{word} fn two() {{}}\n#[{word}(no_mangle)]\n"
     );
     let seen: Vec<_> = unsafe_blocks(&text)
         .into_iter()

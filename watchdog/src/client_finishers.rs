@@ -1,5 +1,5 @@
-//! The finishers of all clients: each client has one, which sends the finishes of its runs one after the other.
-//! A client that reads slowly delays only its own finishes.
+//! The finishers of all clients: each client has one, which sends the finishes of its runs one after the
+//! other. A client that reads slowly delays only its own finishes.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -106,8 +106,8 @@ impl ClientFinishers {
         let _late = timeout(limit, closing.join_all()).await;
     }
 
-    /// Sends the due finishes of runs whose coordinator has died, of all clients at the same time. `busy` holds
-    /// the finishers that are in use.
+    /// Sends the due finishes of runs whose coordinator has died, of all clients at the same time. `busy`
+    /// holds the finishers that are in use.
     ///
     /// Cancel safe: no, because only a part may be sent.
     pub(crate) async fn finish_orphaned(

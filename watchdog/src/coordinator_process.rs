@@ -22,8 +22,8 @@ impl CoordinatorProcess {
         Self { pid, pidfd: process::pidfd_open(pid).ok(), is_suspended: false }
     }
 
-    /// Continues a coordinator that is stopped, and later kills it: the end of its connection follows. One that was
-    /// stopped at a terminal is left to its user; so is one that is busy, or stopped by a debugger.
+    /// Continues a coordinator that is stopped, and later kills it: the end of its connection follows. One
+    /// that was stopped at a terminal is left to its user; so is one that is busy, or stopped by a debugger.
     pub(crate) fn on_silence(&self, step: SilenceStep) {
         let stat = process::stat(self.pid);
         let is_stopped = stat.is_some_and(|stat| stat.is_stopped() && !stat.has_terminal);

@@ -194,8 +194,8 @@ impl RunFinisher {
         }
     }
 
-    /// Delivers the end of a run. If the coordinator is dead and the client drops the connection, the client is
-    /// dialled again as long as its port listens.
+    /// Delivers the end of a run. If the coordinator is dead and the client drops the connection, the client
+    /// is dialled again as long as its port listens.
     async fn deliver_or_redial(
         &mut self,
         delivery: &mut Delivery,
@@ -313,8 +313,9 @@ impl RunFinisher {
         if is_well { StepResult::Ok } else { StepResult::Failed }
     }
 
-    /// Returns whether the completion may be sent on the own connection: only where the client answers, so that the
-    /// response does not overtake it. Without the coordinator there is no response, and no other way.
+    /// Returns whether the completion may be sent on the own connection: only where the client answers, so
+    /// that the response does not overtake it. Without the coordinator there is no response, and no other
+    /// way.
     async fn may_complete_directly(&mut self, run: &str) -> bool {
         match &mut self.callback {
             CallbackState::Open(_, callback) => self.control.is_closed() || callback.probe(run).await,
@@ -369,8 +370,8 @@ impl RunFinisher {
     async fn prove_completion(&mut self, conversation: &mut FinishProgress<'_>) -> bool {
         let is_orphaned = self.control.is_closed();
         let CallbackState::Open(_, callback) = &mut self.callback else { return false };
-        // Nothing is written behind a completion that is not acknowledged yet: a client that has read it and closes
-        // would reset the connection, and be dialled again, and receive it twice.
+        // Nothing is written behind a completion that is not acknowledged yet: a client that has read it and
+        // closes would reset the connection, and be dialled again, and receive it twice.
         if is_orphaned && callback.prove_delivery().await == ProofLevel::None {
             return false;
         }

@@ -26,8 +26,8 @@ pub(crate) struct OpenRun {
     pub(crate) handled: BTreeMap<WorkerId, u64>,
 }
 
-/// Returns the finish to send: the journalled results behind those that the client is proven to have of each worker, with
-/// their files, and a synthesized result for every other test.
+/// Returns the finish to send: the journalled results behind those that the client is proven to have of each
+/// worker, with their files, and a synthesized result for every other test.
 pub(crate) fn finish(open: OpenRun, proven: impl Fn(WorkerId) -> u64) -> FinishRequest {
     let run_dir = open.run_dir.as_path();
     // Damage is reported when a journal is sent.

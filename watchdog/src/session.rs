@@ -1,4 +1,5 @@
-//! The coordinator's watchdog: one event loop over the coordinator's messages, worker exits and running finishes.
+//! The coordinator's watchdog: one event loop over the coordinator's messages, worker exits and running
+//! finishes.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -191,8 +192,8 @@ struct WatchdogSession<'a> {
     tasks: JoinSet<WatchdogTaskResult>,
     /// Messages not sent yet; at most one for each worker, request and run.
     outgoing: VecDeque<FromWatchdog>,
-    /// Duplicates of the workers' connections to clients, also of dead workers: needed if the coordinator dies. `None`
-    /// if they can't be received.
+    /// Duplicates of the workers' connections to clients, also of dead workers: needed if the coordinator
+    /// dies. `None` if they can't be received.
     held_streams: Option<HeldStreams>,
 }
 

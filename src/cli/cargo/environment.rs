@@ -14,8 +14,8 @@ use super::messages::{CargoMessages, TestArtifact, parse_package_id};
 /// The inputs of the environment that are not in cargo's build messages.
 #[derive(Debug, Default)]
 pub(super) struct CargoEnvironmentInputs {
-    /// Output of `cargo metadata`; null when there is none. `cargo_metadata::Package` would have `1.90.0` for a
-    /// `rust-version` of `1.90`; tests find it as the manifest has it.
+    /// Output of `cargo metadata`; null when there is none. `cargo_metadata::Package` would have `1.90.0` for
+    /// a `rust-version` of `1.90`; tests find it as the manifest has it.
     pub(super) metadata: Value,
     /// Directory of the toolchain's shared libraries for test programs.
     pub(super) libdir: Option<PathBuf>,

@@ -1,5 +1,5 @@
-//! A build tool as a child process: its standard output is read by lines, its standard error is shown, and it can be
-//! cancelled. A process that it leaves behind with its outputs open does not delay its end.
+//! A build tool as a child process: its standard output is read by lines, its standard error is shown, and it
+//! can be cancelled. A process that it leaves behind with its outputs open does not delay its end.
 
 use std::{
     cell::RefCell,
@@ -20,16 +20,16 @@ use heeler_sys::{
 
 use super::CargoError;
 
-/// Time for the end of the outputs after the exit of the tool. Only a process that it left behind keeps them open, and
-/// that is no part of the build.
+/// Time for the end of the outputs after the exit of the tool. Only a process that it left behind keeps them
+/// open, and that is no part of the build.
 const OUTPUT_END_LIMIT: Duration = Duration::from_secs(1);
 /// Size of the kept end of a build's output: the last screen or two.
 const TAIL_BYTES: usize = 8 << 10;
 /// Size of one read, that of a pipe.
 const READ_BYTES: usize = 64 << 10;
 
-/// How builds are supervised. The default is a build at the start of a command: its output is shown only, and the user
-/// ends it together with the command.
+/// How builds are supervised. The default is a build at the start of a command: its output is shown only, and
+/// the user ends it together with the command.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BuildSupervision<'a> {
     /// Becomes readable when the build is not needed any more.

@@ -87,7 +87,8 @@ impl SuiteNames {
     }
 }
 
-/// Returns a name as one line without control characters, cut to `text_columns`, in a time bounded by the columns.
+/// Returns a name as one line without control characters, cut to `text_columns`, in a time bounded by the
+/// columns.
 pub(super) fn cut_name(name: &str, columns: usize) -> String {
     // The part that is cut out of the middle need not be escaped first.
     let most = columns.saturating_mul(8).max(64);

@@ -2,8 +2,10 @@
 //! end a summary. The content is computed from values and given times, as styled lines; only [`RunDisplay`]
 //! writes.
 //!
-//! - [`DisplayOptions`], and the functions that derive them from the environment: [`kind_for`], [`colour_for`].
-//! - [`RunHead`]: data known when a run begins; [`SummaryExtras`]: data for its end that is not in the summary.
+//! - [`DisplayOptions`], and the functions that derive them from the environment: [`kind_for`],
+//!   [`colour_for`].
+//! - [`RunHead`]: data known when a run begins; [`SummaryExtras`]: data for its end that is not in the
+//!   summary.
 //! - [`RunDisplay`]: receives changes, log messages and clock ticks.
 //! - [`render_list`]: output of `heeler list`; [`runs`]: output of `heeler runs`.
 

@@ -1,4 +1,5 @@
-//! Finds the programs of a server's sessions again while they are open: builds them, and looks where they are now.
+//! Finds the programs of a server's sessions again while they are open: builds them, and looks where they are
+//! now.
 
 use std::{
     os::fd::{AsFd as _, OwnedFd},

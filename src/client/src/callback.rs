@@ -51,8 +51,8 @@ enum ListeningSocket {
     Local(AbstractListener),
 }
 
-/// The callback listener of a client whose server runs in the same process: a local socket, which costs no TCP
-/// port. The server learns its address from its owner, not from the client's `initialize`.
+/// The callback listener of a client whose server runs in the same process: a local socket, which costs no
+/// TCP port. The server learns its address from its owner, not from the client's `initialize`.
 #[derive(Debug)]
 pub struct InProcessCallbacks {
     listener: CallbackListener,
@@ -165,8 +165,8 @@ impl CallbackListener {
                         let token = Arc::clone(&self.token);
                         connections.spawn(serve_connection(stream, token, hello_limit, Arc::clone(&intake)));
                     }
-                    // Connections of other users get no connection slot and no hello timeout, even with a valid
-                    // token.
+                    // Connections of other users get no connection slot and no hello timeout, even with a
+                    // valid token.
                     Err(RefusedConnection::OtherUser(reason)) => {
                         report_untrusted_peer(&intake, &mut untrusted_peers, reason).await;
                     }

@@ -188,8 +188,8 @@ pub(super) struct EventSender {
 }
 
 impl EventSender {
-    /// Waits until there is room for the events of a message of this size. To be called before the message is parsed,
-    /// so that parsed messages do not wait in memory.
+    /// Waits until there is room for the events of a message of this size. To be called before the message is
+    /// parsed, so that parsed messages do not wait in memory.
     ///
     /// Cancel safe: yes, because nothing is queued.
     pub(super) async fn reserve_room(&self, bytes: usize) -> EventRoom {

@@ -1,16 +1,16 @@
 //! The client library: one session with a server of the test protocol, for the command line, for editors and
 //! for other programs that run tests.
 //!
-//! [`Client::start`] starts a server for this client only; [`Client::connect_tcp`] and [`Client::connect_local`]
-//! connect to a listening server; [`Client::connect`] takes any stream (an editor's own listener, an
-//! in-memory pipe). With [`ClientOptions::callback`] the library also listens for connections from the
-//! server's own processes, on a port and with a token of its own. These processes then report directly to the
-//! client, and their results arrive even when the server has died.
+//! [`Client::start`] starts a server for this client only; [`Client::connect_tcp`] and
+//! [`Client::connect_local`] connect to a listening server; [`Client::connect`] takes any stream (an editor's
+//! own listener, an in-memory pipe). With [`ClientOptions::callback`] the library also listens for
+//! connections from the server's own processes, on a port and with a token of its own. These processes then
+//! report directly to the client, and their results arrive even when the server has died.
 //!
-//! Everything received is reported as a typed [`ClientEvent`] in one order; [`RunAggregate`] keeps the latest state of
-//! each test. A run or a discovery returns after its response *and* its completion, on any connection; after
-//! the completion no event of that run follows. [`Client::cancel`] ends it early, [`Client::exit`] ends the
-//! session.
+//! Everything received is reported as a typed [`ClientEvent`] in one order; [`RunAggregate`] keeps the latest
+//! state of each test. A run or a discovery returns after its response *and* its completion, on any
+//! connection; after the completion no event of that run follows. [`Client::cancel`] ends it early,
+//! [`Client::exit`] ends the session.
 //!
 //! ```no_run
 //! use heeler_client::{RunAggregate, Client, ClientOptions, ClientEvent, TestRequest, ServerCommand};

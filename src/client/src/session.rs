@@ -230,8 +230,8 @@ impl Client {
         Self::connect_with(stream, callbacks, options).await
     }
 
-    /// Starts a session with a server in this process, whose session was given the address of `callbacks`. The
-    /// option [`ClientOptions::callback`] has no effect.
+    /// Starts a session with a server in this process, whose session was given the address of `callbacks`.
+    /// The option [`ClientOptions::callback`] has no effect.
     ///
     /// Cancel safe: no, because a cancelled call drops the stream.
     ///
@@ -366,8 +366,8 @@ impl Client {
         self.outbox.send(frame).await.map_err(|_| self.connection_lost_error(method::CANCEL))
     }
 
-    /// Responds to [`ClientEvent::AttachDebugger`] with whether a debugger has attached. The test process waits for
-    /// this.
+    /// Responds to [`ClientEvent::AttachDebugger`] with whether a debugger has attached. The test process
+    /// waits for this.
     ///
     /// Cancel safe: yes, because a cancelled call has sent nothing.
     ///

@@ -11,14 +11,16 @@ pub struct TestRequest {
     pub tests: Option<Vec<TestNode>>,
     /// A filter in the server's filter language.
     pub filter: Option<String>,
-    /// Whether each test runs under a debugger, which the server requests with [`ClientEvent::AttachDebugger`](crate::ClientEvent::AttachDebugger).
-    /// Only for [`Client::run`](crate::Client::run) and a client with [debuggers](crate::ClientOptions::debuggers); an extension of
-    /// Heeler.
-    pub is_debug: bool,
-    /// The partition of a larger selection that the tests are, for the record of the run. Only for [`Client::run`](crate::Client::run); an
+    /// Whether each test runs under a debugger, which the server requests with
+    /// [`ClientEvent::AttachDebugger`](crate::ClientEvent::AttachDebugger). Only for
+    /// [`Client::run`](crate::Client::run) and a client with [debuggers](crate::ClientOptions::debuggers); an
     /// extension of Heeler.
+    pub is_debug: bool,
+    /// The partition of a larger selection that the tests are, for the record of the run. Only for
+    /// [`Client::run`](crate::Client::run); an extension of Heeler.
     pub shard: Option<RunShard>,
-    /// Options of the run, in place of the server's settings. Only for [`Client::run`](crate::Client::run); an extension of Heeler.
+    /// Options of the run, in place of the server's settings. Only for [`Client::run`](crate::Client::run);
+    /// an extension of Heeler.
     pub options: Option<RequestedRunOptions>,
 }
 

@@ -89,9 +89,9 @@ pub fn suite_name_from_path(base: &Path, program: &Path) -> String {
     parts.join("::")
 }
 
-/// Returns the suite names of programs without a configuration: the names of their files, without cargo's hash.
-/// Programs whose files have the same name get as many of their directories in front as make them differ. Names do
-/// not depend on the working directory, because the uids of tests begin with them.
+/// Returns the suite names of programs without a configuration: the names of their files, without cargo's
+/// hash. Programs whose files have the same name get as many of their directories in front as make them
+/// differ. Names do not depend on the working directory, because the uids of tests begin with them.
 #[must_use]
 pub fn suite_names_without_base(programs: &[PathBuf]) -> Vec<String> {
     let names = |path: &PathBuf| {
@@ -133,7 +133,8 @@ pub struct MatchingFiles {
     pub directories: BTreeSet<PathBuf>,
 }
 
-/// Returns the files that paths and globs below `dir` name now. A glob that can't be evaluated matches nothing.
+/// Returns the files that paths and globs below `dir` name now. A glob that can't be evaluated matches
+/// nothing.
 #[must_use]
 pub fn matching_files(dir: &Path, patterns: &[String]) -> MatchingFiles {
     let mut files = MatchingFiles::default();
@@ -165,7 +166,8 @@ fn search_start(dir: &Path, glob: &str) -> PathBuf {
     super::profiles::resolve_path(dir, literal_prefix(glob))
 }
 
-/// Returns the number of directory levels below the start of its search in which a glob may match; `None` for any.
+/// Returns the number of directory levels below the start of its search in which a glob may match; `None` for
+/// any.
 fn search_depth(glob: &str) -> Option<usize> {
     let rest = glob.trim_start_matches("./");
     let prefix = literal_prefix(glob);

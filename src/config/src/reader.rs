@@ -1,5 +1,5 @@
-//! A deserializer of TOML tables that reports every error with its position, and continues after it. The keys of
-//! a table are those of the types that it is read as; at the end the unknown ones are reported.
+//! A deserializer of TOML tables that reports every error with its position, and continues after it. The keys
+//! of a table are those of the types that it is read as; at the end the unknown ones are reported.
 
 use std::{cell::RefCell, fmt, ops::Range};
 

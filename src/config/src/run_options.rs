@@ -1,8 +1,8 @@
-//! Options that a client sends with the request of one run, in the notations of `heeler.toml`. They are applied
-//! over all other settings by [`ResolvedSettings::for_run`](super::ResolvedSettings::for_run).
+//! Options that a client sends with the request of one run, in the notations of `heeler.toml`. They are
+//! applied over all other settings by [`ResolvedSettings::for_run`](super::ResolvedSettings::for_run).
 //!
-//! Read with serde from any self-describing format. The first wrong member ends the reading, with an error that
-//! names the member and what was expected.
+//! Read with serde from any self-describing format. The first wrong member ends the reading, with an error
+//! that names the member and what was expected.
 
 use std::{fmt, num::NonZeroU32};
 
@@ -28,8 +28,8 @@ pub struct RunOptions {
     pub(super) program: ProgramOptions,
 }
 
-/// Options of a run that are no settings: how its programs are started, how often their tests run, and how their
-/// output is sent.
+/// Options of a run that are no settings: how its programs are started, how often their tests run, and how
+/// their output is sent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProgramOptions {
     /// Added to the configured arguments.

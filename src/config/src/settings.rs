@@ -1,5 +1,5 @@
-//! The resolved settings of one run: the request that starts it over command line over suite over profile over
-//! defaults, and the overrides of single tests.
+//! The resolved settings of one run: the request that starts it over command line over suite over profile
+//! over defaults, and the overrides of single tests.
 
 use std::{
     collections::BTreeMap,
@@ -95,9 +95,9 @@ impl ResolvedSettings {
         })
     }
 
-    /// Returns the settings of one run of these settings' session: the options of its request are applied over
-    /// all others. More jobs than the session has count as the session's, because its slots are shared by all
-    /// runs.
+    /// Returns the settings of one run of these settings' session: the options of its request are applied
+    /// over all others. More jobs than the session has count as the session's, because its slots are shared
+    /// by all runs.
     #[must_use]
     pub fn for_run(&self, options: &RunOptions) -> Self {
         let mut settings = self.clone();
@@ -129,8 +129,8 @@ impl ResolvedSettings {
         self.profile_tests.with_layer(&self.command_line_tests).slow_timeout.period
     }
 
-    /// Returns the settings of one test: request over command line over overrides over suite over profile over
-    /// defaults.
+    /// Returns the settings of one test: request over command line over overrides over suite over profile
+    /// over defaults.
     ///
     /// `suite` is the name of its `[[suite]]` section; `None` for programs that the command line names.
     #[must_use]

@@ -1,5 +1,5 @@
-//! The keys of `[[suite]]` that name its source of test programs. Each source has a key that selects it, and may
-//! have further ones.
+//! The keys of `[[suite]]` that name its source of test programs. Each source has a key that selects it, and
+//! may have further ones.
 
 use std::path::{Path, PathBuf};
 

@@ -102,14 +102,15 @@ layered_settings! {
     /// Maximum kept size of each output stream of a test, half from its beginning and half from its end.
     #[serde(rename = "output-limit")]
     output_limit_bytes: u64 as "ByteSize" = 1 << 20;
-    /// Maximum size of the journals of a run, about: the record of its results below `state-dir`. Above it, every
-    /// result is still recorded, but without outputs and with a short message; the client receives them as usual.
+    /// Maximum size of the journals of a run, about: the record of its results below `state-dir`. Above it,
+    /// every result is still recorded, but without outputs and with a short message; the client receives them
+    /// as usual.
     #[serde(rename = "journal-limit")]
     journal_limit_bytes: u64 as "ByteSize" = 4 << 30;
     /// Time between the request to exit (TERM) and the kill (KILL) of a test process.
     grace_period: Duration as "DurationText" = Duration::from_secs(5);
-    /// Time limit for a client that answers the barriers between updates to answer one of those that are open; it
-    /// then counts as gone. Handling updates slowly is no reason: barriers are answered in between.
+    /// Time limit for a client that answers the barriers between updates to answer one of those that are
+    /// open; it then counts as gone. Handling updates slowly is no reason: barriers are answered in between.
     client_answer_timeout: Duration as "DurationText" = Duration::from_secs(30);
     /// Time limit without progress for a client that answers no barriers to take the last bytes.
     drain_timeout: Duration as "DurationText" = Duration::from_secs(5);
@@ -126,25 +127,25 @@ layered_settings! {
     /// Time limit for a client to attach or launch a debugger on request, after which the test runs without a
     /// debugger.
     debugger_timeout: Duration as "DurationText" = Duration::from_secs(120);
-    /// Time limit for a test process in which none of its tests runs: until its first test starts, between two
-    /// tests, and from its last test to its exit. It is then terminated, and its stacks are kept.
+    /// Time limit for a test process in which none of its tests runs: until its first test starts, between
+    /// two tests, and from its last test to its exit. It is then terminated, and its stacks are kept.
     startup_timeout: Duration as "DurationText" = Duration::from_secs(60);
-    /// Time limit for listing the tests of a program. A program that is working at the limit (running, or waiting for
-    /// a processor or a disk) gets the same time once more.
+    /// Time limit for listing the tests of a program. A program that is working at the limit (running, or
+    /// waiting for a processor or a disk) gets the same time once more.
     list_timeout: Duration as "DurationText" = Duration::from_secs(60);
-    /// Time limit of the whole run: running tests are then cancelled, the rest is reported as not run. `false`
-    /// removes an inherited limit.
+    /// Time limit of the whole run: running tests are then cancelled, the rest is reported as not run.
+    /// `false` removes an inherited limit.
     run_timeout: TimeLimit as "TimeLimit" = TimeLimit::Unlimited;
     /// Number of deaths of a program outside any test, with one test per process, after which its remaining
     /// tests are not run.
     max_startup_crashes: NonZeroU32 as "Count" = NonZeroU32::MIN.saturating_add(2);
-    /// Each discovery of a client of `heeler serve` or of an editor runs the `build` commands and cargo again before it
-    /// lists the tests, as `heeler.build` in its request does.
+    /// Each discovery of a client of `heeler serve` or of an editor runs the `build` commands and cargo again
+    /// before it lists the tests, as `heeler.build` in its request does.
     #[serde(rename = "build-on-discovery")]
     is_built_on_discovery: bool as "Flag" = false;
-    /// Write the values of configured environment variables into the commands that run a test again, and the arguments
-    /// of processes that tests left behind, or that hung or crashed below them, into what is reported. They often
-    /// contain secrets.
+    /// Write the values of configured environment variables into the commands that run a test again, and the
+    /// arguments of processes that tests left behind, or that hung or crashed below them, into what is
+    /// reported. They often contain secrets.
     #[serde(rename = "show-env")]
     is_environment_shown: bool as "Flag" = false;
     /// Record durations and outcomes, which determine the order of the next run.
@@ -218,8 +219,8 @@ layered_settings! {
     /// as out of memory. `false` removes an inherited limit.
     max_memory: MemoryLimit as "MemoryLimit" = MemoryLimit::Unlimited;
     /// Time limit for a running test process without output or a finished test; it is then terminated and its
-    /// stacks are kept. Time in which the machine did not schedule the process does not count. `false` removes
-    /// an inherited limit.
+    /// stacks are kept. Time in which the machine did not schedule the process does not count. `false`
+    /// removes an inherited limit.
     idle_timeout: TimeLimit as "TimeLimit" = TimeLimit::Unlimited;
     /// Events that write a minidump: `off`, `crash`, `hang` or `all`. Stack traces as text are kept in any
     /// case.
@@ -271,8 +272,8 @@ pub(super) struct TopTable {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub(super) struct ProfileTable {
-    /// Settings of the tests that a filter matches; for each setting the first matching override that contains
-    /// it decides.
+    /// Settings of the tests that a filter matches; for each setting the first matching override that
+    /// contains it decides.
     #[serde(rename = "override")]
     #[cfg_attr(test, schemars(with = "Vec<OverrideKeys>"))]
     overrides: IgnoredAny,

@@ -1,10 +1,10 @@
 //! Acknowledged windows of one stream of updates to a client.
 //!
-//! A barrier is a request that the client answers after it has handled everything before it on the stream. One is
-//! sent before the first update, to find out whether the client answers at all, and one after each window of
-//! updates. While the client answers, only a few barriers may be open: the client's own queue is bounded, and what
-//! it has handled is known while the run goes on. A client that does not answer its first barrier in time gets its
-//! updates without windows, until an answer comes after all.
+//! A barrier is a request that the client answers after it has handled everything before it on the stream.
+//! One is sent before the first update, to find out whether the client answers at all, and one after each
+//! window of updates. While the client answers, only a few barriers may be open: the client's own queue is
+//! bounded, and what it has handled is known while the run goes on. A client that does not answer its first
+//! barrier in time gets its updates without windows, until an answer comes after all.
 //!
 //! ```text
 //! probe ─► updates… ─► barrier 2 ─► updates… ─► (two are open: wait) ─► answer to 1 ─► barrier 3 ─► …
@@ -85,8 +85,8 @@ impl AckWindow {
         (self.last_barrier == 0).then(|| self.open_barrier())
     }
 
-    /// Returns whether a frame may be sent now. It may not while the client answers and as many barriers as allowed
-    /// are open.
+    /// Returns whether a frame may be sent now. It may not while the client answers and as many barriers as
+    /// allowed are open.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.answers != AnswerState::Answering || self.open.len() < self.limits.open
@@ -103,8 +103,8 @@ impl AckWindow {
         (is_full && self.open.len() < self.limits.open).then(|| self.open_barrier())
     }
 
-    /// Returns the barrier to send so that its answer proves all frames, `None` if an open one does or all are
-    /// handled already.
+    /// Returns the barrier to send so that its answer proves all frames, `None` if an open one does or all
+    /// are handled already.
     pub fn final_barrier(&mut self) -> Option<u64> {
         (self.window_frames > 0).then(|| self.open_barrier())
     }
@@ -117,8 +117,8 @@ impl AckWindow {
         self.last_barrier
     }
 
-    /// Records the answer to a barrier: the client has handled everything before it. Answers to barriers that are
-    /// not open are ignored.
+    /// Records the answer to a barrier: the client has handled everything before it. Answers to barriers that
+    /// are not open are ignored.
     pub fn on_answer(&mut self, number: u64) {
         let Some(place) = self.open.iter().position(|barrier| barrier.number == number) else { return };
         self.answers = AnswerState::Answering;

@@ -103,8 +103,8 @@ impl TestQueue {
         Self { programs, ..Self::default() }
     }
 
-    /// Returns the queue with a limit of the duration of its batches. A program whose start is expensive exceeds
-    /// it, so that a batch pays for its start. While nothing is known of the durations of a program's
+    /// Returns the queue with a limit of the duration of its batches. A program whose start is expensive
+    /// exceeds it, so that a batch pays for its start. While nothing is known of the durations of a program's
     /// tests, its batches are even smaller: a guess may be wrong by orders of magnitude.
     #[must_use]
     pub fn with_batch_limit(self, batch_limit: Option<Duration>) -> Self {

@@ -1,7 +1,9 @@
-//! How long a client is waited for that answers on other streams than the one that is waited for. A client may handle
-//! all its streams in one queue: what the others hold comes first, and as long as it answers anything, it makes progress.
+//! How long a client is waited for that answers on other streams than the one that is waited for. A client
+//! may handle all its streams in one queue: what the others hold comes first, and as long as it answers
+//! anything, it makes progress.
 
-/// A sign of a client's progress: it changes with each answer of the client to a barrier, on whichever stream.
+/// A sign of a client's progress: it changes with each answer of the client to a barrier, on whichever
+/// stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ProgressStamp(pub u128);
 

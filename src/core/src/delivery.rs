@@ -55,8 +55,9 @@ pub enum DeliveryStep {
     Announce,
     /// Send the completion; fails if the route is broken.
     SendCompletion(DeliveryRoute),
-    /// Have the client confirm a barrier behind the completion on the own connection, which is no update; fails if it
-    /// does not. The response of the run, on another connection, may not be handled before the completion.
+    /// Have the client confirm a barrier behind the completion on the own connection, which is no update;
+    /// fails if it does not. The response of the run, on another connection, may not be handled before the
+    /// completion.
     ProveCompletion,
 }
 

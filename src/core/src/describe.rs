@@ -163,8 +163,9 @@ pub fn shown_stack(result: &TestResult, is_test_located: bool) -> Option<Cow<'_,
     (are_needed && !places.is_empty()).then(|| places.join("\n").into())
 }
 
-/// Returns the name of a process's program, from its command line and its name in the system, if that is known. What is
-/// reported of a process has no arguments, unless the user asks for them: they often contain secrets.
+/// Returns the name of a process's program, from its command line and its name in the system, if that is
+/// known. What is reported of a process has no arguments, unless the user asks for them: they often contain
+/// secrets.
 #[must_use]
 pub fn program_name(command: &str, name: Option<&str>) -> String {
     let program = command.split(' ').next().unwrap_or_default();

@@ -1,8 +1,9 @@
-//! Fair sharing of the slots between clients, and between the concurrent runs of each. No lease is interrupted: a
-//! share is the number of leases that a run may hold, and is computed again whenever a lease ends.
+//! Fair sharing of the slots between clients, and between the concurrent runs of each. No lease is
+//! interrupted: a share is the number of leases that a run may hold, and is computed again whenever a lease
+//! ends.
 //!
-//! The first lease of a run of a few tests has priority: a user waits for it. So that such runs, one after the
-//! other, do not keep the slots from a large run, every second grant is by the fair shares alone.
+//! The first lease of a run of a few tests has priority: a user waits for it. So that such runs, one after
+//! the other, do not keep the slots from a large run, every second grant is by the fair shares alone.
 
 /// The demand of one run, or one listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,8 +97,8 @@ pub fn preferred_demands(rule: GrantRule, demands: &[GroupedDemand]) -> Vec<bool
     preferred
 }
 
-/// Returns the number of leases that each may hold, as [`fair_shares_of_groups`] does, where the preferred demands
-/// hold at least one each, as far as there are slots.
+/// Returns the number of leases that each may hold, as [`fair_shares_of_groups`] does, where the preferred
+/// demands hold at least one each, as far as there are slots.
 #[must_use]
 pub fn shares_with_priority(slots: usize, demands: &[GroupedDemand], preferred: &[bool]) -> Vec<usize> {
     let firsts = preferred.iter().filter(|one| **one).count().min(slots);
@@ -119,9 +120,9 @@ pub fn shares_with_priority(slots: usize, demands: &[GroupedDemand], preferred: 
     shares.into_iter().zip(taken).map(|(share, taken)| share + taken).collect()
 }
 
-/// Returns the number of leases that each may hold, in the order of the demands; together at most `slots`. The
-/// slots are shared fairly between the groups, and those of each group between its demands, so that a group
-/// with many demands gets no more than one with a single demand.
+/// Returns the number of leases that each may hold, in the order of the demands; together at most `slots`.
+/// The slots are shared fairly between the groups, and those of each group between its demands, so that a
+/// group with many demands gets no more than one with a single demand.
 #[must_use]
 pub fn fair_shares_of_groups(slots: usize, demands: &[GroupedDemand]) -> Vec<usize> {
     let mut groups: Vec<(u32, SlotDemand)> = Vec::new();
@@ -190,8 +191,8 @@ mod tests {
         assert_eq!(fair_shares_of_groups(1, &uneven), [0, 1], "the group that was served least comes first");
     }
 
-    /// Demands of groups, each with the number of leases that it wants and that it has received, and whether it
-    /// has priority.
+    /// Demands of groups, each with the number of leases that it wants and that it has received, and whether
+    /// it has priority.
     fn prioritised(demands: &[(u32, usize, u64, bool)]) -> Vec<GroupedDemand> {
         let one = |(group, wanted, served, has_priority): &(u32, usize, u64, bool)| GroupedDemand {
             group: *group,

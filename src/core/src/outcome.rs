@@ -178,8 +178,8 @@ impl SynthesizedResult {
     }
 }
 
-/// How a guard was lost: it ended before it had reported the end of its test process, which ended with it. That
-/// says nothing about the tests of the process.
+/// How a guard was lost: it ended before it had reported the end of its test process, which ended with it.
+/// That says nothing about the tests of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GuardLoss {

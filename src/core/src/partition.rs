@@ -45,8 +45,8 @@ impl TestPartition {
         }
     }
 
-    /// Returns the digest of what the split depends on: its rule, the number of shards, the tests and their durations.
-    /// Shards with equal digests are split alike.
+    /// Returns the digest of what the split depends on: its rule, the number of shards, the tests and their
+    /// durations. Shards with equal digests are split alike.
     #[must_use]
     pub fn split_digest(&self, tests: &[(&str, Option<Duration>)]) -> SplitDigest {
         let rule = match self.rule {

@@ -1,5 +1,5 @@
-//! Whether a finisher dials its client again after the coordinator's death. There is no other route then, so a
-//! connection that the client drops is replaced as long as its port listens.
+//! Whether a finisher dials its client again after the coordinator's death. There is no other route then, so
+//! a connection that the client drops is replaced as long as its port listens.
 //!
 //! ```text
 //! dial ──► due results ──proof──► completion ──acknowledged──► delivered
@@ -7,8 +7,8 @@
 //!   └───────────┴── after a pause ───┘        port closed, or dropped too often ──► given up
 //! ```
 //!
-//! What is proven is not sent again: after the proof of the due results only the completion is. A completion that
-//! the client's kernel has acknowledged is never sent again, because a client must not receive it twice.
+//! What is proven is not sent again: after the proof of the due results only the completion is. A completion
+//! that the client's kernel has acknowledged is never sent again, because a client must not receive it twice.
 
 use std::time::Duration;
 

@@ -6,9 +6,9 @@
 //!   └────────────────────┘
 //! ```
 //!
-//! Processes of ours send at least a heartbeat every few seconds. One that does not is most likely stopped: any test
-//! can do that to its parents. SIGCONT cures it, and harms no other process. One that is silent again, or still, is
-//! ended, and its successor takes over.
+//! Processes of ours send at least a heartbeat every few seconds. One that does not is most likely stopped:
+//! any test can do that to its parents. SIGCONT cures it, and harms no other process. One that is silent
+//! again, or still, is ended, and its successor takes over.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use std::time::Duration;
 pub const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 /// A process that is silent again within this time after it was continued is not continued a second time.
 const RELAPSE_TIME: Duration = Duration::from_secs(60);
-/// A check that is late by more than this says that this process was stopped or starved itself: the silence was not
-/// observed, and counts from now on.
+/// A check that is late by more than this says that this process was stopped or starved itself: the silence
+/// was not observed, and counts from now on.
 const LATE_CHECK: Duration = Duration::from_secs(1);
 
 /// What to do about a silent process.

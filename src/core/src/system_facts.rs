@@ -1,5 +1,5 @@
-//! Facts about processes and their machine, for people who read a report: they explain a hang or a leak, and decide
-//! nothing.
+//! Facts about processes and their machine, for people who read a report: they explain a hang or a leak, and
+//! decide nothing.
 
 use std::time::Duration;
 
@@ -29,20 +29,21 @@ pub struct MachineLoad {
     pub cores: u32,
     /// Average number of processes that ran or wanted to run in the last minute, in hundredths.
     pub load_hundredths: Option<u32>,
-    /// Memory that can be used without swapping, in KiB; of the control group where it has less than the machine.
+    /// Memory that can be used without swapping, in KiB; of the control group where it has less than the
+    /// machine.
     pub available_kib: u64,
     /// All memory, or the limit of the control group, in KiB.
     pub total_kib: u64,
     /// Memory that is swapped out, in KiB.
     pub swapped_kib: u64,
-    /// Share of the last ten seconds in which a process waited for memory, in hundredths of a percent; `None` if
-    /// the system does not measure it.
+    /// Share of the last ten seconds in which a process waited for memory, in hundredths of a percent; `None`
+    /// if the system does not measure it.
     pub memory_stall_hundredths: Option<u32>,
 }
 
 impl ProcessFacts {
-    /// Describes the process in parentheses: `process 7, 3 s old, 1.2 MiB`. Its name is added unless the command
-    /// line begins with it.
+    /// Describes the process in parentheses: `process 7, 3 s old, 1.2 MiB`. Its name is added unless the
+    /// command line begins with it.
     #[must_use]
     pub fn describe(&self, pid: u32, command: &str) -> String {
         let program = command.split(' ').next().unwrap_or_default();

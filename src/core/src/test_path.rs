@@ -28,8 +28,8 @@ impl NameNesting {
         }
     }
 
-    /// Returns the name that the instances of a parameterised test share, for one of them: `Name` for `Name/1`. It
-    /// is a group for display; in graph queries, `Name/1` is one part.
+    /// Returns the name that the instances of a parameterised test share, for one of them: `Name` for
+    /// `Name/1`. It is a group for display; in graph queries, `Name/1` is one part.
     #[must_use]
     pub fn parameterised_name(self, case: &str) -> Option<&str> {
         let (name, parameter) = case.rsplit_once('/')?;

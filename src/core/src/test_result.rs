@@ -22,8 +22,8 @@ pub struct TestResult {
     /// Number of the worker that ran the test, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<u32>,
-    /// Reason of the outcome, where no failure of the framework is the reason: why the test was skipped or not
-    /// run, how its process died, which limit expired.
+    /// Reason of the outcome, where no failure of the framework is the reason: why the test was skipped or
+    /// not run, how its process died, which limit expired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Failures that the framework reported, in order.
@@ -325,7 +325,8 @@ pub struct LeakedProcess {
     /// Name, age and memory before it was killed; `None` if it was gone before it could be described.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub facts: Option<ProcessFacts>,
-    /// Whether it could not be killed, such as a process that has become another user's, and is still running.
+    /// Whether it could not be killed, such as a process that has become another user's, and is still
+    /// running.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_running: bool,
 }

@@ -1,16 +1,16 @@
 //! Framing of control connections: four bytes of length, one byte of kind, then the body.
 //!
 //! Control messages are JSON. A forwarded frame is a finished frame of the test protocol that the coordinator
-//! forwards without parsing it; four bytes of client number and eight bytes of position precede it. A heartbeat has no
-//! body.
+//! forwards without parsing it; four bytes of client number and eight bytes of position precede it. A
+//! heartbeat has no body.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{StreamDecoder, control::ClientId};
 
-/// Maximum size of a control message: a lease of 100,000 tests with long names is about 30 MB. The same as that of
-/// a client's message, because a packet may carry one.
+/// Maximum size of a control message: a lease of 100,000 tests with long names is about 30 MB. The same as
+/// that of a client's message, because a packet may carry one.
 pub const PACKET_LIMIT_BYTES: usize = crate::frame::BODY_LIMIT_BYTES;
 
 const HEADER_BYTES: usize = 5;

@@ -121,8 +121,9 @@ pub fn update_frames(encoding: UpdateEncoding, run: &str, changes: &[Vec<u8>]) -
     frames
 }
 
-/// Returns all frames of a finish that the client does not have yet, in order: updates, attachments, completion. They
-/// are divided as a watchdog divides them, because those that it has sent are counted. Damage of journals is logged.
+/// Returns all frames of a finish that the client does not have yet, in order: updates, attachments,
+/// completion. They are divided as a watchdog divides them, because those that it has sent are counted.
+/// Damage of journals is logged.
 #[must_use]
 pub fn frames(finish: &FinishRequest) -> Vec<Bytes> {
     let mut parts = Vec::new();

@@ -59,8 +59,8 @@ impl JournalFile {
         Self { content: JournalContent { records, ..file.content }, ..file }
     }
 
-    /// Passes the records of a journal to `visit`, in order and one at a time: those of a large run do not fit into
-    /// memory. What is returned has no records.
+    /// Passes the records of a journal to `visit`, in order and one at a time: those of a large run do not
+    /// fit into memory. What is returned has no records.
     #[must_use]
     pub fn visit(path: PathBuf, visit: impl FnMut(LocatedRecord)) -> Self {
         let worker = path.file_name().and_then(|name| name.to_str()).and_then(worker_of_journal);
@@ -184,7 +184,8 @@ impl RunJournals {
     }
 }
 
-/// Returns the result of a test without a terminal result; `cause` is a clause such as `the coordinator died`.
+/// Returns the result of a test without a terminal result; `cause` is a clause such as `the coordinator
+/// died`.
 #[must_use]
 pub fn unfinished_result(unfinished: UnfinishedTest, attempt: Option<&Attempt>, cause: &str) -> TestResult {
     match (unfinished, attempt) {

@@ -102,8 +102,8 @@ struct TestEntry<'a> {
     stderr: Option<&'a str>,
 }
 
-/// An output as the format's array of lines. It is written line by line, because an output may be a megabyte of
-/// empty lines.
+/// An output as the format's array of lines. It is written line by line, because an output may be a megabyte
+/// of empty lines.
 struct OutputLines<'a>(&'a str);
 
 impl Serialize for OutputLines<'_> {

@@ -1,5 +1,5 @@
-//! The texts of results in memory and on disk. A summary keeps those of the first failures up to a limit; of the
-//! others only what lists and counts need, and a report reads them again where the run has recorded them.
+//! The texts of results in memory and on disk. A summary keeps those of the first failures up to a limit; of
+//! the others only what lists and counts need, and a report reads them again where the run has recorded them.
 
 use std::borrow::Cow;
 

@@ -367,8 +367,8 @@ fn ambiguous_leaks(suite: &str, leaks: &[RunLeak]) -> String {
     text
 }
 
-/// Returns the number of attempts before the deciding one. Where only their number is known, they are written without
-/// text, because CI servers count them.
+/// Returns the number of attempts before the deciding one. Where only their number is known, they are written
+/// without text, because CI servers count them.
 fn rerun_count(detail: &FailureDetail, outcome: Outcome) -> u64 {
     if !detail.attempts.is_empty() {
         return detail.attempts.len() as u64;

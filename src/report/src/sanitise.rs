@@ -96,8 +96,8 @@ pub struct SanitisedExcerpt {
     pub last: VecDeque<String>,
 }
 
-/// Returns up to `limit` sanitised lines from the beginning of an output, and as many from its end. Only those are in
-/// memory: an output may be a megabyte of empty lines.
+/// Returns up to `limit` sanitised lines from the beginning of an output, and as many from its end. Only
+/// those are in memory: an output may be a megabyte of empty lines.
 #[must_use]
 pub fn sanitised_excerpt(text: &str, colours: ColourPolicy, limit: usize) -> SanitisedExcerpt {
     let mut excerpt = SanitisedExcerpt { first: Vec::new(), hidden: 0, last: VecDeque::new() };

@@ -12,8 +12,8 @@ use heeler_protocol::mtp::{ExecutionState, LargeProcess, NodeChange, RunLeak, Te
 
 use super::{FailureDetail, TestReport};
 
-/// Maximum size of the texts that a summary keeps. It is enough for the failures that people read, and little beside
-/// the rest of the process; whatever more fails, the texts are read from the record of the run.
+/// Maximum size of the texts that a summary keeps. It is enough for the failures that people read, and little
+/// beside the rest of the process; whatever more fails, the texts are read from the record of the run.
 const KEPT_DETAIL_BYTES: usize = 8 << 20;
 
 /// The state of a run, in progress or at its end.
@@ -252,7 +252,8 @@ impl RunSummary {
         &self.records
     }
 
-    /// Returns the tests with this kind of outcome, whatever the reason of [`Outcome::NotRun`], in the order in which they ended.
+    /// Returns the tests with this kind of outcome, whatever the reason of [`Outcome::NotRun`], in the order
+    /// in which they ended.
     pub fn with_outcome(&self, outcome: Outcome) -> impl Iterator<Item = &TestReport> {
         let is_same = move |other| match (outcome, other) {
             (Outcome::NotRun(_), Outcome::NotRun(_)) => true,

@@ -269,8 +269,8 @@ pub fn split_name(node: &TestNode) -> (Option<String>, String) {
     (suite.map(str::to_owned), name)
 }
 
-/// Returns the display name where it has more information than the end of the name. To the parameters of a test,
-/// `Reads/0 (7)` of `Parser.Reads/0`, the groups are added that a node does not repeat.
+/// Returns the display name where it has more information than the end of the name. To the parameters of a
+/// test, `Reads/0 (7)` of `Parser.Reads/0`, the groups are added that a node does not repeat.
 fn informative_display_name(display: &str, uid: &str, suite: Option<&str>) -> Option<String> {
     let name = without_suite(uid, suite);
     // Display names stand on one line, uids are what the framework prints.

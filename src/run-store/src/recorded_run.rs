@@ -119,8 +119,8 @@ pub fn read_recorded_run(run: &EarlierRun) -> Result<RecordedRun, RecordedRunErr
     read_run_files(&run.dir)
 }
 
-/// Reads the files of a run without a look at its locks: the caller knows that nothing more is written, or needs only
-/// the results of tests that have ended.
+/// Reads the files of a run without a look at its locks: the caller knows that nothing more is written, or
+/// needs only the results of tests that have ended.
 ///
 /// # Errors
 /// The manifest can't be read, or a journal is of another version.
@@ -264,8 +264,8 @@ impl RecordedRun {
         Duration::from_millis(took.and_then(|took| u64::try_from(took).ok()).unwrap_or(0))
     }
 
-    /// Returns the reports of all results, in their order. Each is read when it is asked for: together they may not
-    /// fit into memory.
+    /// Returns the reports of all results, in their order. Each is read when it is asked for: together they
+    /// may not fit into memory.
     pub fn reports(&self) -> impl Iterator<Item = TestReport> {
         let descriptions: TestDescriptions = self.manifest.plan.clone().into_descriptions();
         self.results.iter().filter_map(move |result| self.report(&descriptions, result))

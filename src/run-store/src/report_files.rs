@@ -28,8 +28,8 @@ pub enum ReportFileError {
 
 /// Writes a report, and creates missing parent directories. Returns the file.
 ///
-/// A regular file is replaced as a whole, so that a reader never sees a part of it. Anything else at the path,
-/// such as a pipe, is written to.
+/// A regular file is replaced as a whole, so that a reader never sees a part of it. Anything else at the
+/// path, such as a pipe, is written to.
 ///
 /// # Errors
 /// The file can't be written.
@@ -45,8 +45,8 @@ pub fn write_report(
     let partial = partial_file(&path);
     let mut file = BufWriter::new(File::create(partial.as_deref().unwrap_or(&path)).map_err(failed)?);
     let written = (request.format.write)(content, &mut file).and_then(|()| Ok(file.flush()?));
-    // Some file systems report that they are full, or over a quota, only when the data leaves the cache. A pipe can't
-    // be synced.
+    // Some file systems report that they are full, or over a quota, only when the data leaves the cache. A
+    // pipe can't be synced.
     let written = written.and_then(|()| match partial.is_some() {
         true => Ok(file.get_ref().sync_data()?),
         false => Ok(()),
@@ -81,8 +81,8 @@ fn partial_file(path: &Path) -> Option<PathBuf> {
     Some(path.with_file_name(format!(".{name}.{}-{number}.partial", std::process::id())))
 }
 
-/// Writes the reports of a run that has just ended, from the files in its directory. The lock on the directory
-/// may still be held. Returns the error of each report that could not be written.
+/// Writes the reports of a run that has just ended, from the files in its directory. The lock on the
+/// directory may still be held. Returns the error of each report that could not be written.
 pub fn write_run_reports(dir: &Path, requests: &[ReportRequest]) -> Vec<ReportFileError> {
     let run = match read_run_files(dir) {
         Ok(run) => run,
@@ -111,8 +111,8 @@ impl RecordedRun {
         summary
     }
 
-    /// Returns the number of selected tests. Programs that can't be listed are reported beside the tests and not
-    /// counted as tests.
+    /// Returns the number of selected tests. Programs that can't be listed are reported beside the tests and
+    /// not counted as tests.
     pub(super) fn selected_count(&self) -> usize {
         let plan = &self.manifest.plan;
         plan.tests.iter().filter(|test| test.uid != plan.suite(test)).count()

@@ -1,5 +1,5 @@
-//! One journal of a run as it is kept in memory: small results as they are, of the others their places. The outputs
-//! of a run may not fit into memory.
+//! One journal of a run as it is kept in memory: small results as they are, of the others their places. The
+//! outputs of a run may not fit into memory.
 
 use std::{collections::HashMap, path::PathBuf};
 
@@ -9,8 +9,8 @@ use heeler_recovery::JournalFile;
 
 use super::recorded_run::{RecordedResult, RecordedTestResult, ResultContent, ended_at_ms};
 
-/// Maximum size of a record that is kept. Those of passed tests, most of all, are smaller, and few failures have
-/// outputs.
+/// Maximum size of a record that is kept. Those of passed tests, most of all, are smaller, and few failures
+/// have outputs.
 const KEPT_RECORD_BYTES: u64 = 1 << 10;
 
 /// The records of one journal.

@@ -1,5 +1,5 @@
-//! The runs of all partitions of one selection of tests: whether they are disjoint and complete, and their common
-//! summary.
+//! The runs of all partitions of one selection of tests: whether they are disjoint and complete, and their
+//! common summary.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,8 +30,8 @@ impl ShardRun {
     }
 }
 
-/// Returns what keeps runs from being the partitions of one selection: each of its tests in exactly one of them. Empty if
-/// nothing does.
+/// Returns what keeps runs from being the partitions of one selection: each of its tests in exactly one of
+/// them. Empty if nothing does.
 #[must_use]
 pub fn check_shards(shards: &[ShardRun]) -> Vec<String> {
     let mut problems = Vec::new();

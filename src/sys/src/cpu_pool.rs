@@ -1,7 +1,7 @@
-//! One pool of threads in this process for work that consists of many independent pieces, such as the journals
-//! of a run. It is built at its first use, so that a process which never has such work stays as it is: a
-//! process that forks without an exec, such as the fork server, must stay single-threaded and may not use it. A
-//! process that traces others may: only the thread that traces them makes requests to them.
+//! One pool of threads in this process for work that consists of many independent pieces, such as the
+//! journals of a run. It is built at its first use, so that a process which never has such work stays as it
+//! is: a process that forks without an exec, such as the fork server, must stay single-threaded and may not
+//! use it. A process that traces others may: only the thread that traces them makes requests to them.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -10,9 +10,9 @@ use rayon::{ThreadPool, ThreadPoolBuilder, prelude::*};
 /// Maximum number of threads: what is mapped here reads files too, which more threads do not make faster.
 const MAX_THREADS: usize = 8;
 
-/// Calls `work` for every item, on several cores where there are some, and returns the results in the order of
-/// the items. Blocks until all are done, so it must not be called on a thread that runs asynchronous tasks of
-/// others. May be called within `work`.
+/// Calls `work` for every item, on several cores where there are some, and returns the results in the order
+/// of the items. Blocks until all are done, so it must not be called on a thread that runs asynchronous tasks
+/// of others. May be called within `work`.
 pub fn map<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Send + Sync) -> Vec<R> {
     match pool().filter(|_| items.len() > 1) {
         Some(pool) => pool.install(|| items.into_par_iter().map(work).collect()),
@@ -20,8 +20,9 @@ pub fn map<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Send + Sync)
     }
 }
 
-/// Does the same beside a run, whose tests need the cores more: uses only as many threads as cores are idle now, and
-/// none of the pool if at most one is. Items are taken in their order, so the longest ones should be first.
+/// Does the same beside a run, whose tests need the cores more: uses only as many threads as cores are idle
+/// now, and none of the pool if at most one is. Items are taken in their order, so the longest ones should be
+/// first.
 pub fn map_on_idle_cores<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Send + Sync) -> Vec<R> {
     let threads = idle_cores().min(items.len());
     let Some(pool) = (threads > 1).then(pool).flatten() else { return items.into_iter().map(work).collect() };
@@ -36,8 +37,8 @@ pub fn map_on_idle_cores<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R 
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Returns the number of cores that no thread uses now, other than the caller; 1 if the kernel does not report it.
-/// A number of threads that the user set counts instead.
+/// Returns the number of cores that no thread uses now, other than the caller; 1 if the kernel does not
+/// report it. A number of threads that the user set counts instead.
 fn idle_cores() -> usize {
     if let Some(threads) = wished_threads() {
         return threads;
@@ -57,8 +58,8 @@ fn thread_count(cores: usize) -> usize {
     cores.div_ceil(2).clamp(2, MAX_THREADS).min(cores)
 }
 
-/// Returns the pool; `None` on a single core, and where no threads can be started. The variable that all users
-/// of rayon know sets the number of threads.
+/// Returns the pool; `None` on a single core, and where no threads can be started. The variable that all
+/// users of rayon know sets the number of threads.
 fn pool() -> Option<&'static ThreadPool> {
     static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
     let build = || {

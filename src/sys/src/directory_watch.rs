@@ -32,7 +32,8 @@ pub enum DirectoryEvent {
     Overflow,
 }
 
-/// Watches directories, not what is below their subdirectories. Its descriptor is readable when there are events.
+/// Watches directories, not what is below their subdirectories. Its descriptor is readable when there are
+/// events.
 #[derive(Debug)]
 pub struct DirectoryWatch {
     fd: OwnedFd,
@@ -67,7 +68,8 @@ impl DirectoryWatch {
         let _ended_already = inotify::remove_watch(&self.fd, directory.0);
     }
 
-    /// Returns a descriptor for reading the events, which [`parse_directory_events`] reads. It is non-blocking.
+    /// Returns a descriptor for reading the events, which [`parse_directory_events`] reads. It is
+    /// non-blocking.
     ///
     /// # Errors
     /// The system has no free descriptors.
@@ -81,7 +83,8 @@ impl DirectoryWatch {
 pub fn parse_directory_events(mut bytes: &[u8]) -> Vec<DirectoryEvent> {
     let mut events = Vec::new();
     while let Some((head, rest)) = bytes.split_at_checked(EVENT_HEAD_BYTES) {
-        // struct inotify_event: watch, mask, cookie, length of the name, and the name with zero bytes behind it.
+        // struct inotify_event: watch, mask, cookie, length of the name, and the name with zero bytes behind
+        // it.
         let field = |index: usize| head[4 * index..].first_chunk().copied().unwrap_or_default();
         let watch = WatchedDirectoryId(i32::from_ne_bytes(field(0)));
         let name_bytes = usize::try_from(u32::from_ne_bytes(field(3))).unwrap_or(usize::MAX);

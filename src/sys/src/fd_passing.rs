@@ -29,8 +29,8 @@ pub fn seqpacket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Sends one message with duplicates of at most [`MAX_PASSED_FDS`] descriptors. A closed peer is an error, not
-/// a signal.
+/// Sends one message with duplicates of at most [`MAX_PASSED_FDS`] descriptors. A closed peer is an error,
+/// not a signal.
 ///
 /// # Errors
 /// The peer is closed, or the socket is full and does not block.

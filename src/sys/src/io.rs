@@ -58,8 +58,9 @@ pub fn unacknowledged_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
-/// Returns the number of bytes that a TCP socket has accepted from its writers since it was created, as far as they
-/// can be counted: differences between two values are exact. Any process with a duplicate of the socket may ask.
+/// Returns the number of bytes that a TCP socket has accepted from its writers since it was created, as far
+/// as they can be counted: differences between two values are exact. Any process with a duplicate of the
+/// socket may ask.
 ///
 /// # Errors
 /// The descriptor is no TCP socket, or the kernel is older than Linux 4.1.
@@ -68,7 +69,8 @@ pub fn tcp_accepted_bytes(socket: BorrowedFd<'_>) -> io::Result<u64> {
     const BYTES_ACKED_OFFSET: usize = 120;
     let mut info = [0_u8; 256];
     let mut length = libc::socklen_t::try_from(info.len()).unwrap_or(0);
-    // SAFETY: the kernel writes at most `length` bytes to `info`, which has as many, and their number to `length`.
+    // SAFETY: the kernel writes at most `length` bytes to `info`, which has as many, and their number to
+    // `length`.
     check(unsafe {
         let (option, value) = (libc::TCP_INFO, (&raw mut info).cast());
         libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, option, value, &raw mut length)
@@ -81,8 +83,8 @@ pub fn tcp_accepted_bytes(socket: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(u64::from_ne_bytes(acknowledged) + unacknowledged_bytes(socket)? as u64)
 }
 
-/// Resets a TCP connection, for all processes that hold a duplicate of the socket: what its peer's kernel has not
-/// received is discarded, and the peer sees an error instead of an end.
+/// Resets a TCP connection, for all processes that hold a duplicate of the socket: what its peer's kernel has
+/// not received is discarded, and the peer sees an error instead of an end.
 ///
 /// # Errors
 /// The descriptor is no connected TCP socket.
@@ -99,8 +101,9 @@ pub fn open_without_waiting(path: &std::path::Path) -> io::Result<std::fs::File>
     Ok(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?.into())
 }
 
-/// Acknowledges what a TCP socket has received, instead of up to 40 ms later. A peer that waits for it before it sends
-/// its next small message (Nagle's algorithm) is not held up. Holds for what has arrived, so it is called after reads.
+/// Acknowledges what a TCP socket has received, instead of up to 40 ms later. A peer that waits for it before
+/// it sends its next small message (Nagle's algorithm) is not held up. Holds for what has arrived, so it is
+/// called after reads.
 ///
 /// # Errors
 /// The descriptor is no connected TCP socket.
@@ -108,7 +111,8 @@ pub fn acknowledge_tcp(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::net::sockopt::set_tcp_quickack(socket, true)?)
 }
 
-/// Returns a new file in memory, which closes on exec and lives as long as one descriptor of it, in any process.
+/// Returns a new file in memory, which closes on exec and lives as long as one descriptor of it, in any
+/// process.
 ///
 /// # Errors
 /// The system has no free descriptors.
@@ -135,8 +139,8 @@ pub fn duplicate_standard_input() -> io::Result<OwnedFd> {
     Ok(fcntl_dupfd_cloexec(stdin(), FIRST_FREE_FD)?)
 }
 
-/// Returns a duplicate of standard input, as [`duplicate_standard_input`] does, and replaces standard input by
-/// `/dev/null`.
+/// Returns a duplicate of standard input, as [`duplicate_standard_input`] does, and replaces standard input
+/// by `/dev/null`.
 ///
 /// # Errors
 /// Standard input is not open, or the null device cannot be opened.
@@ -238,7 +242,8 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut own, _) = listener.accept().unwrap();
-        // After requests and answers in turn, the kernel delays acknowledgements to send them with the answers.
+        // After requests and answers in turn, the kernel delays acknowledgements to send them with the
+        // answers.
         let mut byte = [0];
         for _ in 0..50 {
             peer.write_all(&byte).unwrap();

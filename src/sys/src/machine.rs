@@ -1,6 +1,6 @@
-//! Facts about this machine and its processes, for people: memory and its pressure, cores, load, users, and the
-//! name, command, age and memory of processes. The figures by which running tests are sampled are not read
-//! here: a description costs several times as much as a counter (`docs/design/performance.md`).
+//! Facts about this machine and its processes, for people: memory and its pressure, cores, load, users, and
+//! the name, command, age and memory of processes. The figures by which running tests are sampled are not
+//! read here: a description costs several times as much as a counter (`docs/design/performance.md`).
 
 use std::{collections::BTreeSet, fs, io, path::Path, time::Duration};
 
@@ -23,8 +23,8 @@ pub struct MachineReading {
     pub swapped_bytes: u64,
     /// Limit of the control group of this process, where it is below the memory of the machine.
     pub group: Option<GroupMemory>,
-    /// Share of the last ten seconds in which a process waited for memory, in percent; `None` if the kernel does
-    /// not measure it.
+    /// Share of the last ten seconds in which a process waited for memory, in percent; `None` if the kernel
+    /// does not measure it.
     pub memory_stall_percent: Option<f64>,
 }
 

@@ -16,8 +16,8 @@ use tokio::{
 
 use crate::{Inbox, LinkClosed, LinkError, LinkTask, Outbox, writer::WriterOptions};
 
-/// Opens a control connection on a stream; see [`crate::open`] for the ownership of the task. While nothing is sent,
-/// heartbeats are.
+/// Opens a control connection on a stream; see [`crate::open`] for the ownership of the task. While nothing
+/// is sent, heartbeats are.
 ///
 /// # Panics
 /// Outside a tokio runtime.
@@ -126,8 +126,8 @@ pub enum ReceiveError {
     /// this is our bug.
     #[error("read a control message {kind:?} of {length} bytes: {problem} at column {column}")]
     Message {
-        /// The kind of message, as far as it begins with one. The rest may be anybody's text and is not quoted, not
-        /// even as the JSON parser's error does.
+        /// The kind of message, as far as it begins with one. The rest may be anybody's text and is not
+        /// quoted, not even as the JSON parser's error does.
         kind: String,
         /// Size of the message in bytes.
         length: usize,

@@ -1,5 +1,5 @@
-//! Local sockets. Those of control connections are files in a private directory; those of callback connections
-//! within one process's session have no file. Either way both ends must belong to the same user.
+//! Local sockets. Those of control connections are files in a private directory; those of callback
+//! connections within one process's session have no file. Either way both ends must belong to the same user.
 
 use std::{
     io,

@@ -151,9 +151,9 @@ async fn addresses(host: &str, port: u16) -> Result<Vec<IpAddr>, DialError> {
     }
 }
 
-/// TCP stream that acknowledges what it reads at once, instead of up to 40 ms later. Most clients write the header and
-/// the body of a message one after the other and leave Nagle's algorithm on, which holds the body back until the header
-/// is acknowledged: each answer to a barrier would take that long, and each request.
+/// TCP stream that acknowledges what it reads at once, instead of up to 40 ms later. Most clients write the
+/// header and the body of a message one after the other and leave Nagle's algorithm on, which holds the body
+/// back until the header is acknowledged: each answer to a barrier would take that long, and each request.
 #[derive(Debug)]
 pub struct PromptTcpStream(TcpStream);
 

@@ -50,8 +50,8 @@ impl LinkTask {
     }
 }
 
-/// Records each piece before its first byte is written, so that another process can complete a piece that this one
-/// was killed in. A piece is one frame, or several small ones.
+/// Records each piece before its first byte is written, so that another process can complete a piece that
+/// this one was killed in. A piece is one frame, or several small ones.
 pub(crate) trait FrameRecorder: Send {
     /// Records the next piece, with the latest mark that its frames were queued with.
     fn record(&mut self, piece: &[u8], mark: Option<&[u8]>);
@@ -160,8 +160,8 @@ impl<W: AsyncWrite + Unpin> FrameWriter<'_, W> {
         Ok(())
     }
 
-    /// Writes all of `bytes`, recording each piece that the kernel takes as progress: a stalled peer is recognised by
-    /// the lack of progress.
+    /// Writes all of `bytes`, recording each piece that the kernel takes as progress: a stalled peer is
+    /// recognised by the lack of progress.
     async fn write(&mut self, mut bytes: &[u8], mark: Option<&[u8]>) -> io::Result<()> {
         if let Some(recorder) = self.options.recorder.as_mut().filter(|_| !bytes.is_empty()) {
             recorder.record(bytes, mark);

@@ -1,5 +1,5 @@
-//! Failures whose outputs do not fit into memory together: displayed and reported one at a time, and recorded up to a
-//! limit.
+//! Failures whose outputs do not fit into memory together: displayed and reported one at a time, and recorded
+//! up to a limit.
 
 use std::{collections::BTreeMap, fs, path::PathBuf, process::Stdio};
 
@@ -10,7 +10,8 @@ use crate::support::{
 
 /// Number of failures, each with about 3 MiB of texts.
 const CASES: usize = 30;
-/// Upper limit of the memory of a command: more than it needs for any number of failures, and half of their texts.
+/// Upper limit of the memory of a command: more than it needs for any number of failures, and half of their
+/// texts.
 const PEAK_KIB: u64 = 80 << 10;
 
 /// Returns a world with a program whose tests fail with large texts.
@@ -20,7 +21,8 @@ fn world_with_loud_tests(cases: usize) -> TestWorld {
     world
 }
 
-/// Runs a command that exits with this code, and returns its peak memory. That of its children does not count.
+/// Runs a command that exits with this code, and returns its peak memory. That of its children does not
+/// count.
 #[track_caller]
 fn peak_kib(world: &TestWorld, words: &[&str], code: i32) -> u64 {
     let mut command = world.heeler(words);
@@ -45,8 +47,8 @@ fn peak_kib(world: &TestWorld, words: &[&str], code: i32) -> u64 {
     peak
 }
 
-/// Checks that a report has the texts of each test: of an output at least its beginning and its end, which the limit
-/// leaves, each of a half MiB.
+/// Checks that a report has the texts of each test: of an output at least its beginning and its end, which
+/// the limit leaves, each of a half MiB.
 #[track_caller]
 fn check_texts(report: &str, name: &str) {
     let mut lines: BTreeMap<&str, usize> = BTreeMap::new();

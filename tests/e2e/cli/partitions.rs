@@ -1,4 +1,5 @@
-//! Runs that are spread over several machines: each test in exactly one partition, whatever the machines know.
+//! Runs that are spread over several machines: each test in exactly one partition, whatever the machines
+//! know.
 
 use std::collections::BTreeSet;
 

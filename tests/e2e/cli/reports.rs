@@ -217,7 +217,8 @@ fn report_that_finds_no_room_is_an_error() {
     let full = ["run", "big", "--junit", "/dev/full", "--report", "ctrf=/dev/full"];
     let ran = world.run(&full).assert_code(4);
     ran.assert_stderr("write the CTRF report /dev/full").assert_stdout("write the JUnit report /dev/full");
-    // A disk that is full: nothing stays, neither a part of a report nor an empty one, and an old one is kept.
+    // A disk that is full: nothing stays, neither a part of a report nor an empty one, and an old one is
+    // kept.
     let user = if heeler_sys::process::effective_uid() == 0 { "-m" } else { "-rm" };
     let script = format!(
         "mkdir out; mount -t tmpfs -o size=8k none out || exit 77; echo old > out/a.xml; \

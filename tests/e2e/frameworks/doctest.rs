@@ -1,5 +1,5 @@
-//! doctest programs, run over the protocol: every way in which a test case can end, and names that are hard to
-//! select.
+//! doctest programs, run over the protocol: every way in which a test case can end, and names that are hard
+//! to select.
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! Output that looks like GoogleTest's own, written by a test, by its forked copy, or by another thread: no result is
-//! better than what the process and the framework's report prove, and none is worse.
+//! Output that looks like GoogleTest's own, written by a test, by its forked copy, or by another thread: no
+//! result is better than what the process and the framework's report prove, and none is worse.
 
 use std::collections::BTreeMap;
 

@@ -19,7 +19,8 @@ pub(crate) fn check_expected(books: &CheckedRun, suite: &str, expected: &[Expect
         let uid = format!("{suite}::{}", one.name);
         let node = books.test(&uid);
         assert_eq!(books.state(&uid), one.state, "{node:#}");
-        // A process that is left behind is named with its test only where a batch happens to hold no other one.
+        // A process that is left behind is named with its test only where a batch happens to hold no other
+        // one.
         let kind = node["outcome-kind"].as_str().unwrap_or_default();
         assert!(kind == one.kind || (kind == "leaky" && one.name == "Leak.Child"), "{node:#}");
         assert!(books.message(&uid).contains(one.message), "{node:#}");

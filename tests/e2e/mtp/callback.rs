@@ -79,7 +79,8 @@ fn test_that_began_on_the_main_connection_runs_again_behind_a_barrier_there() {
     let world = TestWorld::with_gtest("meet");
     world.write("heeler.toml", "[profile.default]\njobs = 1\nhistory = false\n");
     let meet = world.open_rendezvous();
-    // The worker's updates go over the main connection, and other workers might have connections of their own.
+    // The worker's updates go over the main connection, and other workers might have connections of their
+    // own.
     let mut server = TestServer::start(&world, &["meet"]);
     server.initialize(json!({"testing": {"callbackProvider": {"port": refused_port()}}}));
     let selected = uids("meet", ["N/Meet.Case/0"]);

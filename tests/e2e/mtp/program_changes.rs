@@ -14,8 +14,8 @@ use crate::support::{
 
 const CHANGED: &str = "$/heeler/programsChanged";
 
-/// Builds `bin/a_test`, and with a file `more` also `bin/b_test`; fails with a file `broken`, and waits with a file
-/// `slow` for a file `go`.
+/// Builds `bin/a_test`, and with a file `more` also `bin/b_test`; fails with a file `broken`, and waits with
+/// a file `slow` for a file `go`.
 const BUILD: &str = r#"#!/bin/sh
 echo $$ >> builds
 if [ -e slow ]; then until [ -e go ]; do sleep 0.02; done; fi

@@ -1,5 +1,5 @@
-//! Several clients of one listening server at the same time: they share one watchdog, the workers and the slots,
-//! and each gets only its own results.
+//! Several clients of one listening server at the same time: they share one watchdog, the workers and the
+//! slots, and each gets only its own results.
 
 use serde_json::json;
 

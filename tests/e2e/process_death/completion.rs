@@ -1,5 +1,5 @@
-//! The watchdog is killed while it completes a run: its successor knows how far it came. The client receives each
-//! result and the completion once, and the response after them.
+//! The watchdog is killed while it completes a run: its successor knows how far it came. The client receives
+//! each result and the completion once, and the response after them.
 
 use std::time::Duration;
 
@@ -65,7 +65,8 @@ fn results_that_a_killed_watchdog_has_relayed_are_not_relayed_again() {
     for point in ["watchdog.due", "watchdog.completed"] {
         let (world, _) = world(&format!("{point}:1:stop"));
         let mut server = TestServer::initialized(&world, &["big"]);
-        // No program lists them, so the watchdog sends their results, in more frames than it sends unconfirmed.
+        // No program lists them, so the watchdog sends their results, in more frames than it sends
+        // unconfirmed.
         let selected: Vec<String> = (0..3_000).map(|number| format!("big::Unknown.Case{number}")).collect();
         let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
         signal(wait_stopped_at(&world, point), "KILL");

@@ -1,6 +1,6 @@
-//! The coordinator is killed while a run begins, with the watchdog or without: the watchdog completes the run, or
-//! the client sees its connections end. Nothing else is possible: no results without a completion as long as the
-//! watchdog lives, and no completion that lacks results.
+//! The coordinator is killed while a run begins, with the watchdog or without: the watchdog completes the
+//! run, or the client sees its connections end. Nothing else is possible: no results without a completion as
+//! long as the watchdog lives, and no completion that lacks results.
 
 use std::fs;
 
@@ -46,7 +46,8 @@ enum OrphanedEnd {
     Silent,
 }
 
-/// Waits until all processes are gone and all connections have ended, and checks what the client has received.
+/// Waits until all processes are gone and all connections have ended, and checks what the client has
+/// received.
 #[track_caller]
 fn orphaned_end(server: &TestServer<'_>, run: &RequestedRun, selected: &[String]) -> OrphanedEnd {
     server.wait_gone();
@@ -169,8 +170,8 @@ fn coordinator_killed_at_any_sign_of_a_beginning_run() {
 fn watchdog_and_then_coordinator_killed_at_any_sign_of_a_beginning_run() {
     for (_, sign) in SIGNS {
         for waits_for_replacement in [false, true] {
-            // With both dead, the client may have a part of the run. That a completion lacks nothing, and that no
-            // process is left, is checked for each.
+            // With both dead, the client may have a part of the run. That a completion lacks nothing, and
+            // that no process is left, is checked for each.
             kill_at(sign, true, |server| {
                 let watchdog = server.processes(ProcessRole::Watchdog)[0];
                 signal_if_there(watchdog, "KILL");

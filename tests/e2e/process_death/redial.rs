@@ -1,5 +1,5 @@
-//! The coordinator is dead, and the client drops the watchdog's connections: the watchdog dials again and completes
-//! the run, as long as the client's port listens.
+//! The coordinator is dead, and the client drops the watchdog's connections: the watchdog dials again and
+//! completes the run, as long as the client's port listens.
 
 use std::sync::{
     Arc,
@@ -35,7 +35,8 @@ fn start<'w>(world: &'w TestWorld, behaviour: ListenerBehaviour) -> (TestServer<
     (server, drops)
 }
 
-/// Kills the coordinator while the second test runs; the client drops this number of the connections that follow.
+/// Kills the coordinator while the second test runs; the client drops this number of the connections that
+/// follow.
 fn kill_in_second_test(
     meet: &TestRendezvous,
     server: &mut TestServer<'_>,

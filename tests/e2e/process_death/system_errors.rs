@@ -79,7 +79,8 @@ fn full_disk_loses_journal_but_no_result() {
 #[test]
 fn full_disk_and_broken_connection_lose_nothing() {
     let world = world("pfpspp", "worker.journal.before:1:ENOSPC");
-    // The workers' connection gets no response and ends with an error: what was sent over it goes over the main one.
+    // The workers' connection gets no response and ends with an error: what was sent over it goes over the
+    // main one.
     let first_is_bad =
         |number| if number == 0 { ListenerBehaviour::ResetsAfter(1) } else { ListenerBehaviour::Normal };
     let books = run(&world, 6, first_is_bad);

@@ -87,9 +87,9 @@ impl CheckedRun {
         reader.read()
     }
 
-    /// Checks the record of a client whose handlers take time. The completion and the response come on different
-    /// connections, and such a client may handle the response first, as the specification says: only the completion
-    /// counts.
+    /// Checks the record of a client whose handlers take time. The completion and the response come on
+    /// different connections, and such a client may handle the response first, as the specification says:
+    /// only the completion counts.
     #[track_caller]
     pub(crate) fn check_handled(
         events: &[RecordedEvent],

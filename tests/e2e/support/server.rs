@@ -426,8 +426,8 @@ impl<'w> TestServer<'w> {
         }
     }
 
-    /// Waits until no process of Heeler is left; all of them hold the standard error that they inherited. What
-    /// the server sent before is in the record then, unless the record is stopped.
+    /// Waits until no process of Heeler is left; all of them hold the standard error that they inherited.
+    /// What the server sent before is in the record then, unless the record is stopped.
     pub(crate) fn wait_gone(&self) -> Duration {
         let start = Instant::now();
         if self.all_gone.recv_timeout(DEADLINE).is_err() {

@@ -1,4 +1,5 @@
-//! Ends of the process in set-up and tear-down of a suite: they are charged to that suite, and to no other test.
+//! Ends of the process in set-up and tear-down of a suite: they are charged to that suite, and to no other
+//! test.
 
 use crate::support::{checked_run::CheckedRun, server::TestServer, uids, world::TestWorld};
 

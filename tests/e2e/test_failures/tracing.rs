@@ -1,5 +1,5 @@
-//! Tracing for crashes changes no result: the same tests with and without it, directly and behind scripts, for root and
-//! for a user without privileges.
+//! Tracing for crashes changes no result: the same tests with and without it, directly and behind scripts,
+//! for root and for a user without privileges.
 
 use std::{
     collections::BTreeMap,

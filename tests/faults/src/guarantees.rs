@@ -153,13 +153,14 @@ impl PermittedEffects {
         self.has_lost_journals && self.is_coordinator_killed && is_unknown
     }
 
-    /// Returns whether a hostile test may truly pass: its attack may need memory, processes or files that it did not get.
+    /// Returns whether a hostile test may truly pass: its attack may need memory, processes or files that it
+    /// did not get.
     pub(crate) fn may_foil_attack(&self, uid: &str) -> bool {
         self.is_starved && uid.starts_with(hostile::SUITE_PREFIX)
     }
 
-    /// Returns how often a client that proves its handling may get a result: once, whichever processes die, unless
-    /// nothing knows how far the dead ones were.
+    /// Returns how often a client that proves its handling may get a result: once, whichever processes die,
+    /// unless nothing knows how far the dead ones were.
     fn repetition(&self) -> ExpectedDelivery {
         let is_unknown = self.has_lost_journals;
         if is_unknown { self.delivery } else { ExpectedDelivery::Once }

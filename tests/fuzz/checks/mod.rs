@@ -1,5 +1,5 @@
-//! Properties of any input bytes: one function for each fuzz target, which panics if the property is violated.
-//! The targets run them with libFuzzer's inputs, the integration tests with the seeds.
+//! Properties of any input bytes: one function for each fuzz target, which panics if the property is
+//! violated. The targets run them with libFuzzer's inputs, the integration tests with the seeds.
 //!
 //! - `unsafe_blocks`: bytes split at places that the bytes themselves determine.
 //! - `streams`: frames, packets, journals, manifests.

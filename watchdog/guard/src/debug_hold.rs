@@ -6,10 +6,10 @@
 //!   └──untraced─────────► stopped just before Exec ──────────┘└─TakeBack──► continues, traced
 //! ```
 //!
-//! Attaching to a stopped process leaves the SIGSTOP of `PTRACE_ATTACH` pending: a debugger that continues the
-//! process would see it, and again the stop that follows. SIGCONT discards it, and must come before the debugger
-//! continues. The decision may take longer than that, so SIGCONT is sent as soon as a debugger has attached;
-//! from then on the debugger holds the process.
+//! Attaching to a stopped process leaves the SIGSTOP of `PTRACE_ATTACH` pending: a debugger that continues
+//! the process would see it, and again the stop that follows. SIGCONT discards it, and must come before the
+//! debugger continues. The decision may take longer than that, so SIGCONT is sent as soon as a debugger has
+//! attached; from then on the debugger holds the process.
 
 use std::{
     os::fd::AsFd,
@@ -28,8 +28,8 @@ use super::{trace_scope::TraceScope, tracer::ProcessTracer};
 
 /// How long a released process may take to stop; usually an instant.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
-/// Interval between checks whether a debugger has attached to a stopped process: shorter than any debugger needs
-/// from its attach to its first command, because it reads the program's symbols between them.
+/// Interval between checks whether a debugger has attached to a stopped process: shorter than any debugger
+/// needs from its attach to its first command, because it reads the program's symbols between them.
 const ATTACH_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 /// Interval between checks of a process handed over to its debugger.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);

@@ -1,5 +1,5 @@
-//! Describes processes and the machine for people, in reports of hangs and of leaked processes. Samples of running
-//! tests do not pass here: they read single counters.
+//! Describes processes and the machine for people, in reports of hangs and of leaked processes. Samples of
+//! running tests do not pass here: they read single counters.
 
 use heeler_core::{MachineLoad, ProcessFacts};
 use heeler_sys::{

@@ -9,9 +9,9 @@
 //!                                        └── worker closes: waits for the guards to exit, exits
 //! ```
 //!
-//! The fork server keeps nothing but the exit of the last guard that failed, and does not grow: every guard would
-//! inherit what it holds. A guard that is executed by itself does the same for its test; so a fork server that dies costs the tests
-//! of its guards, and is replaced.
+//! The fork server keeps nothing but the exit of the last guard that failed, and does not grow: every guard
+//! would inherit what it holds. A guard that is executed by itself does the same for its test; so a fork
+//! server that dies costs the tests of its guards, and is replaced.
 
 use std::{
     io,

@@ -1,19 +1,21 @@
 //! The guard: one small process per test process. It starts the test, serves the worker, and reports the exit
-//! when no process of the test's tree is left. Synchronous and on one thread, because it is started for each test
-//! process and traces it. Only the processes that it forks to symbolize stacks may use the pool of threads
-//! (`heeler_sys::cpu_pool`).
+//! when no process of the test's tree is left. Synchronous and on one thread, because it is started for each
+//! test process and traces it. Only the processes that it forks to symbolize stacks may use the pool of
+//! threads (`heeler_sys::cpu_pool`).
 //!
 //! It is forked by a fork server ([`fork_server`]), or executed. It gets the test's outputs as its own
 //! descriptors 1 and 2, and, when it is executed, the control connection as 0. So it never prints anything.
 //!
-//! - [`main`]: the supervisor. `control`: the worker's connection. `live_processes`: the process tree below the
-//!   guard. `exit_report`: exit reports.
+//! - [`main`]: the supervisor. `control`: the worker's connection. `live_processes`: the process tree below
+//!   the guard. `exit_report`: exit reports.
 //! - `tracer`: the only module that waits for processes. `crash_handler`: handles a process that crashes.
-//!   `trace_conflict`: programs that behave differently when traced, found in their files (`elf_file`). `trace_scope`:
-//!   the processes that are followed. `stop_threads`: stops and resumes whole processes. `thread_state`: the state of a
-//!   stopped thread. `symbolizer`: names the functions of stacks, in a process of its own.
+//!   `trace_conflict`: programs that behave differently when traced, found in their files (`elf_file`).
+//!   `trace_scope`: the processes that are followed. `stop_threads`: stops and resumes whole processes.
+//!   `thread_state`: the state of a stopped thread. `symbolizer`: names the functions of stacks, in a process
+//!   of its own.
 //! - `debug_hold`: a process stopped before its first instruction, to be handed over to a debugger.
-//! - `hang_dump`: dumps of live processes. `activity`: their activity. `description`: what they are, for people.
+//! - `hang_dump`: dumps of live processes. `activity`: their activity. `description`: what they are, for
+//!   people.
 
 mod activity;
 mod control;

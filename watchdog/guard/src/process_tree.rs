@@ -23,8 +23,8 @@ const LEAKED_LIMIT: usize = 32;
 /// Interval between rounds of signals. Exits arrive as events; a round is for processes that were forked
 /// after the last one.
 const KILL_INTERVAL: Duration = Duration::from_millis(10);
-/// Rounds in a row in which no child may be killed, after which nothing else can be done: all of them belong to
-/// other users. Their descendants that may be killed are killed in the first of them.
+/// Rounds in a row in which no child may be killed, after which nothing else can be done: all of them belong
+/// to other users. Their descendants that may be killed are killed in the first of them.
 const REFUSED_ROUNDS: u32 = 5;
 /// Limit for waiting until processes stop. A process in an uninterruptible call cannot be stopped, such as
 /// one in `vfork` whose child has just been stopped.

@@ -59,8 +59,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Serves the worker at the other end of the connection; the test process receives the channel, as its command
-/// says.
+/// Serves the worker at the other end of the connection; the test process receives the channel, as its
+/// command says.
 pub(crate) fn serve(socket: OwnedFd, channel: Option<OwnedFd>) -> Result<(), WorkerGone> {
     process::set_name(c"heeler-guard");
     let mut control = GuardSocket::new(socket);

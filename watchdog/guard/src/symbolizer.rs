@@ -1,6 +1,6 @@
-//! Symbolizes stacks in a process of its own: the symbols of a program are read as they are in its file, and a damaged
-//! file can make their reader run or allocate without end, or overflow its stack. The guard survives that, and reports
-//! the crash with what can be known without them.
+//! Symbolizes stacks in a process of its own: the symbols of a program are read as they are in its file, and
+//! a damaged file can make their reader run or allocate without end, or overflow its stack. The guard
+//! survives that, and reports the crash with what can be known without them.
 
 use std::{
     fs::File,

@@ -1,6 +1,6 @@
-//! Detects programs that would behave differently when traced: leak sanitizers and crash handlers trace their own
-//! process, which no process may do that is traced already, and other programs ask whether they are traced. Decided
-//! by what the program's file contains, before its first instruction.
+//! Detects programs that would behave differently when traced: leak sanitizers and crash handlers trace their
+//! own process, which no process may do that is traced already, and other programs ask whether they are
+//! traced. Decided by what the program's file contains, before its first instruction.
 
 use std::{fs::File, path::Path};
 
@@ -65,8 +65,8 @@ impl TraceConflict {
         if search == ConflictSearch::LeakSanitizers {
             return None;
         }
-        // A program that is linked statically has the function itself. Another one that has it belongs to a sanitizer,
-        // which intercepts it.
+        // A program that is linked statically has the function itself. Another one that has it belongs to a
+        // sanitizer, which intercepts it.
         let is_static = !elf.has_section(b".interp");
         if elf.imports_one(b".dynsym", &dynamic.trace_functions)
             || (is_static && elf.defines_one(b".symtab", &full.trace_functions))
@@ -129,7 +129,8 @@ impl NamesFound {
     }
 }
 
-/// Returns the offsets of a name in a chunk of a string table. A name that only ends like this one is another name.
+/// Returns the offsets of a name in a chunk of a string table. A name that only ends like this one is another
+/// name.
 fn whole_names(finder: &Finder<'_>, at: u64, chunk: &[u8]) -> Vec<u64> {
     let is_whole = |start: &usize| {
         let end = start + finder.needle().len();

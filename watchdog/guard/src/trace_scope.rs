@@ -1,4 +1,5 @@
-//! Which processes are followed: only the test process, through scripts to the programs that they start, or all.
+//! Which processes are followed: only the test process, through scripts to the programs that they start, or
+//! all.
 
 use std::{
     io,
@@ -68,9 +69,9 @@ fn image_path(process: Pid) -> PathBuf {
 }
 
 impl ProcessTracer {
-    /// Records a thread that the kernel traces automatically because its creator is traced; returns whether it is
-    /// followed. Its own first stop and the event of its creation arrive in any order, and both before its first
-    /// instruction.
+    /// Records a thread that the kernel traces automatically because its creator is traced; returns whether
+    /// it is followed. Its own first stop and the event of its creation arrive in any order, and both before
+    /// its first instruction.
     pub(super) fn track_thread(&mut self, tid: Pid) -> bool {
         if self.threads.contains_key(&tid) {
             return true;
@@ -81,8 +82,8 @@ impl ProcessTracer {
         true
     }
 
-    /// Returns the process of a new thread; `None` if it is not followed. The kernel also traces a new process whose
-    /// exit raises another signal than SIGCHLD, as if it were a thread.
+    /// Returns the process of a new thread; `None` if it is not followed. The kernel also traces a new
+    /// process whose exit raises another signal than SIGCHLD, as if it were a thread.
     fn followed_process(&self, tid: Pid) -> Option<Pid> {
         if self.scope == TraceScope::Root {
             return trace::is_thread_of(self.root, tid).then_some(self.root);
@@ -143,7 +144,8 @@ impl ProcessTracer {
         resume(process, None);
     }
 
-    /// Returns whether a process has executed the program behind a script: its own processes are not followed.
+    /// Returns whether a process has executed the program behind a script: its own processes are not
+    /// followed.
     fn reaches_program(&mut self, process: Pid, image: &Path) -> bool {
         if self.scope != TraceScope::Programs {
             return false;
@@ -155,8 +157,8 @@ impl ProcessTracer {
         !std::fs::read_link(image).is_ok_and(|image| is_shell(&image))
     }
 
-    /// Releases a process that has executed a program whose file gives it privileges, which it did not get. It
-    /// executes it again.
+    /// Releases a process that has executed a program whose file gives it privileges, which it did not get.
+    /// It executes it again.
     fn release_privileged(&mut self, process: Pid, whose: &str) {
         let what = match trace::repeat_exec_untraced(process) {
             Ok(()) => "executes a file that gives it privileges, which tracing would take away".to_owned(),
@@ -171,8 +173,8 @@ impl ProcessTracer {
         self.remove_process(process);
     }
 
-    /// Releases a process that has executed a program whose file its user may not read: the kernel shows nothing of
-    /// it.
+    /// Releases a process that has executed a program whose file its user may not read: the kernel shows
+    /// nothing of it.
     fn release_unreadable(&mut self, process: Pid, whose: &str) {
         self.record_untraced(format!(
             "{whose} executes a file that its user may not read, so that privileges of the file are lost when traced; \
@@ -182,8 +184,8 @@ impl ProcessTracer {
         detach(process, TraceStop::Exec);
     }
 
-    /// Releases all processes for good, because one of them, which has just executed its program, may trace the
-    /// others.
+    /// Releases all processes for good, because one of them, which has just executed its program, may trace
+    /// the others.
     fn release_all(&mut self, tracer: Pid) {
         self.is_released = true;
         let processes: Vec<Pid> =

@@ -98,7 +98,8 @@ impl TestCoordinator {
         self.control.send(&message).await.unwrap();
     }
 
-    /// Returns the next message other than announcements of relayed frames, and of completions, which are counted.
+    /// Returns the next message other than announcements of relayed frames, and of completions, which are
+    /// counted.
     pub(crate) async fn next(&mut self) -> ReceivedPacket<FromWatchdog> {
         loop {
             let next = timeout(WAIT_LIMIT, self.receiver.next()).await.expect("the watchdog is silent");

@@ -1,6 +1,6 @@
-//! Crashes of programs whose symbols and unwind tables are damaged: the kernel and the loader read neither, so the
-//! programs run, and whatever their files contain, the crash is reported with its signal, and with a stack or the reason
-//! why there is none.
+//! Crashes of programs whose symbols and unwind tables are damaged: the kernel and the loader read neither,
+//! so the programs run, and whatever their files contain, the crash is reported with its signal, and with a
+//! stack or the reason why there is none.
 
 use std::{
     collections::BTreeMap,

@@ -307,7 +307,8 @@ fn silent_reading_client_gets_everything_again_in_order() {
                 seen.push(summarize_frame(&body));
             }
         }
-        // Those that it had not read when the connection was given up are gone; the completion was never sent here.
+        // Those that it had not read when the connection was given up are gone; the completion was never sent
+        // here.
         assert!(!seen.is_empty() && FULL_FINISH_FRAMES[..7].starts_with(&seen_words(&seen)), "{seen:?}");
         coordinator.end_session().await;
     });

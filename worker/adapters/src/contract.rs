@@ -88,7 +88,8 @@ pub struct AdapterTraits {
     pub selection_limit: Option<SelectionLimit>,
     /// Command-line markers of processes that crash on purpose, as death tests do.
     pub expected_crash_markers: &'static [&'static str],
-    /// Whether the framework reads which process traces a test program, without consequences as it is run here.
+    /// Whether the framework reads which process traces a test program, without consequences as it is run
+    /// here.
     pub reads_tracer: bool,
     /// Adds the details of a failed test that the framework writes to standard error, where it writes them
     /// there.
@@ -214,8 +215,8 @@ pub enum InvocationChannel {
     StandardOutput,
     /// On descriptor 3, a stream socket on which it also receives requests.
     Descriptor,
-    /// On its standard output, between what the tests write. Its standard input is a pipe on which it receives
-    /// requests.
+    /// On its standard output, between what the tests write. Its standard input is a pipe on which it
+    /// receives requests.
     StandardStreams,
 }
 

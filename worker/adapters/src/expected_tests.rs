@@ -49,8 +49,8 @@ impl ExpectedTests {
         (0..self.names.len()).filter(|place| !self.has_begun[*place])
     }
 
-    /// Returns the first test whose whole name is at the front of these bytes, followed by one of `ends` or by
-    /// nothing. Compares with each name: for what happens rarely.
+    /// Returns the first test whose whole name is at the front of these bytes, followed by one of `ends` or
+    /// by nothing. Compares with each name: for what happens rarely.
     pub(super) fn find_anywhere(&self, bytes: &[u8], ends: &[u8]) -> Option<usize> {
         self.names.iter().position(|name| {
             let rest = bytes.strip_prefix(&**name);

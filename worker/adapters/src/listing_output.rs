@@ -95,8 +95,8 @@ impl ListingError {
         }
     }
 
-    /// Returns whether the program is certainly one of the framework, so that no other must be tried: a program
-    /// that ignores another framework's arguments runs its tests.
+    /// Returns whether the program is certainly one of the framework, so that no other must be tried: a
+    /// program that ignores another framework's arguments runs its tests.
     #[must_use]
     pub fn is_of_framework(&self) -> bool {
         matches!(self, Self::Damaged { .. } | Self::Died { is_recognized: true, .. })

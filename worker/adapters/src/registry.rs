@@ -1,5 +1,5 @@
-//! The registry of the frameworks that Heeler supports: one line for each. No other place lists them; messages,
-//! help and references derive from here.
+//! The registry of the frameworks that Heeler supports: one line for each. No other place lists them;
+//! messages, help and references derive from here.
 
 use super::{Adapter, ClaimConfidence, DiscoveryTarget};
 

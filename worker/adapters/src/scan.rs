@@ -13,8 +13,8 @@ pub(super) enum ScanStop {
 /// The result of a step.
 pub(super) type ScanResult<T> = Result<T, ScanStop>;
 
-/// Returns the first of two alternatives that succeeds, otherwise [`ScanStop::NeedsMore`] if one of them needs more
-/// bytes.
+/// Returns the first of two alternatives that succeeds, otherwise [`ScanStop::NeedsMore`] if one of them
+/// needs more bytes.
 pub(super) fn either<T>(first: ScanResult<T>, second: impl FnOnce() -> ScanResult<T>) -> ScanResult<T> {
     match first {
         Ok(value) => Ok(value),

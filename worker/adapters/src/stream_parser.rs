@@ -12,8 +12,8 @@
 //!
 //! A test can print its own end marker and then die. So an end marker is confirmed only when the framework
 //! itself continues after it. Frameworks write the next marker at once, so results are not late; only a slow
-//! tear-down of a suite delays the result of the suite's last test. Whether a death after the end marker is one
-//! in that tear-down is decided from more than the output.
+//! tear-down of a suite delays the result of the suite's last test. Whether a death after the end marker is
+//! one in that tear-down is decided from more than the output.
 
 use super::{
     FixtureFailure, FrameworkResult, FrameworkVerdict, SuitePhase, TestPart, TranscriptEvent,
@@ -143,8 +143,8 @@ pub(super) trait MarkerGrammar: Send {
     fn unselected_test(&self) -> Option<&str> {
         None
     }
-    /// Returns the suite whose set-up or tear-down is running. `unconfirmed` is the verdict of the running test,
-    /// if it wrote an end marker.
+    /// Returns the suite whose set-up or tear-down is running. `unconfirmed` is the verdict of the running
+    /// test, if it wrote an end marker.
     fn suite_phase(
         &self,
         _situation: &ParserState<'_>,

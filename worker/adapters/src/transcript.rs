@@ -5,8 +5,8 @@ use std::time::Duration;
 use heeler_core::{Failure, Outcome};
 use heeler_protocol::journal::SuiteFixture;
 
-/// Parser of a framework's reports: on its standard output, or on its report channel. Its memory is bounded by
-/// the names of the tests plus a constant, whatever the input.
+/// Parser of a framework's reports: on its standard output, or on its report channel. Its memory is bounded
+/// by the names of the tests plus a constant, whatever the input.
 pub trait TranscriptParser {
     /// Parses the next chunk of standard output, and appends the recognized events. Not called for a command
     /// that receives requests.
@@ -19,9 +19,9 @@ pub trait TranscriptParser {
         Vec::new()
     }
 
-    /// Parses the next chunk of reports from the report channel, or from the standard output of a command that
-    /// receives its requests on standard input; appends the recognized events, and returns the next request. A
-    /// process that answers several requests runs several batches.
+    /// Parses the next chunk of reports from the report channel, or from the standard output of a command
+    /// that receives its requests on standard input; appends the recognized events, and returns the next
+    /// request. A process that answers several requests runs several batches.
     fn on_channel(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
         let _ = (chunk, events);
         Vec::new()
@@ -45,9 +45,9 @@ pub trait TranscriptParser {
         false
     }
 
-    /// Returns the first test since which the output contains markers that the framework does not write at their
-    /// place: repeated, out of order, or after its final line. A test or another process may have written them,
-    /// and the results since then are proven by [`crate::RunReport`] only.
+    /// Returns the first test since which the output contains markers that the framework does not write at
+    /// their place: repeated, out of order, or after its final line. A test or another process may have
+    /// written them, and the results since then are proven by [`crate::RunReport`] only.
     fn doubtful_since(&self) -> Option<usize> {
         None
     }
@@ -181,15 +181,15 @@ pub struct FrameworkVerdict {
     pub duration: Option<Duration>,
     /// Reason of a skip.
     pub reason: Option<String>,
-    /// Failures in the order in which they were reported; at most [`MAX_FAILURES`]. Empty for a failed test whose
-    /// framework gives no details.
+    /// Failures in the order in which they were reported; at most [`MAX_FAILURES`]. Empty for a failed test
+    /// whose framework gives no details.
     pub failures: Vec<Failure>,
     /// Output that the framework itself captured.
     pub stdout: Option<String>,
 }
 
-/// Failures of one test that are kept apart. A test that checks in a loop reports thousands, which all results
-/// would carry; the text of those that follow is kept with the last one, as far as there is room.
+/// Failures of one test that are kept apart. A test that checks in a loop reports thousands, which all
+/// results would carry; the text of those that follow is kept with the last one, as far as there is room.
 pub const MAX_FAILURES: usize = 100;
 
 impl FrameworkVerdict {

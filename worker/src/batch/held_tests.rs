@@ -1,6 +1,6 @@
-//! Tests that have ended by the process's output, but whose results are not settled yet: a test can print what its
-//! framework prints, or a process that it has forked can. What the process does next shows it, mostly at once;
-//! the end of the process, and the framework's own report of the run, show it in every case.
+//! Tests that have ended by the process's output, but whose results are not settled yet: a test can print
+//! what its framework prints, or a process that it has forked can. What the process does next shows it,
+//! mostly at once; the end of the process, and the framework's own report of the run, show it in every case.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -22,8 +22,8 @@ use crate::{process::process_clock::ClockReading, results::update_batch::UpdateB
 /// How long the result of a test is held while its process goes on to others. Forged markers are contradicted
 /// within microseconds; people do not notice the delay.
 const HOLD_FOR: Duration = Duration::from_millis(100);
-/// Size of the outputs that are held; beyond it the oldest results are settled as their markers say. Four tests that
-/// write as much as is kept of a test.
+/// Size of the outputs that are held; beyond it the oldest results are settled as their markers say. Four
+/// tests that write as much as is kept of a test.
 const HELD_BYTES: usize = 8 << 20;
 
 /// A test that has ended, with its output.
@@ -99,8 +99,8 @@ impl HeldTests {
         self.output_bytes = self.tests.iter().map(|held| held.ended.output_bytes()).sum();
     }
 
-    /// Takes the tests that have been held for long enough, except those whose output explains a later failure of
-    /// the process.
+    /// Takes the tests that have been held for long enough, except those whose output explains a later
+    /// failure of the process.
     fn take_released(&mut self, now: Duration) -> Vec<HeldTest> {
         let is_due = |held: &HeldTest| held.ended.ended_at.running.saturating_add(HOLD_FOR) <= now;
         let is_free = |held: &HeldTest| sanitizer_summary(&held.ended.outputs.stderr).is_none();
@@ -119,7 +119,8 @@ pub(crate) struct ReleaseConditions {
     pub(crate) doubtful_since: Option<usize>,
     /// The framework has reported the end of the run: the end of the process is near.
     pub(crate) is_complete: bool,
-    /// Two of the process's tree execute the same program, so that the framework's markers may come from either.
+    /// Two of the process's tree execute the same program, so that the framework's markers may come from
+    /// either.
     pub(crate) is_forked: bool,
 }
 
@@ -162,8 +163,8 @@ impl RunningBatch {
         self.held_tests.check_at = is_held.then(|| now.running.saturating_add(HOLD_FOR));
     }
 
-    /// Settles the oldest held tests as their markers say while the outputs of all are too large. A report that
-    /// contradicts them is a failure of the program.
+    /// Settles the oldest held tests as their markers say while the outputs of all are too large. A report
+    /// that contradicts them is a failure of the program.
     pub(super) fn bound_held_outputs(&mut self, updates: &mut UpdateBatch) {
         while self.tests.len() > 1 && self.held_tests.output_bytes > HELD_BYTES {
             let Some(HeldTest { ended, verdict }) = self.held_tests.tests.pop_front() else { return };
@@ -180,8 +181,8 @@ impl RunningBatch {
         }
     }
 
-    /// Decides the result of a test: final or provisional. A test that has passed has no result before its last
-    /// iteration.
+    /// Decides the result of a test: final or provisional. A test that has passed has no result before its
+    /// last iteration.
     pub(super) fn settle(&mut self, ended: EndedTest, seen: TestEnding, updates: &mut UpdateBatch) {
         if seen.is_pass() && !self.iteration.is_last() {
             self.repeatable.push(ended.place);

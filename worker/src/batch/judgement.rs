@@ -1,5 +1,5 @@
-//! Settles what a process has left unsettled when it ends: by the framework's report of its run, by the phase of a
-//! suite in which it died, and by its end itself.
+//! Settles what a process has left unsettled when it ends: by the framework's report of its run, by the phase
+//! of a suite in which it died, and by its end itself.
 
 use heeler_adapters::{
     FixtureFailure, FrameworkResult, FrameworkVerdict, RunReport, StackPosition, SuitePhase,
@@ -141,8 +141,8 @@ impl RunningBatch {
         self.framework.stack_position(stack, running)
     }
 
-    /// Settles the tests of a process that has exited by itself as its framework's report says: what the output
-    /// said before is only what seemed to be.
+    /// Settles the tests of a process that has exited by itself as its framework's report says: what the
+    /// output said before is only what seemed to be.
     pub(super) fn apply_run_report(&mut self, gone: &mut ProcessExitSummary, updates: &mut UpdateBatch) {
         let is_exit = gone.exit.signal.is_none() && gone.exit.code.is_some();
         if !is_exit || self.terminate_reason.is_some() {
@@ -263,7 +263,8 @@ impl RunningBatch {
         let exit_reason = shared_blame(exit_reason_of(&gone.exit), settlement.unproven);
         for ended in unproven {
             if self.terminate_reason.is_some() {
-                // We ended the process: how it ended says nothing about them, and they run again if the run goes on.
+                // We ended the process: how it ended says nothing about them, and they run again if the run
+                // goes on.
                 self.progress[ended.place].state = BatchTestState::Waiting;
                 continue;
             }
@@ -274,8 +275,8 @@ impl RunningBatch {
         settlement
     }
 
-    /// Settles the only test of the process: only a process that ends well after it lets it pass. Returns whether
-    /// the test is charged with the end of the process.
+    /// Settles the only test of the process: only a process that ends well after it lets it pass. Returns
+    /// whether the test is charged with the end of the process.
     fn settle_only_test(&mut self, gone: &mut ProcessExitSummary, updates: &mut UpdateBatch) -> bool {
         let Some(HeldTest { ended, mut verdict }) = self.held_tests.take().pop_front() else { return false };
         let is_known_end = self.terminate_reason.is_none()

@@ -10,8 +10,8 @@ use crate::{process::process_clock::ClockReading, results::update_batch::UpdateB
 
 /// Period in which a test's output is sent once: ten updates a second read like a stream.
 const SEND_PERIOD: Duration = Duration::from_millis(100);
-/// Maximum size of the output in one update. More would be no text that a person reads while the test runs; the
-/// result has it.
+/// Maximum size of the output in one update. More would be no text that a person reads while the test runs;
+/// the result has it.
 const UPDATE_LIMIT_BYTES: usize = 8 << 10;
 
 /// Output of a running test that the client has not received.

@@ -150,8 +150,8 @@ enum BatchTerminateReason {
 }
 
 impl RunningBatch {
-    /// Returns the batch of the tests to run in one iteration of a lease. Those that their framework would skip are settled at once, into
-    /// `update_batch`.
+    /// Returns the batch of the tests to run in one iteration of a lease. Those that their framework would
+    /// skip are settled at once, into `update_batch`.
     pub(crate) fn new(
         lease: WorkerLease,
         iteration: Iteration,

@@ -311,8 +311,9 @@ impl RunningBatch {
     }
 }
 
-/// Describes the death of a process in which several tests ran. Each is rerun in isolation, and only those that
-/// die again are to blame; that the process died is a failure of the program, whether one is found or not.
+/// Describes the death of a process in which several tests ran. Each is rerun in isolation, and only those
+/// that die again are to blame; that the process died is a failure of the program, whether one is found or
+/// not.
 fn suspects_text(suspects: &[String], death: &ExitReason) -> String {
     let how = exit_text(death);
     let named = suspects.iter().take(NAMED_SUSPECTS).map(String::as_str).collect::<Vec<_>>().join(", ");

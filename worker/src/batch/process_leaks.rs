@@ -5,8 +5,8 @@
 //! they were written. So each test gets the widest time span in which it can have run, and a process is
 //! attributed to every test in whose span it may have been started. A process started between two tests
 //! counts for the later one, and one started before the first test for the first: most of a test's set-up is
-//! there. One started after the last test is attributed to all: a daemon that a test starts forks again in the
-//! background, as late as the system lets it.
+//! there. One started after the last test is attributed to all: a daemon that a test starts forks again in
+//! the background, as late as the system lets it.
 
 use std::time::Duration;
 
@@ -49,8 +49,8 @@ impl TestTimeSpans {
         }
     }
 
-    /// Returns the processes, grouped by the tests that may have started them. A group has no tests if none had
-    /// begun.
+    /// Returns the processes, grouped by the tests that may have started them. A group has no tests if none
+    /// had begun.
     pub(crate) fn attribute(&self, leaked: &[LeakedProcess], tick: Duration) -> Vec<ProcessLeak> {
         let mut leaks: Vec<ProcessLeak> = Vec::new();
         for process in leaked {

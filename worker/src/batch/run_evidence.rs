@@ -1,5 +1,5 @@
-//! Decides what the end of a process, and what its framework left behind, prove about results that were read from
-//! its output. Pure.
+//! Decides what the end of a process, and what its framework left behind, prove about results that were read
+//! from its output. Pure.
 
 use heeler_adapters::{FrameworkResult, RunReport, StackPosition};
 use heeler_core::ExitReason;

@@ -1,5 +1,5 @@
-//! Crash capture of listings. A listing that has died of a signal is repeated, and only then traced: its crash has a
-//! stack and a dump, and listings that end well cost nothing.
+//! Crash capture of listings. A listing that has died of a signal is repeated, and only then traced: its
+//! crash has a stack and a dump, and listings that end well cost nothing.
 
 use std::{
     fs,
@@ -94,8 +94,8 @@ fn remove_partial_files(dir: &Path, name: &str) {
     }
 }
 
-/// Returns the name of a program's files: its own name, and a hash of its path, because programs of the same name are
-/// in several directories.
+/// Returns the name of a program's files: its own name, and a hash of its path, because programs of the same
+/// name are in several directories.
 fn base_name(program: &Path) -> String {
     let mut hasher = DefaultHasher::new();
     program.hash(&mut hasher);

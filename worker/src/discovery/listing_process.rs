@@ -50,9 +50,9 @@ pub(crate) struct CapturedListing {
     pub(crate) untraced_reason: Option<String>,
 }
 
-/// How long the listing of a program may take, with all of its commands. The time in which there is no process
-/// yet, or in which it is paused, does not count. A program that is working at the limit gets the same time once
-/// more: on an overloaded machine, the limit alone shows nothing about the program.
+/// How long the listing of a program may take, with all of its commands. The time in which there is no
+/// process yet, or in which it is paused, does not count. A program that is working at the limit gets the
+/// same time once more: on an overloaded machine, the limit alone shows nothing about the program.
 #[derive(Debug)]
 pub(crate) struct ListingTimeLimit {
     limit: Duration,

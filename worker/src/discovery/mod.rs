@@ -28,8 +28,8 @@ use listing_process::{CaptureError, CapturedListing, ListingTimeLimit, capture_l
 /// Size limit of a listing file, the same as for printed listings.
 const FILE_LIMIT_BYTES: u64 = 64 << 20;
 
-/// Number of guards lost during listings of a program with one framework after which it is not listed: a program
-/// that kills its guard does so every time.
+/// Number of guards lost during listings of a program with one framework after which it is not listed: a
+/// program that kills its guard does so every time.
 const GUARD_LOSSES_PER_LISTING: u32 = 3;
 
 /// Why the tests of a program could not be listed.
@@ -134,7 +134,8 @@ fn nesting(framework: &str) -> NameNesting {
     heeler_adapters::by_name(framework).map(|adapter| adapter.traits().nesting).unwrap_or_default()
 }
 
-/// Size from which outputs are parsed beside the runtime's thread: a listing of this size takes about a millisecond.
+/// Size from which outputs are parsed beside the runtime's thread: a listing of this size takes about a
+/// millisecond.
 const LARGE_LISTING_BYTES: usize = 64 << 10;
 
 struct ProgramDiscovery<'a> {
@@ -161,7 +162,8 @@ impl ProgramDiscovery<'_> {
         }
         let mut likely_error = None;
         for (adapter, confidence) in claims {
-            // A program that contains a framework would ignore the arguments of another one, and run its tests.
+            // A program that contains a framework would ignore the arguments of another one, and run its
+            // tests.
             if likely_error.is_some() && confidence < ClaimConfidence::Likely {
                 break;
             }
@@ -187,9 +189,9 @@ impl ProgramDiscovery<'_> {
         DiscoverError::NoTest { program, asked, answer }
     }
 
-    /// Lists with one framework, and retries once if the process was killed, then traced: the kill may be unrelated,
-    /// and giving up would cost a whole program. A lost guard says nothing about the program, which gets all of its
-    /// time again.
+    /// Lists with one framework, and retries once if the process was killed, then traced: the kill may be
+    /// unrelated, and giving up would cost a whole program. A lost guard says nothing about the program,
+    /// which gets all of its time again.
     async fn list_with_retry(
         &mut self,
         adapter: &'static dyn Adapter,
@@ -266,8 +268,8 @@ impl ProgramDiscovery<'_> {
     }
 }
 
-/// Parses the outputs; large ones beside the runtime's thread, which goes on to serve the worker's messages. Each
-/// worker has one program at a time, so the programs are parsed on as many cores as there are workers.
+/// Parses the outputs; large ones beside the runtime's thread, which goes on to serve the worker's messages.
+/// Each worker has one program at a time, so the programs are parsed on as many cores as there are workers.
 async fn read_listing(
     adapter: &'static dyn Adapter,
     program: TestProgram,

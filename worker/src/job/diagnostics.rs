@@ -146,8 +146,8 @@ impl CrashDiagnostics {
         self.untraced_reason = Some(reason);
     }
 
-    /// Returns why there is no stack of a process that has died of a crash; `None` if there is one, or if no process
-    /// was left untraced.
+    /// Returns why there is no stack of a process that has died of a crash; `None` if there is one, or if no
+    /// process was left untraced.
     pub(super) fn missing_stack_reason(&self, exit: &ProcessExit) -> Option<String> {
         let reason = self.untraced_reason.as_ref().filter(|_| self.crash.is_none())?;
         let is_crash = exit.signal.is_some_and(|signal| Signal::CRASHES.contains(&Signal(signal)));
@@ -174,8 +174,8 @@ impl CrashDiagnostics {
         Duration::from_micros(since)
     }
 
-    /// Returns whether the process died by itself. `was_end_ordered`: it had been ordered to end when its end was
-    /// reported, which may be long after the end.
+    /// Returns whether the process died by itself. `was_end_ordered`: it had been ordered to end when its end
+    /// was reported, which may be long after the end.
     pub(super) fn is_own_death(&self, end: &ProcessExit, was_end_ordered: bool) -> bool {
         match &self.crash {
             Some(crash) if crash.is_root => !crash.is_termination_requested,
@@ -289,8 +289,8 @@ fn hang_summary(states: &[ProcessSample], hang: &HangReport) -> String {
 }
 
 /// Returns how far tracing reaches. A process that exited like a shell whose child died of a signal has
-/// hidden a crash behind itself, and one that crashed without diagnostics was not traced, because tracing might
-/// have changed what it does: the isolated rerun of both traces the whole tree.
+/// hidden a crash behind itself, and one that crashed without diagnostics was not traced, because tracing
+/// might have changed what it does: the isolated rerun of both traces the whole tree.
 fn trace_mode(lease: &WorkerLease) -> Option<TraceMode> {
     let is_hidden = |first: &Attempt| {
         let Some(death) = first.exit_reason.as_ref().filter(|_| first.diagnostics.is_none()) else {

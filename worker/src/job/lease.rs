@@ -1,6 +1,6 @@
-//! Runs one lease in one test process, or in one for each iteration: starts it, reads its output, measures its running time, forwards the
-//! coordinator's orders to its guard, and passes on the results. `batch` decides what all of it means for the
-//! tests.
+//! Runs one lease in one test process, or in one for each iteration: starts it, reads its output, measures
+//! its running time, forwards the coordinator's orders to its guard, and passes on the results. `batch`
+//! decides what all of it means for the tests.
 
 use std::sync::Arc;
 

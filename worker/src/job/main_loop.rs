@@ -392,8 +392,8 @@ impl WorkerMainLoop {
         });
     }
 
-    /// Has the delivery of a run's results proven. All of them have been handed to the client's sender, because
-    /// the coordinator has received the end of the run's last lease.
+    /// Has the delivery of a run's results proven. All of them have been handed to the client's sender,
+    /// because the coordinator has received the end of the run's last lease.
     fn drain(&mut self, run: RunKey) {
         // The run has no more results. The file is closed here, or when the lease's task is joined.
         drop(self.journals.remove(&run));

@@ -1,5 +1,5 @@
-//! Repetition of the tests of a lease: each iteration is a process of its own, with the tests that have passed all
-//! iterations before it.
+//! Repetition of the tests of a lease: each iteration is a process of its own, with the tests that have
+//! passed all iterations before it.
 
 use heeler_core::Iteration;
 use heeler_protocol::control::LeaseEnd;
@@ -24,12 +24,14 @@ pub(super) struct IterationEnd {
 pub(super) enum RepetitionStep {
     /// The next iteration, with the tests that passed this one.
     Continue(Iteration, LeaseEnd),
-    /// The lease ends so. Tests that have iterations left have no result, and the coordinator decides about them.
+    /// The lease ends so. Tests that have iterations left have no result, and the coordinator decides about
+    /// them.
     End(LeaseEnd),
 }
 
-/// Decides what follows an iteration. A process that did not end by itself, or died in a test or between tests, ends
-/// its lease, as without repetition; one that exits badly after its tests is reported at the end of the lease.
+/// Decides what follows an iteration. A process that did not end by itself, or died in a test or between
+/// tests, ends its lease, as without repetition; one that exits badly after its tests is reported at the end
+/// of the lease.
 pub(super) fn step_after(ended: IterationEnd) -> RepetitionStep {
     let IterationEnd { iteration, end, has_repeatable_tests, is_ending } = ended;
     let is_over = match &end {
@@ -48,8 +50,8 @@ pub(super) fn step_after(ended: IterationEnd) -> RepetitionStep {
     }
 }
 
-/// Returns the end of a lease from those of its last process and of the earlier ones, of which the first bad exit is
-/// kept.
+/// Returns the end of a lease from those of its last process and of the earlier ones, of which the first bad
+/// exit is kept.
 pub(super) fn end_of_lease(earlier: Option<LeaseEnd>, last: LeaseEnd) -> LeaseEnd {
     match (earlier, last) {
         (Some(earlier @ LeaseEnd::BadExit { .. }), LeaseEnd::Complete | LeaseEnd::BadExit { .. }) => earlier,
@@ -57,8 +59,8 @@ pub(super) fn end_of_lease(earlier: Option<LeaseEnd>, last: LeaseEnd) -> LeaseEn
     }
 }
 
-/// Carries out the orders that have arrived between two processes: waits while the lease is paused. Returns whether
-/// the next process may start.
+/// Carries out the orders that have arrived between two processes: waits while the lease is paused. Returns
+/// whether the next process may start.
 ///
 /// Cancel safe: no, because an order may be lost with the call.
 pub(super) async fn may_continue(orders: &mut mpsc::Receiver<JobOrder>, is_paused: bool) -> bool {

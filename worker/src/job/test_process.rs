@@ -409,8 +409,8 @@ impl<'a> RunningProcess<'a> {
         }
     }
 
-    /// Reads the outputs to their ends and decides the tests that have no result. If the guard was lost, the exit
-    /// is unknown.
+    /// Reads the outputs to their ends and decides the tests that have no result. If the guard was lost, the
+    /// exit is unknown.
     async fn finish(&mut self, raw: ProcessExit, guard_loss: Option<GuardLoss>) -> LeaseEnd {
         self.clock.set_held(false);
         loop {

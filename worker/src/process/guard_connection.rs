@@ -80,8 +80,8 @@ impl GuardConnection {
         })
     }
 
-    /// Sends a message to the guard. For a guard that has exited, the message is lost: [`GuardConnection::next_event`]
-    /// reports its end.
+    /// Sends a message to the guard. For a guard that has exited, the message is lost:
+    /// [`GuardConnection::next_event`] reports its end.
     ///
     /// Cancel safe: yes, because a cancelled call has sent nothing.
     pub(crate) async fn send(&mut self, message: ToGuard) {
@@ -119,7 +119,8 @@ impl GuardConnection {
         }
     }
 
-    /// Continues a guard that is stopped, which any test can do to its parent, and kills one that is stopped again.
+    /// Continues a guard that is stopped, which any test can do to its parent, and kills one that is stopped
+    /// again.
     fn check_stop(&mut self) {
         let now = self.start.elapsed();
         if !process::stat(self.process.pid()).is_some_and(ProcessStat::is_stopped) {

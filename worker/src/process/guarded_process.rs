@@ -118,8 +118,8 @@ impl<'a> GuardedProcess<'a> {
     }
 
     /// Waits for the next event: orders come first, output last, so that a process which never stops writing
-    /// can still be ended. Without `accepts_output`, output is left in the pipes, and a process that fills them
-    /// waits. The caller passes each event to [`GuardedProcess::apply`].
+    /// can still be ended. Without `accepts_output`, output is left in the pipes, and a process that fills
+    /// them waits. The caller passes each event to [`GuardedProcess::apply`].
     ///
     /// Cancel safe: yes, because it only receives and waits for readiness.
     pub(crate) async fn next_event(
@@ -235,9 +235,9 @@ impl<'a> GuardedProcess<'a> {
         }
     }
 
-    /// Reads the available output, the reports first: what a test wrote to another output before its end marker
-    /// is then already there. `on_reports` takes those of a process that receives requests, and returns the
-    /// request that follows them.
+    /// Reads the available output, the reports first: what a test wrote to another output before its end
+    /// marker is then already there. `on_reports` takes those of a process that receives requests, and
+    /// returns the request that follows them.
     pub(crate) fn read_outputs(&mut self, on_reports: impl FnOnce(&[u8]) -> Vec<u8>) -> ReadOutputs<'_> {
         let ProcessOutputs { stdout, stderr, channel } = &mut self.outputs;
         let buffers = &mut self.buffers;
@@ -258,8 +258,8 @@ impl<'a> GuardedProcess<'a> {
     }
 
     /// Waits, after the end of the process, until there is more output to read. Returns `false` when all
-    /// outputs are at their ends, or some time after the first call: a process that escaped its guard may hold
-    /// an output open, and even write to it, forever.
+    /// outputs are at their ends, or some time after the first call: a process that escaped its guard may
+    /// hold an output open, and even write to it, forever.
     ///
     /// Cancel safe: yes, because it only waits for readiness.
     pub(crate) async fn wait_for_remaining_output(&mut self) -> bool {

@@ -1,6 +1,6 @@
-//! The worker's end of a dialogue with a test process: a stream socket that the process inherits as descriptor
-//! 3, beside its standard output and error; or a pipe that is its standard input, if it reports on its standard
-//! output.
+//! The worker's end of a dialogue with a test process: a stream socket that the process inherits as
+//! descriptor 3, beside its standard output and error; or a pipe that is its standard input, if it reports on
+//! its standard output.
 
 use std::{
     fs::File,
@@ -17,8 +17,8 @@ use super::output_pipe::PipeRead;
 
 /// The worker's end of one report channel, or of one standard input.
 ///
-/// As with [`super::output_pipe::OutputPipe`], a read always calls `read`, even before the runtime has noticed
-/// that the socket is readable.
+/// As with [`super::output_pipe::OutputPipe`], a read always calls `read`, even before the runtime has
+/// noticed that the socket is readable.
 pub(crate) struct ReportChannel {
     ends: Option<ChannelEnds>,
     /// Whether reports come on standard output, and the process only reads from here.

@@ -1,5 +1,5 @@
-//! The temporary directory of one test process: tests that run at once in several processes of a program would
-//! otherwise use the same file names.
+//! The temporary directory of one test process: tests that run at once in several processes of a program
+//! would otherwise use the same file names.
 
 use std::{
     fs, io,
@@ -55,7 +55,8 @@ impl TestDirectory {
         &self.path
     }
 
-    /// Moves what the process has left there to `target`, which must not exist; returns whether there was anything.
+    /// Moves what the process has left there to `target`, which must not exist; returns whether there was
+    /// anything.
     pub(crate) fn keep(&self, target: &Path) -> io::Result<bool> {
         if fs::read_dir(&self.path)?.next().is_none() {
             return Ok(false);
@@ -111,7 +112,8 @@ impl CopyRoom {
         Ok(true)
     }
 
-    /// Copies directories and regular files as far as there is room. Links, sockets and devices are no evidence.
+    /// Copies directories and regular files as far as there is room. Links, sockets and devices are no
+    /// evidence.
     fn copy_directory(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         fs::DirBuilder::new().mode(0o700).create(to)?;
         for entry in fs::read_dir(from)? {

@@ -85,8 +85,8 @@ impl WorkerContext {
         TestDirectory::create(path, variables).map_err(PrepareError::Scratch)
     }
 
-    /// Merges the environments: the worker's own, then its test directory, the program's, the framework's and Heeler's, where
-    /// later ones win.
+    /// Merges the environments: the worker's own, then its test directory, the program's, the framework's and
+    /// Heeler's, where later ones win.
     fn environment(
         &self,
         program: &TestProgram,

@@ -14,8 +14,8 @@ use heeler_protocol::{
     journal::MAGIC,
 };
 
-/// Number of bytes that a worker writes, at most, before it adds up the journals of all workers again. With the size of one
-/// record, and for each worker, it is what the journals may exceed their limit by.
+/// Number of bytes that a worker writes, at most, before it adds up the journals of all workers again. With
+/// the size of one record, and for each worker, it is what the journals may exceed their limit by.
 const CHECKED_BYTES: u64 = 1 << 20;
 /// File in the directory of a run whose journals are full: it is created by the worker that reports that.
 const FULL_FILE_NAME: &str = "journals-full";
@@ -73,12 +73,14 @@ impl Journal {
         }
     }
 
-    /// Returns whether the journals of the run have reached their limit: results are then recorded without outputs.
+    /// Returns whether the journals of the run have reached their limit: results are then recorded without
+    /// outputs.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// Adds up the journals of the run if this one has grown; returns `true` once in each run, when they are full.
+    /// Adds up the journals of the run if this one has grown; returns `true` once in each run, when they are
+    /// full.
     pub(crate) fn check_limit(&mut self) -> bool {
         if self.is_full || self.unchecked_bytes < CHECKED_BYTES.min(self.limit_bytes / 16) {
             return false;

@@ -147,8 +147,8 @@ impl UpdateBatch {
         }
     }
 
-    /// Adds a terminal result; `write` appends its change. The start of the test is then left out, if it is part of
-    /// this batch: clients, which are the slower end, have half the work.
+    /// Adds a terminal result; `write` appends its change. The start of the test is then left out, if it is
+    /// part of this batch: clients, which are the slower end, have half the work.
     pub(crate) fn add_settled(
         &mut self,
         test: TestId,

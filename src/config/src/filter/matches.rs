@@ -91,8 +91,8 @@ impl TextMatcher {
 }
 
 impl GraphQuery {
-    /// Returns whether the query selects the test at this path, with these traits. The case of letters does not
-    /// matter, as on the platform.
+    /// Returns whether the query selects the test at this path, with these traits. The case of letters does
+    /// not matter, as on the platform.
     #[must_use]
     pub fn is_match(&self, path: &TestPath<'_>, tags: &[(&str, &str)]) -> bool {
         let mut nodes = path.segments();

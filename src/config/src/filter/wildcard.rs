@@ -35,8 +35,8 @@ impl WildcardPattern {
         self.is_match_in(LetterCase::Ignored, text)
     }
 
-    /// Matches in time proportional to the product of the lengths at worst: on a mismatch only the last `*` takes
-    /// one character more.
+    /// Matches in time proportional to the product of the lengths at worst: on a mismatch only the last `*`
+    /// takes one character more.
     fn is_match_in(&self, case: LetterCase, text: &str) -> bool {
         let mut parts = self.0.as_slice();
         let mut text = text.chars();

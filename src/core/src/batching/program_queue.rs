@@ -23,8 +23,8 @@ const EXPENSIVE_START: Duration = Duration::from_millis(250);
 const ISOLATED_TEST_PER_START: u32 = 3;
 /// Lower bound of the same multiple where the duration of batches is limited.
 const LIMITED_BATCH_PER_START: u32 = 5;
-/// Maximum number of tests of the first batch of a program where the duration of batches is limited and nothing is known
-/// of its tests: enough to measure them, and not seconds if they turn out to be slow.
+/// Maximum number of tests of the first batch of a program where the duration of batches is limited and
+/// nothing is known of its tests: enough to measure them, and not seconds if they turn out to be slow.
 const MEASURING_TESTS: usize = 20;
 /// Cost of a test beside its own duration: its result is read, journalled and sent. With it, the limit of a
 /// batch also holds for tests that take no time themselves.

@@ -62,8 +62,8 @@ pub struct ScheduledTest {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RunEvent {
     /// The pool grants an idle worker to the run, in response to a request if there is one. The run responds
-    /// with [`RunAction::Lease`] or [`RunAction::ReleaseWorker`]. A worker that has a lease, or whose stream is
-    /// closed, is not granted; such an event changes nothing.
+    /// with [`RunAction::Lease`] or [`RunAction::ReleaseWorker`]. A worker that has a lease, or whose stream
+    /// is closed, is not granted; such an event changes nothing.
     WorkerGranted(WorkerId),
     /// A requested worker could not be started.
     WorkerNotStarted,
@@ -138,15 +138,16 @@ pub enum RunAction {
     /// Return a worker to the pool: the run has no work for it now. It may be granted again; until then its
     /// stream stays open, and has to be proven.
     ReleaseWorker(WorkerId),
-    /// Cancel a worker's lease; [`RunEvent::LeaseEnded`] follows. A lease whose running tests finish first may
-    /// be cancelled again, at once.
+    /// Cancel a worker's lease; [`RunEvent::LeaseEnded`] follows. A lease whose running tests finish first
+    /// may be cancelled again, at once.
     CancelLease { worker: WorkerId, mode: CancelMode },
     /// Have a worker prove its stream; [`RunEvent::Drained`] or [`RunEvent::WorkerLost`] follows.
     Drain(WorkerId),
     /// Have the finisher send what is due, then the completion; [`RunEvent::Finished`] follows.
     Finish(DueResults),
     /// Kill the finisher: its remaining messages must not arrive after the completion. When it is dead, and
-    /// all its messages are read, [`RunState::finisher_task`](super::RunState::finisher_task) returns the next step.
+    /// all its messages are read, [`RunState::finisher_task`](super::RunState::finisher_task) returns the
+    /// next step.
     KillFinisher,
     /// Respond to the request: the run is complete.
     Complete,

@@ -22,15 +22,15 @@ impl RunState {
     }
 
     /// Completes the run immediately, because there is no finisher and therefore no worker any more: leases
-    /// and unproven streams of workers are settled by what is left of them, all other tests are recorded as not run
-    /// for lack of workers. Returns what remains to be done in the finisher's place; the run is complete
-    /// afterwards.
+    /// and unproven streams of workers are settled by what is left of them, all other tests are recorded as
+    /// not run for lack of workers. Returns what remains to be done in the finisher's place; the run is
+    /// complete afterwards.
     pub fn complete_without_finisher(
         &mut self,
         mut stream: impl FnMut(WorkerId) -> LostStream,
     ) -> FinisherTask {
-        // The stop comes first: tests that a lost worker returns must not be assigned to the next one. It takes
-        // effect even if no worker is awaited, as in a run whose share is 0.
+        // The stop comes first: tests that a lost worker returns must not be assigned to the next one. It
+        // takes effect even if no worker is awaited, as in a run whose share is 0.
         self.stop(NotRunReason::NoWorker, CancelMode::Now);
         let _not_executed = self.advance(None);
         while let Some(worker) = self.awaited_workers().first().copied() {

@@ -7,8 +7,8 @@ use crate::{GuardLoss, NotRunReason, TestId};
 /// kills its guard does so every time.
 const GUARD_LOSSES_PER_TEST: u32 = 3;
 /// Number of consecutive processes of a program whose guards are lost before any test has begun, after which
-/// the program is not tried again: at least this number, and so many for each slot, because a common cause may
-/// kill the guards of all slots at once.
+/// the program is not tried again: at least this number, and so many for each slot, because a common cause
+/// may kill the guards of all slots at once.
 const MIN_GUARD_LOSSES_PER_PROGRAM: u32 = 12;
 const GUARD_LOSSES_PER_SLOT: u32 = 4;
 /// Consecutive losses of guards.
@@ -32,9 +32,9 @@ impl GuardLosses {
 }
 
 impl RunState {
-    /// Handles a process that ended with its guard. Tests that had begun run again in isolation, and the others
-    /// continue in one new process: no test and no program is to blame. Only the losses of guards are counted,
-    /// because a test or a program that kills them would never end.
+    /// Handles a process that ended with its guard. Tests that had begun run again in isolation, and the
+    /// others continue in one new process: no test and no program is to blame. Only the losses of guards are
+    /// counted, because a test or a program that kills them would never end.
     pub(super) fn on_guard_lost(&mut self, held: &ActiveLease, rest: Vec<TestId>, loss: GuardLoss) {
         let is_unreported = rest.len() == held.batch.tests.len();
         let (mut suspects, mut waiting) = self.split_begun(held, rest);

@@ -13,8 +13,8 @@
 //! Every run ends, because everything that costs a process or a worker is counted: a process gives a test its
 //! result or an attempt (both bounded by the plan), or belongs to a series of exits without any report, which
 //! first makes the program's batches smaller and then gives the program up; a dead worker is counted against
-//! a test, at most twice for each, and a lost guard at most three times, or against its program if no test had
-//! begun.
+//! a test, at most twice for each, and a lost guard at most three times, or against its program if no test
+//! had begun.
 
 mod event;
 mod failure_policy;

@@ -1,5 +1,5 @@
-//! State of a run: its tests, workers and leases, and the transitions between them. The sibling module `failure_policy`
-//! decides what happens when a process or a worker dies.
+//! State of a run: its tests, workers and leases, and the transitions between them. The sibling module
+//! `failure_policy` decides what happens when a process or a worker dies.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -380,7 +380,8 @@ impl RunState {
         {
             self.stop(NotRunReason::TooManyFailures, limit.cancel_mode);
         }
-        // A worker whose stream is open is alive, as far as is known: it has a lease, or may be granted again.
+        // A worker whose stream is open is alive, as far as is known: it has a lease, or may be granted
+        // again.
         let has_worker = free.is_some() || self.ledger.open_streams().next().is_some();
         let may_get_worker = has_worker || self.requested > 0 || self.may_start_workers();
         if !may_get_worker && self.ledger.open_count() > 0 {

@@ -21,7 +21,8 @@ use crate::{
 };
 
 impl ModelWorld {
-    /// Passes an event to the run, carries out its actions, and grants it the idle workers that it then wants.
+    /// Passes an event to the run, carries out its actions, and grants it the idle workers that it then
+    /// wants.
     pub(crate) fn feed(&mut self, scenario: &ModelScenario, event: RunEvent) {
         self.handle(scenario, event);
         self.grant_idle_workers(scenario);
@@ -75,8 +76,8 @@ impl ModelWorld {
         }
     }
 
-    /// Checks the run's actions, and carries them out. A mistake is shown to the checks only where no client is
-    /// modelled that would be harmed by it.
+    /// Checks the run's actions, and carries them out. A mistake is shown to the checks only where no client
+    /// is modelled that would be harmed by it.
     pub(crate) fn execute(&mut self, scenario: &ModelScenario, mut actions: Vec<RunAction>) {
         if scenario.is_abstract() {
             self.make_mistake(scenario, &mut actions);
@@ -357,8 +358,8 @@ impl ModelWorld {
 }
 
 impl SimCoordinator {
-    /// Returns whether the finish goes over the main connection: a completion on another one would overtake what
-    /// was forwarded there.
+    /// Returns whether the finish goes over the main connection: a completion on another one would overtake
+    /// what was forwarded there.
     fn is_finish_relayed(&self, scenario: &ModelScenario) -> bool {
         self.has_relayed && scenario.mistake != PlantedMistake::RelayOvertaken
     }

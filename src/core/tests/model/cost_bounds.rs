@@ -54,7 +54,8 @@ fn grant(run: &mut RunState, workers: &[WorkerId]) -> Vec<RunAction> {
     workers.iter().flat_map(|worker| run.handle(RunEvent::WorkerGranted(*worker))).collect()
 }
 
-/// Grants the requested workers at once, of idle ones that are enough for all slots; returns the other actions.
+/// Grants the requested workers at once, of idle ones that are enough for all slots; returns the other
+/// actions.
 fn grant_requested(run: &mut RunState, idle: &mut Vec<WorkerId>, actions: Vec<RunAction>) -> Vec<RunAction> {
     let (mut actions, mut others) = (VecDeque::from(actions), Vec::new());
     while let Some(action) = actions.pop_front() {

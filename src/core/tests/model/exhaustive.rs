@@ -1,5 +1,5 @@
-//! Every path of small scenarios: of the run alone with arbitrary processes, and of all processes with the client's
-//! connections.
+//! Every path of small scenarios: of the run alone with arbitrary processes, and of all processes with the
+//! client's connections.
 
 use heeler_core::run::{CancelMode, FailureLimit, SchedulingPlan};
 

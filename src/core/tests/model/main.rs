@@ -1,12 +1,12 @@
-//! The model of a run: the program's own decisions (`heeler_core::run`, `ledger`, `delivery`) among processes that
-//! may die at any step, with test processes that may do anything, and connections that the client may refuse,
-//! reset or leave unanswered.
+//! The model of a run: the program's own decisions (`heeler_core::run`, `ledger`, `delivery`) among processes
+//! that may die at any step, with test processes that may do anything, and connections that the client may
+//! refuse, reset or leave unanswered.
 //!
 //! - `scenario`: what is tried: the plan, how much is modelled, faults, planted mistakes.
 //! - `world`: the processes and what lies between them.
 //! - `coordinator`, `watchdog`, `worker`, `client`: what each of them does.
-//! - `streams`, `uplink`, `proofs`: a client with queues of its own, what workers write to it, and what is asked
-//!   over a dead worker's connection.
+//! - `streams`, `uplink`, `proofs`: a client with queues of its own, what workers write to it, and what is
+//!   asked over a dead worker's connection.
 //! - `observer`, `rules`: what the run was informed of and has ordered, and the rules.
 //! - `steps`: what can happen next.
 //! - `search`: the search of all paths, and the walk along random ones.

@@ -1,7 +1,7 @@
 //! Random paths of larger scenarios, with arbitrary processes: plans of a fixed size, and random ones.
 //!
-//! `HEELER_MODEL_STEPS` is the number of steps to walk, `HEELER_MODEL_SEED` the seed; the same two give the same
-//! walk.
+//! `HEELER_MODEL_STEPS` is the number of steps to walk, `HEELER_MODEL_SEED` the seed; the same two give the
+//! same walk.
 
 use std::time::Duration;
 

@@ -16,7 +16,8 @@ use crate::{
     world::ModelWorld,
 };
 
-/// Number of steps per fault of a walk, where there is a choice; otherwise all faults would come at the beginning.
+/// Number of steps per fault of a walk, where there is a choice; otherwise all faults would come at the
+/// beginning.
 const STEPS_PER_FAULT: u64 = 12;
 
 /// A world with its hash, which names it in the search.
@@ -226,8 +227,8 @@ fn first_violation(checker: &impl Checker<ScenarioModel>) -> Result<(), ModelVio
     Err(ModelViolation { rule, what, path: path.into_actions() })
 }
 
-/// Returns whether a path leads back to a state of its own: then it need not end. Removes the states without a
-/// predecessor one after the other; the rest would be circles and what follows them.
+/// Returns whether a path leads back to a state of its own: then it need not end. Removes the states without
+/// a predecessor one after the other; the rest would be circles and what follows them.
 fn has_circle(mut transitions: Vec<(u64, u64)>) -> bool {
     transitions.sort_unstable();
     let mut predecessors: HashMap<u64, usize, BuildHasherDefault<FoldingHasher>> = HashMap::default();

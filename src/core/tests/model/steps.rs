@@ -349,8 +349,8 @@ impl ModelWorld {
         }
     }
 
-    /// Returns whether the completion can be reached no more: the coordinator is dead, and so is the watchdog or
-    /// its way to the client.
+    /// Returns whether the completion can be reached no more: the coordinator is dead, and so is the watchdog
+    /// or its way to the client.
     fn is_beyond_promise(&self, scenario: &ModelScenario) -> bool {
         let has_watchdog_way = scenario.has_callback() && !self.client.has_cut_watchdog;
         self.coordinator.is_none() && (self.watchdog.is_none() || !has_watchdog_way)

@@ -1,5 +1,5 @@
-//! The watchdog: it reads journals, finishes the run as [`Delivery`] decides, and settles it when the coordinator
-//! has died.
+//! The watchdog: it reads journals, finishes the run as [`Delivery`] decides, and settles it when the
+//! coordinator has died.
 
 use heeler_core::{
     TestId, WorkerId,
@@ -61,8 +61,8 @@ impl ModelWorld {
             .collect()
     }
 
-    /// Returns the frames before the completion that no other finisher has sent; without a client that has queues,
-    /// the last one is sent even if it is empty.
+    /// Returns the frames before the completion that no other finisher has sent; without a client that has
+    /// queues, the last one is sent even if it is empty.
     pub(crate) fn due_frames(&self, scenario: &ModelScenario, finish: &SimFinish) -> Vec<SimFrame> {
         let resend = finish.resend.iter().map(|(worker, proven)| self.results_after(*worker, *proven));
         let synthesized = finish.synthesized.iter().map(|test| (*test, ResultSource::Finisher)).collect();

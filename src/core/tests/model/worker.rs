@@ -1,5 +1,5 @@
-//! Workers and their test processes: they run their leases, and bring each result into the journal, to the client
-//! and to the coordinator, in this order.
+//! Workers and their test processes: they run their leases, and bring each result into the journal, to the
+//! client and to the coordinator, in this order.
 
 use heeler_core::{
     GuardLoss, LeaseOutcome, Outcome, ProvisionalReason, TestId, WorkerId, ack_window::AckWindow,

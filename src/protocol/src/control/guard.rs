@@ -86,8 +86,8 @@ pub struct TracePlan {
     /// its framework wants it to (death tests).
     #[serde(default)]
     pub expected_crash_markers: Vec<String>,
-    /// Whether the framework reads which process traces the program, without consequences for the tests. Another
-    /// program that does so is traced in [`TraceMode::Tree`] only.
+    /// Whether the framework reads which process traces the program, without consequences for the tests.
+    /// Another program that does so is traced in [`TraceMode::Tree`] only.
     #[serde(default)]
     pub is_tracer_read_by_framework: bool,
 }
@@ -249,8 +249,8 @@ pub struct ProcessSample {
 pub struct HangReport {
     /// Processes, the test process first.
     pub processes: Vec<HungProcess>,
-    /// Load and memory of the machine before the processes were examined, if they are known: a hang on a machine
-    /// without memory is another finding.
+    /// Load and memory of the machine before the processes were examined, if they are known: a hang on a
+    /// machine without memory is another finding.
     pub machine: Option<MachineLoad>,
     /// Diagnostics that could not be collected, each with its reason.
     pub soft_errors: Vec<String>,

@@ -44,8 +44,8 @@ impl RunKey {
     }
 }
 
-/// Route of results to a client. It belongs to the runs of that client: workers and the watchdog serve several
-/// clients.
+/// Route of results to a client. It belongs to the runs of that client: workers and the watchdog serve
+/// several clients.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ClientRoute {
     /// Callback address to report to; `None` forwards results through the coordinator.
@@ -112,13 +112,14 @@ pub struct DeliveryLimits {
     pub connect_ms: u64,
     /// Time after which a client that reads nothing, while there is something to send, counts as gone.
     pub stall_ms: u64,
-    /// Time that the client's kernel may take without progress to acknowledge the last bytes, of a client that does
-    /// not answer barriers.
+    /// Time that the client's kernel may take without progress to acknowledge the last bytes, of a client
+    /// that does not answer barriers.
     pub drain_ms: u64,
-    /// Time after which a client that answered barriers, and answers none of those that are open, counts as gone.
+    /// Time after which a client that answered barriers, and answers none of those that are open, counts as
+    /// gone.
     pub answer_ms: u64,
-    /// Time for the answer to the first barrier of a connection, after which the client counts as one that answers
-    /// none.
+    /// Time for the answer to the first barrier of a connection, after which the client counts as one that
+    /// answers none.
     pub first_answer_ms: u64,
 }
 
@@ -131,8 +132,8 @@ pub enum ProofLevel {
     Handled,
     /// There is one connection, and its order is enough: everything precedes the completion.
     Ordered,
-    /// The client answers no barriers, and its kernel acknowledged every byte; it is unknown whether the client has
-    /// read them.
+    /// The client answers no barriers, and its kernel acknowledged every byte; it is unknown whether the
+    /// client has read them.
     Delivered,
     /// Nothing is proven.
     None,

@@ -36,8 +36,8 @@ pub struct StreamMark {
     pub handled: BTreeMap<String, u64>,
     /// Whether the client answers barriers; `None` while that is unknown.
     pub is_answering: Option<bool>,
-    /// The directory of the run whose completion this frame is: no update of that run may follow it. It names the run
-    /// here because a client may use an id again.
+    /// The directory of the run whose completion this frame is: no update of that run may follow it. It names
+    /// the run here because a client may use an id again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completing: Option<OsText>,
     /// The directories of the latest runs whose completion the client is proven to have handled.

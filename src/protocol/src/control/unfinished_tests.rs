@@ -1,5 +1,5 @@
-//! The tests of a lease that a client has seen start and that have no result yet. If one of them runs again, it may be
-//! on another connection, where its new updates would overtake the earlier ones.
+//! The tests of a lease that a client has seen start and that have no result yet. If one of them runs again,
+//! it may be on another connection, where its new updates would overtake the earlier ones.
 
 use std::collections::BTreeSet;
 

@@ -26,8 +26,8 @@ pub enum UpdateEncoding {
 
 /// Maximum number of updates in a frame. Clients show progress frame by frame, and some bound their messages.
 pub const FRAME_LIMIT_UPDATES: usize = 500;
-/// Approximate maximum size of a frame's updates, so that a client can show results as they arrive. One larger
-/// update has a frame to itself.
+/// Approximate maximum size of a frame's updates, so that a client can show results as they arrive. One
+/// larger update has a frame to itself.
 pub const FRAME_LIMIT_BYTES: usize = 256 << 10;
 
 /// Updates of one run, in order.

@@ -34,8 +34,8 @@ pub enum ToWatchdog {
         #[serde(default, skip_serializing_if = "ClientMembers::is_empty")]
         client_members: ClientMembers,
     },
-    /// The client has handled these results of dead workers of an open run, on their own connections: they are not sent
-    /// again if the coordinator dies.
+    /// The client has handled these results of dead workers of an open run, on their own connections: they
+    /// are not sent again if the coordinator dies.
     StreamsHandled {
         run: RunKey,
         /// All that are known of the run.
@@ -55,7 +55,8 @@ pub enum ToWatchdog {
     FrameForwarded { client: ClientId },
     /// A client has left, and all its runs are over: its connection is closed.
     EndClient { client: ClientId },
-    /// The user suspends the coordinator, which stops itself next: its silence is expected until [`Self::Resume`].
+    /// The user suspends the coordinator, which stops itself next: its silence is expected until
+    /// [`Self::Resume`].
     Suspend,
     /// The coordinator runs again.
     Resume,
@@ -89,15 +90,15 @@ pub struct FinishRequest {
     pub attachments: Vec<Attachment>,
     /// Whether the client reads the attachments stream.
     pub has_attachments_stream: bool,
-    /// Whether the finish goes over the main connection, in order behind results of the run that went there, or to a
-    /// client that proves nothing on connections of its own.
+    /// Whether the finish goes over the main connection, in order behind results of the run that went there,
+    /// or to a client that proves nothing on connections of its own.
     #[serde(default)]
     pub is_relayed: bool,
     /// The number of frames, from the first, that the client already has of a watchdog that has died.
     #[serde(default)]
     pub sent_frames: u64,
-    /// The number of frames, from the first, that the coordinator has forwarded to the main connection for a watchdog that
-    /// has died.
+    /// The number of frames, from the first, that the coordinator has forwarded to the main connection for a
+    /// watchdog that has died.
     #[serde(default)]
     pub relayed_frames: u64,
 }
@@ -164,8 +165,8 @@ pub enum FromWatchdog {
         /// empty, not damaged.
         damage: Option<String>,
     },
-    /// The relayed frames that follow belong to this run, until it is finished. Their positions count the frames of its
-    /// finish.
+    /// The relayed frames that follow belong to this run, until it is finished. Their positions count the
+    /// frames of its finish.
     Relaying { run: RunKey },
     /// The client is proven to have everything of a run but its completion, which is sent next.
     Completing { run: RunKey },

@@ -38,7 +38,8 @@ pub enum ToWorker {
     Pause,
     /// Continues the test process and the timers.
     Resume,
-    /// Decides about the process of a lease that is stopped for a debugger; see [`LeaseEvent::StoppedForDebugger`].
+    /// Decides about the process of a lease that is stopped for a debugger; see
+    /// [`LeaseEvent::StoppedForDebugger`].
     Debugger {
         lease: LeaseId,
         /// Decision about the stopped process.
@@ -240,8 +241,8 @@ pub struct TestLimits {
     pub grace_ms: u64,
     /// Bytes kept of each of a test's two outputs, half from the head and half from the tail.
     pub output_bytes: u64,
-    /// Startup and exit timeout: a process in which no test has run for that long, before its first test, between two
-    /// tests or after its last, is terminated.
+    /// Startup and exit timeout: a process in which no test has run for that long, before its first test,
+    /// between two tests or after its last, is terminated.
     pub startup_ms: u64,
     /// Memory limit of the process tree, which is killed above it; `None`: no limit.
     #[serde(default)]

@@ -1,5 +1,5 @@
-//! Journal reader: from bytes to whole records, torn ends and damage. One record is in memory at a time, because the
-//! results of a run may hold gigabytes of output.
+//! Journal reader: from bytes to whole records, torn ends and damage. One record is in memory at a time,
+//! because the results of a run may hold gigabytes of output.
 
 use std::io::{self, Read};
 
@@ -125,8 +125,8 @@ impl<R: Read> JournalReader<R> {
         };
         let head = RecordHead::read(head_bytes.first_chunk().expect("the head is whole"));
         if !head.is_intact() {
-            // A machine that dies may leave a file of the right length without its last bytes, and a page may end
-            // within a number.
+            // A machine that dies may leave a file of the right length without its last bytes, and a page may
+            // end within a number.
             let is_torn = head_bytes[7..].iter().all(|byte| *byte == 0) && self.is_rest_zero()?;
             let (length, inverse) = (head.length, head.inverse);
             let expected = || format!("the inverse of the length {length:#010x}, found {inverse:#010x}");
@@ -152,7 +152,8 @@ impl<R: Read> JournalReader<R> {
         Ok(self.end(Some(RecordEnd::of(is_torn, expected))))
     }
 
-    /// Returns how the journal ended; it is only known after [`JournalReader::next_record`] has returned `None`.
+    /// Returns how the journal ended; it is only known after [`JournalReader::next_record`] has returned
+    /// `None`.
     pub fn into_ending(self) -> JournalEnding {
         self.ending
     }

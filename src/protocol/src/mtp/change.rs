@@ -47,8 +47,8 @@ pub struct RequestedNode {
 }
 
 /// Members that a client added to tests and groups of a request, by uid: `"name":value,…`. They belong to the
-/// client's session. They travel beside the updates of a run, not with its tests, to the processes that report
-/// to the client directly, and are in no file.
+/// client's session. They travel beside the updates of a run, not with its tests, to the processes that
+/// report to the client directly, and are in no file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ClientMembers(BTreeMap<String, String>);

@@ -8,8 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Visitor};
 
 use super::method;
 
-/// Severity of a log message; a string in the single form, as the platform writes it, and the specification's number
-/// in the batch form. Both are read in both forms.
+/// Severity of a log message; a string in the single form, as the platform writes it, and the specification's
+/// number in the batch form. Both are read in both forms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum LogLevel {

@@ -132,7 +132,8 @@ pub struct LaunchDebuggerParams {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DebuggerResult {
-    /// Whether a debugger is attached or launched. Existing clients omit it or send null, which means success.
+    /// Whether a debugger is attached or launched. Existing clients omit it or send null, which means
+    /// success.
     #[serde(default = "is_true", deserialize_with = "null_as_true")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<bool>"))]
     pub success: bool,
@@ -354,8 +355,8 @@ pub struct LeakedProcessInfo {
     pub pid: u32,
     /// Command line, truncated.
     pub command: String,
-    /// Name of the process as the system knows it; absent, as age and memory, if it was gone before it could be
-    /// described.
+    /// Name of the process as the system knows it; absent, as age and memory, if it was gone before it could
+    /// be described.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Time since its start, in whole seconds.

@@ -182,8 +182,8 @@ pub mod key {
     pub const REPRODUCE: &str = "heeler.reproduce";
     /// Number of the worker that ran the test, from 1.
     pub const WORKER: &str = "heeler.worker";
-    /// Output of a running test since the last update that had some, standard output and standard error in the
-    /// order in which they were read.
+    /// Output of a running test since the last update that had some, standard output and standard error in
+    /// the order in which they were read.
     pub const OUTPUT: &str = "heeler.output";
     /// Name of the signal that killed the test, such as `SIGSEGV`.
     pub const SIGNAL: &str = "heeler.signal";
@@ -208,7 +208,8 @@ pub mod key {
     /// Failures of the test, in order, if it has several: a list of [`crate::mtp::FailureInfo`]. The location
     /// and the assertion of the node are those of the first; its message and its stack trace name all.
     pub const FAILURES: &str = "heeler.failures";
-    /// Number of iterations of the test that ended, the deciding one included, if it was to run more than once.
+    /// Number of iterations of the test that ended, the deciding one included, if it was to run more than
+    /// once.
     pub const ITERATIONS: &str = "heeler.iterations";
     /// CPU time of the test's process and its reaped children in milliseconds, if the test had a process of
     /// its own.

@@ -12,8 +12,8 @@ use super::{messages::is_false, method};
 pub struct ProgramsChangedParams {
     /// Programs whose files have changed since the last notification, or since `initialize`.
     pub programs: Vec<ProgramChange>,
-    /// Whether other programs may have changed as well: notifications of the system were lost, the list was cut, or
-    /// not every directory can be watched.
+    /// Whether other programs may have changed as well: notifications of the system were lost, the list was
+    /// cut, or not every directory can be watched.
     #[serde(skip_serializing_if = "is_false")]
     pub is_incomplete: bool,
 }

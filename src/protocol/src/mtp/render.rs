@@ -1,5 +1,5 @@
-//! Renders tests, results and groups as nodes, the only place where Heeler writes JSON of test nodes. The JSON
-//! goes into a buffer of the caller, because a worker renders a hundred thousand per second.
+//! Renders tests, results and groups as nodes, the only place where Heeler writes JSON of test nodes. The
+//! JSON goes into a buffer of the caller, because a worker renders a hundred thousand per second.
 
 use std::borrow::Cow;
 

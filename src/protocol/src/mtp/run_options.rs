@@ -1,5 +1,5 @@
-//! Options of one run, as a client writes them in its request. The server reads them with the notations of the
-//! configuration, whose errors name the member.
+//! Options of one run, as a client writes them in its request. The server reads them with the notations of
+//! the configuration, whose errors name the member.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,8 @@ pub struct RequestedRunOptions {
     /// Number of retries of a failed test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retries: Option<u32>,
-    /// Number of times that each test runs to pass, from 1. A test ends with its first iteration that does not
-    /// pass.
+    /// Number of times that each test runs to pass, from 1. A test ends with its first iteration that does
+    /// not pass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repeat: Option<u32>,
     /// Time limit of each test.

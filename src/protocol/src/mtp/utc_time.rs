@@ -3,8 +3,8 @@
 /// Length of `2026-02-03T04:05:06.789Z`.
 const LENGTH: usize = 24;
 
-/// Calls `use_text` with the time in ISO 8601 with milliseconds: `2026-02-03T04:05:06.789Z`. A year beyond 9999
-/// is cut to its last four digits.
+/// Calls `use_text` with the time in ISO 8601 with milliseconds: `2026-02-03T04:05:06.789Z`. A year beyond
+/// 9999 is cut to its last four digits.
 pub(super) fn with_iso8601<T>(since_epoch_ms: u64, use_text: impl FnOnce(&str) -> T) -> T {
     let (seconds, milliseconds) = (since_epoch_ms / 1000, since_epoch_ms % 1000);
     let (year, month, day) = date_of_day(seconds / 86_400);

@@ -1,6 +1,6 @@
 //! Golden files: each message equals its golden file, byte for byte except for white space, and is read back
-//! as the same value. A golden file changes only together with its line of the page of messages, which contains
-//! its hash.
+//! as the same value. A golden file changes only together with its line of the page of messages, which
+//! contains its hash.
 
 use std::collections::BTreeSet;
 

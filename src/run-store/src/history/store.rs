@@ -144,7 +144,8 @@ impl HistoryStore {
         }
     }
 
-    /// Opens a history of other machines for reading: neither the file nor its directory is changed, whoever owns them.
+    /// Opens a history of other machines for reading: neither the file nor its directory is changed, whoever
+    /// owns them.
     ///
     /// # Errors
     /// The file is no history, is damaged, or was written by an earlier or a later version.

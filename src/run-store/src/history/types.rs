@@ -13,8 +13,8 @@ const STORED: [(Outcome, &str); 5] = [
     (Outcome::TimedOut, "timed-out"),
 ];
 
-/// Returns the outcome as the history stores it, which distinguishes only what matters to the next run: passed,
-/// failed, skipped, crashed, timed out. `None` for a test that did not run to an end of its own.
+/// Returns the outcome as the history stores it, which distinguishes only what matters to the next run:
+/// passed, failed, skipped, crashed, timed out. `None` for a test that did not run to an end of its own.
 #[must_use]
 pub fn stored_outcome(outcome: Outcome) -> Option<Outcome> {
     match outcome {

@@ -293,8 +293,8 @@ impl Catalogue {
         groups
     }
 
-    /// Returns the source file of all tests of a group, and the first line, if they have one file. It does not depend on
-    /// which of the tests are selected.
+    /// Returns the source file of all tests of a group, and the first line, if they have one file. It does
+    /// not depend on which of the tests are selected.
     #[must_use]
     pub fn group_location(&self, uid: &str) -> Option<GroupLocation<'_>> {
         self.group_locations.get(uid)

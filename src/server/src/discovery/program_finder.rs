@@ -1,5 +1,5 @@
-//! What a session's programs are found with again while it is open. The command line implements it: it knows the
-//! sources of programs.
+//! What a session's programs are found with again while it is open. The command line implements it: it knows
+//! the sources of programs.
 
 use std::{fmt::Debug, os::fd::OwnedFd, path::PathBuf};
 
@@ -7,8 +7,8 @@ use super::ProgramSource;
 
 /// Finds the programs of a session again. Its functions block: they read directories and run build commands.
 pub trait ProgramFinder: Debug + Send + Sync {
-    /// Runs the build commands and returns the programs. Ends early, without a process left behind, when `cancelled`
-    /// becomes readable.
+    /// Runs the build commands and returns the programs. Ends early, without a process left behind, when
+    /// `cancelled` becomes readable.
     ///
     /// # Errors
     /// Returns why no programs are found, with the end of the output of a build that failed.

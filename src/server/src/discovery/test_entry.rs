@@ -87,8 +87,9 @@ impl TestEntry {
     }
 }
 
-/// Assigns each test its uid. A framework that lists two tests of the same name without selectors can't select
-/// one of them individually: the first is run and reported, the second gets the reason why it is not run.
+/// Assigns each test its uid. A framework that lists two tests of the same name without selectors can't
+/// select one of them individually: the first is run and reported, the second gets the reason why it is not
+/// run.
 pub(super) fn assign_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<TestEntry> {
     let times = name_occurrences(&tests);
     let mut shared = StringInterner::default();

@@ -19,7 +19,8 @@ use crate::scheduler::SchedulerHandle;
 
 /// Time limit for connecting to a client that started the server and should be listening already.
 const DIAL_DEADLINE: Duration = Duration::from_secs(30);
-/// Maximum number of concurrent sessions. All share the worker processes; more would only wait for each other.
+/// Maximum number of concurrent sessions. All share the worker processes; more would only wait for each
+/// other.
 const MAX_SESSIONS: usize = 16;
 
 /// Errors of connecting to or listening for clients.

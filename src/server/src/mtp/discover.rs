@@ -44,8 +44,8 @@ pub(super) fn next_update(
     updates_frame(&request.run_id, changes.iter().map(Vec::as_slice))
 }
 
-/// Returns the final frames of a discovery that found this many tests, or that failed, perhaps before there was
-/// a catalogue: completion, telemetry, response.
+/// Returns the final frames of a discovery that found this many tests, or that failed, perhaps before there
+/// was a catalogue: completion, telemetry, response.
 pub(super) fn final_frames(
     catalogue: Option<&Catalogue>,
     job: &RequestJob,
@@ -60,8 +60,8 @@ pub(super) fn final_frames(
     vec![completion_frame(&job.request.run_id), telemetry_frame(event::DISCOVERY, &metrics), response]
 }
 
-/// Adds the changes of the groups above a test, except for those above the preceding test: tests of a group are
-/// consecutive, so these have been added already.
+/// Adds the changes of the groups above a test, except for those above the preceding test: tests of a group
+/// are consecutive, so these have been added already.
 fn push_group_changes(
     catalogue: &Catalogue,
     test: TestRef,

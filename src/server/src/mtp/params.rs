@@ -39,8 +39,8 @@ impl TestsRequest {
         }
     }
 
-    /// Refuses options of a run in a discovery. The listing of a program is shared by all clients and runs, so
-    /// it is made with the configured arguments and environment.
+    /// Refuses options of a run in a discovery. The listing of a program is shared by all clients and runs,
+    /// so it is made with the configured arguments and environment.
     pub(super) fn for_discovery(self) -> Result<Self, RpcError> {
         match self.options {
             None => Ok(self),

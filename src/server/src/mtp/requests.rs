@@ -1,6 +1,6 @@
 //! Requests in progress of a session: each waits for the listing, then its tests are sent (discovery) or run,
-//! then it gets its response. One task has them all; it waits for the client's commands, for the scheduler and
-//! for room in the client's connection.
+//! then it gets its response. One task has them all; it waits for the client's commands, for the scheduler
+//! and for room in the client's connection.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -31,7 +31,8 @@ use crate::scheduler::{BuildRequest, ClientEvent, ClientLogLine, RequestNumber, 
 use heeler_config::ResolvedSettings;
 use heeler_run_store::Provenance;
 
-/// Number of queued frames above which no more events are taken from the scheduler, which then drops log lines.
+/// Number of queued frames above which no more events are taken from the scheduler, which then drops log
+/// lines.
 const MAX_QUEUED_FRAMES: usize = 256;
 
 /// One discovery or run request.
@@ -145,8 +146,8 @@ impl OpenRequests {
     /// Serves requests until the session has no more and each has its response, then leaves the scheduler.
     /// Returns at once if the scheduler has failed.
     ///
-    /// Cancel safe: no, because requests in progress would be left without a response; but dropping it ends the
-    /// client's runs.
+    /// Cancel safe: no, because requests in progress would be left without a response; but dropping it ends
+    /// the client's runs.
     pub(super) async fn serve(mut self, commands: mpsc::Receiver<RequestCommand>) {
         match self.serve_all(commands).await {
             Ok(()) => self.client.leave().await,
@@ -216,8 +217,8 @@ impl OpenRequests {
         }
     }
 
-    /// Returns whether the programs are built for a request: where it asks for that, and for each discovery where the
-    /// configuration says so.
+    /// Returns whether the programs are built for a request: where it asks for that, and for each discovery
+    /// where the configuration says so.
     fn build_request(&self, job: &RequestJob) -> BuildRequest {
         let is_configured = job.kind == JobKind::Discover && self.context.settings.run.is_built_on_discovery;
         if job.request.is_built || is_configured { BuildRequest::First } else { BuildRequest::None }

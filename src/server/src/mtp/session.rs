@@ -1,5 +1,5 @@
-//! One client session, from the first byte to the last. The session reads messages, `dispatch` handles them, and
-//! the open requests (`requests`) are executed by a task of their own.
+//! One client session, from the first byte to the last. The session reads messages, `dispatch` handles them,
+//! and the open requests (`requests`) are executed by a task of their own.
 //!
 //! Response order: discovery and run requests get their response when they are done, all others at once.
 
@@ -40,8 +40,8 @@ use crate::scheduler::SchedulerHandle;
 
 /// Maximum number of open requests. A client that opens more does not keep track of them.
 const MAX_OPEN_REQUESTS: usize = 64;
-/// Time limit for the responses to cancelled requests, and then for the end of their processes, each beyond the
-/// tests' grace period.
+/// Time limit for the responses to cancelled requests, and then for the end of their processes, each beyond
+/// the tests' grace period.
 const EXIT_DEADLINE: Duration = Duration::from_secs(10);
 /// Time limit for ending all processes after the client is gone.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(3);
@@ -214,8 +214,8 @@ impl ServerSession {
         None
     }
 
-    /// Reports a broken frame, after which nothing of the client can be read. That the connection broke says its
-    /// end.
+    /// Reports a broken frame, after which nothing of the client can be read. That the connection broke says
+    /// its end.
     fn on_unreadable_stream(&mut self, error: &LinkError<FrameError>) {
         let text = format!("the session ends: failed to {}", heeler_core::error_chain(error));
         if let LinkError::Read(_) = error {
@@ -301,8 +301,8 @@ impl ServerSession {
         }
     }
 
-    /// Handles the end of the task of the requests. It ends only with its session; if it ends before, it or the
-    /// scheduler has panicked.
+    /// Handles the end of the task of the requests. It ends only with its session; if it ends before, it or
+    /// the scheduler has panicked.
     fn on_requests_ended(&mut self) {
         self.commands = None;
         self.send(log_frame(LogLevel::Critical, "internal error in Heeler; see its standard error"));
@@ -327,8 +327,8 @@ impl ServerSession {
         }
     }
 
-    /// Ends all tasks of the session. After `exit`, all requests have their responses; to a client that is gone
-    /// nothing is sent.
+    /// Ends all tasks of the session. After `exit`, all requests have their responses; to a client that is
+    /// gone nothing is sent.
     async fn shut_down(mut self, end: SessionEnd) {
         self.commands = None;
         self.program_watch.abort_all();

@@ -1,5 +1,5 @@
-//! Watches whether a client reads its main connection: one that reads nothing for as long as `client-stall-timeout`,
-//! while there is something to read, counts as gone, as on a callback connection.
+//! Watches whether a client reads its main connection: one that reads nothing for as long as
+//! `client-stall-timeout`, while there is something to read, counts as gone, as on a callback connection.
 
 use std::time::Duration;
 
@@ -36,8 +36,8 @@ impl StallWatch {
         self.check.tick().await;
     }
 
-    /// Returns whether the client has read nothing for the limit. `is_waiting`: something waits for room in the
-    /// outbox.
+    /// Returns whether the client has read nothing for the limit. `is_waiting`: something waits for room in
+    /// the outbox.
     pub(super) fn is_stalled(&mut self, outbox: &Outbox, is_waiting: bool) -> bool {
         let written_bytes = outbox.written_bytes();
         let has_output = is_waiting || outbox.backlog_bytes() > 0;

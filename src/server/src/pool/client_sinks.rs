@@ -75,7 +75,8 @@ impl ClientSink {
 }
 
 impl ClientSink {
-    /// Waits until the client has handled what was passed on, where something on another connection could overtake it.
+    /// Waits until the client has handled what was passed on, where something on another connection could
+    /// overtake it.
     ///
     /// Cancel safe: yes, as [`MainBarriers::prove`].
     pub async fn wait_until_handled(&self) {

@@ -1,6 +1,6 @@
-//! One task per control connection: it accepts the process that joins, then passes its messages to the pool in
-//! order. Frames for clients are forwarded to the sink of the run's client; while a client is slow,
-//! only the workers of its own runs wait.
+//! One task per control connection: it accepts the process that joins, then passes its messages to the pool
+//! in order. Frames for clients are forwarded to the sink of the run's client; while a client is slow, only
+//! the workers of its own runs wait.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -209,7 +209,8 @@ impl FrameForwarder {
         }
     }
 
-    /// Returns whether a test that the client saw start may run again on another worker's connection after this message.
+    /// Returns whether a test that the client saw start may run again on another worker's connection after
+    /// this message.
     fn lets_tests_run_again(&mut self, message: &FromWorker) -> bool {
         match message {
             FromWorker::LeaseEvents { events, .. } => self.unfinished.record(events),

@@ -1,5 +1,6 @@
-//! Connections to clients of processes that have died: they are brought to an end before the death is reported. So is
-//! what a dead worker has sent over main connections, where its tests may run again on other connections.
+//! Connections to clients of processes that have died: they are brought to an end before the death is
+//! reported. So is what a dead worker has sent over main connections, where its tests may run again on other
+//! connections.
 
 use std::{
     collections::BTreeMap,

@@ -1,6 +1,6 @@
-//! Barriers on the main connection of a client that also takes callback connections. Where a worker's connection was
-//! refused, its updates go over the main one: before a test that it has begun may run again on another worker's
-//! connection, the client has handled them.
+//! Barriers on the main connection of a client that also takes callback connections. Where a worker's
+//! connection was refused, its updates go over the main one: before a test that it has begun may run again on
+//! another worker's connection, the client has handled them.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -59,8 +59,8 @@ impl MainBarriers {
         self.shared.answered.send_replace(CLOSED);
     }
 
-    /// Waits until the client has handled everything that was sent on its main connection. One that does not answer is
-    /// waited for once, shortly. The proof is `Handled` or `None`.
+    /// Waits until the client has handled everything that was sent on its main connection. One that does not
+    /// answer is waited for once, shortly. The proof is `Handled` or `None`.
     ///
     /// Cancel safe: yes, because a late answer still counts.
     pub async fn prove(&self, connection: &Outbox) -> ProofLevel {

@@ -1,6 +1,6 @@
 //! Orphans of a dead watchdog: its workers and their tests die with it, but processes that had escaped them
-//! become our children. A pool may be started while the watchdog of the one before it is still being reaped, so
-//! all watchdogs are registered here.
+//! become our children. A pool may be started while the watchdog of the one before it is still being reaped,
+//! so all watchdogs are registered here.
 
 use std::{
     collections::{BTreeSet, HashSet},

@@ -1,5 +1,5 @@
-//! Processes of the pool that send nothing any more, not even heartbeats: a test can stop its parents, and so can a
-//! user. Those that are stopped are continued once, and then replaced.
+//! Processes of the pool that send nothing any more, not even heartbeats: a test can stop its parents, and so
+//! can a user. Those that are stopped are continued once, and then replaced.
 
 use heeler_core::silence::{SILENCE_LIMIT, SilenceStep};
 use heeler_protocol::control::WorkerId;
@@ -53,8 +53,8 @@ impl WorkerPool {
     }
 }
 
-/// Returns whether a process is stopped, and not by a debugger. One that is only slow must not be killed: all its tests
-/// would run again.
+/// Returns whether a process is stopped, and not by a debugger. One that is only slow must not be killed: all
+/// its tests would run again.
 fn is_stopped(pid: Pid) -> bool {
     process::stat(pid).is_some_and(ProcessStat::is_stopped)
 }

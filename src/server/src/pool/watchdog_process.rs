@@ -11,8 +11,8 @@ use super::{
     orphans,
 };
 
-/// Where the standard output of the watchdog and the workers goes: workers write the output of tests there that
-/// is not captured.
+/// Where the standard output of the watchdog and the workers goes: workers write the output of tests there
+/// that is not captured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerStdout {
     /// All output is captured.

@@ -15,10 +15,11 @@ use tokio::{sync::mpsc, task::JoinSet, time::timeout};
 
 use super::{client_sinks::ClientSinks, connection::ControlEvent};
 
-/// Time for clients to take the last frames of a watchdog that is gone. Its successor sends what was not taken.
+/// Time for clients to take the last frames of a watchdog that is gone. Its successor sends what was not
+/// taken.
 const FINISH_DEADLINE: Duration = Duration::from_secs(1);
-/// Queue of a client: the window of frames, and the ends of its runs, of which many may come together while the client does
-/// not read. Beyond that the watchdog's messages wait for this client.
+/// Queue of a client: the window of frames, and the ends of its runs, of which many may come together while
+/// the client does not read. Beyond that the watchdog's messages wait for this client.
 const QUEUED_ITEMS: usize = RELAY_WINDOW + 64;
 
 /// By run, the number of frames of its finish that were forwarded; until it is finished.
@@ -113,8 +114,8 @@ impl WatchdogRelays {
         Some(ControlEvent::WatchdogMessage(message))
     }
 
-    /// Waits until everything is forwarded; gives up on clients that do not read. Returns, by run, the number of frames of
-    /// its finish that were forwarded.
+    /// Waits until everything is forwarded; gives up on clients that do not read. Returns, by run, the number
+    /// of frames of its finish that were forwarded.
     ///
     /// Cancel safe: yes, because the tasks are aborted when they are dropped.
     pub(super) async fn finish(mut self) -> BTreeMap<RunKey, u64> {

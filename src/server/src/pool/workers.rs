@@ -80,8 +80,8 @@ pub enum PoolEvent {
     /// A worker is dead, and everything that it had sent is read.
     WorkerDied {
         worker: WorkerId,
-        /// The results that clients are proven to have: those forwarded to their connections, or handled by them on the
-        /// worker's own.
+        /// The results that clients are proven to have: those forwarded to their connections, or handled by
+        /// them on the worker's own.
         proven: DeadSenderProof,
     },
     /// The watchdog sent a message.
@@ -189,7 +189,8 @@ impl WorkerPool {
         Ok(pool)
     }
 
-    /// Waits until the watchdog has joined; one that dies before that is replaced, one that is stopped continued first.
+    /// Waits until the watchdog has joined; one that dies before that is replaced, one that is stopped
+    /// continued first.
     async fn await_watchdog(&mut self) -> Result<(), PoolError> {
         let mut start = Instant::now();
         let mut silence = SilenceWatch::new(Duration::ZERO);
@@ -316,8 +317,8 @@ impl WorkerPool {
         }
     }
 
-    /// Sends a message to the watchdog, and waits until its socket has it: the watchdog reads it even if this process
-    /// is killed now.
+    /// Sends a message to the watchdog, and waits until its socket has it: the watchdog reads it even if this
+    /// process is killed now.
     ///
     /// Cancel safe: no, as [`WorkerPool::send_to_watchdog`].
     pub async fn send_to_watchdog_flushed(&mut self, message: &ToWatchdog) {
@@ -565,7 +566,8 @@ impl WorkerPool {
         control_socket_in(&self.socket_dir)
     }
 
-    /// Returns whether the directory of the control socket exists. Without it no worker and no watchdog can start.
+    /// Returns whether the directory of the control socket exists. Without it no worker and no watchdog can
+    /// start.
     pub fn has_directory(&self) -> bool {
         self.control_socket().exists()
     }
@@ -579,9 +581,9 @@ impl WorkerPool {
     }
 }
 
-/// Ends the watchdog of a pool that is dropped without [`WorkerPool::shut_down`], because its client is gone. Without
-/// the signal the watchdog would take the end of its connection for the coordinator's death and finish the
-/// run for a client that no longer exists.
+/// Ends the watchdog of a pool that is dropped without [`WorkerPool::shut_down`], because its client is gone.
+/// Without the signal the watchdog would take the end of its connection for the coordinator's death and
+/// finish the run for a client that no longer exists.
 impl Drop for WorkerPool {
     fn drop(&mut self) {
         let watchdog = self.watchdog.child.pid();

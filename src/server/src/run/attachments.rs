@@ -1,4 +1,5 @@
-//! The files of a run: which of them the client has with the results that they belong to, and which are due at the end.
+//! The files of a run: which of them the client has with the results that they belong to, and which are due
+//! at the end.
 
 use heeler_core::{
     TestId, WorkerId,

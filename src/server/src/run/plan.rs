@@ -185,8 +185,8 @@ impl RunPlan {
         }
     }
 
-    /// Makes this a debug run: each test runs once. Tests are not retried, because an effect of the debugger on a test is no
-    /// failure that a retry could fix.
+    /// Makes this a debug run: each test runs once. Tests are not retried, because an effect of the debugger
+    /// on a test is no failure that a retry could fix.
     pub(crate) fn make_debug_run(&mut self) {
         self.is_debugged = true;
         self.time_limit = None;
@@ -378,8 +378,8 @@ fn test_limits(settings: &ResolvedSettings) -> TestLimits {
     }
 }
 
-/// Time for a client to answer the first barrier, in milliseconds. Clients that answer at all need less than 100,
-/// even when they have just been started.
+/// Time for a client to answer the first barrier, in milliseconds. Clients that answer at all need less than
+/// 100, even when they have just been started.
 const FIRST_ANSWER_MS: u64 = 2000;
 
 /// Returns the time limits for a slow client, from the settings.

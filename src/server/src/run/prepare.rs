@@ -1,5 +1,5 @@
-//! Before and after a run, for front ends: its plan with the directory of its journals, and its records on disk
-//! after its end.
+//! Before and after a run, for front ends: its plan with the directory of its journals, and its records on
+//! disk after its end.
 
 use std::{num::NonZeroU32, time::Duration};
 

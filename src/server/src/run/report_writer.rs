@@ -1,5 +1,5 @@
-//! Writes the report files of completed runs, from the files of each run and aside from the scheduler: neither
-//! the completion nor another run waits for them.
+//! Writes the report files of completed runs, from the files of each run and aside from the scheduler:
+//! neither the completion nor another run waits for them.
 
 use std::{sync::Arc, time::Duration};
 

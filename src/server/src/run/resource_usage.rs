@@ -33,8 +33,8 @@ impl RunResourceUsage {
         *longest = start.max(*longest);
     }
 
-    /// Records the end of a process that ran `tests` tests; `only_test` is set if it ran only that one. Without
-    /// a program, the process belonged to another run.
+    /// Records the end of a process that ran `tests` tests; `only_test` is set if it ran only that one.
+    /// Without a program, the process belonged to another run.
     pub(super) fn record_process(
         &mut self,
         program: Option<usize>,

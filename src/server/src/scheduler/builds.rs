@@ -1,5 +1,5 @@
-//! Builds that requests ask for before the listing. A build serves all requests that arrive before its end; it is
-//! cancelled when none of them is left.
+//! Builds that requests ask for before the listing. A build serves all requests that arrive before its end;
+//! it is cancelled when none of them is left.
 
 use std::{future::pending, os::fd::OwnedFd, sync::Arc};
 
@@ -78,8 +78,8 @@ impl RunningBuilds {
 }
 
 impl Scheduler {
-    /// Builds the programs of a client before they are listed for a request. Programs that can't be built are listed
-    /// at once.
+    /// Builds the programs of a client before they are listed for a request. Programs that can't be built are
+    /// listed at once.
     pub(super) async fn list_after_build(&mut self, client: ClientId, request: RequestNumber) {
         let Some(entry) = self.clients.get(&client) else { return };
         let (place, events) = (entry.catalogue, entry.events.clone());
@@ -106,8 +106,8 @@ impl Scheduler {
         }
     }
 
-    /// Lists the programs that were built, for the requests that wait for them. Those of a catalogue that is being
-    /// listed are not replaced before the end of the listing.
+    /// Lists the programs that were built, for the requests that wait for them. Those of a catalogue that is
+    /// being listed are not replaced before the end of the listing.
     pub(super) async fn finish_builds(&mut self) {
         let mut ready = Vec::new();
         for one in self.catalogues.iter_mut().filter(|one| one.lister.is_none()) {

@@ -1,5 +1,5 @@
-//! Events for one client. The scheduler never waits for a client: the queue is bounded, log lines that find no
-//! room are counted and dropped, and room for everything else is reserved.
+//! Events for one client. The scheduler never waits for a client: the queue is bounded, log lines that find
+//! no room are counted and dropped, and room for everything else is reserved.
 
 use std::sync::{
     Arc,
@@ -20,8 +20,8 @@ use crate::run::{RunOutcome, RunPlan};
 
 /// Capacity of a client's event queue.
 pub(super) const QUEUE_CAPACITY: usize = 1024;
-/// Part of it that log lines leave free. A client has at most a few dozen open requests, and each of them has a
-/// handful of other events before the client has to respond to one.
+/// Part of it that log lines leave free. A client has at most a few dozen open requests, and each of them has
+/// a handful of other events before the client has to respond to one.
 const RESERVED_CAPACITY: usize = 512;
 
 /// An event for a client.
@@ -44,8 +44,8 @@ pub enum ClientEvent {
     /// Updates of a run, for a client that takes them as events. They may arrive more than once if processes
     /// die, and each test has one result.
     Updates(RunUpdates),
-    /// The last updates of a run, up to its completion, are to be sent on the client's own connection, because
-    /// there is no watchdog. The end of the run follows.
+    /// The last updates of a run, up to its completion, are to be sent on the client's own connection,
+    /// because there is no watchdog. The end of the run follows.
     FinishRun(Vec<Bytes>),
     /// A run is over, and its completion was sent.
     RunEnded { request: RequestNumber, plan: Box<RunPlan>, outcome: Box<RunOutcome> },

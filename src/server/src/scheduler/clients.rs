@@ -1,5 +1,5 @@
-//! Clients of the scheduler: those that register, and those that leave, by themselves or because their session
-//! died. A client that leaves takes its own runs with it; those of other clients go on.
+//! Clients of the scheduler: those that register, and those that leave, by themselves or because their
+//! session died. A client that leaves takes its own runs with it; those of other clients go on.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -52,8 +52,8 @@ impl ClientEntry {
     }
 }
 
-/// Returns the next command of any client, `None` for one whose session is gone. The clients after the one that
-/// was served last come first, so that none that floods the others with commands keeps them waiting.
+/// Returns the next command of any client, `None` for one whose session is gone. The clients after the one
+/// that was served last come first, so that none that floods the others with commands keeps them waiting.
 ///
 /// Cancel safe: yes, because a command is taken only when it is returned.
 pub(super) async fn next_command(

@@ -243,7 +243,8 @@ impl Scheduler {
         }
     }
 
-    /// Ends listings and runs: without a watchdog there are no workers. The next request may start a new pool.
+    /// Ends listings and runs: without a watchdog there are no workers. The next request may start a new
+    /// pool.
     fn on_watchdog_lost(&mut self, error: &PoolError, proven: &DeadSenderProof) {
         let why = heeler_core::error_chain(error);
         self.catalogues.fail_all(&why);

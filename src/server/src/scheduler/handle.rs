@@ -28,8 +28,8 @@ use crate::run::RunPlan;
 /// Capacity of a client's command queue. A client that has sent so many waits until the scheduler has handled
 /// one.
 const COMMAND_QUEUE_CAPACITY: usize = 64;
-/// Capacity of a client's queue of updates, each of at most a quarter of a megabyte, or of one result: as much as
-/// the queue of a connection.
+/// Capacity of a client's queue of updates, each of at most a quarter of a megabyte, or of one result: as
+/// much as the queue of a connection.
 const UPDATE_QUEUE_CAPACITY: usize = 4;
 /// Capacity of the queue of clients that register.
 const REGISTRATION_QUEUE_CAPACITY: usize = 16;
@@ -43,8 +43,8 @@ pub struct SchedulerOptions {
     pub slots: usize,
     /// Where workers write output that is not captured.
     pub worker_stdout: WorkerStdout,
-    /// Whether a run may begin while another is in progress. Batches are then kept short, so that it soon gets a
-    /// slot.
+    /// Whether a run may begin while another is in progress. Batches are then kept short, so that it soon
+    /// gets a slot.
     pub has_concurrent_runs: bool,
 }
 
@@ -110,7 +110,8 @@ pub struct ClientRegistration {
     /// How updates of its runs reach it.
     pub delivery: UpdateDelivery,
     pub sources: Vec<ProgramSource>,
-    /// Builds the programs again; `None` if they can't be built. The same for all clients of the same programs.
+    /// Builds the programs again; `None` if they can't be built. The same for all clients of the same
+    /// programs.
     pub finder: Option<Arc<dyn ProgramFinder>>,
     pub listing: ListingSettings,
 }
@@ -214,8 +215,8 @@ impl RunClient {
         self.send(ClientCommand::List { request, build }).await
     }
 
-    /// Starts a run; [`ClientEvent::RunEnded`] or [`ClientEvent::RunRefused`] follows. `client_members` return on
-    /// the nodes of their tests and groups.
+    /// Starts a run; [`ClientEvent::RunEnded`] or [`ClientEvent::RunRefused`] follows. `client_members`
+    /// return on the nodes of their tests and groups.
     ///
     /// # Errors
     /// The scheduler is gone.

@@ -1,5 +1,6 @@
-//! Catalogues of tests. Clients of the same list of programs share one; a listing runs when one of them requests it
-//! and a program is not listed, or has changed. A program in several catalogues is listed once for all of them.
+//! Catalogues of tests. Clients of the same list of programs share one; a listing runs when one of them
+//! requests it and a program is not listed, or has changed. A program in several catalogues is listed once
+//! for all of them.
 
 use std::sync::Arc;
 
@@ -15,8 +16,8 @@ use crate::discovery::{
 
 /// The catalogue of one list of programs.
 pub(super) struct SharedCatalogue {
-    /// The programs that its clients registered with, by which further clients find it. After a build it may have
-    /// others.
+    /// The programs that its clients registered with, by which further clients find it. After a build it may
+    /// have others.
     sources: Vec<ProgramSource>,
     /// Shared with the clients that read it; copied when it changes meanwhile.
     catalogue: Arc<Catalogue>,

@@ -1,5 +1,5 @@
-//! The one scheduler of this process: owns the worker pool, the catalogues of tests, the slots and the running
-//! runs, for all clients of all protocols.
+//! The one scheduler of this process: owns the worker pool, the catalogues of tests, the slots and the
+//! running runs, for all clients of all protocols.
 //!
 //! A front end registers its client with [`SchedulerHandle::register`]. It requests listings and runs through
 //! the [`RunClient`] that it gets, and receives their events. When the client is dropped, its runs are ended,

@@ -1,5 +1,5 @@
-//! Assignment of workers: shares of the slots, first among clients and then among the runs of each, and grants
-//! of idle workers.
+//! Assignment of workers: shares of the slots, first among clients and then among the runs of each, and
+//! grants of idle workers.
 
 use std::collections::BTreeSet;
 
@@ -74,8 +74,8 @@ impl Scheduler {
         before + own.map(|run| run.driver.demand().served).sum::<u64>()
     }
 
-    /// Lets a client that begins its only run come level with those that have runs already: otherwise it would
-    /// be served alone until it has received as many leases as they have.
+    /// Lets a client that begins its only run come level with those that have runs already: otherwise it
+    /// would be served alone until it has received as many leases as they have.
     pub(super) fn level_new_client(&mut self, client: ClientId) {
         let others: BTreeSet<_> = self.runs.values().map(|run| run.client).collect();
         if others.contains(&client) {
@@ -111,8 +111,9 @@ impl Scheduler {
         users.into_iter().zip(shares).collect()
     }
 
-    /// Grants each idle worker to the first preferred user, or to the least served among those below their share. Returns whether there
-    /// was one. Each grant makes progress: a user below its share uses the worker or reduces its demand.
+    /// Grants each idle worker to the first preferred user, or to the least served among those below their
+    /// share. Returns whether there was one. Each grant makes progress: a user below its share uses the
+    /// worker or reduces its demand.
     pub(super) async fn grant_idle_workers(&mut self) -> bool {
         let mut has_granted = false;
         while let Some(worker) = self.pool.as_ref().and_then(|pool| pool.idle_worker())

@@ -47,8 +47,8 @@ fn duration(time: libc::timeval) -> Duration {
 /// Reaps one child that has exited, regardless of which process started it; adopted orphans included. `None`:
 /// no child has exited, or there is none.
 ///
-/// It also collects the exit of every [`crate::spawn::SpawnedChild`] of this process: a caller of this function must
-/// not wait for them elsewhere.
+/// It also collects the exit of every [`crate::spawn::SpawnedChild`] of this process: a caller of this
+/// function must not wait for them elsewhere.
 ///
 /// # Errors
 /// The system call failed with another error than `ECHILD`.
@@ -106,8 +106,8 @@ impl WaitResult {
     }
 }
 
-/// Performs a wait, again after each interruption by a signal; `None`: nothing has changed and the options say
-/// not to block. rustix and nix have no wait that returns the resource usage.
+/// Performs a wait, again after each interruption by a signal; `None`: nothing has changed and the options
+/// say not to block. rustix and nix have no wait that returns the resource usage.
 pub(crate) fn wait4(pid: libc::pid_t, options: libc::c_int) -> io::Result<Option<WaitResult>> {
     loop {
         let mut status = 0;

@@ -56,8 +56,8 @@ pub fn stat(pid: Pid) -> Option<ProcessStat> {
     })
 }
 
-/// Returns the start time of a process as time since boot, truncated to [`start_time_resolution`]; `None` if it no
-/// longer exists.
+/// Returns the start time of a process as time since boot, truncated to [`start_time_resolution`]; `None` if
+/// it no longer exists.
 #[must_use]
 pub fn start_time_since_boot(pid: Pid) -> Option<Duration> {
     let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
@@ -134,8 +134,8 @@ pub fn descendants(root: Pid) -> Vec<Pid> {
     found
 }
 
-/// Returns whether two processes of a tree execute the same program, as after a fork without exec. Processes that
-/// have exited execute none.
+/// Returns whether two processes of a tree execute the same program, as after a fork without exec. Processes
+/// that have exited execute none.
 #[must_use]
 pub fn has_forked_copy(root: Pid) -> bool {
     let program = |pid: Pid| fs::read_link(format!("/proc/{pid}/exe")).ok();
@@ -159,8 +159,8 @@ pub fn command_line(pid: Pid) -> String {
     shown_command(words.into_iter(), name.trim_end())
 }
 
-/// Joins the words of a command line for display, truncated; returns the process name in brackets if there are
-/// none.
+/// Joins the words of a command line for display, truncated; returns the process name in brackets if there
+/// are none.
 pub(crate) fn shown_command<'a>(words: impl Iterator<Item = &'a str>, name: &str) -> String {
     let line = words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
     if line.is_empty() {
@@ -194,8 +194,9 @@ pub fn kill_group(group: Pid, signal: Signal) -> io::Result<()> {
     }
 }
 
-/// Kills a child of this process; returns whether that is permitted. It is not for a process that runs with another
-/// user's rights, and then nothing can be done. Only the caller reaps it, so its process id cannot have been reused.
+/// Kills a child of this process; returns whether that is permitted. It is not for a process that runs with
+/// another user's rights, and then nothing can be done. Only the caller reaps it, so its process id cannot
+/// have been reused.
 pub fn kill_child(pid: Pid) -> bool {
     assert!(pid.0 > 1, "a child's number is above 1");
     !kill(pid, Signal::KILL).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
@@ -262,8 +263,8 @@ pub fn signal_descendants(root: Pid, signal: Signal, wants: impl Fn(Pid, Process
     reached
 }
 
-/// Signals `pid` if it is still a child of `parent` or of this process, so that a reused process id does not reach an
-/// unrelated process. Returns whether the signal was sent.
+/// Signals `pid` if it is still a child of `parent` or of this process, so that a reused process id does not
+/// reach an unrelated process. Returns whether the signal was sent.
 #[must_use]
 pub fn signal_child_of(parent: Pid, pid: Pid, signal: Signal) -> bool {
     let still_related = || stat(pid).is_some_and(|stat| stat.parent == parent || stat.parent == Pid::own());

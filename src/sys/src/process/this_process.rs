@@ -47,8 +47,8 @@ pub fn wake_on_parent_exit() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::CONT.for_rustix()?))?)
 }
 
-/// Clears the parent-death signal that [`crate::spawn::spawn`] or [`kill_on_parent_exit`] has set: this process
-/// handles its own exit.
+/// Clears the parent-death signal that [`crate::spawn::spawn`] or [`kill_on_parent_exit`] has set: this
+/// process handles its own exit.
 ///
 /// # Errors
 /// The system call failed.

@@ -1,5 +1,5 @@
-//! Memory of a process tree, with shared memory counted once: pages in the memory of its processes, and shared memory
-//! that they hold by descriptors, whether they have mapped it or not.
+//! Memory of a process tree, with shared memory counted once: pages in the memory of its processes, and
+//! shared memory that they hold by descriptors, whether they have mapped it or not.
 
 use std::{
     collections::HashMap,
@@ -26,8 +26,8 @@ struct MemoryFileId {
 /// Returns whether a process and all its descendants use more than this number of bytes, and then how many;
 /// processes that have exited use none.
 ///
-/// Resident pages and files in memory are counted first, which is fast and never too little for what is known here.
-/// Only if that is above the limit, pages are counted that several processes share: each once.
+/// Resident pages and files in memory are counted first, which is fast and never too little for what is known
+/// here. Only if that is above the limit, pages are counted that several processes share: each once.
 #[must_use]
 pub fn memory_above(root: Pid, limit_bytes: u64) -> Option<u64> {
     let processes: Vec<Pid> = descendants(root).into_iter().chain([root]).collect();
@@ -74,8 +74,8 @@ fn is_shared_memory(descriptor: &Path) -> bool {
     })
 }
 
-/// Returns the share of a process in its pages, each divided by the number of processes that have it; mappings of
-/// these files are left out. `None` if the process is gone, or belongs to another user.
+/// Returns the share of a process in its pages, each divided by the number of processes that have it;
+/// mappings of these files are left out. `None` if the process is gone, or belongs to another user.
 fn proportional_bytes(pid: Pid, files: &HashMap<MemoryFileId, u64>) -> Option<u64> {
     let mut lines = BufReader::new(File::open(format!("/proc/{pid}/smaps")).ok()?);
     let (mut total_kib, mut is_counted) = (0_u64, true);

@@ -1,5 +1,5 @@
-//! Process start: own process group, killed with the thread that started it, inherits only its three streams and,
-//! if it has one, its report channel.
+//! Process start: own process group, killed with the thread that started it, inherits only its three streams
+//! and, if it has one, its report channel.
 //!
 //! The child is created as `posix_spawn` does it: it shares this process's memory on a stack of its own while
 //! the calling thread is suspended, until it executes the program or fails. So the cost does not grow with

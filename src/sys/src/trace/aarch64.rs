@@ -13,8 +13,8 @@ pub(super) struct ExecCall {
     pub(super) envp: u64,
 }
 
-/// `mov x0, x9; mov x8, #SYS_execve; svc #0; mov x0, #127; mov x8, #SYS_exit_group; svc #0`: the kernel sets the
-/// result of the call that a process is stopped in, which is also the first argument of the next one.
+/// `mov x0, x9; mov x8, #SYS_execve; svc #0; mov x0, #127; mov x8, #SYS_exit_group; svc #0`: the kernel sets
+/// the result of the call that a process is stopped in, which is also the first argument of the next one.
 pub(super) const EXEC_INSTRUCTIONS: [u8; 24] = [
     0xe0, 0x03, 0x09, 0xaa, 0xa8, 0x1b, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4, 0xe0, 0x0f, 0x80, 0xd2, 0xc8,
     0x0b, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4,

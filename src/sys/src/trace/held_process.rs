@@ -118,7 +118,8 @@ fn fork_child(prepared: &PreparedSpawn) -> io::Result<(SpawnedChild, OwnedFd, Ow
     plan.gate = [gate_reader.as_raw_fd(), gate.as_raw_fd()];
     // No signal handler of this process may run in the child.
     let old_mask = block_all_signals()?;
-    // SAFETY: the child keeps the rules stated at `run_forked_child`, so it needs nothing that another thread may hold.
+    // SAFETY: the child keeps the rules stated at `run_forked_child`, so it needs nothing that another thread
+    // may hold.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         run_forked_child(&plan, words_writer.as_raw_fd());

@@ -1,9 +1,10 @@
-//! Repeats the exec of a traced process without its tracer, so that it gets the privileges of the program's file.
+//! Repeats the exec of a traced process without its tracer, so that it gets the privileges of the program's
+//! file.
 //!
-//! The kernel withholds set-user-id bits and file capabilities from a traced process, and reports the exec when that
-//! has happened. The program has not run an instruction by then, and its arguments and environment are as they were,
-//! so the same exec can be repeated: its instructions are written over the first ones of the program, and are gone
-//! with it.
+//! The kernel withholds set-user-id bits and file capabilities from a traced process, and reports the exec
+//! when that has happened. The program has not run an instruction by then, and its arguments and environment
+//! are as they were, so the same exec can be repeated: its instructions are written over the first ones of
+//! the program, and are gone with it.
 
 use std::{
     ffi::OsStr,
@@ -19,7 +20,8 @@ use super::{
 };
 use crate::process::Pid;
 
-/// The path of a program for itself, with its terminator: a path that leads to the program whatever its name is.
+/// The path of a program for itself, with its terminator: a path that leads to the program whatever its name
+/// is.
 const OWN_PROGRAM: &[u8; 16] = b"/proc/self/exe\0\0";
 /// How far below the stack pointer the path is written; the kernel has mapped more of a new stack.
 const PATH_BELOW_STACK: u64 = 256;
@@ -32,8 +34,8 @@ const WORD_BYTES: u64 = size_of::<u64>() as u64;
 /// Releases a process that is stopped after its exec, and lets it repeat the exec untraced.
 ///
 /// # Errors
-/// The memory of the process can't be read, because its file is not readable for its user; or it is not a 64-bit
-/// program. It is still stopped then.
+/// The memory of the process can't be read, because its file is not readable for its user; or it is not a
+/// 64-bit program. It is still stopped then.
 pub fn repeat_exec_untraced(pid: Pid) -> io::Result<()> {
     let unsupported = || io::Error::from(io::ErrorKind::Unsupported);
     let mut class = [0; 5];

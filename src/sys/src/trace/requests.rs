@@ -129,8 +129,8 @@ pub fn signal_info(tid: Pid) -> io::Result<SignalInfo> {
     Ok(SignalInfo {
         signal: Signal(info.si_signo),
         code: info.si_code,
-        // A signal of the kernel without a reason of its own has none: the access to a non-canonical address, which the
-        // processor does not report.
+        // A signal of the kernel without a reason of its own has none: the access to a non-canonical address,
+        // which the processor does not report.
         address: (info.si_code > 0 && info.si_code != libc::SI_KERNEL).then_some(address),
     })
 }
@@ -183,12 +183,12 @@ pub(super) fn set_general_registers(tid: Pid, mut registers: GeneralRegisters) -
     request(libc::PTRACE_SETREGSET, tid, GENERAL_REGISTER_SET, (&raw mut place).expose_provenance())
 }
 
-/// Writes whole words to the memory of a stopped thread, its instructions included; what is left of the last word is
-/// not written.
+/// Writes whole words to the memory of a stopped thread, its instructions included; what is left of the last
+/// word is not written.
 ///
 /// # Errors
-/// The thread is not stopped, no longer exists, or has no memory there; or its program's file is not readable for
-/// its user.
+/// The thread is not stopped, no longer exists, or has no memory there; or its program's file is not readable
+/// for its user.
 pub(super) fn write_words(tid: Pid, address: u64, bytes: &[u8]) -> io::Result<()> {
     let invalid = |_| io::Error::from(io::ErrorKind::InvalidInput);
     let mut place = usize::try_from(address).map_err(invalid)?;
@@ -255,10 +255,10 @@ fn number(signal: Option<Signal>) -> usize {
     signal.map_or(0, |signal| usize::try_from(signal.0).expect("a signal is not negative"))
 }
 
-/// Performs one of the ptrace requests that nix does not offer: it has no `PTRACE_LISTEN` and no signal masks,
-/// continues only with signals that have a name of their own, which the real-time signals of a program under
-/// test do not, and returns uninitialised memory for the registers of a 32-bit program. `data` is a number, or the address of a live value of the type that the
-/// request writes.
+/// Performs one of the ptrace requests that nix does not offer: it has no `PTRACE_LISTEN` and no signal
+/// masks, continues only with signals that have a name of their own, which the real-time signals of a program
+/// under test do not, and returns uninitialised memory for the registers of a 32-bit program. `data` is a
+/// number, or the address of a live value of the type that the request writes.
 fn request(request: libc::c_uint, tid: Pid, address: usize, data: usize) -> io::Result<()> {
     // SAFETY: the callers above pair each request with what it takes; ptrace touches no other memory of ours.
     match unsafe { libc::ptrace(request, tid.0, address, data) } {

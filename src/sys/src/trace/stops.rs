@@ -70,8 +70,8 @@ impl TraceStop {
 /// Returns the next state change of any child or traced thread; `None` if nothing has changed, or there is no
 /// child.
 ///
-/// It also collects the exit of every [`crate::spawn::SpawnedChild`] of this process: a caller of this function must
-/// not wait for them elsewhere.
+/// It also collects the exit of every [`crate::spawn::SpawnedChild`] of this process: a caller of this
+/// function must not wait for them elsewhere.
 ///
 /// # Errors
 /// The system call failed with another error than `ECHILD`.

@@ -43,8 +43,8 @@ pub fn tracer_of(tid: Pid) -> Option<Pid> {
     (tracer != 0).then_some(Pid(tracer))
 }
 
-/// Returns the disposition of a signal in the process of a thread; [`SignalDisposition::Default`] if it no longer
-/// exists.
+/// Returns the disposition of a signal in the process of a thread; [`SignalDisposition::Default`] if it no
+/// longer exists.
 #[must_use]
 pub fn signal_disposition(tid: Pid, signal: Signal) -> SignalDisposition {
     let status = read_status(tid).unwrap_or_default();

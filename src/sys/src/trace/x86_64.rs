@@ -13,8 +13,8 @@ pub(super) struct ExecCall {
     pub(super) envp: u64,
 }
 
-/// `mov eax, SYS_execve; syscall; mov edi, 127; mov eax, SYS_exit_group; syscall`: the kernel sets the result of
-/// the call that a process is stopped in, so its number can't be set as a register.
+/// `mov eax, SYS_execve; syscall; mov edi, 127; mov eax, SYS_exit_group; syscall`: the kernel sets the result
+/// of the call that a process is stopped in, so its number can't be set as a register.
 pub(super) const EXEC_INSTRUCTIONS: [u8; 24] = [
     0xb8, 59, 0, 0, 0, 0x0f, 0x05, 0xbf, 127, 0, 0, 0, 0xb8, 231, 0, 0, 0, 0x0f, 0x05, 0x90, 0x90, 0x90,
     0x90, 0x90,

@@ -1,6 +1,7 @@
-//! A client's progress on all its connections, shared by the processes that send to it: a small file beside the control
-//! socket, which each of them overwrites when the client answers a barrier. No process waits for another one, and a
-//! file that can't be read or written only means that each connection counts its own answers.
+//! A client's progress on all its connections, shared by the processes that send to it: a small file beside
+//! the control socket, which each of them overwrites when the client answers a barrier. No process waits for
+//! another one, and a file that can't be read or written only means that each connection counts its own
+//! answers.
 
 use std::{
     fs::{File, OpenOptions},
@@ -26,8 +27,8 @@ pub(super) fn path_beside(socket: &Path, client: ClientId) -> PathBuf {
     socket.with_file_name(format!("answers-{}", client.0))
 }
 
-/// Returns the present sign of a client's progress, given the control socket of the session; `None` before its first
-/// answer.
+/// Returns the present sign of a client's progress, given the control socket of the session; `None` before
+/// its first answer.
 #[must_use]
 pub fn read_client_progress(control_socket: &Path, client: ClientId) -> Option<ProgressStamp> {
     SharedProgress { file: File::open(path_beside(control_socket, client)).ok() }.read()

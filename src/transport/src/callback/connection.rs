@@ -1,5 +1,5 @@
-//! Callback connection: sending within the windows that the client acknowledges, and the proofs of what it has
-//! handled. Messages from the client are read in `peer`.
+//! Callback connection: sending within the windows that the client acknowledges, and the proofs of what it
+//! has handled. Messages from the client are read in `peer`.
 
 use std::{io, os::fd::AsFd, sync::Arc, time::Duration};
 
@@ -100,8 +100,8 @@ pub struct CallbackConnection {
     record: Option<ConnectionRecord>,
 }
 
-/// Dials a client's callback listener and introduces this end as `from` (`worker 3`) if the listener requires a
-/// token. The client's requests are answered in the background.
+/// Dials a client's callback listener and introduces this end as `from` (`worker 3`) if the listener requires
+/// a token. The client's requests are answered in the background.
 ///
 /// Cancel safe: yes, because a half-made connection is dropped.
 ///
@@ -128,7 +128,8 @@ pub async fn dial(
         CallbackEndpoint::LocalSocket { name } => {
             let stream = local::connect_abstract(name, deadline).await?;
             let socket = SocketHandle::of_local(&stream).map_err(CallbackDialError::Introduce)?;
-            // Both ends are this program, and the number of bytes that such a socket has accepted is not known.
+            // Both ends are this program, and the number of bytes that such a socket has accepted is not
+            // known.
             CallbackConnection::open(stream, socket, *limits, progress, None)
         }
     };
@@ -187,9 +188,9 @@ impl CallbackConnection {
         }
     }
 
-    /// Queues one frame of a run, which holds this number of changes: waits while the client has not handled what
-    /// was sent before, up to its windows. The first frame follows a barrier, and the last one of a window is
-    /// followed by one.
+    /// Queues one frame of a run, which holds this number of changes: waits while the client has not handled
+    /// what was sent before, up to its windows. The first frame follows a barrier, and the last one of a
+    /// window is followed by one.
     ///
     /// Cancel safe: no, because it is unknown whether the frame was queued.
     ///
@@ -215,8 +216,8 @@ impl CallbackConnection {
         }
     }
 
-    /// Queues the completion of a run, of which everything is proven; `run_dir` names the run in the connection's record.
-    /// [`Self::prove_completion`] follows.
+    /// Queues the completion of a run, of which everything is proven; `run_dir` names the run in the
+    /// connection's record. [`Self::prove_completion`] follows.
     ///
     /// Cancel safe: no, because it is unknown whether the frame was queued.
     ///
@@ -241,9 +242,9 @@ impl CallbackConnection {
         Some(record.next_mark(&self.run, completing, &self.positions, answers))
     }
 
-    /// Proves that the client has handled the completion, as [`Self::prove`] does for updates: a client may not handle
-    /// the response of the run, which another connection carries, before it. No barrier of updates may follow a
-    /// completion, so a line for the client's log is its barrier.
+    /// Proves that the client has handled the completion, as [`Self::prove`] does for updates: a client may
+    /// not handle the response of the run, which another connection carries, before it. No barrier of updates
+    /// may follow a completion, so a line for the client's log is its barrier.
     ///
     /// Cancel safe: yes, as [`Self::prove`].
     pub async fn prove_completion(&mut self) -> ProofLevel {
@@ -260,8 +261,8 @@ impl CallbackConnection {
         proof
     }
 
-    /// Returns whether the client answers barriers here: asks it, if that is not known, and waits for the answer to the
-    /// first barrier as long as it may take. The run must not be complete.
+    /// Returns whether the client answers barriers here: asks it, if that is not known, and waits for the
+    /// answer to the first barrier as long as it may take. The run must not be complete.
     ///
     /// Cancel safe: yes, because a late answer is still counted.
     pub async fn probe(&mut self, run: &str) -> bool {
@@ -363,8 +364,9 @@ impl CallbackConnection {
         }
     }
 
-    /// Waits for an answer that was not seen yet, or until the client's side ends, up to the limit for answers
-    /// since the latest one and since `since`. A client that answers on another connection gets the same time again.
+    /// Waits for an answer that was not seen yet, or until the client's side ends, up to the limit for
+    /// answers since the latest one and since `since`. A client that answers on another connection gets the
+    /// same time again.
     async fn wait_for_answer(&mut self, since: Instant) -> AnswerWait {
         let mut watch = ProgressWatch::new(self.progress.read());
         let (limit, mut deadline) = match (self.window.answers(), self.first_answer_deadline) {
@@ -407,9 +409,10 @@ impl CallbackConnection {
     /// Proves that the client has handled everything sent: waits for the answer to a barrier behind it. The
     /// connection stays usable if the proof is enough.
     ///
-    /// A client that answers is waited for as long as it answers something every `answer_ms`. One that has not
-    /// answered the first barrier within `first_answer_ms` is not waited for: the proof is then [`ProofLevel::Delivered`] as soon as its kernel has acknowledged every byte, and
-    /// [`ProofLevel::None`] if it takes none for `drain_ms`.
+    /// A client that answers is waited for as long as it answers something every `answer_ms`. One that has
+    /// not answered the first barrier within `first_answer_ms` is not waited for: the proof is then
+    /// [`ProofLevel::Delivered`] as soon as its kernel has acknowledged every byte, and [`ProofLevel::None`]
+    /// if it takes none for `drain_ms`.
     ///
     /// Cancel safe: yes, because a late answer to a barrier that no caller waits for is still counted.
     pub async fn prove(&mut self) -> ProofLevel {
@@ -454,8 +457,8 @@ impl CallbackConnection {
         }
     }
 
-    /// Waits until the client's kernel has acknowledged everything, as long as it takes bytes every `drain_ms`:
-    /// [`ProofLevel::Delivered`] or [`ProofLevel::None`].
+    /// Waits until the client's kernel has acknowledged everything, as long as it takes bytes every
+    /// `drain_ms`: [`ProofLevel::Delivered`] or [`ProofLevel::None`].
     ///
     /// Cancel safe: yes, because it only watches.
     pub async fn prove_delivery(&mut self) -> ProofLevel {
@@ -477,8 +480,8 @@ impl CallbackConnection {
         }
     }
 
-    /// Proves delivery as [`Self::prove`] does and closes the connection. The close itself proves nothing: some
-    /// clients close as soon as they have read the end of the stream, with updates in their own queue.
+    /// Proves delivery as [`Self::prove`] does and closes the connection. The close itself proves nothing:
+    /// some clients close as soon as they have read the end of the stream, with updates in their own queue.
     ///
     /// Without a proof the connection is reset, as by [`Self::give_up`].
     ///
@@ -498,8 +501,8 @@ impl CallbackConnection {
         proof
     }
 
-    /// Resets the connection: what the client's kernel has not received is discarded, so that it does not arrive
-    /// late beside the same results on another route.
+    /// Resets the connection: what the client's kernel has not received is discarded, so that it does not
+    /// arrive late beside the same results on another route.
     ///
     /// Cancel safe: yes, because dropping the connection resets it too.
     pub async fn give_up(mut self) {

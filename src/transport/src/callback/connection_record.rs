@@ -32,7 +32,8 @@ impl ConnectionRecord {
         Self { record, is_unproven: false, completing: None, completed: Vec::new() }
     }
 
-    /// Returns the mark of the next frame of a run: an update or, with the directory of the run, its completion.
+    /// Returns the mark of the next frame of a run: an update or, with the directory of the run, its
+    /// completion.
     pub(super) fn next_mark(
         &mut self,
         run: &str,
@@ -77,7 +78,8 @@ impl ConnectionRecord {
     }
 }
 
-/// To whom duplicates of a process's connection are handed: those that bring it to an end if the process dies.
+/// To whom duplicates of a process's connection are handed: those that bring it to an end if the process
+/// dies.
 #[derive(Debug, Clone)]
 pub struct StreamHolders {
     /// The process.

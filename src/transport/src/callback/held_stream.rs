@@ -1,7 +1,7 @@
-//! Duplicates of the callback connections of other processes, held so that a connection can be brought to an end in
-//! order when its process dies: the frame that was cut is completed, and a barrier behind it proves that the client
-//! has handled everything. Without this, what a dead process had written would lie unread in the client's kernel, and
-//! be handled after the completion.
+//! Duplicates of the callback connections of other processes, held so that a connection can be brought to an
+//! end in order when its process dies: the frame that was cut is completed, and a barrier behind it proves
+//! that the client has handled everything. Without this, what a dead process had written would lie unread in
+//! the client's kernel, and be handled after the completion.
 
 use std::{
     collections::BTreeMap,
@@ -37,10 +37,11 @@ use super::{
     stream_record::{RecordedFrame, StreamRecord},
 };
 
-/// Time limit for handing a duplicate over. The holder has nothing else to do with its socket than to receive.
+/// Time limit for handing a duplicate over. The holder has nothing else to do with its socket than to
+/// receive.
 const HAND_OVER_LIMIT: Duration = Duration::from_millis(500);
-/// Maximum number of held streams, each of which takes two descriptors. Those of the oldest workers, which are likely
-/// dead for long, are dropped first.
+/// Maximum number of held streams, each of which takes two descriptors. Those of the oldest workers, which
+/// are likely dead for long, are dropped first.
 const MAX_HELD_STREAMS: usize = 192;
 /// Maximum size of the message that comes with a duplicate.
 const MAX_MESSAGE_BYTES: usize = 512;
@@ -257,9 +258,9 @@ enum UnsettledError {
 }
 
 impl HeldStream {
-    /// Brings the stream of a dead process to an end: completes the frame that was cut, and has the client prove that
-    /// it has handled everything. The process must be dead, with nothing left that writes to the connection. Takes as
-    /// long as the client answers something within its limit.
+    /// Brings the stream of a dead process to an end: completes the frame that was cut, and has the client
+    /// prove that it has handled everything. The process must be dead, with nothing left that writes to the
+    /// connection. Takes as long as the client answers something within its limit.
     ///
     /// Cancel safe: no, because a part of the barrier may be written.
     pub async fn settle(self, holder: StreamHolder) -> SettledStream {
@@ -323,9 +324,10 @@ impl HeldStream {
     }
 }
 
-/// Returns what is still to be written, given the number of bytes written from the beginning of the last frame on: the
-/// rest of the frame and the holder's barrier. A coordinator that died while it did the same has left a part of its
-/// own barrier, which comes first. Behind a run's completion, a barrier may be no update.
+/// Returns what is still to be written, given the number of bytes written from the beginning of the last
+/// frame on: the rest of the frame and the holder's barrier. A coordinator that died while it did the same
+/// has left a part of its own barrier, which comes first. Behind a run's completion, a barrier may be no
+/// update.
 fn rest_of_stream(frame: &[u8], mark: &StreamMark, written: usize, holder: StreamHolder) -> Vec<u8> {
     let barrier = |holder: StreamHolder| match &mark.completing {
         Some(_) => mtp::completion_barrier_frame(holder.barrier_id(), &mark.run),
@@ -364,7 +366,8 @@ struct AnswerLimits {
     next: Duration,
 }
 
-/// Waits for the answer to a barrier, as long as the client answers earlier ones, or answers on other connections.
+/// Waits for the answer to a barrier, as long as the client answers earlier ones, or answers on other
+/// connections.
 async fn wait_for_answer(
     stream: &mut TcpStream,
     id: u64,
@@ -398,8 +401,8 @@ async fn wait_for_answer(
     }
 }
 
-/// Takes the next whole message from the buffer, and returns the number of its id if it is a response. The dead
-/// process may have read the beginning of the first one: what is before the next header is skipped.
+/// Takes the next whole message from the buffer, and returns the number of its id if it is a response. The
+/// dead process may have read the beginning of the first one: what is before the next header is skipped.
 fn next_answer(buffer: &mut BytesMut) -> Option<u64> {
     loop {
         let start = memchr::memmem::find(buffer, HEADER_NAME)?;

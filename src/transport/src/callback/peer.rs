@@ -34,7 +34,8 @@ pub(super) enum PeerEnd {
     Failed,
 }
 
-/// Returns the number of the barrier that a response answers. All requests of ours on this connection are barriers.
+/// Returns the number of the barrier that a response answers. All requests of ours on this connection are
+/// barriers.
 fn barrier_number(id: &RequestId) -> Option<u64> {
     let RequestId::Number(text) = id else { return None };
     text.parse().ok()

@@ -37,8 +37,8 @@ impl SocketHandle {
         }
     }
 
-    /// Discards all bytes that the peer's kernel has not received yet, whoever else holds the socket. Those of a
-    /// local socket are received as soon as they are written.
+    /// Discards all bytes that the peer's kernel has not received yet, whoever else holds the socket. Those
+    /// of a local socket are received as soon as they are written.
     pub(super) fn discard_unsent(&self) -> io::Result<()> {
         match self {
             Self::Tcp(socket) => heeler_sys::io::reset_tcp(socket.as_fd()),
@@ -86,8 +86,8 @@ pub(super) async fn wait_for_stall(outbox: &Outbox, socket: &SocketHandle, watch
     }
 }
 
-/// Returns the number of bytes that the peer's kernel has acknowledged since the start; over a local socket, those
-/// that the peer has read.
+/// Returns the number of bytes that the peer's kernel has acknowledged since the start; over a local socket,
+/// those that the peer has read.
 fn taken_bytes(outbox: &Outbox, socket: &SocketHandle) -> u64 {
     let pending = heeler_sys::io::unacknowledged_bytes(socket.as_fd()).unwrap_or(0);
     outbox.written_bytes().saturating_sub(pending as u64)

@@ -1,6 +1,7 @@
-//! Record of a callback connection in a file in memory: what its process was writing when it was killed, and up to
-//! which result of each run. Whoever holds a duplicate of the socket and of the file can complete the last frame and
-//! go on. Each frame is recorded before its first byte is written; small ones that are written together count as one.
+//! Record of a callback connection in a file in memory: what its process was writing when it was killed, and
+//! up to which result of each run. Whoever holds a duplicate of the socket and of the file can complete the
+//! last frame and go on. Each frame is recorded before its first byte is written; small ones that are written
+//! together count as one.
 //!
 //! ```text
 //! 0: number of frames recorded ─ 8: bytes the socket had accepted at the start ─ 16: whether something is unproven

@@ -42,7 +42,8 @@ impl LinkTestClient {
         Some(rpc::parse(&body).unwrap())
     }
 
-    /// Reads and answers barriers until as many notifications have arrived and the barrier behind them is answered.
+    /// Reads and answers barriers until as many notifications have arrived and the barrier behind them is
+    /// answered.
     pub(super) async fn answer_barriers(&mut self, mut notifications: usize) {
         loop {
             let (id, before) = self.next_barrier().await;

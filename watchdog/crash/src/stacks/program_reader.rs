@@ -1,5 +1,6 @@
-//! Reads a program as a crash in it does, from its bytes alone: unwinds stacks that lead through all of it, and
-//! symbolizes their frames. No process is involved: the fuzz target and its seeds try damaged programs in this way.
+//! Reads a program as a crash in it does, from its bytes alone: unwinds stacks that lead through all of it,
+//! and symbolizes their frames. No process is involved: the fuzz target and its seeds try damaged programs in
+//! this way.
 
 use std::io::{self, Write};
 

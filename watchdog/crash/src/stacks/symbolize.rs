@@ -67,8 +67,8 @@ pub struct StackFrame {
     pub omitted: usize,
 }
 
-/// Files from this size on are worth a thread: smaller ones are symbolized in less than the time that it takes to
-/// start one.
+/// Files from this size on are worth a thread: smaller ones are symbolized in less than the time that it
+/// takes to start one.
 const LARGE_FILE_BYTES: u64 = 1 << 20;
 
 /// The value of [`StackFrame::function`] for a signal frame.
@@ -81,17 +81,17 @@ pub fn symbolize(raw: RawStacks) -> ProcessStacks {
 }
 
 /// Symbolizes the frames of several processes, in their order. Files that they share, such as the C library,
-/// are read once. Several large files are symbolized at once on idle cores: one file is the smallest piece, because
-/// its debug information must be indexed before its first address. No thread of the pool forks, traces or waits for
-/// a process.
+/// are read once. Several large files are symbolized at once on idle cores: one file is the smallest piece,
+/// because its debug information must be indexed before its first address. No thread of the pool forks,
+/// traces or waits for a process.
 #[must_use]
 pub fn symbolize_all(raws: Vec<RawStacks>) -> Vec<ProcessStacks> {
     symbolize_from(&raws, SymbolSource::DebugInformation)
 }
 
-/// Symbolizes the frames of several processes from a source. A file whose contents make the symbolizer panic costs its
-/// own names only. Contents that make it run or allocate without end, or overflow its stack, are not noticed here: a
-/// caller that must survive them calls this in a process of its own.
+/// Symbolizes the frames of several processes from a source. A file whose contents make the symbolizer panic
+/// costs its own names only. Contents that make it run or allocate without end, or overflow its stack, are
+/// not noticed here: a caller that must survive them calls this in a process of its own.
 #[must_use]
 pub fn symbolize_from(raws: &[RawStacks], source: SymbolSource) -> Vec<ProcessStacks> {
     // All processes are symbolized before any result is put together: an image whose path is gone is opened
@@ -169,8 +169,8 @@ fn group_by_file(raws: &[RawStacks]) -> Vec<FileAddresses<'_>> {
     groups
 }
 
-/// Symbolizes the addresses in one file, with one symbolizer that reads the file once; returns the frames with the
-/// index of their process.
+/// Symbolizes the addresses in one file, with one symbolizer that reads the file once; returns the frames
+/// with the index of their process.
 fn symbolize_file(group: &FileAddresses<'_>, source: SymbolSource) -> Vec<(usize, SymbolizedFrames)> {
     let symbolizer = Symbolizer::builder().enable_auto_reload(false).build();
     let mut results = Vec::new();

@@ -1,6 +1,6 @@
 //! Commands of doctest programs. A test is selected by its place in the listing, which is exact for every
-//! name: a batch of neighbours is one range. A batch with gaps is selected by names, where the filter language
-//! can express them.
+//! name: a batch of neighbours is one range. A batch with gaps is selected by names, where the filter
+//! language can express them.
 
 use heeler_protocol::control::{ListedTest, OsText};
 
@@ -14,8 +14,8 @@ const MAX_SELECTION_BYTES: usize = 120_000;
 const ORDER: &str = "--dt-order-by=file";
 const REPORTER: &str = "--dt-reporters=xml";
 
-/// Options of every run. A program that is traced would take the tracer for a debugger, and stop for it at each
-/// failed assertion.
+/// Options of every run. A program that is traced would take the tracer for a debugger, and stop for it at
+/// each failed assertion.
 const RUN_OPTIONS: [&str; 5] = [
     REPORTER,
     "--dt-duration=true",

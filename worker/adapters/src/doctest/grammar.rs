@@ -1,5 +1,5 @@
-//! Parser of doctest's XML reporter on standard output. The output of a test stands between the elements; text
-//! that a test prints is an element only where one can stand.
+//! Parser of doctest's XML reporter on standard output. The output of a test stands between the elements;
+//! text that a test prints is an element only where one can stand.
 
 use std::time::Duration;
 

@@ -242,7 +242,8 @@ pub(super) fn complete(verdict: &mut FrameworkVerdict, blocks: &BlockCollector) 
     }
 }
 
-/// Returns where in a run a stack belongs: the body of a test is a method of a class that has the test's name.
+/// Returns where in a run a stack belongs: the body of a test is a method of a class that has the test's
+/// name.
 pub(super) fn stack_position(stack: &str, test: Option<&str>) -> StackPosition {
     const BODY: &str = "::TestBody";
     if let Some(frame) = stack.lines().find(|line| line.contains(BODY)) {
@@ -259,8 +260,8 @@ pub(super) fn stack_position(stack: &str, test: Option<&str>) -> StackPosition {
     }
 }
 
-/// Returns whether a frame is in the body of a test: `Inst/Suite.Name/0` is an instance of `Suite_Name_Test`, and where
-/// its suite is a template of types, of `gtest_suite_Suite_::Name`.
+/// Returns whether a frame is in the body of a test: `Inst/Suite.Name/0` is an instance of `Suite_Name_Test`,
+/// and where its suite is a template of types, of `gtest_suite_Suite_::Name`.
 fn is_body_of(frame: &str, test: &str) -> bool {
     let Some((suite, name)) = test.rsplit_once('.') else { return false };
     let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());

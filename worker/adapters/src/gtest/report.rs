@@ -1,5 +1,5 @@
-//! Parser of the XML report that GoogleTest writes at the end of its run. The JSON report says the same, but not
-//! before version 1.10, and encodes text that is not ASCII twice.
+//! Parser of the XML report that GoogleTest writes at the end of its run. The JSON report says the same, but
+//! not before version 1.10, and encodes text that is not ASCII twice.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -24,8 +24,8 @@ pub(crate) enum JsonLines {
 static CHANNEL: AdapterTraits = AdapterTraits::new("json-lines", "JSON lines");
 static STANDARD_STREAMS: AdapterTraits = AdapterTraits::new("json-lines-stdio", "JSON lines");
 
-/// Tells the program what its carrier is: `3`, its channel's descriptor, or `stdio`. A program that is started
-/// by hand has none.
+/// Tells the program what its carrier is: `3`, its channel's descriptor, or `stdio`. A program that is
+/// started by hand has none.
 const CHANNEL_VARIABLE: &str = "HEELER_CHANNEL";
 
 impl JsonLines {

@@ -1,6 +1,6 @@
 //! Programs that report as JSON lines, in any language: adapters of frameworks that are not built in. The
-//! process lives for a whole lease and runs one requested batch after the other. The lines travel on the report
-//! channel, or on standard input and output.
+//! process lives for a whole lease and runs one requested batch after the other. The lines travel on the
+//! report channel, or on standard input and output.
 //!
 //! ```text
 //! heeler                                    program

@@ -70,8 +70,8 @@ impl JsonLinesParser {
         request
     }
 
-    /// Reads output with records in it; returns the next requests. A record that is no JSON object is output: a
-    /// test may write any byte.
+    /// Reads output with records in it; returns the next requests. A record that is no JSON object is output:
+    /// a test may write any byte.
     fn read_records(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
         let mut request = Vec::new();
         let mut rest = chunk;

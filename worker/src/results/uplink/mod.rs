@@ -2,8 +2,8 @@
 //! through the coordinator, then to the coordinator. Each client has one task, which owns the connection, so
 //! that a client that handles slowly delays only this task and the leases of its own runs.
 //!
-//! Updates of a test never cross: before the coordinator learns that a test which the client saw start has to run
-//! again, perhaps on another worker's connection, the client has handled everything on this one.
+//! Updates of a test never cross: before the coordinator learns that a test which the client saw start has to
+//! run again, perhaps on another worker's connection, the client has handled everything on this one.
 
 mod retained_frames;
 
@@ -32,7 +32,8 @@ use heeler_core::error_chain;
 /// would only take memory, since a client that is slower than that slows the run anyway.
 pub(crate) const QUEUED_UPDATE_BATCHES: usize = 2;
 
-/// How often a worker dials a client again that refused it or broke its connection: once for each of the next runs.
+/// How often a worker dials a client again that refused it or broke its connection: once for each of the next
+/// runs.
 const MAX_REDIALS: u32 = 8;
 
 /// Time after which a client that takes no results is reported as blocking this worker.
@@ -204,8 +205,8 @@ impl ResultSender {
         Ok(())
     }
 
-    /// Returns the frame of a chunk. The files of its results follow in the same bytes, because these are sent, counted
-    /// and sent again as one.
+    /// Returns the frame of a chunk. The files of its results follow in the same bytes, because these are
+    /// sent, counted and sent again as one.
     fn chunk_bytes(&self, run: &str, chunk: &UpdateChunk<'_>) -> Bytes {
         let updates = self.encoding.frame(run, chunk.changes.iter().copied());
         if chunk.files.is_empty() || !self.has_attachments_stream {
@@ -216,8 +217,8 @@ impl ResultSender {
         [updates, files].concat().into()
     }
 
-    /// Waits until the client has handled everything on this worker's connection. The order on the coordinator's
-    /// connection needs no wait.
+    /// Waits until the client has handled everything on this worker's connection. The order on the
+    /// coordinator's connection needs no wait.
     async fn wait_until_handled(&mut self) -> Result<(), LinkClosed> {
         let SenderRoute::Connected(_, callback) = &mut self.route else { return Ok(()) };
         let proof = report_blocking(&self.control, callback.prove()).await?;
@@ -236,8 +237,8 @@ impl ResultSender {
         }
     }
 
-    /// Lets a client that refused this worker, or broke its connection, be dialled again for the first results of
-    /// another run.
+    /// Lets a client that refused this worker, or broke its connection, be dialled again for the first
+    /// results of another run.
     fn redial_for_new_run(&mut self) {
         // What another run has sent lies in the queue of the main connection, and may not be overtaken.
         let is_first = self.sent_positions.is_empty();
@@ -250,8 +251,8 @@ impl ResultSender {
         }
     }
 
-    /// Repeats the groups of a run on another connection, because connections are independent: each begins with
-    /// the groups that earlier ones carried.
+    /// Repeats the groups of a run on another connection, because connections are independent: each begins
+    /// with the groups that earlier ones carried.
     async fn resend_groups(&mut self, run: &Arc<str>, updates: &UpdateBatch) -> Result<(), LinkClosed> {
         if updates.chunks().next().is_none() {
             return Ok(());
@@ -295,7 +296,8 @@ impl ResultSender {
         let broken = match &mut self.route {
             SenderRoute::Relay | SenderRoute::Fallback(_) => return self.relay(&frame).await,
             SenderRoute::Connected(_, callback) => {
-                // Retained first: what is broken off may have been sent, and is sent again by the other route.
+                // Retained first: what is broken off may have been sent, and is sent again by the other
+                // route.
                 self.retained.push(frame.clone());
                 callback.set_position(&frame.run, frame.position);
                 let sending = callback.send(&frame.run, frame.bytes, frame.changes);
@@ -335,8 +337,8 @@ impl ResultSender {
     }
 
     /// Gives the callback connection up. What the client may not have handled is sent again through the
-    /// coordinator, and so are the results that follow; if it is not at hand any more, the watchdog sends all of
-    /// it when the run ends.
+    /// coordinator, and so are the results that follow; if it is not at hand any more, the watchdog sends all
+    /// of it when the run ends.
     async fn fall_back(&mut self, why: &str) -> Result<(), LinkClosed> {
         let SenderRoute::Connected(address, mut callback) =
             std::mem::replace(&mut self.route, SenderRoute::Broken)
@@ -356,7 +358,8 @@ impl ResultSender {
         self.log_fallback(why, "its results go over the main connection").await?;
         for frame in frames {
             if let Some(groups) = self.groups_frame(&frame.run) {
-                // It holds no results: the position is that of the frame which it precedes, less what that adds.
+                // It holds no results: the position is that of the frame which it precedes, less what that
+                // adds.
                 self.control.forward(self.client, 0, &groups.bytes).await?;
             }
             self.relay(&frame).await?;
@@ -397,8 +400,8 @@ impl ResultSender {
         Ok(())
     }
 
-    /// Returns the proof for a run whose results were sent on the callback connection, and up to which result it
-    /// holds.
+    /// Returns the proof for a run whose results were sent on the callback connection, and up to which result
+    /// it holds.
     async fn prove_drained(
         &mut self,
         run: &str,
@@ -427,8 +430,8 @@ impl ResultSender {
     }
 }
 
-/// Awaits what the client delays. Once that takes long, the coordinator knows it, so that the slot serves other
-/// clients.
+/// Awaits what the client delays. Once that takes long, the coordinator knows it, so that the slot serves
+/// other clients.
 async fn report_blocking<T>(
     control: &ControlSender,
     waiting: impl Future<Output = T>,

@@ -1,5 +1,5 @@
-//! The frames on a callback connection that the client has not handled yet. If the connection breaks, they go to the
-//! client again by the other route.
+//! The frames on a callback connection that the client has not handled yet. If the connection breaks, they go
+//! to the client again by the other route.
 
 use std::collections::VecDeque;
 
@@ -7,8 +7,8 @@ use heeler_transport::callback::CallbackConnection;
 
 use super::UpdateFrame;
 
-/// Maximum size of the retained frames. While the client answers, its windows keep them far below this; a client that
-/// does not answer would have all frames of a run retained.
+/// Maximum size of the retained frames. While the client answers, its windows keep them far below this; a
+/// client that does not answer would have all frames of a run retained.
 const LIMIT_BYTES: usize = 8 << 20;
 
 /// The frames that the client may not have handled, oldest first.
@@ -67,7 +67,8 @@ impl RetainedFrames {
         self.is_incomplete = false;
     }
 
-    /// Returns the frames that the client may not have handled; `None` if some of them are not at hand any more.
+    /// Returns the frames that the client may not have handled; `None` if some of them are not at hand any
+    /// more.
     pub(super) fn into_unhandled(mut self) -> Option<VecDeque<UpdateFrame>> {
         self.frames.retain(|frame| !frame.bytes.is_empty());
         (!self.is_incomplete).then_some(self.frames)

@@ -1,4 +1,5 @@
-//! Decides when to look for changes after events: a linker writes a file many times, a build many files. Pure.
+//! Decides when to look for changes after events: a linker writes a file many times, a build many files.
+//! Pure.
 
 use std::time::Duration;
 

@@ -12,8 +12,8 @@ use super::super::{
     program_finder::CurrentProgram,
 };
 
-/// Maximum number of programs in one notification, as bytes of one message are bounded; the client is told that
-/// there are more.
+/// Maximum number of programs in one notification, as bytes of one message are bounded; the client is told
+/// that there are more.
 const MAX_REPORTED_PROGRAMS: usize = 4096;
 
 /// The files of programs at one time.
@@ -37,7 +37,8 @@ impl ProgramSnapshot {
         Self(programs.into_iter().map(file).collect())
     }
 
-    /// Returns what has changed since an earlier time; `None` if nothing has. `is_incomplete` says that more may have.
+    /// Returns what has changed since an earlier time; `None` if nothing has. `is_incomplete` says that more
+    /// may have.
     pub(super) fn changes_since(&self, earlier: &Self, is_incomplete: bool) -> Option<ProgramsChangedParams> {
         let paths: std::collections::BTreeSet<_> = earlier.0.keys().chain(self.0.keys()).collect();
         let mut programs = Vec::new();

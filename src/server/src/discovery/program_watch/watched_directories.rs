@@ -1,5 +1,5 @@
-//! The directories that are watched: those of the programs and those of globs. One that does not exist is represented
-//! by the nearest directory above it, in which it may appear.
+//! The directories that are watched: those of the programs and those of globs. One that does not exist is
+//! represented by the nearest directory above it, in which it may appear.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,8 +11,8 @@ use heeler_sys::directory_watch::{DirectoryEvent, DirectoryWatch, WatchedDirecto
 
 use super::super::program_finder::CurrentPrograms;
 
-/// Maximum number of directories that a session watches. A user has a few thousand watches on small systems, which
-/// editors need as well.
+/// Maximum number of directories that a session watches. A user has a few thousand watches on small systems,
+/// which editors need as well.
 const MAX_DIRECTORIES: usize = 1024;
 
 /// A directory that is to be watched, and why.
@@ -60,7 +60,8 @@ impl WatchedDirectories {
                     all.names.extend(interest.names);
                     all.is_any_entry |= interest.is_any_entry;
                 }
-                // A directory that was removed just now reports itself missing by its parent, on the next look.
+                // A directory that was removed just now reports itself missing by its parent, on the next
+                // look.
                 Err(error) => {
                     tracing::debug!(path = %path.display(), %error, "a directory can't be watched");
                     self.is_incomplete |= error.kind() != io::ErrorKind::NotFound;
@@ -87,8 +88,8 @@ impl WatchedDirectories {
     }
 }
 
-/// Returns the directories to watch for these programs, with the entries that matter. A program that is a symbolic
-/// link is watched at both ends, but not at links between them.
+/// Returns the directories to watch for these programs, with the entries that matter. A program that is a
+/// symbolic link is watched at both ends, but not at links between them.
 fn directory_interests(
     current: &CurrentPrograms,
     is_directory: impl Fn(&Path) -> bool,

@@ -17,8 +17,9 @@ use super::{
     watched_directories::WatchedDirectories,
 };
 
-/// Watches the programs and notifies the client of changes since this was called, until it is dropped or the client is
-/// gone. `known` are the programs that the client knows of: any further one that is found has appeared.
+/// Watches the programs and notifies the client of changes since this was called, until it is dropped or the
+/// client is gone. `known` are the programs that the client knows of: any further one that is found has
+/// appeared.
 ///
 /// Cancel safe: yes, because nothing outlives it but a look at the file system, which ends by itself.
 pub(crate) fn watch_programs(
@@ -105,8 +106,8 @@ impl ProgramWatcher {
         }
     }
 
-    /// Looks for changes and reports them. If the client's connection has no room, they are reported later, together
-    /// with those that follow.
+    /// Looks for changes and reports them. If the client's connection has no room, they are reported later,
+    /// together with those that follow.
     async fn look_for_changes(mut self) -> io::Result<Self> {
         self.debounce.on_look(Instant::now());
         let ProgramLook { directories, snapshot } = look(Arc::clone(&self.finder), self.directories).await?;
@@ -126,8 +127,8 @@ impl ProgramWatcher {
     }
 }
 
-/// Looks for the programs and watches their directories. First the directories, so that a change after the look is an
-/// event.
+/// Looks for the programs and watches their directories. First the directories, so that a change after the
+/// look is an event.
 async fn look(
     finder: Arc<dyn ProgramFinder>,
     mut directories: WatchedDirectories,

@@ -161,8 +161,8 @@ impl ServerSession {
         }
     }
 
-    /// Ends the streams of a refused request, for clients that wait for their ends. Those of an open request with
-    /// the same run id go on.
+    /// Ends the streams of a refused request, for clients that wait for their ends. Those of an open request
+    /// with the same run id go on.
     fn end_refused_streams(&mut self, method: &str, params: Option<&RawValue>) {
         let Some(client) = &self.client_properties else { return };
         let has_attachments = match method {

@@ -175,8 +175,8 @@ impl RunDriver {
         self.request_journal(pool, worker).await;
     }
 
-    /// Has the watchdog know what the client has handled of dead workers: if this process is killed, the watchdog must
-    /// not send it again, and one that is new has no duplicates of their connections.
+    /// Has the watchdog know what the client has handled of dead workers: if this process is killed, the
+    /// watchdog must not send it again, and one that is new has no duplicates of their connections.
     async fn send_handled_streams(&self, pool: &mut WorkerPool) {
         if !self.handled_streams.is_empty() {
             let (run, positions) = (self.client.key.clone(), self.handled_streams.clone());
@@ -263,8 +263,8 @@ impl RunDriver {
         }
     }
 
-    /// Takes over what the client is proven to have of a dead watchdog's finish. A run whose completion it has handled is
-    /// over, although the watchdog could not report it.
+    /// Takes over what the client is proven to have of a dead watchdog's finish. A run whose completion it
+    /// has handled is over, although the watchdog could not report it.
     fn take_finish_proof(&mut self, proven: &DeadSenderProof) {
         let of_run =
             |positions: &BTreeMap<RunKey, u64>| positions.get(&self.client.key).copied().unwrap_or(0);
@@ -272,7 +272,8 @@ impl RunDriver {
         if let Some(finish) = &mut self.finish {
             finish.sent_frames = finish.sent_frames.max(sent);
             finish.relayed_frames = finish.relayed_frames.max(relayed);
-            // What was relayed lies in the queue of the main connection, and a completion elsewhere would overtake it.
+            // What was relayed lies in the queue of the main connection, and a completion elsewhere would
+            // overtake it.
             finish.is_relayed |= relayed > 0;
         }
         let run_dir = OsText::from(self.plan.run_dir.path.as_path());
@@ -282,8 +283,8 @@ impl RunDriver {
         }
     }
 
-    /// Ends the run, because there is no watchdog any more and therefore no worker, given what the client is proven to
-    /// have of the last one.
+    /// Ends the run, because there is no watchdog any more and therefore no worker, given what the client is
+    /// proven to have of the last one.
     pub fn on_watchdog_lost(&mut self, why: &str, proven: &DeadSenderProof) {
         self.take_finish_proof(proven);
         if self.run.stage() != RunStage::Completed {
@@ -295,8 +296,8 @@ impl RunDriver {
         pool.send_to_watchdog(&ToWatchdog::Finish(Box::new(self.completion_request()))).await;
     }
 
-    /// Returns a finish of only the completion, for a client that is proven to have received everything before
-    /// it.
+    /// Returns a finish of only the completion, for a client that is proven to have received everything
+    /// before it.
     pub(super) fn completion_request(&self) -> FinishRequest {
         FinishRequest {
             run: self.client.key.clone(),
@@ -306,8 +307,8 @@ impl RunDriver {
         }
     }
 
-    /// Announces the run to the watchdog before any worker receives a lease of it: if this process is killed after a
-    /// worker has sent something of the run to the client, the watchdog can complete it.
+    /// Announces the run to the watchdog before any worker receives a lease of it: if this process is killed
+    /// after a worker has sent something of the run to the client, the watchdog can complete it.
     pub(super) async fn send_begin_run(&self, pool: &mut WorkerPool) {
         let (run, run_dir) = (self.client.key.clone(), OsText::from(self.plan.run_dir.path.as_path()));
         let has_attachments_stream = self.plan.has_attachments_stream;

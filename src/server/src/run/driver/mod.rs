@@ -144,8 +144,8 @@ pub struct RunDriver {
     launched_leases: Vec<(WorkerId, LeaseId)>,
     worker_deaths: usize,
     is_complete: bool,
-    /// A worker's results went over the main connection, or can't be proven on its own one: the end of the run goes over
-    /// the main connection as well.
+    /// A worker's results went over the main connection, or can't be proven on its own one: the end of the
+    /// run goes over the main connection as well.
     must_finish_on_main: bool,
     /// The manifest was written to the run's directory.
     has_manifest: bool,
