@@ -13,8 +13,7 @@ use super::interference::suspected_cause;
 use crate::results::{output_capture::truncate_text, update_batch::ProvisionalMark};
 use heeler_adapters::{FrameworkResult, FrameworkVerdict, TestPart};
 
-/// An attempt travels to the coordinator and comes back with the next lease, so its texts are truncated
-/// again.
+/// An attempt comes back with the next lease, so its texts are truncated again.
 const ATTEMPT_TEXT_BYTES: u64 = 64 << 10;
 
 /// How a test ended.

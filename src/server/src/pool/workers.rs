@@ -566,8 +566,7 @@ impl WorkerPool {
         control_socket_in(&self.socket_dir)
     }
 
-    /// Returns whether the directory of the control socket exists. Without it no worker and no watchdog can
-    /// start.
+    /// Returns whether the control socket exists. Without it no worker and no watchdog can start.
     pub fn has_directory(&self) -> bool {
         self.control_socket().exists()
     }
