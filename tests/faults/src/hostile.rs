@@ -167,8 +167,8 @@ fn add_program(plan: &mut RoundPlan, draws: &mut SeededRandom) {
     if program.fails_itself && plan.client.transport == PlannedTransport::CommandLine {
         return;
     }
-    // In a batch, results are held for 0.1 s only, and on a busy machine the crash comes later: the program has failed
-    // then, and the forged results stay.
+    // In a batch, results are held for 0.1 s only, and on a busy machine the crash comes later: the program
+    // has failed then, and the forged results stay.
     if LATE_CRASHES.contains(&program.attack.1) {
         plan.settings.is_isolated = true;
     }

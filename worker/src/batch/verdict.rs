@@ -197,8 +197,9 @@ fn result_of_verdict(verdict: FrameworkVerdict) -> TestResult {
 }
 
 /// Returns the result of a test whose process died while it ran after others, and that has now been rerun in
-/// isolation. The first crash remains the result, whatever the isolated rerun did: it happened. If several tests
-/// ran in the process when it died, only one that dies again is to blame; another has the result of its rerun.
+/// isolation. The first crash remains the result, whatever the isolated rerun did: it happened. If several
+/// tests ran in the process when it died, only one that dies again is to blame; another has the result of its
+/// rerun.
 fn isolated_rerun_result(
     test: &LeasedTest,
     first: &Attempt,
