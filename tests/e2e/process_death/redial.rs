@@ -10,7 +10,7 @@ use crate::support::{
     callback_listener::ListenerBehaviour,
     checked_run::CheckedRun,
     process::{ProcessRole, signal},
-    recorder::RecordedEvent,
+    recorder::{ClientConnection, RecordedEvent},
     rendezvous::TestRendezvous,
     server::{RequestedRun, TestServer},
     uids,
@@ -136,4 +136,28 @@ fn what_was_handled_of_a_killed_watchdogs_workers_is_not_sent_again_by_its_succe
     assert_eq!(completions(&server, &run), 1);
     assert_eq!(reports(&server, "meet::N/Meet.Case/0", "passed"), 1, "it was handled before");
     world.check_tidy();
+}
+
+#[test]
+fn completion_stays_on_the_callback_port_when_a_worker_dies_whose_results_were_handled() {
+    let world = TestWorld::with_gtest("meet");
+    let meet = world.open_rendezvous();
+    let (mut server, _) = start(&world, ListenerBehaviour::Normal);
+    let selected = uids("meet", CASES);
+    let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
+    meet.next_test().release();
+    let interrupted = meet.next_test();
+    server.wait_state("meet::N/Meet.Case/0", "passed");
+    signal(server.processes(ProcessRole::Worker)[0], "KILL");
+    interrupted.wait_gone();
+    server.release_tests_until_done(&meet, &[&run]);
+    server.finish(&run, &selected).assert_all("passed");
+    // If the coordinator were killed now, what lay in the queue of its main connection would be lost.
+    let events = server.recorder.events();
+    let is_completion = |event: &&RecordedEvent| {
+        event.params("testing/testUpdates/tests").is_some_and(|params| params["changes"].is_null())
+    };
+    let connections: Vec<_> = events.iter().filter(is_completion).map(|event| event.on.clone()).collect();
+    assert!(matches!(connections[..], [ClientConnection::Callback(_)]), "{connections:?}");
+    assert_eq!(server.exit(), Some(0));
 }

@@ -35,7 +35,7 @@ pub struct DeadSenderProof {
     pub positions: BTreeMap<RunKey, u64>,
     /// By run, that part of it which came over the process's own connections: it holds whatever else dies.
     pub own_streams: BTreeMap<RunKey, u64>,
-    /// By run, the number of frames of its finish that were forwarded to the main connection.
+    /// By run, the number of results, or of frames of its finish, up to which it came over the main connection.
     pub relayed: BTreeMap<RunKey, u64>,
     /// The directories of the runs whose completion is handled.
     pub completed: Vec<OsText>,
@@ -86,7 +86,8 @@ impl WorkerPool {
         let mut positions = link.forwarded_before;
         let position = link.forwarded.position.load(Ordering::Acquire);
         positions.extend(link.assigned_run.map(|run| (run, position)));
-        let proven = DeadSenderProof { positions, ..DeadSenderProof::default() };
+        let relayed = positions.clone();
+        let proven = DeadSenderProof { positions, relayed, ..DeadSenderProof::default() };
         let forwarded = Some(link.forwarded).filter(|forwarded| forwarded.is_unhandled());
         let dead = DeadSender { sender: StreamSender::Worker(worker), proven, forwarded };
         self.report_settled(dead, move |proven| PoolEvent::WorkerDied { worker, proven });

@@ -161,17 +161,18 @@ impl RunDriver {
     ) {
         let of_run =
             |positions: &BTreeMap<RunKey, u64>| positions.get(&self.client.key).copied().unwrap_or(0);
-        let (relayed, own_stream) = (of_run(&proven.positions), of_run(&proven.own_streams));
+        let (position, own_stream) = (of_run(&proven.positions), of_run(&proven.own_streams));
         self.worker_deaths += 1;
         let message = format!("worker {worker} died; its tests without a result run again");
         let test = self.running_tests.remove(&worker);
         self.client_log().log_line(test, LogLevel::Warning, message);
-        self.must_finish_on_main |= relayed > 0 && self.client.route.callback.is_some();
+        // What came on its own connection is proven there, and nothing on another can overtake it.
+        self.must_finish_on_main |= of_run(&proven.relayed) > 0 && self.client.route.callback.is_some();
         if own_stream > 0 {
             self.handled_streams.push(StreamPosition { worker, position: own_stream });
             self.send_handled_streams(pool).await;
         }
-        self.pending_journals.insert(worker, (relayed, Instant::now() + JOURNAL_DEADLINE));
+        self.pending_journals.insert(worker, (position, Instant::now() + JOURNAL_DEADLINE));
         self.request_journal(pool, worker).await;
     }
 
