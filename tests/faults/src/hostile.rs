@@ -66,7 +66,8 @@ const FORGING: HostileTests = HostileTests::Named(&[
 ]);
 const SUITES: HostileTests =
     HostileTests::WithCases(&["Before.One", "Before.Two", "Zafter.One", "Zafter.Two"], "N/Fixture.Case", 20);
-const DIRECTORY: HostileTests = HostileTests::WithCases(&["Evidence.Fails"], "N/Directory.Case", 6);
+const DIRECTORY: HostileTests =
+    HostileTests::WithCases(&["Evidence.Directories", "Evidence.Fails"], "N/Directory.Case", 6);
 
 const fn forging(attack: &'static str, charged: (&'static str, &'static str)) -> HostileProgram {
     HostileProgram {

@@ -174,13 +174,6 @@ impl RunningBatch {
         }
     }
 
-    /// Settles all held tests as their markers say.
-    pub(super) fn settle_held_tests(&mut self, updates: &mut UpdateBatch) {
-        for HeldTest { ended, verdict } in self.held_tests.take() {
-            self.settle(ended, TestEnding::Verdict(verdict), updates);
-        }
-    }
-
     /// Decides the result of a test: final or provisional. A test that has passed has no result before its
     /// last iteration.
     pub(super) fn settle(&mut self, ended: EndedTest, seen: TestEnding, updates: &mut UpdateBatch) {

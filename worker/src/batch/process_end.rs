@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use heeler_adapters::FixtureFailure;
+use heeler_adapters::{FixtureFailure, FrameworkResult};
 use heeler_core::{
     GuardLoss,
     describe::{guard_loss_text, program_name},
@@ -16,7 +16,7 @@ use heeler_sys::process::Signal;
 use super::{
     BatchTerminateReason, BatchTestState, ProcessExitSummary, RunningBatch, RunningTest,
     exit_reason::exit_reason_of,
-    held_tests::EndedTest,
+    held_tests::{EndedTest, HeldTest},
     judgement::EndSettlement,
     process_leaks::{ProcessLeak, leak_message},
     run_evidence::sanitizer_summary,
@@ -173,10 +173,17 @@ impl RunningBatch {
         TestEnding::Died { exit_reason, position }
     }
 
-    /// Ends a batch whose process has ended with its guard. The results that it has reported are valid; the
-    /// other tests, running or not, wait again.
+    /// Ends a batch whose process has ended with its guard: how it ended is unknown. Results that were sent
+    /// before, and failures, are valid. All other tests wait again, also those that seem to have passed just
+    /// now: a forged marker is contradicted only by the end of its process.
     fn finish_without_guard(&mut self, loss: GuardLoss, updates: &mut UpdateBatch) -> LeaseEnd {
-        self.settle_held_tests(updates);
+        for HeldTest { ended, verdict } in self.held_tests.take() {
+            if verdict.result == FrameworkResult::Failed {
+                self.settle(ended, TestEnding::Verdict(verdict), updates);
+            } else {
+                self.progress[ended.place].state = BatchTestState::Waiting;
+            }
+        }
         let running = std::mem::take(&mut self.running_tests);
         let test = running.first().filter(|_| running.len() == 1).map(|flight| self.tests[flight.place].test);
         for flight in running {

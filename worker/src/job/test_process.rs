@@ -32,6 +32,7 @@ use heeler_protocol::{
     mtp::LogLevel,
 };
 use heeler_sys::process::Pid;
+use tokio::sync::oneshot;
 
 /// One running test process and its state.
 pub(super) struct RunningProcess<'a> {
@@ -469,18 +470,24 @@ impl<'a> RunningProcess<'a> {
         };
         let target = has_failed.then(|| self.diagnostics.kept_directory());
         let kept_in = target.clone();
-        // Beside the runtime's thread, which goes on to serve the worker's messages.
-        let removed = tokio::task::spawn_blocking(move || target.map(|target| directory.keep(&target)));
-        let text = match (removed.await, kept_in) {
-            (Ok(Some(Ok(true))), Some(target)) => {
-                format!("files of the tests' temporary directory are kept in {}", target.display())
-            }
-            (Ok(Some(Err(error))), _) => {
-                format!("files of the tests' temporary directory could not be kept: {error}")
-            }
-            // There was nothing; or the runtime is shutting down, and the session's directory is removed as a
-            // whole.
-            (Ok(_) | Err(_), _) => return,
+        // Beside the runtime's thread, which goes on to serve the worker's messages. The runtime's own threads would
+        // panic where the system has none left.
+        let (report, removed) = oneshot::channel();
+        let remove = move || drop(report.send(target.map(|target| directory.keep(&target))));
+        let thread = std::thread::Builder::new().name("heeler-remove".to_owned()).spawn(remove);
+        let not_kept = |error| format!("files of the tests' temporary directory could not be kept: {error}");
+        let text = match (thread, kept_in) {
+            (Err(_), None) => return,
+            // The directory was removed with its request.
+            (Err(error), Some(_)) => not_kept(error),
+            (Ok(_), kept_in) => match (removed.await, kept_in) {
+                (Ok(Some(Ok(true))), Some(target)) => {
+                    format!("files of the tests' temporary directory are kept in {}", target.display())
+                }
+                (Ok(Some(Err(error))), _) => not_kept(error),
+                // There was nothing.
+                (Ok(_) | Err(_), _) => return,
+            },
         };
         self.sink.add_log_line(self.affected_test(), LogLevel::Information, text);
     }

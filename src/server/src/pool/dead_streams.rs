@@ -35,7 +35,8 @@ pub struct DeadSenderProof {
     pub positions: BTreeMap<RunKey, u64>,
     /// By run, that part of it which came over the process's own connections: it holds whatever else dies.
     pub own_streams: BTreeMap<RunKey, u64>,
-    /// By run, the number of results, or of frames of its finish, up to which it came over the main connection.
+    /// By run, the number of results, or of frames of its finish, up to which it came over the main
+    /// connection.
     pub relayed: BTreeMap<RunKey, u64>,
     /// The directories of the runs whose completion is handled.
     pub completed: Vec<OsText>,
