@@ -19,6 +19,7 @@ use heeler_sys::process::Signal;
 use crate::{
     NamedTest,
     crashes::{GuardedOutcome, command, crash_program, run_traced},
+    support::wait_until,
     tests,
 };
 
@@ -157,6 +158,9 @@ fn crash_of_damaged_program_is_reported() {
 }
 
 fn symbolizer_that_fails_is_survived() {
+    // Only a process with one thread is forked.
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    wait_until("the threads of earlier tests to end", threads, |count| *count == 1);
     let run = |limit, work: fn() -> Vec<StackTexts>| in_own_process(1, limit, work);
     let failed = |what: &str| Err(SymbolizerError::Failed(what.to_owned()));
     let long = Duration::from_secs(60);

@@ -28,15 +28,25 @@ fn tests_without_result_wait_again_after_guard_loss() {
 
 #[test]
 fn guard_loss_after_all_results_is_no_failure_of_the_program() {
-    for count in [1, 2] {
-        let mut bench = BatchHarness::with_tests(count);
-        let events: Vec<_> = (0..count as usize).flat_map(|place| [begun(place), passed(place)]).collect();
-        bench.chunk(5, events, "");
-        for word in [COMPLETE, INCOMPLETE] {
-            assert_eq!(bench.finish_as(9, lost(word)), LeaseEnd::GuardLost { loss: LOSS });
-        }
-        assert_eq!(bench.states().len(), count as usize);
-        assert!(bench.updates.logs[0].message.ends_with("; the exit status of its process is unknown"));
+    let mut bench = BatchHarness::with_tests(2);
+    bench.chunk(5, [begun(0), passed(0), begun(1), passed(1)], "");
+    for word in [COMPLETE, INCOMPLETE] {
+        assert_eq!(bench.finish_as(9, lost(word)), LeaseEnd::GuardLost { loss: LOSS });
+    }
+    assert_eq!(bench.states().len(), 2);
+    assert!(bench.updates.logs[0].message.ends_with("; the exit status of its process is unknown"));
+}
+
+#[test]
+fn held_test_that_seems_to_have_passed_runs_again_after_guard_loss_and_a_failure_stays() {
+    // The only test of a process is held to its end.
+    for (seen, states) in [(passed(0), 0), (ended(0, FrameworkResult::Failed), 1)] {
+        let mut bench = BatchHarness::with_tests(1);
+        bench.chunk(5, [begun(0), seen], "");
+        assert_eq!(bench.finish_as(9, lost(COMPLETE)), LeaseEnd::GuardLost { loss: LOSS });
+        assert_eq!(bench.states().len(), states);
+        let is_waiting = bench.batch.progress[0].state == BatchTestState::Waiting;
+        assert_eq!(is_waiting, states == 0);
     }
 }
 
