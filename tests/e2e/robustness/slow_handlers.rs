@@ -89,11 +89,12 @@ fn one_queue_for_all_connections_handles_everything_before_completion() {
 
 #[test]
 fn client_that_answers_on_other_connections_is_waited_for() {
-    // Between two answers on one connection, the client handles a window of each of the four.
+    // Between two answers on one connection, the client handles a window of each of the four, which takes
+    // longer than the limit; between two answers on any connection, it handles one.
     let duration = HandlerDuration::PerChange(Duration::from_millis(1));
     let handling = MessageHandling { queues: HandlerQueues::Shared, ..as_stream_json_rpc(duration) };
     let (world, selected) = world(7_000);
-    world.write("heeler.toml", "[profile.default]\njobs = 4\nclient-answer-timeout = \"1200ms\"\n");
+    world.write("heeler.toml", "[profile.default]\njobs = 4\nclient-answer-timeout = \"2s\"\n");
     let mut server = TestServer::with_handlers(&world, &["big"], handling, |_| ListenerBehaviour::Normal);
     let run = server.run(None);
     let books = finish_handled(server, &run, &selected, ExpectedDelivery::Once);
