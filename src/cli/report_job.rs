@@ -34,8 +34,8 @@ pub(super) struct RequestedReport {
 }
 
 impl ReportJob {
-    /// Starts to write. The receiver gets the reports in their order. Where the system has no thread left they
-    /// are written here, and a pipe that nothing reads holds the command up.
+    /// Starts to write. The receiver gets the reports in their order. Where the system has no thread left
+    /// they are written here, and a pipe that nothing reads holds the command up.
     pub(super) fn start(self) -> oneshot::Receiver<Vec<RequestedReport>> {
         let (sender, receiver) = oneshot::channel();
         // One job, which is handed over only to a thread that exists.

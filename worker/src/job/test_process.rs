@@ -470,8 +470,8 @@ impl<'a> RunningProcess<'a> {
         };
         let target = has_failed.then(|| self.diagnostics.kept_directory());
         let kept_in = target.clone();
-        // Beside the runtime's thread, which goes on to serve the worker's messages. The runtime's own threads would
-        // panic where the system has none left.
+        // Beside the runtime's thread, which goes on to serve the worker's messages. The runtime's own
+        // threads would panic where the system has none left.
         let (report, removed) = oneshot::channel();
         let remove = move || drop(report.send(target.map(|target| directory.keep(&target))));
         let thread = std::thread::Builder::new().name("heeler-remove".to_owned()).spawn(remove);
