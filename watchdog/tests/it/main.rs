@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         Some("measure") => return guards::measure(),
         Some("watch") => return crashes::print_reports(&args[1..]),
         Some("damage") => return damage::try_damage(&args[1..]),
+        Some("symbolizer") => return damage::try_symbolizer(),
         _ => {}
     }
     let words: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
