@@ -157,7 +157,7 @@ fn completion_stays_on_the_callback_port_when_a_worker_dies_whose_results_were_h
     let is_completion = |event: &&RecordedEvent| {
         event.params("testing/testUpdates/tests").is_some_and(|params| params["changes"].is_null())
     };
-    let connections: Vec<_> = events.iter().filter(is_completion).map(|event| event.on.clone()).collect();
+    let connections: Vec<_> = events.iter().filter(is_completion).map(|event| event.on).collect();
     assert!(matches!(connections[..], [ClientConnection::Callback(_)]), "{connections:?}");
     assert_eq!(server.exit(), Some(0));
 }
