@@ -1,11 +1,7 @@
 //! Writing of a run's report files, on a thread of its own: a report may go to a pipe that nothing reads, and
 //! the user must be able to end the command all the same.
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, mpsc},
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::sync::oneshot;
 
@@ -38,21 +34,7 @@ impl ReportJob {
     /// they are written here, and a pipe that nothing reads holds the command up.
     pub(super) fn start(self) -> oneshot::Receiver<Vec<RequestedReport>> {
         let (sender, receiver) = oneshot::channel();
-        // One job, which is handed over only to a thread that exists.
-        let (hand_over, jobs) = mpsc::sync_channel::<(Self, oneshot::Sender<_>)>(1);
-        let write = move || {
-            if let Ok((job, sender)) = jobs.recv() {
-                drop(sender.send(job.write()));
-            }
-        };
-        match std::thread::Builder::new().name("heeler-report".to_owned()).spawn(write) {
-            // It receives, and the queue has room.
-            Ok(_) => drop(hand_over.send((self, sender))),
-            Err(error) => {
-                tracing::debug!(%error, "no thread for the reports could be started");
-                drop(sender.send(self.write()));
-            }
-        }
+        heeler_sys::own_thread::run("heeler-report", move || drop(sender.send(self.write())));
         receiver
     }
 

@@ -14,20 +14,16 @@ use heeler_recovery::JournalFile;
 pub(crate) async fn read_journal(run_dir: &OsText, worker: WorkerId) -> JournalFile {
     let run_dir = run_dir.as_path().to_owned();
     let (sender, receiver) = tokio::sync::oneshot::channel();
-    let read = {
-        let run_dir = run_dir.clone();
-        // A cancelled receiver needs no result.
-        move || drop(sender.send(JournalFile::read_worker(&run_dir, worker)))
-    };
-    let journal = match std::thread::Builder::new().name("heeler-journal".to_owned()).spawn(read) {
-        Ok(_reader) => receiver.await.unwrap_or_else(|_| JournalFile {
-            read_error: Some("the reader of the journal failed".to_owned()),
-            path: run_dir,
-            ..JournalFile::default()
-        }),
-        // No thread can be started, so the event loop blocks while the journal is read.
-        Err(_) => JournalFile::read_worker(&run_dir, worker),
-    };
+    let read_dir = run_dir.clone();
+    // A cancelled receiver needs no result.
+    heeler_sys::own_thread::run("heeler-journal", move || {
+        drop(sender.send(JournalFile::read_worker(&read_dir, worker)));
+    });
+    let journal = receiver.await.unwrap_or_else(|_| JournalFile {
+        read_error: Some("the reader of the journal failed".to_owned()),
+        path: run_dir,
+        ..JournalFile::default()
+    });
     if let Some(offset) = journal.content.torn_at {
         tracing::debug!(path = %journal.path.display(), offset, "the last record is incomplete");
     }

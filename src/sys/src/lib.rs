@@ -10,6 +10,7 @@
 //! - [`fd_passing`]: file descriptor passing between processes (SCM_RIGHTS).
 //! - [`peer_credentials`]: the user at the other end of a TCP connection.
 //! - [`cpu_pool`]: one pool of threads for work of many independent pieces.
+//! - [`own_thread`]: work that blocks, beside a thread that must go on.
 //! - [`dirs`]: directories that only one user may write to.
 //! - [`directory_watch`]: changes of the entries of directories (inotify).
 //! - [`fail`]: fault injection at named points, for the tests.
@@ -25,6 +26,7 @@ pub mod fd_passing;
 pub mod io;
 pub mod liveness_lock;
 pub mod machine;
+pub mod own_thread;
 pub mod peer_credentials;
 pub mod process;
 pub mod spawn;

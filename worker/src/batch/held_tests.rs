@@ -130,7 +130,7 @@ impl ReleaseConditions {
     }
 
     /// Returns whether the held tests wait for the end of the process in any case.
-    fn await_end(self) -> bool {
+    pub(crate) fn await_end(self) -> bool {
         self.doubtful_since.is_some() || self.is_complete
     }
 }

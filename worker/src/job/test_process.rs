@@ -329,12 +329,14 @@ impl<'a> RunningProcess<'a> {
         match due {
             DeadlineAction::Nothing => {}
             DeadlineAction::CheckHeldTests => {
-                let doubtful_since = self.reader.transcript.doubtful_since();
-                let is_complete = self.reader.transcript.is_complete();
+                let mut conditions = ReleaseConditions {
+                    doubtful_since: self.reader.transcript.doubtful_since(),
+                    is_complete: self.reader.transcript.is_complete(),
+                    is_forked: false,
+                };
                 // Reads the list of all processes: only where it decides.
-                let may_release = doubtful_since.is_none() && !is_complete;
-                let is_forked = may_release && self.root.is_some_and(heeler_sys::process::has_forked_copy);
-                let conditions = ReleaseConditions { doubtful_since, is_complete, is_forked };
+                conditions.is_forked =
+                    !conditions.await_end() && self.root.is_some_and(heeler_sys::process::has_forked_copy);
                 let now = self.clock.now();
                 self.batch.check_held_tests(now, conditions, &mut self.sink.updates);
                 self.sink.write_ahead();
@@ -459,7 +461,10 @@ impl<'a> RunningProcess<'a> {
     /// Removes the temporary directory of the tests. What they have left there is kept if any of them, or
     /// their process, has failed.
     async fn remove_test_directory(&mut self, end: &LeaseEnd) {
-        let Some(directory) = self.test_directory.take() else { return };
+        // An empty one, which most are, is removed at once.
+        let Some(directory) = self.test_directory.take().filter(|directory| !directory.is_empty()) else {
+            return;
+        };
         let has_failed = match end {
             LeaseEnd::BadExit { .. } | LeaseEnd::DiedInTest { .. } | LeaseEnd::DiedOutsideTest { .. } => true,
             LeaseEnd::StartTimedOut { .. }
@@ -470,24 +475,23 @@ impl<'a> RunningProcess<'a> {
         };
         let target = has_failed.then(|| self.diagnostics.kept_directory());
         let kept_in = target.clone();
-        // Beside the runtime's thread, which goes on to serve the worker's messages. The runtime's own
-        // threads would panic where the system has none left.
         let (report, removed) = oneshot::channel();
-        let remove = move || drop(report.send(target.map(|target| directory.keep(&target))));
-        let thread = std::thread::Builder::new().name("heeler-remove".to_owned()).spawn(remove);
-        let not_kept = |error| format!("files of the tests' temporary directory could not be kept: {error}");
-        let text = match (thread, kept_in) {
-            (Err(_), None) => return,
-            // The directory was removed with its request.
-            (Err(error), Some(_)) => not_kept(error),
-            (Ok(_), kept_in) => match (removed.await, kept_in) {
-                (Ok(Some(Ok(true))), Some(target)) => {
-                    format!("files of the tests' temporary directory are kept in {}", target.display())
-                }
-                (Ok(Some(Err(error))), _) => not_kept(error),
-                // There was nothing.
-                (Ok(_) | Err(_), _) => return,
-            },
+        // Beside the runtime's thread, which goes on to serve the worker's messages.
+        heeler_sys::own_thread::run("heeler-remove", move || {
+            let kept = target.map(|target| directory.keep(&target));
+            // Removed before the report: the next process of the lease has a directory of the same path.
+            drop(directory);
+            drop(report.send(kept));
+        });
+        let text = match (removed.await, kept_in) {
+            (Ok(Some(Ok(true))), Some(target)) => {
+                format!("files of the tests' temporary directory are kept in {}", target.display())
+            }
+            (Ok(Some(Err(error))), _) => {
+                format!("files of the tests' temporary directory could not be kept: {error}")
+            }
+            // There was nothing to keep.
+            (Ok(_) | Err(_), _) => return,
         };
         self.sink.add_log_line(self.affected_test(), LogLevel::Information, text);
     }

@@ -55,10 +55,15 @@ impl TestDirectory {
         &self.path
     }
 
+    /// Returns whether nothing is in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        fs::read_dir(&self.path).is_ok_and(|mut entries| entries.next().is_none())
+    }
+
     /// Moves what the process has left there to `target`, which must not exist; returns whether there was
     /// anything.
     pub(crate) fn keep(&self, target: &Path) -> io::Result<bool> {
-        if fs::read_dir(&self.path)?.next().is_none() {
+        if self.is_empty() {
             return Ok(false);
         }
         if let Some(parent) = target.parent() {
