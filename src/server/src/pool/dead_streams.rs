@@ -31,12 +31,10 @@ pub(super) fn listen_for_streams(control_socket: &Path) -> Option<HeldStreams> {
 /// What clients are proven to have of a dead process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeadSenderProof {
-    /// By run, the number of results, or of frames of its finish.
-    pub positions: BTreeMap<RunKey, u64>,
-    /// By run, that part of it which came over the process's own connections: it holds whatever else dies.
+    /// By run, the number of results, or of frames of its finish, that came over connections of its own. It
+    /// holds whatever else dies.
     pub own_streams: BTreeMap<RunKey, u64>,
-    /// By run, the number of results, or of frames of its finish, up to which it came over the main
-    /// connection.
+    /// By run, the same for the main connection.
     pub relayed: BTreeMap<RunKey, u64>,
     /// The directories of the runs whose completion is handled.
     pub completed: Vec<OsText>,
@@ -65,10 +63,8 @@ async fn settle_streams(streams: Vec<HeldStream>, mut proven: DeadSenderProof) -
     for settled in settling.join_all().await {
         for (run, position) in settled.positions {
             let run = RunKey::new(settled.client, run);
-            for positions in [&mut proven.positions, &mut proven.own_streams] {
-                let earlier = positions.entry(run.clone()).or_default();
-                *earlier = position.max(*earlier);
-            }
+            let earlier = proven.own_streams.entry(run).or_default();
+            *earlier = position.max(*earlier);
         }
         proven.completed.extend(settled.completed);
     }
@@ -84,11 +80,10 @@ impl WorkerPool {
 
     pub(super) fn remove_dead_worker(&mut self, worker: WorkerId) {
         let Some(link) = self.workers.remove(&worker) else { return };
-        let mut positions = link.forwarded_before;
+        let mut relayed = link.forwarded_before;
         let position = link.forwarded.position.load(Ordering::Acquire);
-        positions.extend(link.assigned_run.map(|run| (run, position)));
-        let relayed = positions.clone();
-        let proven = DeadSenderProof { positions, relayed, ..DeadSenderProof::default() };
+        relayed.extend(link.assigned_run.map(|run| (run, position)));
+        let proven = DeadSenderProof { relayed, ..DeadSenderProof::default() };
         let forwarded = Some(link.forwarded).filter(|forwarded| forwarded.is_unhandled());
         let dead = DeadSender { sender: StreamSender::Worker(worker), proven, forwarded };
         self.report_settled(dead, move |proven| PoolEvent::WorkerDied { worker, proven });

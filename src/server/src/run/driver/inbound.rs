@@ -159,19 +159,18 @@ impl RunDriver {
         worker: WorkerId,
         proven: &DeadSenderProof,
     ) {
-        let of_run =
-            |positions: &BTreeMap<RunKey, u64>| positions.get(&self.client.key).copied().unwrap_or(0);
-        let (position, own_stream) = (of_run(&proven.positions), of_run(&proven.own_streams));
+        let (relayed, own_stream) = (self.of_run(&proven.relayed), self.of_run(&proven.own_streams));
         self.worker_deaths += 1;
         let message = format!("worker {worker} died; its tests without a result run again");
         let test = self.running_tests.remove(&worker);
         self.client_log().log_line(test, LogLevel::Warning, message);
         // What came on its own connection is proven there, and nothing on another can overtake it.
-        self.must_finish_on_main |= of_run(&proven.relayed) > 0 && self.client.route.callback.is_some();
+        self.must_finish_on_main |= relayed > 0 && self.client.route.callback.is_some();
         if own_stream > 0 {
             self.handled_streams.push(StreamPosition { worker, position: own_stream });
             self.send_handled_streams(pool).await;
         }
+        let position = relayed.max(own_stream);
         self.pending_journals.insert(worker, (position, Instant::now() + JOURNAL_DEADLINE));
         self.request_journal(pool, worker).await;
     }
@@ -264,12 +263,15 @@ impl RunDriver {
         }
     }
 
+    /// Returns what of a proof concerns this run.
+    fn of_run(&self, positions: &BTreeMap<RunKey, u64>) -> u64 {
+        positions.get(&self.client.key).copied().unwrap_or(0)
+    }
+
     /// Takes over what the client is proven to have of a dead watchdog's finish. A run whose completion it
     /// has handled is over, although the watchdog could not report it.
     fn take_finish_proof(&mut self, proven: &DeadSenderProof) {
-        let of_run =
-            |positions: &BTreeMap<RunKey, u64>| positions.get(&self.client.key).copied().unwrap_or(0);
-        let (sent, relayed) = (of_run(&proven.positions), of_run(&proven.relayed));
+        let (sent, relayed) = (self.of_run(&proven.own_streams), self.of_run(&proven.relayed));
         if let Some(finish) = &mut self.finish {
             finish.sent_frames = finish.sent_frames.max(sent);
             finish.relayed_frames = finish.relayed_frames.max(relayed);
