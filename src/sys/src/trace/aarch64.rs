@@ -5,13 +5,7 @@ pub use libc::user_fpsimd_struct as FloatingRegisters;
 /// General purpose registers of a thread, in the kernel's layout.
 pub use libc::user_regs_struct as GeneralRegisters;
 
-/// The arguments of an exec, as addresses in the process that makes it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ExecCall {
-    pub(super) path: u64,
-    pub(super) argv: u64,
-    pub(super) envp: u64,
-}
+use super::repeated_exec::ExecCall;
 
 /// `mov x0, x9; mov x8, #SYS_execve; svc #0; mov x0, #127; mov x8, #SYS_exit_group; svc #0`: the kernel sets
 /// the result of the call that a process is stopped in, which is also the first argument of the next one.

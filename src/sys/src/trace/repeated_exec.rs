@@ -15,7 +15,7 @@ use std::{
 };
 
 use super::{
-    arch::{self, ExecCall},
+    arch,
     requests::{detach, general_registers, set_general_registers, write_words},
 };
 use crate::process::Pid;
@@ -30,6 +30,14 @@ const EXECUTED_PATH_ENTRY: u64 = 31;
 /// Longest path that the kernel executes.
 const LONGEST_PATH: usize = 4096;
 const WORD_BYTES: u64 = size_of::<u64>() as u64;
+
+/// The arguments of an exec, as addresses in the process that makes it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ExecCall {
+    pub(super) path: u64,
+    pub(super) argv: u64,
+    pub(super) envp: u64,
+}
 
 /// Releases a process that is stopped after its exec, and lets it repeat the exec untraced.
 ///

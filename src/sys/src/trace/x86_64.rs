@@ -5,13 +5,7 @@ pub use libc::user_fpregs_struct as FloatingRegisters;
 /// General purpose registers of a thread, in the kernel's layout.
 pub use libc::user_regs_struct as GeneralRegisters;
 
-/// The arguments of an exec, as addresses in the process that makes it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ExecCall {
-    pub(super) path: u64,
-    pub(super) argv: u64,
-    pub(super) envp: u64,
-}
+use super::repeated_exec::ExecCall;
 
 /// `mov eax, SYS_execve; syscall; mov edi, 127; mov eax, SYS_exit_group; syscall`: the kernel sets the result
 /// of the call that a process is stopped in, so its number can't be set as a register.
