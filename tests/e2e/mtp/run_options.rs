@@ -11,7 +11,6 @@ use crate::support::{
 
 const FLAKY: &str = "deaths::Third.Flaky";
 
-/// Requests a run of these tests with options.
 #[test]
 fn run_options_hold_for_their_run_only() {
     let world = TestWorld::with_gtest("deaths");

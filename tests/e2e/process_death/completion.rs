@@ -8,7 +8,6 @@ use crate::support::{
     callback_listener::ListenerBehaviour,
     checked_run::{ExpectedDelivery, RequestedRun},
     process::{ProcessRole, signal},
-    recorder::RecordedEvent,
     server::TestServer,
 };
 
@@ -16,17 +15,12 @@ use crate::support::{
 const POINTS: [&str; 5] =
     ["watchdog.finish", "watchdog.due", "watchdog.announced", "watchdog.completed", "watchdog.confirmed"];
 
-fn is_completion(event: &RecordedEvent, run: &RequestedRun) -> bool {
-    let params = event.params("testing/testUpdates/tests");
-    params.is_some_and(|params| params["runId"] == run.run_id.as_str() && params["changes"].is_null())
-}
-
 /// Waits for the response, and checks that everything was received once.
 #[track_caller]
 fn check_received_once(server: TestServer<'_>, run: &RequestedRun, selected: &[String]) {
     server.finish_as(run, selected, ExpectedDelivery::Once).assert_all("passed");
     let events = server.recorder.events();
-    assert_eq!(events.iter().filter(|event| is_completion(event, run)).count(), 1);
+    assert_eq!(events.iter().filter(|event| event.is_completion_of(&run.run_id)).count(), 1);
     assert_eq!(server.exit(), Some(0));
 }
 
@@ -53,9 +47,9 @@ fn watchdog_killed_while_the_client_handles_its_completion_completes_the_run_onc
     let delayed = ListenerBehaviour::RespondsAfter(Duration::from_millis(300));
     let mut server = TestServer::with_callback(&world, &["big"], move |_| delayed);
     let run = server.run(None);
-    server
-        .recorder
-        .wait("the completion", |events| events.iter().any(|event| is_completion(event, &run)).then_some(()));
+    server.recorder.wait("the completion", |events| {
+        events.iter().any(|event| event.is_completion_of(&run.run_id)).then_some(())
+    });
     signal(server.processes(ProcessRole::Watchdog)[0], "KILL");
     check_received_once(server, &run, &selected);
 }
@@ -72,7 +66,7 @@ fn results_that_a_killed_watchdog_has_relayed_are_not_relayed_again() {
         signal(wait_stopped_at(&world, point), "KILL");
         server.finish_as(&run, &selected, ExpectedDelivery::Once).assert_all("error");
         let events = server.recorder.events();
-        assert_eq!(events.iter().filter(|event| is_completion(event, &run)).count(), 1);
+        assert_eq!(events.iter().filter(|event| event.is_completion_of(&run.run_id)).count(), 1);
         assert_eq!(server.exit(), Some(0));
     }
 }

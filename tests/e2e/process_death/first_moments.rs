@@ -60,12 +60,8 @@ fn orphaned_end(server: &TestServer<'_>, run: &RequestedRun, selected: &[String]
         (opened == closed && opened > server.callback().connections()).then(|| events.to_vec())
     });
     let is_of_run = |params: &serde_json::Value| params["runId"] == run.run_id.as_str();
-    let is_completion = |event: &RecordedEvent| {
-        let params = event.params("testing/testUpdates/tests");
-        params.is_some_and(|params| is_of_run(params) && params["changes"].is_null())
-    };
     let is_any = |event: &RecordedEvent| event.message().is_some_and(|message| is_of_run(&message["params"]));
-    if events.iter().any(is_completion) {
+    if events.iter().any(|event| event.is_completion_of(&run.run_id)) {
         CheckedRun::check(&events, run, selected, ExpectedDelivery::Orphaned);
         OrphanedEnd::Completed
     } else if events.iter().any(is_any) {

@@ -10,8 +10,8 @@ use crate::support::{
     callback_listener::ListenerBehaviour,
     checked_run::CheckedRun,
     process::{ProcessRole, signal},
-    recorder::{ClientConnection, RecordedEvent},
-    rendezvous::TestRendezvous,
+    recorder::ClientConnection,
+    rendezvous::{ConnectedTest, TestRendezvous},
     server::{RequestedRun, TestServer},
     uids,
     world::TestWorld,
@@ -35,6 +35,16 @@ fn start<'w>(world: &'w TestWorld, behaviour: ListenerBehaviour) -> (TestServer<
     (server, drops)
 }
 
+/// Runs all tests until the second one has begun and the client has handled the result of the first.
+fn run_to_second_test(meet: &TestRendezvous, server: &mut TestServer<'_>) -> (RequestedRun, ConnectedTest) {
+    let selected = uids("meet", CASES);
+    let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
+    meet.next_test().release();
+    let guest = meet.next_test();
+    server.wait_state("meet::N/Meet.Case/0", "passed");
+    (run, guest)
+}
+
 /// Kills the coordinator while the second test runs; the client drops this number of the connections that
 /// follow.
 fn kill_in_second_test(
@@ -43,11 +53,7 @@ fn kill_in_second_test(
     drops: &RemainingDrops,
     count: usize,
 ) -> RequestedRun {
-    let selected = uids("meet", CASES);
-    let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
-    meet.next_test().release();
-    let guest = meet.next_test();
-    server.wait_state("meet::N/Meet.Case/0", "passed");
+    let (run, guest) = run_to_second_test(meet, server);
     drops.store(count, Ordering::SeqCst);
     signal(server.pid(), "KILL");
     guest.wait_gone();
@@ -55,11 +61,7 @@ fn kill_in_second_test(
 }
 
 fn completions(server: &TestServer<'_>, run: &RequestedRun) -> usize {
-    let is_completion = |event: &&RecordedEvent| {
-        let params = event.params("testing/testUpdates/tests");
-        params.is_some_and(|params| params["runId"] == run.run_id.as_str() && params["changes"].is_null())
-    };
-    server.recorder.events().iter().filter(is_completion).count()
+    server.recorder.events().iter().filter(|event| event.is_completion_of(&run.run_id)).count()
 }
 
 fn check_states(books: &CheckedRun) {
@@ -106,6 +108,18 @@ fn watchdog_leaves_a_client_that_drops_every_connection() {
     world.check_tidy();
 }
 
+/// Kills a process while the second test runs and the client has handled the result of the first.
+fn kill_role_in_second_test(
+    meet: &TestRendezvous,
+    server: &mut TestServer<'_>,
+    role: ProcessRole,
+) -> RequestedRun {
+    let (run, interrupted) = run_to_second_test(meet, server);
+    signal(server.processes(role)[0], "KILL");
+    interrupted.wait_gone();
+    run
+}
+
 /// Returns how often a test is reported in a state.
 fn reports(server: &TestServer<'_>, uid: &str, state: &str) -> usize {
     let events = server.recorder.events();
@@ -119,19 +133,13 @@ fn what_was_handled_of_a_killed_watchdogs_workers_is_not_sent_again_by_its_succe
     let world = TestWorld::with_gtest("meet");
     let meet = world.open_rendezvous();
     let (mut server, _) = start(&world, ListenerBehaviour::Normal);
-    let selected = uids("meet", CASES);
-    let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
-    meet.next_test().release();
-    let interrupted = meet.next_test();
-    server.wait_state("meet::N/Meet.Case/0", "passed");
-    signal(server.processes(ProcessRole::Watchdog)[0], "KILL");
-    interrupted.wait_gone();
+    let run = kill_role_in_second_test(&meet, &mut server, ProcessRole::Watchdog);
     // A worker of the successor runs the test again.
     let again = meet.next_test();
     signal(server.pid(), "KILL");
     again.wait_gone();
     server.wait_gone();
-    let books = server.finish_orphaned(&run, &selected);
+    let books = server.finish_orphaned(&run, &uids("meet", CASES));
     assert_eq!(books.test("meet::N/Meet.Case/0")["execution-state"], "passed");
     assert_eq!(completions(&server, &run), 1);
     assert_eq!(reports(&server, "meet::N/Meet.Case/0", "passed"), 1, "it was handled before");
@@ -143,21 +151,13 @@ fn completion_stays_on_the_callback_port_when_a_worker_dies_whose_results_were_h
     let world = TestWorld::with_gtest("meet");
     let meet = world.open_rendezvous();
     let (mut server, _) = start(&world, ListenerBehaviour::Normal);
-    let selected = uids("meet", CASES);
-    let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
-    meet.next_test().release();
-    let interrupted = meet.next_test();
-    server.wait_state("meet::N/Meet.Case/0", "passed");
-    signal(server.processes(ProcessRole::Worker)[0], "KILL");
-    interrupted.wait_gone();
+    let run = kill_role_in_second_test(&meet, &mut server, ProcessRole::Worker);
     server.release_tests_until_done(&meet, &[&run]);
-    server.finish(&run, &selected).assert_all("passed");
+    server.finish(&run, &uids("meet", CASES)).assert_all("passed");
     // If the coordinator were killed now, what lay in the queue of its main connection would be lost.
     let events = server.recorder.events();
-    let is_completion = |event: &&RecordedEvent| {
-        event.params("testing/testUpdates/tests").is_some_and(|params| params["changes"].is_null())
-    };
-    let connections: Vec<_> = events.iter().filter(is_completion).map(|event| event.on).collect();
+    let completions = events.iter().filter(|event| event.is_completion_of(&run.run_id));
+    let connections: Vec<_> = completions.map(|event| event.on).collect();
     assert!(matches!(connections[..], [ClientConnection::Callback(_)]), "{connections:?}");
     assert_eq!(server.exit(), Some(0));
 }

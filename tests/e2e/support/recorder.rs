@@ -41,6 +41,12 @@ pub(crate) struct RecordedEvent {
 }
 
 impl RecordedEvent {
+    /// Returns whether it is the completion of a run.
+    pub(crate) fn is_completion_of(&self, run_id: &str) -> bool {
+        let params = self.params("testing/testUpdates/tests");
+        params.is_some_and(|params| params["runId"] == run_id && params["changes"].is_null())
+    }
+
     /// Returns the message.
     pub(crate) fn message(&self) -> Option<&Value> {
         match &self.what {

@@ -333,9 +333,7 @@ impl<'w> TestServer<'w> {
     /// Waits for the completion of a run whose coordinator is dead.
     pub(crate) fn finish_orphaned(&self, run: &RequestedRun, selected: &[String]) -> CheckedRun {
         self.recorder.wait("the end of all connections", |events| {
-            let mut updates = events.iter().filter_map(|event| event.params("testing/testUpdates/tests"));
-            let is_complete =
-                updates.any(|params| params["runId"] == run.run_id.as_str() && params["changes"].is_null());
+            let is_complete = events.iter().any(|event| event.is_completion_of(&run.run_id));
             let closed =
                 events.iter().filter(|event| matches!(event.what, RecordedEventKind::Closed)).count();
             (is_complete && closed > self.callback().connections()).then_some(())
