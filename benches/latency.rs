@@ -5,14 +5,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a bench that fails may panic")]
 
+mod support;
+
 use std::{
-    fs,
-    path::{Path, PathBuf},
+    path::Path,
     time::{Duration, Instant},
 };
 
 use heeler_client::{Client, ClientEvent, ClientOptions, EventStream, TestRequest};
-use heeler_sys::spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn};
 use tokio::net::TcpListener;
 
 const RUNS: usize = 50;
@@ -20,7 +20,8 @@ const TESTS: usize = 40;
 
 fn main() {
     let dir = tempfile::tempdir().unwrap();
-    let program = build_program(dir.path());
+    let bodies = (0..TESTS).map(|number| format!("assert_eq!({number} + 1, {})", number + 1));
+    let program = support::build_program(dir.path(), "tests", bodies);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut waits = runtime.block_on(bench(dir.path(), &program));
     waits.sort();
@@ -34,27 +35,10 @@ fn main() {
     );
 }
 
-/// Builds a real Rust test program with a few milliseconds of work.
-fn build_program(dir: &Path) -> PathBuf {
-    let (source, program) = (dir.join("tests.rs"), dir.join("tests"));
-    let test =
-        |number| format!("#[test] fn case_{number}() {{ assert_eq!({number} + 1, {}); }}\n", number + 1);
-    fs::write(&source, (0..TESTS).map(test).collect::<String>()).unwrap();
-    let rustc = std::env::var_os("RUSTC").map_or_else(|| found_in_path("rustc"), PathBuf::from);
-    let args = vec!["--test".into(), "-o".into(), program.clone().into(), source.into()];
-    let ended = spawn(SpawnOptions { args, ..SpawnOptions::new(rustc) }).unwrap().wait().unwrap();
-    assert_eq!(ended.code, Some(0));
-    program
-}
-
-fn found_in_path(name: &str) -> PathBuf {
-    let path = std::env::var_os("PATH").unwrap();
-    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.exists()).unwrap()
-}
-
 async fn bench(dir: &Path, program: &Path) -> Vec<Duration> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-    let mut server = start(dir, program, listener.local_addr().unwrap().port());
+    let port = listener.local_addr().unwrap().port();
+    let mut server = support::start_server(env!("CARGO_BIN_EXE_heeler"), dir, &[program], port);
     let (stream, _) = listener.accept().await.unwrap();
     stream.set_nodelay(true).unwrap();
     let (client, mut events) = Client::connect(stream, ClientOptions::default()).await.unwrap();
@@ -69,18 +53,6 @@ async fn bench(dir: &Path, program: &Path) -> Vec<Duration> {
     client.exit(tokio::time::Instant::now() + Duration::from_secs(10)).await.unwrap();
     assert_eq!(server.wait().unwrap().code, Some(0));
     waits
-}
-
-fn start(dir: &Path, program: &Path, port: u16) -> SpawnedChild {
-    let args = vec![program.into(), "--server".into(), "--client-port".into(), port.to_string().into()];
-    let heeler = env!("CARGO_BIN_EXE_heeler");
-    spawn(SpawnOptions {
-        args,
-        cwd: Some(dir.to_owned()),
-        stdout: ChildStdio::Null,
-        ..SpawnOptions::new(heeler)
-    })
-    .unwrap()
 }
 
 /// Follows one run; returns the time from its last result to its completion.

@@ -5,16 +5,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a bench that fails may panic")]
 
-use std::{
-    cell::RefCell,
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+mod support;
+
+use std::{cell::RefCell, collections::BTreeMap, fs, path::Path, time::Duration};
 
 use heeler_client::{Client, ClientEvent, ClientOptions, EventStream, TestRequest};
-use heeler_sys::spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn};
 use jiff::Timestamp;
 use tokio::net::TcpListener;
 
@@ -41,8 +36,9 @@ struct SmallRunWait {
 
 fn main() {
     let dir = tempfile::tempdir().unwrap();
-    let big = build_program(dir.path(), "big", BIG_TESTS, BIG_TEST_MS);
-    let small = build_program(dir.path(), "small", 1, 0);
+    let sleep = format!("std::thread::sleep(std::time::Duration::from_millis({BIG_TEST_MS}))");
+    let big = support::build_program(dir.path(), "big", std::iter::repeat_n(sleep, BIG_TESTS));
+    let small = support::build_program(dir.path(), "small", std::iter::once(String::new()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for jobs in [1, 2] {
         for history in ["no", "a"] {
@@ -76,27 +72,11 @@ fn sorted(waits: &[SmallRunWait], of: impl Fn(&SmallRunWait) -> f64) -> Vec<f64>
     values
 }
 
-/// Builds a real Rust test program whose tests take this long.
-fn build_program(dir: &Path, name: &str, tests: usize, test_ms: usize) -> PathBuf {
-    let (source, program) = (dir.join(format!("{name}.rs")), dir.join(name));
-    let body = format!("std::thread::sleep(std::time::Duration::from_millis({test_ms}))");
-    let test = |number| format!("#[test] fn case_{number}() {{ {body} }}\n");
-    fs::write(&source, (0..tests).map(test).collect::<String>()).unwrap();
-    let rustc = std::env::var_os("RUSTC").map_or_else(|| found_in_path("rustc"), PathBuf::from);
-    let args = vec!["--test".into(), "-o".into(), program.clone().into(), source.into()];
-    let ended = spawn(SpawnOptions { args, ..SpawnOptions::new(rustc) }).unwrap().wait().unwrap();
-    assert_eq!(ended.code, Some(0));
-    program
-}
-
-fn found_in_path(name: &str) -> PathBuf {
-    let path = std::env::var_os("PATH").unwrap();
-    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.exists()).unwrap()
-}
-
 async fn bench(dir: &Path, programs: &[&Path], jobs: usize) -> Vec<SmallRunWait> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-    let mut server = start(dir, programs, jobs, listener.local_addr().unwrap().port());
+    fs::write(dir.join("heeler.toml"), format!("[profile.default]\njobs = {jobs}\n")).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut server = support::start_server(env!("CARGO_BIN_EXE_heeler"), dir, programs, port);
     let (stream, _) = listener.accept().await.unwrap();
     stream.set_nodelay(true).unwrap();
     let (client, events) = Client::connect(stream, ClientOptions::default()).await.unwrap();
@@ -145,21 +125,6 @@ async fn bench(dir: &Path, programs: &[&Path], jobs: usize) -> Vec<SmallRunWait>
 
 fn milliseconds_between(from: Timestamp, to: Timestamp) -> f64 {
     to.duration_since(from).as_secs_f64() * 1000.0
-}
-
-fn start(dir: &Path, programs: &[&Path], jobs: usize, port: u16) -> SpawnedChild {
-    fs::write(dir.join("heeler.toml"), format!("[profile.default]\njobs = {jobs}\n")).unwrap();
-    let mut args: Vec<_> = programs.iter().map(|program| program.as_os_str().to_owned()).collect();
-    let port = port.to_string();
-    args.extend(["--server", "--client-port", &port].map(Into::into));
-    let heeler = env!("CARGO_BIN_EXE_heeler");
-    spawn(SpawnOptions {
-        args,
-        cwd: Some(dir.to_owned()),
-        stdout: ChildStdio::Null,
-        ..SpawnOptions::new(heeler)
-    })
-    .unwrap()
 }
 
 /// Records when each test ran, until the session ends.
