@@ -11,6 +11,7 @@ use heeler_protocol::control::LeakedProcess;
 use heeler_sys::{
     io::wait_readable,
     process::{self, ChildExits, Pid, ProcessStat, Signal},
+    trace,
 };
 
 use super::{
@@ -97,8 +98,7 @@ impl LeakedProcesses {
     }
 
     fn record(&mut self, pid: Pid, started_ms: Option<u64>) {
-        let is_alive = || process::stat(pid).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'));
-        if self.leaked.len() < LEAKED_LIMIT && self.recorded.insert(pid) && is_alive() {
+        if self.leaked.len() < LEAKED_LIMIT && self.recorded.insert(pid) && !trace::has_ended(pid) {
             let DescribedProcess { command, facts } = self.describer.describe(pid);
             self.leaked.push(LeakedProcess {
                 pid: pid.as_u32(),
@@ -117,9 +117,8 @@ impl LeakedProcesses {
         }
         let running: HashSet<u32> = process::descendants(Pid::own()).into_iter().map(Pid::as_u32).collect();
         for leaked in &mut self.leaked {
-            let is_alive = process::stat(Pid(leaked.pid.cast_signed()))
-                .is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'));
-            leaked.is_running = is_alive && running.contains(&leaked.pid);
+            leaked.is_running =
+                running.contains(&leaked.pid) && !trace::has_ended(Pid(leaked.pid.cast_signed()));
         }
     }
 }

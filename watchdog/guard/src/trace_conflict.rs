@@ -53,12 +53,13 @@ impl TraceConflict {
         let elf = ElfFile::read(&file)?;
         // The names of needed libraries are in the same table as those of dynamic symbols.
         let dynamic = NamesFound::in_table(&elf, b".dynstr");
+        // Before the full symbol table, which is large.
+        if dynamic.has_library || elf.defines_one(b".dynsym", &dynamic.sanitizer_functions) {
+            return Some(Self::LeakSanitizer);
+        }
         let is_stripped = !elf.has_section(b".symtab");
         let full = if is_stripped { NamesFound::default() } else { NamesFound::in_table(&elf, b".strtab") };
-        if dynamic.has_library
-            || elf.defines_one(b".dynsym", &dynamic.sanitizer_functions)
-            || elf.defines_one(b".symtab", &full.sanitizer_functions)
-            || (is_stripped && contains(&elf, MESSAGE))
+        if elf.defines_one(b".symtab", &full.sanitizer_functions) || (is_stripped && contains(&elf, MESSAGE))
         {
             return Some(Self::LeakSanitizer);
         }

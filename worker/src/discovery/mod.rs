@@ -346,7 +346,6 @@ fn listing_output(invocation: &AdapterInvocation, captured: CapturedListing) -> 
     ListingOutput { stdout, stderr, channel, file, code: end.code, signal: end.signal }
 }
 
-/// Returns the listing file, or `None` if it is missing or too large: the printed listing then replaces it.
 /// Returns the first line that a program printed, truncated, and its exit code.
 fn reply_summary(captured: &CapturedListing) -> String {
     let line = first_line(&captured.stdout).or_else(|| first_line(&captured.stderr));

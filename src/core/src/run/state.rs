@@ -446,11 +446,7 @@ impl RunState {
     }
 
     fn next_batch(&mut self) -> Option<TestBatch> {
-        let busy = |held: &ActiveLease| BusySlot {
-            program: held.batch.program,
-            remaining: self.remaining_time(held),
-        };
-        let loads = SlotLoads { slots: self.plan.slots, busy: self.leases.values().map(busy).collect() };
+        let loads = self.slot_loads(|held| self.remaining_time(held));
         loop {
             let mut batch = self.queue.next_batch(&loads)?;
             // A test that has received its result in another way is never run again.
@@ -463,7 +459,12 @@ impl RunState {
 
     /// Returns the slots with the programs that they run: how long they are busy is not looked at.
     fn occupied_slots(&self) -> SlotLoads {
-        let busy = |held: &ActiveLease| BusySlot { program: held.batch.program, remaining: Duration::ZERO };
+        self.slot_loads(|_| Duration::ZERO)
+    }
+
+    /// Returns the slots with the programs that they run, and how long each lease is expected to remain.
+    fn slot_loads(&self, remaining: impl Fn(&ActiveLease) -> Duration) -> SlotLoads {
+        let busy = |held: &ActiveLease| BusySlot { program: held.batch.program, remaining: remaining(held) };
         SlotLoads { slots: self.slots(), busy: self.leases.values().map(busy).collect() }
     }
 

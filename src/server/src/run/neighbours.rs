@@ -51,9 +51,14 @@ impl LeaseNeighbours {
         }
     }
 
-    /// Records the end of a lease.
-    pub(super) fn close(&mut self, lease: LeaseId) {
-        self.0.remove(&lease);
+    /// Records the end of a lease; returns its program.
+    pub(super) fn close(&mut self, lease: LeaseId) -> Option<usize> {
+        self.0.remove(&lease).map(|open| open.program)
+    }
+
+    /// Returns the program of an open lease.
+    pub(super) fn program_of(&self, lease: LeaseId) -> Option<usize> {
+        self.0.get(&lease).map(|open| open.program)
     }
 
     /// Returns the last tests that ran beside a lease.

@@ -77,7 +77,7 @@ impl Scheduler {
                 pool.end_run(driver.key());
             }
             heeler_sys::fail::pass("run.completed");
-            let served = driver.demand().served;
+            let served = driver.leases_granted();
             let (plan, outcome) = driver.into_outcome();
             if let Some(entry) = self.clients.get_mut(&client) {
                 entry.served_before += served;

@@ -71,7 +71,7 @@ impl Scheduler {
     fn served_leases(&self, client: ClientId) -> u64 {
         let own = self.runs.values().filter(|run| run.client == client);
         let before = self.clients.get(&client).map_or(0, |entry| entry.served_before);
-        before + own.map(|run| run.driver.demand().served).sum::<u64>()
+        before + own.map(|run| run.driver.leases_granted()).sum::<u64>()
     }
 
     /// Lets a client that begins its only run come level with those that have runs already: otherwise it

@@ -76,6 +76,7 @@ struct GtestSummary {
 
 impl GtestGrammar {
     fn new(tests: &[&ListedTest]) -> Self {
+        let selects_other_names = tests.iter().any(|test| matches_other_names(&test.name));
         Self {
             files: tests.iter().map(|test| test.file.clone()).collect(),
             test: BlockCollector::default(),
@@ -85,8 +86,8 @@ impl GtestGrammar {
             fixture_failures: FixtureFailures::default(),
             failed_environment: None,
             failed_suite: None,
-            may_run_other_tests: tests.iter().any(|test| matches_other_names(&test.name)),
-            selects_other_names: tests.iter().any(|test| matches_other_names(&test.name)),
+            may_run_other_tests: selects_other_names,
+            selects_other_names,
             has_started: false,
             is_timed: true,
             is_suite_over: false,

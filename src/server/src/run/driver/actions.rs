@@ -118,7 +118,6 @@ impl RunDriver {
             has_private_tmpdir: self.plan.has_private_tmpdir,
             is_environment_shown: self.plan.is_environment_shown,
         };
-        self.lease_programs.insert(wire.lease, program);
         self.neighbours.open(wire.lease, program);
         if let [only] = wire.tests.as_slice() {
             self.neighbours.begin(wire.lease, only.test);

@@ -38,10 +38,8 @@ impl RunDriver {
                 }
             }
             FromWorker::LeaseEnded { lease, end, start_us } => {
-                let program = self.lease_programs.remove(&lease);
-                self.neighbours.close(lease);
                 let start = start_us.map(Duration::from_micros);
-                if let Some(program) = program {
+                if let Some(program) = self.neighbours.close(lease) {
                     self.record_lease_end(program, &end, start);
                 }
                 self.apply_event(RunEvent::LeaseEnded { worker, lease, end: end.outcome(), start });
@@ -88,7 +86,7 @@ impl RunDriver {
     }
 
     fn on_report(&mut self, worker: WorkerId, lease: LeaseId, report: LeaseEvent) {
-        let program = self.lease_programs.get(&lease).copied();
+        let program = self.neighbours.program_of(lease);
         match report {
             // Handled by the caller.
             LeaseEvent::StoppedForDebugger { .. } | LeaseEvent::LaunchedByDebugger { .. } => {}

@@ -111,7 +111,6 @@ pub struct RunDriver {
     /// Number of leases granted so far.
     leases_granted: u64,
     /// The program of each open lease.
-    lease_programs: BTreeMap<LeaseId, usize>,
     neighbours: LeaseNeighbours,
     provisional: BTreeMap<TestId, ProvisionalResults>,
     program_failures: ProgramFailures,
@@ -166,7 +165,6 @@ impl RunDriver {
             actions,
             share: 0,
             leases_granted: 0,
-            lease_programs: BTreeMap::new(),
             neighbours: LeaseNeighbours::default(),
             provisional: BTreeMap::new(),
             program_failures: ProgramFailures::default(),
@@ -232,6 +230,12 @@ impl RunDriver {
         SlotDemand { wanted: self.run.wanted_leases(), served: self.leases_granted }
     }
 
+    /// Returns the number of leases that it has received.
+    #[must_use]
+    pub fn leases_granted(&self) -> u64 {
+        self.leases_granted
+    }
+
     /// Returns whether its next lease comes before those of others.
     #[must_use]
     pub fn has_priority(&self) -> bool {
@@ -284,7 +288,7 @@ impl RunDriver {
     pub fn is_leased(&self, worker: WorkerId, lease: LeaseId) -> bool {
         let is_alive = !self.pending_journals.contains_key(&worker);
         is_alive
-            && self.lease_programs.contains_key(&lease)
+            && self.neighbours.program_of(lease).is_some()
             && self.run.leasing_workers().any(|one| one == worker)
     }
 
