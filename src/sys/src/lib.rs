@@ -12,12 +12,14 @@
 //! - [`cpu_pool`]: one pool of threads for work of many independent pieces.
 //! - [`own_thread`]: work that blocks, beside a thread that must go on.
 //! - [`dirs`]: directories that only one user may write to.
+//! - [`clock`]: clocks that several processes read alike.
 //! - [`directory_watch`]: changes of the entries of directories (inotify).
 //! - [`fail`]: fault injection at named points, for the tests.
 //! - [`liveness_lock`]: file locks that show whether their owner is alive.
 #![expect(unsafe_code, reason = "system calls have no other form; each wrapper here is safe to call")]
 
 pub mod cgroup;
+pub mod clock;
 pub mod cpu_pool;
 pub mod directory_watch;
 pub mod dirs;

@@ -6,11 +6,12 @@ use std::{
     collections::BTreeMap,
     path::Path,
     sync::{Arc, atomic::Ordering},
+    time::Duration,
 };
 
-use heeler_core::client_progress::ProgressStamp;
+use heeler_core::client_progress::OverdueDecision;
 use heeler_protocol::control::{ClientId, OsText, RunKey, StreamSender, WorkerId};
-use heeler_transport::callback::{HeldStream, HeldStreams, StreamHolder, read_client_progress};
+use heeler_transport::callback::{HeldStream, HeldStreams, StreamHolder, on_client_overdue};
 use tokio::task::{JoinError, JoinSet};
 
 use super::{
@@ -72,10 +73,11 @@ async fn settle_streams(streams: Vec<HeldStream>, mut proven: DeadSenderProof) -
 }
 
 impl WorkerPool {
-    /// Returns the sign of what a client answers on the connections of all processes.
+    /// Decides whether a client is waited for longer that was waited for during `limit`: it is, if it has
+    /// answered on the connection of any process within the limit.
     #[must_use]
-    pub fn client_progress(&self, client: ClientId) -> Option<ProgressStamp> {
-        read_client_progress(&self.control_socket(), client)
+    pub fn on_client_overdue(&self, client: ClientId, limit: Duration) -> OverdueDecision {
+        on_client_overdue(&self.control_socket(), client, limit)
     }
 
     pub(super) fn remove_dead_worker(&mut self, worker: WorkerId) {

@@ -1,37 +1,35 @@
-//! A client's progress on all its connections, shared by the processes that send to it: a small file beside
-//! the control socket, which each of them overwrites when the client answers a barrier. No process waits for
-//! another one, and a file that can't be read or written only means that each connection counts its own
-//! answers.
+//! When a client last answered on any of its connections, shared by the processes that send to it: a small
+//! file beside the control socket, which each of them overwrites when the client answers a barrier. No
+//! process waits for another one, and a file that can't be read or written only means that each connection
+//! knows its own answers.
 
 use std::{
     fs::{File, OpenOptions},
     os::unix::fs::{FileExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
 };
 
-use heeler_core::client_progress::ProgressStamp;
+use heeler_core::client_progress::{self, LastAnswer, OverdueDecision};
 use heeler_protocol::control::ClientId;
+use heeler_sys::clock;
 
-/// Number of answers that this process has seen: with its process id, no two signs are equal.
-static ANSWERS: AtomicU64 = AtomicU64::new(0);
-
-/// The shared sign of one client's progress.
+/// The shared time of one client's last answer.
 #[derive(Debug, Default)]
 pub(super) struct SharedProgress {
     file: Option<File>,
 }
 
-/// Returns where the sign of a client is, beside the sockets of the session.
+/// Returns where the time of a client's last answer is, beside the sockets of the session.
 pub(super) fn path_beside(socket: &Path, client: ClientId) -> PathBuf {
     socket.with_file_name(format!("answers-{}", client.0))
 }
 
-/// Returns the present sign of a client's progress, given the control socket of the session; `None` before
-/// its first answer.
+/// Decides whether a client is waited for longer that has not answered in one place for `limit`, given the
+/// control socket of the session.
 #[must_use]
-pub fn read_client_progress(control_socket: &Path, client: ClientId) -> Option<ProgressStamp> {
-    SharedProgress { file: File::open(path_beside(control_socket, client)).ok() }.read()
+pub fn on_client_overdue(control_socket: &Path, client: ClientId, limit: Duration) -> OverdueDecision {
+    SharedProgress { file: File::open(path_beside(control_socket, client)).ok() }.on_overdue(limit)
 }
 
 impl SharedProgress {
@@ -45,20 +43,23 @@ impl SharedProgress {
     /// Notes that the client has answered.
     pub(super) fn note_answer(&self) {
         let Some(file) = &self.file else { return };
-        let mut sign = [0; 16];
-        sign[..8].copy_from_slice(&u64::from(std::process::id()).to_le_bytes());
-        let count = ANSWERS.fetch_add(1, Ordering::Relaxed) + 1;
-        sign[8..].copy_from_slice(&count.to_le_bytes());
-        if let Err(error) = file.write_all_at(&sign, 0) {
+        // In 64 bits, which are enough for centuries, because the kernel writes them as one.
+        let now = u64::try_from(clock::monotonic().as_nanos()).unwrap_or(u64::MAX);
+        if let Err(error) = file.write_all_at(&now.to_le_bytes(), 0) {
             tracing::debug!(%error, "a client's progress is not shared");
         }
     }
 
-    /// Returns the present sign; `None` before the first answer.
-    pub(super) fn read(&self) -> Option<ProgressStamp> {
-        let mut sign = [0; 16];
-        self.file.as_ref()?.read_exact_at(&mut sign, 0).ok()?;
-        Some(ProgressStamp(u128::from_le_bytes(sign)))
+    /// Decides whether the client is waited for longer, if it has not answered on one connection for `limit`.
+    pub(super) fn on_overdue(&self, limit: Duration) -> OverdueDecision {
+        client_progress::on_overdue(self.read(), clock::monotonic(), limit)
+    }
+
+    /// Returns when the client last answered; `None` before its first answer.
+    fn read(&self) -> Option<LastAnswer> {
+        let mut nanos = [0; 8];
+        self.file.as_ref()?.read_exact_at(&mut nanos, 0).ok()?;
+        Some(LastAnswer(Duration::from_nanos(u64::from_le_bytes(nanos))))
     }
 }
 
@@ -67,16 +68,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_on_any_connection_change_the_sign() {
+    fn answers_on_any_connection_prolong_the_wait_on_others() {
         let directory = tempfile::tempdir().unwrap();
         let control = directory.path().join("control");
         let client = ClientId(3);
         let [one, other] = [(); 2].map(|()| SharedProgress::open(&path_beside(&control, client)));
-        assert_eq!((one.read(), read_client_progress(&control, ClientId(4))), (None, None));
-        one.note_answer();
-        let first = other.read();
-        assert!(first.is_some() && first == read_client_progress(&control, client));
+        let limit = Duration::from_secs(3600);
+        let decisions = || [one.on_overdue(limit), on_client_overdue(&control, client, limit)];
+        assert_eq!(decisions(), [OverdueDecision::GiveUp; 2]);
+        let before = clock::monotonic();
         other.note_answer();
-        assert_ne!(one.read(), first);
+        let LastAnswer(first) = one.read().unwrap();
+        assert!((before..=clock::monotonic()).contains(&first), "{first:?}");
+        // An answer long ago prolongs nothing.
+        assert_eq!(one.on_overdue(Duration::ZERO), OverdueDecision::GiveUp);
+        for decision in decisions() {
+            assert!(matches!(decision, OverdueDecision::WaitOn(rest) if rest <= limit), "{decision:?}");
+        }
+        assert_eq!(on_client_overdue(&control, ClientId(4), limit), OverdueDecision::GiveUp);
     }
 }

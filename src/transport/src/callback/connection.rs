@@ -6,7 +6,7 @@ use std::{io, os::fd::AsFd, sync::Arc, time::Duration};
 use bytes::Bytes;
 use heeler_core::{
     ack_window::{AckWindow, AnswerState, WindowLimits},
-    client_progress::{OverdueDecision, ProgressWatch},
+    client_progress::OverdueDecision,
 };
 use heeler_protocol::{
     control::{CallbackAddress, CallbackEndpoint, DeliveryLimits, OsText, ProofLevel},
@@ -365,10 +365,9 @@ impl CallbackConnection {
     }
 
     /// Waits for an answer that was not seen yet, or until the client's side ends, up to the limit for
-    /// answers since the latest one and since `since`. A client that answers on another connection gets the
-    /// same time again.
+    /// answers since the latest one and since `since`. For a client that answers on another connection, the
+    /// limit counts from there.
     async fn wait_for_answer(&mut self, since: Instant) -> AnswerWait {
-        let mut watch = ProgressWatch::new(self.progress.read());
         let (limit, mut deadline) = match (self.window.answers(), self.first_answer_deadline) {
             (AnswerState::Unknown, Some(deadline)) => (self.limits.first_answer_ms, deadline),
             _ => {
@@ -387,10 +386,10 @@ impl CallbackConnection {
                 }
                 () = sleep_until(deadline) => {}
             }
-            if watch.on_overdue(self.progress.read()) == OverdueDecision::GiveUp {
-                return AnswerWait::Overdue;
+            match self.progress.on_overdue(Duration::from_millis(limit)) {
+                OverdueDecision::GiveUp => return AnswerWait::Overdue,
+                OverdueDecision::WaitOn(rest) => deadline = Instant::now() + rest,
             }
-            deadline = Instant::now() + Duration::from_millis(limit);
             self.first_answer_deadline = self.first_answer_deadline.map(|first| first.max(deadline));
         }
     }

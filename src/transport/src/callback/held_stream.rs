@@ -16,7 +16,7 @@ use std::{
 };
 
 use bytes::{Buf as _, BytesMut};
-use heeler_core::client_progress::{OverdueDecision, ProgressWatch};
+use heeler_core::client_progress::OverdueDecision;
 use heeler_protocol::{
     StreamDecoder as _,
     control::{ClientId, DeliveryLimits, OsText, ProofLevel, StreamHandOver, StreamMark, StreamSender},
@@ -377,18 +377,15 @@ async fn wait_for_answer(
     let mut buffer = BytesMut::new();
     let mut limit = limits.first;
     let mut deadline = Instant::now() + limit;
-    let mut watch = ProgressWatch::new(progress.read());
     loop {
         match timeout_at(deadline, stream.read_buf(&mut buffer)).await {
             Ok(Ok(0)) => return Err(UnsettledError::Closed),
             Ok(Err(error)) => return Err(UnsettledError::Write(error)),
             Ok(Ok(_)) => {}
-            Err(_elapsed) => {
-                if watch.on_overdue(progress.read()) == OverdueDecision::GiveUp {
-                    return Err(UnsettledError::Unanswered(limit));
-                }
-                deadline = Instant::now() + limit;
-            }
+            Err(_elapsed) => match progress.on_overdue(limit) {
+                OverdueDecision::GiveUp => return Err(UnsettledError::Unanswered(limit)),
+                OverdueDecision::WaitOn(rest) => deadline = Instant::now() + rest,
+            },
         }
         while let Some(answered) = next_answer(&mut buffer) {
             progress.note_answer();

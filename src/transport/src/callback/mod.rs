@@ -23,7 +23,7 @@ mod held_stream_tests;
 #[cfg(test)]
 mod tests;
 
-pub use client_progress::read_client_progress;
+pub use client_progress::on_client_overdue;
 pub use connection::{CallbackBroken, CallbackConnection, CallbackDialError, dial};
 pub use connection_record::StreamHolders;
 pub use held_stream::{HeldStream, HeldStreams, SettledStream, StreamHolder};

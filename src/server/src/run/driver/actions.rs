@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use heeler_core::{
     OsText, TestId,
-    client_progress::ProgressWatch,
     run::{BatchLease as ModelLease, CancelMode, DueResults, FinisherTask, LostStream, RunAction, RunStage},
 };
 use heeler_protocol::{
@@ -57,7 +56,7 @@ impl RunDriver {
             }
             RunAction::Drain(worker) => {
                 heeler_sys::fail::pass("run.drain");
-                self.set_stage(pool, RunStage::Draining);
+                self.set_stage(RunStage::Draining);
                 let drain = ToWorker::Drain { run: self.client.key.clone() };
                 pool.send_to_worker(worker, &drain).await;
             }
@@ -67,10 +66,9 @@ impl RunDriver {
         }
     }
 
-    fn set_stage(&mut self, pool: &WorkerPool, stage: RunStage) {
+    fn set_stage(&mut self, stage: RunStage) {
         if self.stage_deadline.is_none_or(|(earlier, _)| earlier != stage) {
             self.stage_deadline = Some((stage, Instant::now() + self.stage_limit()));
-            self.stage_progress = ProgressWatch::new(pool.client_progress(self.client.key.client));
         }
     }
 
@@ -172,7 +170,7 @@ impl RunDriver {
 
     async fn send_finish(&mut self, pool: &mut WorkerPool, due: &DueResults) {
         heeler_sys::fail::pass("run.finish");
-        self.set_stage(pool, RunStage::Finishing);
+        self.set_stage(RunStage::Finishing);
         let finish = Box::new(self.finish_request(due));
         if let Err(error) = manifest::write_synthesized(&self.plan, &finish) {
             let text =

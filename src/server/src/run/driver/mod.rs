@@ -16,7 +16,7 @@ use std::{
 
 use heeler_core::{
     TestId,
-    client_progress::{OverdueDecision, ProgressWatch},
+    client_progress::OverdueDecision,
     fair_share::{SlotDemand, has_priority},
     ledger::Ledger,
     run::{RunAction, RunEvent, RunStage, RunState},
@@ -127,7 +127,6 @@ pub struct RunDriver {
     finish: Option<Box<FinishRequest>>,
     stage_deadline: Option<(RunStage, Instant)>,
     /// The client's progress since the deadline was set.
-    stage_progress: ProgressWatch,
     cancel_deadline: Option<Instant>,
     /// Deadline of the whole run (`run-timeout`).
     run_deadline: Option<Instant>,
@@ -175,7 +174,6 @@ impl RunDriver {
             handled_streams: Vec::new(),
             finish: None,
             stage_deadline: None,
-            stage_progress: ProgressWatch::new(None),
             cancel_deadline: None,
             run_deadline: plan.time_limit.map(|limit| Instant::now() + limit),
             proof: ProofLevel::None,
@@ -383,10 +381,12 @@ impl RunDriver {
     }
 
     async fn on_stage_deadline(&mut self, pool: &mut WorkerPool, stage: RunStage) {
-        let progress = pool.client_progress(self.client.key.client);
         let is_awaited = !self.run.is_finisher_given_up();
-        if is_awaited && self.stage_progress.on_overdue(progress) == OverdueDecision::WaitOn {
-            self.stage_deadline = Some((stage, Instant::now() + self.stage_limit()));
+        if is_awaited
+            && let OverdueDecision::WaitOn(rest) =
+                pool.on_client_overdue(self.client.key.client, self.stage_limit())
+        {
+            self.stage_deadline = Some((stage, Instant::now() + rest));
             return;
         }
         match stage {
