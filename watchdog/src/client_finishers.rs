@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use heeler_protocol::control::{ClientId, ClientRoute, FinishRequest, FromWatchdog};
+use heeler_protocol::control::{ClientId, ClientRoute, FinishRequest, FromWatchdog, ProofLevel};
 use heeler_transport::{callback::StreamHolders, control::ControlSender};
 use tokio::{task::JoinSet, time::timeout};
 
@@ -107,13 +107,13 @@ impl ClientFinishers {
     }
 
     /// Sends the due finishes of runs whose coordinator has died, of all clients at the same time. `busy`
-    /// holds the finishers that are in use.
+    /// passes on the finishers that are in use, each with the finish that it has to repeat, if any.
     ///
     /// Cancel safe: no, because only a part may be sent.
     pub(crate) async fn finish_orphaned(
         self,
         mut due: BTreeMap<ClientId, Vec<FinishRequest>>,
-        busy: impl AsyncFnOnce(&mut dyn FnMut(Box<RunFinisher>)),
+        busy: impl AsyncFnOnce(&mut dyn FnMut(Box<RunFinisher>, Option<FinishRequest>)),
         limits: OrphanLimits,
     ) {
         let mut finishing = JoinSet::new();
@@ -126,8 +126,9 @@ impl ClientFinishers {
                 None => drop(due.insert(client, all)),
             }
         }
-        busy(&mut |finisher| {
-            let all = due.remove(&finisher.client()).unwrap_or_default();
+        busy(&mut |finisher, repeated| {
+            let later = due.remove(&finisher.client()).unwrap_or_default();
+            let all = repeated.into_iter().chain(later).collect();
             finishing.spawn(finish_all(finisher, all, limits));
         })
         .await;
@@ -157,13 +158,29 @@ async fn finish_all(mut finisher: Box<RunFinisher>, due: Vec<FinishRequest>, lim
     let _late = timeout(limits.close, finisher.close()).await;
 }
 
-/// Sends a finish; returns the finisher and its report for the coordinator.
+/// Sends a finish; returns it with its finisher and the report for the coordinator.
 ///
 /// Cancel safe: no, as [`RunFinisher::finish`].
-pub(crate) async fn send_finish(
-    mut finisher: Box<RunFinisher>,
-    finish: Box<FinishRequest>,
-) -> (Box<RunFinisher>, FromWatchdog) {
-    let finished = finisher.finish(&finish).await;
-    (finisher, finished)
+pub(crate) async fn send_finish(mut finisher: Box<RunFinisher>, finish: Box<FinishRequest>) -> SentFinish {
+    let report = finisher.finish(&finish).await;
+    SentFinish { finisher, finish, report }
+}
+
+/// A finish that was sent.
+pub(crate) struct SentFinish {
+    pub(crate) finisher: Box<RunFinisher>,
+    pub(crate) finish: Box<FinishRequest>,
+    /// The report for the coordinator.
+    pub(crate) report: FromWatchdog,
+}
+
+impl SentFinish {
+    /// Returns the finish if the coordinator has to write a part of it, and it could be sent elsewhere if the
+    /// coordinator dies before.
+    pub(crate) fn into_unwritten(self) -> (Box<RunFinisher>, Option<Box<FinishRequest>>) {
+        let Self { finisher, finish, report } = self;
+        let is_relayed = matches!(report, FromWatchdog::Finished { proof: ProofLevel::Ordered, .. });
+        let is_kept = is_relayed && finisher.has_callback_route();
+        (finisher, is_kept.then_some(finish))
+    }
 }

@@ -19,6 +19,7 @@ mod finisher;
 mod journal_reader;
 mod orphaned_run;
 mod session;
+mod unwritten_finishes;
 mod workers;
 
 pub use session::main;

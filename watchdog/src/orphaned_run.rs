@@ -70,12 +70,49 @@ pub(crate) fn finish(open: OpenRun, proven: impl Fn(WorkerId) -> u64) -> FinishR
         program_failures: Vec::new(),
         has_attachments_stream: open.has_attachments_stream,
         is_relayed: false,
+        relayed_workers: Vec::new(),
         sent_frames: 0,
         relayed_frames: 0,
         run: open.run,
         route: open.route,
         run_dir: open.run_dir,
     }
+}
+
+/// Returns what is left to send of a finish that was relayed, when the coordinator has died before it has
+/// written all of it to the client's main connection; `written` is the number of its frames that are known
+/// to be written, `None` if not even that is known of what went there before them.
+pub(crate) fn unwritten_finish(
+    finish: FinishRequest,
+    written: Option<u64>,
+    proven: impl Fn(WorkerId) -> u64,
+) -> FinishRequest {
+    let mut finish = FinishRequest { is_relayed: false, relayed_frames: 0, ..finish };
+    if let Some(frames) = written {
+        finish.sent_frames = finish.sent_frames.max(frames);
+        return finish;
+    }
+    let relayed = std::mem::take(&mut finish.relayed_workers);
+    if relayed.is_empty() {
+        return finish;
+    }
+    match read_manifest(finish.run_dir.as_path()) {
+        Ok(plan) => finish.descriptions = plan.into_descriptions(),
+        Err(error) => {
+            tracing::error!(error, "results that may be lost can't be described, and are not sent again");
+            return finish;
+        }
+    }
+    // What was sent before is sent again in another division.
+    finish.sent_frames = 0;
+    for worker in relayed {
+        let proven = proven(worker);
+        match finish.resend.iter_mut().find(|resend| resend.worker == worker) {
+            Some(resend) => resend.proven = resend.proven.min(proven),
+            None => finish.resend.push(JournalResend { worker, proven, known: Vec::new() }),
+        }
+    }
+    finish
 }
 
 fn read_manifest(run_dir: &Path) -> Result<ManifestPlan, String> {
@@ -98,6 +135,34 @@ mod tests {
     use heeler_recovery::finish::{group_changes, synthesized_changes};
 
     use super::*;
+
+    #[test]
+    fn results_that_may_not_be_written_are_sent_again_from_the_proven_position() {
+        let dir = tempfile::tempdir().unwrap();
+        let test = ManifestTest { uid: "s::t".into(), ..ManifestTest::default() };
+        let plan = ManifestPlan { tests: vec![test.clone()], ..ManifestPlan::default() };
+        let head = ManifestHead { tests: 1, ..ManifestHead::new("r", RunOrigin::default()) };
+        let manifest = Manifest { head, plan };
+        fs::write(dir.path().join(manifest::MANIFEST_FILE_NAME), manifest.to_bytes()).unwrap();
+        let resend = |worker, proven| JournalResend { worker: WorkerId(worker), proven, known: Vec::new() };
+        let finish = FinishRequest {
+            run_dir: OsText::from(dir.path()),
+            is_relayed: true,
+            relayed_workers: vec![WorkerId(1), WorkerId(2)],
+            resend: vec![resend(1, 9), resend(3, 9)],
+            sent_frames: 1,
+            relayed_frames: 1,
+            ..FinishRequest::default()
+        };
+        let proven = |worker| if worker == WorkerId(1) { 4 } else { 0 };
+        let known = unwritten_finish(finish.clone(), Some(2), proven);
+        assert_eq!((known.is_relayed, known.sent_frames, known.relayed_frames), (false, 2, 0));
+        assert_eq!(known.resend, finish.resend, "what went before the frames is written");
+        let unknown = unwritten_finish(finish, None, proven);
+        assert_eq!((unknown.is_relayed, unknown.sent_frames, unknown.relayed_frames), (false, 0, 0));
+        assert_eq!(unknown.resend, [resend(1, 4), resend(3, 9), resend(2, 0)]);
+        assert_eq!(unknown.descriptions.tests[&TestId(0)], test);
+    }
 
     #[test]
     fn every_manifest_test_gets_exactly_one_result() {

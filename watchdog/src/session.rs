@@ -11,7 +11,8 @@ use std::{
 
 use heeler_protocol::{
     control::{
-        ClientId, ClientRoute, FromWatchdog, JoinMessage, OsText, RunKey, StreamSender, ToWatchdog, WorkerId,
+        ClientId, ClientRoute, FinishRequest, FromWatchdog, JoinMessage, OsText, RunKey, StreamSender,
+        ToWatchdog, WorkerId,
     },
     manifest::WATCHDOG_LOCK,
 };
@@ -28,11 +29,12 @@ use tokio::{
     time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout, timeout_at},
 };
 
-use crate::client_finishers::{ClientFinishers, OrphanLimits, send_finish};
+use crate::client_finishers::{ClientFinishers, OrphanLimits, SentFinish, send_finish};
 use crate::coordinator_process::CoordinatorProcess;
 use crate::finisher::RunFinisher;
 use crate::journal_reader;
 use crate::orphaned_run::{self, OpenRun};
+use crate::unwritten_finishes::{UnwrittenFinish, UnwrittenFinishes};
 use crate::workers::WorkerProcesses;
 use heeler_core::error_chain;
 
@@ -168,6 +170,7 @@ async fn run(socket_path: &Path) -> Result<WatchdogExit, WatchdogSessionError> {
         workers: WorkerProcesses::default(),
         finishers: ClientFinishers::default(),
         open_runs: Vec::new(),
+        unwritten: UnwrittenFinishes::default(),
         locks: BTreeMap::new(),
         tasks: JoinSet::new(),
         outgoing: VecDeque::new(),
@@ -187,6 +190,8 @@ struct WatchdogSession<'a> {
     finishers: ClientFinishers,
     /// The open runs, to be finished if the coordinator dies; as many as the coordinator has requests.
     open_runs: Vec<OpenRun>,
+    /// Finishes that were relayed, until the coordinator has written them.
+    unwritten: UnwrittenFinishes,
     /// Locks on disk which mark that open and finishing runs still have a live watchdog.
     locks: BTreeMap<RunKey, LivenessLock>,
     tasks: JoinSet<WatchdogTaskResult>,
@@ -199,7 +204,7 @@ struct WatchdogSession<'a> {
 
 /// The result of a task.
 enum WatchdogTaskResult {
-    Finish(Box<RunFinisher>, FromWatchdog),
+    Finish(SentFinish),
     Journal(FromWatchdog),
     /// The connection to a client that has left is closed.
     Closed,
@@ -270,16 +275,8 @@ impl WatchdogSession<'_> {
             WatchdogSessionEvent::TaskFinished(Ok(WatchdogTaskResult::Journal(answer))) => {
                 self.outgoing.push_back(answer)
             }
-            WatchdogSessionEvent::TaskFinished(Ok(WatchdogTaskResult::Finish(deliverer, finished))) => {
-                if let FromWatchdog::Finished { run, .. } = &finished {
-                    self.locks.remove(run);
-                }
-                self.outgoing.push_back(finished);
-                let client = deliverer.client();
-                match self.finishers.put_back(deliverer) {
-                    Some(unused) => self.close_finisher(unused),
-                    None => self.start_next_finish(client),
-                }
+            WatchdogSessionEvent::TaskFinished(Ok(WatchdogTaskResult::Finish(sent))) => {
+                self.on_finish_sent(sent)
             }
             WatchdogSessionEvent::TaskFinished(Ok(WatchdogTaskResult::Closed)) => {}
             // A lost finish would hang its run; after this watchdog exits, the coordinator starts another
@@ -292,6 +289,23 @@ impl WatchdogSession<'_> {
             WatchdogSessionEvent::Sent(Err(_)) => return Some(WatchdogExit::Orphaned),
         }
         None
+    }
+
+    fn on_finish_sent(&mut self, sent: SentFinish) {
+        self.locks.remove(&sent.finish.run);
+        self.outgoing.push_back(sent.report.clone());
+        let (finisher, unwritten) = sent.into_unwritten();
+        let client = finisher.client();
+        match self.finishers.put_back(finisher) {
+            // The client has left.
+            Some(unused) => self.close_finisher(unused),
+            None => {
+                if let Some(finish) = unwritten {
+                    self.unwritten.add(*finish);
+                }
+                self.start_next_finish(client);
+            }
+        }
     }
 
     fn handle_message(&mut self, message: ToWatchdog) -> Option<WatchdogExit> {
@@ -330,11 +344,13 @@ impl WatchdogSession<'_> {
                 self.start_next_finish(client);
             }
             ToWatchdog::FrameForwarded { client } => self.finishers.confirm_frame(client),
+            ToWatchdog::RelayWritten { run, written } => self.unwritten.on_written(&run, written),
             ToWatchdog::EndClient { client } => {
                 if let Some(held) = &self.held_streams {
                     held.drop_client(client);
                 }
                 self.open_runs.retain(|open| open.run.client != client);
+                self.unwritten.end_client(client);
                 self.locks.retain(|run, _| run.client != client);
                 if let Some(unused) = self.finishers.end_client(client) {
                     self.close_finisher(unused);
@@ -377,10 +393,7 @@ impl WatchdogSession<'_> {
     /// Starts the client's next finish, if there is one and the client's finisher is free.
     fn start_next_finish(&mut self, client: ClientId) {
         if let Some((finisher, finish)) = self.finishers.take_next(client) {
-            self.tasks.spawn(async move {
-                let (finisher, finished) = send_finish(finisher, finish).await;
-                WatchdogTaskResult::Finish(finisher, finished)
-            });
+            self.tasks.spawn(async move { WatchdogTaskResult::Finish(send_finish(finisher, finish).await) });
         }
     }
 
@@ -422,23 +435,34 @@ impl WatchdogSession<'_> {
         let finishers = std::mem::take(&mut self.finishers);
         finishers.close_relays();
         let settled = settle_streams(self.held_streams.take()).await;
+        let on_stream = |run: &RunKey, worker| {
+            let stream = settled.get(&(StreamSender::Worker(worker), run.client));
+            stream.and_then(|stream| stream.positions.get(&run.id)).copied().unwrap_or(0)
+        };
+        let unwritten = |UnwrittenFinish { finish, written }| {
+            let run = finish.run.clone();
+            orphaned_run::unwritten_finish(finish, written, |worker| on_stream(&run, worker))
+        };
         let mut due: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for finish in self.unwritten.take().into_iter().map(unwritten) {
+            due.entry(finish.run.client).or_default().push(finish);
+        }
         for open in self.open_runs.drain(..) {
             let (run, handled) = (open.run.clone(), open.handled.clone());
-            let proven = |worker| {
-                let stream = settled.get(&(StreamSender::Worker(worker), run.client));
-                let position = stream.and_then(|stream| stream.positions.get(&run.id)).copied().unwrap_or(0);
-                handled.get(&worker).copied().unwrap_or(0).max(position)
-            };
+            let proven = |worker| handled.get(&worker).copied().unwrap_or(0).max(on_stream(&run, worker));
             let finish = orphaned_run::finish(open, proven);
             due.entry(finish.run.client).or_default().push(finish);
         }
         let tasks = &mut self.tasks;
-        let busy = async move |take: &mut dyn FnMut(Box<RunFinisher>)| {
+        let busy = async move |take: &mut dyn FnMut(Box<RunFinisher>, Option<FinishRequest>)| {
             let deadline = Instant::now() + ORPHANED_FINISH_LIMIT;
             while let Ok(Some(done)) = timeout_at(deadline, tasks.join_next()).await {
-                if let Ok(WatchdogTaskResult::Finish(finisher, _finished)) = done {
-                    take(finisher);
+                if let Ok(WatchdogTaskResult::Finish(sent)) = done {
+                    let (finisher, finish) = sent.into_unwritten();
+                    take(
+                        finisher,
+                        finish.map(|finish| unwritten(UnwrittenFinish { finish: *finish, written: None })),
+                    );
                 }
             }
         };

@@ -14,7 +14,7 @@ use std::ffi::OsStr;
 use std::{io, time::SystemTime};
 
 /// All points, and whether the operation at each can fail.
-pub const POINTS: [(&str, bool); 35] = [
+pub const POINTS: [(&str, bool); 36] = [
     ("worker.join", false),
     ("worker.lease", false),
     ("worker.journal.before", true),
@@ -46,6 +46,7 @@ pub const POINTS: [(&str, bool); 35] = [
     ("run.begun", false),
     ("run.drain", false),
     ("run.finish", false),
+    ("run.relayed", false),
     ("run.completed", false),
     ("run.history", true),
     ("pool.watchdog", true),

@@ -89,6 +89,16 @@ fn run_is_completed_from_its_announcement_on() {
     }
 }
 
+/// The end of a run goes over the main connection if the client answers nothing on others: it is not lost
+/// with the queue of a killed coordinator.
+#[test]
+fn run_of_a_silent_client_is_completed_if_the_coordinator_dies_before_it_has_written_the_completion() {
+    let (world, selected) = world("run.relayed:1:kill");
+    let mut server = TestServer::with_callback(&world, &["big"], |_| ListenerBehaviour::NeverResponds);
+    let run = server.run(None);
+    assert_eq!(orphaned_end(&server, &run, &selected), OrphanedEnd::Completed);
+}
+
 #[test]
 fn coordinator_killed_while_another_process_stands_still() {
     for (point, expected) in [

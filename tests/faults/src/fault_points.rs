@@ -75,6 +75,7 @@ pub(crate) const POINTS: &[FaultPoint] = &[
     point("run.begun", COORDINATOR),
     point("run.drain", COORDINATOR),
     point("run.finish", COORDINATOR),
+    point("run.relayed", COORDINATOR),
     point("run.completed", COORDINATOR),
     fallible("run.history", COORDINATOR, PossibleLoss::Nothing),
     fallible("pool.watchdog", COORDINATOR, PossibleLoss::Request),

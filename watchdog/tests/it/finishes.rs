@@ -7,7 +7,7 @@ use heeler_core::{Outcome, TestId, TestResult, WorkerId};
 use heeler_protocol::{
     control::{
         CallbackAddress, ClientId, DueResult, FinishRequest, FromWatchdog, JournalResend, KnownResult,
-        ProofLevel, RELAY_WINDOW, RunKey, TestGroup, ToWatchdog, journal_name,
+        ProofLevel, RELAY_WINDOW, RelayedPart, RunKey, TestGroup, ToWatchdog, journal_name,
     },
     frame::FrameDecoder,
     journal::{JournalRecord, MAGIC, write},
@@ -34,6 +34,7 @@ pub(crate) const TESTS: &[NamedTest] = tests![
     silent_reading_client_gets_everything_again_in_order,
     client_lost_before_completion_gets_everything_relayed,
     client_lost_at_completion_gets_completion_relayed,
+    relayed_finish_is_sent_again_unless_it_was_written_before_coordinator_died,
     unread_client_delays_no_finish_of_another,
     worker_exit_is_reported_while_finish_waits,
 ];
@@ -360,6 +361,60 @@ fn client_lost_at_completion_gets_completion_relayed() {
         let (proof, soft_errors) = finished(end);
         assert_eq!((proof, soft_errors.len()), (ProofLevel::Ordered, 1), "{soft_errors:?}");
         coordinator.end_session().await;
+    });
+}
+
+/// Has a finish relayed, and then kills the coordinator, which has reported that a part of it is written.
+/// Returns the frames that the client receives on its callback port.
+async fn frames_after_coordinator_death(written: &[RelayedPart]) -> Vec<String> {
+    let directory = tempfile::tempdir().unwrap();
+    let (listener, address) = callback_port().await;
+    let mut coordinator = TestCoordinator::start("exit", address).await;
+    let finish = FinishRequest { is_relayed: true, ..full_finish(directory.path()) };
+    let run = finish.run.clone();
+    coordinator.send(ToWatchdog::Finish(Box::new(finish))).await;
+    let (frames, end) = coordinator.next_relayed().await;
+    assert_eq!(summarize_relayed(&frames), FULL_FINISH_FRAMES);
+    assert_eq!(finished(end), (ProofLevel::Ordered, Vec::new()));
+    for written in written {
+        coordinator.send(ToWatchdog::RelayWritten { run: run.clone(), written: *written }).await;
+    }
+    coordinator.control.flush().await.unwrap();
+    let (mut watchdog, mut stderr, _) = coordinator.cut_connection().await;
+    let client = async {
+        let mut client = CallbackClient::accept(&listener).await;
+        let mut seen = Vec::new();
+        while let Ok(Some(body)) = client.inbox.next().await {
+            match rpc::parse(&body).unwrap() {
+                rpc::RpcMessage::Request { id, .. } => client.respond(&id).await,
+                _ => seen.push(summarize_frame(&body)),
+            }
+        }
+        seen
+    };
+    // A watchdog that has nothing to send leaves without a connection.
+    let ended = tokio::task::spawn_blocking(move || {
+        stderr.wait_for_end();
+        watchdog.wait().unwrap().code
+    });
+    let (seen, code) = tokio::select! {
+        biased;
+        seen = client => (seen, None),
+        code = ended => (Vec::new(), code.unwrap()),
+    };
+    assert!(code.is_none_or(|code| code == 1), "{code:?}");
+    seen
+}
+
+fn relayed_finish_is_sent_again_unless_it_was_written_before_coordinator_died() {
+    run_async(async {
+        assert_eq!(frames_after_coordinator_death(&[]).await, FULL_FINISH_FRAMES);
+        let due = RelayedPart::Frames(7);
+        // Each connection needs groups of its own.
+        let left = frames_after_coordinator_death(&[due]).await;
+        assert_eq!(left, [FULL_FINISH_FRAMES[0], FULL_FINISH_FRAMES[7]]);
+        let left = frames_after_coordinator_death(&[due, RelayedPart::Completion]).await;
+        assert_eq!(left, [""; 0]);
     });
 }
 

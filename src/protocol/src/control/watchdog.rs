@@ -53,6 +53,9 @@ pub enum ToWatchdog {
     Finish(Box<FinishRequest>),
     /// One more relayed frame was handed to the client: see [`RELAY_WINDOW`].
     FrameForwarded { client: ClientId },
+    /// Of the frames of a finish that were relayed to a client with a callback port, these are written to its
+    /// main connection.
+    RelayWritten { run: RunKey, written: RelayedPart },
     /// A client has left, and all its runs are over: its connection is closed.
     EndClient { client: ClientId },
     /// The user suspends the coordinator, which stops itself next: its silence is expected until
@@ -67,6 +70,16 @@ pub enum ToWatchdog {
 /// Number of relayed frames that the watchdog sends for one client before the coordinator confirms the first
 /// of them. A client that does not read would otherwise block the control connection for all others.
 pub const RELAY_WINDOW: usize = 4;
+
+/// The part of a finish that was handed to the kernel for the client's main connection, together with
+/// everything that went there before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RelayedPart {
+    /// This number of frames, from the first.
+    Frames(u64),
+    /// All frames with the completion.
+    Completion,
+}
 
 /// Updates that a watchdog sends at the end of a run, in this order.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -94,6 +107,10 @@ pub struct FinishRequest {
     /// or to a client that proves nothing on connections of its own.
     #[serde(default)]
     pub is_relayed: bool,
+    /// Workers whose results went over the main connection. If the coordinator is killed before it has
+    /// written what it has queued there, their results are sent again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub relayed_workers: Vec<WorkerId>,
     /// The number of frames, from the first, that the client already has of a watchdog that has died.
     #[serde(default)]
     pub sent_frames: u64,

@@ -9,15 +9,21 @@ use std::{
 
 use bytes::Bytes;
 use heeler_core::delivery::LastRelayedFrame;
-use heeler_protocol::control::{ClientId, FromWatchdog, RELAY_WINDOW, RunKey, ToWatchdog};
+use heeler_protocol::control::{ClientId, FromWatchdog, RELAY_WINDOW, RelayedPart, RunKey, ToWatchdog};
 use heeler_transport::control::ControlSender;
 use tokio::{sync::mpsc, task::JoinSet, time::timeout};
 
-use super::{client_sinks::ClientSinks, connection::ControlEvent};
+use super::{
+    client_sinks::{ClientSink, ClientSinks},
+    connection::ControlEvent,
+};
 
 /// Time for clients to take the last frames of a watchdog that is gone. Its successor sends what was not
 /// taken.
 const FINISH_DEADLINE: Duration = Duration::from_secs(1);
+/// How long the end of a run is held back until its completion is handed to the kernel. A client that has
+/// room takes it in microseconds; beyond that, the client does not read.
+const WRITE_LIMIT: Duration = Duration::from_millis(500);
 /// Queue of a client: the window of frames, and the ends of its runs, of which many may come together while
 /// the client does not read. Beyond that the watchdog's messages wait for this client.
 const QUEUED_ITEMS: usize = RELAY_WINDOW + 64;
@@ -140,6 +146,8 @@ struct ClientRelay {
 impl ClientRelay {
     async fn run(self, mut items: mpsc::Receiver<RelayItem>) {
         let mut held = LastRelayedFrame::default();
+        // Two for each run that has ended and is not written, all of which fit into the outbox.
+        let mut reports = JoinSet::new();
         while let Some(item) = items.recv().await {
             match item {
                 RelayItem::Frame(frame) => {
@@ -152,11 +160,20 @@ impl ClientRelay {
                     // Reserved before the completion is sent: no await may separate the completion from the
                     // report that it was sent.
                     let Ok(permit) = self.raw.reserve().await else { return };
-                    self.send(held.release()).await;
-                    if let FromWatchdog::Finished { run, .. } = &message {
-                        self.forwarded().remove(run);
+                    let completion = held.release();
+                    let run = completion.as_ref().and_then(|frame| frame.run.clone());
+                    if let Some(run) = &run {
+                        let frames = self.forwarded().get(run).copied().unwrap_or(0);
+                        self.report_written(&mut reports, run, RelayedPart::Frames(frames)).await;
                     }
-                    permit.send(ControlEvent::WatchdogMessage(message));
+                    self.send(completion).await;
+                    heeler_sys::fail::pass("run.relayed");
+                    let report = RunEndReport(Some((permit, message)));
+                    if let Some(run) = &run {
+                        self.forwarded().remove(run);
+                        self.report_written(&mut reports, run, RelayedPart::Completion).await;
+                    }
+                    drop(report);
                 }
             }
         }
@@ -172,8 +189,39 @@ impl ClientRelay {
         }
     }
 
+    /// Reports to the watchdog that everything sent so far is written, so that it does not send it again if
+    /// this process is killed. The report of a client that does not read follows when it is written.
+    ///
+    /// Cancel safe: yes, because each report is sent by a task of its own.
+    async fn report_written(&self, reports: &mut JoinSet<()>, run: &RunKey, written: RelayedPart) {
+        // A client without callback port can't be reached by anybody else.
+        let Some(ClientSink::Connection(outbox, Some(_))) = self.clients.get(self.client) else { return };
+        let (watchdog, run) = (self.watchdog.clone(), run.clone());
+        reports.spawn(async move {
+            if outbox.flush().await.is_ok()
+                && watchdog.send(&ToWatchdog::RelayWritten { run, written }).await.is_ok()
+            {
+                let _closed = watchdog.flush().await;
+            }
+        });
+        let all = async { while reports.join_next().await.is_some() {} };
+        let _late = timeout(WRITE_LIMIT, all).await;
+    }
+
     fn forwarded(&self) -> MutexGuard<'_, BTreeMap<RunKey, u64>> {
         self.forwarded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The report that the completion of a run is sent: it follows also if the task ends while it waits until
+/// the completion is written, because another watchdog would send a second one.
+struct RunEndReport<'a>(Option<(mpsc::Permit<'a, ControlEvent>, FromWatchdog)>);
+
+impl Drop for RunEndReport<'_> {
+    fn drop(&mut self) {
+        if let Some((permit, message)) = self.0.take() {
+            permit.send(ControlEvent::WatchdogMessage(message));
+        }
     }
 }
 

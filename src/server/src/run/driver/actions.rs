@@ -201,6 +201,7 @@ impl RunDriver {
             program_failures: self.program_failures.records(&self.plan),
             has_attachments_stream: self.plan.has_attachments_stream,
             is_relayed: self.must_finish_on_main,
+            relayed_workers: self.relayed_workers.iter().copied().collect(),
             sent_frames: 0,
             relayed_frames: 0,
             resend,

@@ -49,6 +49,9 @@ impl RunDriver {
                 // What lies in the queue of the main connection is overtaken by a completion on another one.
                 let is_relayed = proof == ProofLevel::Ordered && self.client.route.callback.is_some();
                 self.must_finish_on_main |= proof == ProofLevel::Delivered || is_relayed;
+                if is_relayed {
+                    self.relayed_workers.insert(worker);
+                }
                 self.apply_event(RunEvent::Drained { worker, proven: position });
             }
             FromWorker::Log { lines, .. } => self.client_log().forward_lines(lines),
@@ -163,7 +166,10 @@ impl RunDriver {
         let test = self.running_tests.remove(&worker);
         self.client_log().log_line(test, LogLevel::Warning, message);
         // What came on its own connection is proven there, and nothing on another can overtake it.
-        self.must_finish_on_main |= relayed > 0 && self.client.route.callback.is_some();
+        if relayed > 0 && self.client.route.callback.is_some() {
+            self.must_finish_on_main = true;
+            self.relayed_workers.insert(worker);
+        }
         if own_stream > 0 {
             self.handled_streams.push(StreamPosition { worker, position: own_stream });
             self.send_handled_streams(pool).await;
@@ -304,6 +310,7 @@ impl RunDriver {
             run: self.client.key.clone(),
             route: self.client.route.clone(),
             run_dir: OsText::from(self.plan.run_dir.path.as_path()),
+            relayed_workers: self.relayed_workers.iter().copied().collect(),
             ..FinishRequest::default()
         }
     }

@@ -145,6 +145,8 @@ pub struct RunDriver {
     /// A worker's results went over the main connection, or can't be proven on its own one: the end of the
     /// run goes over the main connection as well.
     must_finish_on_main: bool,
+    /// Workers with results of the run that went over the main connection.
+    relayed_workers: BTreeSet<WorkerId>,
     /// The manifest was written to the run's directory.
     has_manifest: bool,
 }
@@ -186,6 +188,7 @@ impl RunDriver {
             worker_deaths: 0,
             is_complete: false,
             must_finish_on_main: false,
+            relayed_workers: BTreeSet::new(),
             has_manifest: true,
             plan,
             client,
