@@ -150,6 +150,11 @@ pub(crate) fn make_hostile(plan: &mut RoundPlan, is_certain: bool) {
         plan.faults.iter().any(|fault| guarantees::may_kill(fault.action, FaultTarget::Coordinator));
     if !loses_coordinator && (has_stop || (is_certain && kind == 0)) {
         let stop = draw_stop(&mut draws, plan.client.transport);
+        let watchdog = FaultTarget::ProcessRole(ProcessRole::Watchdog);
+        let loses_watchdog = plan.faults.iter().any(|fault| guarantees::may_kill(fault.action, watchdog));
+        if stop.action == InjectedAction::StopForGood(FaultTarget::Coordinator) && loses_watchdog {
+            return;
+        }
         if stop.action == InjectedAction::StopForGood(FaultTarget::Test) {
             plan.settings.timeout.get_or_insert(TIMEOUT);
         }
