@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use heeler_core::{LeaseId, TestId};
+use heeler_core::{LeaseId, TestId, WorkerId};
 
 /// Number of tests that are kept for each lease: the last that ran beside it.
 const KEPT: usize = 3;
@@ -14,6 +14,7 @@ pub(super) struct LeaseNeighbours(BTreeMap<LeaseId, OpenLease>);
 
 #[derive(Debug, Clone)]
 struct OpenLease {
+    worker: WorkerId,
     program: usize,
     running: Option<TestId>,
     /// Tests that ran in other processes of the program while this one did.
@@ -32,11 +33,11 @@ impl OpenLease {
 }
 
 impl LeaseNeighbours {
-    /// Records a new lease of a program.
-    pub(super) fn open(&mut self, lease: LeaseId, program: usize) {
+    /// Records a worker's new lease of a program.
+    pub(super) fn open(&mut self, lease: LeaseId, worker: WorkerId, program: usize) {
         let running = self.0.values().filter(|other| other.program == program);
         let beside: VecDeque<_> = running.filter_map(|other| other.running).take(KEPT).collect();
-        self.0.insert(lease, OpenLease { program, running: None, beside });
+        self.0.insert(lease, OpenLease { worker, program, running: None, beside });
     }
 
     /// Records that a test of a lease begins.
@@ -54,6 +55,16 @@ impl LeaseNeighbours {
     /// Records the end of a lease; returns its program.
     pub(super) fn close(&mut self, lease: LeaseId) -> Option<usize> {
         self.0.remove(&lease).map(|open| open.program)
+    }
+
+    /// Records the end of all leases of a worker that has died.
+    pub(super) fn close_worker(&mut self, worker: WorkerId) {
+        self.0.retain(|_, open| open.worker != worker);
+    }
+
+    /// Returns whether a worker holds an open lease.
+    pub(super) fn is_held_by(&self, lease: LeaseId, worker: WorkerId) -> bool {
+        self.0.get(&lease).is_some_and(|open| open.worker == worker)
     }
 
     /// Returns the program of an open lease.
@@ -78,11 +89,11 @@ mod tests {
     #[test]
     fn tests_of_other_processes_of_the_program_are_kept() {
         let mut neighbours = LeaseNeighbours::default();
-        neighbours.open(LeaseId(1), 0);
+        neighbours.open(LeaseId(1), WorkerId(1), 0);
         neighbours.begin(LeaseId(1), TestId(10));
-        neighbours.open(LeaseId(2), 7);
+        neighbours.open(LeaseId(2), WorkerId(2), 7);
         neighbours.begin(LeaseId(2), TestId(20));
-        neighbours.open(LeaseId(3), 0);
+        neighbours.open(LeaseId(3), WorkerId(3), 0);
         neighbours.begin(LeaseId(3), TestId(30));
         neighbours.begin(LeaseId(3), TestId(30));
         assert_eq!([1, 2, 3].map(|lease| beside(&neighbours, lease)), [vec![30], Vec::new(), vec![10]]);
@@ -94,5 +105,11 @@ mod tests {
         assert!(beside(&neighbours, 3).is_empty());
         neighbours.begin(LeaseId(3), TestId(50));
         assert_eq!(beside(&neighbours, 1), [37, 38, 39]);
+        // The test of a dead worker runs no more.
+        assert!(neighbours.is_held_by(LeaseId(1), WorkerId(1)));
+        neighbours.close_worker(WorkerId(1));
+        assert!(!neighbours.is_held_by(LeaseId(1), WorkerId(1)));
+        neighbours.open(LeaseId(4), WorkerId(4), 0);
+        assert!(beside(&neighbours, 4).is_empty());
     }
 }

@@ -116,7 +116,7 @@ impl RunDriver {
             has_private_tmpdir: self.plan.has_private_tmpdir,
             is_environment_shown: self.plan.is_environment_shown,
         };
-        self.neighbours.open(wire.lease, program);
+        self.neighbours.open(wire.lease, lease.worker, program);
         if let [only] = wire.tests.as_slice() {
             self.neighbours.begin(wire.lease, only.test);
             self.running_tests.insert(lease.worker, only.test);

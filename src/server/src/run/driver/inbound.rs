@@ -162,6 +162,7 @@ impl RunDriver {
     ) {
         let (relayed, own_stream) = (self.of_run(&proven.relayed), self.of_run(&proven.own_streams));
         self.worker_deaths += 1;
+        self.neighbours.close_worker(worker);
         let message = format!("worker {worker} died; its tests without a result run again");
         let test = self.running_tests.remove(&worker);
         self.client_log().log_line(test, LogLevel::Warning, message);

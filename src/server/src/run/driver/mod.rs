@@ -110,7 +110,7 @@ pub struct RunDriver {
     share: usize,
     /// Number of leases granted so far.
     leases_granted: u64,
-    /// The program of each open lease.
+    /// The open leases, with their workers and programs.
     neighbours: LeaseNeighbours,
     provisional: BTreeMap<TestId, ProvisionalResults>,
     program_failures: ProgramFailures,
@@ -288,9 +288,7 @@ impl RunDriver {
     #[must_use]
     pub fn is_leased(&self, worker: WorkerId, lease: LeaseId) -> bool {
         let is_alive = !self.pending_journals.contains_key(&worker);
-        is_alive
-            && self.neighbours.program_of(lease).is_some()
-            && self.run.leasing_workers().any(|one| one == worker)
+        is_alive && self.neighbours.is_held_by(lease, worker)
     }
 
     /// Returns the uid of a test.
