@@ -45,6 +45,17 @@ pub enum RecordedResult {
     Program(ProgramFailure),
 }
 
+impl RecordedResult {
+    /// Returns when a test ended, in milliseconds since 1970; `None` if it is unknown.
+    #[must_use]
+    pub fn ended_ms(&self) -> Option<u64> {
+        match self {
+            Self::Test(test) => test.ended_ms,
+            Self::Program(_) => None,
+        }
+    }
+}
+
 /// The recorded result of a test.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordedTestResult {
@@ -139,7 +150,7 @@ pub fn read_run_files(dir: &Path) -> Result<RecordedRun, RecordedRunError> {
         .map_err(|source| RecordedRunError::Manifest { path: path.display().to_string(), source })?;
     let paths = journal_paths(dir)
         .map_err(|source| RecordedRunError::Read { path: dir.display().to_string(), source })?;
-    let journals = cpu_pool::map(paths, ScannedJournal::scan);
+    let journals = cpu_pool::map(paths.into_iter().enumerate().collect(), ScannedJournal::scan);
     let losses = journal_losses(&journals)?;
     Ok(recorded_run(manifest, journals, losses))
 }
@@ -179,13 +190,13 @@ fn recorded_run(manifest: Manifest, journals: Vec<ScannedJournal>, mut losses: V
     let mut end = None;
     let mut results: Vec<TimedResult> = Vec::new();
     let mut journal_paths = Vec::new();
-    for (number, journal) in journals.into_iter().enumerate() {
+    for journal in journals {
         // The records of one worker are in order, regardless of their times: a retry starts with its first
         // attempt. Synthesized results come last, in their order.
         let mut last_ms = if journal.file.worker.is_some() { 0 } else { u64::MAX };
-        for scanned in journal.results {
-            last_ms = last_ms.max(scanned.ended_ms().unwrap_or(0));
-            results.push(TimedResult { ended_ms: last_ms, result: scanned.in_journal(number) });
+        for result in journal.results {
+            last_ms = last_ms.max(result.ended_ms().unwrap_or(0));
+            results.push(TimedResult { ended_ms: last_ms, result });
         }
         end = journal.end.or(end);
         journal_paths.push(journal.file.path);
@@ -243,7 +254,7 @@ fn read_attempt(path: &Path, place: RecordPlace) -> Option<Attempt> {
 }
 
 /// Returns when a test ended, in milliseconds since 1970.
-pub(super) fn ended_at_ms(result: &TestResult) -> Option<u64> {
+fn ended_at_ms(result: &TestResult) -> Option<u64> {
     Some(result.started_ms?.saturating_add(result.duration_us.unwrap_or(0) / 1000))
 }
 
@@ -255,10 +266,7 @@ impl RecordedRun {
             return Duration::from_millis(end.duration_ms);
         }
         let began = self.manifest.head.began_utc.parse::<jiff::Timestamp>().map(|at| at.as_millisecond());
-        let ended = self.results.iter().filter_map(|result| match result {
-            RecordedResult::Test(test) => test.ended_ms,
-            RecordedResult::Program(_) => None,
-        });
+        let ended = self.results.iter().filter_map(RecordedResult::ended_ms);
         let last = ended.max().and_then(|last| i64::try_from(last).ok());
         let took = began.ok().zip(last).map(|(began, last)| last.saturating_sub(began));
         Duration::from_millis(took.and_then(|took| u64::try_from(took).ok()).unwrap_or(0))
