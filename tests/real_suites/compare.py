@@ -105,12 +105,14 @@ def alone(program, cwd, env, directory, is_rust):
 
 
 def fails_alone(program, names, cwd, env, is_rust):
-    """Returns whether the program fails by itself with one of these tests alone: tests may look at the others."""
+    """Returns whether the program fails by itself with one of these tests alone: tests may look at the others, or use
+    what others have left in the temporary directory."""
     for name in names[:50]:
         name = name.split("#")[0]
         words = ["--exact", name] if is_rust else [f"--gtest_filter={name}"]
-        if run([program] + words, cwd, env)[0] != 0:
-            return True
+        with tempfile.TemporaryDirectory(prefix="real-") as directory:
+            if run([program] + words, cwd, dict(env, TEST_TMPDIR=directory))[0] != 0:
+                return True
     return False
 
 
