@@ -1,8 +1,9 @@
 """Compares the results of test programs run by themselves with those under Heeler, case by case.
 
 Each program runs by itself first. Then Heeler runs it in batches, once more with the history of that run, and with
---isolate. The results of all cases must be the same, and a program that ends well by itself must not be in error. With
---isolate, a test may differ that the program itself fails with alone, because it looks at the others.
+--isolate. The results of all cases must be the same, a program that ends well by itself must not be in error, and both
+must succeed or both must fail. With --isolate, a test may differ that the program itself fails with alone, because it
+looks at the others. A program that fails by itself when it lists its tests must be in error under Heeler.
 """
 
 import argparse
@@ -13,9 +14,10 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import xml.etree.ElementTree as ElementTree
 
-MODES = [("batches", []), ("second run", []), ("isolate", ["--isolate"])]
+MODES = {"batches": [], "second run": [], "isolate": ["--isolate"]}
 TIMEOUT = 900
 
 
@@ -70,14 +72,20 @@ def of_libtest_output(text):
     return numbered((name, words[word]) for name, word in found)
 
 
-def of_junit(path):
+OF_NO_TEST = re.compile(r" \((set-up|tear-down|set-up or tear-down|the program itself)\)$")
+
+OF_LISTING = re.compile("failed to list tests|while it listed its tests")
+
+
+def of_junit(path, expected):
     """Returns the results of tests in Heeler's report, and the messages of programs in error."""
     results, errors = {}, []
     for suite in ElementTree.parse(path).getroot().iter("testsuite"):
         for case in suite.iter("testcase"):
             name, bad = case.get("name"), case.find("failure")
             error = case.find("error")
-            if name == suite.get("name") or re.search(r" \((set-up|tear-down|set-up or tear-down|the program itself)\)$", name):
+            # A test may have the name of its program.
+            if name not in expected and (name == suite.get("name") or OF_NO_TEST.search(name)):
                 errors.append(f"{name}: {(error if error is not None else bad).get('message', '')[:300]}")
             elif error is not None:
                 results[name] = "error"
@@ -99,13 +107,20 @@ def alone(program, cwd, env, directory, is_rust):
 
 
 def fails_alone(program, names, cwd, env, is_rust):
-    """Returns whether the program fails by itself with one of these tests alone: tests may look at the others."""
+    """Returns whether the program fails by itself with one of these tests alone: tests may look at the others, or use
+    what others have left in the temporary directory."""
     for name in names[:50]:
         name = name.split("#")[0]
         words = ["--exact", name] if is_rust else [f"--gtest_filter={name}"]
-        if run([program] + words, cwd, env)[0] != 0:
-            return True
+        with tempfile.TemporaryDirectory(prefix="real-") as directory:
+            if run([program] + words, cwd, dict(env, TEST_TMPDIR=directory))[0] != 0:
+                return True
     return False
+
+
+def lists(program, cwd, env, is_rust):
+    """Returns whether the program ends well by itself when it only lists its tests."""
+    return run([program, "--list" if is_rust else "--gtest_list_tests"], cwd, env)[0] == 0
 
 
 def differences(expected, code, results, errors, is_explained):
@@ -125,25 +140,46 @@ def differences(expected, code, results, errors, is_explained):
     return found
 
 
+def compare_run(mode, program, setup):
+    """Runs the program under Heeler in one mode; describes what differs from the program by itself."""
+    cwd, heeler, is_rust, env, directory, (expected, code), is_listed = setup
+    report = os.path.join(directory, f"{mode.replace(' ', '-')}.xml")
+    state = os.path.join(directory, "state")
+    command = [heeler, "run", program, "--state-dir", state, "--status-level", "none", "-j", "2"]
+    ended, text = run(command + ["--report", f"junit={report}"] + MODES[mode], cwd, env)
+    is_alone = lambda names: mode == "isolate" and fails_alone(program, names, cwd, env, is_rust)
+    found = []
+    if expected and os.path.exists(report):
+        results, errors = of_junit(report, expected)
+        errors = [error for error in errors if is_listed or not OF_LISTING.search(error)]
+        if not is_listed:
+            # It runs all of its tests several times, or not all of them, and the last report is left.
+            results = {name: result for name, result in results.items() if name in expected}
+        found = differences(expected, code, results, errors, is_alone)
+    elif expected:
+        found.append("no report")
+    if ended == 0 and not (code == 0 and is_listed):
+        found.append("it succeeds under Heeler only")
+    elif ended != 0 and code == 0 and expected and is_listed and not found and not is_alone(list(expected)):
+        found.append("it fails under Heeler only")
+    if found:
+        found.append(f"exit code {code} by itself, {ended} under Heeler: {text[-500:]}")
+    return [f"{mode}: {text}" for text in found]
+
+
 def compare(program, cwd, heeler, is_rust, env):
-    """Compares one program; returns its number of cases, or None if it has no results by itself, and what differs."""
+    """Compares one program; returns its number of cases by itself, a description of these, and what differs."""
     with tempfile.TemporaryDirectory(prefix="real-") as directory:
-        expected, code = alone(program, cwd, env, directory, is_rust)
-        if not expected:
-            return None, [], code
+        by_itself = alone(program, cwd, env, directory, is_rust)
+        is_listed = lists(program, cwd, env, is_rust)
         found = []
-        for mode, options in MODES:
-            report = os.path.join(directory, f"{mode.replace(' ', '-')}.xml")
-            state = os.path.join(directory, "state")
-            command = [heeler, "run", program, "--state-dir", state, "--status-level", "none", "-j", "2"]
-            _, text = run(command + ["--report", f"junit={report}"] + options, cwd, env)
-            if not os.path.exists(report):
-                found.append(f"{mode}: no report: {text[-500:]}")
-                continue
-            results, errors = of_junit(report)
-            is_alone = lambda names: mode == "isolate" and fails_alone(program, names, cwd, env, is_rust)
-            found += [f"{mode}: {text}" for text in differences(expected, code, results, errors, is_alone)]
-        return len(expected), found, code
+        for mode in MODES:
+            found += compare_run(mode, program, (cwd, heeler, is_rust, env, directory, by_itself, is_listed))
+    expected, code = by_itself
+    description = f"{len(expected)} cases" if expected else f"no cases by itself (exit code {code})"
+    if not is_listed:
+        description += ", fails by itself when it lists them"
+    return len(expected or ()), description, found
 
 
 def programs_of_cargo(directory):
@@ -166,20 +202,18 @@ def main():
         cwd = os.path.abspath(options.cargo)
         programs = list(programs_of_cargo(cwd))
         env["CARGO_MANIFEST_DIR"] = cwd
-    total, bad = 0, 0
+    total, bad, started = 0, 0, time.monotonic()
     for program in programs:
-        count, found, code = compare(program, cwd, os.path.abspath(options.heeler), bool(options.cargo), env)
+        count, description, found = compare(program, cwd, os.path.abspath(options.heeler), bool(options.cargo), env)
         name = os.path.basename(program)
-        if count is None:
-            print(f"{name}: no results by itself (exit code {code}), not compared", flush=True)
-            continue
         total += count
         bad += bool(found)
-        print(f"{name}: {count} cases, {'same' if not found else f'{len(found)} differences'}", flush=True)
+        print(f"{name}: {description}, {'same' if not found else 'differs'}", flush=True)
         for text in found[:20]:
             print(f"    {text}", flush=True)
-    print(f"{len(programs)} programs, {total} cases, {bad} programs with differences", flush=True)
-    sys.exit(1 if bad else 0)
+    seconds = time.monotonic() - started
+    print(f"{len(programs)} programs, {total} cases, {bad} programs with differences, {seconds:.0f} s", flush=True)
+    sys.exit(1 if bad or not programs else 0)
 
 
 main()

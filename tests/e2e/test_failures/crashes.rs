@@ -190,6 +190,15 @@ fn program_failing_after_its_listing_runs_and_is_in_error() {
 }
 
 #[test]
+fn program_crashing_after_its_listing_runs_and_is_in_error() {
+    let books = dying_at("end of listing, by a signal");
+    books.assert_all("passed");
+    let message = program_failure(&books, "deaths");
+    assert!(message.contains("died of SIGABRT while it listed its tests"), "{message}");
+    assert!(message.contains("stack:\n") && message.contains("minidump: "), "{message}");
+}
+
+#[test]
 fn death_between_tests_still_runs_every_test() {
     let world = TestWorld::with_fake("dies-between-tests");
     let books = run_all(&world, "dies-between-tests", &FAKE);

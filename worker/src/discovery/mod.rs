@@ -111,6 +111,7 @@ pub(crate) async fn discover(
         time_limit,
         first_reply: None,
         start_us: None,
+        crash: None,
     };
     match asking.list_tests().await {
         Ok(listing) => FromWorker::Discovered {
@@ -123,7 +124,8 @@ pub(crate) async fn discover(
             start_us: asking.start_us.unwrap_or_default(),
             failure: listing.failure.map(|source| {
                 let program = program.path.to_text().into_owned();
-                DiscoverError::ListingFailed { program, source }.to_string()
+                let failed = || DiscoverError::ListingFailed { program, source };
+                asking.crash.take().unwrap_or_else(failed).to_string()
             }),
         },
         Err(error) => FromWorker::NotDiscovered { job, error: error.to_string() },
@@ -149,6 +151,8 @@ struct ProgramDiscovery<'a> {
     first_reply: Option<ListingReply>,
     /// The shortest run time of a listing process.
     start_us: Option<u64>,
+    /// The crash of a program that had written its whole listing before.
+    crash: Option<DiscoverError>,
 }
 
 impl ProgramDiscovery<'_> {
@@ -215,6 +219,7 @@ impl ProgramDiscovery<'_> {
         }
     }
 
+    /// Lists once. If the process crashes again when it `is_traced`, it may have listed all the same.
     async fn list_once(
         &mut self,
         adapter: &'static dyn Adapter,
@@ -228,6 +233,7 @@ impl ProgramDiscovery<'_> {
         let prepare = |source| DiscoverError::Prepare { program: program(), source };
         let scratch = self.setting.clean_scratch().map_err(prepare)?;
         let mut outputs = Vec::new();
+        let mut crash = None;
         while let Some(invocation) = adapter.next_listing(self.program, &outputs, scratch) {
             let mut command =
                 self.setting.prepare_command(self.program, &invocation, None, None).map_err(prepare)?;
@@ -247,7 +253,13 @@ impl ProgramDiscovery<'_> {
                 let (signal, said) = (Signal(signal).name(), last_output_note(&captured));
                 let evidence =
                     crash_files.map_or(String::new(), |files| crash_evidence(&files, &mut captured));
-                return Err(DiscoverError::Crashed { program: program(), signal, said, evidence });
+                let crashed = DiscoverError::Crashed { program: program(), signal, said, evidence };
+                if !is_traced {
+                    return Err(crashed);
+                }
+                outputs.push(listing_output(&invocation, captured));
+                crash = Some(crashed);
+                break;
             }
             if captured.end.code.is_none() {
                 return Err(DiscoverError::Lost { program: program() });
@@ -255,7 +267,16 @@ impl ProgramDiscovery<'_> {
             outputs.push(listing_output(&invocation, captured));
         }
         let listing = read_listing(adapter, self.program.clone(), outputs).await;
-        listing.map_err(|source| DiscoverError::Listing { program: program(), source })
+        match (listing, crash) {
+            (Ok(listing), Some(crash)) if listing.failure.is_some() => {
+                self.crash = Some(crash);
+                Ok(listing)
+            }
+            (_, Some(crash)) => Err(crash),
+            (listing, None) => {
+                listing.map_err(|source| DiscoverError::Listing { program: program(), source })
+            }
+        }
     }
 
     fn record_reply(&mut self, invocation: &AdapterInvocation, captured: &CapturedListing) {

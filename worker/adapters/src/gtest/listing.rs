@@ -10,10 +10,10 @@ use crate::{AdapterListing, ListingError, ListingOutput, scan};
 pub(super) fn read(framework: &'static str, output: &ListingOutput) -> Result<AdapterListing, ListingError> {
     let (mut tests, failure) = match output.code {
         Some(0) => (read_tests(output)?, None),
-        code => {
+        _ => {
             let failure = failed_exit(output);
             // The file is written at once, as the last that a listing does: what failed came after it.
-            let file = output.file.as_deref().filter(|file| code.is_some() && !is_report_of_run(file));
+            let file = output.file.as_deref().filter(|file| !is_report_of_run(file));
             match file.map(read_xml) {
                 Some(Ok(tests)) => (tests, Some(failure)),
                 Some(Err(_)) | None => return Err(failure),

@@ -83,17 +83,15 @@ fn whole_listing_of_a_failed_process_is_valid() {
         ..ListingOutput::default()
     };
     let read = |output: ListingOutput| gtest().read_listing(&program(None), &[output]);
-    let listing = read(left(xml, Some(1), None)).unwrap();
-    assert_eq!(listing.tests[0].name, "A.b");
-    assert!(
-        listing
-            .failure
-            .unwrap()
-            .to_string()
-            .ends_with("exited with code 1; its output:\n1 leaked mock object")
-    );
-    assert!(read(left(xml, None, Some(6))).unwrap_err().is_of_framework());
-    assert!(read(left(&xml[..xml.len() - 3], Some(1), None)).is_err());
+    for (code, signal, end) in
+        [(Some(1), None, "exited with code 1"), (None, Some(6), "was killed by signal 6")]
+    {
+        let listing = read(left(xml, code, signal)).unwrap();
+        assert_eq!(listing.tests[0].name, "A.b");
+        let failure = listing.failure.unwrap().to_string();
+        assert!(failure.ends_with(&format!("{end}; its output:\n1 leaked mock object")), "{failure}");
+        assert!(read(left(&xml[..xml.len() - 3], code, signal)).is_err());
+    }
     // It ran its tests instead.
     let report = std::str::from_utf8(xml).unwrap().replace("name=\"b\"", "name=\"b\" status=\"run\"");
     assert!(read(left(report.as_bytes(), Some(1), None)).is_err());
