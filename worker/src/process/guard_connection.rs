@@ -122,12 +122,8 @@ impl GuardConnection {
     /// Continues a guard that is stopped, which any test can do to its parent, and kills one that is stopped
     /// again.
     fn check_stop(&mut self) {
-        let now = self.start.elapsed();
-        if !process::stat(self.process.pid()).is_some_and(ProcessStat::is_stopped) {
-            self.stops.on_heard(now);
-            return;
-        }
-        let signal = match self.stops.on_check(now) {
+        let is_stopped = || process::stat(self.process.pid()).is_some_and(ProcessStat::is_stopped);
+        let signal = match self.stops.on_check(self.start.elapsed(), is_stopped) {
             None => return,
             Some(SilenceStep::Continue) => Signal::CONT,
             Some(SilenceStep::Replace) => Signal::KILL,
