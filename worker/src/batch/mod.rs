@@ -513,7 +513,7 @@ impl RunningBatch {
         if self.holds_results() {
             // The result of a test with iterations left does not follow soon.
             if self.iteration.is_last() {
-                updates.leave_out_start(self.tests[flight.place].test);
+                updates.add_held(self.tests[flight.place].test, self.tests.len());
             }
             self.held_tests.push(ended, verdict);
             self.bound_held_outputs(updates);
