@@ -25,12 +25,13 @@ use tokio::time::Instant;
 
 use heeler_adapters::AdapterTraits;
 
-use crate::batch::{exit_reason::signal_name, verdict::TestOutputs};
+use crate::{
+    batch::{exit_reason::signal_name, verdict::TestOutputs},
+    process::evidence_files::{plain_file_name, remove_partial_files},
+};
 
 /// How long capturing a hung tree may take: two samples, then stacks and dumps of every process.
 const HANG_CAPTURE_TIMEOUT: Duration = Duration::from_secs(15);
-/// The number of characters of a test's name used in the names of its files.
-const MAX_FILE_NAME_CHARS: usize = 80;
 
 /// Shells add this to the number of the signal that ended a child.
 const SHELL_SIGNAL_EXIT_BASE: i32 = 128;
@@ -191,14 +192,7 @@ impl CrashDiagnostics {
 
     /// Removes partial files of a guard that was lost.
     pub(super) fn remove_partial_files(&self) {
-        let beginning = format!("{}-", self.file_prefix);
-        let Ok(entries) = fs::read_dir(&self.dir) else { return };
-        for entry in entries.flatten() {
-            if entry.file_name().to_str().is_some_and(|name| name.starts_with(&beginning)) {
-                // A file that can't be removed is in the run's directory, and is deleted with it.
-                drop(fs::remove_file(entry.path()));
-            }
-        }
+        remove_partial_files(&self.dir, &self.file_prefix);
     }
 
     /// Stores everything under the name of the running test; returns the evidence, and where and by which
@@ -415,10 +409,7 @@ fn evidence_file(path: &OsText, description: &str) -> DiagnosticsFile {
 
 /// Returns a file name that every file system accepts and that users recognise.
 fn evidence_file_name(uid: &str, is_check: bool) -> String {
-    let plain = |character: char| {
-        if character.is_ascii_alphanumeric() || "._-".contains(character) { character } else { '_' }
-    };
-    let mut name: String = uid.replace("::", ".").chars().map(plain).take(MAX_FILE_NAME_CHARS).collect();
+    let mut name = plain_file_name(&uid.replace("::", "."));
     if name.starts_with('.') {
         name.insert(0, '_');
     }
