@@ -38,8 +38,8 @@ use crate::{
 pub(crate) use batch_input::{DeadlineAction, OutputChunk, ProcessExitSummary, RawOutputs};
 pub(crate) use dialogue_stall::DialogueStall;
 use heeler_adapters::{FrameworkResult, FrameworkVerdict, StackPosition, TranscriptEvent};
-pub(crate) use held_tests::ReleaseConditions;
 use held_tests::{EndedTest, HeldTests};
+pub(crate) use held_tests::{ReleaseConditions, SoleWriterSpan};
 use process_leaks::TestTimeSpans;
 pub(crate) use run_evidence::RunEvidence;
 use running_test::RunningTest;

@@ -3,6 +3,7 @@
 use super::{
     diagnostics::CrashDiagnostics,
     lease::{ResultSink, StartedProcess},
+    marker_writers::{MarkerWriters, WriterSample},
     run_report::RunReportReader,
 };
 use crate::{
@@ -51,6 +52,7 @@ pub(super) struct RunningProcess<'a> {
     test_directory: Option<TestDirectory>,
     /// The process that the guard started.
     root: Option<Pid>,
+    marker_writers: MarkerWriters,
 }
 
 /// An event of the event loop.
@@ -119,6 +121,7 @@ impl<'a> RunningProcess<'a> {
             run_report,
             test_directory,
             root: None,
+            marker_writers: MarkerWriters::default(),
         }
     }
 
@@ -328,20 +331,7 @@ impl<'a> RunningProcess<'a> {
     async fn handle_deadline(&mut self, due: DeadlineAction) {
         match due {
             DeadlineAction::Nothing => {}
-            DeadlineAction::CheckHeldTests => {
-                let mut conditions = ReleaseConditions {
-                    doubtful_since: self.reader.transcript.doubtful_since(),
-                    is_complete: self.reader.transcript.is_complete(),
-                    is_forked: false,
-                };
-                // Reads the list of all processes: only where it decides.
-                conditions.is_forked =
-                    !conditions.await_end() && self.root.is_some_and(heeler_sys::process::has_forked_copy);
-                let now = self.clock.now();
-                self.batch.check_held_tests(now, conditions, &mut self.sink.updates);
-                self.sink.write_ahead();
-                self.sink.try_send_batch();
-            }
+            DeadlineAction::CheckHeldTests => self.check_held_tests(),
             DeadlineAction::SampleProcess => self.process.send(ToGuard::Sample).await,
             // Two samples show what a hung process does; its stacks and dumps show why.
             DeadlineAction::Terminate if self.diagnostics.start_hang_capture() => {
@@ -352,6 +342,21 @@ impl<'a> RunningProcess<'a> {
     }
 
     async fn on_sample(&mut self, sample: TreeSample) {
+    /// Has the held tests checked by what is known of their process.
+    fn check_held_tests(&mut self) {
+        let sample = self.root.and_then(|root| WriterSample::take(root, self.clock.now().running));
+        self.read_outputs();
+        let now = self.clock.now();
+        let conditions = ReleaseConditions {
+            doubtful_since: self.reader.transcript.doubtful_since(),
+            is_complete: self.reader.transcript.is_complete(),
+            alone: sample.and_then(|sample| self.marker_writers.record(sample, now.running)),
+        };
+        self.batch.check_held_tests(now, conditions, &mut self.sink.updates);
+        self.sink.write_ahead();
+        self.sink.try_send_batch();
+    }
+
         if self.diagnostics.capture_deadline().is_some() {
             self.diagnostics.record_sample(sample);
             self.process.send(ToGuard::Dump).await;
