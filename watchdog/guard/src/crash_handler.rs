@@ -33,7 +33,7 @@ pub(super) const DUMP_TIME_LIMIT: Duration = Duration::from_secs(5);
 /// How long a process may take to stop.
 const STOP_LIMIT: Duration = Duration::from_millis(500);
 /// Time limit for the debug information of programs that have crashed; the largest takes some seconds.
-const SYMBOLIZE_TIME_LIMIT: Duration = Duration::from_secs(30);
+pub(super) const SYMBOLIZE_TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// A crash whose stacks are not symbolized yet: that is slow, and done when the process is gone.
 pub(super) struct PendingCrash {

@@ -36,6 +36,7 @@ impl ListingCrashFiles {
         // Files of a run must not be committed to a repository; it exists already after the first one.
         drop(write_new_file(&dir.join(".gitignore"), b"*\n"));
         let name = format!("worker-{worker}");
+        // What a worker of this id has left behind that was lost during a dump.
         remove_partial_files(dir, &name);
         let plan = TracePlan {
             mode: capture.plan.mode.unwrap_or_default(),
@@ -47,6 +48,7 @@ impl ListingCrashFiles {
             expected_crash_markers: expected_crash_markers.iter().map(ToString::to_string).collect(),
             // A listing asks for no tracer, and its process is ended either way.
             is_tracer_read_by_framework: true,
+            run_mark: None,
         };
         Ok(Self { plan, base: dir.join(base_name(program)) })
     }

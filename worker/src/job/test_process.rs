@@ -1,7 +1,7 @@
 //! Event loop of one test process.
 
 use super::{
-    diagnostics::CrashDiagnostics,
+    diagnostics::{CrashDiagnostics, ExitKind},
     lease::{ResultSink, StartedProcess},
     marker_writers::{MarkerWriters, WriterSample},
     run_report::RunReportReader,
@@ -231,6 +231,7 @@ impl<'a> RunningProcess<'a> {
                 self.diagnostics.record_untraced(reason);
             }
             GuardEvent::Crashed(report) => self.diagnostics.record_crash(*report),
+            GuardEvent::ExitedInRun(stack) => self.diagnostics.record_exit_stack(stack),
             GuardEvent::Sampled(sample) => self.on_sample(sample).await,
             GuardEvent::Dumped(report) => {
                 self.diagnostics.record_hang(*report);
@@ -341,7 +342,6 @@ impl<'a> RunningProcess<'a> {
         }
     }
 
-    async fn on_sample(&mut self, sample: TreeSample) {
     /// Has the held tests checked by what is known of their process.
     fn check_held_tests(&mut self) {
         let sample = self.root.and_then(|root| WriterSample::take(root, self.clock.now().running));
@@ -357,6 +357,7 @@ impl<'a> RunningProcess<'a> {
         self.sink.try_send_batch();
     }
 
+    async fn on_sample(&mut self, sample: TreeSample) {
         if self.diagnostics.capture_deadline().is_some() {
             self.diagnostics.record_sample(sample);
             self.process.send(ToGuard::Dump).await;
@@ -431,7 +432,9 @@ impl<'a> RunningProcess<'a> {
         self.reader.pass_on(RawOutputs::default(), &self.clock, &mut self.batch, self.sink);
         // A guard that was killed because it was overdue reports no signal.
         let is_own_death = self.diagnostics.is_own_death(&raw, self.process.is_terminating());
-        let missing_stack = self.diagnostics.missing_stack_reason(&raw);
+        let is_after_end_marker = self.reader.transcript.is_after_end_marker();
+        let exit_kind = if is_after_end_marker { ExitKind::AfterEndMarker } else { ExitKind::Other };
+        let missing_stack = self.diagnostics.missing_stack_reason(&raw, exit_kind);
         let (evidence, detail) =
             self.diagnostics.store_evidence(self.batch.running_test(), raw.core.as_ref());
         let detail = detail.or(missing_stack);
@@ -442,11 +445,12 @@ impl<'a> RunningProcess<'a> {
             exit: raw,
             is_complete: self.reader.transcript.is_complete(),
             is_explained,
-            is_after_end_marker: self.reader.transcript.is_after_end_marker(),
+            is_after_end_marker,
             fixture_failures: self.reader.transcript.fixture_failures().to_vec(),
             outside_failure: self.reader.transcript.outside_failure().map(str::to_owned),
             is_out_of_memory: self.memory.had_oom_kill(),
             evidence,
+            exit_stack: self.diagnostics.take_exit_stack(),
             detail,
             is_own_death,
             guard_loss,

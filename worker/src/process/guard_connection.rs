@@ -55,6 +55,8 @@ pub(crate) enum GuardEvent {
     Untraced(String),
     /// The process, or another of its tree, has crashed.
     Crashed(Box<CrashReport>),
+    /// The process has exited by itself in the middle of its tests, or after it had children; its stack.
+    ExitedInRun(String),
     /// States of the processes in its tree.
     Sampled(TreeSample),
     /// Stacks and dumps of the processes in its tree.
@@ -111,6 +113,7 @@ impl GuardConnection {
                 FromGuard::DebuggerExited => GuardEvent::DebuggerLost,
                 FromGuard::Untraced { reason } => GuardEvent::Untraced(reason),
                 FromGuard::Crashed(report) => GuardEvent::Crashed(Box::new(report)),
+                FromGuard::ExitedInRun { stack } => GuardEvent::ExitedInRun(stack),
                 FromGuard::Sampled(sample) => GuardEvent::Sampled(sample),
                 FromGuard::Dumped(report) => GuardEvent::Dumped(Box::new(report)),
                 FromGuard::Ended(end) => GuardEvent::Ended(end),

@@ -260,6 +260,51 @@ fn death_in_suite_tear_down_changes_no_result() {
 }
 
 #[test]
+fn exit_in_a_test_contradicts_what_a_forked_copy_has_reported() {
+    // The copy has written the end of the run and the report, and has removed the mark.
+    let gone = |stack: &str, count| ProcessExitSummary {
+        exit_stack: Some(stack.to_owned()),
+        run_evidence: reported(&vec![GOOD; count]),
+        ..process_exit(exit(0), COMPLETE)
+    };
+    let mut bench = three_passed();
+    assert!(matches!(bench.finish_as(9, gone("A.t1", 3)), LeaseEnd::DiedOutsideTest { .. }));
+    assert_eq!((bench.states().len(), unproven(&bench)), (0, vec![0, 1, 2]));
+    let mut bench = BatchHarness::with_tests(1);
+    bench.chunk(1, [begun(0), passed(0)], "");
+    assert!(matches!(bench.finish_as(9, gone("A.t0", 1)), LeaseEnd::DiedInTest { .. }));
+    assert_eq!(bench.states(), [("A.t0".to_owned(), ExecutionState::Error)]);
+    // After the run, in a program that has had children.
+    let mut bench = three_passed();
+    assert_eq!(bench.finish_as(9, gone("", 3)), LeaseEnd::Complete);
+    assert_eq!(bench.states().len(), 3);
+}
+
+#[test]
+fn stack_of_an_exit_tells_the_tear_down_of_a_suite_from_its_last_test() {
+    for (stack, state) in [("A.t0", ExecutionState::Error), ("suite", ExecutionState::Passed)] {
+        let mut bench = BatchHarness::with_tests(1);
+        bench.chunk(1, [begun(0)], "");
+        let verdict = verdict(FrameworkResult::Passed);
+        let gone = ProcessExitSummary {
+            suite_phase: Some(SuitePhase::TearDown { suite: "A".into(), verdict }),
+            exit_stack: Some(stack.to_owned()),
+            is_after_end_marker: true,
+            run_evidence: RunEvidence::LeftOpen,
+            ..process_exit(exit(0), INCOMPLETE)
+        };
+        assert!(matches!(bench.finish_as(9, gone), LeaseEnd::DiedInTest { .. }));
+        assert_eq!(bench.states(), [("A.t0".to_owned(), state)]);
+        let failures = bench.fixture_failures();
+        assert_eq!(failures.len(), usize::from(state == ExecutionState::Passed));
+        assert!(
+            failures.iter().all(|(_, message)| message.ends_with("--- stack ---\nsuite")),
+            "{failures:?}"
+        );
+    }
+}
+
+#[test]
 fn failed_assertions_of_suites_explain_the_exit() {
     let failure = |suite: &str, phase| FixtureFailure {
         fixture: SuiteFixture { suite: suite.into(), phase },
