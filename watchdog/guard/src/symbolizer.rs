@@ -195,8 +195,8 @@ mod tests {
         let minute = Duration::from_secs(60);
         let (reader, writer) = pipe().unwrap();
         let (mut reader, mut writer) = (File::from(reader), File::from(writer));
-        writer.write_all(&[7; 100]).unwrap();
         assert!(matches!(read_until(&mut reader, Instant::now(), 100), Err(TextReadError::Late)));
+        writer.write_all(&[7; 100]).unwrap();
         let too_long = read_until(&mut reader, Instant::now() + minute, 99);
         assert!(matches!(too_long, Err(TextReadError::TooLong(99))), "{too_long:?}");
         writer.write_all(&[7; 100]).unwrap();
