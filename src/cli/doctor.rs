@@ -182,6 +182,7 @@ async fn await_crash_report(
             keeps_environment: false,
             expected_crash_markers: Vec::new(),
             is_tracer_read_by_framework: false,
+            run_mark: None,
         }),
     };
     sender.send(&ToGuard::Exec(command)).await.map_err(|error| error.to_string())?;
@@ -205,7 +206,8 @@ async fn await_crash_report(
             | FromGuard::Sampled(_)
             | FromGuard::Dumped(_)
             | FromGuard::StoppedAtStart { .. }
-            | FromGuard::DebuggerExited => {}
+            | FromGuard::DebuggerExited
+            | FromGuard::ExitedInRun { .. } => {}
         }
     }
     outcome.ok_or_else(|| "the crash was not captured".to_owned())

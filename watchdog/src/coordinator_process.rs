@@ -22,16 +22,21 @@ impl CoordinatorProcess {
         Self { pid, pidfd: process::pidfd_open(pid).ok(), is_suspended: false }
     }
 
-    /// Continues a coordinator that is stopped, and later kills it: the end of its connection follows. One
-    /// that was stopped at a terminal is left to its user; so is one that is busy, or stopped by a debugger.
-    pub(crate) fn on_silence(&self, step: SilenceStep) {
+    /// Returns whether a silent coordinator is stopped. One that was stopped at a terminal is left to its
+    /// user; so is one that is busy, or stopped by a debugger.
+    pub(crate) fn is_stopped(&self) -> bool {
         let stat = process::stat(self.pid);
         let is_stopped = stat.is_some_and(|stat| stat.is_stopped() && !stat.has_terminal);
-        let limit = SILENCE_LIMIT.as_secs();
         if !is_stopped || self.is_suspended {
-            tracing::debug!("the coordinator has been silent for {limit} s");
-            return;
+            tracing::debug!("the coordinator has been silent for {} s", SILENCE_LIMIT.as_secs());
+            return false;
         }
+        true
+    }
+
+    /// Continues a coordinator that is stopped, and later kills it: the end of its connection follows.
+    pub(crate) fn on_silence(&self, step: SilenceStep) {
+        let limit = SILENCE_LIMIT.as_secs();
         let signal = match step {
             SilenceStep::Continue => {
                 tracing::warn!("the coordinator is stopped, has been silent for {limit} s, and is continued");

@@ -238,7 +238,7 @@ impl WatchdogSession<'_> {
             biased;
             _ = terms.recv() => WatchdogSessionEvent::TermSignal,
             _ = self.child_signals.recv() => WatchdogSessionEvent::ChildExited,
-            received = self.receiver.next_or_silence() => WatchdogSessionEvent::Message(received),
+            received = self.receiver.next_or_silence(|| self.coordinator.is_stopped()) => WatchdogSessionEvent::Message(received),
             Some(done) = self.tasks.join_next() => WatchdogSessionEvent::TaskFinished(done),
             sent = send_first(&self.control, front), if front.is_some() => WatchdogSessionEvent::Sent(sent),
             _ = self.orphan_check.tick() => WatchdogSessionEvent::OrphanCheck,

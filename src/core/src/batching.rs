@@ -4,9 +4,8 @@
 //! (known crashers, tests over a second and three starts, isolated ones, isolated reruns), longest first ·
 //! everything else in chunks, from the program with the most work left · of each program, the tests that
 //! could not start in isolation. Chunks shrink as the remaining work does (guided self-scheduling), but a
-//! process start should be at most 2 % of its batch; where durations are known, or a start is expensive, that
-//! rule yields to keeping all slots busy, and where other runs may begin at any time, to a limit of the
-//! batch's duration.
+//! process start should be at most 2 % of its batch. That rule yields to keeping all slots busy, and where
+//! other runs may begin at any time, to a limit of the batch's duration.
 //!
 //! The more expensive a start is, the more even are the chunks: each slot should start such a program once,
 //! and all should end together. What the busy slots still have to do counts (`slot_loads`).

@@ -6,9 +6,9 @@
 //!   └────────────────────┘
 //! ```
 //!
-//! Processes of ours send at least a heartbeat every few seconds. One that does not is most likely stopped:
-//! any test can do that to its parents. SIGCONT cures it, and harms no other process. One that is silent
-//! again, or still, is ended, and its successor takes over.
+//! Processes of ours send at least a heartbeat every few seconds. One that does not may be stopped: any test
+//! can do that to its parents. SIGCONT cures it. One that is stopped again, or still, is ended, and its
+//! successor takes over. One that is silent and not stopped is left alone: its machine is busy, or its disk.
 
 use std::time::Duration;
 
@@ -54,14 +54,15 @@ impl SilenceWatch {
         self.check_at = now + SILENCE_LIMIT;
     }
 
-    /// Decides after a time without a sign of life.
-    pub fn on_check(&mut self, now: Duration) -> Option<SilenceStep> {
+    /// Decides after a time without a sign of life. A process that is not stopped is only slow: killing it
+    /// would have all its tests run again, and a stop that follows is its first.
+    pub fn on_check(&mut self, now: Duration, is_stopped: impl FnOnce() -> bool) -> Option<SilenceStep> {
         let due_at = self.check_at;
         if now < due_at {
             return None;
         }
         self.check_at = now + SILENCE_LIMIT;
-        if now - due_at > LATE_CHECK {
+        if now - due_at > LATE_CHECK || !is_stopped() {
             return None;
         }
         if self.continued_at.is_some_and(|then| now - then <= RELAPSE_TIME) {
@@ -83,33 +84,46 @@ mod tests {
     #[test]
     fn silent_process_is_continued_then_replaced() {
         let mut watch = SilenceWatch::new(seconds(0));
-        assert_eq!(watch.on_check(seconds(9)), None);
-        assert_eq!(watch.on_check(watch.check_at()), Some(SilenceStep::Continue));
-        assert_eq!(watch.on_check(seconds(19)), None);
-        assert_eq!(watch.on_check(seconds(20)), Some(SilenceStep::Replace));
-        assert_eq!(watch.on_check(seconds(30)), Some(SilenceStep::Replace), "the first kill did not help");
+        assert_eq!(watch.on_check(seconds(9), || true), None);
+        assert_eq!(watch.on_check(watch.check_at(), || true), Some(SilenceStep::Continue));
+        assert_eq!(watch.on_check(seconds(19), || true), None);
+        assert_eq!(watch.on_check(seconds(20), || true), Some(SilenceStep::Replace));
+        assert_eq!(
+            watch.on_check(seconds(30), || true),
+            Some(SilenceStep::Replace),
+            "the first kill did not help"
+        );
     }
 
     #[test]
     fn process_that_is_stopped_again_is_replaced_and_later_continued() {
         let mut watch = SilenceWatch::new(seconds(0));
-        assert_eq!(watch.on_check(seconds(10)), Some(SilenceStep::Continue));
+        assert_eq!(watch.on_check(seconds(10), || true), Some(SilenceStep::Continue));
         watch.on_heard(seconds(11));
         let mut relapse = watch;
-        assert_eq!(relapse.on_check(seconds(21)), Some(SilenceStep::Replace));
+        assert_eq!(relapse.on_check(seconds(21), || true), Some(SilenceStep::Replace));
         for second in 12..=70 {
             watch.on_heard(seconds(second));
-            assert_eq!(watch.on_check(seconds(second)), None);
+            assert_eq!(watch.on_check(seconds(second), || true), None);
         }
-        assert_eq!(watch.on_check(seconds(80)), Some(SilenceStep::Continue));
+        assert_eq!(watch.on_check(seconds(80), || true), Some(SilenceStep::Continue));
+    }
+
+    #[test]
+    fn silent_process_that_runs_is_left_alone_and_continued_when_it_is_stopped() {
+        let mut watch = SilenceWatch::new(seconds(0));
+        assert_eq!(watch.on_check(seconds(10), || false), None);
+        assert_eq!(watch.on_check(seconds(20), || true), Some(SilenceStep::Continue));
+        assert_eq!(watch.on_check(seconds(30), || false), None, "it is busy after that");
+        assert_eq!(watch.on_check(seconds(40), || true), Some(SilenceStep::Replace));
     }
 
     #[test]
     fn own_pause_is_nothing_that_others_are_to_blame_for() {
         let mut watch = SilenceWatch::new(seconds(0));
-        assert_eq!(watch.on_check(seconds(3600)), None);
+        assert_eq!(watch.on_check(seconds(3600), || true), None);
         assert_eq!(watch.check_at(), seconds(3610));
-        assert_eq!(watch.on_check(seconds(3610)), Some(SilenceStep::Continue));
-        assert_eq!(watch.on_check(seconds(7200)), None);
+        assert_eq!(watch.on_check(seconds(3610), || true), Some(SilenceStep::Continue));
+        assert_eq!(watch.on_check(seconds(7200), || true), None);
     }
 }

@@ -1,6 +1,6 @@
 //! The details of recorded results, one at a time, for the reports of summaries that have abridged them.
 
-use std::collections::HashMap;
+use std::{borrow::Cow, collections::HashMap, sync::OnceLock};
 
 use heeler_protocol::manifest::TestDescriptions;
 use heeler_report::{DetailLoadError, DetailSource, FailureDetail};
@@ -10,9 +10,16 @@ use super::{RecordedResult, RecordedRun};
 /// The details of the results of one run, or of the runs of all partitions, by uid.
 #[derive(Debug)]
 pub struct RecordedDetails<'a> {
+    runs: Vec<&'a RecordedRun>,
+    /// Made when the first detail is loaded: most reports need none.
+    index: OnceLock<DetailIndex<'a>>,
+}
+
+#[derive(Debug, Default)]
+struct DetailIndex<'a> {
     runs: Vec<DescribedRun<'a>>,
-    /// The last result of each test, and of each program that failed.
-    latest: HashMap<&'a str, LatestResult<'a>>,
+    /// The last result of each test, and of each program or fixture that failed.
+    latest: HashMap<Cow<'a, str>, LatestResult<'a>>,
 }
 
 #[derive(Debug)]
@@ -32,30 +39,37 @@ impl<'a> RecordedDetails<'a> {
     /// Returns the details of these runs. Of two results of one uid the later counts.
     #[must_use]
     pub fn new(runs: impl IntoIterator<Item = &'a RecordedRun>) -> Self {
-        let mut details = Self { runs: Vec::new(), latest: HashMap::new() };
-        for run in runs {
-            let number = details.runs.len();
+        Self { runs: runs.into_iter().collect(), index: OnceLock::new() }
+    }
+}
+
+impl<'a> DetailIndex<'a> {
+    fn new(runs: &[&'a RecordedRun]) -> Self {
+        let mut index = Self::default();
+        for (number, run) in runs.iter().copied().enumerate() {
             for result in &run.results {
                 let uid = match result {
                     RecordedResult::Test(recorded) => {
-                        run.manifest.plan.tests.get(recorded.test.index()).map(|test| test.uid.as_str())
+                        let test = run.manifest.plan.tests.get(recorded.test.index());
+                        test.map(|test| Cow::Borrowed(test.uid.as_str()))
                     }
-                    RecordedResult::Program(failure) => Some(failure.suite.as_str()),
+                    RecordedResult::Program(failure) => Some(Cow::Owned(failure.uid())),
                 };
-                details.latest.extend(uid.map(|uid| (uid, LatestResult { run: number, result })));
+                index.latest.extend(uid.map(|uid| (uid, LatestResult { run: number, result })));
             }
             let descriptions = run.manifest.plan.clone().into_descriptions();
-            details.runs.push(DescribedRun { run, descriptions });
+            index.runs.push(DescribedRun { run, descriptions });
         }
-        details
+        index
     }
 }
 
 impl DetailSource for RecordedDetails<'_> {
     fn load_detail(&self, uid: &str) -> Result<FailureDetail, DetailLoadError> {
         let missing = || DetailLoadError { reason: "the journals of the run do not hold it".to_owned() };
-        let latest = self.latest.get(uid).ok_or_else(missing)?;
-        let DescribedRun { run, descriptions } = &self.runs[latest.run];
+        let index = self.index.get_or_init(|| DetailIndex::new(&self.runs));
+        let latest = index.latest.get(uid).ok_or_else(missing)?;
+        let DescribedRun { run, descriptions } = &index.runs[latest.run];
         let report = run.report(descriptions, latest.result).ok_or_else(missing)?;
         Ok(report.detail.map(|detail| *detail).unwrap_or_default())
     }

@@ -4,9 +4,10 @@ use std::{fs, num::NonZeroU32};
 
 use heeler_core::{Outcome, TestId, TestResult};
 use heeler_protocol::{
-    journal::{self, JournalRecord},
+    journal::{self, FixturePhase, JournalRecord, ProgramFailure, SuiteFixture},
     manifest::{self, Manifest, ManifestHead, ManifestPlan, ManifestTest, RerunSet, RunOrigin},
 };
+use heeler_report::DetailSource;
 
 use super::*;
 
@@ -160,4 +161,27 @@ fn finished_run_with_missing_results_reports_loss() {
     let story = read_recorded_run(&list_runs(state.path())[0]).unwrap();
     assert_eq!(story.losses, ["no journal holds the result of 1 test"]);
     assert_eq!(rerun_set(&story).not_run, ["s::b"]);
+}
+
+#[test]
+fn details_of_a_program_and_of_its_fixtures_are_apart() {
+    let state = tempfile::tempdir().unwrap();
+    let run = make_run_dir(&state.path().join(DIR_NAME), "aaaa", TWO).unwrap();
+    let plan = manifest("aaaa", &["a"], RerunSet::default()).to_bytes();
+    fs::write(run.path.join(manifest::MANIFEST_FILE_NAME), plan).unwrap();
+    let mut bytes = journal(&[(0, Outcome::Passed)]);
+    let tear_down = SuiteFixture { suite: "N/F".into(), phase: FixturePhase::TearDown };
+    for (fixture, message) in [(None, "bad exit"), (Some(tear_down), "died")] {
+        let (suite, program) = ("s".to_owned(), "/s".into());
+        let failure = ProgramFailure { suite, program, fixture, message: message.to_owned() };
+        journal::write(&mut bytes, &JournalRecord::ProgramFailed(failure));
+    }
+    fs::write(run.path.join(journal::SYNTHESIZED_JOURNAL_NAME), bytes).unwrap();
+    drop(run);
+    let recorded = read_recorded_run(&list_runs(state.path())[0]).unwrap();
+    let details = RecordedDetails::new([&recorded]);
+    let message = |uid: &str| details.load_detail(uid).ok().and_then(|detail| detail.message);
+    assert_eq!(message("s").as_deref(), Some("bad exit"));
+    assert_eq!(message("s::N/F (tear-down)").as_deref(), Some("died"));
+    assert_eq!(message("s::N/F"), None);
 }

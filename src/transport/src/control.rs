@@ -151,7 +151,8 @@ pub struct ControlReceiver {
 pub enum WatchedPacket<T> {
     /// A packet.
     Packet(ReceivedPacket<T>),
-    /// Nothing has arrived for too long, not even a heartbeat. The connection goes on.
+    /// Nothing has arrived for too long, not even a heartbeat, and the sender is stopped. The connection goes
+    /// on.
     Silence(SilenceStep),
 }
 
@@ -171,8 +172,8 @@ impl ControlReceiver {
         }
     }
 
-    /// Waits for the next packet, or until the sender has been silent for too long; `None` at the end of the
-    /// connection. Call it again at once, and after each event that ended a wait for it.
+    /// Waits for the next packet, or until the sender has been silent for too long while `is_stopped`; `None`
+    /// at the end of the connection. Call it again at once, and after each event that ended a wait for it.
     ///
     /// Cancel safe: yes, as [`ControlReceiver::next`].
     ///
@@ -180,6 +181,7 @@ impl ControlReceiver {
     /// As [`ControlReceiver::next`].
     pub async fn next_or_silence<T: DeserializeOwned>(
         &mut self,
+        is_stopped: impl Fn() -> bool,
     ) -> Result<Option<WatchedPacket<T>>, ReceiveError> {
         loop {
             let check_at = self.start + self.silence.check_at();
@@ -192,7 +194,7 @@ impl ControlReceiver {
                     }
                 }
                 Err(_elapsed) => {
-                    if let Some(step) = self.silence.on_check(self.start.elapsed()) {
+                    if let Some(step) = self.silence.on_check(self.start.elapsed(), &is_stopped) {
                         return Ok(Some(WatchedPacket::Silence(step)));
                     }
                 }

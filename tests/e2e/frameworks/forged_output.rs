@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use crate::support::{checked_run::CheckedRun, server::TestServer, uids, world::TestWorld};
 
-const FORGING: [&str; 12] = [
+const FORGING: [&str; 13] = [
     "First.Passes",
     "Fork.ChildReturnsParentCrashes",
     "Fork.ChildReturnsParentExits",
     "Fork.ChildReturnsParentFails",
+    "Fork.ChildIsGoneWhenParentCrashes",
     "Fork.ChildRunsOnWhileParentCrashes",
     "Again.StartsProgramAndCrashes",
     "Print.NextMarkersAndFails",
@@ -38,11 +39,15 @@ fn bad(books: &CheckedRun) -> BTreeMap<&str, &str> {
 }
 
 /// Each attack with the test that is to be charged, and its state.
-const CHARGED: [(&str, &str, &str); 7] = [
+const CHARGED: [(&str, &str, &str); 11] = [
     ("fork, crash", "Fork.ChildReturnsParentCrashes", "error"),
     ("fork, fail", "Fork.ChildReturnsParentFails", "failed"),
+    ("fork, exit 0", "Fork.ChildReturnsParentExits", "error"),
+    ("fork, exit 1", "Fork.ChildReturnsParentExits", "error"),
+    ("fork, crash late", "Fork.ChildIsGoneWhenParentCrashes", "error"),
     ("fork, crash early", "Fork.ChildRunsOnWhileParentCrashes", "error"),
     ("again, crash", "Again.StartsProgramAndCrashes", "error"),
+    ("next, exit", "Print.NextMarkersAndFails", "error"),
     ("next, fail", "Print.NextMarkersAndFails", "failed"),
     ("everything, exit 0", "Print.EverythingAndExits", "error"),
     ("handler, exit 0", "Print.HandlerExits", "error"),
@@ -67,14 +72,14 @@ fn attacking_test_is_charged_in_a_process_of_its_own() {
 
 #[test]
 fn exit_code_of_a_forked_test_is_never_a_success() {
-    // The child has written the framework's report, and only the exit code contradicts it.
-    let books = attacked_with("fork, exit 1", "");
+    // The child has written the framework's report, and without a stack only the exit code contradicts it.
+    let books = attacked_with("fork, exit 1", "crash-capture = \"off\"\n");
     let message = books.programs["forging"]["error.message"].as_str().unwrap();
     assert!(
         message.contains("exited with code 1 after its last test, which the results do not explain"),
         "{message}"
     );
-    let books = attacked_with("fork, exit 1", "isolate = true\n");
+    let books = attacked_with("fork, exit 1", "crash-capture = \"off\"\nisolate = true\n");
     assert_eq!(bad(&books), BTreeMap::from([("Fork.ChildReturnsParentExits", "error")]));
     books.assert_no_program_failures();
 }

@@ -45,6 +45,9 @@ fn death_in_tear_down_is_its_own_node() {
         ("tear-down, crash", "died of SIGABRT", ""),
         ("tear-down, crash", "died of SIGABRT", "isolate = true\n"),
         ("tear-down, exit", "exited with code 3", ""),
+        ("tear-down, exit", "exited with code 3", "isolate = true\n"),
+        ("tear-down, leave", "exited with code 0", ""),
+        ("tear-down, leave", "exited with code 0", "isolate = true\n"),
         ("tear-down, hang", "exceeded the time limit", ""),
     ] {
         let books = ending(how, settings);

@@ -55,6 +55,7 @@ const FORGING: HostileTests = HostileTests::Named(&[
     "Fork.ChildReturnsParentCrashes",
     "Fork.ChildReturnsParentExits",
     "Fork.ChildReturnsParentFails",
+    "Fork.ChildIsGoneWhenParentCrashes",
     "Fork.ChildRunsOnWhileParentCrashes",
     "Again.StartsProgramAndCrashes",
     "Print.NextMarkersAndFails",
@@ -88,15 +89,13 @@ const fn suites(
     HostileProgram { fixture: "suites", attack, tests: SUITES, charged, fails_itself }
 }
 
-/// Attacks whose process crashes after a copy of it has printed the results of all tests.
-const LATE_CRASHES: [&str; 2] = ["fork, crash", "again, crash"];
-
 const NONE: (&str, &str) = ("none", "");
 
 /// Every hostile program.
-pub(crate) const PROGRAMS: [HostileProgram; 14] = [
+pub(crate) const PROGRAMS: [HostileProgram; 15] = [
     forging("fork, crash", ("Fork.ChildReturnsParentCrashes", "error")),
     forging("fork, fail", ("Fork.ChildReturnsParentFails", "failed")),
+    forging("fork, crash late", ("Fork.ChildIsGoneWhenParentCrashes", "error")),
     forging("fork, crash early", ("Fork.ChildRunsOnWhileParentCrashes", "error")),
     forging("again, crash", ("Again.StartsProgramAndCrashes", "error")),
     forging("next, fail", ("Print.NextMarkersAndFails", "failed")),
@@ -172,11 +171,6 @@ fn add_program(plan: &mut RoundPlan, draws: &mut SeededRandom) {
     // A failure of the program changes the exit code of the command line, and no test.
     if program.fails_itself && plan.client.transport == PlannedTransport::CommandLine {
         return;
-    }
-    // In a batch, results are held for 0.1 s only, and on a busy machine the crash comes later: the program
-    // has failed then, and the forged results stay.
-    if LATE_CRASHES.contains(&program.attack.1) {
-        plan.settings.is_isolated = true;
     }
     let suite = PlannedSuite { name: SUITE.to_owned(), program: PlannedProgram::Hostile(program) };
     if let Some(selection) = &mut plan.selection {

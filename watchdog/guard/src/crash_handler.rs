@@ -22,7 +22,7 @@ use heeler_crash::stacks::{self, RawStacks, StackTexts, ThreadRegisters};
 
 use super::{
     stop_threads::StoppedThreads,
-    symbolizer,
+    symbolizer::{self, SymbolDetail},
     thread_state::{self, FirstChance},
     tracer::{ProcessTracer, resume},
 };
@@ -33,7 +33,7 @@ pub(super) const DUMP_TIME_LIMIT: Duration = Duration::from_secs(5);
 /// How long a process may take to stop.
 const STOP_LIMIT: Duration = Duration::from_millis(500);
 /// Time limit for the debug information of programs that have crashed; the largest takes some seconds.
-const SYMBOLIZE_TIME_LIMIT: Duration = Duration::from_secs(30);
+pub(super) const SYMBOLIZE_TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// A crash whose stacks are not symbolized yet: that is slow, and done when the process is gone.
 pub(super) struct PendingCrash {
@@ -152,7 +152,7 @@ impl ProcessTracer {
             .enumerate()
             .filter_map(|(place, crash)| Some((place, crash.raw_stacks.take()?)));
         let (places, raws): (Vec<usize>, Vec<RawStacks>) = raws.unzip();
-        let named = symbolizer::symbolize(&raws, SYMBOLIZE_TIME_LIMIT);
+        let named = symbolizer::symbolize(&raws, SymbolDetail::SourceLines(SYMBOLIZE_TIME_LIMIT));
         for (place, texts) in places.into_iter().zip(named.texts) {
             let path = self.evidence_path(&format!("crash-{}", reported[place].report.pid), "txt");
             let has_directory = !self.plan.dir.as_bytes().is_empty();

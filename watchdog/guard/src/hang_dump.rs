@@ -18,7 +18,8 @@ use super::{
     crash_handler::{write_dump, write_private_file},
     description::{DescribedProcess, ProcessDescriber, machine_load},
     stop_threads::StoppedThreads,
-    symbolizer, thread_state,
+    symbolizer::{self, SymbolDetail},
+    thread_state,
     tracer::{ProcessTracer, detach},
 };
 
@@ -58,7 +59,7 @@ impl ProcessTracer {
                 .collect();
             let unwound = visited.iter_mut().filter_map(|one| one.raw_stacks.take().map(|raw| (one, raw)));
             let (named, raws): (Vec<_>, Vec<_>) = unwound.unzip();
-            let symbolized = symbolizer::symbolize(&raws, SYMBOLIZE_TIME_LIMIT);
+            let symbolized = symbolizer::symbolize(&raws, SymbolDetail::SourceLines(SYMBOLIZE_TIME_LIMIT));
             report.soft_errors.extend(symbolized.problem);
             for (one, texts) in named.into_iter().zip(symbolized.texts) {
                 self.write_stacks(one, texts, &mut report.soft_errors);

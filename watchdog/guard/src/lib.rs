@@ -9,6 +9,7 @@
 //! - [`main`]: the supervisor. `control`: the worker's connection. `live_processes`: the process tree below
 //!   the guard. `exit_report`: exit reports.
 //! - `tracer`: the only module that waits for processes. `crash_handler`: handles a process that crashes.
+//!   `exit_stack`: the stack of an exit in the middle of the tests.
 //!   `trace_conflict`: programs that behave differently when traced, found in their files (`elf_file`).
 //!   `trace_scope`: the processes that are followed. `stop_threads`: stops and resumes whole processes.
 //!   `thread_state`: the state of a stopped thread. `symbolizer`: names the functions of stacks, in a process
@@ -24,6 +25,7 @@ mod debug_hold;
 mod description;
 mod elf_file;
 mod exit_report;
+mod exit_stack;
 pub mod fork_server;
 mod hang_dump;
 mod process_tree;

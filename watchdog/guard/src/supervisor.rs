@@ -441,6 +441,9 @@ impl GuardSupervisor {
         for report in self.tracer.take_reports() {
             self.control.send(&FromGuard::Crashed(report))?;
         }
+        if let Some(stack) = self.tracer.take_exit_stack() {
+            self.control.send(&FromGuard::ExitedInRun { stack })?;
+        }
         self.control_group = None;
         let core = exit.has_core.then(|| process::core_file(self.root, &self.cwd)).flatten();
         let core = core.as_deref().map(OsText::from);

@@ -31,17 +31,32 @@ pub(super) struct SymbolizedTexts {
     pub(super) problem: Option<String>,
 }
 
+/// How much the texts of stacks are to show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SymbolDetail {
+    /// Functions with their source lines, from the debug information, which can take this long to read.
+    SourceLines(Duration),
+    /// Only the names of functions, which are read in milliseconds.
+    Functions,
+}
+
 /// Returns the texts of stacks, symbolized as well as possible within the limit of time.
-pub(super) fn symbolize(raws: &[RawStacks], time_limit: Duration) -> SymbolizedTexts {
+pub(super) fn symbolize(raws: &[RawStacks], detail: SymbolDetail) -> SymbolizedTexts {
     if raws.is_empty() {
         return SymbolizedTexts { texts: Vec::new(), problem: None };
     }
     let mut problem = None;
-    let attempts = [
-        (SymbolSource::DebugInformation, time_limit, "the debug information of its programs is not readable"),
-        (SymbolSource::SymbolTables, TABLES_TIME_LIMIT, "the symbol tables of its programs are not readable"),
-    ];
-    for (source, limit, what) in attempts {
+    let lines = match detail {
+        SymbolDetail::SourceLines(limit) => Some((
+            SymbolSource::DebugInformation,
+            limit,
+            "the debug information of its programs is not readable",
+        )),
+        SymbolDetail::Functions => None,
+    };
+    let functions =
+        (SymbolSource::SymbolTables, TABLES_TIME_LIMIT, "the symbol tables of its programs are not readable");
+    for (source, limit, what) in lines.into_iter().chain([functions]) {
         match in_own_process(raws.len(), limit, || texts_of(raws, source)) {
             Ok(texts) => return SymbolizedTexts { texts, problem },
             Err(SymbolizerError::NotStarted(_)) => {
@@ -94,44 +109,56 @@ pub fn in_own_process(
     };
     drop(writer);
     let mut reader = File::from(reader);
-    let (bytes, is_late) = read_until(&mut reader, Instant::now() + limit);
-    if is_late {
+    let read = read_until(&mut reader, Instant::now() + limit, TEXT_LIMIT_BYTES);
+    if read.is_err() {
         // It is not reaped, so it exists.
         drop(child.signal(Signal::KILL));
     }
     // Its exit is received nowhere else; without it the texts decide.
     let signal = process::reap_child(child.pid).ok().and_then(|exit| exit.signal);
-    match (is_late, signal) {
-        (true, _) => {
-            Err(SymbolizerError::Failed(format!("reading it takes longer than {} s", limit.as_secs_f64())))
+    let failed = |reason: String| Err(SymbolizerError::Failed(reason));
+    match (read, signal) {
+        (Err(TextReadError::Late), _) => {
+            failed(format!("reading it takes longer than {} s", limit.as_secs_f64()))
         }
-        (false, Some(signal)) => {
-            Err(SymbolizerError::Failed(format!("reading it ends with {}", Signal(signal).name())))
-        }
-        (false, None) => {
-            read_texts(&bytes, count).ok_or_else(|| SymbolizerError::Failed("reading it fails".to_owned()))
+        (Err(failure), _) => failed(failure.to_string()),
+        (Ok(_), Some(signal)) => failed(format!("reading it ends with {}", Signal(signal).name())),
+        (Ok(bytes), None) => {
+            read_texts(&bytes, count).map_or_else(|| failed("reading it fails".to_owned()), Ok)
         }
     }
 }
 
-/// Reads to the end of the pipe; returns also whether the deadline has passed before.
-fn read_until(reader: &mut File, deadline: Instant) -> (Vec<u8>, bool) {
+/// Why the texts could not be read to their end.
+#[derive(Debug, thiserror::Error)]
+enum TextReadError {
+    #[error("the time limit has passed")]
+    Late,
+    #[error("its stacks have more than {} MiB of text", .0 >> 20)]
+    TooLong(u64),
+    #[error("the texts of its stacks cannot be received: {0}")]
+    Pipe(std::io::Error),
+}
+
+/// Reads to the end of the pipe, until the deadline, and no more than `limit_bytes`.
+fn read_until(reader: &mut File, deadline: Instant, limit_bytes: u64) -> Result<Vec<u8>, TextReadError> {
     let mut bytes = Vec::new();
     let mut chunk = vec![0; 64 << 10];
     loop {
         match wait_readable([Some(reader.as_fd())], Some(deadline)) {
             Ok([true]) => {}
-            Ok([false]) => return (bytes, Instant::now() >= deadline),
-            Err(_) => return (bytes, true),
+            Ok([false]) if Instant::now() >= deadline => return Err(TextReadError::Late),
+            Ok([false]) => continue,
+            Err(error) => return Err(TextReadError::Pipe(error)),
         }
         match reader.read(&mut chunk) {
-            Ok(0) => return (bytes, false),
+            Ok(0) => return Ok(bytes),
             Ok(count) => bytes.extend_from_slice(&chunk[..count]),
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(_) => return (bytes, true),
+            Err(error) => return Err(TextReadError::Pipe(error)),
         }
-        if bytes.len() as u64 > TEXT_LIMIT_BYTES {
-            return (bytes, true);
+        if bytes.len() as u64 > limit_bytes {
+            return Err(TextReadError::TooLong(limit_bytes));
         }
     }
 }
@@ -162,6 +189,23 @@ fn read_texts(bytes: &[u8], count: usize) -> Option<Vec<StackTexts>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn end_of_reading_has_its_own_reason() {
+        let minute = Duration::from_secs(60);
+        let (reader, writer) = pipe().unwrap();
+        let (mut reader, mut writer) = (File::from(reader), File::from(writer));
+        assert!(matches!(read_until(&mut reader, Instant::now(), 100), Err(TextReadError::Late)));
+        writer.write_all(&[7; 100]).unwrap();
+        let too_long = read_until(&mut reader, Instant::now() + minute, 99);
+        assert!(matches!(too_long, Err(TextReadError::TooLong(99))), "{too_long:?}");
+        writer.write_all(&[7; 100]).unwrap();
+        drop(writer);
+        assert_eq!(read_until(&mut reader, Instant::now() + minute, 100).unwrap(), [7; 100]);
+        let mut directory = File::open("/").unwrap();
+        let broken = read_until(&mut directory, Instant::now() + minute, 100);
+        assert!(matches!(broken, Err(TextReadError::Pipe(_))), "{broken:?}");
+    }
 
     #[test]
     fn texts_are_read_as_written_and_cut_texts_are_not() {

@@ -131,14 +131,15 @@ impl ProcessTracer {
             }
         }
         let narrows = self.reaches_program(process, &image);
+        let narrowed = self.with_root_exits(process, TraceOptions::PROCESS);
         let is_tree = self.scope == TraceScope::Tree;
         if let Some(traced) = self.processes.get_mut(&process) {
             traced.is_executed = true;
             let command = process::command_line(process);
             traced.is_crash_expected =
                 is_tree && self.plan.expected_crash_markers.iter().any(|word| command.contains(word));
-            if narrows && trace::set_options(process, TraceOptions::PROCESS).is_ok() {
-                traced.options = TraceOptions::PROCESS;
+            if narrows && trace::set_options(process, narrowed).is_ok() {
+                traced.options = narrowed;
             }
         }
         resume(process, None);

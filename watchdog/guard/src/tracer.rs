@@ -6,6 +6,7 @@
 //!        ──handled──► kept as first chance, resumed ──the handler ends the process──► crash
 //!        ──fatal──► crash: stacks, dump; the process dies of its own signal
 //! exec   ──conflict, such as a leak sanitizer──► released for good
+//! exit   ──of the root, in the middle of the tests──► its stack is kept
 //! ```
 
 use std::{
@@ -22,6 +23,7 @@ use heeler_sys::{
 
 use super::{
     crash_handler::{CrashSite, PendingCrash},
+    exit_stack::ExitStack,
     thread_state,
     thread_state::FirstChance,
     trace_scope::TraceScope,
@@ -58,6 +60,8 @@ pub(super) struct ProcessTracer {
     untraced_reason: Option<String>,
     is_untraced_reported: bool,
     pub(super) crashes: Vec<PendingCrash>,
+    /// Stack of the root's exit in the middle of the tests.
+    pub(super) exit_stack: Option<ExitStack>,
 }
 
 pub(super) struct TracedThread {
@@ -114,6 +118,7 @@ impl ProcessTracer {
             untraced_reason: None,
             is_untraced_reported: false,
             crashes: Vec::new(),
+            exit_stack: None,
         }
     }
 
@@ -121,10 +126,11 @@ impl ProcessTracer {
     pub(super) fn seize(root: Pid, plan: TracePlan, reach: TraceScope) -> Self {
         let mut tracer = Self::untraced(root, plan);
         tracer.scope = reach;
-        match heeler_sys::fail::at("guard.seize").and_then(|()| trace::seize(root, reach.options())) {
+        let options = tracer.with_root_exits(root, reach.options());
+        match heeler_sys::fail::at("guard.seize").and_then(|()| trace::seize(root, options)) {
             Ok(()) => {
                 tracer.threads.insert(root, TracedThread::of_process(root));
-                tracer.processes.insert(root, TracedProcess::new(reach.options()));
+                tracer.processes.insert(root, TracedProcess::new(options));
             }
             Err(error) => {
                 let by = trace::tracer_of(root).map(|tracer| format!(", traced by process {tracer}"));
@@ -145,6 +151,11 @@ impl ProcessTracer {
         tracer.threads.insert(root, TracedThread::of_process(root));
         tracer.processes.insert(root, TracedProcess::new(TraceOptions::PROCESS));
         Ok(tracer)
+    }
+
+    /// Returns the options of a process: the exit of the root may be one in the middle of the tests.
+    pub(super) fn with_root_exits(&self, process: Pid, options: TraceOptions) -> TraceOptions {
+        if process == self.root && self.plan.run_mark.is_some() { options.with_exits() } else { options }
     }
 
     /// Returns whether the root has not reached its program yet.
@@ -168,9 +179,10 @@ impl ProcessTracer {
     pub(super) fn seize_stopped(&mut self, reach: TraceScope, deadline: Instant) -> io::Result<()> {
         self.scope = reach;
         self.note_interpreter(self.root);
-        trace::seize(self.root, reach.options())?;
+        let options = self.with_root_exits(self.root, reach.options());
+        trace::seize(self.root, options)?;
         self.threads.insert(self.root, TracedThread::of_process(self.root));
-        self.processes.insert(self.root, TracedProcess::executed(reach.options()));
+        self.processes.insert(self.root, TracedProcess::executed(options));
         if let Some(waited) = trace::wait_for(self.root, deadline)? {
             if matches!(waited, WaitEvent::Stopped(_)) {
                 trace::unblock_signal(self.root, Signal::CONT)?;
@@ -268,6 +280,7 @@ impl ProcessTracer {
             }
             TraceStop::Interrupt => {
                 self.set_stopped(tid, false);
+                self.ignore_exit(tid);
                 resume(tid, None);
             }
             TraceStop::Clone => {
@@ -284,6 +297,19 @@ impl ProcessTracer {
                 resume(tid, None);
             }
             TraceStop::Other(_) => resume(tid, None),
+        }
+    }
+
+    /// Lets a thread exit without a stop, except the root's first one: new threads have the options of the
+    /// one that created them.
+    fn ignore_exit(&mut self, tid: Pid) {
+        let has_chance = self.threads.get(&tid).is_none_or(|thread| thread.first_chance.is_some());
+        if tid == self.root || has_chance || self.plan.run_mark.is_none() {
+            return;
+        }
+        if let Some((_, process)) = self.process_of(tid) {
+            // A thread that is gone has no exit to stop at.
+            drop(trace::set_options(tid, process.options.without_exits()));
         }
     }
 
@@ -350,11 +376,17 @@ impl ProcessTracer {
         self.on_crash(CrashSite { process, tid }, FirstChance { info, registers }, chance);
     }
 
-    /// Handles a thread that is about to exit, in a process that has handled a signal.
+    /// Handles a thread that is about to exit: the root's, or one in a process that has handled a signal.
     fn on_thread_exiting(&mut self, tid: Pid) {
         let status = trace::event_message(tid).unwrap_or(0);
-        // Killed by a signal, or exited with success.
-        if status & 0x7f != 0 || status >> 8 == 0 || !self.is_crash_reported(tid) {
+        // Killed by a signal.
+        if status & 0x7f != 0 {
+            return;
+        }
+        if tid == self.root {
+            self.record_exit_stack();
+        }
+        if status >> 8 == 0 || !self.is_crash_reported(tid) {
             return;
         }
         let Some(chance) = self.threads.get_mut(&tid).and_then(|thread| thread.first_chance.take()) else {

@@ -102,6 +102,7 @@ pub(crate) fn trace_plan(directory: &Path, mode: TraceMode) -> TracePlan {
         keeps_environment: false,
         expected_crash_markers: Vec::new(),
         is_tracer_read_by_framework: false,
+        run_mark: None,
     }
 }
 

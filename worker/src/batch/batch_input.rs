@@ -39,6 +39,8 @@ pub(crate) struct ProcessExitSummary {
     pub(crate) is_out_of_memory: bool,
     /// Dumps, stacks and states captured while it died or hung.
     pub(crate) evidence: Option<Box<TestDiagnostics>>,
+    /// Stack of its own exit, if that may have been in the middle of its tests.
+    pub(crate) exit_stack: Option<String>,
     /// Where and by which signal it crashed.
     pub(crate) detail: Option<String>,
     /// It died before it was ordered to end: a limit that passed during the capture of the crash did not

@@ -19,8 +19,8 @@ use super::{
 };
 use crate::{process::process_clock::ClockReading, results::update_batch::UpdateBatch};
 
-/// How long the result of a test is held while its process goes on to others. Forged markers are contradicted
-/// within microseconds; people do not notice the delay.
+/// How long the result of a test is held at least while its process goes on to others: what a test prints
+/// itself is contradicted within microseconds. People do not notice the delay.
 const HOLD_FOR: Duration = Duration::from_millis(100);
 /// Size of the outputs that are held; beyond it the oldest results are settled as their markers say. Four
 /// tests that write as much as is kept of a test.
@@ -99,16 +99,41 @@ impl HeldTests {
         self.output_bytes = self.tests.iter().map(|held| held.ended.output_bytes()).sum();
     }
 
-    /// Takes the tests that have been held for long enough, except those whose output explains a later
-    /// failure of the process.
-    fn take_released(&mut self, now: Duration) -> Vec<HeldTest> {
+    /// Takes the tests that have been held for long enough and are proven, except those whose output explains
+    /// a later failure of the process. A process that has itself reported the end of a test has itself ended
+    /// all tests before it.
+    fn take_released(&mut self, now: Duration, alone: SoleWriterSpan) -> Vec<HeldTest> {
+        let is_own = |held: &HeldTest| alone.contains(held.ended.ended_at.running);
+        let proven = self.tests.iter().rposition(is_own).map_or(0, |last| last + 1);
         let is_due = |held: &HeldTest| held.ended.ended_at.running.saturating_add(HOLD_FOR) <= now;
         let is_free = |held: &HeldTest| sanitizer_summary(&held.ended.outputs.stderr).is_none();
-        let (due, kept): (Vec<_>, Vec<_>) =
-            self.tests.drain(..).partition(|held| is_due(held) && is_free(held));
-        self.tests = kept.into();
+        let (mut due, mut kept) = (Vec::new(), VecDeque::new());
+        for (place, held) in self.tests.drain(..).enumerate() {
+            if place < proven && is_due(&held) && is_free(&held) {
+                due.push(held);
+            } else {
+                kept.push_back(held);
+            }
+        }
+        self.tests = kept;
         self.count_outputs();
         due
+    }
+}
+
+/// A span of running time: what was read in it was written by the process itself, and not by a forked copy or
+/// by another process of the same program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SoleWriterSpan {
+    /// Not part of the span.
+    pub(crate) after: Duration,
+    /// Part of the span.
+    pub(crate) until: Duration,
+}
+
+impl SoleWriterSpan {
+    fn contains(self, time: Duration) -> bool {
+        self.after < time && time <= self.until
     }
 }
 
@@ -119,16 +144,11 @@ pub(crate) struct ReleaseConditions {
     pub(crate) doubtful_since: Option<usize>,
     /// The framework has reported the end of the run: the end of the process is near.
     pub(crate) is_complete: bool,
-    /// Two of the process's tree execute the same program, so that the framework's markers may come from
-    /// either.
-    pub(crate) is_forked: bool,
+    /// The latest span in which no other process can have written the framework's markers, if there is one.
+    pub(crate) alone: Option<SoleWriterSpan>,
 }
 
 impl ReleaseConditions {
-    fn are_met(self) -> bool {
-        !self.await_end() && !self.is_forked
-    }
-
     /// Returns whether the held tests wait for the end of the process in any case.
     pub(crate) fn await_end(self) -> bool {
         self.doubtful_since.is_some() || self.is_complete
@@ -146,15 +166,15 @@ impl RunningBatch {
         self.held_tests.is_on || self.tests.len() == 1
     }
 
-    /// Settles the tests that have been held for long enough, unless something is suspicious.
+    /// Settles the tests that have been held for long enough and are proven, unless something is suspicious.
     pub(crate) fn check_held_tests(
         &mut self,
         now: ClockReading,
         conditions: ReleaseConditions,
         updates: &mut UpdateBatch,
     ) {
-        if conditions.are_met() {
-            for HeldTest { ended, verdict } in self.held_tests.take_released(now.running) {
+        if let Some(alone) = conditions.alone.filter(|_| !conditions.await_end()) {
+            for HeldTest { ended, verdict } in self.held_tests.take_released(now.running, alone) {
                 self.progress[ended.place].settled_early = Some(verdict.result);
                 self.settle(ended, TestEnding::Verdict(verdict), updates);
             }

@@ -14,7 +14,7 @@ use super::{
     BatchTestState, MIN_MESSAGE_LIMIT_BYTES, ProcessExitSummary, RawOutputs, RunEvidence, RunningBatch,
     exit_reason::exit_reason_of,
     held_tests::{EndedTest, HeldTest},
-    process_end::{append_evidence, exit_text},
+    process_end::{append_evidence, append_section, exit_text},
     run_evidence::{
         ProcessEndFacts, ProvenResults, contradicted_result_text, proven_results, sanitizer_summary,
         shared_blame,
@@ -75,6 +75,8 @@ impl RunningBatch {
         let mut message = self.unattributed_output.with_output(message);
         if let Some(evidence) = &gone.evidence {
             append_evidence(&mut message, evidence, gone.detail.as_deref());
+        } else if let Some(stack) = &gone.exit_stack {
+            append_section(&mut message, "stack", stack);
         }
         message
     }
@@ -136,9 +138,18 @@ impl RunningBatch {
     }
 
     fn stack_position(&self, gone: &ProcessExitSummary) -> StackPosition {
-        let stack = gone.evidence.as_ref().map_or("", |evidence| evidence.stack.as_str());
+        let of_crash = || gone.evidence.as_ref().map(|evidence| evidence.stack.as_str());
+        let stack = gone.exit_stack.as_deref().or_else(of_crash).unwrap_or_default();
         let running = self.running_tests.first().map(|flight| &self.tests[flight.place].listed);
         self.framework.stack_position(stack, running)
+    }
+
+    /// Discards what the framework seems to have left behind if the process has exited in the middle of its
+    /// tests: a forked child has written it.
+    pub(super) fn discard_forged_evidence(&self, gone: &mut ProcessExitSummary) {
+        if gone.exit_stack.is_some() && self.stack_position(gone) != StackPosition::Unknown {
+            gone.run_evidence = RunEvidence::LeftOpen;
+        }
     }
 
     /// Settles the tests of a process that has exited by itself as its framework's report says: what the
@@ -235,7 +246,7 @@ impl RunningBatch {
         }
         let proven = proven_results(ProcessEndFacts {
             is_own_end: self.terminate_reason.is_none() && !self.is_launched,
-            has_signal: gone.exit.signal.is_some(),
+            is_stack_of_end: gone.exit.signal.is_some() || gone.exit_stack.is_some(),
             is_complete: gone.is_complete,
             is_left_open: gone.run_evidence == RunEvidence::LeftOpen,
             has_running_test: !self.running_tests.is_empty(),

@@ -38,8 +38,8 @@ use crate::{
 pub(crate) use batch_input::{DeadlineAction, OutputChunk, ProcessExitSummary, RawOutputs};
 pub(crate) use dialogue_stall::DialogueStall;
 use heeler_adapters::{FrameworkResult, FrameworkVerdict, StackPosition, TranscriptEvent};
-pub(crate) use held_tests::ReleaseConditions;
 use held_tests::{EndedTest, HeldTests};
+pub(crate) use held_tests::{ReleaseConditions, SoleWriterSpan};
 use process_leaks::TestTimeSpans;
 pub(crate) use run_evidence::RunEvidence;
 use running_test::RunningTest;
@@ -513,7 +513,7 @@ impl RunningBatch {
         if self.holds_results() {
             // The result of a test with iterations left does not follow soon.
             if self.iteration.is_last() {
-                updates.leave_out_start(self.tests[flight.place].test);
+                updates.add_held(self.tests[flight.place].test, self.tests.len());
             }
             self.held_tests.push(ended, verdict);
             self.bound_held_outputs(updates);

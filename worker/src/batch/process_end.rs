@@ -57,6 +57,7 @@ impl RunningBatch {
             self.discard_limits();
         }
         self.process_exit = (self.tests.len() == 1).then(|| gone.exit.clone());
+        self.discard_forged_evidence(&mut gone);
         let is_in_suite = self.settle_suite_phase(&mut gone, updates);
         self.apply_run_report(&mut gone, updates);
         let is_in_test = !self.running_tests.is_empty() || is_in_suite;
@@ -354,13 +355,14 @@ pub(super) fn exit_text(death: &ExitReason) -> String {
 
 /// Appends the evidence of a process that died outside any test.
 pub(super) fn append_evidence(message: &mut String, evidence: &TestDiagnostics, detail: Option<&str>) {
-    let mut section = |title: &str, text: &str| {
-        if !text.trim().is_empty() {
-            message.push_str(&format!("\n--- {title} ---\n{}", text.trim_end()));
-        }
-    };
-    section("crash", detail.unwrap_or_default());
-    section("stack", &evidence.stack);
+    append_section(message, "crash", detail.unwrap_or_default());
+    append_section(message, "stack", &evidence.stack);
     let files: Vec<_> = evidence.files.iter().map(|file| file.path.to_text().into_owned()).collect();
-    section("files", &files.join("\n"));
+    append_section(message, "files", &files.join("\n"));
+}
+
+pub(super) fn append_section(message: &mut String, title: &str, text: &str) {
+    if !text.trim().is_empty() {
+        message.push_str(&format!("\n--- {title} ---\n{}", text.trim_end()));
+    }
 }

@@ -21,8 +21,8 @@ pub(crate) enum RunEvidence {
 pub(super) struct ProcessEndFacts {
     /// It ended by itself, not because of a limit or an order.
     pub(super) is_own_end: bool,
-    /// It died of a signal.
-    pub(super) has_signal: bool,
+    /// Its stack, if there is one, is that of its end: of a signal, or of its own exit.
+    pub(super) is_stack_of_end: bool,
     /// Its output contains the framework's final line.
     pub(super) is_complete: bool,
     /// Its framework was left in the middle of the run.
@@ -58,14 +58,14 @@ impl ProvenResults {
 pub(super) fn proven_results(facts: ProcessEndFacts) -> ProvenResults {
     let is_in_test = matches!(facts.stack_position, StackPosition::RunningTest | StackPosition::OtherTest);
     // The framework reported the end of its run, or of all tests that began, and the process was in a test.
-    let contradicts_crash = facts.has_signal
+    let contradicts_stack = facts.is_stack_of_end
         && if facts.has_running_test { facts.stack_position == StackPosition::OtherTest } else { is_in_test };
     let contradicts_exit = facts.is_left_open && facts.is_complete;
     if facts.has_running_test && facts.stack_position == StackPosition::RunningTest {
         // The test that seemed to be running is the one that was: all before it have ended.
         return ProvenResults::All;
     }
-    if facts.is_own_end && (contradicts_crash || contradicts_exit) {
+    if facts.is_own_end && (contradicts_stack || contradicts_exit) {
         return ProvenResults::None;
     }
     facts.doubtful_since.map_or(ProvenResults::All, ProvenResults::Before)
@@ -112,7 +112,7 @@ mod tests {
                     let is_set = |bit: u8| BOOLS[usize::from(bits >> bit & 1)];
                     all.push(ProcessEndFacts {
                         is_own_end: is_set(0),
-                        has_signal: is_set(1),
+                        is_stack_of_end: is_set(1),
                         is_complete: is_set(2),
                         is_left_open: is_set(3),
                         has_running_test: is_set(4),
@@ -130,14 +130,14 @@ mod tests {
         for facts in all_facts() {
             let is_in_test =
                 [StackPosition::RunningTest, StackPosition::OtherTest].contains(&facts.stack_position);
-            let is_crash_elsewhere = facts.has_signal
+            let is_end_elsewhere = facts.is_stack_of_end
                 && is_in_test
                 && (!facts.has_running_test || facts.stack_position == StackPosition::OtherTest);
             let is_forged_run = facts.is_complete && facts.is_left_open;
             let is_confirmed = facts.has_running_test && facts.stack_position == StackPosition::RunningTest;
             let expected = if is_confirmed {
                 ProvenResults::All
-            } else if facts.is_own_end && (is_crash_elsewhere || is_forged_run) {
+            } else if facts.is_own_end && (is_end_elsewhere || is_forged_run) {
                 ProvenResults::None
             } else {
                 facts.doubtful_since.map_or(ProvenResults::All, ProvenResults::Before)

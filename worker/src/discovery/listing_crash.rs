@@ -11,6 +11,8 @@ use heeler_core::error_chain;
 use heeler_protocol::control::{CrashReport, ListingCapture, TracePlan, WorkerId};
 use heeler_sys::dirs::{DirError, private_dir, trusted_dir, write_new_file};
 
+use crate::process::evidence_files::{plain_file_name, remove_partial_files};
+
 /// The files of one program's crashed listing.
 pub(super) struct ListingCrashFiles {
     plan: TracePlan,
@@ -34,6 +36,7 @@ impl ListingCrashFiles {
         // Files of a run must not be committed to a repository; it exists already after the first one.
         drop(write_new_file(&dir.join(".gitignore"), b"*\n"));
         let name = format!("worker-{worker}");
+        // What a worker of this id has left behind that was lost during a dump.
         remove_partial_files(dir, &name);
         let plan = TracePlan {
             mode: capture.plan.mode.unwrap_or_default(),
@@ -45,6 +48,7 @@ impl ListingCrashFiles {
             expected_crash_markers: expected_crash_markers.iter().map(ToString::to_string).collect(),
             // A listing asks for no tracer, and its process is ended either way.
             is_tracer_read_by_framework: true,
+            run_mark: None,
         };
         Ok(Self { plan, base: dir.join(base_name(program)) })
     }
@@ -82,29 +86,13 @@ pub(super) fn missing_evidence(error: &DirError) -> String {
     format!("\nno stack: failed to {}", error_chain(error))
 }
 
-/// Removes what a worker of this id has left behind that was lost during a dump.
-fn remove_partial_files(dir: &Path, name: &str) {
-    let beginning = format!("{name}-");
-    let Ok(entries) = fs::read_dir(dir) else { return };
-    for entry in entries.flatten() {
-        if entry.file_name().to_str().is_some_and(|name| name.starts_with(&beginning)) {
-            // A file that can't be removed is replaced by nothing, and small beside a run's.
-            drop(fs::remove_file(entry.path()));
-        }
-    }
-}
-
 /// Returns the name of a program's files: its own name, and a hash of its path, because programs of the same
 /// name are in several directories.
 fn base_name(program: &Path) -> String {
     let mut hasher = DefaultHasher::new();
     program.hash(&mut hasher);
     let name = program.file_name().unwrap_or_default().to_string_lossy();
-    let plain = |character: char| {
-        if character.is_ascii_alphanumeric() || "._-".contains(character) { character } else { '_' }
-    };
-    let name: String = name.chars().map(plain).take(80).collect();
-    format!("{name}-{:08x}", hasher.finish() & 0xffff_ffff)
+    format!("{}-{:08x}", plain_file_name(&name), hasher.finish() & 0xffff_ffff)
 }
 
 #[cfg(test)]

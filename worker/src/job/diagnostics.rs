@@ -5,7 +5,7 @@ use std::{
     fs::{self, OpenOptions},
     io::Write,
     os::unix::fs::OpenOptionsExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -25,15 +25,26 @@ use tokio::time::Instant;
 
 use heeler_adapters::AdapterTraits;
 
-use crate::batch::{exit_reason::signal_name, verdict::TestOutputs};
+use crate::{
+    batch::{exit_reason::signal_name, verdict::TestOutputs},
+    process::evidence_files::{plain_file_name, remove_partial_files},
+};
 
 /// How long capturing a hung tree may take: two samples, then stacks and dumps of every process.
 const HANG_CAPTURE_TIMEOUT: Duration = Duration::from_secs(15);
-/// The number of characters of a test's name used in the names of its files.
-const MAX_FILE_NAME_CHARS: usize = 80;
 
 /// Shells add this to the number of the signal that ended a child.
 const SHELL_SIGNAL_EXIT_BASE: i32 = 128;
+
+/// What the output of a process that exits says about its tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ExitKind {
+    /// The last test that began has an end marker which nothing confirms: it has exited after that, or the
+    /// tear-down of its suite has.
+    AfterEndMarker,
+    /// Anything else.
+    Other,
+}
 
 /// Collects the crash diagnostics of one test process.
 pub(super) struct CrashDiagnostics {
@@ -51,6 +62,8 @@ pub(super) struct CrashDiagnostics {
     /// Why the process, or one that it started, is not traced.
     untraced_reason: Option<String>,
     crash: Option<CrashReport>,
+    /// Stack of the process's own exit in the middle of its tests.
+    exit_stack: Option<String>,
     hang: Option<HangReport>,
     /// States of the processes of a hung tree, from two samples.
     states: Vec<ProcessSample>,
@@ -84,6 +97,7 @@ impl CrashDiagnostics {
             is_tracer_read_by_framework: framework.reads_tracer,
             untraced_reason: None,
             crash: None,
+            exit_stack: None,
             hang: None,
             states: Vec::new(),
             capture_deadline: None,
@@ -94,7 +108,8 @@ impl CrashDiagnostics {
 
     /// Returns how the guard is to trace the process. Without a directory nothing can be stored, and the run
     /// continues without diagnostics.
-    pub(super) fn trace_plan(&self, logs: &mut Vec<LogLine>) -> Option<TracePlan> {
+    /// `run_mark` is the file that exists while the framework runs tests.
+    pub(super) fn trace_plan(&self, run_mark: Option<&Path>, logs: &mut Vec<LogLine>) -> Option<TracePlan> {
         let mode = self.watch.mode?;
         if let Err(error) = heeler_sys::dirs::private_dir(&self.dir) {
             let message = format!("crashes will leave no files: {error}");
@@ -110,6 +125,7 @@ impl CrashDiagnostics {
             keeps_environment: self.watch.keeps_environment,
             expected_crash_markers: self.expected_crash_markers.clone(),
             is_tracer_read_by_framework: self.is_tracer_read_by_framework,
+            run_mark: run_mark.map(OsText::from),
         })
     }
 
@@ -142,16 +158,31 @@ impl CrashDiagnostics {
         }
     }
 
+    pub(super) fn record_exit_stack(&mut self, stack: String) {
+        self.exit_stack = Some(stack);
+    }
+
+    /// Takes the stack of the process's own exit in the middle of its tests.
+    pub(super) fn take_exit_stack(&mut self) -> Option<String> {
+        self.exit_stack.take()
+    }
+
     pub(super) fn record_untraced(&mut self, reason: String) {
         self.untraced_reason = Some(reason);
     }
 
-    /// Returns why there is no stack of a process that has died of a crash; `None` if there is one, or if no
-    /// process was left untraced.
-    pub(super) fn missing_stack_reason(&self, exit: &ProcessExit) -> Option<String> {
-        let reason = self.untraced_reason.as_ref().filter(|_| self.crash.is_none())?;
-        let is_crash = exit.signal.is_some_and(|signal| Signal::CRASHES.contains(&Signal(signal)));
-        (is_crash || exit.code.is_some_and(is_crash_of_child)).then(|| format!("no stack: {reason}"))
+    /// Returns why there is no stack of a process that has died of a crash, or has exited in a way that only
+    /// its stack explains; `None` if there is one, or if no process was left untraced.
+    pub(super) fn missing_stack_reason(&self, exit: &ProcessExit, exit_kind: ExitKind) -> Option<String> {
+        if self.crash.is_some() || self.exit_stack.is_some() {
+            return None;
+        }
+        let is_crash = exit.signal.is_some_and(|signal| Signal::CRASHES.contains(&Signal(signal)))
+            || exit.code.is_some_and(is_crash_of_child);
+        let is_unclear = exit.code.is_some() && exit_kind == ExitKind::AfterEndMarker;
+        let off = (is_unclear && self.watch.mode.is_none()).then_some("crash capture is off");
+        let reason = self.untraced_reason.as_deref().or(off)?;
+        (is_crash || is_unclear).then(|| format!("no stack: {reason}"))
     }
 
     pub(super) fn record_hang(&mut self, report: HangReport) {
@@ -191,14 +222,7 @@ impl CrashDiagnostics {
 
     /// Removes partial files of a guard that was lost.
     pub(super) fn remove_partial_files(&self) {
-        let beginning = format!("{}-", self.file_prefix);
-        let Ok(entries) = fs::read_dir(&self.dir) else { return };
-        for entry in entries.flatten() {
-            if entry.file_name().to_str().is_some_and(|name| name.starts_with(&beginning)) {
-                // A file that can't be removed is in the run's directory, and is deleted with it.
-                drop(fs::remove_file(entry.path()));
-            }
-        }
+        remove_partial_files(&self.dir, &self.file_prefix);
     }
 
     /// Stores everything under the name of the running test; returns the evidence, and where and by which
@@ -415,10 +439,7 @@ fn evidence_file(path: &OsText, description: &str) -> DiagnosticsFile {
 
 /// Returns a file name that every file system accepts and that users recognise.
 fn evidence_file_name(uid: &str, is_check: bool) -> String {
-    let plain = |character: char| {
-        if character.is_ascii_alphanumeric() || "._-".contains(character) { character } else { '_' }
-    };
-    let mut name: String = uid.replace("::", ".").chars().map(plain).take(MAX_FILE_NAME_CHARS).collect();
+    let mut name = plain_file_name(&uid.replace("::", "."));
     if name.starts_with('.') {
         name.insert(0, '_');
     }

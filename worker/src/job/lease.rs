@@ -204,7 +204,8 @@ async fn prepare_process<'a>(
     // instead.
     command.memory_bytes = memory_bytes.filter(|_| !is_debugged);
     command.is_stopped_at_start = is_debugged;
-    command.trace = diagnostics.trace_plan(&mut sink.updates.logs);
+    let run_mark = invocation.run_report.as_ref().map(|files| files.run_mark.as_path());
+    command.trace = diagnostics.trace_plan(run_mark, &mut sink.updates.logs);
     let offer = if is_debugged {
         create_launch_offer(context, &command, invocation.channel, &mut sink.updates)
     } else {

@@ -4,6 +4,7 @@
 mod diagnostics;
 pub(crate) mod lease;
 pub(crate) mod main_loop;
+mod marker_writers;
 mod repetition;
 mod run_report;
 mod test_process;

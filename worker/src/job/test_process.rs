@@ -1,8 +1,9 @@
 //! Event loop of one test process.
 
 use super::{
-    diagnostics::CrashDiagnostics,
+    diagnostics::{CrashDiagnostics, ExitKind},
     lease::{ResultSink, StartedProcess},
+    marker_writers::{MarkerWriters, WriterSample},
     run_report::RunReportReader,
 };
 use crate::{
@@ -51,6 +52,7 @@ pub(super) struct RunningProcess<'a> {
     test_directory: Option<TestDirectory>,
     /// The process that the guard started.
     root: Option<Pid>,
+    marker_writers: MarkerWriters,
 }
 
 /// An event of the event loop.
@@ -119,6 +121,7 @@ impl<'a> RunningProcess<'a> {
             run_report,
             test_directory,
             root: None,
+            marker_writers: MarkerWriters::default(),
         }
     }
 
@@ -228,6 +231,7 @@ impl<'a> RunningProcess<'a> {
                 self.diagnostics.record_untraced(reason);
             }
             GuardEvent::Crashed(report) => self.diagnostics.record_crash(*report),
+            GuardEvent::ExitedInRun(stack) => self.diagnostics.record_exit_stack(stack),
             GuardEvent::Sampled(sample) => self.on_sample(sample).await,
             GuardEvent::Dumped(report) => {
                 self.diagnostics.record_hang(*report);
@@ -328,20 +332,7 @@ impl<'a> RunningProcess<'a> {
     async fn handle_deadline(&mut self, due: DeadlineAction) {
         match due {
             DeadlineAction::Nothing => {}
-            DeadlineAction::CheckHeldTests => {
-                let mut conditions = ReleaseConditions {
-                    doubtful_since: self.reader.transcript.doubtful_since(),
-                    is_complete: self.reader.transcript.is_complete(),
-                    is_forked: false,
-                };
-                // Reads the list of all processes: only where it decides.
-                conditions.is_forked =
-                    !conditions.await_end() && self.root.is_some_and(heeler_sys::process::has_forked_copy);
-                let now = self.clock.now();
-                self.batch.check_held_tests(now, conditions, &mut self.sink.updates);
-                self.sink.write_ahead();
-                self.sink.try_send_batch();
-            }
+            DeadlineAction::CheckHeldTests => self.check_held_tests(),
             DeadlineAction::SampleProcess => self.process.send(ToGuard::Sample).await,
             // Two samples show what a hung process does; its stacks and dumps show why.
             DeadlineAction::Terminate if self.diagnostics.start_hang_capture() => {
@@ -349,6 +340,21 @@ impl<'a> RunningProcess<'a> {
             }
             DeadlineAction::Terminate => self.terminate(self.grace_ms).await,
         }
+    }
+
+    /// Has the held tests checked by what is known of their process.
+    fn check_held_tests(&mut self) {
+        let sample = self.root.and_then(|root| WriterSample::take(root, self.clock.now().running));
+        self.read_outputs();
+        let now = self.clock.now();
+        let conditions = ReleaseConditions {
+            doubtful_since: self.reader.transcript.doubtful_since(),
+            is_complete: self.reader.transcript.is_complete(),
+            alone: sample.and_then(|sample| self.marker_writers.record(sample, now.running)),
+        };
+        self.batch.check_held_tests(now, conditions, &mut self.sink.updates);
+        self.sink.write_ahead();
+        self.sink.try_send_batch();
     }
 
     async fn on_sample(&mut self, sample: TreeSample) {
@@ -426,7 +432,9 @@ impl<'a> RunningProcess<'a> {
         self.reader.pass_on(RawOutputs::default(), &self.clock, &mut self.batch, self.sink);
         // A guard that was killed because it was overdue reports no signal.
         let is_own_death = self.diagnostics.is_own_death(&raw, self.process.is_terminating());
-        let missing_stack = self.diagnostics.missing_stack_reason(&raw);
+        let is_after_end_marker = self.reader.transcript.is_after_end_marker();
+        let exit_kind = if is_after_end_marker { ExitKind::AfterEndMarker } else { ExitKind::Other };
+        let missing_stack = self.diagnostics.missing_stack_reason(&raw, exit_kind);
         let (evidence, detail) =
             self.diagnostics.store_evidence(self.batch.running_test(), raw.core.as_ref());
         let detail = detail.or(missing_stack);
@@ -437,11 +445,12 @@ impl<'a> RunningProcess<'a> {
             exit: raw,
             is_complete: self.reader.transcript.is_complete(),
             is_explained,
-            is_after_end_marker: self.reader.transcript.is_after_end_marker(),
+            is_after_end_marker,
             fixture_failures: self.reader.transcript.fixture_failures().to_vec(),
             outside_failure: self.reader.transcript.outside_failure().map(str::to_owned),
             is_out_of_memory: self.memory.had_oom_kill(),
             evidence,
+            exit_stack: self.diagnostics.take_exit_stack(),
             detail,
             is_own_death,
             guard_loss,

@@ -55,6 +55,8 @@ pub(crate) enum GuardEvent {
     Untraced(String),
     /// The process, or another of its tree, has crashed.
     Crashed(Box<CrashReport>),
+    /// The process has exited by itself in the middle of its tests, or after it had children; its stack.
+    ExitedInRun(String),
     /// States of the processes in its tree.
     Sampled(TreeSample),
     /// Stacks and dumps of the processes in its tree.
@@ -111,6 +113,7 @@ impl GuardConnection {
                 FromGuard::DebuggerExited => GuardEvent::DebuggerLost,
                 FromGuard::Untraced { reason } => GuardEvent::Untraced(reason),
                 FromGuard::Crashed(report) => GuardEvent::Crashed(Box::new(report)),
+                FromGuard::ExitedInRun { stack } => GuardEvent::ExitedInRun(stack),
                 FromGuard::Sampled(sample) => GuardEvent::Sampled(sample),
                 FromGuard::Dumped(report) => GuardEvent::Dumped(Box::new(report)),
                 FromGuard::Ended(end) => GuardEvent::Ended(end),
@@ -122,12 +125,8 @@ impl GuardConnection {
     /// Continues a guard that is stopped, which any test can do to its parent, and kills one that is stopped
     /// again.
     fn check_stop(&mut self) {
-        let now = self.start.elapsed();
-        if !process::stat(self.process.pid()).is_some_and(ProcessStat::is_stopped) {
-            self.stops.on_heard(now);
-            return;
-        }
-        let signal = match self.stops.on_check(now) {
+        let is_stopped = || process::stat(self.process.pid()).is_some_and(ProcessStat::is_stopped);
+        let signal = match self.stops.on_check(self.start.elapsed(), is_stopped) {
             None => return,
             Some(SilenceStep::Continue) => Signal::CONT,
             Some(SilenceStep::Replace) => Signal::KILL,

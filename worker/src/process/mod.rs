@@ -4,6 +4,7 @@
 
 pub mod debuggee;
 pub(crate) mod debugger_handover;
+pub(crate) mod evidence_files;
 pub(crate) mod guard_connection;
 pub(crate) mod guard_spawner;
 pub(crate) mod guarded_process;

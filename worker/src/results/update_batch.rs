@@ -140,8 +140,17 @@ impl UpdateBatch {
         }
     }
 
+    /// Adds the end of a test whose result is held, one of this number in its process. The only test of a
+    /// process has ended when its process has.
+    pub(crate) fn add_held(&mut self, test: TestId, tests: usize) {
+        if tests > 1 {
+            self.reports.push(LeaseEvent::Held(test));
+        }
+        self.leave_out_start(test);
+    }
+
     /// Leaves out the start of a test that has ended, if it is part of this batch: its result follows soon.
-    pub(crate) fn leave_out_start(&mut self, test: TestId) {
+    fn leave_out_start(&mut self, test: TestId) {
         if let Some(index) = self.started_indexes.remove(&test) {
             self.change_ends[index].is_left_out = true;
         }

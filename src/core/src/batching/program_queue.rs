@@ -19,6 +19,9 @@ const START_PER_WORTHWHILE_BATCH: u32 = 4;
 /// Cost of a start from which the tests are spread over all slots although nothing is known of their
 /// durations.
 const EXPENSIVE_START: Duration = Duration::from_millis(250);
+/// Least duration of a batch of tests of which nothing is known: four tests, so that a small program is not
+/// started for each of its tests.
+const UNMEASURED_BATCH: Duration = UNKNOWN_WEIGHT.saturating_mul(4);
 /// A test that takes less than this multiple of its program's start is not worth a process of its own.
 const ISOLATED_TEST_PER_START: u32 = 3;
 /// Lower bound of the same multiple where the duration of batches is limited.
@@ -166,7 +169,9 @@ impl ProgramQueue {
             // The tests may take anything: even parts bound what the run can take.
             share
         } else {
-            economical
+            // A start may be expensive only where a listing does not show it, in the set-up of an
+            // environment, and a free slot costs nothing.
+            economical.min(share.max(UNMEASURED_BATCH))
         };
         (share / 2).max(least)
     }
@@ -181,10 +186,10 @@ impl ProgramQueue {
     /// slot.
     fn negligible_remainder(&self, known_median: Option<Duration>) -> Duration {
         let start = self.start_cost();
-        if start >= EXPENSIVE_START && !self.has_data(known_median) {
-            return Duration::ZERO;
+        if self.has_data(known_median) {
+            return self.least_worthwhile(start);
         }
-        self.least_worthwhile(start)
+        if start >= EXPENSIVE_START { Duration::ZERO } else { UNKNOWN_WEIGHT }
     }
 
     pub(super) fn take_batch(&mut self, full: BatchSize, known_median: Option<Duration>) -> Vec<TestId> {

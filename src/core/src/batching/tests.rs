@@ -22,10 +22,14 @@ fn sizes(queue: &mut TestQueue, slots: usize) -> Vec<usize> {
 }
 
 #[test]
-fn slow_start_without_data_yields_one_batch() {
-    let mut queue = TestQueue::new([costs(60)]);
-    queue.add(items(500, None));
-    assert_eq!(sizes(&mut queue, 2), [500]);
+fn tests_without_data_are_spread_over_free_slots() {
+    // The start is not expensive by what a listing shows, and the tests may take anything.
+    for start in [3, 60, 300] {
+        assert_eq!(simulate(start, &[440; 20], false, 2), (vec![10, 10], start + 4400));
+    }
+    // What is known after the first batch is of no use: nothing is left.
+    assert_eq!(simulate(3, &[1; 20], false, 1).0, [20]);
+    assert_eq!(simulate(3, &[1; 6], false, 8).0, [4, 2]);
 }
 
 /// Returns the numbers of tests that slots get one after the other, each as soon as it is free, and when the

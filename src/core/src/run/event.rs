@@ -72,6 +72,8 @@ pub enum RunEvent {
     SlotShare(usize),
     /// A test has started.
     Started { lease: LeaseId, test: TestId },
+    /// A test has ended, and its result is held until its process has proven it.
+    Held { lease: LeaseId, test: TestId },
     /// A test has its result on the worker's stream.
     Settled {
         worker: WorkerId,

@@ -89,9 +89,9 @@ impl RunState {
 
     /// Splits the unfinished tests of a lease into those that had begun and the others.
     pub(super) fn split_begun(&self, held: &ActiveLease, rest: Vec<TestId>) -> (Vec<TestId>, Vec<TestId>) {
-        let is_begun =
-            |test: &TestId| self.tests[test.index()].location == TestLocation::InFlight(held.lease);
-        rest.into_iter().partition(is_begun)
+        let is_waiting =
+            |test: &TestId| self.tests[test.index()].location == TestLocation::Leased(held.lease);
+        rest.into_iter().partition(|test| !is_waiting(test))
     }
 
     /// Handles a process that completed a part of its batch. The rest continues in one new process; but the
@@ -198,18 +198,25 @@ impl RunState {
         }
     }
 
-    /// Handles a worker that died with a lease. Tests that had started are rerun in isolation; if none is
-    /// known to have started, the next test is suspected, because the report of its start may have been lost
-    /// with the worker.
+    /// Handles a worker that died with a lease. Tests that were running are rerun in isolation; if none is
+    /// known to have run, the next test is suspected, because the report of its start may have been lost with
+    /// the worker. Tests that had ended run again with the others, because their results are lost; if there
+    /// are no others, one of them may kill each worker at its end.
     fn reclaim_lease(&mut self, held: &ActiveLease) {
         let rest = self.unfinished_tests(held);
         if self.stop_reason.is_some() {
             self.requeue(held, rest);
             return;
         }
-        let (mut suspects, mut waiting) = self.split_begun(held, rest);
-        if suspects.is_empty() && !waiting.is_empty() {
-            suspects.push(waiting.remove(0));
+        let is_in = |test: &TestId, place: TestLocation| self.tests[test.index()].location == place;
+        let (mut suspects, mut others): (Vec<_>, Vec<_>) =
+            rest.into_iter().partition(|test| is_in(test, TestLocation::InFlight(held.lease)));
+        if suspects.is_empty() {
+            let next = others.iter().position(|test| is_in(test, TestLocation::Leased(held.lease)));
+            suspects = match next {
+                Some(next) => vec![others.remove(next)],
+                None => std::mem::take(&mut others),
+            };
         }
         for test in suspects {
             let state = &mut self.tests[test.index()];
@@ -220,6 +227,68 @@ impl RunState {
                 self.requeue_isolated(held.batch.program, test);
             }
         }
-        self.requeue(held, waiting);
+        self.requeue(held, others);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        ProgramId,
+        batching::ProgramCosts,
+        run::{RunAction, RunEvent, ScheduledTest, SchedulingPlan},
+    };
+
+    const WORKER: WorkerId = WorkerId(1);
+
+    /// Returns the tests that are leased next after a worker died with a lease of three tests, of which these
+    /// had ended and the next one had begun, if `is_next_begun`; and whether they are isolated.
+    fn leased_after_death(ended: u32, is_next_begun: bool) -> (Vec<TestId>, bool) {
+        let test = ScheduledTest {
+            program: ProgramId(0),
+            weight: None,
+            is_isolated: false,
+            retries: 0,
+            selection_bytes: 0,
+            is_unrunnable: false,
+        };
+        let plan = SchedulingPlan {
+            programs: vec![ProgramCosts::default()],
+            tests: vec![test; 3],
+            batch_limit: None,
+            slots: 1,
+            failure_limit: None,
+            max_startup_crashes: 3,
+        };
+        let mut run = RunState::new(plan);
+        let _start = run.begin();
+        let granted = run.handle(RunEvent::WorkerGranted(WORKER));
+        let [RunAction::Lease(first)] = &granted[..] else { panic!("{granted:?}") };
+        let lease = first.lease;
+        for test in (0..ended).map(TestId) {
+            let _none = run.handle(RunEvent::Started { lease, test });
+            let _none = run.handle(RunEvent::Held { lease, test });
+        }
+        if is_next_begun {
+            let _none = run.handle(RunEvent::Started { lease, test: TestId(ended) });
+        }
+        let _start = run.handle(RunEvent::WorkerLost { worker: WORKER, proven: 0, settled: Vec::new() });
+        let granted = run.handle(RunEvent::WorkerGranted(WorkerId(2)));
+        let [RunAction::Lease(next)] = &granted[..] else { panic!("{granted:?}") };
+        (next.batch.tests.clone(), next.batch.is_isolated)
+    }
+
+    #[test]
+    fn test_that_has_ended_is_no_suspect_of_the_workers_death() {
+        // What is left is continued first; the suspect follows in isolation.
+        assert_eq!(leased_after_death(2, true), (vec![TestId(0), TestId(1)], false));
+        assert_eq!(leased_after_death(1, true), (vec![TestId(0), TestId(2)], false));
+        assert_eq!(
+            leased_after_death(1, false),
+            (vec![TestId(0), TestId(2)], false),
+            "the next one is suspected"
+        );
+        assert_eq!(leased_after_death(3, false), (vec![TestId(0)], true), "any of them may do it at its end");
     }
 }

@@ -24,13 +24,15 @@ pub(super) enum TestLocation {
     Leased(LeaseId),
     /// Leased to a worker, and running.
     InFlight(LeaseId),
+    /// Leased to a worker, and ended; its result is not proven yet.
+    Held(LeaseId),
     /// In the ledger.
     Settled,
 }
 
 impl TestLocation {
     pub(super) fn is_in(self, lease: LeaseId) -> bool {
-        self == Self::Leased(lease) || self == Self::InFlight(lease)
+        [Self::Leased(lease), Self::InFlight(lease), Self::Held(lease)].contains(&self)
     }
 }
 
@@ -161,6 +163,7 @@ impl RunState {
             RunEvent::WorkerNotStarted => self.on_worker_not_started(),
             RunEvent::SlotShare(share) => self.share = share,
             RunEvent::Started { lease, test } => self.on_started(lease, test),
+            RunEvent::Held { lease, test } => self.on_held(lease, test),
             RunEvent::Settled { worker, test, outcome, duration, position } => {
                 if self.leases.contains_key(&worker) {
                     self.on_settled(worker, test, outcome, duration, position);
@@ -263,6 +266,13 @@ impl RunState {
         let place = &mut self.tests[test.index()].location;
         if *place == TestLocation::Leased(lease) {
             *place = TestLocation::InFlight(lease);
+        }
+    }
+
+    fn on_held(&mut self, lease: LeaseId, test: TestId) {
+        let place = &mut self.tests[test.index()].location;
+        if place.is_in(lease) {
+            *place = TestLocation::Held(lease);
         }
     }
 
@@ -478,6 +488,7 @@ impl RunState {
                 TestLocation::InFlight(lease) if lease == held.lease => duration / 2,
                 TestLocation::Leased(_)
                 | TestLocation::InFlight(_)
+                | TestLocation::Held(_)
                 | TestLocation::Waiting
                 | TestLocation::Settled => Duration::ZERO,
             }

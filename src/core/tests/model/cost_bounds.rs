@@ -150,12 +150,12 @@ fn many(tests: usize, slots: usize) -> SchedulingPlan {
 }
 
 #[test]
-fn a_crash_in_the_middle_of_500_tests_costs_three_processes() {
+fn a_crash_in_the_middle_of_a_batch_costs_two_processes() {
     let costs = ProgramCosts { start: Some(60 * SHORT), ..ProgramCosts::default() };
     let plan = SchedulingPlan { programs: vec![costs], ..many(500, 2) };
     let tally = run(plan, dying(|test| test == TestId(136)));
     let sizes: Vec<_> = tally.leases.iter().map(|lease| lease.batch.tests.len()).collect();
-    assert_eq!(sizes, [500, 1, 363], "the crash, its check, the rest");
+    assert_eq!(sizes, [250, 250, 113, 1], "a batch for each slot, the rest of the one that died, the check");
     assert_eq!(tally.passed(), 499);
 }
 

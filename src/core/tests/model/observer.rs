@@ -151,7 +151,8 @@ impl RunObserver {
             }
             RunEvent::Cancel | RunEvent::TimeLimitReached => self.is_stopped = true,
             RunEvent::FinisherLate => self.is_finisher_late = true,
-            RunEvent::Completing | RunEvent::Finished => {}
+            // No test of the model is held.
+            RunEvent::Held { .. } | RunEvent::Completing | RunEvent::Finished => {}
         }
     }
 

@@ -90,6 +90,10 @@ pub struct TracePlan {
     /// Another program that does so is traced in [`TraceMode::Tree`] only.
     #[serde(default)]
     pub is_tracer_read_by_framework: bool,
+    /// File that exists while the framework runs tests. With it, the stack of an exit in the middle of the
+    /// tests is reported, by [`FromGuard::ExitedInRun`].
+    #[serde(default)]
+    pub run_mark: Option<OsText>,
 }
 
 /// Set of processes that are traced.
@@ -142,6 +146,12 @@ pub enum FromGuard {
     },
     /// A process of the test has crashed. Sent after the test has ended, before [`FromGuard::Ended`].
     Crashed(CrashReport),
+    /// The test process has exited by itself in the middle of the tests, or after it had child processes.
+    /// Sent after the test has ended, before [`FromGuard::Ended`].
+    ExitedInRun {
+        /// Symbolized stack of the thread that has called the exit.
+        stack: String,
+    },
     /// Answers [`ToGuard::MessageSample`].
     Sampled(TreeSample),
     /// Answers [`ToGuard::Dump`].

@@ -24,6 +24,7 @@ impl UnfinishedTests {
                 }
                 LeaseEvent::StoppedForDebugger { .. }
                 | LeaseEvent::LaunchedByDebugger { .. }
+                | LeaseEvent::Held(_)
                 | LeaseEvent::FilesAttached { .. }
                 | LeaseEvent::ProcessEnded { .. }
                 | LeaseEvent::FixtureFailed { .. }

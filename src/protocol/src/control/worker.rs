@@ -392,6 +392,8 @@ pub enum LeaseEvent {
     LaunchedByDebugger { test: TestId, pid: u32 },
     /// The test is running.
     Started(TestId),
+    /// The test has ended, and its result is held until its process has proven it.
+    Held(TestId),
     /// The test has its terminal result, which is journalled and queued for the client's stream.
     Settled {
         test: TestId,

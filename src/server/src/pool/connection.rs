@@ -25,6 +25,7 @@ use tokio::{sync::mpsc, task::JoinSet, time::timeout};
 
 use super::{
     client_sinks::{ClientSink, ClientSinkError, ClientSinks},
+    silence::is_stopped,
     watchdog_relay::WatchdogRelays,
 };
 
@@ -130,7 +131,7 @@ async fn serve_worker(
         {
             return;
         }
-        match receiver.next_or_silence::<FromWorker>().await {
+        match receiver.next_or_silence::<FromWorker>(|| is_stopped(pid)).await {
             Ok(Some(WatchedPacket::Silence(step))) => event = Some(ControlEvent::WorkerSilent(worker, step)),
             Ok(Some(WatchedPacket::Packet(ReceivedPacket::Message(message)))) => {
                 if forwarder.lets_tests_run_again(&message) {
@@ -265,7 +266,7 @@ async fn serve_watchdog(
         {
             return;
         }
-        match receiver.next_or_silence::<FromWatchdog>().await {
+        match receiver.next_or_silence::<FromWatchdog>(|| is_stopped(Pid(pid.cast_signed()))).await {
             Ok(Some(WatchedPacket::Silence(step))) => {
                 event = Some(ControlEvent::WatchdogSilent { pid, step })
             }

@@ -1,7 +1,9 @@
 //! Processes of the pool that send nothing any more, not even heartbeats: a test can stop its parents, and so
 //! can a user. Those that are stopped are continued once, and then replaced.
 
-use heeler_core::silence::{SILENCE_LIMIT, SilenceStep};
+use std::time::Duration;
+
+use heeler_core::silence::{SILENCE_LIMIT, SilenceStep, SilenceWatch};
 use heeler_protocol::control::WorkerId;
 use heeler_sys::process::{self, Pid, ProcessStat, Signal, signal_child_of};
 
@@ -10,10 +12,6 @@ use super::workers::WorkerPool;
 impl WorkerPool {
     pub(super) fn on_silent_worker(&mut self, worker: WorkerId, step: SilenceStep) {
         let Some(link) = self.workers.get(&worker).filter(|link| !link.is_dying()) else { return };
-        if !is_stopped(link.pid) {
-            tracing::debug!(%worker, "a worker is silent and not stopped: its machine is busy, or its disk");
-            return;
-        }
         let signal = match step {
             SilenceStep::Continue => Signal::CONT,
             SilenceStep::Replace => Signal::KILL,
@@ -30,12 +28,15 @@ impl WorkerPool {
         }
     }
 
-    /// Returns whether the watchdog was stopped.
-    pub(super) fn on_silent_watchdog(&mut self, step: SilenceStep) -> bool {
-        if !is_stopped(self.watchdog.child.pid()) {
-            tracing::debug!("the watchdog is silent and not stopped: its machine is busy, or its disk");
-            return false;
-        }
+    /// Checks a watchdog that has not joined yet; returns whether it was stopped.
+    pub(super) fn check_starting_watchdog(&mut self, silence: &mut SilenceWatch, now: Duration) -> bool {
+        let pid = self.watchdog.child.pid();
+        let step = silence.on_check(now, || is_stopped(pid));
+        step.into_iter().for_each(|step| self.on_silent_watchdog(step));
+        step.is_some()
+    }
+
+    pub(super) fn on_silent_watchdog(&mut self, step: SilenceStep) {
         match step {
             SilenceStep::Continue => {
                 let limit = SILENCE_LIMIT.as_secs();
@@ -49,12 +50,15 @@ impl WorkerPool {
                 self.kill_watchdog();
             }
         }
-        true
     }
 }
 
 /// Returns whether a process is stopped, and not by a debugger. One that is only slow must not be killed: all
 /// its tests would run again.
-fn is_stopped(pid: Pid) -> bool {
-    process::stat(pid).is_some_and(ProcessStat::is_stopped)
+pub(super) fn is_stopped(pid: Pid) -> bool {
+    let is_stopped = process::stat(pid).is_some_and(ProcessStat::is_stopped);
+    if !is_stopped {
+        tracing::debug!(%pid, "a process is silent and not stopped: its machine is busy, or its disk");
+    }
+    is_stopped
 }

@@ -210,8 +210,7 @@ impl WorkerPool {
                 // Before it has joined, there is no connection whose end would show its death.
                 () = wait_for_exit(end.as_ref()) => true,
                 () = tokio::time::sleep_until(start + silence.check_at()) => {
-                    let step = silence.on_check(start.elapsed());
-                    if step.is_some_and(|step| self.on_silent_watchdog(step)) {
+                    if self.check_starting_watchdog(&mut silence, start.elapsed()) {
                         deadline = Instant::now() + START_DEADLINE;
                     }
                     false

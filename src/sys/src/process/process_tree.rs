@@ -1,9 +1,10 @@
 //! Process trees, read from procfs: children, descendants, and signals to all of them.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     fs, io,
     os::fd::{AsFd, OwnedFd},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -56,15 +57,34 @@ pub fn stat(pid: Pid) -> Option<ProcessStat> {
     })
 }
 
+/// Returns whether a process has, or had and waited for, a child process. A program that the process has
+/// executed before counts with its children.
+#[must_use]
+pub fn has_had_children(pid: Pid) -> bool {
+    child_faults(pid).is_some_and(|faults| faults > 0) || !children(pid).is_empty()
+}
+
+/// Returns the number of page faults of the children that a process has waited for: every process has some.
+fn child_faults(pid: Pid) -> Option<u64> {
+    // The 11th field of the file.
+    stat_field(pid, 11)?.parse().ok()
+}
+
+/// Returns a field of the file, by its number in the manual; the state is the third, and none before it can
+/// be read.
+fn stat_field(pid: Pid, number: usize) -> Option<String> {
+    let text = reserved_fds::with_reserved(|| fs::read(format!("/proc/{pid}/stat"))).ok()?;
+    // The name stands in parentheses and may contain any byte; only numbers follow the last parenthesis.
+    let name_end = text.iter().rposition(|byte| *byte == b')')?;
+    let rest = std::str::from_utf8(text.get(name_end + 2..)?).ok()?;
+    rest.split(' ').nth(number - 3).map(str::to_owned)
+}
+
 /// Returns the start time of a process as time since boot, truncated to [`start_time_resolution`]; `None` if
 /// it no longer exists.
 #[must_use]
 pub fn start_time_since_boot(pid: Pid) -> Option<Duration> {
-    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let name_end = text.iter().rposition(|byte| *byte == b')')?;
-    let rest = std::str::from_utf8(text.get(name_end + 2..)?).ok()?;
-    // The state is the third field of the file, the start time the 22nd.
-    let ticks: u32 = rest.split(' ').nth(22 - 3)?.parse().ok()?;
+    let ticks: u32 = stat_field(pid, 22)?.parse().ok()?;
     start_time_resolution().checked_mul(ticks)
 }
 
@@ -134,17 +154,48 @@ pub fn descendants(root: Pid) -> Vec<Pid> {
     found
 }
 
-/// Returns whether two processes of a tree execute the same program, as after a fork without exec. Processes
-/// that have exited execute none.
-#[must_use]
-pub fn has_forked_copy(root: Pid) -> bool {
-    let program = |pid: Pid| fs::read_link(format!("/proc/{pid}/exe")).ok();
-    let below = descendants(root);
-    if below.is_empty() {
-        return false;
+/// The processes of a tree at one time. Two that are equal show that no process of the tree has begun, ended
+/// or executed another program in between, except one that was reaped without being waited for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeSnapshot {
+    processes: BTreeMap<Pid, ProcessSnapshot>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ProcessSnapshot {
+    /// `None` for a process that has exited.
+    program: Option<PathBuf>,
+    /// Page faults of the children that it has waited for: every child has some.
+    child_faults: u64,
+}
+
+impl TreeSnapshot {
+    /// Returns the state of a process and its descendants; `None` if it has exited, or is stopped, as one
+    /// that is about to die of a signal.
+    #[must_use]
+    pub fn of_running(root: Pid) -> Option<Self> {
+        let snapshot = |pid: Pid| ProcessSnapshot {
+            program: fs::read_link(format!("/proc/{pid}/exe")).ok(),
+            child_faults: child_faults(pid).unwrap_or_default(),
+        };
+        let below = descendants(root);
+        let processes = std::iter::once(root).chain(below).map(|pid| (pid, snapshot(pid))).collect();
+        // Afterwards: one that has ended meanwhile would have no children any more.
+        stat(root).filter(|stat| "RSD".contains(stat.state)).map(|_| Self { processes })
     }
-    let mut known = HashSet::new();
-    std::iter::once(root).chain(below).filter_map(program).any(|program| !known.insert(program))
+
+    /// Returns whether the tree is one process that never had a child.
+    #[must_use]
+    pub fn is_single_process(&self) -> bool {
+        self.processes.len() == 1 && self.processes.values().all(|process| process.child_faults == 0)
+    }
+
+    /// Returns whether two of the processes execute the same program, as after a fork without exec.
+    #[must_use]
+    pub fn has_forked_copy(&self) -> bool {
+        let mut known = HashSet::new();
+        self.processes.values().filter_map(|process| process.program.as_ref()).any(|one| !known.insert(one))
+    }
 }
 
 /// Returns the command line of a process for display, truncated; the process name in brackets if there is

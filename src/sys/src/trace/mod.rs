@@ -30,7 +30,7 @@ pub use kill_timer::KillTimer;
 pub use privileges::loses_privileges_when_traced;
 pub use repeated_exec::repeat_exec_untraced;
 pub use requests::{
-    SignalInfo, TraceOptions, block_signal, cont, detach, event_message, floating_registers,
+    EXIT_OF_PROCESS, SignalInfo, TraceOptions, block_signal, cont, detach, event_message, floating_registers,
     general_registers, interrupt, listen, seize, set_options, signal_info, signal_process, signal_thread,
     unblock_signal,
 };

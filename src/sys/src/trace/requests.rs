@@ -16,6 +16,9 @@ const GENERAL_REGISTER_SET: usize = 1;
 /// `NT_PRFPREG`.
 const FLOATING_REGISTER_SET: usize = 2;
 
+/// Number of the system call that ends a process with all of its threads.
+pub const EXIT_OF_PROCESS: u64 = libc::SYS_exit_group.cast_unsigned();
+
 /// Ptrace options: the events that a traced thread reports besides its signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceOptions(ptrace::Options);
@@ -47,6 +50,12 @@ impl TraceOptions {
     #[must_use]
     pub const fn with_exits(self) -> Self {
         Self(self.0.union(ptrace::Options::PTRACE_O_TRACEEXIT))
+    }
+
+    /// Removes exits of threads.
+    #[must_use]
+    pub const fn without_exits(self) -> Self {
+        Self(self.0.difference(ptrace::Options::PTRACE_O_TRACEEXIT))
     }
 }
 

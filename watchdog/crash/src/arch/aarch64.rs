@@ -21,6 +21,8 @@ const SAVED_REGISTERS: u64 = 128 + 176 + 8;
 /// Indices of the frame pointer and the link register.
 const FRAME_POINTER: usize = 29;
 const LINK_REGISTER: usize = 30;
+/// Index of the register with the number of a system call.
+const SYSTEM_CALL: usize = 8;
 /// Bits of an address: the others may hold a signature of a return address.
 const ADDRESS_BITS: PtrAuthMask = PtrAuthMask(u64::MAX >> 16);
 
@@ -65,6 +67,12 @@ impl GeneralRegisterSet {
     #[must_use]
     pub fn stack_pointer(&self) -> u64 {
         self.sp
+    }
+
+    /// Returns the number of the system call that the thread is in, if it is in one.
+    #[must_use]
+    pub fn system_call(&self) -> u64 {
+        self.regs[SYSTEM_CALL]
     }
 
     /// Returns the start of an unwind of the thread.

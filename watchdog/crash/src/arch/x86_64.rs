@@ -91,6 +91,12 @@ impl GeneralRegisterSet {
         self.rsp
     }
 
+    /// Returns the number of the system call that the thread is in, if it is in one.
+    #[must_use]
+    pub fn system_call(&self) -> u64 {
+        self.orig_rax
+    }
+
     /// Returns the start of an unwind of the thread.
     pub(crate) fn unwind_start(&self) -> UnwindStart {
         UnwindStart { address: self.rip, registers: UnwindRegsX86_64::new(self.rip, self.rsp, self.rbp) }

@@ -11,12 +11,16 @@ pub(super) fn read(framework: &'static str, output: &ListingOutput) -> Result<Ad
     let (mut tests, failure) = match output.code {
         Some(0) => (read_tests(output)?, None),
         _ => {
-            let failure = failed_exit(output);
+            let file = output.file.as_deref();
+            let listed = file.and_then(|file| read_xml(file).ok());
+            let is_recognized = listed.is_some() || read_text(&output.stdout).is_ok();
+            let of_exit =
+                if is_recognized { ListingError::of_recognized_exit } else { ListingError::of_exit };
+            let failure = of_exit(output);
             // The file is written at once, as the last that a listing does: what failed came after it.
-            let file = output.file.as_deref().filter(|file| !is_report_of_run(file));
-            match file.map(read_xml) {
-                Some(Ok(tests)) => (tests, Some(failure)),
-                Some(Err(_)) | None => return Err(failure),
+            match listed.filter(|_| !file.is_some_and(is_report_of_run)) {
+                Some(tests) => (tests, Some(failure)),
+                None => return Err(failure),
             }
         }
     };
@@ -34,13 +38,6 @@ fn read_tests(output: &ListingOutput) -> Result<Vec<ListedTest>, ListingError> {
 /// Returns whether a program that has exited by itself may have listed its tests on standard output.
 pub(super) fn is_text_listing(output: &ListingOutput) -> bool {
     output.code == Some(0) || output.code.is_some() && read_text(&output.stdout).is_ok()
-}
-
-fn failed_exit(output: &ListingOutput) -> ListingError {
-    let is_listing = output.file.as_deref().is_some_and(|file| read_xml(file).is_ok())
-        || read_text(&output.stdout).is_ok();
-    let error = if is_listing { ListingError::of_recognized_exit } else { ListingError::of_exit };
-    error(output)
 }
 
 /// Returns whether the file is what a program writes that ran its tests instead of listing them.

@@ -41,6 +41,14 @@ fn unproven(bench: &BatchHarness) -> Vec<u32> {
     bench.updates.reports.iter().filter_map(test).collect()
 }
 
+/// Only the process itself has written.
+const ALONE: ReleaseConditions =
+    ReleaseConditions { doubtful_since: None, is_complete: false, alone: Some(span(0, 1000)) };
+
+const fn span(after: u64, until: u64) -> SoleWriterSpan {
+    SoleWriterSpan { after: Duration::from_millis(after), until: Duration::from_millis(until) }
+}
+
 const GOOD: Option<FrameworkResult> = Some(FrameworkResult::Passed);
 const BAD: Option<FrameworkResult> = Some(FrameworkResult::Failed);
 
@@ -50,11 +58,11 @@ fn results_are_settled_after_a_while() {
     bench.chunk(1, [begun(0), passed(0)], "");
     bench.chunk(50, [begun(1), passed(1), begun(2)], "");
     let (good, bad) = (
-        ReleaseConditions::default(),
+        ALONE,
         [
-            ReleaseConditions { is_forked: true, ..ReleaseConditions::default() },
-            ReleaseConditions { is_complete: true, ..ReleaseConditions::default() },
-            ReleaseConditions { doubtful_since: Some(2), ..ReleaseConditions::default() },
+            ReleaseConditions::default(),
+            ReleaseConditions { is_complete: true, ..ALONE },
+            ReleaseConditions { doubtful_since: Some(2), ..ALONE },
         ],
     );
     assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(101)));
@@ -68,6 +76,18 @@ fn results_are_settled_after_a_while() {
     assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(201)));
     bench.batch.check_held_tests(at(201), good, &mut bench.updates);
     assert_eq!((bench.states().len(), bench.batch.deadline()), (2, Some(Duration::from_millis(2050))));
+}
+
+#[test]
+fn end_that_the_process_itself_reports_proves_those_before_it() {
+    let mut bench = holding(3);
+    bench.chunk(10, [begun(0), passed(0), begun(1)], "");
+    bench.chunk(50, [passed(1), begun(2)], "");
+    for (alone, settled) in [(span(10, 49), 0), (span(50, 200), 0), (span(10, 50), 2)] {
+        let conditions = ReleaseConditions { alone: Some(alone), ..ALONE };
+        bench.batch.check_held_tests(at(200), conditions, &mut bench.updates);
+        assert_eq!(bench.states().len(), settled, "{alone:?}");
+    }
 }
 
 #[test]
@@ -101,7 +121,7 @@ fn report_has_the_results_of_tests_without_markers() {
 fn contradicted_early_result_is_a_failure_of_the_program() {
     let mut bench = holding(2);
     bench.chunk(1, [begun(0), passed(0), begun(1)], "");
-    bench.batch.check_held_tests(at(101), ReleaseConditions::default(), &mut bench.updates);
+    bench.batch.check_held_tests(at(101), ALONE, &mut bench.updates);
     let gone = ProcessExitSummary { run_evidence: reported(&[BAD, GOOD]), ..process_exit(exit(1), COMPLETE) };
     let LeaseEnd::BadExit { message, .. } = bench.finish_as(200, gone) else { panic!() };
     assert!(
@@ -240,6 +260,51 @@ fn death_in_suite_tear_down_changes_no_result() {
 }
 
 #[test]
+fn exit_in_a_test_contradicts_what_a_forked_copy_has_reported() {
+    // The copy has written the end of the run and the report, and has removed the mark.
+    let gone = |stack: &str, count| ProcessExitSummary {
+        exit_stack: Some(stack.to_owned()),
+        run_evidence: reported(&vec![GOOD; count]),
+        ..process_exit(exit(0), COMPLETE)
+    };
+    let mut bench = three_passed();
+    assert!(matches!(bench.finish_as(9, gone("A.t1", 3)), LeaseEnd::DiedOutsideTest { .. }));
+    assert_eq!((bench.states().len(), unproven(&bench)), (0, vec![0, 1, 2]));
+    let mut bench = BatchHarness::with_tests(1);
+    bench.chunk(1, [begun(0), passed(0)], "");
+    assert!(matches!(bench.finish_as(9, gone("A.t0", 1)), LeaseEnd::DiedInTest { .. }));
+    assert_eq!(bench.states(), [("A.t0".to_owned(), ExecutionState::Error)]);
+    // After the run, in a program that has had children.
+    let mut bench = three_passed();
+    assert_eq!(bench.finish_as(9, gone("", 3)), LeaseEnd::Complete);
+    assert_eq!(bench.states().len(), 3);
+}
+
+#[test]
+fn stack_of_an_exit_tells_the_tear_down_of_a_suite_from_its_last_test() {
+    for (stack, state) in [("A.t0", ExecutionState::Error), ("suite", ExecutionState::Passed)] {
+        let mut bench = BatchHarness::with_tests(1);
+        bench.chunk(1, [begun(0)], "");
+        let verdict = verdict(FrameworkResult::Passed);
+        let gone = ProcessExitSummary {
+            suite_phase: Some(SuitePhase::TearDown { suite: "A".into(), verdict }),
+            exit_stack: Some(stack.to_owned()),
+            is_after_end_marker: true,
+            run_evidence: RunEvidence::LeftOpen,
+            ..process_exit(exit(0), INCOMPLETE)
+        };
+        assert!(matches!(bench.finish_as(9, gone), LeaseEnd::DiedInTest { .. }));
+        assert_eq!(bench.states(), [("A.t0".to_owned(), state)]);
+        let failures = bench.fixture_failures();
+        assert_eq!(failures.len(), usize::from(state == ExecutionState::Passed));
+        assert!(
+            failures.iter().all(|(_, message)| message.ends_with("--- stack ---\nsuite")),
+            "{failures:?}"
+        );
+    }
+}
+
+#[test]
 fn failed_assertions_of_suites_explain_the_exit() {
     let failure = |suite: &str, phase| FixtureFailure {
         fixture: SuiteFixture { suite: suite.into(), phase },
@@ -273,7 +338,7 @@ fn failed_assertions_of_suites_explain_the_exit() {
 fn time_limit_in_suite_tear_down_changes_no_result() {
     let mut bench = holding(2);
     bench.chunk(1, [begun(0), passed(0), begun(1)], "");
-    bench.batch.check_held_tests(at(500), ReleaseConditions::default(), &mut bench.updates);
+    bench.batch.check_held_tests(at(500), ALONE, &mut bench.updates);
     assert_eq!(bench.batch.on_deadline(at(2001)), DeadlineAction::Terminate);
     let gone = ProcessExitSummary {
         suite_phase: Some(SuitePhase::TearDown {
@@ -295,7 +360,7 @@ fn report_of_a_sanitizer_fails_the_held_test_that_wrote_it() {
     let mut bench = holding(2);
     bench.chunk(1, [begun(0)], "SUMMARY: ThreadSanitizer: data race a.cc:3 in f\n");
     bench.chunk(2, [passed(0), begun(1)], "");
-    bench.batch.check_held_tests(at(300), ReleaseConditions::default(), &mut bench.updates);
+    bench.batch.check_held_tests(at(300), ALONE, &mut bench.updates);
     assert!(bench.states().is_empty(), "the process may exit for this");
     bench.chunk(301, [passed(1)], "");
     assert_eq!(bench.finish(302, exit(66), (true, false)), LeaseEnd::Complete);

@@ -66,6 +66,7 @@ proptest! {
                 }
                 LeaseEvent::StoppedForDebugger { .. }
                 | LeaseEvent::LaunchedByDebugger { .. }
+                | LeaseEvent::Held(_)
                 | LeaseEvent::FilesAttached { .. }
                 | LeaseEvent::FixtureFailed { .. }
                 | LeaseEvent::ProcessesLeaked { .. }

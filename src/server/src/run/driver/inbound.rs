@@ -98,6 +98,7 @@ impl RunDriver {
                 self.neighbours.begin(lease, test);
                 self.apply_event(RunEvent::Started { lease, test });
             }
+            LeaseEvent::Held(test) => self.apply_event(RunEvent::Held { lease, test }),
             LeaseEvent::Settled { test, outcome, duration_us, position } => {
                 self.program_failures.remove_start_timeouts(self.plan.tests[test.index()].program);
                 let duration = Duration::from_micros(duration_us);
