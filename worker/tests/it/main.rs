@@ -273,7 +273,9 @@ async fn killed_guard_leaves_the_running_test_undecided() {
     let script = bench.script("begin t0; ok t0; begin t1; kill -KILL $PPID; exec sleep 1000");
     let seen = bench.run(lease(&script, 3)).await;
     assert_eq!(seen.end, LeaseEnd::GuardLost { loss: GuardLoss::Killed { signal: 9 } });
-    assert_eq!(seen.states(), ["A.t0 passed"]);
+    // Nothing proves the end of the test before it, unless its result was sent when the guard died.
+    let states = seen.states();
+    assert!(states.iter().all(|state| state == "A.t0 passed") && states.len() <= 1, "{states:?}");
     assert!(seen.reports.contains(&LeaseEvent::Started(TestId(1))), "{:?}", seen.reports);
     let is_decided = |report: &LeaseEvent| {
         matches!(
