@@ -316,7 +316,13 @@ impl CallbackConnection {
         self.positions.handled(run)
     }
 
-    /// Forgets a run of which everything is proven.
+    /// Records that the client has handled everything of a run up to a position, and that nothing more of it
+    /// is sent here: whoever brings the connection to an end still learns it.
+    pub fn drain_run(&mut self, run: &str, position: u64) {
+        self.positions.drain(run, position);
+    }
+
+    /// Forgets a run of which nothing more is to be known.
     pub fn forget_run(&mut self, run: &str) {
         self.positions.forget(run);
     }

@@ -46,11 +46,11 @@ impl ConnectionRecord {
             self.record.set_unproven(true);
         }
         self.completing = completing.cloned();
-        let (sent, handled) = positions.all();
+        let [sent, handled] = positions.all();
         let mark = StreamMark {
             run: run.to_owned(),
-            positions: sent.clone(),
-            handled: handled.clone(),
+            positions: sent,
+            handled,
             is_answering: match answers {
                 AnswerState::Unknown => None,
                 AnswerState::Answering => Some(true),

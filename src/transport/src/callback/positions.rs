@@ -2,11 +2,17 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+/// Number of drained runs whose positions are kept: until one of them is over, the watchdog needs its
+/// position if the coordinator is killed. More than these rarely end at the same time.
+const DRAINED_RUNS: usize = 16;
+
 /// The positions of the runs on one connection.
 #[derive(Debug, Default)]
 pub(super) struct StreamPositions {
     sent: BTreeMap<String, u64>,
     handled: BTreeMap<String, u64>,
+    /// The latest runs of which everything is handled, oldest first.
+    drained: VecDeque<(String, u64)>,
     /// Number of frames sent.
     frames: u64,
     /// The frames that the client has not handled yet, oldest first. Its windows bound them.
@@ -25,7 +31,11 @@ impl StreamPositions {
     pub(super) fn set(&mut self, run: &str, position: u64) {
         match self.sent.get_mut(run) {
             Some(sent) => *sent = position,
-            None => drop(self.sent.insert(run.to_owned(), position)),
+            None => {
+                // A client that uses the id of a run again begins another run.
+                self.drained.retain(|(drained, _)| drained != run);
+                self.sent.insert(run.to_owned(), position);
+            }
         }
     }
 
@@ -53,11 +63,24 @@ impl StreamPositions {
     }
 
     /// Returns the positions of all runs, sent and handled.
-    pub(super) fn all(&self) -> (&BTreeMap<String, u64>, &BTreeMap<String, u64>) {
-        (&self.sent, &self.handled)
+    pub(super) fn all(&self) -> [BTreeMap<String, u64>; 2] {
+        [&self.sent, &self.handled].map(|positions| {
+            let drained = self.drained.iter().map(|(run, position)| (run.clone(), *position));
+            drained.chain(positions.iter().map(|(run, position)| (run.clone(), *position))).collect()
+        })
     }
 
-    /// Forgets a run of which everything is proven.
+    /// Records that the client has handled everything of a run up to a position, and that nothing more of it
+    /// is sent.
+    pub(super) fn drain(&mut self, run: &str, position: u64) {
+        self.forget(run);
+        self.drained.push_back((run.to_owned(), position));
+        if self.drained.len() > DRAINED_RUNS {
+            self.drained.pop_front();
+        }
+    }
+
+    /// Forgets a run of which nothing more is to be known.
     pub(super) fn forget(&mut self, run: &str) {
         self.sent.remove(run);
         self.handled.remove(run);
@@ -81,7 +104,28 @@ mod tests {
         positions.forget("a");
         positions.on_handled(3);
         assert_eq!(["a", "b"].map(|run| positions.handled(run)), [0, 5]);
-        assert_eq!(positions.all().0.keys().collect::<Vec<_>>(), ["b"]);
+        assert_eq!(positions.all()[0].keys().collect::<Vec<_>>(), ["b"]);
+    }
+
+    #[test]
+    fn positions_of_drained_runs_stay_known_until_their_ids_are_used_again() {
+        let mut positions = StreamPositions::default();
+        for (run, position) in [("a", 3), ("b", 5)] {
+            positions.set(run, position);
+            positions.on_frame(run, false);
+        }
+        positions.on_handled(1);
+        positions.drain("a", 3);
+        let of = |positions: &StreamPositions, run: &str| positions.all().map(|all| all.get(run).copied());
+        assert_eq!(of(&positions, "a"), [Some(3); 2]);
+        assert_eq!(of(&positions, "b"), [Some(5), None]);
+        positions.set("a", 1);
+        assert_eq!(of(&positions, "a"), [Some(1), None]);
+        for number in 0..=DRAINED_RUNS as u64 {
+            positions.drain(&format!("r{number}"), number);
+        }
+        assert_eq!(of(&positions, "r0"), [None; 2]);
+        assert_eq!(of(&positions, "r1"), [Some(1); 2]);
     }
 
     #[test]

@@ -413,7 +413,7 @@ impl ResultSender {
         let handled = callback.handled_position(run);
         match proof {
             ProofLevel::Handled | ProofLevel::Ordered => {
-                callback.forget_run(run);
+                callback.drain_run(run, handed);
                 Ok((proof, handed))
             }
             // The client answers nothing, now and later: the connection stays in use as it is.
