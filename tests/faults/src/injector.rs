@@ -114,7 +114,8 @@ pub(crate) fn inject(
     let hit = RefCell::new(None);
     progress.wait(RoundStage::Launched, Duration::ZERO, |stage| {
         let at = progress.start.elapsed();
-        *hit.borrow_mut() = target_process(fault.action, client, dir).map(|victim| (at, victim, stage));
+        *hit.borrow_mut() =
+            target_process(fault.action, stage, client, dir).map(|victim| (at, victim, stage));
         hit.borrow().is_some()
     });
     let Some((at, victim, stage)) = hit.into_inner() else { return missed(RoundStage::Over) };
@@ -169,13 +170,19 @@ fn wait_for_point(
 }
 
 /// Returns the target process of an action; `Some(0)` if the action needs none.
-fn target_process(action: InjectedAction, client: &FaultClient, dir: &Path) -> Option<u32> {
+fn target_process(
+    action: InjectedAction,
+    stage: RoundStage,
+    client: &FaultClient,
+    dir: &Path,
+) -> Option<u32> {
     match action {
         InjectedAction::Kill(target)
         | InjectedAction::Stop(target, _)
         | InjectedAction::LimitFiles(target, _)
         | InjectedAction::LimitMemory(target, _) => find_process(target, client.pid, dir),
-        // Only a watchdog continues a coordinator.
+        // Only a watchdog continues a coordinator, and the watchdog leaves first.
+        InjectedAction::StopForGood(FaultTarget::Coordinator) if stage >= RoundStage::Leaving => None,
         InjectedAction::StopForGood(FaultTarget::Coordinator) => {
             processes_of_role(client.pid, ProcessRole::Watchdog).first().map(|_| client.pid)
         }
