@@ -130,7 +130,6 @@ impl<W: AsyncWrite + Unpin> FrameWriter<'_, W> {
                 }
             }
             self.write_gathered().await?;
-            self.half.flush().await?;
         }
         self.half.shutdown().await
     }
@@ -171,6 +170,8 @@ impl<W: AsyncWrite + Unpin> FrameWriter<'_, W> {
             if count == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
+            // Standard output takes bytes before the kernel does.
+            self.half.flush().await?;
             self.shared.record_written(count);
             bytes = &bytes[count..];
         }

@@ -86,19 +86,21 @@ fn memory_does_not_grow_with_the_outputs_of_failures() {
 
 #[test]
 fn full_journals_keep_every_result_and_say_what_is_missing() {
-    let world = world_with_loud_tests(12);
+    const RECORDED_CASES: usize = 12;
+    let world = world_with_loud_tests(RECORDED_CASES);
     world.env("HEELER_FIXTURE_KIB", "200");
-    world.write("heeler.toml", "[profile.default]\njournal-limit = \"2MiB\"\n");
+    world.write("heeler.toml", "[profile.default]\nisolate = true\njournal-limit = \"1MiB\"\n");
     let ran = world.run(&["run", "loud", "-j2", "--junit", "live.xml"]).assert_code(2);
     let warnings = ran.stdout.matches("the journals of this run have reached their limit (journal-limit)");
     assert_eq!(warnings.count(), 1, "{ran}");
     // The command line has received everything.
-    assert_eq!(world.read("live.xml").matches("<system-out>output of case").count(), 12);
+    assert_eq!(world.read("live.xml").matches("<system-out>output of case").count(), RECORDED_CASES);
     world.run(&["report", "latest", "--junit", "again.xml"]).assert_code(0);
     let again = world.read("again.xml");
-    assert_eq!(again.matches("<failure message=\"").count(), 12);
+    assert_eq!(again.matches("<failure message=\"").count(), RECORDED_CASES);
     let missing = again.matches("<system-out>[heeler: ").count();
     let recorded = again.matches("<system-out>output of case").count();
-    assert!(missing >= 6 && recorded >= 1 && missing + recorded == 12, "{missing} {recorded}");
+    // The results of a whole process are recorded together.
+    assert!(missing >= 6 && recorded >= 1 && missing + recorded == RECORDED_CASES, "{missing} {recorded}");
     assert!(again.contains("bytes not kept: the journals of the run had reached journal-limit]"), "{again}");
 }

@@ -263,6 +263,12 @@ impl FaultRound<'_> {
         }
     }
 
+    /// Returns whether a program was stopped for good: it may have been listing its tests.
+    fn is_test_stopped(&self) -> bool {
+        let stop = InjectedAction::StopForGood(FaultTarget::Test);
+        self.injected.iter().any(|injected| injected.fault.action == stop && injected.hit.is_some())
+    }
+
     /// Checks that the command line's report accounts for every test.
     fn check_report(&self, code: Option<i32>) {
         let expected = self.plan.expected();
@@ -272,8 +278,8 @@ impl FaultRound<'_> {
             () if self.plan.may_lose_a_request() && expected.is_empty() => &[4, 8, 10],
             () if self.plan.may_lose_a_request() => &[0, 2, 4, 10],
             () if expected.is_empty() => &[8],
-            // No program could be listed in two attempts.
-            () if self.hits() >= 2 => &[0, 2, 4],
+            // No program could be listed in two attempts, or within the limit.
+            () if self.hits() >= 2 || self.is_test_stopped() => &[0, 2, 4],
             () if is_bad => &[2],
             () if self.hits() > 0 => &[0, 2],
             () => &[0],

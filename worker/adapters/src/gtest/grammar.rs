@@ -116,9 +116,15 @@ impl GtestGrammar {
             }
             let mut line = cursor;
             let line = line.until(b"\n", sequence.longest_line())?;
+            let length = line.len();
             let line = decode_lossy(line);
             let found = sequence.find(line.as_bytes(), cursor, b"\n");
-            self.may_run_other_tests |= found == Err(ScanStop::Mismatch) && situation.running.is_none();
+            let is_other = found == Err(ScanStop::Mismatch);
+            self.may_run_other_tests |= is_other && situation.running.is_none();
+            if is_other && self.selects_other_names && situation.has_end {
+                // What follows is the output of another test, and not that of the one before it.
+                return Ok((cursor.used() + length + 1, Marker::Confirm));
+            }
             found.map(|(place, used)| (used, Marker::Begin(place)))
         })
     }
@@ -201,13 +207,14 @@ impl GtestGrammar {
         let is_doubtful = match side {
             OutputOrigin::Test | OutputOrigin::AfterEnd => is_like_marker(line),
             // The summary repeats the markers of failed and skipped tests.
+            OutputOrigin::Outside if self.selects_other_names => false,
             OutputOrigin::Outside => line.starts_with(BEGIN) || line.starts_with(ENDS[0].0),
         };
         if is_doubtful {
             // The test that is named may have ended in another way than it seemed.
             let named = line.get(BEGIN.len()..).and_then(|name| sequence.find_anywhere(name, b" ,"));
             let is_begin = side == OutputOrigin::Outside && line.starts_with(BEGIN);
-            if is_begin && named.is_none() && !self.selects_other_names && self.unselected.is_none() {
+            if is_begin && named.is_none() && self.unselected.is_none() {
                 self.unselected = Some(decode_lossy(&line[BEGIN.len()..]));
             }
             let earliest = self.last_begun.min(named.unwrap_or(usize::MAX));

@@ -13,7 +13,7 @@ use heeler_protocol::{
 };
 use quick_xml::events::{BytesStart, Event};
 
-use super::failure::failure_of_text;
+use super::{command::matches_other_names, failure::failure_of_text};
 use crate::{FixtureFailure, FrameworkResult, FrameworkVerdict, RunReport, scan};
 
 /// Parses a report; `None` if it does not end, or is no report of a run.
@@ -46,6 +46,8 @@ const OUTSIDE_SUITES: &str = "NonTestSuiteFailure";
 
 struct ReportParser<'a> {
     tests: &'a [&'a ListedTest],
+    /// The patterns of the batch may select other tests.
+    selects_other_names: bool,
     /// The test that is expected next: reports have the order of listings.
     next: usize,
     /// Indices of the tests by name, filled when the order is not the expected one.
@@ -75,6 +77,7 @@ impl<'a> ReportParser<'a> {
     fn new(tests: &'a [&'a ListedTest]) -> Self {
         Self {
             tests,
+            selects_other_names: tests.iter().any(|test| matches_other_names(&test.name)),
             next: 0,
             places: None,
             report: RunReport { verdicts: vec![None; tests.len()], ..RunReport::default() },
@@ -147,7 +150,7 @@ impl<'a> ReportParser<'a> {
         }
         match self.find(&case.name) {
             Some(place) => self.report.verdicts[place] = Some(case.into_verdict()),
-            None if self.is_listed(&case.name) => {}
+            None if self.is_listed(&case.name) || self.selects_other_names => {}
             None => {
                 let name = format!("{}.{}", self.suite, case.name);
                 self.report.unselected.get_or_insert(name);
@@ -287,10 +290,12 @@ no device]]></skipped>
     }
 
     #[test]
-    fn unselected_test_is_named() {
+    fn unselected_test_is_named_unless_a_pattern_of_the_batch_may_have_selected_it() {
         let tests = ["A.a", "A.b", "A.c"].map(test);
         let report = read(&tests.each_ref(), REPORT.as_bytes()).unwrap();
         assert_eq!(report.unselected.as_deref(), Some("P/X.Y.a/\"x\""));
+        let tests = ["A.a", "A.b*", "A.c"].map(test);
+        assert_eq!(read(&tests.each_ref(), REPORT.as_bytes()).unwrap().unselected, None);
     }
 
     #[test]
