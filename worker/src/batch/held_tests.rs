@@ -103,9 +103,12 @@ impl HeldTests {
     /// a later failure of the process. A process that has itself reported the end of a test has itself ended
     /// all tests before it.
     fn take_released(&mut self, now: Duration, alone: SoleWriterSpan) -> Vec<HeldTest> {
+        self.take_proven(alone, |held| held.ended.ended_at.running.saturating_add(HOLD_FOR) <= now)
+    }
+
+    fn take_proven(&mut self, alone: SoleWriterSpan, is_due: impl Fn(&HeldTest) -> bool) -> Vec<HeldTest> {
         let is_own = |held: &HeldTest| alone.contains(held.ended.ended_at.running);
         let proven = self.tests.iter().rposition(is_own).map_or(0, |last| last + 1);
-        let is_due = |held: &HeldTest| held.ended.ended_at.running.saturating_add(HOLD_FOR) <= now;
         let is_free = |held: &HeldTest| sanitizer_summary(&held.ended.outputs.stderr).is_none();
         let (mut due, mut kept) = (Vec::new(), VecDeque::new());
         for (place, held) in self.tests.drain(..).enumerate() {
@@ -181,6 +184,16 @@ impl RunningBatch {
         }
         let is_held = !self.held_tests.tests.is_empty() && !conditions.await_end();
         self.held_tests.check_at = is_held.then(|| now.running.saturating_add(HOLD_FOR));
+    }
+
+    /// Settles the tests that are proven before the process is ended on request: how it ends says nothing
+    /// about them. The others stay undecided.
+    pub(crate) fn settle_proven(&mut self, conditions: ReleaseConditions, updates: &mut UpdateBatch) {
+        let alone = conditions.alone.filter(|_| conditions.doubtful_since.is_none() && self.tests.len() > 1);
+        let proven = alone.map(|alone| self.held_tests.take_proven(alone, |_| true));
+        for HeldTest { ended, verdict } in proven.into_iter().flatten() {
+            self.settle(ended, TestEnding::Verdict(verdict), updates);
+        }
     }
 
     /// Settles the oldest held tests as their markers say while the outputs of all are too large. A report

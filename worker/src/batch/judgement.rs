@@ -11,7 +11,8 @@ use heeler_protocol::{
 };
 
 use super::{
-    BatchTestState, MIN_MESSAGE_LIMIT_BYTES, ProcessExitSummary, RawOutputs, RunEvidence, RunningBatch,
+    BatchTerminateReason, BatchTestState, MIN_MESSAGE_LIMIT_BYTES, ProcessExitSummary, RawOutputs,
+    RunEvidence, RunningBatch,
     exit_reason::exit_reason_of,
     held_tests::{EndedTest, HeldTest},
     process_end::{append_evidence, append_section, exit_text},
@@ -257,7 +258,8 @@ impl RunningBatch {
         let (mut unproven, mut reported) = (Vec::new(), 0);
         for HeldTest { ended, mut verdict } in self.held_tests.take() {
             // A failure is not taken back: a rerun that passes would hide it.
-            if !proven.contains(ended.place) && verdict.result != FrameworkResult::Failed {
+            let is_proven = proven.contains(ended.place) && !self.is_cancelled();
+            if !is_proven && verdict.result != FrameworkResult::Failed {
                 unproven.push(ended);
                 continue;
             }
@@ -286,10 +288,21 @@ impl RunningBatch {
         settlement
     }
 
+    /// Returns whether the process was ended on request.
+    fn is_cancelled(&self) -> bool {
+        use BatchTerminateReason::{Abandoned, Cancelled};
+        matches!(self.terminate_reason, Some(Cancelled | Abandoned))
+    }
+
     /// Settles the only test of the process: only a process that ends well after it lets it pass. Returns
     /// whether the test is charged with the end of the process.
     fn settle_only_test(&mut self, gone: &mut ProcessExitSummary, updates: &mut UpdateBatch) -> bool {
         let Some(HeldTest { ended, mut verdict }) = self.held_tests.take().pop_front() else { return false };
+        if self.is_cancelled() && verdict.result != FrameworkResult::Failed {
+            // Its process would have decided.
+            self.progress[ended.place].state = BatchTestState::Waiting;
+            return false;
+        }
         let is_known_end = self.terminate_reason.is_none()
             && !self.is_launched
             && gone.exit.signal.or(gone.exit.code).is_some();

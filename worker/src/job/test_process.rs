@@ -152,6 +152,7 @@ impl<'a> RunningProcess<'a> {
         let Some(awaited) = &self.awaited_tests else { return };
         if self.batch.runs_only_unawaited(&awaited.places) {
             let grace_ms = awaited.grace_ms;
+            self.settle_proven();
             self.batch.abandon();
             self.terminate(grace_ms).await;
         }
@@ -258,7 +259,7 @@ impl<'a> RunningProcess<'a> {
             JobOrder::Cancel { grace_ms } => {
                 // Tests that began or ended before the order may still have output in the pipe. From now on
                 // no test begins.
-                self.read_outputs();
+                self.settle_proven();
                 self.batch.cancel();
                 self.terminate(grace_ms).await;
             }
@@ -342,17 +343,22 @@ impl<'a> RunningProcess<'a> {
         }
     }
 
-    /// Has the held tests checked by what is known of their process.
-    fn check_held_tests(&mut self) {
+    /// Reads the outputs; returns what is known of the process that has written them.
+    fn read_outputs_and_writers(&mut self) -> ReleaseConditions {
         let sample = self.root.and_then(|root| WriterSample::take(root, self.clock.now().running));
         self.read_outputs();
         let now = self.clock.now();
-        let conditions = ReleaseConditions {
+        ReleaseConditions {
             doubtful_since: self.reader.transcript.doubtful_since(),
             is_complete: self.reader.transcript.is_complete(),
             alone: sample.and_then(|sample| self.marker_writers.record(sample, now.running)),
-        };
-        self.batch.check_held_tests(now, conditions, &mut self.sink.updates);
+        }
+    }
+
+    /// Has the held tests checked by what is known of their process.
+    fn check_held_tests(&mut self) {
+        let conditions = self.read_outputs_and_writers();
+        self.batch.check_held_tests(self.clock.now(), conditions, &mut self.sink.updates);
         self.sink.write_ahead();
         self.sink.try_send_batch();
     }
@@ -366,6 +372,12 @@ impl<'a> RunningProcess<'a> {
         let starved = self.diagnostics.starved_since_last_sample(&sample);
         let due = self.batch.on_idle_sample(self.clock.now(), starved);
         self.handle_deadline(due).await;
+    }
+
+    /// Settles the tests that have ended, as far as their ends are proven.
+    fn settle_proven(&mut self) {
+        let conditions = self.read_outputs_and_writers();
+        self.batch.settle_proven(conditions, &mut self.sink.updates);
     }
 
     async fn terminate(&mut self, grace_ms: u64) {

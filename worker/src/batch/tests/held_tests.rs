@@ -91,6 +91,29 @@ fn end_that_the_process_itself_reports_proves_those_before_it() {
 }
 
 #[test]
+fn cancelled_process_proves_only_what_it_has_reported_itself() {
+    for (alone, settled) in [(Some(span(0, 60)), 2), (Some(span(0, 20)), 1), (None, 0)] {
+        let mut bench = holding(4);
+        bench.chunk(10, [begun(0), passed(0), begun(1)], "");
+        bench.chunk(50, [passed(1), begun(2)], "");
+        let conditions = ReleaseConditions { alone, ..ALONE };
+        bench.batch.settle_proven(conditions, &mut bench.updates);
+        bench.batch.cancel();
+        let gone = ProcessExitSummary { ..process_exit(signal(15), INCOMPLETE) };
+        bench.finish_as(60, gone);
+        let passes = bench.states().iter().filter(|(_, state)| *state == ExecutionState::Passed).count();
+        assert_eq!(passes, settled, "{alone:?}");
+    }
+    // Its own end would have decided.
+    let mut bench = BatchHarness::with_tests(1);
+    bench.chunk(1, [begun(0), passed(0)], "");
+    bench.batch.settle_proven(ALONE, &mut bench.updates);
+    bench.batch.cancel();
+    bench.finish_as(2, process_exit(signal(15), COMPLETE));
+    assert!(bench.states().iter().all(|(_, state)| *state != ExecutionState::Passed), "{:?}", bench.states());
+}
+
+#[test]
 fn report_of_the_framework_decides() {
     let mut bench = three_passed();
     let gone = ProcessExitSummary {
