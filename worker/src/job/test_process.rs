@@ -376,6 +376,8 @@ impl<'a> RunningProcess<'a> {
 
     /// Settles the tests that have ended, as far as their ends are proven.
     fn settle_proven(&mut self) {
+        // A look at the processes proves what was read before it.
+        self.read_outputs();
         let conditions = self.read_outputs_and_writers();
         self.batch.settle_proven(conditions, &mut self.sink.updates);
     }
