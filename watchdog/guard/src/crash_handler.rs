@@ -216,8 +216,10 @@ impl PendingCrash {
             Err(error) => self.add_soft_error(error),
         }
         // The writer sends it too, unless it failed early.
-        if let Some(pidfd) = pidfd {
-            drop(trace::signal_process(&pidfd, Signal::CONT));
+        match pidfd {
+            Some(pidfd) => drop(trace::signal_process(&pidfd, Signal::CONT)),
+            // Without a free descriptor: nothing else would let the process end.
+            None => drop(trace::signal_thread(site.process, site.tid, Signal::CONT)),
         }
     }
 
