@@ -380,6 +380,7 @@ impl<'a> RunningProcess<'a> {
         self.read_outputs();
         let conditions = self.read_outputs_and_writers();
         self.batch.settle_proven(conditions, &mut self.sink.updates);
+        self.sink.write_ahead();
     }
 
     async fn terminate(&mut self, grace_ms: u64) {
