@@ -183,7 +183,6 @@ async fn prepare_process<'a>(
     let Some(invocation) = choice.select_command(context, &mut batch, &mut sink.updates) else {
         return Err(LeaseEnd::Complete);
     };
-    sink.write_ahead();
     sink.try_send_batch();
     let transcript = adapter.transcript_parser(&listed_tests(&batch));
     let run_report = RunReportReader::new(adapter, invocation.run_report.clone());
@@ -329,7 +328,7 @@ impl FrameworkQueries for LeaseFramework {
 
 impl ResultSink {
     /// Writes new records to the journal, before any result is sent.
-    pub(super) fn write_ahead(&mut self) {
+    fn write_ahead(&mut self) {
         let written = self.journal.append(&self.updates.journal, self.updates.position());
         self.updates.journal.clear();
         self.updates.is_unjournalled = self.journal.is_given_up();
@@ -351,8 +350,10 @@ impl ResultSink {
         self.updates.logs.push(LogLine { test, level, message });
     }
 
-    /// Hands the update batch over if there is room; otherwise it is kept and grows.
+    /// Hands the update batch over if there is room; otherwise it is kept and grows. Its records are in the
+    /// journal then, in either case.
     pub(super) fn try_send_batch(&mut self) {
+        self.write_ahead();
         if self.updates.is_empty() {
             return;
         }

@@ -359,7 +359,6 @@ impl<'a> RunningProcess<'a> {
     fn check_held_tests(&mut self) {
         let conditions = self.read_outputs_and_writers();
         self.batch.check_held_tests(self.clock.now(), conditions, &mut self.sink.updates);
-        self.sink.write_ahead();
         self.sink.try_send_batch();
     }
 
@@ -380,7 +379,7 @@ impl<'a> RunningProcess<'a> {
         self.read_outputs();
         let conditions = self.read_outputs_and_writers();
         self.batch.settle_proven(conditions, &mut self.sink.updates);
-        self.sink.write_ahead();
+        self.sink.try_send_batch();
     }
 
     async fn terminate(&mut self, grace_ms: u64) {
@@ -476,7 +475,6 @@ impl<'a> RunningProcess<'a> {
         };
         let end = self.batch.finish(gone, self.clock.now(), &mut self.sink.updates);
         // Files of tests may take long to move and remove: the results come first.
-        self.sink.write_ahead();
         self.sink.try_send_batch();
         self.remove_test_directory(&end).await;
         end
@@ -553,7 +551,6 @@ impl TranscriptReader {
         }
         let chunk = OutputChunk { events: &mut self.events, outputs, now: clock.now() };
         batch.on_output(chunk, updates);
-        sink.write_ahead();
         sink.try_send_batch();
     }
 }

@@ -154,8 +154,13 @@ pub(super) fn write_pattern(out: &mut Vec<u8>, name: &str) {
     }
 }
 
+/// Returns whether the patterns of these tests may select others.
+pub(super) fn selects_other_names(tests: &[&ListedTest]) -> bool {
+    tests.iter().any(|test| matches_other_names(&test.name))
+}
+
 /// Returns whether the pattern of a test may select other tests.
-pub(super) fn matches_other_names(name: &str) -> bool {
+fn matches_other_names(name: &str) -> bool {
     name.contains([':', '*', '?', '-', '\n', char::REPLACEMENT_CHARACTER])
 }
 

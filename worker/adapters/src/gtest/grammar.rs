@@ -8,7 +8,7 @@ use heeler_protocol::{
 };
 
 use super::{
-    command::matches_other_names,
+    command::selects_other_names,
     failure::{BlockCollector, FailureBlock, complete},
 };
 use crate::{
@@ -76,7 +76,7 @@ struct GtestSummary {
 
 impl GtestGrammar {
     fn new(tests: &[&ListedTest]) -> Self {
-        let selects_other_names = tests.iter().any(|test| matches_other_names(&test.name));
+        let selects_other_names = selects_other_names(tests);
         Self {
             files: tests.iter().map(|test| test.file.clone()).collect(),
             test: BlockCollector::default(),

@@ -13,7 +13,7 @@ use heeler_protocol::{
 };
 use quick_xml::events::{BytesStart, Event};
 
-use super::{command::matches_other_names, failure::failure_of_text};
+use super::{command::selects_other_names, failure::failure_of_text};
 use crate::{FixtureFailure, FrameworkResult, FrameworkVerdict, RunReport, scan};
 
 /// Parses a report; `None` if it does not end, or is no report of a run.
@@ -77,7 +77,7 @@ impl<'a> ReportParser<'a> {
     fn new(tests: &'a [&'a ListedTest]) -> Self {
         Self {
             tests,
-            selects_other_names: tests.iter().any(|test| matches_other_names(&test.name)),
+            selects_other_names: selects_other_names(tests),
             next: 0,
             places: None,
             report: RunReport { verdicts: vec![None; tests.len()], ..RunReport::default() },
