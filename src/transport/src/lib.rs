@@ -7,7 +7,8 @@
 //! - [`local`]: local sockets that accept only the current user.
 //! - [`tcp`]: dialling, with a deadline and without delay.
 //! - [`control`]: typed packets between Heeler's own processes.
-//! - [`callback`]: a client's callback port, with proof of what it has read.
+//! - [`callback`]: a client's callback port, with proof of what it has handled.
+//! - [`running_time`]: time limits for peers that do not count while this process is stopped.
 
 mod inbox;
 mod outbox;
@@ -18,6 +19,7 @@ mod writer;
 pub mod callback;
 pub mod control;
 pub mod local;
+pub mod running_time;
 pub mod tcp;
 
 pub use inbox::{Inbox, LinkError};

@@ -208,6 +208,18 @@ fn apply_action(
             signal_if_there(pid, "CONT");
             Some(format!("process {pid}"))
         }
+        InjectedAction::StopForGood(FaultTarget::Coordinator) => {
+            let is_stopped = signal_if_there(pid, "STOP");
+            // At the end of a session the watchdog leaves first, and then nothing but a user continues its
+            // coordinator.
+            let is_left_alone = progress.wait(RoundStage::Launched, Duration::ZERO, |_| {
+                state(pid) != Some('T') || processes_of_role(pid, ProcessRole::Watchdog).is_empty()
+            });
+            if is_left_alone {
+                signal_if_there(pid, "CONT");
+            }
+            is_stopped.then(|| format!("process {pid}"))
+        }
         InjectedAction::StopForGood(_) => signal_if_there(pid, "STOP").then(|| format!("process {pid}")),
         InjectedAction::LimitFiles(_, more) => limit_files(pid, more).then(|| format!("process {pid}")),
         InjectedAction::LimitMemory(_, more) => limit_memory(pid, more).then(|| format!("process {pid}")),

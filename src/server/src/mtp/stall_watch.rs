@@ -1,10 +1,11 @@
 //! Watches whether a client reads its main connection: one that reads nothing for as long as
-//! `client-stall-timeout`, while there is something to read, counts as gone, as on a callback connection.
+//! `client-stall-timeout`, while there is something to read, counts as gone, as on a callback connection. Time
+//! is counted in checks, so that a process that was stopped or starved does not count that against its client.
 
 use std::time::Duration;
 
 use heeler_transport::Outbox;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 /// Number of checks within the limit; a client may get this part of its limit more.
 const CHECKS_PER_LIMIT: u32 = 8;
@@ -17,8 +18,8 @@ pub(super) struct StallWatch {
     limit: Duration,
     check: Interval,
     written_bytes: u64,
-    /// Time of the last progress, or of the last check that found nothing to read.
-    since: Instant,
+    /// Number of checks since the last that found progress or nothing to read.
+    silent_checks: u32,
 }
 
 impl StallWatch {
@@ -26,7 +27,7 @@ impl StallWatch {
         let (least, most) = CHECK_PERIODS;
         let mut check = interval((limit / CHECKS_PER_LIMIT).clamp(least, most));
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { limit, check, written_bytes: 0, since: Instant::now() }
+        Self { limit, check, written_bytes: 0, silent_checks: 0 }
     }
 
     /// Waits for the time of the next check.
@@ -36,17 +37,18 @@ impl StallWatch {
         self.check.tick().await;
     }
 
-    /// Returns whether the client has read nothing for the limit. `is_waiting`: something waits for room in
-    /// the outbox.
+    /// Returns whether the client has read nothing for the limit, to be called at each check. `is_waiting`:
+    /// something waits for room in the outbox.
     pub(super) fn is_stalled(&mut self, outbox: &Outbox, is_waiting: bool) -> bool {
         let written_bytes = outbox.written_bytes();
         let has_output = is_waiting || outbox.backlog_bytes() > 0;
         if !has_output || written_bytes != self.written_bytes {
             self.written_bytes = written_bytes;
-            self.since = Instant::now();
+            self.silent_checks = 0;
             return false;
         }
-        self.since.elapsed() >= self.limit
+        self.silent_checks = self.silent_checks.saturating_add(1);
+        self.check.period().saturating_mul(self.silent_checks) >= self.limit
     }
 }
 
@@ -121,6 +123,23 @@ mod tests {
         let (end, _ours) =
             timeout(PATIENCE, async { tokio::join!(session.serve(receiver), client) }).await.unwrap();
         assert_eq!(end, SessionEnd::Disconnected);
+    }
+
+    #[tokio::test]
+    async fn time_in_which_this_process_did_not_run_is_not_counted() {
+        let (_ours, theirs) = tokio::io::duplex(8);
+        let (outbox, _inbox, _task) = heeler_transport::open(theirs, FrameDecoder::default());
+        let mut watch = StallWatch::new(Duration::from_millis(80));
+        let mut checks = 0;
+        let started = std::time::Instant::now();
+        while !watch.is_stalled(&outbox, true) {
+            checks += 1;
+            // Many limits pass between two checks, as they do while the process is stopped.
+            while started.elapsed() < Duration::from_millis(200) {
+                tokio::task::yield_now().await;
+            }
+        }
+        assert_eq!(checks, CHECKS_PER_LIMIT - 1);
     }
 
     #[tokio::test]

@@ -13,8 +13,8 @@ use heeler_protocol::{
     mtp,
     rpc::RequestId,
 };
-use heeler_transport::Outbox;
-use tokio::{sync::watch, time::Instant};
+use heeler_transport::{Outbox, running_time::sleep_running};
+use tokio::sync::watch;
 
 /// First id of the barriers: behind those of requests for debuggers, and still a 32-bit number.
 const FIRST_ID: u64 = 3 << 29;
@@ -77,7 +77,6 @@ impl MainBarriers {
                 AnswerState::Unknown => self.limits.first_answer_ms,
                 AnswerState::Silent => return ProofLevel::None,
             };
-            let deadline = Instant::now() + Duration::from_millis(limit);
             let before = *answered.borrow_and_update();
             if before >= number {
                 let is_closed = before == CLOSED;
@@ -87,7 +86,7 @@ impl MainBarriers {
                 biased;
                 // The sender lives as long as these barriers. Answers to earlier barriers are progress.
                 _ = answered.changed() => {}
-                () = tokio::time::sleep_until(deadline) => {
+                () = sleep_running(Duration::from_millis(limit)) => {
                     self.window().on_answer_overdue();
                     return ProofLevel::None;
                 }

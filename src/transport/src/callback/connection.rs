@@ -18,7 +18,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::watch,
     task::JoinSet,
-    time::{Instant, sleep_until},
+    time::Instant,
 };
 
 use super::{
@@ -32,6 +32,7 @@ use super::{
 use crate::{
     LinkTask, Outbox, TrySendError,
     local::{self, ConnectError},
+    running_time::sleep_until_running,
     tcp::{self, DialError, PromptTcpStream},
     writer::FrameRecorder,
 };
@@ -390,7 +391,7 @@ impl CallbackConnection {
                 _ = peer.wait_for(|peer| peer.answered > answered || peer.ended.is_some()) => {
                     return AnswerWait::Changed;
                 }
-                () = sleep_until(deadline) => {}
+                () = sleep_until_running(deadline) => {}
             }
             match self.progress.on_overdue(Duration::from_millis(limit)) {
                 OverdueDecision::GiveUp => return AnswerWait::Overdue,
@@ -468,7 +469,7 @@ impl CallbackConnection {
     /// Cancel safe: yes, because it only watches.
     pub async fn prove_delivery(&mut self) -> ProofLevel {
         let limit = Duration::from_millis(self.limits.drain_ms);
-        let watch = WaitLimits { limit, end: Some(Instant::now() + limit * DRAIN_LIMIT_FACTOR) };
+        let watch = WaitLimits { limit, end: Some(limit * DRAIN_LIMIT_FACTOR) };
         let delivered = async {
             while !self.kernel_has_all() {
                 if self.break_reason().is_some() {

@@ -29,8 +29,10 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, Interest},
     net::{TcpStream, UnixDatagram},
     task::JoinSet,
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, timeout},
 };
+
+use crate::running_time::sleep_until_running;
 
 use super::{
     client_progress::{self, SharedProgress},
@@ -378,11 +380,16 @@ async fn wait_for_answer(
     let mut limit = limits.first;
     let mut deadline = Instant::now() + limit;
     loop {
-        match timeout_at(deadline, stream.read_buf(&mut buffer)).await {
-            Ok(Ok(0)) => return Err(UnsettledError::Closed),
-            Ok(Err(error)) => return Err(UnsettledError::Write(error)),
-            Ok(Ok(_)) => {}
-            Err(_elapsed) => match progress.on_overdue(limit) {
+        let read = tokio::select! {
+            biased;
+            read = stream.read_buf(&mut buffer) => Some(read),
+            () = sleep_until_running(deadline) => None,
+        };
+        match read {
+            Some(Ok(0)) => return Err(UnsettledError::Closed),
+            Some(Err(error)) => return Err(UnsettledError::Write(error)),
+            Some(Ok(_)) => {}
+            None => match progress.on_overdue(limit) {
                 OverdueDecision::GiveUp => return Err(UnsettledError::Unanswered(limit)),
                 OverdueDecision::WaitOn(rest) => deadline = Instant::now() + rest,
             },

@@ -6,10 +6,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    net::{TcpStream, UnixStream},
-    time::{Instant, sleep_until},
-};
+use tokio::net::{TcpStream, UnixStream};
 
 use crate::Outbox;
 
@@ -62,7 +59,7 @@ pub(super) struct WaitLimits {
     /// Limit without progress.
     pub(super) limit: Duration,
     /// Limit in any case.
-    pub(super) end: Option<Instant>,
+    pub(super) end: Option<Duration>,
 }
 
 /// Waits until the peer has taken no bytes for the limit, or until the end.
@@ -70,19 +67,20 @@ pub(super) async fn wait_for_stall(outbox: &Outbox, socket: &SocketHandle, watch
     // Interval between two checks of progress; a peer may get this much more than its limit.
     let look = (watch.limit / 8).clamp(Duration::from_millis(1), Duration::from_millis(250));
     let mut best = taken_bytes(outbox, socket);
-    let mut since = Instant::now();
+    // Counted in looks, so that a stop of this process counts as one.
+    let (mut silent, mut waited) = (Duration::ZERO, Duration::ZERO);
     loop {
-        let now = Instant::now();
         let taken = taken_bytes(outbox, socket);
         if taken > best {
             best = taken;
-            since = now;
+            silent = Duration::ZERO;
         }
-        if now >= since + watch.limit || watch.end.is_some_and(|end| now >= end) {
+        if silent >= watch.limit || watch.end.is_some_and(|end| waited >= end) {
             return;
         }
-        let next = now + look;
-        sleep_until(watch.end.map_or(next, |end| end.min(next))).await;
+        tokio::time::sleep(look).await;
+        silent = silent.saturating_add(look);
+        waited = waited.saturating_add(look);
     }
 }
 

@@ -1,0 +1,65 @@
+//! Time limits for peers that only count the time in which this process runs. While it is stopped, or starved,
+//! what the peer has answered is not read: a limit that passes then says nothing about the peer.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+/// Number of parts of a limit. A part counts once, however late this process wakes up from it.
+const PARTS: u32 = 8;
+/// Least wait for a limit that has passed already: what has arrived meanwhile is read in this time.
+const LEAST: Duration = Duration::from_millis(8);
+
+/// Waits for `duration` in which this process runs, at least 8 ms.
+///
+/// Cancel safe: yes, because it only waits.
+pub async fn sleep_running(duration: Duration) {
+    let part = duration.max(LEAST) / PARTS;
+    for _ in 0..PARTS {
+        sleep(part).await;
+    }
+}
+
+/// Waits as [`sleep_running`] does for what is left until `deadline` now.
+///
+/// Cancel safe: yes, because it only waits; a new call takes the time of a stop before it as passed.
+pub async fn sleep_until_running(deadline: Instant) {
+    sleep_running(deadline.saturating_duration_since(Instant::now())).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::Future,
+        pin::{Pin, pin},
+        task::{Context, Waker},
+    };
+
+    use super::*;
+
+    fn is_over(wait: Pin<&mut impl Future<Output = ()>>) -> bool {
+        wait.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[tokio::test]
+    async fn time_in_which_this_process_did_not_run_is_one_part_at_most() {
+        let limit = Duration::from_millis(800);
+        let mut wait = pin!(sleep_running(limit));
+        assert!(!is_over(wait.as_mut()));
+        let stopped = Instant::now();
+        while stopped.elapsed() <= limit {
+            std::hint::spin_loop();
+        }
+        tokio::task::yield_now().await;
+        assert!(!is_over(wait.as_mut()), "it was stopped for longer than the limit");
+        wait.await;
+        assert!(stopped.elapsed() > limit + limit / PARTS * (PARTS - 2));
+    }
+
+    #[tokio::test]
+    async fn limit_that_has_passed_leaves_time_to_read() {
+        let mut wait = pin!(sleep_until_running(Instant::now()));
+        assert!(!is_over(wait.as_mut()));
+        wait.await;
+    }
+}
