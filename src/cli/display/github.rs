@@ -22,10 +22,9 @@ pub(super) const END_GROUP: &str = "::endgroup::";
 /// Returns the workflow command that annotates a failure, with file and line where these are known.
 pub(super) fn annotation(record: &TestReport, root: &str) -> String {
     let mut properties = Vec::new();
-    let detail = record.detail.as_deref();
-    if let Some(file) = detail.and_then(|detail| detail.file.as_deref()) {
-        properties.push(format!("file={}", escape_property(test_line::relative_path(file, root))));
-        if let Some(line) = detail.and_then(|detail| detail.line) {
+    if let Some(place) = record.place() {
+        properties.push(format!("file={}", escape_property(test_line::relative_path(&place.file, root))));
+        if let Some(line) = place.line {
             properties.push(format!("line={line}"));
         }
     }

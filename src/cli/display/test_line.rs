@@ -10,7 +10,7 @@ use super::{
     style::{ColourMode, Style, StyledLine},
 };
 use heeler_report::{
-    TestReport,
+    SourcePlace, TestReport,
     sanitise::{self, ColourPolicy},
 };
 
@@ -59,6 +59,12 @@ pub(super) fn result_line(record: &TestReport, manner: &DetailLevel<'_>, place: 
     line = line.join(format::test_name(record, manner.suites, columns));
     if record.is_group {
         line = line.with(Style::Bold, " (outside any test)");
+    }
+    // The place of the failure stands below; that of the test only here.
+    if let (true, Some(definition)) = (record.outcome.is_failure(), record.definition())
+        && record.place().is_some_and(|place| place != definition)
+    {
+        line = line.with(Style::Dim, format!("  {}", relative_place(&definition, manner.root)));
     }
     match (record.outcome, record.detail_text(|detail| detail.message.as_ref())) {
         (Outcome::Skipped | Outcome::Cancelled | Outcome::NotRun(_), Some(reason)) => {
@@ -120,11 +126,14 @@ pub(super) fn failure_details(record: &TestReport, manner: &DetailLevel<'_>) -> 
     lines
 }
 
-/// Returns `file:line`, relative to the root if the file is below it.
+/// Returns `file:line` of the failure, or of the test, relative to the root if the file is below it.
 pub(super) fn relative_location(record: &TestReport, root: &str) -> Option<String> {
-    let detail = record.detail.as_deref()?;
-    let file = format::cut_name(relative_path(detail.file.as_deref()?, root), NAME_COLUMNS);
-    Some(detail.line.map_or_else(|| file.clone(), |line| format!("{file}:{line}")))
+    record.place().map(|place| relative_place(&place, root))
+}
+
+fn relative_place(place: &SourcePlace, root: &str) -> String {
+    let file = format::cut_name(relative_path(&place.file, root), NAME_COLUMNS);
+    place.line.map_or_else(|| file.clone(), |line| format!("{file}:{line}"))
 }
 
 /// Returns a path relative to the root if it is below the root, otherwise unchanged.

@@ -5,7 +5,8 @@
 //! everything else in chunks, from the program with the most work left · of each program, the tests that
 //! could not start in isolation. Chunks shrink as the remaining work does (guided self-scheduling), but a
 //! process start should be at most 2 % of its batch. That rule yields to keeping all slots busy, and where
-//! other runs may begin at any time, to a limit of the batch's duration.
+//! other runs may begin at any time, to a limit of the batch's duration. While nothing is known of a program's
+//! tests, its batches begin with a few tests and grow with the number of results.
 //!
 //! The more expensive a start is, the more even are the chunks: each slot should start such a program once,
 //! and all should end together. What the busy slots still have to do counts (`slot_loads`).
@@ -230,7 +231,7 @@ impl TestQueue {
                 let full = one.full_batch(self.share_of_slot(*id, work, &idle), self.batch_limit);
                 let work = one.remaining_work(self.known_median).saturating_sub(full.remainder);
                 let by_work = work.as_nanos().div_ceil(full.duration.as_nanos().max(1));
-                let by_count = one.waiting.len().div_ceil(full.tests);
+                let by_count = one.waiting.len().div_ceil(full.tests.min(full.unmeasured));
                 let chunks = usize::try_from(by_work).unwrap_or(usize::MAX).max(by_count);
                 batches = batches.saturating_add(chunks.clamp(1, one.waiting.len()));
             }
@@ -283,16 +284,18 @@ impl TestQueue {
     /// program is started once more at least, by whichever slot.
     fn share_of_slot(&self, program: ProgramId, work: Duration, loads: &SlotLoads) -> SlotShare {
         let one = &self.programs[&program];
+        let slots = one.max_processes().map_or(loads.slots, |most| most.min(loads.slots));
+        let programs = self.programs.values().filter(|one| !one.waiting.is_empty()).count();
         let duration = match one.max_processes() {
             // Its own slots share its own work.
-            Some(most) => {
+            Some(_) => {
                 let busy = loads.busy.iter().filter(|slot| slot.program == program).copied().collect();
-                let own = SlotLoads { slots: most.min(loads.slots), busy };
+                let own = SlotLoads { slots, busy };
                 own.share_of(one.remaining_work(self.known_median))
             }
             None => loads.share_of(work.saturating_sub(one.start_cost())),
         };
-        SlotShare { duration, known_median: self.known_median }
+        SlotShare { duration, slots, programs, known_median: self.known_median }
     }
 
     /// Returns the duration of a test, or what it is estimated to take.

@@ -179,6 +179,12 @@ fn members_without_outputs(record: &TestReport) -> Map<String, Value> {
     }
     if let Some(detail) = record.detail.as_deref() {
         put_detail(&mut test, &mut extra, detail);
+        if let Some(place) = record.place() {
+            test.insert("filePath".into(), place.file.into());
+            if let Some(line) = place.line {
+                test.insert("line".into(), line.into());
+            }
+        }
         put_attempts(&mut test, record, detail);
     }
     if !extra.is_empty() {
@@ -188,14 +194,11 @@ fn members_without_outputs(record: &TestReport) -> Map<String, Value> {
 }
 
 fn put_detail(test: &mut Map<String, Value>, extra: &mut Map<String, Value>, detail: &FailureDetail) {
-    let texts = [("message", &detail.message), ("trace", &detail.stacktrace), ("filePath", &detail.file)];
+    let texts = [("message", &detail.message), ("trace", &detail.stacktrace)];
     for (name, text) in texts {
         if let Some(text) = text {
             test.insert(name.into(), text.as_str().into());
         }
-    }
-    if let Some(line) = detail.line {
-        test.insert("line".into(), line.into());
     }
     if let Some(worker) = detail.worker {
         test.insert("threadId".into(), worker.to_string().into());

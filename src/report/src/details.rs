@@ -114,6 +114,7 @@ impl FailureDetail {
             message,
             file: self.file.take(),
             line: self.line,
+            failed_at: self.failed_at.take(),
             reproduce: self.reproduce.take(),
             isolated_rerun: self.isolated_rerun.take(),
             attempt: self.attempt.or((attempts > 0).then_some(attempts + 1)),

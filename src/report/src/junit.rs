@@ -187,10 +187,9 @@ fn case_head(record: &TestReport) -> XmlElement {
     if let Some(took) = record.duration {
         head = head.attribute("time", &seconds(took));
     }
-    let detail = record.detail.as_deref();
-    if let Some((detail, file)) = detail.and_then(|detail| Some((detail, detail.file.as_ref()?))) {
-        head = head.attribute("file", &xml_text(file));
-        if let Some(line) = detail.line {
+    if let Some(place) = record.place() {
+        head = head.attribute("file", &xml_text(&place.file));
+        if let Some(line) = place.line {
             head = head.attribute("line", &line.to_string());
         }
     }

@@ -8,6 +8,7 @@
 
 mod ctrf;
 mod details;
+mod failed_place;
 mod junit;
 mod report_format;
 mod summary;
@@ -17,6 +18,7 @@ mod xml;
 pub mod sanitise;
 
 pub use details::{DetailLoadError, DetailSource, ReportContent, UnavailableDetails};
+pub use failed_place::SourcePlace;
 pub use report_format::{
     REPORT_FORMATS, ReportError, ReportFormat, ReportRequest, ReportRunInfo, find_report_format,
 };

@@ -13,6 +13,8 @@ use heeler_protocol::{
 };
 use serde_json::Value;
 
+use crate::failed_place::{self, SourcePlace};
+
 /// One test, or one program that failed outside any test.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TestReport {
@@ -50,9 +52,12 @@ pub struct FailureDetail {
     pub actual: Option<String>,
     /// The expected value of an assertion.
     pub expected: Option<String>,
+    /// The source file in which the test is defined.
     pub file: Option<String>,
     /// Line in the source file, from 1.
     pub line: Option<u32>,
+    /// Where it failed, if that is known.
+    pub failed_at: Option<SourcePlace>,
     /// All failures in order, if there are several.
     pub failures: Vec<FailureInfo>,
     pub stdout: Option<String>,
@@ -148,6 +153,20 @@ impl TestReport {
         self.detail.as_deref().and_then(pick).map(|text| text.trim_end()).filter(|text| !text.is_empty())
     }
 
+    /// Returns where the test failed, or where it is defined.
+    #[must_use]
+    pub fn place(&self) -> Option<SourcePlace> {
+        let detail = self.detail.as_deref()?;
+        detail.failed_at.clone().or_else(|| self.definition())
+    }
+
+    /// Returns where the test is defined.
+    #[must_use]
+    pub fn definition(&self) -> Option<SourcePlace> {
+        let detail = self.detail.as_deref()?;
+        Some(SourcePlace { file: detail.file.clone()?, line: detail.line })
+    }
+
     /// Returns whether the test is known to have left processes behind.
     #[must_use]
     pub fn is_leaky(&self) -> bool {
@@ -197,6 +216,9 @@ impl FailureDetail {
             stacktrace: text(describe::shown_stack(result, test.file.is_some())),
             actual: comparison.and_then(|failure| failure.actual.clone()),
             expected: comparison.and_then(|failure| failure.expected.clone()),
+            failed_at: failed_place::of_failures(&result.failures).or_else(|| {
+                failed_place::of_stack(&describe::shown_stack(result, test.file.is_some())?, test.file)
+            }),
             file,
             line,
             failures: FailureInfo::of_result(result),
@@ -219,6 +241,7 @@ impl FailureDetail {
 
     fn from_node(node: &TestNode) -> Self {
         let text = |key| node.text_member(key).map(str::to_owned);
+        let failures: Vec<FailureInfo> = read_list(node, key::FAILURES, serde_json::from_value);
         Self {
             signal: text(key::SIGNAL),
             exit_code: node.members.get(key::EXIT_CODE).and_then(Value::as_i64),
@@ -228,7 +251,10 @@ impl FailureDetail {
             expected: node.assert_expected.clone(),
             file: node.location_file.clone(),
             line: node.location_line_start,
-            failures: read_list(node, key::FAILURES, serde_json::from_value),
+            failed_at: failed_place::of_failure_infos(&failures).or_else(|| {
+                failed_place::of_stack(node.error_stacktrace.as_deref()?, node.location_file.as_deref())
+            }),
+            failures,
             stdout: node.standard_output.clone(),
             stderr: node.standard_error.clone(),
             reproduce: text(key::REPRODUCE),

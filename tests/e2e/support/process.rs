@@ -24,9 +24,13 @@ pub(crate) fn processes_of_role(coordinator: u32, role: ProcessRole) -> Vec<u32>
     let is_role = |pid: &Pid| match role {
         ProcessRole::Watchdog => has_word(*pid, "__watchdog"),
         ProcessRole::Worker => has_word(*pid, "__worker"),
-        // A guard is a fork of its fork server, with a name of its own; it keeps the command line.
+        // A guard is a fork of its fork server, with a name of its own; it keeps the command line. Its test
+        // process has the same name until it executes its program.
         ProcessRole::ForkServer => is_named(*pid, "heeler-forksrv"),
-        ProcessRole::Guard => is_named(*pid, "heeler-guard"),
+        ProcessRole::Guard => {
+            let parent = heeler_sys::process::stat(*pid).map(|stat| stat.parent);
+            is_named(*pid, "heeler-guard") && parent.is_some_and(|parent| !is_named(parent, "heeler-guard"))
+        }
     };
     below.into_iter().filter(is_role).map(|pid| u32::try_from(pid.0).unwrap()).collect()
 }

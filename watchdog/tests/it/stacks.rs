@@ -108,7 +108,7 @@ fn overflowed_stack_keeps_both_ends() {
     let stacks = standing.stacks_once_in("pause");
     assert_leads_through_handler(&stacks, &["descend", "descend", "descend"]);
     let frames = &stacks.threads[0].frames;
-    assert!(frames.iter().any(|frame| frame.omitted > 1000), "{}", stacks.to_text());
+    assert!(frames.iter().any(|frame| frame.omitted.count > 1000), "{}", stacks.to_text());
     assert!(functions(&stacks).iter().any(|(name, _)| *name == "_start"), "{}", stacks.to_text());
     assert!(frames.len() < 100, "{}", stacks.to_text());
 }

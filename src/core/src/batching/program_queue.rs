@@ -19,9 +19,19 @@ const START_PER_WORTHWHILE_BATCH: u32 = 4;
 /// Cost of a start from which the tests are spread over all slots although nothing is known of their
 /// durations.
 const EXPENSIVE_START: Duration = Duration::from_millis(250);
-/// Least duration of a batch of tests of which nothing is known: four tests, so that a small program is not
-/// started for each of its tests.
-const UNMEASURED_BATCH: Duration = UNKNOWN_WEIGHT.saturating_mul(4);
+/// Number of tests of the first batches of a program of which nothing is known, while its start is cheap.
+const FIRST_TESTS: usize = 4;
+/// Cost of a start for which a first batch has one test more than none: a first batch has one for each such
+/// part of its start.
+const START_PER_FIRST_TEST: Duration = Duration::from_millis(5);
+/// While few tests of a program are measured, a batch has at most this multiple of their number: the first
+/// results may be no sample of the others.
+const GROWTH: usize = 4;
+/// Number of measured tests from which the durations of the others are estimated without reserve.
+const SAMPLE: usize = 64;
+/// Number of waiting programs for each slot from which nothing is split for want of data: there are enough
+/// batches to keep the slots busy until the end.
+const PROGRAMS_PER_SLOT: usize = 4;
 /// A test that takes less than this multiple of its program's start is not worth a process of its own.
 const ISOLATED_TEST_PER_START: u32 = 3;
 /// Lower bound of the same multiple where the duration of batches is limited.
@@ -43,6 +53,8 @@ pub(super) struct ProgramQueue {
     /// Total duration of the waiting tests whose duration is known, and number of the others.
     known: Duration,
     unknown: u32,
+    /// Whether the duration of any test was known from earlier runs.
+    has_history: bool,
     /// Maximum number of tests in one batch, once the program's processes have kept dying.
     pub(super) cap: Option<usize>,
     /// Sorted durations of tests that ended in this run.
@@ -54,6 +66,8 @@ pub(super) struct ProgramQueue {
 pub(super) struct BatchSize {
     pub(super) duration: Duration,
     pub(super) tests: usize,
+    /// Number of tests of whose durations nothing is known.
+    pub(super) unmeasured: usize,
     /// Duration of a remainder that is added to the batch.
     pub(super) remainder: Duration,
 }
@@ -63,6 +77,10 @@ pub(super) struct BatchSize {
 pub(super) struct SlotShare {
     /// Duration of the tests that a slot runs if all slots end together.
     pub(super) duration: Duration,
+    /// Number of slots that take part in this program.
+    pub(super) slots: usize,
+    /// Number of programs that have waiting tests.
+    pub(super) programs: usize,
     /// Median duration of the tests whose duration is known.
     pub(super) known_median: Option<Duration>,
 }
@@ -97,7 +115,10 @@ impl ProgramQueue {
 
     pub(super) fn push(&mut self, item: QueuedTest) {
         match item.weight {
-            Some(weight) => self.known = self.known.saturating_add(weight),
+            Some(weight) => {
+                self.known = self.known.saturating_add(weight);
+                self.has_history = true;
+            }
             None => self.unknown += 1,
         }
         self.waiting.push_back(item);
@@ -134,8 +155,9 @@ impl ProgramQueue {
     pub(super) fn full_batch(&self, share: SlotShare, limit: Option<Duration>) -> BatchSize {
         let unlimited = self.target_duration(share);
         let remainder = self.negligible_remainder(share.known_median);
+        let unmeasured = self.unmeasured_limit(share);
         let Some(limit) = limit else {
-            return BatchSize { duration: unlimited, tests: usize::MAX, remainder };
+            return BatchSize { duration: unlimited, tests: usize::MAX, unmeasured, remainder };
         };
         let start = self.start_cost();
         // A start for the rest would delay other runs as well.
@@ -144,11 +166,32 @@ impl ProgramQueue {
             let duration = unlimited.min(limit).min(start.saturating_mul(MIN_BATCH_PER_START));
             // Where a start alone takes longer than the limit, another one would not make the wait shorter.
             let tests = if start < limit { MEASURING_TESTS } else { usize::MAX };
-            return BatchSize { duration, tests, remainder };
+            return BatchSize { duration, tests, unmeasured, remainder };
         }
         let limit = limit.max(start.saturating_mul(LIMITED_BATCH_PER_START));
         let tests = usize::try_from(limit.as_nanos() / TEST_OVERHEAD.as_nanos()).unwrap_or(usize::MAX);
-        BatchSize { duration: unlimited.min(limit), tests: tests.max(1), remainder }
+        BatchSize { duration: unlimited.min(limit), tests: tests.max(1), unmeasured, remainder }
+    }
+
+    /// Returns the maximum number of tests without any data in one batch. Batches begin small, and grow as
+    /// results come, so that slow tests that nobody knows are not all one slot's.
+    fn unmeasured_limit(&self, share: SlotShare) -> usize {
+        let start = self.start_cost();
+        let measured = self.observed.len();
+        let is_split_enough = share.programs >= share.slots.saturating_mul(PROGRAMS_PER_SLOT);
+        if self.has_history || measured >= SAMPLE || start >= EXPENSIVE_START || is_split_enough {
+            return usize::MAX;
+        }
+        let unknown = usize::try_from(self.unknown).unwrap_or(usize::MAX);
+        let parts = start.as_nanos() / START_PER_FIRST_TEST.as_nanos();
+        let first = usize::try_from(parts).unwrap_or(usize::MAX).max(FIRST_TESTS);
+        let slots = share.slots.max(1);
+        if measured == 0 {
+            let whole = share.duration.as_nanos().div_ceil(UNKNOWN_WEIGHT.as_nanos());
+            return first.min(usize::try_from(whole).unwrap_or(usize::MAX)).max(1);
+        }
+        let grown = measured.saturating_mul(GROWTH).min(unknown / slots / 2).max(first);
+        grown.min(unknown.div_ceil(slots))
     }
 
     /// Returns whether the duration of the next test can be estimated from measurements.
@@ -159,7 +202,7 @@ impl ProgramQueue {
     }
 
     fn target_duration(&self, share: SlotShare) -> Duration {
-        let SlotShare { duration: share, known_median } = share;
+        let SlotShare { duration: share, known_median, .. } = share;
         let start = self.start_cost();
         let economical = start.saturating_mul(TARGET_BATCH_PER_START);
         let least = if self.has_data(known_median) {
@@ -171,7 +214,7 @@ impl ProgramQueue {
         } else {
             // A start may be expensive only where a listing does not show it, in the set-up of an
             // environment, and a free slot costs nothing.
-            economical.min(share.max(UNMEASURED_BATCH))
+            economical.min(share)
         };
         (share / 2).max(least)
     }
@@ -198,6 +241,7 @@ impl ProgramQueue {
         let target = if is_all { Duration::MAX } else { full.duration };
         let mut weight = Duration::ZERO;
         let mut bytes = 0_usize;
+        let mut unmeasured = 0;
         let mut tests = Vec::new();
         let mut has_isolated = false;
         while let Some(item) = self.waiting.front() {
@@ -211,6 +255,7 @@ impl ProgramQueue {
             let is_over_target = weight >= target || weight.saturating_add(item_weight / 2) >= target;
             let is_full = is_over_target
                 || tests.len() >= full.tests
+                || (item.weight.is_none() && unmeasured >= full.unmeasured)
                 || self.cap.is_some_and(|cap| tests.len() >= cap)
                 || is_over_budget
                 || has_isolated;
@@ -218,6 +263,7 @@ impl ProgramQueue {
                 break;
             }
             weight = weight.saturating_add(item_weight);
+            unmeasured += usize::from(item.weight.is_none());
             bytes = bytes.saturating_add(item.selection_bytes);
             tests.push(item.test);
             self.pop();

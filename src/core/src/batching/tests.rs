@@ -24,12 +24,35 @@ fn sizes(queue: &mut TestQueue, slots: usize) -> Vec<usize> {
 #[test]
 fn tests_without_data_are_spread_over_free_slots() {
     // The start is not expensive by what a listing shows, and the tests may take anything.
-    for start in [3, 60, 300] {
+    for start in [60, 300] {
         assert_eq!(simulate(start, &[440; 20], false, 2), (vec![10, 10], start + 4400));
     }
-    // What is known after the first batch is of no use: nothing is left.
-    assert_eq!(simulate(3, &[1; 20], false, 1).0, [20]);
-    assert_eq!(simulate(3, &[1; 6], false, 8).0, [4, 2]);
+    assert_eq!(simulate(3, &[2000; 8], false, 8), (vec![1; 8], 2003));
+    assert_eq!(simulate(3, &[500; 40], false, 8).1 / 10, 250);
+    assert_eq!(simulate(3, &[1; 4], false, 1).0, [4]);
+}
+
+#[test]
+fn first_run_is_near_the_bound_whatever_the_order() {
+    let fast_first: Vec<_> = [vec![0; 6], vec![300; 30]].concat();
+    let fast_last: Vec<_> = [vec![300; 30], vec![0; 6]].concat();
+    let mixed: Vec<_> = (0..36).map(|n| if n % 6 == 0 { 0 } else { 300 }).collect();
+    let one_slow: Vec<_> = (0..2000).map(|n| if n == 1000 { 10_000 } else { 1 }).collect();
+    for (durations, slots, percent) in [
+        (vec![500; 40], 2, 102),
+        (vec![500; 40], 8, 102),
+        (vec![20; 400], 8, 115),
+        (fast_first.clone(), 2, 108),
+        (fast_first, 8, 135),
+        (fast_last, 2, 108),
+        (mixed, 2, 108),
+        (one_slow, 2, 115),
+    ] {
+        let (sizes, end) = simulate(3, &durations, false, slots);
+        let sum: u64 = durations.iter().sum();
+        let bound = (sum / slots as u64).max(durations.iter().copied().max().unwrap());
+        assert!(end * 100 <= bound * percent, "{slots} slots: {end} of {bound}: {sizes:?}");
+    }
 }
 
 /// Returns the numbers of tests that slots get one after the other, each as soon as it is free, and when the
@@ -44,9 +67,14 @@ fn simulate(start: u64, durations: &[u64], known: bool, slots: usize) -> (Vec<us
     };
     queue.add((0..).zip(durations).map(item).map(|item| (ProgramId(0), item)));
     let mut free_at = vec![0; slots];
+    let mut running = vec![Vec::new(); slots];
     let mut sizes = Vec::new();
     loop {
         let (slot, now) = free_at.iter().copied().enumerate().min_by_key(|(_, at)| *at).unwrap();
+        for test in std::mem::take(&mut running[slot]) {
+            let test: TestId = test;
+            queue.observe_duration(ProgramId(0), Duration::from_millis(durations[test.index()]));
+        }
         let others = free_at.iter().enumerate().filter(|(other, at)| *other != slot && **at > now);
         let busy = others
             .map(|(_, at)| BusySlot { program: ProgramId(0), remaining: Duration::from_millis(*at - now) });
@@ -55,6 +83,7 @@ fn simulate(start: u64, durations: &[u64], known: bool, slots: usize) -> (Vec<us
         let tests: u64 = batch.tests.iter().map(|test| durations[test.index()]).sum();
         free_at[slot] = now + start + tests;
         sizes.push(batch.tests.len());
+        running[slot] = batch.tests;
     }
     (sizes, free_at.into_iter().max().unwrap())
 }
@@ -141,12 +170,15 @@ fn small_remainder_joins_the_previous_batch() {
 fn trivial_tests_take_few_batches_after_the_first() {
     let mut queue = TestQueue::new([costs(2)]);
     queue.add(items(2000, None));
-    assert_eq!(queue.next_batch(&SlotLoads::idle(2)).unwrap().tests.len(), 500);
-    for _ in 0..500 {
-        queue.observe_duration(ProgramId(0), Duration::from_micros(10));
+    let mut sizes = Vec::new();
+    while let Some(batch) = queue.next_batch(&SlotLoads::idle(2)) {
+        for _ in &batch.tests {
+            queue.observe_duration(ProgramId(0), Duration::from_micros(10));
+        }
+        sizes.push(batch.tests.len());
     }
-    let rest = sizes(&mut queue, 2);
-    assert!(rest.len() <= 3, "{rest:?}");
+    assert_eq!(sizes[..3], [4, 16, 80]);
+    assert!(sizes.len() <= 6, "{sizes:?}");
 }
 
 #[test]
@@ -172,12 +204,10 @@ fn limited_batches_take_no_longer_than_the_limit() {
     let all = sizes(&mut limited(3, millis(5)), 2);
     assert_eq!((all[0], all.iter().max()), (40, Some(&40)));
     let mut queue = limited(3, None);
-    assert_eq!(
-        queue.next_batch(&SlotLoads::idle(2)).unwrap().tests.len(),
-        9,
-        "the smallest that pays for its start"
-    );
-    queue.observe_duration(ProgramId(0), Duration::from_millis(5));
+    assert_eq!(queue.next_batch(&SlotLoads::idle(2)).unwrap().tests.len(), 4, "enough for a first estimate");
+    for _ in 0..64 {
+        queue.observe_duration(ProgramId(0), Duration::from_millis(5));
+    }
     assert_eq!(queue.next_batch(&SlotLoads::idle(2)).unwrap().tests.len(), 40);
     // A batch pays for an expensive start, but not without data.
     assert_eq!(limited(100, millis(5)).next_batch(&SlotLoads::idle(2)).unwrap().tests.len(), 100);

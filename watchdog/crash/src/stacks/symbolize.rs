@@ -13,7 +13,7 @@ use heeler_sys::{cpu_pool, process::Pid};
 
 use super::{
     image::to_hex,
-    unwind::{MappedModule, RawFrame, RawStacks},
+    unwind::{MappedModule, OmittedFrames, RawFrame, RawStacks},
 };
 
 /// The stacks of a process, with the blamed thread first.
@@ -63,8 +63,8 @@ pub struct StackFrame {
     pub offset: u64,
     /// Whether the function was inlined into the next frame.
     pub is_inline: bool,
-    /// The number of frames left out at this point; then no other field is set.
-    pub omitted: usize,
+    /// Frames left out at this point; if there are any, no other field is set.
+    pub omitted: OmittedFrames,
 }
 
 /// Files from this size on are worth a thread: smaller ones are symbolized in less than the time that it
@@ -172,7 +172,8 @@ fn group_by_file(raws: &[RawStacks]) -> Vec<FileAddresses<'_>> {
 /// Symbolizes the addresses in one file, with one symbolizer that reads the file once; returns the frames
 /// with the index of their process.
 fn symbolize_file(group: &FileAddresses<'_>, source: SymbolSource) -> Vec<(usize, SymbolizedFrames)> {
-    let symbolizer = Symbolizer::builder().enable_auto_reload(false).build();
+    // Names that are not mangled would be taken for types: `d` for `double`.
+    let symbolizer = Symbolizer::builder().enable_auto_reload(false).enable_demangling(false).build();
     let mut results = Vec::new();
     for piece in &group.pieces {
         // The symbolizer is not used again after a panic.
@@ -255,7 +256,10 @@ fn symbolize_module(
         let symbol = symbols.as_ref().and_then(|symbols| symbols.get(index)?.as_sym());
         let frames = match symbol {
             Some(symbol) => expand_inlined(symbol, &base),
-            None => vec![StackFrame { function: image.content.exported_name(*offset), ..base }],
+            None => {
+                let function = image.content.exported_name(*offset).map(|name| demangle(&name));
+                vec![StackFrame { function, ..base }]
+            }
         };
         named.by_address.insert(*address, frames);
     }
@@ -265,7 +269,7 @@ fn symbolize_module(
 /// Returns the frames at one address, which can be in several functions, each inlined into the next.
 fn expand_inlined(symbol: &Sym<'_>, base: &StackFrame) -> Vec<StackFrame> {
     let frame = |name: &str, code: Option<&CodeInfo<'_>>, is_inline| StackFrame {
-        function: Some(name.to_owned()),
+        function: Some(demangle(name)),
         file: code.map(|code| code.to_path().into_owned()),
         line: code.and_then(|code| code.line),
         is_inline,
@@ -276,4 +280,43 @@ fn expand_inlined(symbol: &Sym<'_>, base: &StackFrame) -> Vec<StackFrame> {
         inlined.map(|inlined| frame(&inlined.name, inlined.code_info.as_ref(), true)).collect();
     frames.push(frame(&symbol.name, symbol.code_info.as_deref(), false));
     frames
+}
+
+/// Demangles a name that is mangled: of Rust in either scheme, or of C++.
+fn demangle(name: &str) -> String {
+    if !["_Z", "__Z", "_R", "__R"].iter().any(|prefix| name.starts_with(prefix)) {
+        return name.to_owned();
+    }
+    if let Ok(demangled) = rustc_demangle::try_demangle(name) {
+        // Without the hash of the crate.
+        return format!("{demangled:#}");
+    }
+    let plain = name.strip_prefix("__Z").map_or(name.to_owned(), |rest| format!("_Z{rest}"));
+    cpp_demangle::Symbol::new(&plain)
+        .ok()
+        .and_then(|symbol| symbol.demangle().ok())
+        .unwrap_or_else(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_mangled_names_are_demangled() {
+        let cases = [
+            ("d", "d"),
+            ("i", "i"),
+            ("main", "main"),
+            ("_Z", "_Z"),
+            ("_Z1di", "d(int)"),
+            ("__Z1di", "d(int)"),
+            ("_ZL4dropv", "drop()"),
+            ("_ZN4herd5graze17h0123456789abcdefE", "herd::graze"),
+            ("_RNvCs1234_7mycrate3foo", "mycrate::foo"),
+        ];
+        for (name, expected) in cases {
+            assert_eq!(demangle(name), expected);
+        }
+    }
 }

@@ -2,7 +2,10 @@
 
 use std::{fmt::Write, path::PathBuf};
 
-use super::symbolize::{ProcessStacks, SIGNAL_HANDLER, StackFrame, ThreadStack};
+use super::{
+    symbolize::{ProcessStacks, SIGNAL_HANDLER, StackFrame, ThreadStack},
+    unwind::MAX_PERIOD,
+};
 
 /// Threads listed by name when many have the same stack.
 const MAX_THREAD_NAMES: usize = 8;
@@ -69,7 +72,7 @@ impl ProcessStacks {
                 text.push('\n');
             }
             append_heading(&mut text, &threads);
-            append_frames(&mut text, 0, frames, frames.len());
+            append_frames(&mut text, 0, frames, frames.len(), usize::MAX);
         }
         self.append_problems(&mut text);
         text
@@ -102,13 +105,12 @@ impl ProcessStacks {
         let Some(thread) = self.threads.first() else { return String::new() };
         let (folded, rest) = thread.frames.split_at(handler);
         let rest: Vec<StackFrame> = rest.iter().map(shorten_rust_path).collect();
-        let folded = folded.iter().map(|frame| frame.omitted.max(1)).sum();
+        let folded = frame_count(folded);
         let mut text = String::new();
         if folded > 0 {
             append(&mut text, format_args!("       … {folded} frames of the signal handler …\n"));
         }
-        let shown = test_frame_count(&rest).min(most_frames.max(1));
-        append_frames(&mut text, folded, &rest, shown);
+        append_frames(&mut text, folded, &rest, test_frame_count(&rest), most_frames);
         self.append_problems(&mut text);
         text
     }
@@ -166,22 +168,100 @@ fn append_heading(text: &mut String, threads: &[&ThreadStack]) {
     append(text, format_args!("{count} {}{more}\n", names.join(", ")));
 }
 
-/// Appends the first `shown` frames, numbered from `first`, and the number of the others.
-fn append_frames(text: &mut String, first: usize, frames: &[StackFrame], shown: usize) {
+/// Appends the first `own` frames, numbered from `first`, in at most `most_lines` lines, and the number of the
+/// others. A recursion is printed once, with the number of its repetitions.
+fn append_frames(text: &mut String, first: usize, frames: &[StackFrame], own: usize, most_lines: usize) {
     let mut number = first;
-    for frame in &frames[..shown] {
-        if frame.omitted > 0 {
-            append(text, format_args!("       … {} frames left out …\n", frame.omitted));
-            number += frame.omitted;
-            continue;
+    let mut place = 0;
+    let lines: Vec<String> = frames[..own].iter().map(format_frame).collect();
+    let mut left = most_lines.max(1);
+    while place < own && left > 0 {
+        let recursion = Recursion::find(&frames[place..own], &lines[place..]);
+        let period = recursion.as_ref().map_or(1, |found| found.period);
+        for (frame, line) in frames[place..].iter().zip(&lines[place..]).take(period.min(left)) {
+            match frame.omitted.count {
+                0 => append(text, format_args!("  #{number:<3} {line}\n")),
+                omitted => append(text, format_args!("       … {} frames left out …\n", grouped(omitted))),
+            }
+            number += frame.omitted.count.max(1);
+            place += 1;
+            left -= 1;
         }
-        append(text, format_args!("  #{number:<3} {}\n", format_frame(frame)));
-        number += 1;
+        if let Some(found) = recursion.filter(|found| found.period <= period && left > 0) {
+            let times = grouped(found.frames / found.period);
+            let what = match found.period {
+                1 => String::new(),
+                period => format!(" {period} frames"),
+            };
+            append(text, format_args!("       … {times} times more the same{what} …\n"));
+            number += found.frames;
+            place += found.lines;
+            left -= 1;
+        }
     }
-    let cut: usize = frames[shown..].iter().map(|frame| frame.omitted.max(1)).sum();
+    let cut = frame_count(&frames[place..]);
     if cut > 0 {
-        append(text, format_args!("       … {cut} more …\n"));
+        append(text, format_args!("       … {} more …\n", grouped(cut)));
     }
+}
+
+/// Frames at the begin of a stack that repeat, beyond their first occurrence.
+struct Recursion {
+    /// Number of frames that repeat.
+    period: usize,
+    /// Number of further lines, and of frames that they stand for.
+    lines: usize,
+    frames: usize,
+}
+
+impl Recursion {
+    /// Finds the shortest recursion of at least three rounds; `lines` are those of the frames.
+    fn find(frames: &[StackFrame], lines: &[String]) -> Option<Self> {
+        (1..=MAX_PERIOD).find_map(|period| {
+            if frames.len() <= period || frames[..period].iter().any(|frame| frame.omitted.count > 0) {
+                return None;
+            }
+            let mut found = Self { period, lines: 0, frames: 0 };
+            for (frame, line) in frames.iter().zip(lines).skip(period) {
+                let omitted = frame.omitted;
+                let repeats = match omitted.count {
+                    0 => *line == lines[found.frames % period],
+                    _ => omitted.period > 0 && period.is_multiple_of(omitted.period),
+                };
+                if !repeats {
+                    break;
+                }
+                found.lines += 1;
+                found.frames += omitted.count.max(1);
+            }
+            // A part of a round belongs to what follows.
+            let rest = found.frames % period;
+            let is_cut_by_lines = rest <= found.lines;
+            if rest > 0 && is_cut_by_lines {
+                found.lines -= rest;
+                found.frames -= rest;
+            }
+            (found.frames >= 2 * period && found.frames.is_multiple_of(period)).then_some(found)
+        })
+    }
+}
+
+/// Returns the number of frames, those that are left out included.
+fn frame_count(frames: &[StackFrame]) -> usize {
+    frames.iter().map(|frame| frame.omitted.count.max(1)).sum()
+}
+
+/// Formats a number with its digits in groups of three.
+fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 /// Returns a frame as one line: with function and source line if known, otherwise with everything that helps
@@ -224,6 +304,7 @@ mod tests {
     use heeler_sys::process::Pid;
 
     use super::*;
+    use crate::stacks::unwind::OmittedFrames;
 
     fn stacks(functions: &[&str]) -> ProcessStacks {
         let frame =
@@ -279,6 +360,30 @@ mod tests {
         let text = stacks(&["a", "b", "c"]).crash_text(0);
         assert!(text.contains("#0   a"), "{text}");
         assert!(text.contains("… 2 more …"), "{text}");
+    }
+
+    #[test]
+    fn recursion_is_printed_once() {
+        let text = |functions: &[&str]| {
+            stacks(functions).crash_text(20).replace(" at 0x0, which is in no program", "")
+        };
+        let deep = [vec!["top"], vec!["d"; 40], vec!["main"]].concat();
+        assert_eq!(text(&deep), "  #0   top\n  #1   d\n       … 39 times more the same …\n  #41  main\n");
+        let mutual = [vec!["even", "odd"].repeat(5), vec!["even", "main"]].concat();
+        assert_eq!(
+            text(&mutual),
+            "  #0   even\n  #1   odd\n       … 4 times more the same 2 frames …\n  #10  even\n  #11  main\n"
+        );
+        assert_eq!(text(&["d", "d", "main"]).lines().count(), 3, "twice is shorter than its count");
+        // What is left out in the middle is part of the recursion only if it was one.
+        for period in [1, 0] {
+            let mut deep = stacks(&["d", "d", "d", "d", "d", "main"]);
+            deep.threads[0].frames[3] =
+                StackFrame { omitted: OmittedFrames { count: 43_000, period }, ..StackFrame::default() };
+            let text = deep.crash_text(20);
+            assert_eq!(text.contains("43,000 frames left out"), period == 0, "{text}");
+            assert_eq!(text.contains("43,003 times more the same"), period == 1, "{text}");
+        }
     }
 
     #[test]

@@ -28,6 +28,8 @@ use crate::arch::{
 const HEAD_FRAMES: usize = 48;
 /// Frames kept at the bottom of a deep stack.
 const TAIL_FRAMES: usize = 16;
+/// Maximum number of functions that call each other in a recursion that is recognized.
+pub(super) const MAX_PERIOD: usize = 8;
 /// Frame limit of a walk: an overflowed stack of 8 MiB has at most about this many.
 const MAX_FRAMES: usize = 200_000;
 
@@ -85,8 +87,16 @@ pub(super) enum RawFrame {
     Code(u64),
     /// A signal frame.
     Signal,
-    /// The number of frames left out at this point.
-    Omitted(usize),
+    /// Frames that are left out at this point.
+    Omitted(OmittedFrames),
+}
+
+/// Frames that are left out of a deep stack.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct OmittedFrames {
+    pub count: usize,
+    /// They repeat this number of frames before them, over and over; 0 if they do not.
+    pub period: usize,
 }
 
 /// The mapped programs of a process, and how to open them.
@@ -213,7 +223,7 @@ impl<'a> StackWalker<'a> {
         let memory = self.memory;
         let mut start = general.unwind_start();
         let mut at = self.first_frame(&mut start, frames);
-        while frames.count < MAX_FRAMES {
+        while frames.count() < MAX_FRAMES {
             let address = at.address_for_lookup();
             frames.push(RawFrame::Code(address));
             self.load_module(address);
@@ -282,27 +292,45 @@ impl MappedModule {
 struct FrameBuffer {
     head: Vec<RawFrame>,
     tail: VecDeque<RawFrame>,
-    count: usize,
+    omitted: usize,
+    /// Whether the omitted frames repeat the last frames of the head: one of them, two of them, …
+    repeats: [bool; MAX_PERIOD],
 }
 
 impl FrameBuffer {
     fn push(&mut self, frame: RawFrame) {
-        self.count += 1;
         if self.head.len() < HEAD_FRAMES {
             self.head.push(frame);
             return;
         }
-        if self.tail.len() == TAIL_FRAMES {
-            self.tail.pop_front();
+        if self.tail.len() == TAIL_FRAMES
+            && let Some(left_out) = self.tail.pop_front()
+        {
+            self.omit(left_out);
         }
         self.tail.push_back(frame);
     }
 
+    fn count(&self) -> usize {
+        self.head.len() + self.omitted + self.tail.len()
+    }
+
+    fn omit(&mut self, frame: RawFrame) {
+        if self.omitted == 0 {
+            self.repeats = [true; MAX_PERIOD];
+        }
+        for (period, repeats) in (1..).zip(&mut self.repeats) {
+            let earlier = self.head.len().checked_sub(period).map(|start| start + self.omitted % period);
+            *repeats &= earlier.and_then(|place| self.head.get(place)) == Some(&frame);
+        }
+        self.omitted += 1;
+    }
+
     fn into_vec(self) -> Vec<RawFrame> {
-        let omitted = self.count - self.head.len() - self.tail.len();
+        let period = self.repeats.iter().position(|repeats| *repeats).map_or(0, |place| place + 1);
         let mut frames = self.head;
-        if omitted > 0 {
-            frames.push(RawFrame::Omitted(omitted));
+        if self.omitted > 0 {
+            frames.push(RawFrame::Omitted(OmittedFrames { count: self.omitted, period }));
         }
         frames.extend(self.tail);
         frames

@@ -1,0 +1,77 @@
+//! Where a test failed: the line of the failed check, or of the code that crashed, apart from the line where
+//! the test is defined.
+
+use heeler_core::Failure;
+use heeler_protocol::mtp::FailureInfo;
+
+/// A place in a source file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourcePlace {
+    pub file: String,
+    /// From 1.
+    pub line: Option<u32>,
+}
+
+/// Beginnings of the files of runtimes: the C library's are relative to the directories that it was built in.
+const RUNTIME_FILES: [&str; 5] = ["<rust>/", "/rustc/", "/usr/", "./", "../"];
+/// Parts of the paths of runtimes and of libraries that are not the user's.
+const LIBRARY_PARTS: [&str; 3] = ["/lib/rustlib/src/rust/", "/.cargo/registry/", "/googletest/src/"];
+
+/// Returns the place of the first failure that has one.
+pub(crate) fn of_failures(failures: &[Failure]) -> Option<SourcePlace> {
+    failures.iter().find_map(|failure| place(failure.file.as_deref(), failure.line))
+}
+
+/// Returns the same for failures as a client gets them.
+pub(crate) fn of_failure_infos(failures: &[FailureInfo]) -> Option<SourcePlace> {
+    failures.iter().find_map(|failure| place(failure.file.as_deref(), failure.line))
+}
+
+fn place(file: Option<&str>, line: Option<u32>) -> Option<SourcePlace> {
+    Some(SourcePlace { file: file?.to_owned(), line })
+}
+
+/// Returns the first place of a stack that is in the user's own code: a line of it is a frame that ends in
+/// ` at FILE:LINE`, or nothing but `FILE:LINE`. `test_file` is where the test is defined.
+pub(crate) fn of_stack(stack: &str, test_file: Option<&str>) -> Option<SourcePlace> {
+    stack.lines().filter_map(place_of_line).find(|place| is_own(&place.file, test_file))
+}
+
+fn place_of_line(line: &str) -> Option<SourcePlace> {
+    let line = line.trim();
+    let place = match line.strip_prefix('#') {
+        Some(frame) => frame.rsplit_once(" at ")?.1,
+        None if line.contains(char::is_whitespace) => return None,
+        None => line,
+    };
+    let (file, number) = place.rsplit_once(':')?;
+    let line = number.parse().ok().filter(|line| *line > 0)?;
+    Some(SourcePlace { file: file.to_owned(), line: Some(line) })
+}
+
+fn is_own(file: &str, test_file: Option<&str>) -> bool {
+    let is_runtime = RUNTIME_FILES.iter().any(|start| file.starts_with(start))
+        || LIBRARY_PARTS.iter().any(|part| file.contains(part));
+    test_file == Some(file) || !is_runtime
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_own_frame_is_the_place() {
+        let place = |stack, test_file| {
+            of_stack(stack, test_file).map(|place| format!("{}:{}", place.file, place.line.unwrap_or(0)))
+        };
+        let abort = "  #0   raise at ./nptl/pthread_kill.c:44\n  #1   abort at ./stdlib/abort.c:79\n  \
+                     #2   sink (inlined) at lib/d.cc:9\n  #3   A_B_Test::TestBody() at t.cc:10\n";
+        assert_eq!(place(abort, Some("t.cc")).as_deref(), Some("lib/d.cc:9"));
+        assert_eq!(place("  #0   f at ./t.cc:3\n", Some("./t.cc")).as_deref(), Some("./t.cc:3"));
+        assert_eq!(place("  #0   abort in libc.so.6+0x12\n", None), None);
+        let rust = "  #0   panic at <rust>/core/src/panicking.rs:75\n  #1   a::b at /w/src/lib.rs:12\n";
+        assert_eq!(place(rust, None).as_deref(), Some("/w/src/lib.rs:12"));
+        assert_eq!(place("a.cc:7\na.cc:9", None).as_deref(), Some("a.cc:7"));
+        assert_eq!(place("no place: 7", None), None);
+    }
+}
