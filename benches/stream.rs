@@ -277,5 +277,6 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Worker
         is_output_shown: false,
         is_output_live: false,
         is_environment_shown: false,
+        runs_ignored: false,
     }
 }

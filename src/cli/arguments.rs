@@ -27,7 +27,8 @@ use super::{
 };
 use heeler_config::filter::Filter;
 use heeler_config::{
-    FailFast, JobCount, MemoryLimit, PartitionSpec, ShuffleMode, SlowTimeout, StatusLevel, TimeLimit,
+    FailFast, JobCount, MemoryLimit, PartitionSpec, RunIgnored, ShuffleMode, SlowTimeout, StatusLevel,
+    TimeLimit,
 };
 use heeler_core::partition::SplitDigest;
 use heeler_report::ReportRequest;
@@ -249,6 +250,9 @@ pub(crate) struct ProgramArguments {
     pub cargo_args: Vec<String>,
     #[arg(long, value_name = "NAME", help = framework_help())]
     pub framework: Option<String>,
+    /// Arguments of the test programs, behind those of heeler.toml.
+    #[arg(last = true, value_name = "ARGS", help_heading = None)]
+    pub program_args: Vec<String>,
 }
 
 /// Arguments that select tests.
@@ -259,6 +263,10 @@ pub(crate) struct SelectionArguments {
     /// such as 'test(parse) & not tag(slow)'; may be repeated: a test that matches any of them is selected.
     #[arg(short = 'E', long = "filter", value_name = "FILTER", value_parser = convert::filter)]
     pub filters: Vec<Filter>,
+    /// Run tests that their framework skips (#[ignore], DISABLED_): default skips them, only runs nothing
+    /// else, all runs every test.
+    #[arg(long, value_name = "WHICH", value_parser = convert::run_ignored(), default_value = "default", hide_default_value = true)]
+    pub run_ignored: RunIgnored,
     /// Select one partition of the tests: slice:k/n, hash:k/n, or time:k/n, which needs --partition-history.
     #[arg(long, value_name = "PARTITION")]
     pub partition: Option<PartitionSpec>,

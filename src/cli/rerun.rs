@@ -45,7 +45,8 @@ impl RerunPlan {
             });
         }
         let head = story.manifest.head;
-        let sources = NamedSources { requests: head.origin.sources, framework: head.origin.framework };
+        let RunOrigin { sources: requests, framework, program_args, .. } = head.origin;
+        let sources = NamedSources { requests, framework, program_args };
         Ok(Some(Self { selector: wanted, run: head.run, sources, rerun_set: left }))
     }
 
@@ -58,6 +59,10 @@ impl RerunPlan {
         NamedSources {
             requests: self.sources.requests.clone(),
             framework: named.framework.or_else(|| self.sources.framework.clone()),
+            program_args: match named.program_args.is_empty() {
+                true => self.sources.program_args.clone(),
+                false => named.program_args,
+            },
         }
     }
 
@@ -154,6 +159,7 @@ pub(super) fn provenance(sources: &NamedSources, rerun: Option<&RerunPlan>) -> P
         cwd: OsText::from(std::env::current_dir().unwrap_or_default().as_path()),
         sources: sources.requests.clone(),
         framework: sources.framework.clone(),
+        program_args: sources.program_args.clone(),
         continues: rerun.map(|rerun| rerun.run.clone()),
     };
     let inherited_rerun_set = rerun.map(|rerun| rerun.rerun_set.clone()).unwrap_or_default();

@@ -11,7 +11,7 @@ use heeler_protocol::mtp::{RunShard, TestNode, key};
 
 use super::{exit::CommandError, run::is_unlisted_program};
 use heeler_config::filter::{Filter, FilterSubject};
-use heeler_config::{PartitionKind, ResolvedSettings};
+use heeler_config::{PartitionKind, ResolvedSettings, RunIgnored};
 use heeler_run_store::history::{self, HistoryStore, TestHistory};
 
 /// The selected tests, and the number of the others.
@@ -88,7 +88,10 @@ fn filter_nodes(
         true => settings.may_be_selected(&filter_subject(node, None)),
         false => settings.is_selected(&filter_subject(node, last(&node.uid))),
     };
-    nodes.into_iter().filter(is_selected).collect()
+    let is_only_ignored = settings.program.run_ignored == RunIgnored::Only;
+    let is_ignored = |node: &TestNode| node.traits.iter().any(|one| one.name == key::IGNORED_TRAIT);
+    let is_wanted = |node: &TestNode| !is_only_ignored || is_ignored(node) || is_unlisted_program(node);
+    nodes.into_iter().filter(|node| is_wanted(node) && is_selected(node)).collect()
 }
 
 fn filter_subject(node: &TestNode, last: Option<heeler_core::Outcome>) -> FilterSubject<'_> {

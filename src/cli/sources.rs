@@ -67,6 +67,8 @@ struct SourceContext<'a> {
 pub(super) struct NamedSources {
     pub(super) requests: Vec<SourceRequest>,
     pub(super) framework: Option<String>,
+    /// Arguments of all programs, of whichever source.
+    pub(super) program_args: Vec<String>,
 }
 
 impl NamedSources {
@@ -78,6 +80,7 @@ impl NamedSources {
         Self {
             requests: TEST_SOURCES.iter().filter_map(request).collect(),
             framework: arguments.framework.clone(),
+            program_args: arguments.program_args.clone(),
         }
     }
 }
@@ -121,6 +124,19 @@ pub(super) fn find_sources(
 
 /// Finds the programs as [`find_sources`] does.
 fn find_supervised_sources(
+    config: &Config,
+    named: &NamedSources,
+    supervision: BuildSupervision<'_>,
+    display: PhaseDisplay<'_>,
+) -> Result<Vec<ProgramSource>, SourcesError> {
+    let mut sources = find_named_sources(config, named, supervision, display)?;
+    for source in &mut sources {
+        source.program.args.extend(named.program_args.iter().map(|word| OsText::from(word.as_str())));
+    }
+    Ok(sources)
+}
+
+fn find_named_sources(
     config: &Config,
     named: &NamedSources,
     supervision: BuildSupervision<'_>,

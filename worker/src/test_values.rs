@@ -77,5 +77,6 @@ pub(crate) fn lease(count: u32) -> WorkerLease {
         is_output_shown: false,
         is_output_live: false,
         is_environment_shown: false,
+        runs_ignored: false,
     }
 }

@@ -12,9 +12,9 @@ use super::{
 use crate::cli::debugger::{DebuggerCommand, DebuggerCommandError};
 use heeler_config::filter::{Filter, FilterError};
 use heeler_config::{
-    CaptureStrategy, CommandLineSettings, FailFast, JobCount, MemoryLimit, QuantityError, RunLayer,
-    ShuffleMode, SlowTimeout, SplitOptions, StatusLevel, TestLayer, TimeLimit, parse_positive_duration,
-    parse_size,
+    CaptureStrategy, CommandLineSettings, FailFast, JobCount, MemoryLimit, QuantityError, RunIgnored,
+    RunLayer, ShuffleMode, SlowTimeout, SplitOptions, StatusLevel, TestLayer, TimeLimit,
+    parse_positive_duration, parse_size,
 };
 use heeler_core::partition::SplitDigest;
 use heeler_report::{ReportRequest, find_report_format};
@@ -113,6 +113,15 @@ pub(super) fn address(word: &str) -> Result<String, ArgumentValueError> {
     Ok(word.to_owned())
 }
 
+pub(super) fn run_ignored() -> impl TypedValueParser<Value = RunIgnored> {
+    const WORDS: [(&str, RunIgnored); 3] =
+        [("default", RunIgnored::Default), ("only", RunIgnored::Only), ("all", RunIgnored::All)];
+    PossibleValuesParser::new(WORDS.map(|(word, _)| word)).map(|found| {
+        let known = WORDS.iter().find(|(word, _)| *word == found);
+        known.expect("the parser accepts only words of this list").1
+    })
+}
+
 pub(super) fn status_level() -> impl TypedValueParser<Value = StatusLevel> {
     PossibleValuesParser::new(StatusLevel::WORDS.map(|(word, _)| word)).map(|found| {
         let known = StatusLevel::WORDS.iter().find(|(word, _)| *word == found);
@@ -206,6 +215,7 @@ impl RunArguments {
             split: self.selection.split(),
             framework: self.programs.framework.clone(),
             repeat: self.repeat,
+            run_ignored: self.selection.run_ignored,
             ..general
         }
     }
@@ -220,6 +230,7 @@ impl ListArguments {
             partition: self.selection.partition,
             split: self.selection.split(),
             framework: self.programs.framework.clone(),
+            run_ignored: self.selection.run_ignored,
             ..self.general.command_line()
         }
     }

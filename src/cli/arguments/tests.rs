@@ -112,7 +112,21 @@ fn shuffle_consumes_a_seed_but_no_program() {
     assert_eq!(shuffled("--shuffle=7"), (Some(ShuffleMode::Seed(7)), 0));
     assert_eq!(shuffled("--shuffle a"), (Some(ShuffleMode::Random), 1));
     assert_eq!(shuffled("a --shuffle"), (Some(ShuffleMode::Random), 1));
-    assert_eq!(shuffled("-- --shuffle a"), (None, 2));
+    assert_eq!(shuffled("-- --shuffle a"), (None, 0));
+}
+
+#[test]
+fn words_behind_two_dashes_are_for_the_programs() {
+    let found = run("a --jobs 2 -- --jobs 3 b").programs;
+    assert_eq!(found.program_args, ["--jobs", "3", "b"]);
+    assert_eq!(found.programs, [Path::new("a")]);
+}
+
+#[test]
+fn ignored_tests_run_on_request() {
+    assert_eq!(run("").command_line().run_ignored, RunIgnored::Default);
+    assert_eq!(run("--run-ignored only").command_line().run_ignored, RunIgnored::Only);
+    assert_eq!(run("--run-ignored all").command_line().run_ignored, RunIgnored::All);
 }
 
 #[test]

@@ -102,14 +102,7 @@ pub(super) fn failure_details(record: &TestReport, manner: &DetailLevel<'_>) -> 
             push_output(&mut lines, output, manner.colour);
         }
     }
-    for (path, description) in record.detail.iter().flat_map(|detail| &detail.files) {
-        let path = sanitise::one_line(relative_path(path, manner.root)).into_owned();
-        lines.push(
-            StyledLine::with_label(Style::Dim, "file")
-                .with_plain(path)
-                .with(Style::Dim, format!("  ({description})")),
-        );
-    }
+    lines.extend(record.detail.as_deref().and_then(|detail| evidence_line(&detail.files, manner.root)));
     lines.extend(
         leaked_process_lines(record.leaked())
             .map(|line| StyledLine::with_label(Style::Warning, "left").join(line)),
@@ -124,6 +117,30 @@ pub(super) fn failure_details(record: &TestReport, manner: &DetailLevel<'_>) -> 
     );
     lines.push(StyledLine::new());
     lines
+}
+
+/// Returns one line for all files of a failure: the common beginning of their names, for a shell, and what
+/// they are.
+fn evidence_line(files: &[(String, String)], root: &str) -> Option<StyledLine> {
+    let (first, _) = files.first()?;
+    let common = files.iter().skip(1).fold(first.as_str(), |common, (path, _)| {
+        let length = common.bytes().zip(path.bytes()).take_while(|(one, other)| one == other).count();
+        &common[..common.floor_char_boundary(length)]
+    });
+    let path = if files.len() == 1 { common.to_owned() } else { format!("{common}*") };
+    let mut what: Vec<&str> = Vec::new();
+    for (_, description) in files {
+        if !what.contains(&description.as_str()) {
+            what.push(description);
+        }
+    }
+    let label = if files.len() == 1 { "file" } else { "files" };
+    let path = sanitise::one_line(relative_path(&path, root)).into_owned();
+    Some(
+        StyledLine::with_label(Style::Dim, label)
+            .with_plain(path)
+            .with(Style::Dim, format!("  ({})", what.join(", "))),
+    )
 }
 
 /// Returns `file:line` of the failure, or of the test, relative to the root if the file is below it.

@@ -68,6 +68,7 @@ fn command_line_names_sources_in_order_with_absolute_paths() {
         cargo: Some("/c".into()),
         cargo_args: vec!["--release".into()],
         framework: Some("gtest".into()),
+        program_args: vec!["--data=x".into()],
     };
     let named = NamedSources::from_arguments(&arguments);
     let expected = [
@@ -75,6 +76,7 @@ fn command_line_names_sources_in_order_with_absolute_paths() {
         SourceRequest::new("cargo", ["/c".into(), "--release".into()]),
     ];
     assert_eq!((named.requests.as_slice(), named.framework.as_deref()), (&expected[..], Some("gtest")));
+    assert_eq!(named.program_args, ["--data=x"]);
     assert_eq!(NamedSources::from_arguments(&ProgramArguments::default()), NamedSources::default());
     let relative = ProgramArguments { cargo: Some("sub".into()), ..ProgramArguments::default() };
     let named = NamedSources::from_arguments(&relative);

@@ -39,6 +39,6 @@ pub use settings::{CommandLineSettings, ResolvedSettings};
 pub use tables::{RunLayer, RunSettings, TestLayer, TestSettings};
 pub use types::{
     CaptureStrategy, Config, CrashCapture, DumpPolicy, FailFast, FailLimit, FilePosition, JobCount,
-    MemoryLimit, ResolvedProfile, SettingsOverride, ShuffleMode, SlowTimeout, StatusLevel, SuiteConfig,
-    TimeLimit, UnknownProfileError,
+    MemoryLimit, ResolvedProfile, RunIgnored, SettingsOverride, ShuffleMode, SlowTimeout, StatusLevel,
+    SuiteConfig, TimeLimit, UnknownProfileError,
 };

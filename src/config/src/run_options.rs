@@ -12,7 +12,7 @@ use serde::{
 };
 
 use super::{
-    TestLayer, TimeLimit, closest_match,
+    RunIgnored, TestLayer, TimeLimit, closest_match,
     file::is_variable_name,
     notation::{Count, Flag, Notation, NotationError, Number, TextArray, WrittenValue},
 };
@@ -40,6 +40,8 @@ pub struct ProgramOptions {
     pub is_output_live: bool,
     /// Number of times that each test runs to pass; `None`: as the command line says, otherwise once.
     pub repeat: Option<NonZeroU32>,
+    /// Whether tests run that their framework would skip, as the command line says.
+    pub run_ignored: RunIgnored,
 }
 
 /// The members, as they are named in errors.
@@ -264,6 +266,7 @@ mod cases {
             env: vec![("A".to_owned(), Some("b".to_owned())), ("C".to_owned(), None)],
             is_output_live: true,
             repeat: NonZeroU32::new(7),
+            run_ignored: RunIgnored::Default,
         };
         assert_eq!(read(text), Ok(RunOptions { jobs: NonZeroU32::new(3), tests, program }));
     }

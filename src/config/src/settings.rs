@@ -9,8 +9,9 @@ use std::{
 };
 
 use super::{
-    CaptureStrategy, Config, JobCount, PartitionSpec, ProgramOptions, RunLayer, RunOptions, RunSettings,
-    SettingsOverride, SplitOptions, TestLayer, TestSettings, UnknownProfileError, profiles::DEFAULT_PROFILE,
+    CaptureStrategy, Config, JobCount, PartitionSpec, ProgramOptions, RunIgnored, RunLayer, RunOptions,
+    RunSettings, SettingsOverride, SplitOptions, TestLayer, TestSettings, UnknownProfileError,
+    profiles::DEFAULT_PROFILE,
 };
 use crate::filter::{Filter, FilterSubject};
 
@@ -35,6 +36,8 @@ pub struct CommandLineSettings {
     pub state_dir: Option<PathBuf>,
     /// Number of times that each test runs to pass, if the command line sets it.
     pub repeat: Option<NonZeroU32>,
+    /// Whether tests run that their framework would skip.
+    pub run_ignored: RunIgnored,
 }
 
 /// The settings of one run.
@@ -91,7 +94,11 @@ impl ResolvedSettings {
             overrides: profile.overrides,
             command_line_tests: command_line.tests,
             requested_tests: TestLayer::default(),
-            program: ProgramOptions { repeat: command_line.repeat, ..ProgramOptions::default() },
+            program: ProgramOptions {
+                repeat: command_line.repeat,
+                run_ignored: command_line.run_ignored,
+                ..ProgramOptions::default()
+            },
         })
     }
 
@@ -108,6 +115,7 @@ impl ResolvedSettings {
         settings.requested_tests = options.tests;
         settings.program.clone_from(&options.program);
         settings.program.repeat = options.program.repeat.or(self.program.repeat);
+        settings.program.run_ignored = self.program.run_ignored;
         settings
     }
 

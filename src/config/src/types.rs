@@ -143,6 +143,18 @@ impl StatusLevel {
     ];
 }
 
+/// Which tests run, in view of those that their framework would skip: `#[ignore]`, `DISABLED_`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RunIgnored {
+    /// These are skipped.
+    #[default]
+    Default,
+    /// Only these run.
+    Only,
+    /// All run.
+    All,
+}
+
 /// The handling of a test's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaptureStrategy {

@@ -5,8 +5,8 @@
 //! everything else in chunks, from the program with the most work left · of each program, the tests that
 //! could not start in isolation. Chunks shrink as the remaining work does (guided self-scheduling), but a
 //! process start should be at most 2 % of its batch. That rule yields to keeping all slots busy, and where
-//! other runs may begin at any time, to a limit of the batch's duration. While nothing is known of a program's
-//! tests, its batches begin with a few tests and grow with the number of results.
+//! other runs may begin at any time, to a limit of the batch's duration. While nothing is known of the tests
+//! of a program, its batches begin with a few tests and grow with the number of results.
 //!
 //! The more expensive a start is, the more even are the chunks: each slot should start such a program once,
 //! and all should end together. What the busy slots still have to do counts (`slot_loads`).

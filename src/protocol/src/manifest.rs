@@ -73,6 +73,9 @@ pub struct RunOrigin {
     pub sources: Vec<SourceRequest>,
     /// Framework of the programs, if it was given.
     pub framework: Option<String>,
+    /// Arguments of the programs that the command line gave.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub program_args: Vec<String>,
     /// Run id of the earlier run whose tests this one reruns.
     pub continues: Option<String>,
 }

@@ -17,24 +17,29 @@ const RUNTIME_FILES: [&str; 5] = ["<rust>/", "/rustc/", "/usr/", "./", "../"];
 /// Parts of the paths of runtimes and of libraries that are not the user's.
 const LIBRARY_PARTS: [&str; 3] = ["/lib/rustlib/src/rust/", "/.cargo/registry/", "/googletest/src/"];
 
-/// Returns the place of the first failure that has one.
-pub(crate) fn of_failures(failures: &[Failure]) -> Option<SourcePlace> {
-    failures.iter().find_map(|failure| place(failure.file.as_deref(), failure.line))
+/// Returns the place of the first failure that has one. `test_file` is where the test is defined.
+pub(crate) fn of_failures(failures: &[Failure], test_file: Option<&str>) -> Option<SourcePlace> {
+    failures.iter().find_map(|failure| Some(place(failure.file.as_deref()?, failure.line, test_file)))
 }
 
 /// Returns the same for failures as a client gets them.
-pub(crate) fn of_failure_infos(failures: &[FailureInfo]) -> Option<SourcePlace> {
-    failures.iter().find_map(|failure| place(failure.file.as_deref(), failure.line))
+pub(crate) fn of_failure_infos(failures: &[FailureInfo], test_file: Option<&str>) -> Option<SourcePlace> {
+    failures.iter().find_map(|failure| Some(place(failure.file.as_deref()?, failure.line, test_file)))
 }
 
-fn place(file: Option<&str>, line: Option<u32>) -> Option<SourcePlace> {
-    Some(SourcePlace { file: file?.to_owned(), line })
+/// Returns a place. The test's file may be known as an absolute one, and the failure name it as its compiler
+/// was told.
+fn place(file: &str, line: Option<u32>, test_file: Option<&str>) -> SourcePlace {
+    let is_same = |test_file: &&str| test_file.strip_suffix(file).is_some_and(|rest| rest.ends_with('/'));
+    SourcePlace { file: test_file.filter(is_same).unwrap_or(file).to_owned(), line }
 }
 
 /// Returns the first place of a stack that is in the user's own code: a line of it is a frame that ends in
 /// ` at FILE:LINE`, or nothing but `FILE:LINE`. `test_file` is where the test is defined.
 pub(crate) fn of_stack(stack: &str, test_file: Option<&str>) -> Option<SourcePlace> {
-    stack.lines().filter_map(place_of_line).find(|place| is_own(&place.file, test_file))
+    let places = stack.lines().filter_map(place_of_line);
+    let mut places = places.map(|found| place(&found.file, found.line, test_file));
+    places.find(|place| is_own(&place.file, test_file))
 }
 
 fn place_of_line(line: &str) -> Option<SourcePlace> {
@@ -68,6 +73,8 @@ mod tests {
                      #2   sink (inlined) at lib/d.cc:9\n  #3   A_B_Test::TestBody() at t.cc:10\n";
         assert_eq!(place(abort, Some("t.cc")).as_deref(), Some("lib/d.cc:9"));
         assert_eq!(place("  #0   f at ./t.cc:3\n", Some("./t.cc")).as_deref(), Some("./t.cc:3"));
+        assert_eq!(place("  #0   f at src/t.cc:3\n", Some("/w/src/t.cc")).as_deref(), Some("/w/src/t.cc:3"));
+        assert_eq!(place("  #0   f at t.cc:3\n", Some("/w/src/at.cc")).as_deref(), Some("t.cc:3"));
         assert_eq!(place("  #0   abort in libc.so.6+0x12\n", None), None);
         let rust = "  #0   panic at <rust>/core/src/panicking.rs:75\n  #1   a::b at /w/src/lib.rs:12\n";
         assert_eq!(place(rust, None).as_deref(), Some("/w/src/lib.rs:12"));

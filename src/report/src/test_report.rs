@@ -216,7 +216,7 @@ impl FailureDetail {
             stacktrace: text(describe::shown_stack(result, test.file.is_some())),
             actual: comparison.and_then(|failure| failure.actual.clone()),
             expected: comparison.and_then(|failure| failure.expected.clone()),
-            failed_at: failed_place::of_failures(&result.failures).or_else(|| {
+            failed_at: failed_place::of_failures(&result.failures, test.file).or_else(|| {
                 failed_place::of_stack(&describe::shown_stack(result, test.file.is_some())?, test.file)
             }),
             file,
@@ -251,9 +251,9 @@ impl FailureDetail {
             expected: node.assert_expected.clone(),
             file: node.location_file.clone(),
             line: node.location_line_start,
-            failed_at: failed_place::of_failure_infos(&failures).or_else(|| {
-                failed_place::of_stack(node.error_stacktrace.as_deref()?, node.location_file.as_deref())
-            }),
+            failed_at: failed_place::of_failure_infos(&failures, node.location_file.as_deref()).or_else(
+                || failed_place::of_stack(node.error_stacktrace.as_deref()?, node.location_file.as_deref()),
+            ),
             failures,
             stdout: node.standard_output.clone(),
             stderr: node.standard_error.clone(),

@@ -101,6 +101,36 @@ pub fn open_without_waiting(path: &std::path::Path) -> io::Result<std::fs::File>
     Ok(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?.into())
 }
 
+/// Writes to a pipe that others hold, too, given a path to it, such as one below `/proc`. A full pipe is
+/// waited for until the deadline.
+///
+/// # Errors
+/// The path leads to no pipe that can be written, its last reader is gone, or the deadline has passed; some
+/// of the bytes may be written.
+pub fn write_to_pipe(path: &std::path::Path, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let pipe = rustix::fs::open(path, flags, rustix::fs::Mode::empty())?;
+    let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&pipe)?.st_mode);
+    if kind != rustix::fs::FileType::Fifo {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    while !bytes.is_empty() {
+        match rustix::io::write(&pipe, bytes) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                let mut polled = [PollFd::from_borrowed_fd(std::os::fd::AsFd::as_fd(&pipe), PollFlags::OUT)];
+                if left.is_zero() || poll(&mut polled, Some(&timespec(left))) == Ok(0) {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
 /// Acknowledges what a TCP socket has received, instead of up to 40 ms later. A peer that waits for it before
 /// it sends its next small message (Nagle's algorithm) is not held up. Holds for what has arrived, so it is
 /// called after reads.
@@ -215,6 +245,31 @@ mod tests {
     };
 
     use super::*;
+
+    #[test]
+    fn full_pipe_is_waited_for_and_nothing_but_a_pipe_is_written() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&writer));
+        let path = std::path::Path::new(&path);
+        let bytes = vec![b'x'; 300_000];
+        let soon = Instant::now() + Duration::from_millis(20);
+        let error = write_to_pipe(path, &bytes, soon).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let read = std::thread::spawn(move || {
+            let mut text = Vec::new();
+            reader.read_to_end(&mut text).unwrap();
+            text.len()
+        });
+        write_to_pipe(path, &bytes, Instant::now() + Duration::from_secs(60)).unwrap();
+        drop(writer);
+        assert!(read.join().unwrap() > bytes.len());
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = write_to_pipe(file.path(), b"x", soon).unwrap_err();
+        assert_eq!(
+            (error.kind(), std::fs::read(file.path()).unwrap()),
+            (io::ErrorKind::InvalidInput, vec![])
+        );
+    }
 
     #[test]
     fn wait_reports_readable_descriptors_only() {

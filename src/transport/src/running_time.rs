@@ -1,5 +1,5 @@
-//! Time limits for peers that only count the time in which this process runs. While it is stopped, or starved,
-//! what the peer has answered is not read: a limit that passes then says nothing about the peer.
+//! Time limits for peers that only count the time in which this process runs. While it is stopped, or
+//! starved, what the peer has answered is not read: a limit that passes then says nothing about the peer.
 
 use std::time::Duration;
 

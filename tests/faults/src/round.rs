@@ -263,7 +263,7 @@ impl FaultRound<'_> {
         }
     }
 
-    /// Returns whether faults may prevent that a program is listed: in two attempts, or within its time limit.
+    /// Returns whether faults may prevent that a program is listed, in two attempts or within its limit.
     fn may_hide_a_program(&self) -> bool {
         let stop = InjectedAction::StopForGood(FaultTarget::Test);
         let is_stopped =

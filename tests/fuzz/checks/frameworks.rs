@@ -148,7 +148,7 @@ fn listing(framework: &str, outputs: &[ListingOutput]) {
     let tests: Vec<_> = listing.tests.iter().collect();
     assert!(adapter.selectable_together(&tests) <= tests.len());
     for scope in [SelectionScope::SomeTests, SelectionScope::WholeProgram] {
-        let selection = BatchSelection { tests: &tests, scope };
+        let selection = BatchSelection { tests: &tests, scope, runs_ignored: false };
         let _selected = adapter.run_command(&program, &selection, Path::new("/scratch"));
     }
     let mut events = Vec::new();

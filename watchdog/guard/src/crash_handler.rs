@@ -21,6 +21,7 @@ use heeler_crash::dump::{self, CrashFacts, DumpPlan, DumpTarget};
 use heeler_crash::stacks::{self, RawStacks, StackTexts, ThreadRegisters};
 
 use super::{
+    rescued_output::rescue_output,
     stop_threads::StoppedThreads,
     symbolizer::{self, SymbolDetail},
     thread_state::{self, FirstChance},
@@ -65,6 +66,9 @@ impl ProcessTracer {
         let handle = if trace::has_ended(process) { tid } else { process };
         let halted = self.stop_threads(process, Some(tid));
         crash.unwind(handle, crashed_thread_first(tid, &first, &halted));
+        if crash.report.is_root {
+            rescue_output(handle).into_iter().for_each(|error| crash.add_soft_error(error));
+        }
         if !halted.stuck.is_empty() {
             crash.add_soft_error(format!("{} threads do not stop, so there is no dump", halted.stuck.len()));
         }

@@ -13,7 +13,7 @@
 //!   `trace_conflict`: programs that behave differently when traced, found in their files (`elf_file`).
 //!   `trace_scope`: the processes that are followed. `stop_threads`: stops and resumes whole processes.
 //!   `thread_state`: the state of a stopped thread. `symbolizer`: names the functions of stacks, in a process
-//!   of its own.
+//!   of its own. `rescued_output`: what a crashed process had printed and not written.
 //! - `debug_hold`: a process stopped before its first instruction, to be handed over to a debugger.
 //! - `hang_dump`: dumps of live processes. `activity`: their activity. `description`: what they are, for
 //!   people.
@@ -29,6 +29,7 @@ mod exit_stack;
 pub mod fork_server;
 mod hang_dump;
 mod process_tree;
+mod rescued_output;
 mod stop_threads;
 mod supervisor;
 pub mod symbolizer;

@@ -130,6 +130,8 @@ pub struct BatchSelection<'a> {
     pub tests: &'a [&'a ListedTest],
     /// Which part of the program they are.
     pub scope: SelectionScope,
+    /// Whether those run, too, that the framework would skip.
+    pub runs_ignored: bool,
 }
 
 /// Which part of a program a batch is.

@@ -5,6 +5,7 @@
 mod framework_claims;
 mod listing_crash;
 mod listing_process;
+mod source_files;
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
@@ -113,7 +114,11 @@ pub(crate) async fn discover(
         start_us: None,
         crash: None,
     };
-    match asking.list_tests().await {
+    let mut listed = asking.list_tests().await;
+    if let Ok(listing) = &mut listed {
+        source_files::make_absolute(&program, &mut listing.tests);
+    }
+    match listed {
         Ok(listing) => FromWorker::Discovered {
             job,
             framework: listing.framework.to_owned(),

@@ -170,7 +170,7 @@ async fn prepare_process<'a>(
     let diagnostics = CrashDiagnostics::new(&lease, iteration, context.worker, adapter.traits());
     let reproduced = reproduced_program(&program, lease.is_environment_shown);
     let framework = Box::new(LeaseFramework { adapter, program: reproduced });
-    let is_whole_program = lease.is_whole_program;
+    let (is_whole_program, runs_ignored) = (lease.is_whole_program, lease.runs_ignored);
     let directory_variables = if lease.has_private_tmpdir {
         TestDirectoryVariables::TestTmpdirAndTmpdir
     } else {
@@ -179,7 +179,7 @@ async fn prepare_process<'a>(
     let mut batch = RunningBatch::new(lease, iteration, context.worker, &mut sink.updates, framework);
     context.clean_scratch().map_err(|error| not_started(error_chain(&error)))?;
     let runnable_tests = is_whole_program.then_some(batch.tests().len());
-    let choice = CommandChoice { adapter, program: &program, runnable_tests };
+    let choice = CommandChoice { adapter, program: &program, runnable_tests, runs_ignored };
     let Some(invocation) = choice.select_command(context, &mut batch, &mut sink.updates) else {
         return Err(LeaseEnd::Complete);
     };
@@ -253,6 +253,7 @@ struct CommandChoice<'a> {
     program: &'a TestProgram,
     /// Number of tests that the program runs, if the lease has all of them.
     runnable_tests: Option<usize>,
+    runs_ignored: bool,
 }
 
 impl CommandChoice<'_> {
@@ -274,7 +275,7 @@ impl CommandChoice<'_> {
             } else {
                 SelectionScope::SomeTests
             };
-            let selection = BatchSelection { tests: &tests, scope };
+            let selection = BatchSelection { tests: &tests, scope, runs_ignored: self.runs_ignored };
             match self.adapter.run_command(self.program, &selection, &context.scratch) {
                 Ok(invocation) => return Some(invocation),
                 Err(CommandLineError::Unselectable { place, reason }) => {

@@ -365,6 +365,7 @@ pub(crate) fn lease(script: &TestScript, count: u32) -> WorkerLease {
         is_output_shown: false,
         is_output_live: false,
         is_environment_shown: false,
+        runs_ignored: false,
     }
 }
 

@@ -179,7 +179,8 @@ impl ProgramQueue {
         let start = self.start_cost();
         let measured = self.observed.len();
         let is_split_enough = share.programs >= share.slots.saturating_mul(PROGRAMS_PER_SLOT);
-        if self.has_history || measured >= SAMPLE || start >= EXPENSIVE_START || is_split_enough {
+        let is_alone = share.slots <= 1;
+        if self.has_history || measured >= SAMPLE || start >= EXPENSIVE_START || is_split_enough || is_alone {
             return usize::MAX;
         }
         let unknown = usize::try_from(self.unknown).unwrap_or(usize::MAX);

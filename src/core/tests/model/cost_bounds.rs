@@ -152,10 +152,13 @@ fn many(tests: usize, slots: usize) -> SchedulingPlan {
 #[test]
 fn a_crash_in_the_middle_of_a_batch_costs_two_processes() {
     let costs = ProgramCosts { start: Some(60 * SHORT), ..ProgramCosts::default() };
-    let plan = SchedulingPlan { programs: vec![costs], ..many(500, 2) };
-    let tally = run(plan, dying(|test| test == TestId(136)));
-    let sizes: Vec<_> = tally.leases.iter().map(|lease| lease.batch.tests.len()).collect();
-    assert_eq!(sizes, [250, 250, 113, 1], "a batch for each slot, the rest of the one that died, the check");
+    let plan = || SchedulingPlan { programs: vec![costs.clone()], ..many(500, 2) };
+    let sizes =
+        |tally: &RunTally| tally.leases.iter().map(|lease| lease.batch.tests.len()).collect::<Vec<_>>();
+    let calm = run(plan(), dying(|_| false));
+    let tally = run(plan(), dying(|test| test == TestId(136)));
+    assert_eq!(sizes(&calm), [12, 12, 48, 96, 332]);
+    assert_eq!(sizes(&tally), [12, 12, 48, 96, 332, 31, 1], "the rest of the one that died, the check");
     assert_eq!(tally.passed(), 499);
 }
 

@@ -121,6 +121,14 @@ pub struct ListedTest {
     pub selector: Option<String>,
 }
 
+impl ListedTest {
+    /// Returns whether its framework skips it unless it is told otherwise.
+    #[must_use]
+    pub fn is_ignored(&self) -> bool {
+        self.skip.is_some() || self.traits.iter().any(|one| one.name == crate::mtp::key::IGNORED_TRAIT)
+    }
+}
+
 /// Limit of the test names that a framework takes on one command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SelectionLimit {
@@ -198,6 +206,9 @@ pub struct WorkerLease {
     /// Whether the values of configured variables are in the commands that run a test again.
     #[serde(default)]
     pub is_environment_shown: bool,
+    /// Whether tests run that their framework would skip.
+    #[serde(default)]
+    pub runs_ignored: bool,
 }
 
 /// Decision about a process that is stopped for a debugger.

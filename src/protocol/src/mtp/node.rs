@@ -189,6 +189,9 @@ pub mod key {
     pub const SIGNAL: &str = "heeler.signal";
     /// Exit code of a process that ended without a report.
     pub const EXIT_CODE: &str = "heeler.exit-code";
+    /// Name of the trait of a test that its framework skips unless it is told otherwise. Its value is the
+    /// reason, where there is one.
+    pub const IGNORED_TRAIT: &str = "ignored";
     /// Name of the suite.
     pub const SUITE: &str = "heeler.suite";
     /// Path of the test program.

@@ -8,7 +8,10 @@ use std::{
     sync::Arc,
 };
 
-use heeler_protocol::control::{ListedTest, TraitPair};
+use heeler_protocol::{
+    control::{ListedTest, TraitPair},
+    mtp::key,
+};
 
 /// Separates a suite's name from the names of its tests.
 pub(super) const SUITE_SEPARATOR: &str = "::";
@@ -106,6 +109,11 @@ pub(super) fn assign_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<TestEntry>
                 "not run: the program lists {times} tests of this name and can't select one of them alone; the first is run, rename this one"
             )
         });
+        let mut traits = listed.traits;
+        // The same word for all frameworks, so that filters and `--run-ignored` find these tests.
+        if listed.skip.is_some() && !traits.iter().any(|one| one.name == key::IGNORED_TRAIT) {
+            traits.push(TraitPair { name: key::IGNORED_TRAIT.to_owned(), value: String::new() });
+        }
         TestEntry {
             uid: uid.into(),
             name,
@@ -113,11 +121,7 @@ pub(super) fn assign_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<TestEntry>
             file: listed.file.map(|file| shared.intern(file)),
             line: listed.line,
             skip: listed.skip.map(|reason| shared.intern(reason)),
-            traits: listed
-                .traits
-                .into_iter()
-                .map(|one| (shared.intern(one.name), one.value.into()))
-                .collect(),
+            traits: traits.into_iter().map(|one| (shared.intern(one.name), one.value.into())).collect(),
             selector: listed.selector.map(Into::into),
             unrunnable: unrunnable.map(Into::into),
         }
@@ -163,7 +167,9 @@ mod tests {
             file: Some("p.cc".into()),
             line: Some(3),
             skip: Some("disabled".into()),
-            traits: vec![TraitPair { name: "n".into(), value: "v".into() }],
+            traits: [("n", "v"), ("ignored", "")]
+                .map(|(name, value)| TraitPair { name: name.into(), value: value.into() })
+                .to_vec(),
             selector: None,
         };
         let bare = ListedTest { name: "t".into(), ..ListedTest::default() };
@@ -176,6 +182,18 @@ mod tests {
         assert_eq!((tests[2].name(), tests[0].unrunnable()), ("P.t/0", None));
         assert!(tests[2].unrunnable().unwrap().contains("2 tests of this name"));
         assert!(Arc::ptr_eq(tests[0].file.as_ref().unwrap(), tests[2].file.as_ref().unwrap()));
+    }
+
+    #[test]
+    fn skipped_test_has_the_trait_of_ignored_ones_once() {
+        let skipped = |traits: &[&str]| ListedTest {
+            skip: Some("disabled".into()),
+            traits: traits.iter().map(|name| TraitPair { name: (*name).into(), value: "v".into() }).collect(),
+            ..ListedTest::default()
+        };
+        let entries = assign_uids("s", vec![skipped(&["n"]), skipped(&["ignored"])]);
+        let traits: Vec<Vec<_>> = entries.iter().map(|entry| entry.traits().collect()).collect();
+        assert_eq!(traits, [vec![("n", "v"), ("ignored", "")], vec![("ignored", "v")]]);
     }
 
     #[test]

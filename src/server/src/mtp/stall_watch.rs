@@ -1,6 +1,7 @@
 //! Watches whether a client reads its main connection: one that reads nothing for as long as
-//! `client-stall-timeout`, while there is something to read, counts as gone, as on a callback connection. Time
-//! is counted in checks, so that a process that was stopped or starved does not count that against its client.
+//! `client-stall-timeout`, while there is something to read, counts as gone, as on a callback connection.
+//! Time is counted in checks, so that a process that was stopped or starved does not count that against its
+//! client.
 
 use std::time::Duration;
 

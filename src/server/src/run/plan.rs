@@ -14,7 +14,7 @@ use super::{groups::GroupList, test_history::HistorySnapshot};
 use crate::discovery::{Catalogue, ListingState, TestRef};
 use heeler_config::filter::FilterSubject;
 use heeler_config::{
-    CaptureStrategy, FailLimit, ProgramOptions, ResolvedSettings, ShuffleMode, TestSettings,
+    CaptureStrategy, FailLimit, ProgramOptions, ResolvedSettings, RunIgnored, ShuffleMode, TestSettings,
 };
 use heeler_run_store::{Provenance, RunDir};
 
@@ -98,6 +98,8 @@ pub struct RunPlan {
     pub is_output_live: bool,
     /// Number of times that each test runs to pass.
     pub repeat: NonZeroU32,
+    /// Whether tests run that their framework would skip.
+    pub runs_ignored: bool,
     /// The values of configured variables are in the commands that run a test again.
     pub is_environment_shown: bool,
     /// `TMPDIR` names the temporary directory of each test process.
@@ -178,6 +180,7 @@ impl RunPlan {
             is_output_shown: settings.run.capture == CaptureStrategy::Shown,
             is_output_live: settings.program.is_output_live,
             repeat: repeat_of(settings),
+            runs_ignored: settings.program.run_ignored != RunIgnored::Default,
             is_environment_shown: settings.run.is_environment_shown,
             has_private_tmpdir: settings.run.has_private_tmpdir,
             is_debugged: false,
@@ -199,6 +202,10 @@ impl RunPlan {
 
     /// Returns whether these tests of a program are all that its framework runs.
     pub(super) fn is_whole_program(&self, program: usize, tests: &[TestId]) -> bool {
+        // What the framework runs by itself are other tests.
+        if self.runs_ignored {
+            return false;
+        }
         let is_run = |test: &&TestId| self.tests[test.index()].listed.skip.is_none();
         self.listings[program].runnable_tests == Some(tests.iter().filter(is_run).count())
     }
@@ -267,13 +274,16 @@ fn plan_test(
         }
         PlannedProgram { program, costs, listing }
     });
-    let (uid, listed, unrunnable) = match (of.catalogue.test(place), &entry.listing) {
+    let (uid, mut listed, unrunnable) = match (of.catalogue.test(place), &entry.listing) {
         (Some(test), _) => (test.uid().to_owned(), test.listed(), test.unrunnable().map(str::to_owned)),
         (None, ListingState::Broken { error }) => (suite.clone(), listed_by_name(suite), Some(error.clone())),
         (None, ListingState::Unknown | ListingState::Listed { .. }) => {
             (suite.clone(), listed_by_name(suite), Some("not run: the program was not listed".to_owned()))
         }
     };
+    if of.settings.program.run_ignored != RunIgnored::Default {
+        listed.skip = None;
+    }
     let subject = FilterSubject {
         uid: &uid,
         suite,

@@ -5,9 +5,11 @@
 //! - `memory`, `maps`, `image`: the memory of a process, its mapped programs, and their ELF files.
 //! - [`unwind`]: from registers to code addresses.
 //! - [`symbolize`]: from code addresses to functions, files and lines (symbolization).
+//! - [`buffered_stdout`]: what the process has printed and not written.
 //! - `text`: stacks formatted as text.
 //! - [`read_program`]: a program read as by a crash, for fuzzing.
 
+mod buffered_output;
 mod image;
 mod maps;
 mod memory;
@@ -18,6 +20,7 @@ mod text;
 mod unwind;
 
 pub use crate::arch::{FloatingRegisterSet, GeneralRegisterSet};
+pub use buffered_output::buffered_stdout;
 pub use program_reader::read_program;
 pub use registers::{RegisterSet, ThreadRegisters};
 pub use symbolize::{

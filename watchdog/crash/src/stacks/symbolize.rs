@@ -212,7 +212,31 @@ fn assemble_stacks(raw: &RawStacks, named: SymbolizedFrames) -> ProcessStacks {
         frames: thread.frames.iter().flat_map(frames).collect(),
     });
     let problems = raw.problems.iter().cloned().chain(problems).collect();
-    ProcessStacks { threads: threads.collect(), problems }
+    let mut stacks = ProcessStacks { threads: threads.collect(), problems };
+    stacks.put_test_first();
+    stacks
+}
+
+impl ProcessStacks {
+    /// Blames the thread that runs a Rust test, if the first one only waits for it.
+    fn put_test_first(&mut self) {
+        const TEST: [&str; 1] = ["test::__rust_begin_short_backtrace"];
+        const WAITER: [&str; 2] = ["test::run_tests", "test::console::run_tests_console"];
+        let is_waiter = |thread: &ThreadStack| thread.has_frame(&WAITER) && !thread.has_frame(&TEST);
+        if self.threads.first().is_some_and(is_waiter)
+            && let Some(place) = self.threads.iter().position(|thread| thread.has_frame(&TEST))
+        {
+            self.threads[..=place].rotate_right(1);
+        }
+    }
+}
+
+impl ThreadStack {
+    /// Returns whether a function of the stack begins with one of these texts.
+    fn has_frame(&self, prefixes: &[&str]) -> bool {
+        let functions = self.frames.iter().filter_map(|frame| frame.function.as_deref());
+        functions.into_iter().any(|function| prefixes.iter().any(|prefix| function.starts_with(prefix)))
+    }
 }
 
 fn symbolize_module(
@@ -301,6 +325,34 @@ fn demangle(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn thread_of_a_rust_test_comes_before_the_one_that_waits_for_it() {
+        let thread = |tid, functions: &[&str]| ThreadStack {
+            tid: Pid(tid),
+            name: String::new(),
+            frames: functions
+                .iter()
+                .map(|function| StackFrame { function: Some((*function).into()), ..StackFrame::default() })
+                .collect(),
+        };
+        let waiter =
+            thread(1, &["futex", "test::run_tests::<test::console::run_tests_console::{closure#2}>", "main"]);
+        let helper = thread(2, &["sleep", "start_thread"]);
+        let test =
+            thread(3, &["park", "herd::hangs", "test::__rust_begin_short_backtrace::<()>", "start_thread"]);
+        let own = thread(1, &["park", "test::__rust_begin_short_backtrace::<()>", "test::run_tests", "main"]);
+        let order = |threads: Vec<ThreadStack>| {
+            let mut stacks = ProcessStacks { threads, ..ProcessStacks::default() };
+            stacks.put_test_first();
+            stacks.threads.iter().map(|thread| thread.tid.0).collect::<Vec<_>>()
+        };
+        assert_eq!(order(vec![waiter.clone(), helper.clone(), test.clone()]), [3, 1, 2]);
+        assert_eq!(order(vec![own, helper.clone(), test.clone()]), [1, 2, 3]);
+        assert_eq!(order(vec![helper.clone(), test, waiter.clone()]), [2, 3, 1], "another one has crashed");
+        assert_eq!(order(vec![waiter, helper]), [1, 2]);
+        assert!(order(Vec::new()).is_empty());
+    }
 
     #[test]
     fn only_mangled_names_are_demangled() {

@@ -103,17 +103,44 @@ impl ProcessStacks {
 
     fn blamed_text(&self, most_frames: usize, handler: usize) -> String {
         let Some(thread) = self.threads.first() else { return String::new() };
-        let (folded, rest) = thread.frames.split_at(handler);
+        let aborting = if handler == 0 { abort_frame_count(&thread.frames) } else { 0 };
+        let (folded, rest) = thread.frames.split_at(handler.max(aborting));
         let rest: Vec<StackFrame> = rest.iter().map(shorten_rust_path).collect();
         let folded = frame_count(folded);
         let mut text = String::new();
         if folded > 0 {
-            append(&mut text, format_args!("       … {folded} frames of the signal handler …\n"));
+            let what = if aborting > 0 { "abort()" } else { "the signal handler" };
+            append(&mut text, format_args!("       … {folded} frames of {what} …\n"));
         }
         append_frames(&mut text, folded, &rest, test_frame_count(&rest), most_frames);
         self.append_problems(&mut text);
         text
     }
+}
+
+/// Functions of C libraries that end a process by a signal of its own.
+const ABORT_FUNCTIONS: [&str; 11] = [
+    "__pthread_kill_implementation",
+    "__pthread_kill_internal",
+    "__pthread_kill",
+    "___pthread_kill",
+    "__GI___pthread_kill",
+    "pthread_kill",
+    "__GI_raise",
+    "raise",
+    "gsignal",
+    "__GI_abort",
+    "abort",
+];
+
+/// Returns the number of frames of `abort` at the top of a stack, which say no more than the signal does. A
+/// stack of nothing else is kept.
+fn abort_frame_count(frames: &[StackFrame]) -> usize {
+    let is_abort = |frame: &&StackFrame| {
+        frame.function.as_deref().is_some_and(|function| ABORT_FUNCTIONS.contains(&function))
+    };
+    let count = frames.iter().take_while(is_abort).count();
+    if count == frames.len() { 0 } else { count }
 }
 
 /// Shortens the path of a frame in Rust's own libraries: the prefix from the machine that built them is cut.
@@ -168,8 +195,8 @@ fn append_heading(text: &mut String, threads: &[&ThreadStack]) {
     append(text, format_args!("{count} {}{more}\n", names.join(", ")));
 }
 
-/// Appends the first `own` frames, numbered from `first`, in at most `most_lines` lines, and the number of the
-/// others. A recursion is printed once, with the number of its repetitions.
+/// Appends the first `own` frames, numbered from `first`, in at most `most_lines` lines, and the number of
+/// the others. A recursion is printed once, with the number of its repetitions.
 fn append_frames(text: &mut String, first: usize, frames: &[StackFrame], own: usize, most_lines: usize) {
     let mut number = first;
     let mut place = 0;
@@ -330,8 +357,8 @@ mod tests {
     fn stack_is_cut_at_framework_frames() {
         let gtest = "void testing::internal::HandleSehExceptionsInMethodIfSupported<testing::Test,_void>";
         check(
-            &["abort", "Pen_Opens_Test::TestBody()", gtest, "testing::Test::Run()", "main"],
-            &["abort", "Pen_Opens_Test::TestBody()"],
+            &["strlen", "Pen_Opens_Test::TestBody()", gtest, "testing::Test::Run()", "main"],
+            &["strlen", "Pen_Opens_Test::TestBody()"],
             3,
         );
         let short = "test::__rust_begin_short_backtrace::<core::result::Result<(),_String>>";
@@ -360,6 +387,16 @@ mod tests {
         let text = stacks(&["a", "b", "c"]).crash_text(0);
         assert!(text.contains("#0   a"), "{text}");
         assert!(text.contains("… 2 more …"), "{text}");
+    }
+
+    #[test]
+    fn frames_of_abort_are_folded() {
+        let text = stacks(&["__pthread_kill_implementation", "__GI_raise", "__GI_abort", "herd", "main"])
+            .crash_text(5);
+        let shown: Vec<_> = text.lines().map(str::trim_start).collect();
+        assert_eq!(shown[0], "… 3 frames of abort() …");
+        assert!(shown[1].starts_with("#3   herd"), "{text}");
+        assert!(stacks(&["raise", "abort"]).crash_text(5).contains("#0   raise"), "there is nothing else");
     }
 
     #[test]
@@ -396,7 +433,7 @@ mod tests {
                 .replace(" in ??+0x0", " at 0x0, which is in no program")
         );
         // No signal frame: no code was interrupted.
-        assert!(stacks(&["raise", "main"]).interrupted_text(2).contains("#0   raise"));
+        assert!(stacks(&["sink", "main"]).interrupted_text(2).contains("#0   sink"));
         assert_eq!(
             stacks(&[SIGNAL_HANDLER]).interrupted_text(2),
             "       … 1 frames of the signal handler …\n"

@@ -133,7 +133,11 @@ pub(crate) fn unwind_in(
 
 /// Opens the image of a live mapping: by the mapping itself, which needs privileges but cannot be wrong; then
 /// by path, in the process's file system and in this one.
-fn open_live_image(pid: Pid, mapping: &MemoryMapping, memory: &dyn MemoryReader) -> Option<ImageSource> {
+pub(super) fn open_live_image(
+    pid: Pid,
+    mapping: &MemoryMapping,
+    memory: &dyn MemoryReader,
+) -> Option<ImageSource> {
     if mapping.path == "[vdso]" {
         let mut bytes = vec![0; usize::try_from(mapping.range.end - mapping.range.start).ok()?];
         return memory.read(mapping.range.start, &mut bytes).then_some(ImageSource::Bytes(bytes));

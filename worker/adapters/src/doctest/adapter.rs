@@ -64,7 +64,7 @@ impl Adapter for Doctest {
         selection: &BatchSelection<'_>,
         _scratch: &Path,
     ) -> Result<AdapterInvocation, CommandLineError> {
-        command::run_command(selection.tests)
+        command::run_command(selection.tests, selection.runs_ignored)
     }
 
     fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send> {

@@ -54,12 +54,18 @@ fn is_selectable_by_name(test: &ListedTest) -> bool {
 }
 
 /// Returns the command that runs these tests.
-pub(super) fn run_command(tests: &[&ListedTest]) -> Result<AdapterInvocation, CommandLineError> {
+pub(super) fn run_command(
+    tests: &[&ListedTest],
+    runs_ignored: bool,
+) -> Result<AdapterInvocation, CommandLineError> {
     if let Some(place) = tests.iter().position(|test| TestSelector::of(test).is_none()) {
         let reason = "the listing gave it no place in its program".to_owned();
         return Err(CommandLineError::Unselectable { place, reason });
     }
     let mut args: Vec<OsText> = RUN_OPTIONS.map(OsText::from).to_vec();
+    if runs_ignored {
+        args.push("--dt-no-skip=true".into());
+    }
     args.extend(selection(tests).into_iter().map(|word| OsText::from(word.as_str())));
     Ok(invocation(args))
 }
@@ -90,7 +96,7 @@ mod tests {
     }
 
     fn words(tests: &[&ListedTest]) -> String {
-        let command = run_command(tests).unwrap();
+        let command = run_command(tests, false).unwrap();
         command.args[RUN_OPTIONS.len()..]
             .iter()
             .map(|arg| arg.to_text().into_owned())
@@ -118,7 +124,7 @@ mod tests {
     #[test]
     fn test_without_place_is_refused_by_itself() {
         let (fine, odd) = (test("a", "1="), ListedTest::default());
-        let error = run_command(&[&fine, &odd]).unwrap_err();
+        let error = run_command(&[&fine, &odd], false).unwrap_err();
         assert!(matches!(error, CommandLineError::Unselectable { place: 1, .. }), "{error}");
     }
 
@@ -130,7 +136,7 @@ mod tests {
         let all: Vec<_> = tests.iter().collect();
         let count = selectable_together(&all);
         assert!((5_000..40_000).contains(&count), "{count}");
-        let command = run_command(&all[..count]).unwrap();
+        let command = run_command(&all[..count], false).unwrap();
         assert!(command.args.iter().all(|arg| arg.as_bytes().len() < 131_000));
     }
 }

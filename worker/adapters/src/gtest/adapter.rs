@@ -125,6 +125,7 @@ impl Adapter for GoogleTest {
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {
         let mut pattern = Vec::new();
         command::write_pattern(&mut pattern, &test.name);
-        shell::command_line(program, &format!("--gtest_filter={}", shell::quote(&pattern)))
+        let disabled = if test.is_ignored() { "--gtest_also_run_disabled_tests " } else { "" };
+        shell::command_line(program, &format!("{disabled}--gtest_filter={}", shell::quote(&pattern)))
     }
 }

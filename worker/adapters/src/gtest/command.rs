@@ -94,6 +94,10 @@ pub(super) fn run_command(
     flag_file_name: &str,
 ) -> AdapterInvocation {
     let mut args: Vec<OsText> = RUN_FLAGS.iter().map(|flag| (*flag).into()).collect();
+    if selection.runs_ignored {
+        // Behind the others, because the last one wins.
+        args.push("--gtest_also_run_disabled_tests=1".into());
+    }
     for (name, flag) in NEWER_FLAGS {
         let sets = |arg: &OsText| memchr::memmem::find(arg.as_bytes(), name.as_bytes()).is_some();
         if own.iter().any(sets) {
@@ -173,7 +177,7 @@ mod tests {
     }
 
     fn run(own: &[OsText], tests: &[&ListedTest]) -> AdapterInvocation {
-        let selection = BatchSelection { tests, scope: SelectionScope::SomeTests };
+        let selection = BatchSelection { tests, scope: SelectionScope::SomeTests, runs_ignored: false };
         run_command(own, &selection, Path::new("/s"), "--gtest_flagfile=")
     }
 
@@ -181,7 +185,8 @@ mod tests {
     fn whole_program_needs_no_filter() {
         let tests = ["A.b", "C.d"].map(test);
         let tests = tests.each_ref();
-        let selection = BatchSelection { tests: &tests, scope: SelectionScope::WholeProgram };
+        let selection =
+            BatchSelection { tests: &tests, scope: SelectionScope::WholeProgram, runs_ignored: false };
         let whole = run_command(&[], &selection, Path::new("/s"), "--gtest_flagfile=");
         assert_eq!(whole.files, []);
         let some = run(&[], &tests);

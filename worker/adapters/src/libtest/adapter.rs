@@ -32,6 +32,8 @@ const SELECTION_LIMIT: SelectionLimit =
 static EVENTS: AdapterTraits = AdapterTraits {
     nesting: NameNesting::Colons,
     selection_limit: Some(SELECTION_LIMIT),
+    // Of a test that runs alone, whose output is not captured.
+    details_from_stderr: Some(add_panic),
     ..AdapterTraits::new("libtest", "Rust test")
 };
 
@@ -99,7 +101,7 @@ impl Adapter for LibtestFormat {
         selection: &BatchSelection<'_>,
         _scratch: &Path,
     ) -> Result<AdapterInvocation, CommandLineError> {
-        command::run_command(*self, selection.tests)
+        command::run_command(*self, selection.tests, selection.runs_ignored)
     }
 
     fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send> {
@@ -111,6 +113,7 @@ impl Adapter for LibtestFormat {
 
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {
         let name = shell::quote(test.name.as_bytes());
-        shell::command_line(program, &format!("--exact {name} --nocapture"))
+        let ignored = if test.is_ignored() { "--include-ignored " } else { "" };
+        shell::command_line(program, &format!("{ignored}--exact {name} --nocapture"))
     }
 }

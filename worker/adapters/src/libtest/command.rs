@@ -53,15 +53,25 @@ pub(super) fn terse_listings() -> [AdapterInvocation; 2] {
 pub(super) fn run_command(
     form: LibtestFormat,
     tests: &[&ListedTest],
+    runs_ignored: bool,
 ) -> Result<AdapterInvocation, CommandLineError> {
     let mut command = match form {
         LibtestFormat::Events => {
             let flags = ["-Z", "unstable-options", "--format", "json", "--report-time", "--test-threads=1"];
-            invocation(&flags, true)
+            let mut command = invocation(&flags, true);
+            // Captured output is in the memory of the process until the test has ended: a test that dies or
+            // hangs takes it along. Of several tests, the one that died runs again alone.
+            if tests.len() == 1 {
+                command.args.push("--nocapture".into());
+            }
+            command
         }
         // Output is not captured: captured output is printed only after the last test, and lost in a crash.
         LibtestFormat::Plain => invocation(&["--test-threads=1", "--color=never", "--nocapture"], false),
     };
+    if runs_ignored {
+        command.args.push("--include-ignored".into());
+    }
     command.args.push("--exact".into());
     // A name may begin with a dash in harnesses that imitate libtest.
     command.args.push("--".into());
@@ -89,9 +99,22 @@ mod tests {
     fn overlong_name_error_has_its_index() {
         let test = |name: String| ListedTest { name, ..ListedTest::default() };
         let (short, long) = (test("a".into()), test("b".repeat(MAX_NAME_BYTES + 1)));
-        let error = run_command(LibtestFormat::Events, &[&short, &long]).unwrap_err();
+        let error = run_command(LibtestFormat::Events, &[&short, &long], false).unwrap_err();
         let CommandLineError::Unselectable { place, reason } = error;
         assert_eq!((place, reason.contains("131001 bytes")), (1, true));
-        assert_eq!(run_command(LibtestFormat::Plain, &[&short]).unwrap().args.last(), Some(&"a".into()));
+        assert_eq!(
+            run_command(LibtestFormat::Plain, &[&short], true).unwrap().args.last(),
+            Some(&"a".into())
+        );
+    }
+
+    #[test]
+    fn output_of_a_lone_test_is_not_captured() {
+        let test = |name: &str| ListedTest { name: name.to_owned(), ..ListedTest::default() };
+        let (one, other) = (test("a"), test("b"));
+        let is_shown = |tests: &[&ListedTest]| {
+            run_command(LibtestFormat::Events, tests, false).unwrap().args.contains(&"--nocapture".into())
+        };
+        assert_eq!([is_shown(&[&one]), is_shown(&[&one, &other])], [true, false]);
     }
 }

@@ -115,6 +115,7 @@ impl RunDriver {
             is_output_live: self.plan.is_output_live,
             has_private_tmpdir: self.plan.has_private_tmpdir,
             is_environment_shown: self.plan.is_environment_shown,
+            runs_ignored: self.plan.runs_ignored,
         };
         self.neighbours.open(wire.lease, lease.worker, program);
         if let [only] = wire.tests.as_slice() {
