@@ -55,6 +55,9 @@ pub struct QueuedTest {
 pub struct ProgramCosts {
     /// Time that a process takes before its first test.
     pub start: Option<Duration>,
+    /// Time that a listing took, which stands for `start` until that is known. It does not show the set-up of
+    /// an environment.
+    pub listing: Option<Duration>,
     /// Number of bytes of names that fit on a command line; `None` if names are passed in a file.
     pub selection_budget_bytes: Option<usize>,
     /// Maximum number of its processes at a time.

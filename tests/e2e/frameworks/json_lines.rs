@@ -172,7 +172,7 @@ fn process_that_closes_its_output_in_a_test_is_ended() {
 #[test]
 fn process_that_does_not_read_its_request_is_ended() {
     let names: Vec<_> = all_names().into_iter().map(|name| name + &"x".repeat(16 << 10)).collect();
-    let settings = "startup-timeout = \"1s\"\ngrace-period = \"100ms\"\nmax-startup-crashes = 100";
+    let settings = "jobs = 1\nstartup-timeout = \"1s\"\ngrace-period = \"100ms\"\nmax-startup-crashes = 100";
     let run = run_named("json-lines-stdio-begins-unread", settings, &names);
     let said = "the process did not read its next request within 1 s, and was ended";
     assert!(run.log.iter().any(|line| line.contains(said)), "{:#?}", run.log);

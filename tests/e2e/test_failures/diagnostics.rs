@@ -123,9 +123,10 @@ fn crash_stack_is_on_terminal_and_in_junit() {
         let file = single_file(&world, ending);
         assert_eq!(mode(&file), 0o600, "{}", file.display());
         assert_eq!(mode(file.parent().unwrap()), 0o700, "{}", file.display());
-        ran.assert_stdout(file.strip_prefix(world.dir()).unwrap().to_str().unwrap());
         assert!(report.contains(&format!("[[ATTACHMENT|{}]]", file.display())), "{ending}\n{report}");
     }
+    let all = single_file(&world, "evidence.Crash.One.dmp").with_extension("*");
+    ran.assert_stdout(all.strip_prefix(world.dir()).unwrap().to_str().unwrap());
     let stacks = fs::read_to_string(single_file(&world, "evidence.Crash.One.stacks.txt")).unwrap();
     check_order(&stacks, &frames);
     let output = fs::read_to_string(single_file(&world, "evidence.Crash.One.stdout.txt")).unwrap();

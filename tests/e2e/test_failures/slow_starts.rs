@@ -41,8 +41,8 @@ fn tests_of_which_nothing_is_known_are_spread_over_free_slots() {
     let world = slow_world(300, 100, "jobs = 2\n");
     world.env("HEELER_FIXTURE_START_IN", "environment");
     world.run(&["run", "slow_start"]).assert_code(0).assert_stdout("20 passed");
-    // Beside other programs, a slot may be late and leave its part to the other.
-    assert!((2..=3).contains(&world.starts().len()), "{:?}", world.starts());
+    // A small batch for each slot shows the start; what is left is spread over the slots at once.
+    assert!((4..=5).contains(&world.starts().len()), "{:?}", world.starts());
 }
 
 #[test]

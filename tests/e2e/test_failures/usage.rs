@@ -24,6 +24,7 @@ fn single_test_process_reports_usage() {
 #[test]
 fn batch_usage_is_reported_once() {
     let world = TestWorld::with_gtest("resources");
+    world.write("heeler.toml", "[profile.default]\njobs = 1\n");
     let mut server = TestServer::initialized(&world, &["resources"]);
     let run = server.run(None);
     let books = server.finish(&run, &uids("resources", ["Takes.Little", "Takes.Memory", "Takes.Time"]));

@@ -142,7 +142,7 @@ impl ProgramQueue {
     }
 
     pub(super) fn start_cost(&self) -> Duration {
-        self.costs.start.unwrap_or(UNKNOWN_START).max(MIN_START)
+        self.costs.start.or(self.costs.listing).unwrap_or(UNKNOWN_START).max(MIN_START)
     }
 
     /// Returns whether a test of this duration gets a process of its own.

@@ -12,6 +12,7 @@ fn items(count: u32, weight: Option<Duration>) -> impl Iterator<Item = (ProgramI
 fn costs(start_ms: u64) -> ProgramCosts {
     ProgramCosts {
         start: Some(Duration::from_millis(start_ms)),
+        listing: None,
         selection_budget_bytes: None,
         max_processes: None,
     }
@@ -86,6 +87,20 @@ fn simulate(start: u64, durations: &[u64], known: bool, slots: usize) -> (Vec<us
         running[slot] = batch.tests;
     }
     (sizes, free_at.into_iter().max().unwrap())
+}
+
+#[test]
+fn start_that_no_listing_shows_is_learnt_from_the_first_process() {
+    let costs = ProgramCosts { listing: Some(Duration::from_millis(3)), ..ProgramCosts::default() };
+    let mut queue = TestQueue::new([costs]);
+    queue.add(items(20, None));
+    let mut next = || queue.next_batch(&SlotLoads::idle(2)).unwrap().tests.len();
+    assert_eq!((next(), next()), (4, 4));
+    queue.observe_start(ProgramId(0), Duration::from_millis(300));
+    for _ in 0..4 {
+        queue.observe_duration(ProgramId(0), Duration::from_millis(100));
+    }
+    assert_eq!(sizes(&mut queue, 2), [6, 3, 3], "half of what is left for each free slot");
 }
 
 #[test]
@@ -305,6 +320,7 @@ fn zero_durations_make_one_batch() {
 fn maximal_durations_do_not_overflow() {
     let mut queue = TestQueue::new([ProgramCosts {
         start: Some(Duration::MAX),
+        listing: None,
         selection_budget_bytes: None,
         max_processes: None,
     }]);
@@ -318,6 +334,7 @@ fn maximal_durations_do_not_overflow() {
 fn batch_names_stay_within_the_selection_budget() {
     let mut queue = TestQueue::new([ProgramCosts {
         start: None,
+        listing: None,
         selection_budget_bytes: Some(100),
         max_processes: None,
     }]);
@@ -340,7 +357,7 @@ proptest! {
         start in proptest::option::of(0_u64..100),
         is_limited in any::<bool>(),
     ) {
-        let costs = ProgramCosts { start: start.map(Duration::from_millis), selection_budget_bytes: Some(60), max_processes: None };
+        let costs = ProgramCosts { start: start.map(Duration::from_millis), listing: None, selection_budget_bytes: Some(60), max_processes: None };
         let limit = is_limited.then_some(SHARED_BATCH_LIMIT);
         let mut queue = TestQueue::new([costs.clone(), costs.clone(), costs]).with_batch_limit(limit);
         for (test, (program, weight, is_isolated, selection_bytes)) in (0..).zip(&weights) {

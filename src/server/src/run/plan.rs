@@ -267,7 +267,7 @@ fn plan_test(
         {
             program.framework = Some(framework.clone());
             costs.selection_budget_bytes = selection_limit.map(|limit| limit.budget_bytes);
-            costs.start = costs.start.or(Some(*start));
+            costs.listing = Some(*start);
             listing.runnable_tests = Some(tests.iter().filter(|test| !test.is_skipped()).count());
             listing.start = Some(*start);
             listing.failure.clone_from(failure);

@@ -109,7 +109,14 @@ impl ProcessStacks {
         let folded = frame_count(folded);
         let mut text = String::new();
         if folded > 0 {
-            let what = if aborting > 0 { "abort()" } else { "the signal handler" };
+            let is_abort = |frame: &StackFrame| {
+                frame.function.as_deref().is_some_and(|function| function.ends_with("abort"))
+            };
+            let what = match () {
+                () if aborting == 0 => "the signal handler",
+                () if thread.frames[..aborting].iter().any(is_abort) => "abort()",
+                () => "raise()",
+            };
             append(&mut text, format_args!("       … {folded} frames of {what} …\n"));
         }
         append_frames(&mut text, folded, &rest, test_frame_count(&rest), most_frames);
