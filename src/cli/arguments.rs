@@ -18,7 +18,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
 pub(crate) use normalise::{NormaliseError, normalise};
-pub(crate) use parse::{completion_script, parse};
+pub(crate) use parse::{completion_script, parse, write_manual_pages};
 
 use super::{
     debugger::DebuggerCommand,
@@ -106,6 +106,12 @@ pub(crate) enum CliCommand {
     Completions {
         /// Shell of the script.
         shell: Shell,
+    },
+    /// Write the manual pages, one for each command, into a directory.
+    Man {
+        /// Directory, such as ~/.local/share/man/man1.
+        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+        dir: PathBuf,
     },
     /// Serve the editor that started this process as its test application; see [`normalise`].
     #[command(name = normalise::EDITOR_COMMAND, hide = true)]
@@ -239,20 +245,91 @@ fn framework_help() -> String {
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Programs")]
 pub(crate) struct ProgramArguments {
-    /// Test programs; without any, the suites of heeler.toml.
+    /// Test programs, or directories in which they are searched; without any, the suites of heeler.toml, or
+    /// the cargo package of this directory.
     #[arg(value_name = "PROGRAM", value_hint = ValueHint::FilePath, help_heading = None)]
     pub programs: Vec<PathBuf>,
     /// Build and run the test programs of a cargo package or workspace.
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = ".", value_hint = ValueHint::DirPath)]
     pub cargo: Option<PathBuf>,
-    /// Argument for cargo, such as --cargo-arg=--release; may be repeated.
-    #[arg(long = "cargo-arg", value_name = "ARG", requires = "cargo", allow_hyphen_values = true)]
+    /// Further argument for cargo, such as --cargo-arg=--locked; may be repeated.
+    #[arg(long = "cargo-arg", value_name = "ARG", allow_hyphen_values = true)]
     pub cargo_args: Vec<String>,
+    #[command(flatten)]
+    pub cargo_targets: CargoTargetArguments,
     #[arg(long, value_name = "NAME", help = framework_help())]
     pub framework: Option<String>,
     /// Arguments of the test programs, behind those of heeler.toml.
     #[arg(last = true, value_name = "ARGS", help_heading = None)]
     pub program_args: Vec<String>,
+}
+
+/// What cargo builds; the options and their meanings are those of cargo. Each of them means `--cargo`.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+#[command(next_help_heading = "Cargo")]
+pub(crate) struct CargoTargetArguments {
+    /// Test this package; may be repeated.
+    #[arg(short = 'p', long = "package", value_name = "SPEC")]
+    pub packages: Vec<String>,
+    /// Test all packages of the workspace.
+    #[arg(long = "workspace")]
+    pub is_workspace: bool,
+    /// Build with optimisation.
+    #[arg(long = "release")]
+    pub is_release: bool,
+    /// Build with this profile of cargo.
+    #[arg(long, value_name = "NAME")]
+    pub cargo_profile: Option<String>,
+    /// Features to activate; may be repeated.
+    #[arg(long, value_name = "FEATURES")]
+    pub features: Vec<String>,
+    /// Activate all features.
+    #[arg(long = "all-features")]
+    pub has_all_features: bool,
+    /// Do not activate the default features.
+    #[arg(long = "no-default-features")]
+    pub has_no_default_features: bool,
+    /// Test only the library.
+    #[arg(long = "lib")]
+    pub is_lib: bool,
+    /// Test all binaries.
+    #[arg(long = "bins")]
+    pub has_bins: bool,
+    /// Test only this binary; may be repeated.
+    #[arg(long = "bin", value_name = "NAME")]
+    pub bins: Vec<String>,
+    /// Test only this integration test; may be repeated.
+    #[arg(long = "test", value_name = "NAME")]
+    pub tests: Vec<String>,
+    /// Test all targets that are tested by default.
+    #[arg(long = "tests")]
+    pub has_tests: bool,
+}
+
+impl ProgramArguments {
+    /// Returns the arguments for cargo.
+    #[must_use]
+    pub(crate) fn cargo_options(&self) -> Vec<String> {
+        let of = &self.cargo_targets;
+        let named = |option: &'static str, values: &[String]| -> Vec<String> {
+            values.iter().flat_map(|value| [option.to_owned(), value.clone()]).collect()
+        };
+        let flag = |option: &str, is_set: bool| is_set.then(|| option.to_owned());
+        let mut options = named("--package", &of.packages);
+        options.extend(flag("--workspace", of.is_workspace));
+        options.extend(flag("--release", of.is_release));
+        options.extend(named("--features", &of.features));
+        options.extend(flag("--all-features", of.has_all_features));
+        options.extend(flag("--no-default-features", of.has_no_default_features));
+        options.extend(flag("--lib", of.is_lib));
+        options.extend(flag("--bins", of.has_bins));
+        options.extend(named("--bin", &of.bins));
+        options.extend(named("--test", &of.tests));
+        options.extend(flag("--tests", of.has_tests));
+        options.extend(named("--profile", of.cargo_profile.as_slice()));
+        options.extend(self.cargo_args.iter().cloned());
+        options
+    }
 }
 
 /// Arguments that select tests.

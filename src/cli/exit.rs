@@ -79,9 +79,13 @@ pub(super) enum CommandError {
     },
     /// Neither the command line nor a configuration names a program.
     #[error(
-        "find tests to run: name test programs, use --cargo, or write a heeler.toml with [[suite]] sections here or above"
+        "find tests to run: name test programs or a directory of them, go to a cargo package, or write a heeler.toml with \
+         [[suite]] sections here or above"
     )]
     NothingToRun,
+    /// The manual pages can't be written.
+    #[error("write the manual pages into {}", dir.display())]
+    ManualPages { dir: PathBuf, source: std::io::Error },
     /// The session with the coordinator failed.
     #[error("communicate with the coordinator")]
     Client(#[source] ClientError),
@@ -116,6 +120,7 @@ impl CommandError {
             | Self::PartitionHistory { .. }
             | Self::OtherSplit { .. }
             | Self::NothingToRun
+            | Self::ManualPages { .. }
             | Self::Listen(_)
             | Self::Dump(_)
             | Self::Report(_) => CliExitCode::Setup,

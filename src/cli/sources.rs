@@ -98,6 +98,12 @@ pub(super) enum SourcesError {
         path: PathBuf,
         source: std::io::Error,
     },
+    /// A directory contains no test program.
+    #[error("find test programs below {}: no native executable there contains a test framework", path.display())]
+    NoProgramBelow {
+        /// The directory.
+        path: PathBuf,
+    },
     /// The build command of a suite failed.
     #[error("build the suite \"{suite}\"")]
     Build { suite: String, source: CargoError },
@@ -155,7 +161,20 @@ fn find_named_sources(
     for suite in &config.suites {
         sources.extend(suite_sources(config, suite, supervision, display)?);
     }
+    if let (Some(dir), []) = (cargo_project_dir(), &config.suites[..]) {
+        let context = SourceContext { config, suite: None, framework: None, supervision };
+        let request = SourceRequest::new(CargoSource.name(), [OsText::from(dir.as_path())]);
+        let programs = resolve_request(TEST_SOURCES, &request, &context, display)?;
+        sources.extend(programs.into_iter().map(|program| ProgramSource { program, config_suite: None }));
+    }
     Ok(sources)
+}
+
+/// Returns the current directory if it is in a cargo package or workspace.
+fn cargo_project_dir() -> Option<PathBuf> {
+    let here = std::env::current_dir().ok()?;
+    let is_project = here.ancestors().any(|dir| dir.join("Cargo.toml").is_file());
+    is_project.then_some(here)
 }
 
 fn resolve_request(

@@ -72,6 +72,11 @@ async fn run_command(command: &CliCommand) -> Result<CliExitCode, CommandError> 
             let _closed = std::io::stdout().write_all(&arguments::completion_script(*shell));
             Ok(CliExitCode::Success)
         }
+        CliCommand::Man { dir } => {
+            arguments::write_manual_pages(dir)
+                .map_err(|source| CommandError::ManualPages { dir: dir.clone(), source })?;
+            Ok(CliExitCode::Success)
+        }
     }
 }
 
@@ -84,7 +89,7 @@ fn verbosity(command: &CliCommand) -> u8 {
         CliCommand::Serve(arguments) => arguments.general.verbose,
         CliCommand::Editor(arguments) => u8::from(arguments.is_diagnostic),
         CliCommand::Doctor(general) => general.verbose,
-        CliCommand::Dump(_) | CliCommand::Completions { .. } => 0,
+        CliCommand::Dump(_) | CliCommand::Completions { .. } | CliCommand::Man { .. } => 0,
     }
 }
 

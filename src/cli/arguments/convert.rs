@@ -84,7 +84,30 @@ pub(super) fn debugger(word: &str) -> Result<DebuggerCommand, ArgumentValueError
 
 /// Parses a filter; the error message marks the position below the filter's text.
 pub(super) fn filter(word: &str) -> Result<Filter, ArgumentValueError> {
+    let patterns = gtest_patterns(word);
+    let word = patterns.as_deref().unwrap_or(word);
     word.parse().map_err(|error: FilterError| ArgumentValueError::Filter(error.with_carets()))
+}
+
+/// Translates a list of patterns as GoogleTest takes it (`A.*:B.c-A.slow*`) into a filter; `None` if the text
+/// is none. Each pattern has a full stop, or is `*`, so that other names with these characters stay texts.
+fn gtest_patterns(word: &str) -> Option<String> {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "_./*?:-".contains(character);
+    if word.contains("::") || !word.contains([':', '-']) || !word.chars().all(is_plain) {
+        return None;
+    }
+    let (positive, negative) = word.split_once('-').unwrap_or((word, ""));
+    let globs = |list: &str| {
+        let patterns = list.split(':').filter(|pattern| !pattern.is_empty());
+        let one = |pattern: &str| {
+            let is_pattern = pattern == "*" || pattern.contains('.');
+            (is_pattern && !pattern.contains('-')).then(|| format!("test(#{pattern})"))
+        };
+        patterns.map(one).collect::<Option<Vec<_>>>().map(|globs| globs.join(" | "))
+    };
+    let (positive, negative) = (globs(positive)?, globs(negative)?);
+    let positive = if positive.is_empty() { "all()".to_owned() } else { positive };
+    Some(if negative.is_empty() { positive } else { format!("({positive}) - ({negative})") })
 }
 
 pub(super) fn split_digest(word: &str) -> Result<SplitDigest, ArgumentValueError> {

@@ -1,6 +1,10 @@
 //! Parses the process's arguments to a command, or to the help or error message that is printed instead.
 
-use std::ffi::{OsStr, OsString};
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    path::Path,
+};
 
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
@@ -57,6 +61,15 @@ pub(crate) fn completion_script(shell: Shell) -> Vec<u8> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut CommandLineArguments::command(), "heeler", &mut script);
     script
+}
+
+/// Writes a manual page for each command into a directory, which is created.
+///
+/// # Errors
+/// A page can't be written.
+pub(crate) fn write_manual_pages(dir: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(dir)?;
+    clap_mangen::generate_to(CommandLineArguments::command(), dir)
 }
 
 /// Gives `--shuffle` its default value unless a seed follows: the next argument may be a program instead.

@@ -106,6 +106,20 @@ fn option_aliases_and_negations_are_parsed() {
 }
 
 #[test]
+fn options_of_cargo_are_passed_on_as_cargo_has_them() {
+    let passed = |line: &str| run(line).programs.cargo_options().join(" ");
+    assert_eq!(passed(""), "");
+    assert_eq!(
+        passed("-p a --package b --workspace --release --features x,y --no-default-features --all-features"),
+        "--package a --package b --workspace --release --features x,y --all-features --no-default-features"
+    );
+    assert_eq!(
+        passed("--lib --bins --bin one --test two --tests --cargo-profile fast --cargo-arg=--locked"),
+        "--lib --bins --bin one --test two --tests --profile fast --locked"
+    );
+}
+
+#[test]
 fn shuffle_consumes_a_seed_but_no_program() {
     let shuffled = |line: &str| (run(line).running.shuffle, run(line).programs.programs.len());
     assert_eq!(shuffled("--shuffle 7 a"), (Some(ShuffleMode::Seed(7)), 1));
@@ -120,6 +134,21 @@ fn words_behind_two_dashes_are_for_the_programs() {
     let found = run("a --jobs 2 -- --jobs 3 b").programs;
     assert_eq!(found.program_args, ["--jobs", "3", "b"]);
     assert_eq!(found.programs, [Path::new("a")]);
+}
+
+#[test]
+fn patterns_of_gtest_are_a_filter() {
+    let filter = |word: &str| {
+        let words = ["heeler".into(), "run".into(), OsString::from(format!("--filter={word}"))];
+        let Ok(CliCommand::Run(run)) = parse(words.to_vec()) else { panic!("{word}") };
+        run.command_line().filters[0].to_string()
+    };
+    assert_eq!(filter("A.*:B.c-A.slow?:*.x"), "(test(#A.*) | test(#B.c)) - (test(#A.slow?) | test(#*.x))");
+    assert_eq!(filter("-A.*"), "(all()) - (test(#A.*))");
+    assert_eq!(filter("N/A.*:*"), "test(#N/A.*) | test(#*)");
+    for other in ["a::b", "A.*", "some-name", "v1.2-beta", "test(x) - test(y)"] {
+        assert_eq!(filter(other), other.parse::<heeler_config::filter::Filter>().unwrap().to_string());
+    }
 }
 
 #[test]
@@ -303,8 +332,23 @@ fn completion_scripts_exist_for_each_shell() {
 }
 
 #[test]
+fn every_command_has_a_manual_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let pages = dir.path().join("man1");
+    write_manual_pages(&pages).unwrap();
+    for page in ["heeler.1", "heeler-run.1", "heeler-report.1", "heeler-man.1"] {
+        let text = std::fs::read_to_string(pages.join(page)).unwrap();
+        assert!(text.contains(".SH SYNOPSIS"), "{page}: {text}");
+    }
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    assert!(write_manual_pages(&file).is_err());
+}
+
+#[test]
 fn command_lines_of_every_command_are_not_translated() {
-    for command in ["run", "list", "runs", "report", "serve", "dump", "doctor", "completions", "help"] {
+    for command in ["run", "list", "runs", "report", "serve", "dump", "doctor", "completions", "man", "help"]
+    {
         let words = ["heeler", command, "--server", "--client-port", "1"].map(std::ffi::OsString::from);
         assert_eq!(normalise(words.to_vec()).unwrap(), words, "{command}");
     }

@@ -21,9 +21,14 @@ impl TestSource for CargoSource {
     }
 
     fn command_line_arguments(&self, command_line: &ProgramArguments) -> Option<Vec<OsText>> {
-        let dir = absolute_text(command_line.cargo.as_deref()?);
-        let args = command_line.cargo_args.iter().map(|word| OsText::from(word.as_str()));
-        Some([dir].into_iter().chain(args).collect())
+        let options = command_line.cargo_options();
+        let dir = match command_line.cargo.as_deref() {
+            Some(dir) => dir,
+            None if !options.is_empty() => Path::new("."),
+            None => return None,
+        };
+        let args = options.iter().map(|word| OsText::from(word.as_str()));
+        Some([absolute_text(dir)].into_iter().chain(args).collect())
     }
 
     fn resolve(

@@ -45,7 +45,15 @@ fn named_programs(
         let path = path.as_path();
         std::path::absolute(path).map_err(|source| SourcesError::Path { path: path.to_owned(), source })
     };
-    let paths = arguments.iter().map(absolute).collect::<Result<Vec<_>, _>>()?;
+    let mut paths = Vec::new();
+    for path in arguments.iter().map(absolute) {
+        let path = path?;
+        match test_programs_below(&path) {
+            Some(found) if found.is_empty() => return Err(SourcesError::NoProgramBelow { path }),
+            Some(found) => paths.extend(found),
+            None => paths.push(path),
+        }
+    }
     let cwd =
         std::env::current_dir().map_err(|source| SourcesError::Path { path: PathBuf::from("."), source })?;
     let names = if context.config.file.is_some() {
@@ -58,6 +66,52 @@ fn named_programs(
         ..plain_program(name, path, &cwd)
     };
     Ok(paths.iter().zip(names).map(program).collect())
+}
+
+/// Directories of build tools and package managers that contain no test programs of the user.
+const SKIPPED_DIRECTORIES: [&str; 3] = ["CMakeFiles", "node_modules", "_deps"];
+/// Largest number of entries that are looked at, so that a directory like `/` has an end.
+const MAX_ENTRIES: usize = 200_000;
+
+/// Returns the native programs below a directory that contain a test framework, sorted; `None` if the path is
+/// no directory, or one that is a program itself. Nothing is started.
+fn test_programs_below(path: &Path) -> Option<Vec<PathBuf>> {
+    use std::os::unix::fs::PermissionsExt as _;
+    if !path.is_dir() {
+        return None;
+    }
+    let mut found = Vec::new();
+    let mut directories = vec![path.to_owned()];
+    let mut entries = 0;
+    while let Some(directory) = directories.pop() {
+        let Ok(listed) = std::fs::read_dir(&directory) else { continue };
+        for entry in listed.flatten() {
+            entries += 1;
+            if entries > MAX_ENTRIES {
+                break;
+            }
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            // Links are not followed: they lead to programs that are found elsewhere, or in circles.
+            let Ok(kind) = entry.file_type() else { continue };
+            let is_skipped = name.starts_with('.') || SKIPPED_DIRECTORIES.contains(&name.as_ref());
+            if kind.is_dir() && !is_skipped {
+                directories.push(entry.path());
+            }
+            let is_library = name.ends_with(".so") || name.contains(".so.");
+            let is_executable =
+                || entry.metadata().is_ok_and(|metadata| metadata.permissions().mode() & 0o111 != 0);
+            if kind.is_file()
+                && !is_library
+                && is_executable()
+                && heeler_worker::is_test_program(&entry.path())
+            {
+                found.push(entry.path());
+            }
+        }
+    }
+    found.sort();
+    Some(found)
 }
 
 /// Returns the programs of a suite, which must exist.

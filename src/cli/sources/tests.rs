@@ -67,6 +67,7 @@ fn command_line_names_sources_in_order_with_absolute_paths() {
         programs: vec!["/p/a".into(), "/p/b".into()],
         cargo: Some("/c".into()),
         cargo_args: vec!["--release".into()],
+        cargo_targets: crate::cli::arguments::CargoTargetArguments::default(),
         framework: Some("gtest".into()),
         program_args: vec!["--data=x".into()],
     };

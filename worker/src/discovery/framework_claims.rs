@@ -4,10 +4,11 @@
 use std::{
     fs::{self, File},
     io::Read as _,
+    path::Path,
 };
 
 use heeler_adapters::{Adapter, ClaimConfidence, DiscoveryTarget};
-use heeler_protocol::control::TestProgram;
+use heeler_protocol::control::{OsText, TestProgram};
 
 /// The size of one piece, so that a program of any size takes the same memory.
 const PIECE_BYTES: usize = 1 << 20;
@@ -28,10 +29,7 @@ type FrameworkClaim = (&'static dyn Adapter, ClaimConfidence);
 /// Cancel safe: yes, because it changes nothing.
 pub(super) async fn framework_claims(program: &TestProgram) -> Vec<FrameworkClaim> {
     let path = program.path.as_path();
-    let mut claims: Vec<FrameworkClaim> = heeler_adapters::all_adapters()
-        .iter()
-        .map(|adapter| (*adapter, ClaimConfidence::Unclaimed))
-        .collect();
+    let mut claims = unclaimed();
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => raise_claims(&mut claims, &DiscoveryTarget::Directory { path }),
         // A pipe or a device is no program: it may block its reader, or have no end.
@@ -43,32 +41,83 @@ pub(super) async fn framework_claims(program: &TestProgram) -> Vec<FrameworkClai
     claims
 }
 
-async fn claim_file(program: &TestProgram, claims: &mut [FrameworkClaim]) {
-    let mut file = File::open(program.path.as_path()).ok();
-    let mut piece = vec![0; PIECE_BYTES];
-    let (mut kept, mut total, mut is_native) = (0, 0, None);
-    loop {
-        let count = file.as_mut().and_then(|file| file.read(&mut piece[kept..]).ok()).unwrap_or(0);
-        if count == 0 && total > 0 {
-            return;
+async fn claim_file(program: &TestProgram, claims: &mut Vec<FrameworkClaim>) {
+    let mut file = ProgramFile::open(program.path.as_path());
+    while file.read_piece(&program.args, claims) {
+        // Yields, so that control messages are handled between pieces.
+        tokio::task::yield_now().await;
+    }
+    // To run a script in order to find out what it is could do anything.
+    if program.framework.is_none() && file.is_script() {
+        claims.retain(|(_, confidence)| *confidence == ClaimConfidence::Likely);
+    }
+}
+
+/// Returns whether a file is a native executable that contains a test framework. It is only read.
+#[must_use]
+pub fn is_test_program(path: &Path) -> bool {
+    let mut file = ProgramFile::open(path);
+    let mut claims = unclaimed();
+    while file.read_piece(&[], &mut claims) {
+        let is_found = claims.iter().any(|(_, confidence)| *confidence == ClaimConfidence::Likely);
+        if is_found || file.is_native != Some(true) {
+            break;
         }
-        total += count;
-        let bytes = &piece[..kept + count];
-        let target = if *is_native.get_or_insert_with(|| bytes.starts_with(EXECUTABLE_MAGIC)) {
+    }
+    file.is_native == Some(true)
+        && claims.iter().any(|(_, confidence)| *confidence == ClaimConfidence::Likely)
+}
+
+fn unclaimed() -> Vec<FrameworkClaim> {
+    let adapters = heeler_adapters::all_adapters().iter();
+    adapters.map(|adapter| (*adapter, ClaimConfidence::Unclaimed)).collect()
+}
+
+/// A program that is read in pieces.
+struct ProgramFile {
+    file: Option<File>,
+    piece: Vec<u8>,
+    /// Number of bytes at the begin of the piece that are those at the end of the one before.
+    kept: usize,
+    total: usize,
+    /// Known after the first piece.
+    is_native: Option<bool>,
+}
+
+impl ProgramFile {
+    fn open(path: &Path) -> Self {
+        let file = File::open(path).ok();
+        Self { file, piece: vec![0; PIECE_BYTES], kept: 0, total: 0, is_native: None }
+    }
+
+    /// Returns whether the file was read, and is no native executable.
+    fn is_script(&self) -> bool {
+        self.total > 0 && self.is_native == Some(false)
+    }
+
+    /// Has the adapters claim the next piece; returns whether another one may change their claims.
+    fn read_piece(&mut self, args: &[OsText], claims: &mut [FrameworkClaim]) -> bool {
+        let read = self.file.as_mut().and_then(|file| file.read(&mut self.piece[self.kept..]).ok());
+        let count = read.unwrap_or(0);
+        if count == 0 && self.total > 0 {
+            return false;
+        }
+        self.total += count;
+        let bytes = &self.piece[..self.kept + count];
+        let target = if *self.is_native.get_or_insert_with(|| bytes.starts_with(EXECUTABLE_MAGIC)) {
             DiscoveryTarget::Executable { image: bytes }
         } else {
-            DiscoveryTarget::Command { script: bytes, args: &program.args }
+            DiscoveryTarget::Command { script: bytes, args }
         };
         raise_claims(claims, &target);
         let is_decided = claims.iter().all(|(_, confidence)| *confidence == ClaimConfidence::Likely);
-        if count == 0 || total >= SEARCHED_BYTES || is_decided {
-            return;
+        if count == 0 || self.total >= SEARCHED_BYTES || is_decided {
+            return false;
         }
-        let filled = kept + count;
-        kept = filled.min(OVERLAP_BYTES);
-        piece.copy_within(filled - kept..filled, 0);
-        // Yields, so that control messages are handled between pieces.
-        tokio::task::yield_now().await;
+        let filled = self.kept + count;
+        self.kept = filled.min(OVERLAP_BYTES);
+        self.piece.copy_within(filled - self.kept..filled, 0);
+        true
     }
 }
 

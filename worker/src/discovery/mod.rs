@@ -7,6 +7,8 @@ mod listing_crash;
 mod listing_process;
 mod source_files;
 
+pub use framework_claims::is_test_program;
+
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use heeler_core::{GuardLoss, describe::guard_loss_text, test_path::NameNesting};
@@ -42,6 +44,12 @@ enum DiscoverError {
     Directory { program: String },
     #[error("{program} is a {kind}, not a test program")]
     Special { program: String, kind: &'static str },
+    #[error(
+        "{program} is a script, which is not run to find out what it is; if it runs tests, name their framework \
+         with --framework, or framework = in heeler.toml: {}",
+        heeler_adapters::framework_names()
+    )]
+    Script { program: String },
     #[error("{program} is not executable")]
     NotExecutable { program: String },
     #[error("{program} can't be inspected: {source}")]
@@ -168,6 +176,9 @@ impl ProgramDiscovery<'_> {
         check_program(path, is_claimed)?;
         if let Some(name) = &self.program.framework {
             return self.list_with_retry(find_adapter(name)?).await;
+        }
+        if claims.is_empty() {
+            return Err(DiscoverError::Script { program: path.display().to_string() });
         }
         let mut likely_error = None;
         for (adapter, confidence) in claims {

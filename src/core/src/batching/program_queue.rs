@@ -26,7 +26,7 @@ const FIRST_TESTS: usize = 4;
 const START_PER_FIRST_TEST: Duration = Duration::from_millis(5);
 /// While few tests of a program are measured, a batch has at most this multiple of their number: the first
 /// results may be no sample of the others.
-const GROWTH: usize = 4;
+const GROWTH: usize = 16;
 /// Number of measured tests from which the durations of the others are estimated without reserve.
 const SAMPLE: usize = 64;
 /// Number of waiting programs for each slot from which nothing is split for want of data: there are enough

@@ -192,7 +192,7 @@ fn trivial_tests_take_few_batches_after_the_first() {
         }
         sizes.push(batch.tests.len());
     }
-    assert_eq!(sizes[..3], [4, 16, 80]);
+    assert_eq!(sizes[..3], [4, 64, 966]);
     assert!(sizes.len() <= 6, "{sizes:?}");
 }
 

@@ -247,8 +247,12 @@ pub(super) fn complete(verdict: &mut FrameworkVerdict, blocks: &BlockCollector) 
 pub(super) fn stack_position(stack: &str, test: Option<&str>) -> StackPosition {
     const BODY: &str = "::TestBody";
     if let Some(frame) = stack.lines().find(|line| line.contains(BODY)) {
-        let is_running = test.is_some_and(|test| is_body_of(frame, test));
-        return if is_running { StackPosition::RunningTest } else { StackPosition::OtherTest };
+        return match test {
+            Some(test) if is_body_of(frame, test) => StackPosition::RunningTest,
+            _ if is_class_of_macro(frame) => StackPosition::OtherTest,
+            // `testing::RegisterTest` takes any class, and one class for many tests.
+            _ => StackPosition::Unknown,
+        };
     }
     let has = |names: &[&str]| names.iter().any(|name| stack.contains(name));
     if has(&["testing::TestInfo::Run", "testing::Test::Run"]) {
@@ -258,6 +262,14 @@ pub(super) fn stack_position(stack: &str, test: Option<&str>) -> StackPosition {
     } else {
         StackPosition::Unknown
     }
+}
+
+/// Returns whether a frame is in the body of a test that one of GoogleTest's macros has defined, whose class
+/// names it.
+fn is_class_of_macro(frame: &str) -> bool {
+    let class = frame.split("::TestBody").next().unwrap_or(frame);
+    let class = class.split('<').next().unwrap_or(class);
+    class.ends_with("_Test") || ["gtest_suite_", "gtest_case_"].iter().any(|name| class.contains(name))
 }
 
 /// Returns whether a frame is in the body of a test: `Inst/Suite.Name/0` is an instance of `Suite_Name_Test`,
@@ -370,6 +382,8 @@ mod tests {
         assert_eq!(position("0 raise\n1 P_Works_Test::TestBody() t.cc:3"), StackPosition::RunningTest);
         assert_eq!(position("0 raise\n1 P_Fails_Test::TestBody() t.cc:3"), StackPosition::OtherTest);
         assert_eq!(stack_position("P_Fails_Test::TestBody()", None), StackPosition::OtherTest);
+        let registered = "0 abort\n1 (anonymous namespace)::Case::TestBody() t.cc:3\n2 testing::Test::Run()";
+        assert_eq!(position(registered), StackPosition::Unknown, "one class, many tests");
         let of = |frame: &str, test: &str| stack_position(&format!("{frame}::TestBody()"), Some(test));
         for (frame, test) in [
             ("#1 (anonymous namespace)::A_Works_Test", "A.Works"),
