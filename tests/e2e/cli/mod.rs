@@ -2,6 +2,7 @@
 
 mod commands;
 mod filters;
+mod first_contact;
 mod large_outputs;
 mod partitions;
 mod recorded_runs;

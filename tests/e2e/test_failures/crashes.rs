@@ -177,7 +177,12 @@ fn program_failing_after_its_listing_runs_and_is_in_error() {
     world.env("HEELER_FIXTURE_DIE_AT", "end of listing");
     world.write_program("wrapped", "#!/bin/sh\nexec ./deaths \"$@\"\n");
     for program in ["deaths", "wrapped"] {
-        let mut server = TestServer::initialized(&world, &[program]);
+        // A script needs to be named as what it is.
+        world.write(
+            "heeler.toml",
+            &format!("[[suite]]\nname = \"{program}\"\nprograms = [\"{program}\"]\nframework = \"gtest\"\n"),
+        );
+        let mut server = TestServer::initialized(&world, &[]);
         let run = server.run(None);
         let books = server.finish(&run, &uids(program, DEATHS));
         books.assert_all("passed");

@@ -92,7 +92,8 @@ fn compare(user: Option<u32>) {
     let run = |mode: &str| {
         let settings = format!("[profile.default]\ntimeout = \"60s\"\ncrash-capture = \"{mode}\"\n");
         world.write("heeler.toml", &settings);
-        let options = ["--no-history", "--status-level", "all"];
+        // A script is not started to find out what it is.
+        let options = ["--no-history", "--status-level", "all", "--framework", "gtest"];
         let words: Vec<&str> =
             ["run"].into_iter().chain(programs.iter().map(String::as_str)).chain(options).collect();
         world.run(&words).assert_code(2)

@@ -1,0 +1,87 @@
+//! What somebody types in the first minutes, and what is shown of a first crash.
+
+use std::{fs, os::unix::fs::PermissionsExt as _};
+
+use crate::support::world::TestWorld;
+
+#[test]
+fn output_in_the_buffer_of_a_crashed_process_is_shown() {
+    let world = TestWorld::with_gtest("last_words");
+    let ran = world.run(&["run", "last_words", "-E", "LastWords.Crashes"]).assert_code(2);
+    ran.line_with(&["SIGSEGV", "LastWords.Crashes"]);
+    ran.assert_stdout("not flushed before the crash");
+    ran.line_with(&["files", "last_words.LastWords.Crashes.*", "(minidump, stacks of all threads"]);
+}
+
+#[test]
+fn output_of_a_rust_test_that_dies_or_hangs_is_shown() {
+    let world = TestWorld::with_libtest();
+    let ran = world.run(&["run", "libtest", "-E", "test(=h_aborts)", "-E", "test(=a_adds)"]).assert_code(2);
+    ran.line_with(&["SIGABRT", "h_aborts"]);
+    ran.assert_stdout("said before it aborts");
+    let ran = world.run(&["run", "libtest", "--timeout", "1s", "-E", "test(=l_hangs)"]).assert_code(2);
+    ran.line_with(&["TIMEOUT", "l_hangs"]);
+    ran.assert_stdout("said before it hangs");
+    // The thread of the test, and not the one that waits for it.
+    ran.line_with(&["l_hangs at ", "lib.rs"]);
+    let ran = world.run(&["run", "libtest", "-E", "test(=k_overflows_its_stack)"]).assert_code(2);
+    ran.line_with(&["times more the same"]);
+}
+
+#[test]
+fn crash_among_registered_tests_costs_two_processes() {
+    let world = TestWorld::with_gtest("last_words");
+    world.note_starts();
+    let ran = world.run(&["run", "last_words", "-j", "1", "-E", "Registered.*"]).assert_code(2);
+    ran.assert_stdout("199 passed, 1 crashed");
+    assert!(!ran.stdout.contains("contradicts"), "{}", ran.stdout);
+    // The batch, its rest and the check of the crash.
+    assert_eq!(world.starts().len(), 3, "{:#?}", world.starts());
+}
+
+#[test]
+fn ignored_and_disabled_tests_run_on_request() {
+    let world = TestWorld::with_gtest("last_words");
+    let filter = ["-E", "LastWords.DISABLED*"];
+    let run = |more: &[&str]| world.run(&[&["run", "last_words"], more, &filter[..]].concat());
+    run(&[]).assert_code(0).assert_stdout("1 skipped");
+    for which in ["only", "all"] {
+        let ran = run(&["--run-ignored", which]).assert_code(0);
+        ran.assert_stdout("1 passed");
+    }
+    let world = TestWorld::with_libtest();
+    let ran = world.run(&["run", "libtest", "--run-ignored", "only"]).assert_code(2);
+    ran.line_with(&["FAIL", "d_is_ignored"]);
+    ran.assert_stdout("1 failed");
+    ran.line_with(&["--include-ignored --exact d_is_ignored"]);
+}
+
+#[test]
+fn directory_is_searched_for_test_programs_and_starts_no_other() {
+    let world = TestWorld::with_gtest("kinds");
+    fs::create_dir_all(world.path("build/deep/.hidden")).unwrap();
+    for place in ["build/deep/unit", "build/deep/.hidden/unit"] {
+        fs::copy(world.path("kinds"), world.path(place)).unwrap();
+    }
+    fs::copy("/bin/true", world.path("build/tool")).unwrap();
+    world.write_program("build/script", "touch executed");
+    fs::copy(world.path("kinds"), world.path("build/library.so.1")).unwrap();
+    let ran = world.run(&["list", "build", "--format", "names"]).assert_code(0);
+    assert!(ran.stdout.lines().all(|uid| uid.starts_with("unit::")), "{}", ran.stdout);
+    // Named by itself, a script is not started to find out what it is.
+    let ran = world.run(&["list", "build/script"]).assert_code(4);
+    ran.assert_stderr("is a script, which is not run to find out what it is");
+    assert!(!world.path("executed").exists());
+    fs::create_dir(world.path("empty")).unwrap();
+    let ran = world.run(&["run", "empty"]).assert_code(4);
+    ran.assert_stderr("no native executable there contains a test framework");
+    assert!(fs::metadata(world.path("build/script")).unwrap().permissions().mode() & 0o111 != 0);
+}
+
+#[test]
+fn words_behind_two_dashes_reach_the_programs_and_their_reruns() {
+    let world = TestWorld::with_gtest("last_words");
+    let words = ["run", "last_words", "--no-capture", "-E", "test(=Registered.Case100)", "--", "--say=hello"];
+    world.run(&words).assert_code(2).assert_stdout("hello");
+    world.run(&["run", "--rerun", "failed", "--no-capture"]).assert_code(2).assert_stdout("hello");
+}
