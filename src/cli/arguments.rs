@@ -91,7 +91,7 @@ pub(crate) enum CliCommand {
     /// Run tests and report their results.
     Run(Box<RunArguments>),
     /// List tests, with file and line where the framework reports them.
-    List(ListArguments),
+    List(Box<ListArguments>),
     /// List earlier runs with their actual states.
     Runs(RunsArguments),
     /// Print the report of an earlier run.

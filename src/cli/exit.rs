@@ -83,6 +83,9 @@ pub(super) enum CommandError {
          [[suite]] sections here or above"
     )]
     NothingToRun,
+    /// The debugger is not installed.
+    #[error("find the debugger {name}: there is no such program in PATH")]
+    NoDebugger { name: String },
     /// The manual pages can't be written.
     #[error("write the manual pages into {}", dir.display())]
     ManualPages { dir: PathBuf, source: std::io::Error },
@@ -121,6 +124,7 @@ impl CommandError {
             | Self::OtherSplit { .. }
             | Self::NothingToRun
             | Self::ManualPages { .. }
+            | Self::NoDebugger { .. }
             | Self::Listen(_)
             | Self::Dump(_)
             | Self::Report(_) => CliExitCode::Setup,

@@ -45,8 +45,11 @@ pub(super) async fn run(arguments: &RunArguments) -> Result<CliExitCode, Command
     let settings = Arc::new(settings);
     check_filters(&settings)?;
     let mut options = display_options(&arguments.general, &settings);
-    if arguments.debugger.is_some() {
+    if let Some(debugger) = &arguments.debugger {
         options.slow_after = UNLIMITED;
+        if let Some(name) = debugger.missing_program() {
+            return Err(CommandError::NoDebugger { name: name.to_owned() });
+        }
     }
     let mut display = RunDisplay::new(options, Box::new(std::io::stdout()));
     let mut say = |label: &str, words: &str| display.show_phase(label, words, Instant::now());
@@ -162,7 +165,12 @@ impl RunCommand<'_> {
         let is_cancelled = is_cancelled(answer)?;
         let ending = RunEnding { duration: began.elapsed(), is_cancelled };
         let summary = self.finish(&run_id, &start_utc, ending).await?;
-        Ok(summary.map(|summary| exit_code_for(&summary, self.settings, is_cancelled)))
+        // A test that ran without its debugger is not what was asked for.
+        let has_debugger_failed = self.watch.has_debugger_failed;
+        Ok(summary.map(|summary| match exit_code_for(&summary, self.settings, is_cancelled) {
+            CliExitCode::Success if has_debugger_failed => CliExitCode::Setup,
+            code => code,
+        }))
     }
 
     /// Returns the discovered nodes. The inner option is `None` when the user cancelled, the outer one when

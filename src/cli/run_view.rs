@@ -47,6 +47,8 @@ pub(super) struct RunView {
     /// Whether the user has already requested the end once.
     is_cancel_requested: bool,
     debuggers: DebuggerQueue,
+    /// A debugger did not attach to its test.
+    pub(super) has_debugger_failed: bool,
     /// Output held back until the debugger returns the terminal.
     pending_output: Vec<PendingOutput>,
 }
@@ -76,6 +78,7 @@ impl RunView {
             is_running: false,
             is_cancel_requested: false,
             debuggers: DebuggerQueue::new(None),
+            has_debugger_failed: false,
             pending_output: Vec::new(),
         }
     }
@@ -183,6 +186,7 @@ impl RunView {
                     self.show_pending_output();
                 }
                 self.log(level, text);
+                self.has_debugger_failed = true;
                 (request, false)
             }
         };

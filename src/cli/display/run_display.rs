@@ -404,8 +404,12 @@ fn phase_line(label: &str, words: &str) -> StyledLine {
 }
 
 fn head_line(head: &RunHead) -> StyledLine {
-    let mut words =
-        format!(" of {} on {}", count_of(head.programs, "program"), count_of(head.workers, "worker"));
+    let mut words = format!(" of {}", count_of(head.programs, "program"));
+    // The report of an earlier run has none.
+    let label = if head.workers == 0 { "Results" } else { "Running" };
+    if head.workers > 0 {
+        words.push_str(&format!(" on {}", count_of(head.workers, "worker")));
+    }
     if head.filtered > 0 {
         words.push_str(&format!(", {} filtered out", grouped_number(head.filtered)));
     }
@@ -413,7 +417,7 @@ fn head_line(head: &RunHead) -> StyledLine {
         words.push_str(&format!(", {}", sanitise::one_line(note)));
     }
     let run: String = head.run.chars().take(8).collect();
-    StyledLine::with_label(Style::Success, "Running")
+    StyledLine::with_label(Style::Success, label)
         .with(Style::Bold, count_of(head.tests, "test"))
         .with_plain(words)
         .with(Style::Dim, format!(" (run {})", sanitise::one_line(&run)))

@@ -31,7 +31,12 @@ fn text_without_iteration(exit: &ExitReason) -> String {
         },
         (None, Some(code)) => {
             let text = format!("the process exited with code {code} before the test ended");
-            exit.detail.as_ref().map_or(text.clone(), |detail| format!("{text} ({detail})"))
+            match &exit.detail {
+                None => text,
+                // What a sanitizer found is the message; that it ends the process is its way.
+                Some(detail) if detail.contains("Sanitizer: ") => format!("{detail}\n{text}"),
+                Some(detail) => format!("{text} ({detail})"),
+            }
         }
         (None, None) => {
             exit.detail.clone().unwrap_or_else(|| "the process was lost before the test ended".to_owned())

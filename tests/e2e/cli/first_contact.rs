@@ -57,6 +57,16 @@ fn ignored_and_disabled_tests_run_on_request() {
 }
 
 #[test]
+fn debugger_that_is_missing_or_does_not_attach_is_an_error() {
+    let world = TestWorld::with_gtest("kinds");
+    let ran = world.run(&["run", "kinds", "--debugger", "no-such-debugger"]).assert_code(4);
+    ran.assert_stderr("find the debugger no-such-debugger");
+    let words = ["run", "kinds", "-E", "test(=Math.Add)", "--debugger", "/bin/true"];
+    let ran = world.run(&words).assert_code(4);
+    ran.assert_stdout("the debugger exited before it attached to the test");
+}
+
+#[test]
 fn directory_is_searched_for_test_programs_and_starts_no_other() {
     let world = TestWorld::with_gtest("kinds");
     fs::create_dir_all(world.path("build/deep/.hidden")).unwrap();

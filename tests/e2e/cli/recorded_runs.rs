@@ -185,7 +185,7 @@ fn completely_killed_run_is_listed_and_rerun() {
     let waiting = junit_case(&junit, "N/Meet.Case/5");
     assert!(waiting.contains("type=\"not-run\"") && waiting.contains("not run: the run was interrupted"));
     let report = run_heeler_beside(&world, &["report"]).assert_code(0);
-    report.line_with(&["Running", "6 tests", "interrupted"]);
+    report.line_with(&["Results", "6 tests", "interrupted"]);
     report.line_with(&["FAIL", "N/Meet.Case/1"]);
 
     // The tests without a result, except one: that remains in the rerun set, and so do the failed ones.

@@ -413,7 +413,7 @@ mod tests {
         };
         let deep = [vec!["top"], vec!["d"; 40], vec!["main"]].concat();
         assert_eq!(text(&deep), "  #0   top\n  #1   d\n       … 39 times more the same …\n  #41  main\n");
-        let mutual = [vec!["even", "odd"].repeat(5), vec!["even", "main"]].concat();
+        let mutual = [["even", "odd"].repeat(5), vec!["even", "main"]].concat();
         assert_eq!(
             text(&mutual),
             "  #0   even\n  #1   odd\n       … 4 times more the same 2 frames …\n  #10  even\n  #11  main\n"
