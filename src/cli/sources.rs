@@ -104,6 +104,13 @@ pub(super) enum SourcesError {
         /// The directory.
         path: PathBuf,
     },
+    /// A directory is too large to be searched.
+    #[error("find test programs below {}: it has more than {limit} files; name the programs, or a directory below", path.display())]
+    TooManyFiles {
+        /// The directory.
+        path: PathBuf,
+        limit: usize,
+    },
     /// The build command of a suite failed.
     #[error("build the suite \"{suite}\"")]
     Build { suite: String, source: CargoError },

@@ -48,10 +48,14 @@ fn named_programs(
     let mut paths = Vec::new();
     for path in arguments.iter().map(absolute) {
         let path = path?;
+        if !path.is_dir() {
+            paths.push(path);
+            continue;
+        }
         match test_programs_below(&path) {
+            None => return Err(SourcesError::TooManyFiles { path, limit: MAX_ENTRIES }),
             Some(found) if found.is_empty() => return Err(SourcesError::NoProgramBelow { path }),
             Some(found) => paths.extend(found),
-            None => paths.push(path),
         }
     }
     let cwd =
@@ -73,13 +77,10 @@ const SKIPPED_DIRECTORIES: [&str; 3] = ["CMakeFiles", "node_modules", "_deps"];
 /// Largest number of entries that are looked at, so that a directory like `/` has an end.
 const MAX_ENTRIES: usize = 200_000;
 
-/// Returns the native programs below a directory that contain a test framework, sorted; `None` if the path is
-/// no directory, or one that is a program itself. Nothing is started.
+/// Returns the native programs below a directory that contain a test framework, sorted; `None` if it has more
+/// entries than the limit. Nothing is started.
 fn test_programs_below(path: &Path) -> Option<Vec<PathBuf>> {
     use std::os::unix::fs::PermissionsExt as _;
-    if !path.is_dir() {
-        return None;
-    }
     let mut found = Vec::new();
     let mut directories = vec![path.to_owned()];
     let mut entries = 0;
@@ -88,7 +89,7 @@ fn test_programs_below(path: &Path) -> Option<Vec<PathBuf>> {
         for entry in listed.flatten() {
             entries += 1;
             if entries > MAX_ENTRIES {
-                break;
+                return None;
             }
             let name = entry.file_name();
             let name = name.to_string_lossy();
