@@ -213,7 +213,7 @@ async fn exit_before_first_test_is_reported_with_output() {
 async fn unexecutable_program_is_not_started() {
     let mut bench = WorkerHarness::new().await;
     let script = bench.script("");
-    std::fs::write(script.path().as_path(), "\u{1}\u{2}").unwrap();
+    std::fs::write(script.path().as_path(), "\u{1} gtest_list_tests").unwrap();
     let seen = bench.run(lease(&script, 2)).await;
     assert!(
         matches!(&seen.end, LeaseEnd::NotStarted { error } if error.contains("format")),
@@ -416,14 +416,14 @@ async fn missing_journal_directory_is_reported_once() {
 async fn invalid_test_program_yields_one_clear_error() {
     let mut bench = WorkerHarness::new().await;
     let talker = bench.script_without_markers("echo hi there; exit 1");
-    let sleeper = bench.script_without_markers("sleep 1000");
-    let crasher = bench.script_without_markers("echo boom >&2; kill -SEGV $$");
+    let sleeper = bench.script_without_markers("# gtest_list_tests\nsleep 1000");
+    let crasher = bench.script_without_markers("# gtest_list_tests\necho boom >&2; kill -SEGV $$");
     let broken = bench.script("");
-    std::fs::write(broken.path().as_path(), "\u{1}\u{2}").unwrap();
+    std::fs::write(broken.path().as_path(), "\u{1} gtest_list_tests").unwrap();
     for (script, sentence) in [
         (
             &talker,
-            "is not a GoogleTest or a Rust test program: it answered `--gtest_list_tests` with \"hi there\" and exit code 1; name the framework with --framework if it is",
+            "is a script, which is not run to find out what it is; if it runs tests, name their framework with --framework",
         ),
         (&sleeper, "for its tests: failed to list its tests within 0.5 s"),
         (&crasher, "died of SIGSEGV while it listed its tests; its output: \"boom\""),
