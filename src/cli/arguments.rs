@@ -255,10 +255,10 @@ pub(crate) struct ProgramArguments {
     /// Further argument for cargo, such as --cargo-arg=--locked; may be repeated.
     #[arg(long = "cargo-arg", value_name = "ARG", allow_hyphen_values = true)]
     pub cargo_args: Vec<String>,
-    #[command(flatten)]
-    pub cargo_targets: CargoTargetArguments,
     #[arg(long, value_name = "NAME", help = framework_help())]
     pub framework: Option<String>,
+    #[command(flatten)]
+    pub cargo_targets: CargoTargetArguments,
     /// Arguments of the test programs, behind those of heeler.toml.
     #[arg(last = true, value_name = "ARGS", help_heading = None)]
     pub program_args: Vec<String>,

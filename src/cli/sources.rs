@@ -155,33 +155,27 @@ fn find_named_sources(
     supervision: BuildSupervision<'_>,
     display: PhaseDisplay<'_>,
 ) -> Result<Vec<ProgramSource>, SourcesError> {
+    let is_nothing_named = named.requests.is_empty();
+    let implied = (is_nothing_named && config.suites.is_empty()).then(cargo_project_request).flatten();
+    let context = SourceContext { config, suite: None, framework: named.framework.as_deref(), supervision };
     let mut sources = Vec::new();
-    if !named.requests.is_empty() {
-        let framework = named.framework.as_deref();
-        let context = SourceContext { config, suite: None, framework, supervision };
-        for request in &named.requests {
-            let programs = resolve_request(TEST_SOURCES, request, &context, display)?;
-            sources.extend(programs.into_iter().map(|program| ProgramSource { program, config_suite: None }));
-        }
-        return Ok(sources);
-    }
-    for suite in &config.suites {
-        sources.extend(suite_sources(config, suite, supervision, display)?);
-    }
-    if let (Some(dir), []) = (cargo_project_dir(), &config.suites[..]) {
-        let context = SourceContext { config, suite: None, framework: None, supervision };
-        let request = SourceRequest::new(CargoSource.name(), [OsText::from(dir.as_path())]);
-        let programs = resolve_request(TEST_SOURCES, &request, &context, display)?;
+    for request in named.requests.iter().chain(&implied) {
+        let programs = resolve_request(TEST_SOURCES, request, &context, display)?;
         sources.extend(programs.into_iter().map(|program| ProgramSource { program, config_suite: None }));
+    }
+    if is_nothing_named {
+        for suite in &config.suites {
+            sources.extend(suite_sources(config, suite, supervision, display)?);
+        }
     }
     Ok(sources)
 }
 
-/// Returns the current directory if it is in a cargo package or workspace.
-fn cargo_project_dir() -> Option<PathBuf> {
+/// Returns the request for the tests of the current directory, if it is in a cargo package or workspace.
+fn cargo_project_request() -> Option<SourceRequest> {
     let here = std::env::current_dir().ok()?;
     let is_project = here.ancestors().any(|dir| dir.join("Cargo.toml").is_file());
-    is_project.then_some(here)
+    is_project.then(|| SourceRequest::new(CargoSource.name(), [OsText::from(here.as_path())]))
 }
 
 fn resolve_request(

@@ -137,17 +137,20 @@ pub(super) fn address(word: &str) -> Result<String, ArgumentValueError> {
 }
 
 pub(super) fn run_ignored() -> impl TypedValueParser<Value = RunIgnored> {
-    const WORDS: [(&str, RunIgnored); 3] =
-        [("default", RunIgnored::Default), ("only", RunIgnored::Only), ("all", RunIgnored::All)];
-    PossibleValuesParser::new(WORDS.map(|(word, _)| word)).map(|found| {
-        let known = WORDS.iter().find(|(word, _)| *word == found);
-        known.expect("the parser accepts only words of this list").1
-    })
+    one_of(&[("default", RunIgnored::Default), ("only", RunIgnored::Only), ("all", RunIgnored::All)])
 }
 
 pub(super) fn status_level() -> impl TypedValueParser<Value = StatusLevel> {
-    PossibleValuesParser::new(StatusLevel::WORDS.map(|(word, _)| word)).map(|found| {
-        let known = StatusLevel::WORDS.iter().find(|(word, _)| *word == found);
+    one_of(&StatusLevel::WORDS)
+}
+
+/// Returns a parser of these words, which the help lists.
+fn one_of<T>(words: &'static [(&'static str, T)]) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + Send + Sync,
+{
+    PossibleValuesParser::new(words.iter().map(|(word, _)| *word)).map(move |found| {
+        let known = words.iter().find(|(word, _)| *word == found);
         known.expect("the parser accepts only words of this list").1
     })
 }

@@ -1,9 +1,6 @@
 //! Where a test failed: the line of the failed check, or of the code that crashed, apart from the line where
 //! the test is defined.
 
-use heeler_core::Failure;
-use heeler_protocol::mtp::FailureInfo;
-
 /// A place in a source file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourcePlace {
@@ -17,14 +14,13 @@ const RUNTIME_FILES: [&str; 5] = ["<rust>/", "/rustc/", "/usr/", "./", "../"];
 /// Parts of the paths of runtimes and of libraries that are not the user's.
 const LIBRARY_PARTS: [&str; 3] = ["/lib/rustlib/src/rust/", "/.cargo/registry/", "/googletest/src/"];
 
-/// Returns the place of the first failure that has one. `test_file` is where the test is defined.
-pub(crate) fn of_failures(failures: &[Failure], test_file: Option<&str>) -> Option<SourcePlace> {
-    failures.iter().find_map(|failure| Some(place(failure.file.as_deref()?, failure.line, test_file)))
-}
-
-/// Returns the same for failures as a client gets them.
-pub(crate) fn of_failure_infos(failures: &[FailureInfo], test_file: Option<&str>) -> Option<SourcePlace> {
-    failures.iter().find_map(|failure| Some(place(failure.file.as_deref()?, failure.line, test_file)))
+/// Returns the place of the first failure that has one, of their files and lines. `test_file` is where the
+/// test is defined.
+pub(crate) fn of_failures<'a>(
+    mut places: impl Iterator<Item = (Option<&'a str>, Option<u32>)>,
+    test_file: Option<&str>,
+) -> Option<SourcePlace> {
+    places.find_map(|(file, line)| Some(place(file?, line, test_file)))
 }
 
 /// Returns a place. The test's file may be known as an absolute one, and the failure name it as its compiler

@@ -202,6 +202,7 @@ impl FailureDetail {
     fn from_result(test: &NodeDescription<'_>, result: &TestResult) -> Self {
         let exit = result.exit_reason.as_ref();
         let failure = result.failures.iter().find(|failure| failure.file.is_some());
+        let places = result.failures.iter().map(|failure| (failure.file.as_deref(), failure.line));
         let (file, line) = match (test.file, failure) {
             (None, Some(failure)) => (failure.file.clone(), failure.line),
             (file, _) => (file.map(str::to_owned), test.line),
@@ -216,7 +217,7 @@ impl FailureDetail {
             stacktrace: text(describe::shown_stack(result, test.file.is_some())),
             actual: comparison.and_then(|failure| failure.actual.clone()),
             expected: comparison.and_then(|failure| failure.expected.clone()),
-            failed_at: failed_place::of_failures(&result.failures, test.file).or_else(|| {
+            failed_at: failed_place::of_failures(places, test.file).or_else(|| {
                 failed_place::of_stack(&describe::shown_stack(result, test.file.is_some())?, test.file)
             }),
             file,
@@ -242,6 +243,8 @@ impl FailureDetail {
     fn from_node(node: &TestNode) -> Self {
         let text = |key| node.text_member(key).map(str::to_owned);
         let failures: Vec<FailureInfo> = read_list(node, key::FAILURES, serde_json::from_value);
+        let places = failures.iter().map(|failure| (failure.file.as_deref(), failure.line));
+        let test_file = node.location_file.as_deref();
         Self {
             signal: text(key::SIGNAL),
             exit_code: node.members.get(key::EXIT_CODE).and_then(Value::as_i64),
@@ -251,9 +254,8 @@ impl FailureDetail {
             expected: node.assert_expected.clone(),
             file: node.location_file.clone(),
             line: node.location_line_start,
-            failed_at: failed_place::of_failure_infos(&failures, node.location_file.as_deref()).or_else(
-                || failed_place::of_stack(node.error_stacktrace.as_deref()?, node.location_file.as_deref()),
-            ),
+            failed_at: failed_place::of_failures(places, test_file)
+                .or_else(|| failed_place::of_stack(node.error_stacktrace.as_deref()?, test_file)),
             failures,
             stdout: node.standard_output.clone(),
             stderr: node.standard_error.clone(),

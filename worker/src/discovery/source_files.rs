@@ -39,8 +39,8 @@ pub(super) fn make_absolute(program: &TestProgram, tests: &mut [ListedTest]) {
     let units = units_of(program.path.as_path()).unwrap_or_default();
     let directory = directory_of(&relative, &units, |path| path.is_file());
     let is_there = |file: &String, directory: &str| Path::new(directory).join(file).is_file();
-    for test in tests {
-        let Some(file) = test.file.as_ref().filter(|file| relative.contains(*file)) else { continue };
+    let cwd = program.cwd.to_text();
+    let absolute = |file: &String| {
         let by_unit = units.iter().filter(|(_, names)| names.contains(file)).map(|(directory, _)| directory);
         // Of several programs' units with one name, only one that is there can be meant.
         let mut candidates: Vec<_> = by_unit.collect();
@@ -48,10 +48,16 @@ pub(super) fn make_absolute(program: &TestProgram, tests: &mut [ListedTest]) {
             candidates.retain(|directory| is_there(file, directory));
         }
         let own = candidates.first().filter(|_| candidates.len() == 1).map(|directory| directory.as_str());
-        let cwd = program.cwd.to_text();
-        let here = Some(cwd.as_ref()).filter(|cwd| Path::new(cwd).is_absolute() && is_there(file, cwd));
-        if let Some(directory) = own.or(directory.as_deref()).or(here) {
-            test.file = Some(format!("{}/{file}", directory.trim_end_matches('/')));
+        let here = || Some(cwd.as_ref()).filter(|cwd| Path::new(cwd).is_absolute() && is_there(file, cwd));
+        let found = own.or(directory.as_deref()).or_else(here)?;
+        Some(format!("{}/{file}", found.trim_end_matches('/')))
+    };
+    // Tests are many, and their files few.
+    let known: BTreeMap<&String, String> =
+        relative.iter().filter_map(|file| Some((file, absolute(file)?))).collect();
+    for file in tests.iter_mut().filter_map(|test| test.file.as_mut()) {
+        if let Some(path) = known.get(file) {
+            file.clone_from(path);
         }
     }
 }

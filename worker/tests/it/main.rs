@@ -213,7 +213,7 @@ async fn exit_before_first_test_is_reported_with_output() {
 async fn unexecutable_program_is_not_started() {
     let mut bench = WorkerHarness::new().await;
     let script = bench.script("");
-    std::fs::write(script.path().as_path(), "\u{1} gtest_list_tests").unwrap();
+    std::fs::write(script.path().as_path(), "\u{1}\u{2}").unwrap();
     let seen = bench.run(lease(&script, 2)).await;
     assert!(
         matches!(&seen.end, LeaseEnd::NotStarted { error } if error.contains("format")),

@@ -186,13 +186,12 @@ impl ProgramQueue {
         let unknown = usize::try_from(self.unknown).unwrap_or(usize::MAX);
         let parts = start.as_nanos() / START_PER_FIRST_TEST.as_nanos();
         let first = usize::try_from(parts).unwrap_or(usize::MAX).max(FIRST_TESTS);
-        let slots = share.slots.max(1);
         if measured == 0 {
             let whole = share.duration.as_nanos().div_ceil(UNKNOWN_WEIGHT.as_nanos());
             return first.min(usize::try_from(whole).unwrap_or(usize::MAX)).max(1);
         }
-        let grown = measured.saturating_mul(GROWTH).min(unknown / slots / 2).max(first);
-        grown.min(unknown.div_ceil(slots))
+        let grown = measured.saturating_mul(GROWTH).min(unknown / share.slots / 2).max(first);
+        grown.min(unknown.div_ceil(share.slots))
     }
 
     /// Returns whether the duration of the next test can be estimated from measurements.

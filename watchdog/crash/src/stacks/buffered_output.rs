@@ -4,10 +4,8 @@
 use std::path::Path;
 
 use heeler_sys::process::Pid;
-use object::{Object, ObjectSymbol, ReadCache, ReadRef};
 
 use super::{
-    image::ImageSource,
     maps::{self, MemoryMapping},
     memory::{MemoryReader, ProcessMemory},
     unwind::open_live_image,
@@ -39,26 +37,12 @@ pub fn buffered_stdout(pid: Pid) -> Option<Vec<u8>> {
             || program.as_deref() == Some(Path::new(path))
     };
     let modules = groups.iter().filter(|group| group.first().is_some_and(|first| is_candidate(&first.path)));
-    let address = modules.filter_map(|group| address_of_stdout(pid, group, &memory)).next()?;
+    let address_of_stdout = |group: &Vec<MemoryMapping>| {
+        let mapping = group.iter().find(|mapping| mapping.is_executable)?;
+        open_live_image(pid, mapping, &memory)?.symbol_address(STDOUT_OBJECT, mapping)
+    };
+    let address = modules.filter_map(address_of_stdout).next()?;
     read_buffer(&memory, address)
-}
-
-fn address_of_stdout(pid: Pid, group: &[MemoryMapping], memory: &ProcessMemory) -> Option<u64> {
-    let (first, last) = (group.first()?, group.last()?);
-    let mapping = group.iter().find(|mapping| mapping.is_executable)?;
-    let image = open_live_image(pid, mapping, memory)?;
-    let bias = image.load(&(first.range.start..last.range.end), mapping)?.bias;
-    let ImageSource::File(file) = &image else { return None };
-    Some(symbol_address(&ReadCache::new(file))?.wrapping_add(bias))
-}
-
-fn symbol_address<'data, R: ReadRef<'data>>(data: R) -> Option<u64> {
-    let file = object::File::parse(data).ok()?;
-    let is_stdout =
-        |symbol: &object::Symbol<'data, '_, R>| symbol.is_definition() && symbol.name() == Ok(STDOUT_OBJECT);
-    // A static program has it in its full table only.
-    let symbol = file.dynamic_symbols().find(is_stdout).or_else(|| file.symbols().find(is_stdout))?;
-    Some(symbol.address())
 }
 
 fn read_buffer(memory: &dyn MemoryReader, object: u64) -> Option<Vec<u8>> {

@@ -47,6 +47,13 @@ impl ImageSource {
         }
     }
 
+    /// Returns the address in memory of what the image defines by this name, given its executable mapping.
+    /// Only for images with a file.
+    pub(crate) fn symbol_address(&self, name: &str, mapping: &MemoryMapping) -> Option<u64> {
+        let Self::File(file) = self else { return None };
+        symbol_address(&ReadCache::new(file), name, mapping)
+    }
+
     pub(crate) fn build_id(&self) -> Option<Vec<u8>> {
         match self {
             Self::File(file) => build_id(&object::File::parse(&ReadCache::new(file)).ok()?),
@@ -87,6 +94,15 @@ fn load<'data, R: ReadRef<'data>>(
     mapping: &MemoryMapping,
 ) -> Option<LoadedImage> {
     let file = object::File::parse(data).ok()?;
+    let bias = load_bias(&file, mapping)?;
+    Some(LoadedImage { bias, build_id: build_id(&file), module: unwind_module(&file, range, bias) })
+}
+
+/// Returns the load bias of a file, given its executable mapping.
+fn load_bias<'data, R: ReadRef<'data>>(
+    file: &object::File<'data, R>,
+    mapping: &MemoryMapping,
+) -> Option<u64> {
     let shows = |segment: &object::Segment<'data, '_, R>| {
         let (start, length) = segment.file_range();
         let is_executable = match segment.flags() {
@@ -103,8 +119,16 @@ fn load<'data, R: ReadRef<'data>>(
     let segment = file.segments().find(shows)?;
     let (start, _) = segment.file_range();
     let wanted = segment.address().wrapping_add(mapping.offset).wrapping_sub(start);
-    let bias = mapping.range.start.wrapping_sub(wanted);
-    Some(LoadedImage { bias, build_id: build_id(&file), module: unwind_module(&file, range, bias) })
+    Some(mapping.range.start.wrapping_sub(wanted))
+}
+
+fn symbol_address<'data, R: ReadRef<'data>>(data: R, name: &str, mapping: &MemoryMapping) -> Option<u64> {
+    let file = object::File::parse(data).ok()?;
+    let is_wanted =
+        |symbol: &object::Symbol<'data, '_, R>| symbol.is_definition() && symbol.name() == Ok(name);
+    // A static program has it in its full table only.
+    let symbol = file.dynamic_symbols().find(is_wanted).or_else(|| file.symbols().find(is_wanted))?;
+    Some(symbol.address().wrapping_add(load_bias(&file, mapping)?))
 }
 
 fn build_id<'data, R: ReadRef<'data>>(file: &object::File<'data, R>) -> Option<Vec<u8>> {

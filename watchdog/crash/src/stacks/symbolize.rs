@@ -234,8 +234,8 @@ impl ProcessStacks {
 impl ThreadStack {
     /// Returns whether a function of the stack begins with one of these texts.
     fn has_frame(&self, prefixes: &[&str]) -> bool {
-        let functions = self.frames.iter().filter_map(|frame| frame.function.as_deref());
-        functions.into_iter().any(|function| prefixes.iter().any(|prefix| function.starts_with(prefix)))
+        let mut functions = self.frames.iter().filter_map(|frame| frame.function.as_deref());
+        functions.any(|function| prefixes.iter().any(|prefix| function.starts_with(prefix)))
     }
 }
 

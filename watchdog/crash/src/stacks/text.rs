@@ -221,7 +221,7 @@ fn append_frames(text: &mut String, first: usize, frames: &[StackFrame], own: us
             place += 1;
             left -= 1;
         }
-        if let Some(found) = recursion.filter(|found| found.period <= period && left > 0) {
+        if let Some(found) = recursion.filter(|_| left > 0) {
             let times = grouped(found.frames / found.period);
             let what = match found.period {
                 1 => String::new(),
