@@ -235,14 +235,10 @@ impl RunningBatch {
         contradictions
     }
 
-    /// Settles the held tests by how the process ended.
-    pub(super) fn settle_by_process_end(
-        &mut self,
-        gone: &mut ProcessExitSummary,
-        updates: &mut UpdateBatch,
-    ) -> EndSettlement {
+    /// Decides the held tests by how the process ended.
+    pub(super) fn decide_by_process_end(&mut self, gone: &mut ProcessExitSummary) -> EndSettlement {
         if self.tests.len() == 1 {
-            let is_charged = self.settle_only_test(gone, updates);
+            let is_charged = self.decide_only_test(gone);
             return EndSettlement { unproven: 0, is_charged, is_contradicted: false };
         }
         let proven = proven_results(ProcessEndFacts {
@@ -268,7 +264,7 @@ impl RunningBatch {
                 reported += 1;
                 fail_with(&mut verdict, summary);
             }
-            self.settle(ended, TestEnding::Verdict(verdict), updates);
+            self.decided.push_back((ended, TestEnding::Verdict(verdict)));
         }
         gone.is_explained |= reported > 0 && gone.outside_failure.is_none();
         let is_contradicted = proven == ProvenResults::None;
@@ -283,7 +279,7 @@ impl RunningBatch {
             }
             let exit_reason = exit_reason.clone();
             let seen = TestEnding::Died { exit_reason, position: DeathPosition::Unproven };
-            self.settle(ended, seen, updates);
+            self.decided.push_back((ended, seen));
         }
         settlement
     }
@@ -294,9 +290,9 @@ impl RunningBatch {
         matches!(self.terminate_reason, Some(Cancelled | Abandoned))
     }
 
-    /// Settles the only test of the process: only a process that ends well after it lets it pass. Returns
+    /// Decides the only test of the process: only a process that ends well after it lets it pass. Returns
     /// whether the test is charged with the end of the process.
-    fn settle_only_test(&mut self, gone: &mut ProcessExitSummary, updates: &mut UpdateBatch) -> bool {
+    fn decide_only_test(&mut self, gone: &mut ProcessExitSummary) -> bool {
         let Some(HeldTest { ended, mut verdict }) = self.held_tests.take().pop_front() else { return false };
         if self.is_cancelled() && verdict.result != FrameworkResult::Failed {
             // Its process would have decided.
@@ -310,7 +306,7 @@ impl RunningBatch {
             || gone.run_evidence == RunEvidence::LeftOpen
             || !(gone.is_complete && gone.is_explained) && gone.outside_failure.is_none();
         if !is_known_end || !is_bad_end || verdict.result == FrameworkResult::Failed {
-            self.settle(ended, TestEnding::Verdict(verdict), updates);
+            self.decided.push_back((ended, TestEnding::Verdict(verdict)));
             return false;
         }
         let summary = sanitizer_summary(&ended.outputs.stderr).map(str::to_owned);
@@ -326,12 +322,12 @@ impl RunningBatch {
                 TestEnding::Died { exit_reason, position: DeathPosition::AfterEnd }
             }
         };
-        self.settle(ended, seen, updates);
+        self.decided.push_back((ended, seen));
         true
     }
 }
 
-/// What the end of a process has settled.
+/// What the end of a process has decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EndSettlement {
     /// Number of tests whose results are not proven.

@@ -26,7 +26,7 @@ mod stderr_attribution;
 mod unattributed_output;
 pub(crate) mod verdict;
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 use heeler_core::{Iteration, NotRunReason, Outcome, TestResult};
 use heeler_protocol::control::{LeasedTest, ListedTest, ProcessExit, TestLimits, WorkerId, WorkerLease};
@@ -103,6 +103,8 @@ pub(crate) struct RunningBatch {
     time_spans: TestTimeSpans,
     /// Tests that have ended by the process's output, and are not settled yet.
     held_tests: HeldTests,
+    /// Tests that the end of the process has decided, and that are not settled yet.
+    decided: VecDeque<(EndedTest, TestEnding)>,
     /// How the process ended, if it ran one test only.
     process_exit: Option<ProcessExit>,
     has_failures: bool,
@@ -198,6 +200,7 @@ impl RunningBatch {
             is_output_live: lease.is_output_live,
             time_spans: TestTimeSpans::default(),
             held_tests: HeldTests::default(),
+            decided: VecDeque::new(),
             process_exit: None,
             has_failures: false,
             dialogue_stall: None,

@@ -34,14 +34,34 @@ const NOT_BEGUN: &str = "its process ended under its debugger before it had begu
 /// Number of tests that are named as running when their process died.
 const NAMED_SUSPECTS: usize = 10;
 
+/// Number of results that are settled and handed over together when a process has ended: about a window of a
+/// client that answers barriers.
+const SETTLED_TOGETHER: usize = 1024;
+
+/// The end of a batch whose process has ended.
+pub(crate) enum BatchEnd {
+    /// The process has ended with its guard: nothing remains to be decided.
+    Decided(LeaseEnd),
+    Begun(Box<BegunEnd>),
+}
+
+/// What is known of the end of a process once the held results are decided.
+pub(crate) struct BegunEnd {
+    gone: ProcessExitSummary,
+    settlement: EndSettlement,
+    /// The process ended in a test, or in the set-up or tear-down of a suite.
+    is_in_test: bool,
+}
+
 impl RunningBatch {
-    /// Decides all tests that are still running when the process has ended and its output is read to the end.
-    pub(crate) fn finish(
+    /// Decides what the held results of the process are worth when it has ended and its output is read to
+    /// the end. `settle_decided` settles them, then `end` decides all tests that are still running.
+    pub(crate) fn begin_end(
         &mut self,
         mut gone: ProcessExitSummary,
         now: ClockReading,
         updates: &mut UpdateBatch,
-    ) -> LeaseEnd {
+    ) -> BatchEnd {
         self.now = now;
         if !self.are_arguments_shown {
             for LeakedProcess { command, facts, .. } in &mut gone.exit.leaked {
@@ -50,7 +70,7 @@ impl RunningBatch {
         }
         // A process that was ordered to end has ended for that reason, also if its guard was lost meanwhile.
         if let (Some(loss), None) = (gone.guard_loss, self.terminate_reason) {
-            return self.finish_without_guard(loss, updates);
+            return BatchEnd::Decided(self.finish_without_guard(loss, updates));
         }
         // A test that ended after its time limit is not the one that crashed.
         if gone.is_own_death && self.running_tests.iter().all(|flight| !flight.is_late) {
@@ -64,7 +84,27 @@ impl RunningBatch {
         if self.is_launched && self.terminate_reason.is_none() {
             self.settle_not_begun(updates);
         }
-        let settlement = self.settle_by_process_end(&mut gone, updates);
+        let settlement = self.decide_by_process_end(&mut gone);
+        BatchEnd::Begun(Box::new(BegunEnd { gone, settlement, is_in_test }))
+    }
+
+    /// Settles the next results that the end of the process has decided, at most `SETTLED_TOGETHER`. Returns
+    /// whether any remain: they are handed over in pieces, so that the client works on the first of them
+    /// while the next are written.
+    pub(crate) fn settle_decided(&mut self, updates: &mut UpdateBatch) -> bool {
+        for _ in 0..SETTLED_TOGETHER {
+            let Some((ended, seen)) = self.decided.pop_front() else { return false };
+            self.settle(ended, seen, updates);
+        }
+        !self.decided.is_empty()
+    }
+
+    /// Decides all tests that are still running, and how the lease has ended.
+    pub(crate) fn end(&mut self, end: BatchEnd, updates: &mut UpdateBatch) -> LeaseEnd {
+        let BegunEnd { mut gone, settlement, is_in_test } = match end {
+            BatchEnd::Begun(begun) => *begun,
+            BatchEnd::Decided(end) => return end,
+        };
         if let Some(usage) = gone.exit.usage() {
             let test = self.tests.first().map(|test| test.test).filter(|_| self.process_exit.is_some());
             let tests = u32::try_from(self.tests.len()).unwrap_or(u32::MAX);

@@ -117,7 +117,9 @@ impl BatchHarness {
     }
 
     fn finish_as(&mut self, milliseconds: u64, gone: ProcessExitSummary) -> LeaseEnd {
-        self.batch.finish(gone, at(milliseconds), &mut self.updates)
+        let end = self.batch.begin_end(gone, at(milliseconds), &mut self.updates);
+        while self.batch.settle_decided(&mut self.updates) {}
+        self.batch.end(end, &mut self.updates)
     }
 
     /// Returns the nodes sent to the client.

@@ -473,7 +473,13 @@ impl<'a> RunningProcess<'a> {
             unselected_test: self.reader.transcript.unselected_test().map(str::to_owned),
             suite_phase: self.reader.transcript.suite_phase(),
         };
-        let end = self.batch.finish(gone, self.clock.now(), &mut self.sink.updates);
+        let end = self.batch.begin_end(gone, self.clock.now(), &mut self.sink.updates);
+        while self.batch.settle_decided(&mut self.sink.updates) {
+            // Lets the sender, which shares this thread, take what is written.
+            self.sink.try_send_batch();
+            tokio::task::yield_now().await;
+        }
+        let end = self.batch.end(end, &mut self.sink.updates);
         // Files of tests may take long to move and remove: the results come first.
         self.sink.try_send_batch();
         self.remove_test_directory(&end).await;
