@@ -19,7 +19,8 @@ use heeler_client::{Client, ClientEvent, ClientOptions, EventStream, RunAggregat
 use heeler_protocol::{
     control::{
         CallbackAddress, ClientId, ClientRoute, DeliveryLimits, FromWorker, JoinMessage, LeaseEnd, LeaseId,
-        LeasedTest, ListedTest, RunKey, TestId, TestLimits, TestProgram, ToWorker, WorkerId, WorkerLease,
+        LeasedTest, ListedTest, OutputDisplay, RunKey, TestId, TestLimits, TestProgram, ToWorker, WorkerId,
+        WorkerLease,
     },
     frame::FrameDecoder,
     mtp::{InitializeParams, InitializeResult},
@@ -274,7 +275,7 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Worker
         crash_capture: heeler_protocol::control::CrashCapturePlan::default(),
         is_isolated: false,
         is_debugged: false,
-        is_output_shown: false,
+        output_display: OutputDisplay::Hidden,
         is_output_live: false,
         is_environment_shown: false,
         runs_ignored: false,

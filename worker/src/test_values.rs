@@ -74,7 +74,7 @@ pub(crate) fn lease(count: u32) -> WorkerLease {
         crash_capture: heeler_protocol::control::CrashCapturePlan::default(),
         is_isolated: count == 1,
         is_debugged: false,
-        is_output_shown: false,
+        output_display: heeler_protocol::control::OutputDisplay::Hidden,
         is_output_live: false,
         is_environment_shown: false,
         runs_ignored: false,

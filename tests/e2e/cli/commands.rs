@@ -280,10 +280,33 @@ fn no_capture_shows_output_live() {
         .run(&["run", "kinds", "--no-capture", "-E", "Noise.NoNewline", "-E", "Noise.Errors"])
         .assert_code(0);
     ran.assert_stdout("partial line without newline");
+    assert!(ran.stderr.contains("       START  Noise.NoNewline\n"), "{ran}");
+    let framework = ["[======", "[------", "[ RUN", "Running main()", "[  PASSED"];
+    assert!(framework.iter().all(|line| !ran.stdout.contains(line)), "{ran}");
     let all = format!("{}{}", ran.stdout, ran.stderr);
     assert!(all.contains("written to standard error"), "{ran}");
     let ran = world.run(&["run", "kinds", "-E", "Noise.NoNewline"]).assert_code(0);
     assert!(!ran.stdout.contains("partial line"), "{ran}");
+}
+
+#[test]
+fn no_capture_names_tests_that_run_side_by_side() {
+    let world = TestWorld::with_gtest("kinds");
+    let noises = ["-E", "Noise.NoNewline", "-E", "Noise.Errors"];
+    let words = [&["run", "kinds", "--no-capture", "-j", "2", "--isolate"], &noises[..]].concat();
+    let ran = world.run(&words).assert_code(0);
+    ran.assert_stdout("Noise.NoNewline | partial line without newline");
+    assert!(ran.stderr.contains("Noise.Errors | written to standard error"), "{ran}");
+}
+
+#[test]
+fn no_capture_shows_what_rust_tests_print_and_nothing_of_their_framework() {
+    let world = TestWorld::with_libtest();
+    let words = ["run", "libtest", "--no-capture", "-E", "test(/prints|a_adds/)"];
+    let ran = world.run(&words).assert_code(0);
+    ran.assert_stdout("some output");
+    assert!(!ran.stdout.contains("\"type\""), "{ran}");
+    assert!(ran.stderr.contains("       START  "), "{ran}");
 }
 
 #[test]

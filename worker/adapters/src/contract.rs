@@ -93,8 +93,16 @@ pub struct AdapterTraits {
     pub reads_tracer: bool,
     /// Adds the details of a failed test that the framework writes to standard error, where it writes them
     /// there.
-    pub details_from_stderr: Option<fn(&mut FrameworkVerdict, &str)>,
+    pub details_from_stderr: Option<AddDetails>,
+    /// Whether the framework captures the output of tests unless one runs alone.
+    pub captures_output: bool,
+    /// Returns whether a line of standard output outside any test, without its end, is the framework's own:
+    /// it is not shown as output.
+    pub is_own_line: fn(&[u8]) -> bool,
 }
+
+/// Adds the details of the failed test of this name from its standard error.
+pub type AddDetails = fn(verdict: &mut FrameworkVerdict, name: &str, stderr: &str);
 
 impl AdapterTraits {
     /// Returns the traits of a framework that has no special ones.
@@ -108,6 +116,8 @@ impl AdapterTraits {
             expected_crash_markers: &[],
             reads_tracer: false,
             details_from_stderr: None,
+            captures_output: false,
+            is_own_line: |_| false,
         }
     }
 }

@@ -28,7 +28,7 @@ mod tests;
 mod transcript;
 
 pub use contract::{
-    Adapter, AdapterInvocation, AdapterTraits, BatchSelection, ClaimConfidence, CommandLineError,
+    Adapter, AdapterInvocation, AdapterTraits, AddDetails, BatchSelection, ClaimConfidence, CommandLineError,
     DiscoveryTarget, InvocationChannel, SelectionScope, StackPosition,
 };
 pub use listing_output::{AdapterListing, ListingError, ListingOutput};

@@ -51,7 +51,8 @@ impl RunningBatch {
                 let limit = flight.is_timed_out || flight.is_idle;
                 let mut verdict = verdict;
                 if verdict.result == FrameworkResult::Failed {
-                    self.framework.complete_verdict(&mut verdict, &flight.stderr.text());
+                    let test = &self.tests[flight.place].listed;
+                    self.framework.complete_verdict(&mut verdict, test, &flight.stderr.text());
                 }
                 let ended = EndedTest::of(&flight, self.now);
                 self.settle(ended, TestEnding::Verdict(verdict), updates);
@@ -198,7 +199,7 @@ impl RunningBatch {
         for HeldTest { ended, mut verdict } in self.held_tests.take() {
             match verdicts.get_mut(ended.place).and_then(Option::take) {
                 // The output has more details.
-                Some(reported) if reported.result == verdict.result => {}
+                Some(reported) if reported.result == verdict.result => take_places(&mut verdict, &reported),
                 Some(reported) => {
                     verdict = reported;
                     truncate_messages(&mut verdict, self.limits.output_bytes.max(MIN_MESSAGE_LIMIT_BYTES));
@@ -343,6 +344,17 @@ fn add_fixture_failures(of_output: &mut Vec<FixtureFailure>, of_report: Vec<Fixt
     for failure in of_report {
         if of_output.iter().all(|known| known.fixture.suite != failure.fixture.suite) {
             of_output.push(failure);
+        }
+    }
+}
+
+/// Takes the files of failures from the report: in the output, what a test printed without ending the line may
+/// stand in front of one.
+fn take_places(verdict: &mut FrameworkVerdict, reported: &FrameworkVerdict) {
+    for (ours, theirs) in verdict.failures.iter_mut().zip(&reported.failures) {
+        let (Some(ours_file), Some(file)) = (&mut ours.file, &theirs.file) else { continue };
+        if ours.line == theirs.line && ours_file.ends_with(file.as_str()) {
+            ours_file.clone_from(file);
         }
     }
 }

@@ -22,6 +22,7 @@ mod process_end;
 mod process_leaks;
 mod run_evidence;
 mod running_test;
+mod shown_lines;
 mod stderr_attribution;
 mod unattributed_output;
 pub(crate) mod verdict;
@@ -43,6 +44,7 @@ pub(crate) use held_tests::{ReleaseConditions, SoleWriterSpan};
 use process_leaks::TestTimeSpans;
 pub(crate) use run_evidence::RunEvidence;
 use running_test::RunningTest;
+use shown_lines::ShownLines;
 use stderr_attribution::{StderrAttribution, attribute_stderr};
 use unattributed_output::UnattributedOutput;
 use verdict::{TestEnding, TestOutputs};
@@ -58,7 +60,9 @@ pub(crate) trait FrameworkQueries: Send {
     /// Returns the command line that runs one test in isolation.
     fn reproduce(&self, test: &ListedTest) -> String;
     /// Fills in the details that the framework wrote about a failed test to standard error.
-    fn complete_verdict(&self, verdict: &mut FrameworkVerdict, stderr: &str);
+    fn complete_verdict(&self, verdict: &mut FrameworkVerdict, test: &ListedTest, stderr: &str);
+    /// Returns whether a line outside any test, without its end, is the framework's own.
+    fn is_own_line(&self, line: &[u8]) -> bool;
     /// Returns where in a run the stack of a process belongs. `test` is the test that seemed to be running.
     fn stack_position(&self, stack: &str, test: Option<&ListedTest>) -> StackPosition;
 }
@@ -99,6 +103,8 @@ pub(crate) struct RunningBatch {
     is_output_shared: bool,
     /// Whether the client receives the output of tests while they run.
     is_output_live: bool,
+    /// What is shown of the process on the worker's own standard streams.
+    shown: ShownLines,
     /// When the tests of a process can have run, to attribute leaked processes.
     time_spans: TestTimeSpans,
     /// Tests that have ended by the process's output, and are not settled yet.
@@ -198,6 +204,7 @@ impl RunningBatch {
             is_idle_sampled: false,
             is_output_shared: false,
             is_output_live: lease.is_output_live,
+            shown: ShownLines::new(lease.output_display, &lease.program.suite),
             time_spans: TestTimeSpans::default(),
             held_tests: HeldTests::default(),
             decided: VecDeque::new(),
@@ -385,7 +392,13 @@ impl RunningBatch {
         if !outputs.is_empty() {
             self.attribute_outputs(events, outputs);
         }
+        let writer = self.writer_of(outputs);
+        let is_late = self.begins_in_this_chunk(writer);
+        if !is_late {
+            self.show_outputs(writer, outputs, updates);
+        }
         for event in events.drain(..) {
+            self.show_event(&event, updates);
             match event {
                 TranscriptEvent::Begun { place } => self.on_test_begun(place, outputs, before, updates),
                 TranscriptEvent::Output(bytes) => self.on_stdout(&bytes),
@@ -400,6 +413,9 @@ impl RunningBatch {
                     self.on_test_ended(place, verdict, updates);
                 }
             }
+        }
+        if is_late {
+            self.show_outputs(writer, outputs, updates);
         }
         self.report_running_tests(now, updates);
     }
@@ -498,7 +514,8 @@ impl RunningBatch {
             flight.stdout.push(captured.as_bytes());
         }
         if verdict.result == FrameworkResult::Failed {
-            self.framework.complete_verdict(&mut verdict, &flight.stderr.text());
+            let test = &self.tests[place].listed;
+            self.framework.complete_verdict(&mut verdict, test, &flight.stderr.text());
         }
         truncate_messages(&mut verdict, self.limits.output_bytes.max(MIN_MESSAGE_LIMIT_BYTES));
         let since_begun = self.now.running.saturating_sub(flight.started_at.running);

@@ -63,6 +63,7 @@ impl RunningBatch {
         updates: &mut UpdateBatch,
     ) -> BatchEnd {
         self.now = now;
+        self.end_shown_lines(updates);
         if !self.are_arguments_shown {
             for LeakedProcess { command, facts, .. } in &mut gone.exit.leaked {
                 *command = program_name(command, facts.as_ref().map(|facts| facts.name.as_str()));

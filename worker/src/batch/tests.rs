@@ -5,6 +5,7 @@ mod guard_loss;
 mod held_tests;
 mod random_steps;
 mod repetition;
+mod shown_lines;
 mod single_test_process;
 
 use std::collections::HashMap;
@@ -37,11 +38,15 @@ impl FrameworkQueries for FakeFramework {
         format!("run {}", test.name)
     }
 
-    fn complete_verdict(&self, verdict: &mut FrameworkVerdict, stderr: &str) {
+    fn complete_verdict(&self, verdict: &mut FrameworkVerdict, _test: &ListedTest, stderr: &str) {
         let message = Some(format!("said: {stderr}"));
         if verdict.failures.is_empty() {
             verdict.push_failure(Failure { message, ..Failure::default() });
         }
+    }
+
+    fn is_own_line(&self, line: &[u8]) -> bool {
+        line.starts_with(b"[framework]")
     }
 
     fn stack_position(&self, stack: &str, test: Option<&ListedTest>) -> StackPosition {

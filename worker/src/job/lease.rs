@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use heeler_protocol::{
     control::{
-        LeaseEnd, LeaseId, LeasedTest, ListedTest, LogLine, OsText, TestCommand, TestId, TestProgram,
-        WorkerLease,
+        LeaseEnd, LeaseId, LeasedTest, ListedTest, LogLine, OsText, OutputDisplay, TestCommand, TestId,
+        TestProgram, WorkerLease,
     },
     mtp::LogLevel,
 };
@@ -139,7 +139,6 @@ pub(super) struct StartedProcess<'a> {
     pub(super) transcript: Box<dyn TranscriptParser + Send>,
     pub(super) process: GuardedProcess<'a>,
     pub(super) clock: ProcessClock,
-    pub(super) is_output_shown: bool,
     pub(super) grace_ms: u64,
     pub(super) memory_bytes: Option<u64>,
     pub(super) is_debugged: bool,
@@ -165,7 +164,7 @@ async fn prepare_process<'a>(
         return Err(not_started(format!("there is no framework {name:?}")));
     };
     let program = lease.program.clone();
-    let (is_output_shown, grace_ms) = (lease.is_output_shown, lease.limits.grace_ms);
+    let (output_display, grace_ms) = (lease.output_display, lease.limits.grace_ms);
     let (memory_bytes, is_debugged) = (lease.limits.memory_bytes, lease.is_debugged);
     let diagnostics = CrashDiagnostics::new(&lease, iteration, context.worker, adapter.traits());
     let reproduced = reproduced_program(&program, lease.is_environment_shown);
@@ -179,7 +178,8 @@ async fn prepare_process<'a>(
     let mut batch = RunningBatch::new(lease, iteration, context.worker, &mut sink.updates, framework);
     context.clean_scratch().map_err(|error| not_started(error_chain(&error)))?;
     let runnable_tests = is_whole_program.then_some(batch.tests().len());
-    let choice = CommandChoice { adapter, program: &program, runnable_tests, runs_ignored };
+    let is_output_shown = output_display != OutputDisplay::Hidden;
+    let choice = CommandChoice { adapter, program: &program, runnable_tests, runs_ignored, is_output_shown };
     let Some(invocation) = choice.select_command(context, &mut batch, &mut sink.updates) else {
         return Err(LeaseEnd::Complete);
     };
@@ -219,7 +219,6 @@ async fn prepare_process<'a>(
         transcript,
         process,
         clock,
-        is_output_shown,
         grace_ms,
         memory_bytes,
         is_debugged,
@@ -254,6 +253,7 @@ struct CommandChoice<'a> {
     /// Number of tests that the program runs, if the lease has all of them.
     runnable_tests: Option<usize>,
     runs_ignored: bool,
+    is_output_shown: bool,
 }
 
 impl CommandChoice<'_> {
@@ -268,7 +268,9 @@ impl CommandChoice<'_> {
         while !batch.tests().is_empty() {
             // A test that fits no command by itself is left to the adapter, which refuses it.
             let fitting = self.adapter.selectable_together(&listed_tests(batch)).max(1);
-            batch.truncate(fitting);
+            // Captured output is shown by no framework before its test has ended.
+            let is_alone = self.is_output_shown && self.adapter.traits().captures_output;
+            batch.truncate(if is_alone { 1 } else { fitting });
             let tests = listed_tests(batch);
             let scope = if self.runnable_tests == Some(tests.len()) {
                 SelectionScope::WholeProgram
@@ -316,10 +318,14 @@ impl FrameworkQueries for LeaseFramework {
         self.adapter.reproduce_command(&self.program, test)
     }
 
-    fn complete_verdict(&self, verdict: &mut FrameworkVerdict, stderr: &str) {
+    fn complete_verdict(&self, verdict: &mut FrameworkVerdict, test: &ListedTest, stderr: &str) {
         if let Some(add_details) = self.adapter.traits().details_from_stderr {
-            add_details(verdict, stderr);
+            add_details(verdict, &test.name, stderr);
         }
+    }
+
+    fn is_own_line(&self, line: &[u8]) -> bool {
+        (self.adapter.traits().is_own_line)(line)
     }
 
     fn stack_position(&self, stack: &str, test: Option<&ListedTest>) -> StackPosition {

@@ -98,7 +98,6 @@ impl<'a> RunningProcess<'a> {
             transcript,
             process,
             clock,
-            is_output_shown,
             grace_ms,
             memory_bytes,
             is_debugged,
@@ -110,7 +109,7 @@ impl<'a> RunningProcess<'a> {
         Self {
             batch,
             process,
-            reader: TranscriptReader { transcript, events: Vec::new(), is_output_shown },
+            reader: TranscriptReader { transcript, events: Vec::new() },
             clock,
             sink,
             grace_ms,
@@ -530,7 +529,6 @@ struct TranscriptReader {
     transcript: Box<dyn TranscriptParser + Send>,
     /// Events that are not passed on yet.
     events: Vec<TranscriptEvent>,
-    is_output_shown: bool,
 }
 
 impl TranscriptReader {
@@ -545,18 +543,8 @@ impl TranscriptReader {
         if self.events.is_empty() && outputs.is_empty() {
             return;
         }
-        let updates = &mut sink.updates;
-        if self.is_output_shown {
-            for event in &self.events {
-                if let TranscriptEvent::Output(bytes) = event {
-                    updates.shown_stdout.extend_from_slice(bytes);
-                }
-            }
-            updates.shown_stdout.extend_from_slice(outputs.stdout);
-            updates.shown_stderr.extend_from_slice(outputs.stderr);
-        }
         let chunk = OutputChunk { events: &mut self.events, outputs, now: clock.now() };
-        batch.on_output(chunk, updates);
+        batch.on_output(chunk, &mut sink.updates);
         sink.try_send_batch();
     }
 }

@@ -4,5 +4,6 @@
 pub(crate) mod journal;
 pub(crate) mod node_writer;
 pub(crate) mod output_capture;
+pub(crate) mod shown_output;
 pub(crate) mod update_batch;
 pub(crate) mod uplink;

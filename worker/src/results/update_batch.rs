@@ -9,6 +9,8 @@ use heeler_protocol::{
     journal::{self, JournalRecord},
 };
 
+use super::shown_output::ShownOutput;
+
 /// Why a result is provisional and not sent to the client yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProvisionalMark {
@@ -25,10 +27,8 @@ pub(crate) struct UpdateBatch {
     pub(crate) journal: Vec<u8>,
     /// Reports to the coordinator, sent last.
     pub(crate) reports: Vec<LeaseEvent>,
-    /// Raw output, for the worker's own standard output.
-    pub(crate) shown_stdout: Vec<u8>,
-    /// Raw output for the worker's own standard error.
-    pub(crate) shown_stderr: Vec<u8>,
+    /// Output of tests that is shown while they run.
+    pub(crate) shown: ShownOutput,
     /// Lines for the client's log.
     pub(crate) logs: Vec<LogLine>,
     /// Its results are in no journal, so the coordinator must learn of them before the client does.
@@ -87,8 +87,8 @@ impl UpdateBatch {
 
     /// Returns whether the batch contains nothing to write or send.
     pub(crate) fn is_empty(&self) -> bool {
-        let bytes = [&self.journal, &self.shown_stdout, &self.shown_stderr, &self.changes];
-        self.reports.is_empty() && self.logs.is_empty() && bytes.iter().all(|bytes| bytes.is_empty())
+        let is_anything_sent = !self.reports.is_empty() || !self.logs.is_empty() || !self.changes.is_empty();
+        !is_anything_sent && self.journal.is_empty() && self.shown.is_empty()
     }
 
     /// Takes the contents and leaves an empty batch that continues at the same position.

@@ -11,8 +11,8 @@ use std::{
 use heeler_protocol::{
     control::{
         ClientId, ClientRoute, DeliveryLimits, DiscoveryJob, FromWorker, JoinMessage, LeaseEnd, LeaseEvent,
-        LeaseId, LeasedTest, ListedTest, OsText, RunKey, TestId, TestLimits, TestProgram, ToWorker, WorkerId,
-        WorkerLease,
+        LeaseId, LeasedTest, ListedTest, OsText, OutputDisplay, RunKey, TestId, TestLimits, TestProgram,
+        ToWorker, WorkerId, WorkerLease,
     },
     mtp::{TestNode, UpdateParams},
     rpc::{self, RpcMessage},
@@ -362,7 +362,7 @@ pub(crate) fn lease(script: &TestScript, count: u32) -> WorkerLease {
         crash_capture: heeler_protocol::control::CrashCapturePlan::default(),
         is_isolated: false,
         is_debugged: false,
-        is_output_shown: false,
+        output_display: OutputDisplay::Hidden,
         is_output_live: false,
         is_environment_shown: false,
         runs_ignored: false,

@@ -394,7 +394,8 @@ async fn output_is_shown_immediately_when_enabled() {
     let mut bench = WorkerHarness::with_output(ChildStdio::Fd(output)).await;
     let script = bench.script("begin t0; echo visible; ok t0; last 1 0");
     let mut open = lease(&script, 1);
-    open.is_output_shown = true;
+    open.output_display =
+        heeler_protocol::control::OutputDisplay::Shown(heeler_protocol::control::OutputForm::default());
     bench.run(open).await;
     let mut buffer = [0; 100];
     let count = shown.read(&mut buffer).unwrap();

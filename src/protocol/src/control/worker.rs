@@ -195,8 +195,9 @@ pub struct WorkerLease {
     /// [`ToWorker::GdbSession`] decides about it, or a debugger has launched another one.
     #[serde(default)]
     pub is_debugged: bool,
-    /// Whether the test's output also goes to the worker's own standard output while the test runs.
-    pub is_output_shown: bool,
+    /// How output also goes to the worker's own standard streams while the tests run.
+    #[serde(default)]
+    pub output_display: OutputDisplay,
     /// Whether the client receives the test's output while the test runs.
     #[serde(default)]
     pub is_output_live: bool,
@@ -209,6 +210,24 @@ pub struct WorkerLease {
     /// Whether tests run that their framework would skip.
     #[serde(default)]
     pub runs_ignored: bool,
+}
+
+/// How the output of tests is shown on their worker's own standard streams while they run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum OutputDisplay {
+    #[default]
+    Hidden,
+    Shown(OutputForm),
+}
+
+/// Form of shown output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct OutputForm {
+    /// Whether output is shown in whole lines that begin with the name of the test, because other workers
+    /// write to the same terminal; otherwise as it is written.
+    pub has_prefix: bool,
+    /// Whether names include the suite's: the run has tests of several programs.
+    pub has_suite: bool,
 }
 
 /// Decision about a process that is stopped for a debugger.

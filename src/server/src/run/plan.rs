@@ -7,7 +7,9 @@ use heeler_core::{
     batching::ProgramCosts,
     run::{CancelMode, FailureLimit, ScheduledTest, SchedulingPlan},
 };
-use heeler_protocol::control::{DeliveryLimits, ListedTest, OsText, TestGroup, TestLimits, TestProgram};
+use heeler_protocol::control::{
+    DeliveryLimits, ListedTest, OsText, OutputDisplay, OutputForm, TestGroup, TestLimits, TestProgram,
+};
 
 use super::{groups::GroupList, test_history::HistorySnapshot};
 
@@ -92,8 +94,8 @@ pub struct RunPlan {
     pub dump_limits: DumpLimits,
     /// Time limit of the whole run.
     pub time_limit: Option<Duration>,
-    /// Test output is passed to our own standard output as it arrives.
-    pub is_output_shown: bool,
+    /// How test output is passed to our own standard streams as it arrives.
+    pub output_display: OutputDisplay,
     /// Test output is sent to the client as it arrives.
     pub is_output_live: bool,
     /// Number of times that each test runs to pass.
@@ -162,6 +164,7 @@ impl RunPlan {
             provenance: Provenance::default(),
             profile: settings.profile.clone(),
             state_dir: settings.state_dir.clone(),
+            output_display: output_display(settings, programs.programs.len()),
             programs: programs.programs,
             listings: programs.listings,
             tests,
@@ -177,7 +180,6 @@ impl RunPlan {
                 keeps_environment: settings.run.is_environment_dumped,
             },
             time_limit: settings.run.run_timeout.duration(),
-            is_output_shown: settings.run.capture == CaptureStrategy::Shown,
             is_output_live: settings.program.is_output_live,
             repeat: repeat_of(settings),
             runs_ignored: settings.program.run_ignored != RunIgnored::Default,
@@ -376,6 +378,17 @@ fn listed_by_name(name: &str) -> ListedTest {
 
 fn program_id(place: usize) -> ProgramId {
     ProgramId(u32::try_from(place).expect("a session has fewer than 2^32 programs"))
+}
+
+/// Returns how the output of tests is shown: with one slot, nothing else writes beside a test.
+fn output_display(settings: &ResolvedSettings, programs: usize) -> OutputDisplay {
+    match settings.run.capture {
+        CaptureStrategy::Kept => OutputDisplay::Hidden,
+        CaptureStrategy::Shown => {
+            let has_prefix = settings.run.jobs.slots().get() > 1;
+            OutputDisplay::Shown(OutputForm { has_prefix, has_suite: programs > 1 })
+        }
+    }
 }
 
 fn test_limits(settings: &ResolvedSettings) -> TestLimits {

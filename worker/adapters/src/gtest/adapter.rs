@@ -31,6 +31,7 @@ const fn traits(name: &'static str) -> AdapterTraits {
     AdapterTraits {
         nesting: NameNesting::FullStop,
         expected_crash_markers: &["--gtest_internal_run_death_test"],
+        is_own_line: grammar::is_own_line,
         ..AdapterTraits::new(name, "GoogleTest")
     }
 }

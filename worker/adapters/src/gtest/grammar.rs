@@ -30,6 +30,31 @@ const SUITE: &[u8] = b"[----------] ";
 const RUN: &[u8] = b"[==========] ";
 const FILTER_NOTE: &[u8] = b"Note: Google Test filter = ";
 
+/// Beginnings of the lines that GoogleTest writes between tests.
+const OWN_LINES: [&[u8]; 12] = [
+    RUN,
+    SUITE,
+    FILTER_NOTE,
+    b"[  PASSED  ] ",
+    b"[  FAILED  ] ",
+    b"[  SKIPPED ] ",
+    b"Note: This is test shard ",
+    b"Note: Randomizing tests' orders",
+    b"Running main() from ",
+    b"Repeating all tests (iteration ",
+    b"  YOU HAVE ",
+    b"[ DISABLED ] ",
+];
+
+/// Returns whether a line outside any test is one of GoogleTest's own.
+pub(super) fn is_own_line(line: &[u8]) -> bool {
+    let is_count = || {
+        let digits = line.iter().skip(1).take_while(|byte| byte.is_ascii_digit()).count();
+        line.first() == Some(&b' ') && digits > 0 && line[1 + digits..].starts_with(b" FAILED TEST")
+    };
+    OWN_LINES.iter().any(|own| line.starts_with(own)) || is_count()
+}
+
 /// Returns the parser for a run of these tests.
 pub(crate) fn gtest_parser(tests: &[&ListedTest]) -> StreamParser<GtestGrammar> {
     let sequence = ExpectedTests::new(tests.iter().map(|test| test.name.clone().into_bytes()));

@@ -34,6 +34,8 @@ static EVENTS: AdapterTraits = AdapterTraits {
     selection_limit: Some(SELECTION_LIMIT),
     // Of a test that runs alone, whose output is not captured.
     details_from_stderr: Some(add_panic),
+    captures_output: true,
+    is_own_line: |line| line.starts_with(br#"{ "type": ""#),
     ..AdapterTraits::new("libtest", "Rust test")
 };
 
@@ -41,12 +43,14 @@ static PLAIN: AdapterTraits = AdapterTraits {
     nesting: NameNesting::Colons,
     selection_limit: Some(SELECTION_LIMIT),
     details_from_stderr: Some(add_panic),
+    captures_output: true,
+    is_own_line: plain::is_own_line,
     ..AdapterTraits::new("libtest-plain", "Rust test")
 };
 
-fn add_panic(verdict: &mut FrameworkVerdict, stderr: &str) {
+fn add_panic(verdict: &mut FrameworkVerdict, name: &str, stderr: &str) {
     if verdict.failures.is_empty() {
-        verdict.push_failure(panic::read_failure(None, stderr, None));
+        verdict.push_failure(panic::read_failure(None, stderr, Some(name)));
     }
 }
 
@@ -101,7 +105,7 @@ impl Adapter for LibtestFormat {
         selection: &BatchSelection<'_>,
         _scratch: &Path,
     ) -> Result<AdapterInvocation, CommandLineError> {
-        command::run_command(*self, selection.tests, selection.runs_ignored)
+        command::run_command(*self, selection)
     }
 
     fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send> {

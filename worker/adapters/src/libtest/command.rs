@@ -1,9 +1,9 @@
 //! Commands of libtest programs, which accept names only on the command line.
 
-use heeler_protocol::control::{ListedTest, OsText};
+use heeler_protocol::control::OsText;
 
 use super::LibtestFormat;
-use crate::{AdapterInvocation, CommandLineError};
+use crate::{AdapterInvocation, BatchSelection, CommandLineError};
 
 /// Environment variables that would reorder, filter, or change the format of the output; the last one is set
 /// by libtest when it executes itself.
@@ -52,8 +52,7 @@ pub(super) fn terse_listings() -> [AdapterInvocation; 2] {
 /// Returns the command that runs these tests. It uses one thread, so that the running test is known.
 pub(super) fn run_command(
     form: LibtestFormat,
-    tests: &[&ListedTest],
-    runs_ignored: bool,
+    selection: &BatchSelection<'_>,
 ) -> Result<AdapterInvocation, CommandLineError> {
     let mut command = match form {
         LibtestFormat::Events => {
@@ -61,7 +60,7 @@ pub(super) fn run_command(
             let mut command = invocation(&flags, true);
             // Captured output is in the memory of the process until the test has ended: a test that dies or
             // hangs takes it along. Of several tests, the one that died runs again alone.
-            if tests.len() == 1 {
+            if selection.tests.len() == 1 {
                 command.args.push("--nocapture".into());
             }
             command
@@ -69,13 +68,13 @@ pub(super) fn run_command(
         // Output is not captured: captured output is printed only after the last test, and lost in a crash.
         LibtestFormat::Plain => invocation(&["--test-threads=1", "--color=never", "--nocapture"], false),
     };
-    if runs_ignored {
+    if selection.runs_ignored {
         command.args.push("--include-ignored".into());
     }
     command.args.push("--exact".into());
     // A name may begin with a dash in harnesses that imitate libtest.
     command.args.push("--".into());
-    for (place, test) in tests.iter().enumerate() {
+    for (place, test) in selection.tests.iter().enumerate() {
         if let Some(reason) = unselectable(&test.name) {
             return Err(CommandLineError::Unselectable { place, reason });
         }
@@ -94,18 +93,21 @@ fn unselectable(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::SelectionScope;
+    use heeler_protocol::control::ListedTest;
+
+    fn command_of(form: LibtestFormat, tests: &[&ListedTest]) -> Result<AdapterInvocation, CommandLineError> {
+        run_command(form, &BatchSelection { tests, scope: SelectionScope::SomeTests, runs_ignored: false })
+    }
 
     #[test]
     fn overlong_name_error_has_its_index() {
         let test = |name: String| ListedTest { name, ..ListedTest::default() };
         let (short, long) = (test("a".into()), test("b".repeat(MAX_NAME_BYTES + 1)));
-        let error = run_command(LibtestFormat::Events, &[&short, &long], false).unwrap_err();
+        let error = command_of(LibtestFormat::Events, &[&short, &long]).unwrap_err();
         let CommandLineError::Unselectable { place, reason } = error;
         assert_eq!((place, reason.contains("131001 bytes")), (1, true));
-        assert_eq!(
-            run_command(LibtestFormat::Plain, &[&short], true).unwrap().args.last(),
-            Some(&"a".into())
-        );
+        assert_eq!(command_of(LibtestFormat::Plain, &[&short]).unwrap().args.last(), Some(&"a".into()));
     }
 
     #[test]
@@ -113,7 +115,7 @@ mod tests {
         let test = |name: &str| ListedTest { name: name.to_owned(), ..ListedTest::default() };
         let (one, other) = (test("a"), test("b"));
         let is_shown = |tests: &[&ListedTest]| {
-            run_command(LibtestFormat::Events, tests, false).unwrap().args.contains(&"--nocapture".into())
+            command_of(LibtestFormat::Events, tests).unwrap().args.contains(&"--nocapture".into())
         };
         assert_eq!([is_shown(&[&one]), is_shown(&[&one, &other])], [true, false]);
     }

@@ -25,6 +25,12 @@ pub(crate) fn plain_parser(tests: &[&ListedTest]) -> StreamParser<PlainGrammar> 
     StreamParser::new(PlainGrammar { is_over: false }, sequence)
 }
 
+/// Returns whether a line outside any test is one of libtest's own.
+pub(super) fn is_own_line(line: &[u8]) -> bool {
+    let own: [&[u8]; 5] = [b"running ", b"test result: ", b"failures:", b"successes:", b"    "];
+    own.iter().any(|own| line.starts_with(own))
+}
+
 /// State beside the expected sequence.
 pub(crate) struct PlainGrammar {
     /// The run's summary has begun: it contains no tests.

@@ -22,7 +22,7 @@ use heeler_transport::{
     callback::{self, CallbackConnection, StreamHolders},
     control::ControlSender,
 };
-use tokio::{io::AsyncWriteExt as _, sync::mpsc, time::timeout};
+use tokio::{sync::mpsc, time::timeout};
 
 use self::retained_frames::RetainedFrames;
 use crate::results::update_batch::{UpdateBatch, UpdateChunk};
@@ -172,7 +172,7 @@ impl ResultSender {
         lease: LeaseId,
         mut updates: UpdateBatch,
     ) -> Result<(), LinkClosed> {
-        write_shown_output(&updates).await;
+        updates.shown.write().await;
         if updates.is_unjournalled {
             // If this worker dies, a test whose result the client may have must not run again, so the
             // coordinator must know of it first.
@@ -444,21 +444,6 @@ async fn report_blocking<T>(
     let output = waiting.await;
     control.send(&FromWorker::Blocked { is_blocked: false }).await?;
     Ok(output)
-}
-
-/// Writes raw output to the worker's own streams. Errors are ignored: if a stream is closed, its owner does
-/// not want the output.
-async fn write_shown_output(updates: &UpdateBatch) {
-    if !updates.shown_stdout.is_empty() {
-        let mut stdout = tokio::io::stdout();
-        drop(stdout.write_all(&updates.shown_stdout).await);
-        drop(stdout.flush().await);
-    }
-    if !updates.shown_stderr.is_empty() {
-        let mut stderr = tokio::io::stderr();
-        drop(stderr.write_all(&updates.shown_stderr).await);
-        drop(stderr.flush().await);
-    }
 }
 
 #[cfg(test)]

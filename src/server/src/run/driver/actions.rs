@@ -111,7 +111,7 @@ impl RunDriver {
             crash_capture: self.watch_plan(&lease.batch.tests),
             is_isolated: lease.batch.is_isolated,
             is_debugged: self.plan.is_debugged,
-            is_output_shown: self.plan.is_output_shown,
+            output_display: self.plan.output_display,
             is_output_live: self.plan.is_output_live,
             has_private_tmpdir: self.plan.has_private_tmpdir,
             is_environment_shown: self.plan.is_environment_shown,
