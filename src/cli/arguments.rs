@@ -96,6 +96,8 @@ pub(crate) enum CliCommand {
     Runs(RunsArguments),
     /// Print the report of an earlier run.
     Report(ReportArguments),
+    /// Write the history of durations and outcomes into a file, or take over such files.
+    History(HistoryArguments),
     /// Serve test clients, such as editors, over the test protocol.
     Serve(Box<ServeArguments>),
     /// Print a minidump as text.
@@ -174,6 +176,43 @@ pub(crate) struct RunsArguments {
     pub is_pruning: bool,
     #[command(flatten)]
     pub general: GeneralArguments,
+}
+
+/// Arguments of `heeler history`.
+#[derive(Debug, Clone, PartialEq, Args)]
+pub(crate) struct HistoryArguments {
+    #[command(subcommand)]
+    pub command: HistoryCommand,
+}
+
+impl HistoryArguments {
+    /// Returns the arguments common to all commands.
+    pub(crate) fn general(&self) -> &GeneralArguments {
+        match &self.command {
+            HistoryCommand::Export { general, .. } | HistoryCommand::Import { general, .. } => general,
+        }
+    }
+}
+
+/// What is done with the history.
+#[derive(Debug, Clone, PartialEq, Subcommand)]
+pub(crate) enum HistoryCommand {
+    /// Write the history into a file, for other machines or as an artifact of a CI job.
+    Export {
+        /// File; an existing one is replaced.
+        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        #[command(flatten)]
+        general: GeneralArguments,
+    },
+    /// Take over what files of heeler history export have, where it is newer than the history here.
+    Import {
+        /// Files, such as those of all partitions of a run.
+        #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
+        files: Vec<PathBuf>,
+        #[command(flatten)]
+        general: GeneralArguments,
+    },
 }
 
 /// Arguments of `heeler report`.

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use heeler_client::ClientError;
 use heeler_config::{ConfigError, UnknownProfileError};
 use heeler_core::partition::SplitDigest;
-use heeler_run_store::{RecordedRunError, ReportFileError, ResolveRunError, history::HistoryError};
+use heeler_run_store::{
+    RecordedRunError, ReportFileError, ResolveRunError,
+    history::{ExportError, HistoryError},
+};
 use heeler_server::listen::ListenError;
 
 use super::sources::SourcesError;
@@ -59,6 +62,18 @@ pub(super) enum CommandError {
     /// The history that a partition is split by can't be read.
     #[error("read the history {} of --partition-history", path.display())]
     PartitionHistory { path: PathBuf, source: HistoryError },
+    /// There is no history to write into a file.
+    #[error("find the history {}: no run has recorded one", path.display())]
+    NothingToExport { path: PathBuf },
+    /// A file to import is not there.
+    #[error("find the history {}", path.display())]
+    NoImportedHistory { path: PathBuf, source: std::io::Error },
+    /// The history can't be read or written.
+    #[error(transparent)]
+    History(HistoryError),
+    /// The history can't be written into a file.
+    #[error("export the history")]
+    Export(#[source] ExportError),
     /// The tests or durations of a partition are not those of the others.
     #[error("split the tests as demanded: the digest of the tests and durations is {digest}, not {wanted}")]
     OtherSplit { wanted: SplitDigest, digest: SplitDigest },
@@ -122,6 +137,10 @@ impl CommandError {
             | Self::NoPartitionHistory { .. }
             | Self::PartitionHistory { .. }
             | Self::OtherSplit { .. }
+            | Self::NothingToExport { .. }
+            | Self::NoImportedHistory { .. }
+            | Self::History(_)
+            | Self::Export(_)
             | Self::NothingToRun
             | Self::ManualPages { .. }
             | Self::NoDebugger { .. }

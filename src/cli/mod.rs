@@ -4,6 +4,7 @@
 //!   filters and partitions tests.
 //! - `run`, `render_list`, `serve`: the commands.
 //! - `runs`, `report`, `rerun`: list, report and rerun earlier runs.
+//! - `history`: writes and takes over files of durations and outcomes.
 //! - `dump`: prints minidumps; `check_machine`: checks the machine; `machine`: facts about it.
 //! - `in_process_server`: a session in this process; `run_view`: the user's view of it; `signals`: signals
 //!   from terminal and system.
@@ -16,6 +17,7 @@ pub(crate) mod display;
 mod doctor;
 mod dump;
 mod exit;
+mod history;
 mod in_process_server;
 mod list;
 mod machine;

@@ -13,7 +13,7 @@ use super::{
     arguments::{self, CliCommand},
     doctor, dump,
     exit::{CliExitCode, CommandError},
-    list, report, run, runs, serve,
+    history, list, report, run, runs, serve,
 };
 use heeler_config::{Config, ConfigError};
 
@@ -63,6 +63,7 @@ async fn run_command(command: &CliCommand) -> Result<CliExitCode, CommandError> 
         CliCommand::List(arguments) => list::list(arguments).await,
         CliCommand::Runs(arguments) => runs::list_runs(arguments),
         CliCommand::Report(arguments) => report::report(arguments),
+        CliCommand::History(arguments) => history::history(arguments),
         CliCommand::Serve(arguments) => serve::serve(arguments).await,
         CliCommand::Editor(arguments) => serve::serve_editor(arguments).await,
         CliCommand::Dump(arguments) => dump::dump(&arguments.file),
@@ -86,6 +87,7 @@ fn verbosity(command: &CliCommand) -> u8 {
         CliCommand::List(arguments) => arguments.general.verbose,
         CliCommand::Runs(arguments) => arguments.general.verbose,
         CliCommand::Report(arguments) => arguments.general.verbose,
+        CliCommand::History(arguments) => arguments.general().verbose,
         CliCommand::Serve(arguments) => arguments.general.verbose,
         CliCommand::Editor(arguments) => u8::from(arguments.is_diagnostic),
         CliCommand::Doctor(general) => general.verbose,
@@ -121,6 +123,11 @@ pub(super) fn load_config(file: Option<&Path>) -> Result<Config, CommandError> {
     };
     match found {
         Some(file) => Config::load(&file).map_err(CommandError::Config),
-        None => Ok(Config::without_file(&here()?)),
+        None => {
+            let here = here()?;
+            let home = std::env::home_dir();
+            let root = heeler_config::workspace_root(&here, home.as_deref());
+            Ok(Config::without_file(&here).with_state_below(root.as_deref().unwrap_or(&here)))
+        }
     }
 }

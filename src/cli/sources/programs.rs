@@ -1,6 +1,11 @@
 //! Programs named by path: `heeler run PROGRAM…`, or the paths and globs of `programs = […]`.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::HashSet,
+    ffi::OsStr,
+    os::unix::fs::MetadataExt as _,
+    path::{Component, Path, PathBuf},
+};
 
 use heeler_config::{SuiteConfig, find_programs, suite_name_from_path, suite_names_without_base};
 use heeler_protocol::control::{OsText, TestProgram};
@@ -47,7 +52,7 @@ fn named_programs(
     };
     let mut paths = Vec::new();
     for path in arguments.iter().map(absolute) {
-        let path = path?;
+        let path = without_parent_steps(&path?);
         if !path.is_dir() {
             paths.push(path);
             continue;
@@ -58,6 +63,7 @@ fn named_programs(
             Some(found) => paths.extend(found),
         }
     }
+    remove_repeated(&mut paths);
     let cwd =
         std::env::current_dir().map_err(|source| SourcesError::Path { path: PathBuf::from("."), source })?;
     let names = if context.config.file.is_some() {
@@ -70,6 +76,32 @@ fn named_programs(
         ..plain_program(name, path, &cwd)
     };
     Ok(paths.iter().zip(names).map(program).collect())
+}
+
+/// Returns the path without `..`, where that leads to the same file: names of programs come from their paths.
+fn without_parent_steps(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        if part == Component::ParentDir {
+            plain.pop();
+        } else {
+            plain.push(part);
+        }
+    }
+    let identity = |path: &Path| std::fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
+    // After a symbolic link to a directory, `..` is somewhere else.
+    if identity(&plain) == identity(path) { plain } else { path.to_owned() }
+}
+
+/// Removes paths of files that are named before in another way. Links with other names are other programs:
+/// there are programs that ask for their name.
+fn remove_repeated(paths: &mut Vec<PathBuf>) {
+    let mut known = HashSet::new();
+    paths.retain(|path| {
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+        known.insert((directory, path.file_name().map(OsStr::to_owned)))
+    });
 }
 
 /// Directories of build tools and package managers that contain no test programs of the user.

@@ -24,6 +24,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod types;
+mod workspace;
 
 pub use closest_match::closest_match;
 pub use file::{ConfigError, ConfigProblem, FILE_NAME};
@@ -42,3 +43,4 @@ pub use types::{
     MemoryLimit, ResolvedProfile, RunIgnored, SettingsOverride, ShuffleMode, SlowTimeout, StatusLevel,
     SuiteConfig, TimeLimit, UnknownProfileError,
 };
+pub use workspace::workspace_root;

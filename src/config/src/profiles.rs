@@ -20,6 +20,12 @@ impl Config {
         }
     }
 
+    /// Returns the configuration with the state directory below `dir`.
+    #[must_use]
+    pub fn with_state_below(self, dir: &Path) -> Self {
+        Self { state_dir: dir.join(STATE_DIR), ..self }
+    }
+
     /// Returns a profile with all inherited settings. `default` exists without a section.
     ///
     /// # Errors

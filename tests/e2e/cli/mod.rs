@@ -9,3 +9,4 @@ mod recorded_runs;
 mod reports;
 mod result_messages;
 mod signals;
+mod state;

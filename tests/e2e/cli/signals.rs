@@ -3,6 +3,7 @@
 use std::{
     io::Read,
     process::{Child, Stdio},
+    time::{Duration, Instant},
 };
 
 use crate::support::{
@@ -37,6 +38,28 @@ fn ctrl_z_stops_all_and_fg_resumes() {
     guest.release();
     let (code, text) = wait_exit(child);
     assert_eq!(code, Some(0), "{text}");
+}
+
+#[test]
+fn time_in_a_pause_is_no_duration_of_the_test() {
+    let world = TestWorld::with_gtest("meet");
+    let meet = world.open_rendezvous();
+    let started = Instant::now();
+    let child = start(&world, &["run", "meet", "-j1", "-E", "Meet.Case/0", "--junit", "r.xml"]);
+    let guest = meet.next_test();
+    signal(child.id(), "TSTP");
+    wait_until("heeler stands still", || state(child.id()) == Some('T'));
+    let (pause, paused) = (Duration::from_secs(3), Instant::now());
+    wait_until("the pause is long enough to be seen", || paused.elapsed() >= pause);
+    signal(child.id(), "CONT");
+    guest.release();
+    let (code, text) = wait_exit(child);
+    assert_eq!(code, Some(0), "{text}");
+    // GoogleTest's own clock goes on in the pause.
+    let report = world.read("r.xml");
+    let case = report.split("<testcase").nth(1).unwrap();
+    let time: f64 = case.split("time=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap();
+    assert!(time <= (started.elapsed() - pause).as_secs_f64(), "{time}: {report}");
 }
 
 /// Returns whether a process is stopped. A traced process has the state `t`, a lower-case letter.

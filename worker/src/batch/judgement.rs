@@ -348,8 +348,8 @@ fn add_fixture_failures(of_output: &mut Vec<FixtureFailure>, of_report: Vec<Fixt
     }
 }
 
-/// Takes the files of failures from the report: in the output, what a test printed without ending the line may
-/// stand in front of one.
+/// Takes the files of failures from the report: in the output, what a test printed without ending the line
+/// may stand in front of one.
 fn take_places(verdict: &mut FrameworkVerdict, reported: &FrameworkVerdict) {
     for (ours, theirs) in verdict.failures.iter_mut().zip(&reported.failures) {
         let (Some(ours_file), Some(file)) = (&mut ours.file, &theirs.file) else { continue };

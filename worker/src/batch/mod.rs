@@ -519,7 +519,9 @@ impl RunningBatch {
         }
         truncate_messages(&mut verdict, self.limits.output_bytes.max(MIN_MESSAGE_LIMIT_BYTES));
         let since_begun = self.now.running.saturating_sub(flight.started_at.running);
-        flight.duration = match verdict.duration {
+        // The clocks of frameworks go on in a pause.
+        let paused = self.now.paused.saturating_sub(flight.started_at.paused);
+        flight.duration = match verdict.duration.map(|duration| duration.saturating_sub(paused)) {
             Some(duration) if !duration.is_zero() => duration,
             None if !since_begun.is_zero() => since_begun,
             Some(_) | None => self.estimated_duration.min(FRAMEWORK_CLOCK_RESOLUTION),

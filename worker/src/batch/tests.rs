@@ -61,7 +61,12 @@ impl FrameworkQueries for FakeFramework {
 
 fn at(milliseconds: u64) -> ClockReading {
     let running = Duration::from_millis(milliseconds);
-    ClockReading { running, utc: UtcTime::from_epoch(running), since_boot: running }
+    ClockReading {
+        running,
+        utc: UtcTime::from_epoch(running),
+        since_boot: running,
+        ..ClockReading::default()
+    }
 }
 
 fn begun(place: usize) -> TranscriptEvent {

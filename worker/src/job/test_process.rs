@@ -18,7 +18,7 @@ use crate::{
         job_order::JobOrder,
         launch_offer::AcceptedLaunch,
         memory_watch::MemoryWatch,
-        process_clock::{ProcessClock, sleep_until_deadline},
+        process_clock::{ClockHold, ProcessClock, sleep_until_deadline},
         process_handle::ProcessHandle,
         test_directory::TestDirectory,
     },
@@ -161,8 +161,9 @@ impl<'a> RunningProcess<'a> {
         let is_blocked = self.sink.is_blocked();
         // While a slow client keeps the worker from reading, a test may block on its output: that time does
         // not count for the test. Neither does the time in which it waits for a debugger.
-        let is_held = self.process.is_paused() || is_blocked || self.debugger_handover.is_undecided();
-        self.clock.set_held(is_held);
+        let is_unread = is_blocked || self.debugger_handover.is_undecided();
+        let hold = if self.process.is_paused() { Some(ClockHold::Paused) } else { None };
+        self.clock.set_held(hold.or(is_unread.then_some(ClockHold::Unread)));
         let deadline = self.batch.deadline().and_then(|running| self.clock.instant_at(running));
         // In no order: a process that always has an event must not keep the others from being handled.
         tokio::select! {
@@ -434,7 +435,7 @@ impl<'a> RunningProcess<'a> {
     /// Reads the outputs to their ends and decides the tests that have no result. If the guard was lost, the
     /// exit is unknown.
     async fn finish(&mut self, raw: ProcessExit, guard_loss: Option<GuardLoss>) -> LeaseEnd {
-        self.clock.set_held(false);
+        self.clock.set_held(None);
         loop {
             self.read_outputs();
             if !self.process.wait_for_remaining_output().await {

@@ -35,43 +35,60 @@ pub(crate) struct ClockReading {
     pub(crate) running: Duration,
     /// The time of day.
     pub(crate) utc: UtcTime,
+    /// For how long the process was paused; part of no running time.
+    pub(crate) paused: Duration,
     /// The time since boot, which the system also uses for process start times.
     pub(crate) since_boot: Duration,
+}
+
+/// Why the clock of a process stands still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClockHold {
+    /// The process is paused.
+    Paused,
+    /// The process may go on, or may wait for a reader of its output or for a debugger.
+    Unread,
 }
 
 /// The clock of one process. It does not advance while held.
 #[derive(Debug)]
 pub(crate) struct ProcessClock {
     started: Instant,
+    /// The time that has been held, and the part of it in pauses.
     held: Duration,
-    held_since: Option<Instant>,
+    paused: Duration,
+    held_since: Option<(Instant, ClockHold)>,
 }
 
 impl ProcessClock {
     /// Returns a clock that starts now.
     pub(crate) fn start() -> Self {
-        Self { started: Instant::now(), held: Duration::ZERO, held_since: None }
+        Self { started: Instant::now(), held: Duration::ZERO, paused: Duration::ZERO, held_since: None }
     }
 
     /// Returns the current time on this clock.
     pub(crate) fn now(&self) -> ClockReading {
-        let until = self.held_since.unwrap_or_else(Instant::now);
+        let until = self.held_since.map_or_else(Instant::now, |(since, _)| since);
+        let open_pause = self.held_since.filter(|(_, hold)| *hold == ClockHold::Paused);
         ClockReading {
             running: until.duration_since(self.started).saturating_sub(self.held),
             utc: UtcTime::now(),
+            paused: self.paused + open_pause.map_or(Duration::ZERO, |(since, _)| since.elapsed()),
             since_boot: heeler_sys::process::time_since_boot(),
         }
     }
 
-    /// Stops or restarts the clock.
-    pub(crate) fn set_held(&mut self, is_held: bool) {
-        match (is_held, self.held_since) {
-            (true, None) => self.held_since = Some(Instant::now()),
-            (false, Some(since)) => {
-                self.held += since.elapsed();
-                self.held_since = None;
+    /// Stops the clock, or restarts it with `None`.
+    pub(crate) fn set_held(&mut self, hold: Option<ClockHold>) {
+        let now = Instant::now();
+        if let Some((since, earlier)) = self.held_since.take_if(|(_, earlier)| Some(*earlier) != hold) {
+            self.held += now.duration_since(since);
+            if earlier == ClockHold::Paused {
+                self.paused += now.duration_since(since);
             }
-            (true, Some(_)) | (false, None) => {}
+        }
+        if let (Some(hold), None) = (hold, self.held_since) {
+            self.held_since = Some((now, hold));
         }
     }
 
@@ -98,21 +115,40 @@ pub(crate) async fn sleep_until_deadline(deadline: Option<tokio::time::Instant>)
 mod tests {
     use super::*;
 
-    #[test]
-    fn held_clock_stops_and_has_no_instants() {
-        let mut clock = ProcessClock::start();
-        clock.set_held(true);
-        let then = clock.now().running;
-        assert_eq!(clock.instant_at(Duration::ZERO), None);
-        let until = Instant::now() + Duration::from_millis(5);
+    fn spin(duration: Duration) {
+        let until = Instant::now() + duration;
         while Instant::now() < until {
             std::hint::spin_loop();
         }
-        assert_eq!(clock.now().running, then);
-        clock.set_held(false);
+    }
+
+    #[test]
+    fn held_clock_stops_and_has_no_instants() {
+        let mut clock = ProcessClock::start();
+        clock.set_held(Some(ClockHold::Unread));
+        let then = clock.now().running;
+        assert_eq!(clock.instant_at(Duration::ZERO), None);
+        spin(Duration::from_millis(5));
+        assert_eq!((clock.now().running, clock.now().paused), (then, Duration::ZERO));
+        clock.set_held(None);
         assert!(
             clock.now().running < then + Duration::from_millis(5) || clock.held >= Duration::from_millis(5)
         );
         assert!(clock.instant_at(Duration::ZERO).unwrap() >= clock.started + Duration::from_millis(5));
+    }
+
+    #[test]
+    fn pauses_are_counted_apart() {
+        let mut clock = ProcessClock::start();
+        clock.set_held(Some(ClockHold::Unread));
+        clock.set_held(Some(ClockHold::Paused));
+        let then = clock.now();
+        spin(Duration::from_millis(5));
+        assert_eq!(clock.now().running, then.running);
+        assert!(clock.now().paused >= Duration::from_millis(5));
+        clock.set_held(None);
+        let paused = clock.now().paused;
+        assert!(paused >= Duration::from_millis(5) && paused <= clock.held);
+        assert_eq!(clock.now().paused, paused);
     }
 }

@@ -38,7 +38,9 @@
 mod store;
 #[cfg(test)]
 mod tests;
+mod transfer;
 mod types;
 
 pub use store::{FILE_NAME, HistoryError, HistoryStore};
+pub use transfer::ExportError;
 pub use types::{ProgramCost, RecordedOutcome, RecordedUsage, TestHistory, stored_outcome};

@@ -76,7 +76,7 @@ ON CONFLICT (suite) DO UPDATE SET
     seen = excluded.seen,
     peak_kib = coalesce(excluded.peak_kib, peak_kib)";
 
-const COLUMNS: &str = "uid, outcome, last_us, mean_us, runs, failures, crashes";
+pub(super) const COLUMNS: &str = "uid, outcome, last_us, mean_us, runs, failures, crashes";
 
 /// The error of using the history. It never fails a run.
 #[derive(Debug, thiserror::Error)]
@@ -117,8 +117,8 @@ pub enum HistoryError {
 /// An open history.
 #[derive(Debug)]
 pub struct HistoryStore {
-    connection: Connection,
-    path: PathBuf,
+    pub(super) connection: Connection,
+    pub(super) path: PathBuf,
 }
 
 impl HistoryStore {
@@ -267,7 +267,7 @@ fn version(connection: &Connection) -> rusqlite::Result<i32> {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
 
-fn read_test(row: &Row<'_>) -> rusqlite::Result<TestHistory> {
+pub(super) fn read_test(row: &Row<'_>) -> rusqlite::Result<TestHistory> {
     let word: String = row.get(1)?;
     let Some(outcome) = read_word(&word) else {
         return Err(rusqlite::Error::InvalidColumnName(word));
@@ -291,7 +291,7 @@ fn to_column(number: u128) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX).min(i64::MAX / 8)
 }
 
-fn classify(path: &Path, source: rusqlite::Error) -> HistoryError {
+pub(super) fn classify(path: &Path, source: rusqlite::Error) -> HistoryError {
     let path = path.to_owned();
     match &source {
         rusqlite::Error::SqliteFailure(failure, _) => match failure.code {

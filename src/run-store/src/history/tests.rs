@@ -2,7 +2,7 @@
 //! foreign.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -253,4 +253,51 @@ fn history_of_others_is_read_without_a_change() {
     assert_eq!(std::fs::metadata(dir.path()).unwrap().permissions().mode() & 0o777, 0o777);
     assert_eq!(std::fs::read(&path).unwrap(), before);
     assert!(HistoryStore::open_read_only(&dir.path().join("none")).is_err());
+}
+
+#[test]
+fn exported_history_is_taken_over_once_and_never_for_newer_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let [ours, theirs, file] = ["ours", "theirs", "file"].map(|name| dir.path().join(name));
+    let set_seen = |path: &Path, uid: &str, seen: i64| {
+        let other = rusqlite::Connection::open(path).unwrap();
+        other.execute("UPDATE test SET seen = ?2 WHERE uid = ?1", (uid, seen)).unwrap();
+    };
+    let mut history = HistoryStore::open(&theirs).unwrap();
+    let outcomes = [("s::a", 10), ("s::b", 20)].map(|(uid, ms)| RecordedOutcome {
+        uid,
+        suite: "s",
+        outcome: Outcome::Passed,
+        duration: Duration::from_millis(ms),
+        usage: None,
+    });
+    history.record(&outcomes, &[]).unwrap();
+    assert_eq!(history.export(&file).unwrap(), 2);
+    let mut own = HistoryStore::open(&ours).unwrap();
+    own.record(&[RecordedOutcome { duration: Duration::from_millis(99), ..outcomes[1] }], &[]).unwrap();
+    set_seen(&ours, "s::b", i64::MAX / 2);
+    assert_eq!(own.import(&file).unwrap(), (2, 1));
+    assert_eq!(own.import(&file).unwrap(), (2, 0));
+    let known = own.load(["s::a", "s::b"]).unwrap();
+    let last = |uid: &str| known[uid].last.unwrap().as_millis();
+    assert_eq!((last("s::a"), last("s::b")), (10, 99));
+    set_seen(&ours, "s::b", 0);
+    assert_eq!(own.import(&file).unwrap(), (2, 1));
+}
+
+#[test]
+fn damaged_file_is_not_imported_and_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let [ours, file] = ["ours", "file"].map(|name| dir.path().join(name));
+    let mut own = HistoryStore::open(&ours).unwrap();
+    std::fs::write(&file, b"no database at all, but long enough to be looked at").unwrap();
+    assert!(matches!(own.import(&file), Err(HistoryError::Damaged { .. })));
+    std::fs::remove_file(&file).unwrap();
+    own.export(&file).unwrap();
+    let other = rusqlite::Connection::open(&file).unwrap();
+    let row = "INSERT INTO test VALUES ('u', 's', 'no such word', 1, 1, 1, 0, 0, 1, NULL, NULL)";
+    other.execute(row, []).unwrap();
+    drop(other);
+    assert!(matches!(own.import(&file), Err(HistoryError::Damaged { .. })));
+    assert!(own.load(["u"]).unwrap().is_empty());
 }

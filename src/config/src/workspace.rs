@@ -1,0 +1,90 @@
+//! The workspace of a directory: its root keeps the state of runs where no `heeler.toml` says otherwise.
+
+use std::{
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+/// Returns the root of the workspace that a directory is in: the nearest directory with a `CMakeCache.txt`
+/// (a build directory), with a `Cargo.toml` that has a `[workspace]`, or with a `.git`. A cargo package
+/// without a workspace comes before the repository that it is in. `None` outside any.
+///
+/// The root must belong to this user or to the owner of `start`. The home directory is no workspace, though
+/// some keep it in git.
+#[must_use]
+pub fn workspace_root(start: &Path, home: Option<&Path>) -> Option<PathBuf> {
+    let owner = std::fs::metadata(start).ok()?.uid();
+    let is_trusted = |dir: &Path| {
+        let dir_owner = std::fs::metadata(dir).map(|found| found.uid()).ok();
+        dir_owner == Some(owner) || dir_owner == Some(heeler_sys::process::effective_uid())
+    };
+    let mut package = None;
+    for dir in start.ancestors() {
+        if Some(dir) == home || dir.parent().is_none() || !is_trusted(dir) {
+            break;
+        }
+        let manifest = dir.join("Cargo.toml");
+        if dir.join("CMakeCache.txt").is_file() || has_workspace_table(&manifest) {
+            return Some(dir.to_owned());
+        }
+        if package.is_none() && manifest.is_file() {
+            package = Some(dir.to_owned());
+        }
+        if dir.join(".git").exists() {
+            return Some(package.unwrap_or_else(|| dir.to_owned()));
+        }
+    }
+    package
+}
+
+fn has_workspace_table(manifest: &Path) -> bool {
+    let text = std::fs::read_to_string(manifest).unwrap_or_default();
+    text.lines().any(|line| {
+        let line = line.trim_start();
+        line.starts_with("[workspace]") || line.starts_with("[workspace.")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(files: &[&str]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = dir.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let text = if file.starts_with("ws/Cargo") { "[workspace]\n" } else { "[package]\n" };
+            std::fs::write(path, text).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn root_is_the_same_from_every_directory_of_a_workspace() {
+        let cases: [(&[&str], &str, Option<&str>); 8] = [
+            (&["ws/Cargo.toml", "ws/a/Cargo.toml", "ws/a/src/lib.rs"], "ws/a/src", Some("ws")),
+            (&["ws/Cargo.toml", "ws/a/Cargo.toml", "ws/a/src/lib.rs"], "ws", Some("ws")),
+            (&["repo/.git/HEAD", "repo/p/Cargo.toml", "repo/p/src/lib.rs"], "repo/p/src", Some("repo/p")),
+            (&["repo/.git/HEAD", "repo/p/Cargo.toml", "repo/q/x"], "repo/q", Some("repo")),
+            (&["repo/.git/HEAD", "repo/b/CMakeCache.txt", "repo/b/t/x"], "repo/b/t", Some("repo/b")),
+            (&["p/Cargo.toml", "p/tests/x"], "p/tests", Some("p")),
+            // The `.git` of a linked worktree is a file.
+            (&["tree/.git", "tree/d/x"], "tree/d", Some("tree")),
+            (&["plain/x"], "plain", None),
+        ];
+        for (files, start, expected) in cases {
+            let dir = tree(files);
+            let found = workspace_root(&dir.path().join(start), None);
+            assert_eq!(found, expected.map(|root| dir.path().join(root)), "{files:?} {start}");
+        }
+    }
+
+    #[test]
+    fn home_directory_is_no_workspace() {
+        let dir = tree(&["home/.git/HEAD", "home/project/x"]);
+        let home = dir.path().join("home");
+        assert_eq!(workspace_root(&home.join("project"), Some(&home)), None);
+        assert_eq!(workspace_root(&home.join("project"), None), Some(home));
+    }
+}

@@ -1,0 +1,71 @@
+//! Where the state of runs is kept, what a program is called, and how a history goes to other machines.
+
+use std::fs;
+
+use crate::support::world::{TestWorld, run};
+
+#[test]
+fn state_is_at_the_root_of_the_workspace() {
+    let world = TestWorld::with_gtest("kinds");
+    fs::create_dir_all(world.path("build/tests")).unwrap();
+    world.write("build/CMakeCache.txt", "");
+    let below = |dir: &str, words: &[&str]| {
+        let mut command = world.heeler(words);
+        command.current_dir(world.path(dir));
+        run(command)
+    };
+    let first =
+        below("build/tests", &["run", "../../kinds", "-E", "Math.Add", "-E", "Math.Fail"]).assert_code(2);
+    first.assert_stdout("1 failed");
+    assert!(world.path("build/.heeler/history.sqlite").exists());
+    assert!(!world.path("build/tests/.heeler").exists());
+    // From another directory of the same workspace: the same runs, and the same tests.
+    below("build", &["report"]).assert_code(0).assert_stdout("1 failed");
+    let rerun = below("build", &["run", "../kinds", "--rerun", "failed"]).assert_code(2);
+    rerun.assert_stdout("FAILED 1 of 1 test");
+    // Outside the workspace there is none of it.
+    below(".", &["report"]).assert_code(4);
+}
+
+#[test]
+fn program_named_by_two_paths_is_one_program() {
+    let world = TestWorld::with_gtest("kinds");
+    fs::create_dir_all(world.path("sub")).unwrap();
+    std::os::unix::fs::symlink(".", world.path("here")).unwrap();
+    let absolute = world.path("kinds").display().to_string();
+    let words = ["run", "kinds", "./kinds", "sub/../kinds", "here/kinds", &absolute, "-E", "Math.Add"];
+    let ran = world.run(&words).assert_code(0);
+    ran.assert_stdout("1 passed");
+    // With a configuration, programs have the names of their directories: not of those of the call.
+    world.write("heeler.toml", "");
+    let list = |dir: &str, program: &str| {
+        let mut command = world.heeler(&["list", program, "-E", "Math.Add", "--format", "json"]);
+        command.current_dir(world.path(dir));
+        run(command).assert_code(0).stdout
+    };
+    assert_eq!(list(".", "kinds"), list("sub", "../kinds"));
+    // A link with a name of its own is a program of its own: programs can ask for their name.
+    std::os::unix::fs::symlink("kinds", world.path("other")).unwrap();
+    world.run(&["run", "kinds", "other", "-E", "Math.Add"]).assert_code(0).assert_stdout("2 passed");
+}
+
+#[test]
+fn history_goes_to_another_machine_as_a_file() {
+    let here = TestWorld::with_gtest("kinds");
+    let nothing = here.run(&["history", "export", "h.sqlite"]).assert_code(4);
+    nothing.assert_stderr("no run has recorded one");
+    here.run(&["run", "kinds", "-E", "Math.Add", "-E", "Math.Fail"]).assert_code(2);
+    let ran = here.run(&["history", "export", "h.sqlite"]).assert_code(0);
+    ran.assert_stderr("wrote the history of ");
+    let there = TestWorld::with_gtest("kinds");
+    fs::copy(here.path("h.sqlite"), there.path("h.sqlite")).unwrap();
+    let ran = there.run(&["history", "import", "h.sqlite"]).assert_code(0);
+    ran.assert_stderr("new or newer than here");
+    // A filter that needs the history finds what the other machine has recorded.
+    there.run(&["run", "kinds", "-E", "state(failed)"]).assert_code(2).assert_stdout("FAILED 1 of 1 test");
+    there.write("no.sqlite", "this is no database, but it is there");
+    there.run(&["history", "import", "no.sqlite"]).assert_code(4).assert_stderr("damaged");
+    there.run(&["history", "import", "missing"]).assert_code(4).assert_stderr("missing");
+    there.run(&["history", "export", "no/such/directory"]).assert_code(4).assert_stderr("no/such");
+    assert!(!there.path("no").exists());
+}
