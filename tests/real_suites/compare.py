@@ -1,9 +1,10 @@
 """Compares the results of test programs run by themselves with those under Heeler, case by case.
 
-Each program runs by itself first. Then Heeler runs it in batches, once more with the history of that run, and with
---isolate. The results of all cases must be the same, a program that ends well by itself must not be in error, and both
-must succeed or both must fail. With --isolate, a test may differ that the program itself fails with alone, because it
-looks at the others. A program that fails by itself when it lists its tests must be in error under Heeler.
+Each program runs by itself first. Then Heeler runs it on one slot, on two slots with the history of that run, on two
+slots without any history, and with --isolate. The results of all cases must be the same, a program that ends well by
+itself must not be in error, and both must succeed or both must fail. Where processes run a part of the program (without
+a history, and with --isolate), a test may differ that the program itself fails with alone, because it looks at the
+others. A program that fails by itself when it lists its tests must be in error under Heeler.
 """
 
 import argparse
@@ -17,7 +18,13 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 
-MODES = {"batches": [], "second run": [], "isolate": ["--isolate"]}
+# Name, state directory, options, and whether processes may run a part of the tests of a short program.
+MODES = {
+    "one slot": ("state", ["-j", "1"], False),
+    "second run": ("state", ["-j", "2"], False),
+    "first run": ("empty", ["-j", "2"], True),
+    "isolate": ("state", ["-j", "2", "--isolate"], True),
+}
 TIMEOUT = 900
 
 
@@ -144,10 +151,10 @@ def compare_run(mode, program, setup):
     """Runs the program under Heeler in one mode; describes what differs from the program by itself."""
     cwd, heeler, is_rust, env, directory, (expected, code), is_listed = setup
     report = os.path.join(directory, f"{mode.replace(' ', '-')}.xml")
-    state = os.path.join(directory, "state")
-    command = [heeler, "run", program, "--state-dir", state, "--status-level", "none", "-j", "2"]
-    ended, text = run(command + ["--report", f"junit={report}"] + MODES[mode], cwd, env)
-    is_alone = lambda names: mode == "isolate" and fails_alone(program, names, cwd, env, is_rust)
+    state, options, is_split = MODES[mode]
+    command = [heeler, "run", program, "--state-dir", os.path.join(directory, state), "--status-level", "none"]
+    ended, text = run(command + ["--report", f"junit={report}"] + options, cwd, env)
+    is_alone = lambda names: is_split and fails_alone(program, names, cwd, env, is_rust)
     found = []
     if expected and os.path.exists(report):
         results, errors = of_junit(report, expected)

@@ -55,3 +55,24 @@ fn whole_program_runs_without_filter() {
     assert!(message.contains("ran"), "a part of it fails as it does without Heeler: {message}");
     assert_eq!(server.exit(), Some(0));
 }
+
+#[test]
+fn program_that_reads_flags_by_abseil_and_crashes_after_its_listing_is_listed() {
+    // Its first listing has no file: Abseil does not know `--gtest_flagfile`.
+    let script = r#"#!/bin/sh
+for word; do
+    case $word in --gtest_output=xml:*) file=${word#--gtest_output=xml:} ;; esac
+done
+printf 'a banner of the program\nSuite.\n  Case\n'
+if [ -n "$file" ]; then
+    echo '<testsuites tests="1" name="AllTests"><testsuite name="Suite" tests="1">' > "$file"
+    echo '<testcase name="Case" file="x.cc" line="3" /></testsuite></testsuites>' >> "$file"
+fi
+kill -ABRT $$
+"#;
+    let world = TestWorld::new();
+    world.write_program("crashing", script);
+    let ran = world.run(&["list", "crashing", "--framework", "gtest"]).assert_code(0);
+    ran.assert_stdout("Suite.Case");
+    ran.assert_stderr("SIGABRT");
+}

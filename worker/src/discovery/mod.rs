@@ -242,7 +242,7 @@ impl ProgramDiscovery<'_> {
         is_traced: bool,
     ) -> Result<AdapterListing, DiscoverError> {
         let program = || self.program.path.to_text().into_owned();
-        let crash_files = self.capture.as_ref().filter(|_| is_traced).map(|capture| {
+        let mut crash_files = self.capture.as_ref().filter(|_| is_traced).map(|capture| {
             let markers = adapter.traits().expected_crash_markers;
             ListingCrashFiles::prepare(capture, self.program.path.as_path(), self.setting.worker, markers)
         });
@@ -267,17 +267,15 @@ impl ProgramDiscovery<'_> {
             self.record_reply(&invocation, &captured);
             if let Some(signal) = captured.end.signal {
                 let (signal, said) = (Signal(signal).name(), last_output_note(&captured));
+                // The first crash explains the others: they have no evidence of their own.
                 let evidence =
-                    crash_files.map_or(String::new(), |files| crash_evidence(&files, &mut captured));
+                    crash_files.take().map_or(String::new(), |files| crash_evidence(&files, &mut captured));
                 let crashed = DiscoverError::Crashed { program: program(), signal, said, evidence };
                 if !is_traced {
                     return Err(crashed);
                 }
-                outputs.push(listing_output(&invocation, captured));
-                crash = Some(crashed);
-                break;
-            }
-            if captured.end.code.is_none() {
+                crash.get_or_insert(crashed);
+            } else if captured.end.code.is_none() {
                 return Err(DiscoverError::Lost { program: program() });
             }
             outputs.push(listing_output(&invocation, captured));

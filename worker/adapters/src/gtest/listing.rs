@@ -35,9 +35,13 @@ fn read_tests(output: &ListingOutput) -> Result<Vec<ListedTest>, ListingError> {
     }
 }
 
-/// Returns whether a program that has exited by itself may have listed its tests on standard output.
+/// Returns whether a program may have listed its tests on standard output, however it ended then, and whatever
+/// it printed besides.
 pub(super) fn is_text_listing(output: &ListingOutput) -> bool {
-    output.code == Some(0) || output.code.is_some() && read_text(&output.stdout).is_ok()
+    let text = scan::decode_lossy(&output.stdout);
+    let is_suite = |line: &str| line.ends_with('.') && !line.starts_with(' ');
+    let mut pairs = text.lines().zip(text.lines().skip(1));
+    output.code == Some(0) || pairs.any(|(line, next)| is_suite(line) && next.starts_with("  "))
 }
 
 /// Returns whether the file is what a program writes that ran its tests instead of listing them.
