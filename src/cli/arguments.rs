@@ -117,7 +117,7 @@ pub(crate) enum CliCommand {
     },
     /// Serve the editor that started this process as its test application; see [`normalise`].
     #[command(name = normalise::EDITOR_COMMAND, hide = true)]
-    Editor(EditorArguments),
+    Editor(Box<EditorArguments>),
 }
 
 /// Arguments of `heeler run`.
@@ -527,8 +527,14 @@ pub(crate) enum ColorChoice {
 /// Arguments of the hidden command to which `heeler [PROGRAM…] --server …` is translated.
 #[derive(Debug, Clone, PartialEq, Args)]
 pub(crate) struct EditorArguments {
-    /// Test programs; without any, the suites of heeler.toml.
-    pub programs: Vec<PathBuf>,
+    #[command(flatten)]
+    pub programs: ProgramArguments,
+    #[command(flatten)]
+    pub running: RunningArguments,
+    #[command(flatten)]
+    pub report_files: ReportFileArguments,
+    #[command(flatten)]
+    pub general: GeneralArguments,
     /// Host on which the client listens.
     #[arg(long, default_value = "localhost")]
     pub client_host: String,
@@ -553,9 +559,6 @@ pub(crate) struct EditorArguments {
     /// Log level: trace, debug, information, warning, error or critical.
     #[arg(long, value_name = "LEVEL")]
     pub diagnostic_verbosity: Option<String>,
-    /// Read this file instead of the nearest heeler.toml.
-    #[arg(long, value_name = "FILE")]
-    pub config_file: Option<PathBuf>,
     /// Unsupported options, for the log.
     #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
     pub ignored: Vec<String>,

@@ -100,9 +100,8 @@ pub(super) fn scheduler_options(settings: &ResolvedSettings, shown: WorkerStdout
 
 /// Serves the editor that started this process.
 pub(super) async fn serve_editor(arguments: &EditorArguments) -> Result<CliExitCode, CommandError> {
-    let programs = ProgramArguments { programs: arguments.programs.clone(), ..ProgramArguments::default() };
-    let mut options =
-        session_options(arguments.config_file.clone(), CommandLineSettings::default(), &programs)?;
+    let config_file = arguments.general.config_file.clone();
+    let mut options = session_options(config_file, arguments.command_line(), &arguments.programs)?;
     options.client_host.clone_from(&arguments.client_host);
     options.exit_with = arguments.exit_on_process_exit;
     options.is_debug = arguments.is_debug;

@@ -89,7 +89,7 @@ fn verbosity(command: &CliCommand) -> u8 {
         CliCommand::Report(arguments) => arguments.general.verbose,
         CliCommand::History(arguments) => arguments.general().verbose,
         CliCommand::Serve(arguments) => arguments.general.verbose,
-        CliCommand::Editor(arguments) => u8::from(arguments.is_diagnostic),
+        CliCommand::Editor(arguments) => arguments.general.verbose.max(u8::from(arguments.is_diagnostic)),
         CliCommand::Doctor(general) => general.verbose,
         CliCommand::Dump(_) | CliCommand::Completions { .. } | CliCommand::Man { .. } => 0,
     }

@@ -6,8 +6,8 @@ use std::num::NonZeroUsize;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::{
-    GeneralArguments, ListArguments, ReportArguments, ReportFileArguments, RunArguments, RunningArguments,
-    SelectionArguments, ServeArguments,
+    EditorArguments, GeneralArguments, ListArguments, ProgramArguments, ReportArguments, ReportFileArguments,
+    RunArguments, RunningArguments, SelectionArguments, ServeArguments,
 };
 use crate::cli::debugger::{DebuggerCommand, DebuggerCommandError};
 use heeler_config::filter::{Filter, FilterError};
@@ -276,16 +276,33 @@ impl ServeArguments {
     /// Returns the settings that the arguments override for each run of the server.
     #[must_use]
     pub(crate) fn command_line(&self) -> CommandLineSettings {
-        let general = self.general.command_line();
-        CommandLineSettings {
-            run: RunLayer {
-                is_history_kept: general.run.is_history_kept,
-                reports: self.report_files.requests(),
-                ..self.running.run_layer()
-            },
-            tests: self.running.test_layer(),
-            framework: self.programs.framework.clone(),
-            ..general
-        }
+        server_settings(&self.general, &self.running, &self.report_files, &self.programs)
+    }
+}
+
+impl EditorArguments {
+    /// Returns the settings that the arguments override for each run of the server.
+    #[must_use]
+    pub(crate) fn command_line(&self) -> CommandLineSettings {
+        server_settings(&self.general, &self.running, &self.report_files, &self.programs)
+    }
+}
+
+fn server_settings(
+    general: &GeneralArguments,
+    running: &RunningArguments,
+    report_files: &ReportFileArguments,
+    programs: &ProgramArguments,
+) -> CommandLineSettings {
+    let general = general.command_line();
+    CommandLineSettings {
+        run: RunLayer {
+            is_history_kept: general.run.is_history_kept,
+            reports: report_files.requests(),
+            ..running.run_layer()
+        },
+        tests: running.test_layer(),
+        framework: programs.framework.clone(),
+        ..general
     }
 }

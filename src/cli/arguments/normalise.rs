@@ -1,5 +1,6 @@
 //! Translates the command line of an editor that starts Heeler in place of a test application: `-x` or `--x`,
-//! values after a space, `=` or `:`, response files `@file.rsp`, and options that have no meaning here.
+//! values after a space, `=` or `:`, response files `@file.rsp`, options of `heeler serve`, and options that have
+//! no meaning here.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -45,11 +46,17 @@ pub(crate) fn normalise(argv: Vec<OsString>) -> Result<Vec<OsString>, NormaliseE
         return Ok(argv);
     }
     let expanded = expand_response_files(&argv[1..])?;
-    let mut names = expanded.iter().filter_map(|word| NamedOption::parse(word)).map(|named| named.name);
-    if !names.any(|name| name == "server" || name == "list-tests") {
-        return Ok(argv);
-    }
-    Ok([argv[0].clone()].into_iter().chain(EditorCommandLine::parse(&expanded)?.into_words()?).collect())
+    let has = |wanted: &str| {
+        expanded.iter().filter_map(|word| NamedOption::parse(word)).any(|named| named.name == wanted)
+    };
+    let command = match (has("server"), has("list-tests")) {
+        (true, _) => "serve",
+        (false, true) => "list",
+        (false, false) => return Ok(argv),
+    };
+    let own = OwnOptions::of_command(command);
+    let words = EditorCommandLine::parse(&expanded, &own)?.into_words()?;
+    Ok([argv[0].clone()].into_iter().chain(words).collect())
 }
 
 /// Returns whether a first argument marks a command line as Heeler's own.
@@ -76,12 +83,70 @@ impl NamedOption {
     }
 }
 
+/// The options of Heeler's own command that the editor's form stands for.
+struct OwnOptions {
+    command: clap::Command,
+}
+
+impl OwnOptions {
+    fn of_command(name: &str) -> Self {
+        let all = CommandLineArguments::command();
+        let command = all.find_subcommand(name).cloned().unwrap_or_default();
+        Self { command }
+    }
+
+    fn find(&self, is_named: impl Fn(&clap::Arg) -> bool) -> Option<&clap::Arg> {
+        self.command.get_arguments().find(|argument| !argument.is_positional() && is_named(argument))
+    }
+
+    /// Returns the words of an own option, which takes its value from the next word where it needs one; `None`
+    /// if it is not one of the command's.
+    fn take<'w>(
+        &self,
+        word: &OsStr,
+        named: &NamedOption,
+        rest: &mut std::iter::Peekable<impl Iterator<Item = &'w OsString>>,
+    ) -> Option<Vec<OsString>> {
+        let is_transport = |argument: &clap::Arg| argument.get_help_heading() == Some("Transport");
+        let long = |argument: &clap::Arg| {
+            let mut names = argument.get_long_and_visible_aliases().into_iter().flatten();
+            let mut hidden = argument.get_all_aliases().into_iter().flatten();
+            names.any(|name| name == named.name) || hidden.any(|name| name == named.name)
+        };
+        if let Some(argument) = self.find(|argument| long(argument) && !is_transport(argument)) {
+            let needs_value = argument.get_action().takes_values()
+                && argument.get_num_args().is_none_or(|count| count.min_values() > 0);
+            let behind = rest.next_if(|word| needs_value && named.value.is_none() && !is_option(word));
+            let mut own = OsString::from(format!("--{}", named.name));
+            if let Some(value) = named.value.as_ref().map(OsString::from).or(behind.cloned()) {
+                own.push("=");
+                own.push(value);
+            }
+            return Some(vec![own]);
+        }
+        // `-j 4` and `-j4`; a long name may also have one dash.
+        let text = word.to_str()?.strip_prefix('-').filter(|text| !text.starts_with('-'))?;
+        let letter = text.chars().next()?;
+        let behind_letter = &text[letter.len_utf8()..];
+        let is_joined = !behind_letter.is_empty() && behind_letter.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_joined && !behind_letter.is_empty() {
+            return None;
+        }
+        let argument = self.find(|argument| argument.get_short() == Some(letter))?;
+        let needs_value = argument.get_action().takes_values() && !is_joined;
+        let behind = rest.next_if(|word| needs_value && !is_option(word)).cloned();
+        Some([word.to_owned()].into_iter().chain(behind).collect())
+    }
+}
+
 /// The arguments, sorted by their meaning.
 #[derive(Default)]
 struct EditorCommandLine {
     /// Options in the form that Heeler's own parser accepts.
     options: Vec<OsString>,
     programs: Vec<OsString>,
+    /// Behind `--`, for the programs.
+    program_args: Vec<OsString>,
     config_file: Option<OsString>,
     is_server: bool,
     is_help: bool,
@@ -90,12 +155,12 @@ struct EditorCommandLine {
 }
 
 impl EditorCommandLine {
-    fn parse(words: &[OsString]) -> Result<Self, NormaliseError> {
+    fn parse(words: &[OsString], own: &OwnOptions) -> Result<Self, NormaliseError> {
         let mut translation = Self::default();
         let mut rest = words.iter().peekable();
         while let Some(word) = rest.next() {
             if word == "--" {
-                translation.programs.extend(rest.by_ref().cloned());
+                translation.program_args.extend(rest.by_ref().cloned());
                 break;
             }
             let Some(named) = NamedOption::parse(word) else {
@@ -115,7 +180,10 @@ impl EditorCommandLine {
                         translation
                             .add_valued_option(option, named.value.map(OsString::from).or(behind.cloned()))?;
                     }
-                    None => translation.skip_unknown_option(word, named.value.is_some(), &mut rest),
+                    None => match own.take(word, &named, &mut rest) {
+                        Some(words) => translation.options.extend(words),
+                        None => translation.skip_unknown_option(word, named.value.is_some(), &mut rest),
+                    },
                 },
             }
         }
@@ -195,12 +263,35 @@ impl EditorCommandLine {
             words.extend(self.options);
         } else {
             words.push("list".into());
+            // It has none for what is ignored, nor for colours and logs of an editor's form.
+            let is_own = |word: &OsString| {
+                let text = word.to_string_lossy();
+                ![
+                    "--ignored=",
+                    "--no-banner",
+                    "--no-ansi",
+                    "--diagnostic",
+                    "--debug",
+                    "--client-",
+                    "--exit-on",
+                ]
+                .iter()
+                .any(|other| text.starts_with(other))
+            };
+            words.extend(self.options.into_iter().filter(is_own));
         }
         if let Some(file) = self.config_file {
             words.extend(["--config-file".into(), file]);
         }
-        words.push("--".into());
-        words.extend(self.programs);
+        // A program is no option, whatever its name begins with.
+        words.extend(self.programs.into_iter().map(|program| match program.as_encoded_bytes() {
+            [b'-', ..] => Path::new(".").join(program).into_os_string(),
+            _ => program,
+        }));
+        if !self.program_args.is_empty() {
+            words.push("--".into());
+            words.extend(self.program_args);
+        }
         Ok(words)
     }
 }

@@ -236,39 +236,39 @@ fn help_and_version_exit_with_zero() {
 #[test]
 fn editor_command_lines_are_translated() {
     for (line, expected) in [
-        ("prog --server --client-port 5", "__editor --client-port=5 -- prog"),
+        ("prog --server --client-port 5", "__editor --client-port=5 prog"),
         (
             "--server jsonrpc --client-port 5 --exit-on-process-exit 77",
-            "__editor --client-port=5 --exit-on-process-exit=77 --",
+            "__editor --client-port=5 --exit-on-process-exit=77",
         ),
         (
             "--server --client-host localhost --client-port 5 --diagnostic --diagnostic-verbosity trace",
-            "__editor --client-host=localhost --client-port=5 --diagnostic --diagnostic-verbosity=trace --",
+            "__editor --client-host=localhost --client-port=5 --diagnostic --diagnostic-verbosity=trace",
         ),
-        ("a b -server:jsonrpc -client-port:5 -no-banner", "__editor --client-port=5 --no-banner -- a b"),
-        ("a --SERVER=jsonrpc --Client-Port=5 --no-ansi b", "__editor --client-port=5 --no-ansi -- a b"),
-        ("--server --client-port 5 a", "__editor --client-port=5 -- a"),
-        ("--server a --client-port 5", "__editor --client-port=5 -- a"),
-        ("--server --client-port 5 --client-host ::1", "__editor --client-port=5 --client-host=::1 --"),
+        ("a b -server:jsonrpc -client-port:5 -no-banner", "__editor --client-port=5 --no-banner a b"),
+        ("a --SERVER=jsonrpc --Client-Port=5 --no-ansi b", "__editor --client-port=5 --no-ansi a b"),
+        ("--server --client-port 5 a", "__editor --client-port=5 a"),
+        ("--server a --client-port 5", "__editor --client-port=5 a"),
+        ("--server --client-port 5 --client-host ::1", "__editor --client-port=5 --client-host=::1"),
         (
             "--server --client-port 5 --config-file my/heeler.toml a",
-            "__editor --client-port=5 --config-file my/heeler.toml -- a",
+            "__editor --client-port=5 --config-file my/heeler.toml a",
         ),
         (
             "--server --client-port 5 --config-file t.json a",
-            "__editor --client-port=5 --ignored=--config-file t.json -- a",
+            "__editor --client-port=5 --ignored=--config-file t.json a",
         ),
         (
             "--server --client-port 5 --settings x.runsettings",
-            "__editor --client-port=5 --ignored=--settings x.runsettings --",
+            "__editor --client-port=5 --ignored=--settings x.runsettings",
         ),
         (
             "a --server --client-port 5 --crashdump --results-directory x y --retry=3 b",
-            "__editor --client-port=5 --ignored=--crashdump --ignored=--results-directory x y --ignored=--retry=3 -- a b",
+            "__editor --client-port=5 --ignored=--crashdump --ignored=--results-directory x y --ignored=--retry=3 a b",
         ),
         ("--server --client-port 5 -- -odd", "__editor --client-port=5 -- -odd"),
-        ("a --list-tests", "list -- a"),
-        ("a --list-tests json --no-banner", "list -- a"),
+        ("a --list-tests", "list a"),
+        ("a --list-tests json --no-banner", "list a"),
         ("a --server --help", "--help"),
     ] {
         check_normalised(line, expected);
@@ -296,7 +296,7 @@ fn response_file_is_expanded() {
         .unwrap();
     let line = format!("@{}", file.display());
     let normalised = normalise(words(&line)).unwrap();
-    let expected = ["heeler", "__editor", "--client-port=5", "--", "my prog", ""].map(OsString::from);
+    let expected = ["heeler", "__editor", "--client-port=5", "my prog", ""].map(OsString::from);
     assert_eq!(normalised, expected);
     let missing = parse_error("--server @/nowhere/x.rsp");
     assert!(missing.starts_with("can't read the response file /nowhere/x.rsp: No such file"), "{missing}");
@@ -309,8 +309,29 @@ fn editor_options_reach_the_command() {
     assert_eq!((editor.client_host.as_str(), editor.client_port), ("localhost", 5));
     assert_eq!(editor.exit_on_process_exit, Some(77));
     assert_eq!(editor.ignored, ["--telemetry off"]);
-    assert_eq!(editor.programs, [Path::new("a")]);
+    assert_eq!(editor.programs.programs, [Path::new("a")]);
     assert!(editor.is_banner_off && !editor.is_ansi_off);
+}
+
+#[test]
+fn editor_form_takes_the_options_of_serve() {
+    let line = "a --server --client-port 5 --jobs 3 --retries=2 --isolate -P ci --timeout:9s --junit r.xml b -j4 \
+                --state-dir s --shuffle c --stdio --nonsense x -- --flag";
+    let line = line.replace("-j4 ", "");
+    let CliCommand::Editor(editor) = parse(words(&line)).unwrap() else { panic!("another command") };
+    let settings = editor.command_line();
+    assert_eq!(editor.programs.programs, ["a", "b", "c"].map(Path::new));
+    assert_eq!(editor.programs.program_args, ["--flag"]);
+    assert_eq!(settings.run.jobs.unwrap().slots().get(), 3);
+    assert_eq!(settings.tests.retries, Some(2));
+    assert_eq!(settings.profile.as_deref(), Some("ci"));
+    assert_eq!(settings.state_dir.as_deref(), Some(Path::new("s")));
+    assert_eq!(settings.run.reports.unwrap().len(), 1);
+    // Transports are the editor's own business.
+    assert_eq!(editor.ignored, ["--stdio", "--nonsense x"]);
+    let joined = normalise(words("--server --client-port 5 -j4 -- -x")).unwrap();
+    assert_eq!(joined[3..], ["-j4", "--", "-x"].map(OsString::from));
+    assert!(parse_error("--server --client-port 5 --jobs many").contains("many"));
 }
 
 #[test]
@@ -320,7 +341,7 @@ fn program_names_may_be_invalid_utf8() {
     let mut line = words("--server --client-port 5");
     line.push(odd.clone());
     let CliCommand::Editor(editor) = parse(line).unwrap() else { panic!("another command") };
-    assert_eq!(editor.programs, [Path::new(&odd)]);
+    assert_eq!(editor.programs.programs, [Path::new(&odd)]);
 }
 
 #[test]
