@@ -24,11 +24,12 @@ use super::{
     debugger::DebuggerCommand,
     display::{list::ListFormat, runs::RunsFormat},
     exit::CliExitCode,
+    run_events::RunFormat,
 };
 use heeler_config::filter::Filter;
 use heeler_config::{
-    FailFast, JobCount, MemoryLimit, PartitionSpec, RunIgnored, ShuffleMode, SlowTimeout, StatusLevel,
-    TimeLimit,
+    FailFast, FinalStatusLevel, JobCount, MemoryLimit, OutputTiming, PartitionSpec, RunIgnored, ShuffleMode,
+    SlowTimeout, StatusLevel, TimeLimit,
 };
 use heeler_core::partition::SplitDigest;
 use heeler_report::ReportRequest;
@@ -142,6 +143,17 @@ pub(crate) struct RunArguments {
     /// Time limits are off, and output is shown live.
     #[arg(long, value_name = "COMMAND", value_parser = convert::debugger, help_heading = "Running")]
     pub debugger: Option<DebuggerCommand>,
+    /// Format of standard output: nothing (results are printed to standard error), or one JSON object a line
+    /// for each event of the run.
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT",
+        alias = "message-format",
+        help_heading = "Reporting"
+    )]
+    pub format: RunFormat,
     #[command(flatten)]
     pub reporting: ReportingArguments,
     #[command(flatten)]
@@ -186,11 +198,13 @@ pub(crate) struct ReportArguments {
     /// disjoint and complete, and reported together.
     #[arg(long = "shard", value_name = "DIR", conflicts_with = "run", value_hint = ValueHint::DirPath)]
     pub shards: Vec<PathBuf>,
+    /// Format of the report: for people, or one JSON object a line as heeler run prints them.
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Reporting")]
+    pub format: RunFormat,
     #[command(flatten)]
     pub report_files: ReportFileArguments,
-    /// Lowest level of results printed; each level includes those before it.
-    #[arg(long, value_name = "LEVEL", value_parser = convert::status_level(), help_heading = "Reporting")]
-    pub status_level: Option<StatusLevel>,
+    #[command(flatten)]
+    pub shown: ShownResultArguments,
     #[command(flatten)]
     pub general: GeneralArguments,
 }
@@ -419,11 +433,28 @@ pub(crate) struct ReportingArguments {
     /// arguments of processes that tests left behind.
     #[arg(long = "show-env")]
     pub is_environment_shown: bool,
+    #[command(flatten)]
+    pub shown: ShownResultArguments,
+    #[command(flatten)]
+    pub report_files: ReportFileArguments,
+}
+
+/// Arguments that control which results, and which outputs of tests, are printed.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+#[command(next_help_heading = "Reporting")]
+pub(crate) struct ShownResultArguments {
     /// Lowest level of results printed; each level includes those before it.
     #[arg(long, value_name = "LEVEL", value_parser = convert::status_level())]
     pub status_level: Option<StatusLevel>,
-    #[command(flatten)]
-    pub report_files: ReportFileArguments,
+    /// Lowest level of results listed at the end; each level includes those before it.
+    #[arg(long, value_name = "LEVEL", value_parser = convert::final_status_level())]
+    pub final_status_level: Option<FinalStatusLevel>,
+    /// When the output of passed tests is printed: with the result, at the end, both, or never (the default).
+    #[arg(long, value_name = "WHEN", value_parser = convert::output_timing())]
+    pub success_output: Option<OutputTiming>,
+    /// When the output of failed tests is printed: with the result (the default), at the end, both, or never.
+    #[arg(long, value_name = "WHEN", value_parser = convert::output_timing())]
+    pub failure_output: Option<OutputTiming>,
 }
 
 /// Arguments that name the report files to write.

@@ -8,6 +8,7 @@ use super::{
     style::{LABEL_COLUMNS, Style, StyledLine},
     test_line::{self, DetailLevel},
 };
+use heeler_config::FinalStatusLevel;
 use heeler_core::Outcome;
 use heeler_report::{MemoryPeak, RunSummary, RunVerdict, TestReport, sanitise};
 
@@ -39,19 +40,29 @@ const INDENT: usize = LABEL_COLUMNS + 1;
 /// Suffix of a flaky test's name; names are cut to leave room for it.
 const ATTEMPT_SUFFIX: &str = "  (passed on attempt ";
 
-/// Returns the lines of the summary.
+/// Returns the lines of the summary. Without a level, it lists failed, flaky and leaky tests, and the slowest
+/// and largest ones.
 pub(super) fn summary_lines(
     summary: &RunSummary,
     end: &SummaryExtras,
+    level: Option<FinalStatusLevel>,
     manner: &DetailLevel<'_>,
 ) -> Vec<StyledLine> {
     let mut lines = vec![StyledLine::new().with(Style::Dim, "─".repeat(LABEL_COLUMNS))];
-    push_slowest(&mut lines, summary, end, manner);
-    push_largest(&mut lines, summary, end, manner);
-    push_flaky(&mut lines, summary, manner);
-    push_leaky(&mut lines, summary, manner);
-    push_not_run(&mut lines, summary, manner);
-    push_failures(&mut lines, summary, manner);
+    push_unremarkable(&mut lines, summary, level.unwrap_or(FinalStatusLevel::None), manner);
+    let is_listed = |least| level.is_none_or(|level| level >= least);
+    if is_listed(FinalStatusLevel::Slow) {
+        push_slowest(&mut lines, summary, end, manner);
+        push_largest(&mut lines, summary, end, manner);
+    }
+    if is_listed(FinalStatusLevel::Flaky) {
+        push_flaky(&mut lines, summary, manner);
+        push_leaky(&mut lines, summary, manner);
+    }
+    if is_listed(FinalStatusLevel::Fail) {
+        push_not_run(&mut lines, summary, manner);
+        push_failures(&mut lines, summary, manner);
+    }
     for problem in &end.problems {
         lines.push(StyledLine::with_label(Style::Warning, "Note").with_plain(sanitise::headline(problem)));
     }
@@ -68,6 +79,24 @@ pub(super) fn summary_lines(
     push_missing_results(&mut lines, summary);
     lines.push(verdict_line(summary, end));
     lines
+}
+
+/// Adds passed, skipped and slow tests, those that are worth most attention last.
+fn push_unremarkable(
+    lines: &mut Vec<StyledLine>,
+    summary: &RunSummary,
+    level: FinalStatusLevel,
+    manner: &DetailLevel<'_>,
+) {
+    let is_slow = |record: &TestReport| record.duration.is_some_and(|took| took >= manner.slow_after);
+    let mut push = |least, is_listed: &dyn Fn(&TestReport) -> bool| {
+        let records = summary.records().iter().filter(|record| level >= least && is_listed(record));
+        lines.extend(records.map(|record| test_line::result_line(record, manner, "")));
+    };
+    let passed = |record: &TestReport| record.outcome == Outcome::Passed && !record.is_leaky();
+    push(FinalStatusLevel::Pass, &|record| passed(record) && !is_slow(record));
+    push(FinalStatusLevel::Skip, &|record| record.outcome == Outcome::Skipped);
+    push(FinalStatusLevel::Slow, &|record| passed(record) && is_slow(record));
 }
 
 fn push_slowest(
@@ -279,16 +308,33 @@ fn verdict_line(summary: &RunSummary, end: &SummaryExtras) -> StyledLine {
             let selected = count_of(summary.selected(), "test");
             ("CANCELLED", format!("{cancelled} of {selected} did not finish, after {time}"))
         }
-        RunVerdict::Failed => ("FAILED", format!("{} in {time}", describe_failures(summary))),
+        RunVerdict::Failed => {
+            ("FAILED", format!("{} in {time}{}", describe_failures(summary), describe_rest(summary)))
+        }
         RunVerdict::CountMismatch => ("FAILED", format!("the results do not add up, after {time}")),
     };
     StyledLine::with_label(verdict_style(summary, end), label).with(verdict_style(summary, end), words)
 }
 
+/// Returns what became of the tests that neither passed nor failed, if some failed.
+fn describe_rest(summary: &RunSummary) -> String {
+    if summary.failed_count() == 0 && summary.failed_groups().next().is_none() {
+        return String::new();
+    }
+    let cancelled = summary.counts().with_outcome(Outcome::Cancelled);
+    let rest = [(summary.not_run_count(), "not run"), (cancelled, "cancelled")];
+    let rest = rest.into_iter().filter(|(number, _)| *number > 0);
+    rest.map(|(number, what)| format!(", {} {what}", grouped_number(number))).collect()
+}
+
 fn describe_failures(summary: &RunSummary) -> String {
-    let bad = summary.counts().failing();
+    let bad = summary.failed_count();
     let groups = summary.failed_groups().count();
-    let tests = format!("{} of {}", grouped_number(bad), count_of(summary.selected(), "test"));
+    let selected = count_of(summary.selected(), "test");
+    if bad == 0 && groups == 0 {
+        return format!("{} of {selected} not run,", grouped_number(summary.not_run_count()));
+    }
+    let tests = format!("{} of {selected}", grouped_number(bad));
     let programs = format!("{} outside any test", count_of(groups, "program"));
     match (bad, groups) {
         (_, 0) => tests,
