@@ -7,7 +7,8 @@
 //! - `dump`: prints minidumps; `check_machine`: checks the machine; `machine`: facts about it.
 //! - `in_process_server`: a session in this process; `run_view`: the user's view of it; `signals`: signals
 //!   from terminal and system.
-//! - `display`: output of a run for people; `run_events`: for programs; `exit_code_for`: exit codes and errors.
+//! - `display`: output of a run for people; `run_events`: for programs; `exit_code_for`: exit codes and
+//!   errors.
 
 pub(crate) mod arguments;
 pub(crate) mod cargo;

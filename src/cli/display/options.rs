@@ -90,9 +90,9 @@ pub(crate) enum OutputTarget {
     Stream,
 }
 
-/// The output of this process to which a command writes for its reader. `heeler run` writes to standard error,
-/// so that standard output is free for the output of tests and for its event stream; the commands that print
-/// what they are asked for write to standard output.
+/// The output of this process to which a command writes for its reader. `heeler run` writes to standard
+/// error, so that standard output is free for the output of tests and for its event stream; the commands that
+/// print what they are asked for write to standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OutputStream {
     StandardOutput,

@@ -83,7 +83,8 @@ impl RunDisplay {
 
     /// Shows the beginning of a run.
     pub(crate) fn begin(&mut self, head: &RunHead, now: Instant) {
-        self.print_lines(&[head_line(head)]);
+        let lines = head_line(head).wrapped(self.columns().saturating_sub(1));
+        self.print_lines(&lines);
         self.progress = Some(DisplayProgress::new(head.clone(), now));
         self.phase = None;
         self.flush(now);
@@ -115,6 +116,7 @@ impl RunDisplay {
             .map(|(place, line)| {
                 StyledLine::with_label(tone, if place == 0 { label } else { "" }).with_plain(line)
             })
+            .flat_map(|line| line.wrapped(self.columns().saturating_sub(1)))
             .collect();
         self.print_lines(&lines);
         if self.options.kind != DisplayKind::Live {
@@ -349,10 +351,15 @@ impl RunDisplay {
             colour: self.options.colour,
             root: &self.options.root,
             slow_after: self.options.slow_after,
-            columns: match self.options.kind {
-                DisplayKind::Live => (self.options.size)().columns,
-                DisplayKind::Plain | DisplayKind::GitHub => usize::MAX,
-            },
+            columns: self.columns(),
+        }
+    }
+
+    /// Returns the width of the terminal; unlimited for a log.
+    fn columns(&self) -> usize {
+        match self.options.kind {
+            DisplayKind::Live => (self.options.size)().columns,
+            DisplayKind::Plain | DisplayKind::GitHub => usize::MAX,
         }
     }
 
@@ -402,7 +409,7 @@ impl RunDisplay {
         let Some(progress) = self.progress.as_ref().filter(|_| typed > 0) else { return };
         let view =
             LiveView { progress, slow_after: self.options.slow_after, size: (self.options.size)(), now };
-        let mut lines = vec![progress_line(progress, now)];
+        let mut lines = progress_line(progress, now).wrapped(self.columns().saturating_sub(1));
         lines.extend(view.running_lines());
         self.print_lines(&lines);
     }

@@ -32,6 +32,8 @@ pub(crate) struct SummaryExtras {
 const MAX_LISTED: usize = 200;
 /// Memory below which a process is not listed unless requested.
 const NOTEWORTHY_KIB: u64 = 256 << 10;
+/// Number of earlier attempts of a flaky test of which the reason is listed.
+const MAX_ATTEMPTS: usize = 3;
 /// Number of example names listed for the tests that did not run for one reason.
 const MAX_EXAMPLES: usize = 5;
 
@@ -149,6 +151,12 @@ fn push_flaky(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &Detail
         }
         let line = named_line(Style::Warning, if place == 0 { "Flaky" } else { "" }, record, manner);
         lines.push(line.with(Style::Warning, format!("{ATTEMPT_SUFFIX}{})", record.attempts())));
+        let attempts = record.detail.as_deref().map_or(&[][..], |detail| &detail.attempts);
+        for (number, attempt) in (1..).zip(attempts.iter().take(MAX_ATTEMPTS)) {
+            let words = format!("attempt {number} {}: ", attempt.outcome.label());
+            let message = format::cut_name(&sanitise::headline(&attempt.message), NAME_COLUMNS);
+            lines.extend(manner.wrapped(indented(StyledLine::new().with_plain(words + &message))));
+        }
     }
 }
 
@@ -229,7 +237,8 @@ fn push_failures(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &Det
             (_, _) => headline,
         };
         if !why.is_empty() {
-            lines.push(indented(StyledLine::new().with_plain(format::cut_name(&why, NAME_COLUMNS))));
+            let why = StyledLine::new().with_plain(format::cut_name(&why, NAME_COLUMNS));
+            lines.extend(manner.wrapped(indented(why)));
         }
         lines.extend(
             test_line::isolated_rerun_result(record)

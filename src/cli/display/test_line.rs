@@ -33,6 +33,11 @@ pub(super) struct DetailLevel<'a> {
 }
 
 impl DetailLevel<'_> {
+    /// Returns a line of prose as lines that fit the terminal.
+    pub(super) fn wrapped(&self, line: StyledLine) -> Vec<StyledLine> {
+        line.wrapped(self.columns.saturating_sub(1))
+    }
+
     /// Returns the number of columns available for a name after `used` columns.
     pub(super) fn name_columns(&self, used: usize) -> usize {
         // On a very narrow terminal, a name wraps rather than disappears.
@@ -131,14 +136,16 @@ pub(super) fn failure_details(
         stack.map(|stack| if manner.root.is_empty() { stack.to_owned() } else { stack.replace(&here, "") });
     let sections = [("stack", stack.as_deref()), ("stdout", stdout), ("stderr", stderr)];
     push_sections(&mut lines, &sections, manner);
-    lines.extend(record.detail.as_deref().and_then(|detail| evidence_line(&detail.files, manner.root)));
+    let evidence = record.detail.as_deref().and_then(|detail| evidence_line(&detail.files, manner.root));
+    lines.extend(evidence.into_iter().flat_map(|line| manner.wrapped(line)));
     lines.extend(
         leaked_process_lines(record.leaked())
             .map(|line| StyledLine::with_label(Style::Warning, "left").join(line)),
     );
     lines.extend(
-        isolated_rerun_result(record)
-            .map(|words| StyledLine::with_label(Style::Dim, "isolated").with_plain(words)),
+        isolated_rerun_result(record).into_iter().flat_map(|words| {
+            manner.wrapped(StyledLine::with_label(Style::Dim, "isolated").with_plain(words))
+        }),
     );
     lines.extend(
         reproduce_command(record, manner.root)

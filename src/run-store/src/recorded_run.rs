@@ -280,8 +280,8 @@ impl RecordedRun {
         self.results.iter().filter_map(move |result| self.report(&descriptions, result))
     }
 
-    /// Returns the reports of the latest result of each test, and of all programs that failed, in their order.
-    /// Each is read when it is asked for.
+    /// Returns the reports of the latest result of each test, and of all programs that failed, in their
+    /// order. Each is read when it is asked for.
     pub fn latest_reports(&self) -> impl Iterator<Item = TestReport> {
         let descriptions: TestDescriptions = self.manifest.plan.clone().into_descriptions();
         let mut latest: HashMap<TestId, usize> = HashMap::new();

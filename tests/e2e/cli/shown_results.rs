@@ -153,3 +153,26 @@ fn enter_prints_the_state_and_leaves_no_copy_of_the_progress_bar() {
     meet.next_test().release();
     assert!(terminal.ends_well());
 }
+
+#[test]
+fn flaky_test_is_listed_with_the_reason_of_each_failed_attempt() {
+    let world = TestWorld::with_gtest("deaths");
+    world.env("HEELER_FIXTURE_FLAKY", world.path("flaky").to_str().unwrap());
+    let ran = world.run(&["run", "deaths", "--retries", "1"]).assert_code(0);
+    check_order(&ran.stderr, &["────────────\n", "Flaky", "Third.Flaky", "attempt 1 failed: ", "Summary"]);
+}
+
+#[test]
+fn lines_of_prose_are_wrapped_at_blanks_of_a_narrow_terminal() {
+    let world = TestWorld::with_gtest("kinds");
+    let heeler = env!("CARGO_BIN_EXE_heeler");
+    world.env("TERM", "xterm");
+    let line = format!("stty rows 20 cols 40; {heeler} run kinds --color never -E Math.Add");
+    let mut terminal = TerminalCommand::start(&world, &line);
+    terminal.wait_for("PASSED");
+    let text = terminal.text();
+    // The second line of the head begins below the text of the first one.
+    let is_second = |line: &str| line.starts_with(&" ".repeat(13)) && line.contains("filtered");
+    assert!(text.lines().any(is_second), "{text}");
+    assert!(terminal.ends_well());
+}
