@@ -208,6 +208,8 @@ fn named_line(tone: Style, label: &str, record: &TestReport, manner: &DetailLeve
 
 fn push_not_run(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &DetailLevel<'_>) {
     for (reason, records) in summary.not_run() {
+        // The label says the same.
+        let reason = reason.strip_prefix("not run: ").unwrap_or(reason);
         lines.push(
             StyledLine::with_label(Style::Failure, "Not run")
                 .with(Style::Bold, count_of(records.len(), "test"))

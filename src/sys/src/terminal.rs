@@ -8,6 +8,9 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr,
 
 use crate::{io::wait_readable, process::Pid};
 
+/// Maximum number of lines, or parts of longer ones, that are read at once.
+const MAX_TYPED_LINES: usize = 100;
+
 /// Terminal modes: echo, line editing, signals from keys.
 #[derive(Clone)]
 pub struct TerminalModes(Termios);
@@ -43,14 +46,22 @@ pub fn foreground_group(terminal: BorrowedFd<'_>) -> io::Result<Pid> {
 /// # Errors
 /// The descriptor is no terminal, or can't be read.
 pub fn take_typed_lines(terminal: BorrowedFd<'_>) -> io::Result<usize> {
-    let [is_readable] = wait_readable([Some(terminal)], Some(Instant::now()))?;
-    // A background process that reads is stopped.
-    if !is_readable || tcgetpgrp(terminal)? != rustix::process::getpgrp() {
-        return Ok(0);
+    let mut lines = 0;
+    // A terminal gives one line to each read. An input that never ends does not hold up the caller.
+    for _ in 0..MAX_TYPED_LINES {
+        let [is_readable] = wait_readable([Some(terminal)], Some(Instant::now()))?;
+        // A background process that reads is stopped.
+        if !is_readable || tcgetpgrp(terminal)? != rustix::process::getpgrp() {
+            break;
+        }
+        let mut bytes = [0; 1024];
+        let count = rustix::io::read(terminal, &mut bytes)?;
+        lines += bytes[..count].iter().filter(|byte| **byte == b'\n').count();
+        if count == 0 {
+            break;
+        }
     }
-    let mut bytes = [0; 1024];
-    let count = rustix::io::read(terminal, &mut bytes)?;
-    Ok(bytes[..count].iter().filter(|byte| **byte == b'\n').count())
+    Ok(lines)
 }
 
 /// Makes a process group the foreground group of a terminal; also from the background.
