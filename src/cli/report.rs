@@ -79,7 +79,7 @@ fn print_events(
     // A test that is in several partitions has one event as well.
     let mut printed = HashSet::new();
     for report in reports.filter(|report| printed.insert(report.uid.clone())) {
-        events.print_end(&report);
+        events.print_end(&report, false);
     }
     events.set_totals(content.summary, content.info.duration);
 }

@@ -3,6 +3,7 @@
 use std::{io::Write, time::Duration};
 
 use clap::ValueEnum;
+use heeler_core::Outcome;
 use heeler_protocol::mtp::{ExecutionState, TestNode, key};
 
 use super::{
@@ -63,22 +64,25 @@ impl RunEventPrinter {
         if self.is_closed || before.has_ended(&node.uid) {
             return;
         }
+        let is_started = before.is_unfinished(&node.uid);
         if let Some(report) = TestReport::whole_from_node(node) {
-            self.print_end(&report);
-        } else if node.state == Some(ExecutionState::InProgress)
-            && !is_group(node)
-            && !before.is_unfinished(&node.uid)
-        {
+            self.print_end(&report, is_started);
+        } else if node.state == Some(ExecutionState::InProgress) && !is_group(node) && !is_started {
             self.push(&RunEvent::test_started(&node.uid, node.text_member(key::SUITE)));
         }
     }
 
-    /// Prints the end of a test, or of a program that failed outside its tests.
-    pub(super) fn print_end(&mut self, report: &TestReport) {
+    /// Prints the end of a test, or of a program that failed outside its tests. The start of a test that took
+    /// little time may not have been reported, and is printed before its end.
+    pub(super) fn print_end(&mut self, report: &TestReport, is_started: bool) {
         // Of a suite or program only a failure of its own is a result.
-        if !report.is_group || report.outcome.is_failure() {
-            self.push(&RunEvent::test_ended(report));
+        if report.is_group && !report.outcome.is_failure() {
+            return;
         }
+        if !is_started && !report.is_group && !matches!(report.outcome, Outcome::NotRun(_)) {
+            self.push(&RunEvent::test_started(&report.uid, report.suite.as_deref()));
+        }
+        self.push(&RunEvent::test_ended(report));
     }
 
     /// Sets the numbers of the last line.

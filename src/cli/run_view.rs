@@ -106,7 +106,8 @@ impl RunView {
         let ended = self.summary.records().len();
         self.summary.interrupt(selected);
         if let Some(events) = &mut self.run_events {
-            self.summary.records()[ended..].iter().for_each(|record| events.print_end(record));
+            // Those that have not started are not run.
+            self.summary.records()[ended..].iter().for_each(|record| events.print_end(record, true));
         }
     }
 

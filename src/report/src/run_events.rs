@@ -44,7 +44,7 @@ pub enum SuiteEvent<'a> {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum TestEvent<'a> {
-    /// The test runs; at most once for each test. `heeler report` does not print it.
+    /// The test runs; exactly once for each test that is not `not_run`.
     Started(TestName<'a>),
     /// It passed, at whichever attempt.
     Ok(TestEnded<'a>),

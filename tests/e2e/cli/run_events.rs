@@ -1,6 +1,9 @@
 //! The event stream of `--format json`.
 
-use std::{collections::BTreeMap, process::Stdio};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::Stdio,
+};
 
 use serde_json::Value;
 
@@ -26,6 +29,16 @@ fn events(stdout: &str) -> Vec<Value> {
     let ends = ends(&all);
     assert!(ends.values().all(|number| *number == 1), "{ends:#?}");
     assert_eq!(last["test_count"], ends.len());
+    let mut running = BTreeSet::new();
+    for event in all.iter().filter(|event| event["type"] == "test") {
+        let uid = event["uid"].as_str().unwrap();
+        match event["event"].as_str().unwrap() {
+            "started" => assert!(running.insert(uid), "{uid} starts twice"),
+            "not_run" => assert!(!running.contains(uid), "{uid} has started"),
+            _ => assert!(running.remove(uid), "{uid} has not started"),
+        }
+    }
+    assert!(running.is_empty(), "{running:?}");
     let counted =
         ["passed", "failed", "ignored", "not_run", "cancelled"].map(|kind| last[kind].as_u64().unwrap());
     assert_eq!(counted.iter().sum::<u64>(), ends.len() as u64, "{last}");
@@ -77,7 +90,6 @@ fn each_test_has_one_end_and_the_last_line_has_the_exit_code() {
     let ran = run_json(&world, &["report"]).assert_code(0);
     let recorded = events(&ran.stdout);
     assert_eq!(ran.stderr, "");
-    assert!(recorded.iter().all(|event| event["type"] != "test" || event["event"] != "started"));
     for uid in ends(&live).into_keys() {
         let of = |events: &[Value]| {
             let is_end = |event: &&Value| event["uid"] == uid && event["event"] != "started";
@@ -110,11 +122,15 @@ fn command_that_runs_nothing_prints_its_last_event_only() {
 
 #[test]
 fn program_that_fails_outside_its_tests_is_an_event_and_no_test() {
-    let world = TestWorld::with_gtest("suites");
-    let ran = run_json(&world, &["run", "suites"]);
+    let world = TestWorld::with_gtest("deaths");
+    world.env("HEELER_FIXTURE_DIE_AT", "exit code 7");
+    let ran = run_json(&world, &["run", "deaths", "-j1"]).assert_code(2);
     let all = events(&ran.stdout);
-    let programs = all.iter().filter(|event| event["type"] == "program").count();
-    assert_eq!(all.last().unwrap()["failed_programs"], programs, "{ran}");
+    let program = all.iter().find(|event| event["type"] == "program").unwrap_or_else(|| panic!("{ran}"));
+    assert!(program["message"].as_str().unwrap().contains("exited with code 7"), "{ran}");
+    let last = all.last().unwrap();
+    assert_eq!((&last["failed_programs"], &last["event"]), (&1.into(), &"failed".into()), "{ran}");
+    assert_eq!(last["test_count"], 7, "{ran}");
 }
 
 #[test]
