@@ -9,6 +9,7 @@ mod normalise;
 mod parse;
 #[cfg(test)]
 mod reference;
+mod shown_results;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,7 @@ use clap_complete::Shell;
 
 pub(crate) use normalise::{NormaliseError, normalise};
 pub(crate) use parse::{completion_script, parse, write_manual_pages};
+pub(crate) use shown_results::ShownResultArguments;
 
 use super::{
     debugger::DebuggerCommand,
@@ -28,8 +30,7 @@ use super::{
 };
 use heeler_config::filter::Filter;
 use heeler_config::{
-    FailFast, FinalStatusLevel, JobCount, MemoryLimit, OutputTiming, PartitionSpec, RunIgnored, ShuffleMode,
-    SlowTimeout, StatusLevel, TimeLimit,
+    FailFast, JobCount, MemoryLimit, PartitionSpec, RunIgnored, ShuffleMode, SlowTimeout, TimeLimit,
 };
 use heeler_core::partition::SplitDigest;
 use heeler_report::ReportRequest;
@@ -151,6 +152,7 @@ pub(crate) struct RunArguments {
         default_value_t,
         value_name = "FORMAT",
         alias = "message-format",
+        conflicts_with = "debugger",
         help_heading = "Reporting"
     )]
     pub format: RunFormat,
@@ -437,24 +439,6 @@ pub(crate) struct ReportingArguments {
     pub shown: ShownResultArguments,
     #[command(flatten)]
     pub report_files: ReportFileArguments,
-}
-
-/// Arguments that control which results, and which outputs of tests, are printed.
-#[derive(Debug, Clone, Default, PartialEq, Args)]
-#[command(next_help_heading = "Reporting")]
-pub(crate) struct ShownResultArguments {
-    /// Lowest level of results printed; each level includes those before it.
-    #[arg(long, value_name = "LEVEL", value_parser = convert::status_level())]
-    pub status_level: Option<StatusLevel>,
-    /// Lowest level of results listed at the end; each level includes those before it.
-    #[arg(long, value_name = "LEVEL", value_parser = convert::final_status_level())]
-    pub final_status_level: Option<FinalStatusLevel>,
-    /// When the output of passed tests is printed: with the result, at the end, both, or never (the default).
-    #[arg(long, value_name = "WHEN", value_parser = convert::output_timing())]
-    pub success_output: Option<OutputTiming>,
-    /// When the output of failed tests is printed: with the result (the default), at the end, both, or never.
-    #[arg(long, value_name = "WHEN", value_parser = convert::output_timing())]
-    pub failure_output: Option<OutputTiming>,
 }
 
 /// Arguments that name the report files to write.

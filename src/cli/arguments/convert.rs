@@ -7,7 +7,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::{
     GeneralArguments, ListArguments, ReportArguments, ReportFileArguments, RunArguments, RunningArguments,
-    SelectionArguments, ServeArguments, ShownResultArguments,
+    SelectionArguments, ServeArguments,
 };
 use crate::cli::debugger::{DebuggerCommand, DebuggerCommandError};
 use heeler_config::filter::{Filter, FilterError};
@@ -187,19 +187,6 @@ impl ReportFileArguments {
 impl SelectionArguments {
     fn split(&self) -> SplitOptions {
         SplitOptions { history: self.partition_history.clone(), digest: self.partition_digest }
-    }
-}
-
-impl ShownResultArguments {
-    /// Returns the layer with the settings of these arguments.
-    fn layer_over(&self, layer: RunLayer) -> RunLayer {
-        RunLayer {
-            status_level: self.status_level,
-            final_status_level: self.final_status_level,
-            success_output: self.success_output,
-            failure_output: self.failure_output,
-            ..layer
-        }
     }
 }
 
