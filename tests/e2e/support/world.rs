@@ -217,7 +217,9 @@ pub(crate) fn copy_program(from: &Path, to: &Path) {
 
 /// Runs a command until it and every process that holds its outputs has exited.
 pub(crate) fn run(command: Command) -> FinishedCommand {
-    let is_run = command.get_args().next().is_some_and(|word| word == "run");
+    // Also below a shell or another program.
+    let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+    let is_run = words.first().is_some_and(|word| word == "run") || words.join(" ").contains("heeler run ");
     let ran = run_with_separate_outputs(command);
     if is_run { FinishedCommand { stdout: format!("{}{}", ran.stdout, ran.stderr), ..ran } } else { ran }
 }
