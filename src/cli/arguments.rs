@@ -9,6 +9,7 @@ mod normalise;
 mod parse;
 #[cfg(test)]
 mod reference;
+mod shown_results;
 #[cfg(test)]
 mod tests;
 
@@ -19,16 +20,17 @@ use clap_complete::Shell;
 
 pub(crate) use normalise::{NormaliseError, normalise};
 pub(crate) use parse::{completion_script, parse, write_manual_pages};
+pub(crate) use shown_results::ShownResultArguments;
 
 use super::{
     debugger::DebuggerCommand,
     display::{list::ListFormat, runs::RunsFormat},
     exit::CliExitCode,
+    run_events::RunFormat,
 };
 use heeler_config::filter::Filter;
 use heeler_config::{
-    FailFast, JobCount, MemoryLimit, PartitionSpec, RunIgnored, ShuffleMode, SlowTimeout, StatusLevel,
-    TimeLimit,
+    FailFast, JobCount, MemoryLimit, PartitionSpec, RunIgnored, ShuffleMode, SlowTimeout, TimeLimit,
 };
 use heeler_core::partition::SplitDigest;
 use heeler_report::ReportRequest;
@@ -144,6 +146,18 @@ pub(crate) struct RunArguments {
     /// Time limits are off, and output is shown live.
     #[arg(long, value_name = "COMMAND", value_parser = convert::debugger, help_heading = "Running")]
     pub debugger: Option<DebuggerCommand>,
+    /// Format of standard output: nothing (results are printed to standard error), or one JSON object a line
+    /// for each event of the run.
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT",
+        alias = "message-format",
+        conflicts_with = "debugger",
+        help_heading = "Reporting"
+    )]
+    pub format: RunFormat,
     #[command(flatten)]
     pub reporting: ReportingArguments,
     #[command(flatten)]
@@ -225,11 +239,13 @@ pub(crate) struct ReportArguments {
     /// disjoint and complete, and reported together.
     #[arg(long = "shard", value_name = "DIR", conflicts_with = "run", value_hint = ValueHint::DirPath)]
     pub shards: Vec<PathBuf>,
+    /// Format of the report: for people, or one JSON object a line as heeler run prints them.
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Reporting")]
+    pub format: RunFormat,
     #[command(flatten)]
     pub report_files: ReportFileArguments,
-    /// Lowest level of results printed; each level includes those before it.
-    #[arg(long, value_name = "LEVEL", value_parser = convert::status_level(), help_heading = "Reporting")]
-    pub status_level: Option<StatusLevel>,
+    #[command(flatten)]
+    pub shown: ShownResultArguments,
     #[command(flatten)]
     pub general: GeneralArguments,
 }
@@ -458,9 +474,8 @@ pub(crate) struct ReportingArguments {
     /// arguments of processes that tests left behind.
     #[arg(long = "show-env")]
     pub is_environment_shown: bool,
-    /// Lowest level of results printed; each level includes those before it.
-    #[arg(long, value_name = "LEVEL", value_parser = convert::status_level())]
-    pub status_level: Option<StatusLevel>,
+    #[command(flatten)]
+    pub shown: ShownResultArguments,
     #[command(flatten)]
     pub report_files: ReportFileArguments,
 }

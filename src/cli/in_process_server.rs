@@ -37,12 +37,13 @@ pub(super) struct InProcessServer {
 }
 
 impl InProcessServer {
-    /// Starts a session and connects to it.
+    /// Starts a session and connects to it. Tests whose output is shown live write to `worker_stdout`.
     pub(super) async fn start(
         settings: Arc<ResolvedSettings>,
         sources: Vec<ProgramSource>,
         provenance: Provenance,
         client: ClientOptions,
+        worker_stdout: WorkerStdout,
     ) -> Result<(Self, EventStream), ClientError> {
         let (ours, theirs) = tokio::io::duplex(CONNECTION_BYTES);
         let callbacks = listen_for_callbacks();
@@ -63,7 +64,7 @@ impl InProcessServer {
         let mut session = JoinSet::new();
         let scheduler_options = SchedulerOptions {
             has_concurrent_runs: false,
-            ..scheduler_options(&options.settings, WorkerStdout::StandardOutput)
+            ..scheduler_options(&options.settings, worker_stdout)
         };
         let (handle, scheduler) = SchedulerHandle::start(scheduler_options);
         session.spawn(MtpFrontEnd.serve(Box::new(theirs), options, handle, receiver));

@@ -4,7 +4,7 @@ use std::{io::Write, sync::Arc, time::Instant};
 
 use super::{
     arguments::ListArguments,
-    display::{self, RunDisplay},
+    display::{self, OutputStream, RunDisplay},
     exit::{CliExitCode, CommandError},
     in_process_server::InProcessServer,
     run::{describe_empty_selection, discover, is_unlisted_program},
@@ -16,6 +16,7 @@ use super::{
 use heeler_client::ClientOptions;
 use heeler_config::ResolvedSettings;
 use heeler_run_store::Provenance;
+use heeler_server::pool::WorkerStdout;
 
 /// Prints the tests to standard output, and everything else to standard error.
 pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, CommandError> {
@@ -24,10 +25,10 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, Comma
         ResolvedSettings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?,
     );
     check_filters(&settings)?;
-    let mut options = display_options(&arguments.general, &settings);
+    let mut options = display_options(&arguments.general, &settings, OutputStream::StandardOutput);
     let (colour, root) = (options.colour, options.root.clone());
     options.kind = display::DisplayKind::Plain;
-    let mut display = RunDisplay::new(options, Box::new(std::io::stderr()));
+    let mut display = RunDisplay::new(options, OutputStream::StandardError.writer());
     let mut say = |label: &str, words: &str| display.show_phase(label, words, Instant::now());
     let named = NamedSources::from_arguments(&arguments.programs);
     let sources = find_sources(&config, &named, &mut say).map_err(CommandError::Sources)?;
@@ -40,6 +41,7 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, Comma
         sources,
         Provenance::default(),
         ClientOptions::default(),
+        WorkerStdout::StandardOutput,
     )
     .await
     .map_err(CommandError::Client)?;

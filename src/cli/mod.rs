@@ -8,7 +8,8 @@
 //! - `dump`: prints minidumps; `check_machine`: checks the machine; `machine`: facts about it.
 //! - `in_process_server`: a session in this process; `run_view`: the user's view of it; `signals`: signals
 //!   from terminal and system.
-//! - `display`: output of a run; `exit_code_for`: exit codes and errors.
+//! - `display`: output of a run for people; `run_events`: for programs; `exit_code_for`: exit codes and
+//!   errors.
 
 pub(crate) mod arguments;
 pub(crate) mod cargo;
@@ -25,6 +26,7 @@ mod report;
 mod report_job;
 mod rerun;
 mod run;
+pub(crate) mod run_events;
 mod run_view;
 mod runs;
 mod select;

@@ -2,9 +2,9 @@
 //! that has just ended.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     path::PathBuf,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use heeler_core::NotRunReason;
@@ -12,41 +12,76 @@ use heeler_protocol::mtp::LogLevel;
 
 use super::{
     arguments::ReportArguments,
-    display::{self, RunDisplay, RunHead, SummaryExtras},
+    display::{self, OutputStream, RunDisplay, RunHead, SummaryExtras},
     exit::{CliExitCode, CommandError},
+    run_events::RunEventPrinter,
     run_view::display_options,
 };
 use heeler_config::{ResolvedSettings, StatusLevel};
-use heeler_report::{ReportContent, ReportRequest, ReportRunInfo, RunSummary};
+use heeler_report::{PassedOutputs, ReportContent, ReportRequest, ReportRunInfo, TestReport};
 use heeler_run_store::{
     self, EarlierRun, RecordedDetails, RecordedRun, ShardRun, check_shards, summarise_shards,
 };
 
 /// Prints or writes the report of an earlier run.
 pub(super) fn report(arguments: &ReportArguments) -> Result<CliExitCode, CommandError> {
+    let mut events = arguments.format.printer();
+    let result = report_run(arguments, events.as_mut());
+    if let Some(events) = events {
+        events.end(&result);
+    }
+    result
+}
+
+fn report_run(
+    arguments: &ReportArguments,
+    events: Option<&mut RunEventPrinter>,
+) -> Result<CliExitCode, CommandError> {
     let config = super::load_config(arguments.general.config_file.as_deref())?;
     let settings =
         ResolvedSettings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
     if !arguments.shards.is_empty() {
-        return report_shards(arguments, &settings);
+        return report_shards(arguments, &settings, events);
     }
     let all = heeler_run_store::list_runs(&settings.state_dir);
     let dir = settings.state_dir.join(heeler_run_store::DIR_NAME).display().to_string();
     let run = heeler_run_store::resolve_run(&all, &arguments.run, &dir).map_err(CommandError::ResolveRun)?;
     let story = heeler_run_store::read_recorded_run(run).map_err(CommandError::ReadRun)?;
-    let summary = story.summarise();
+    let summary = story.summarise_with(match settings.run.success_output.is_final() {
+        true => PassedOutputs::Kept,
+        false => PassedOutputs::Dropped,
+    });
     for loss in &story.losses {
         eprintln!("error: damaged: {loss}");
     }
-    match arguments.report_files.requests() {
-        Some(requests) => {
-            let details = RecordedDetails::new([&story]);
-            let content = ReportContent { summary: &summary, info: story.report_info(), details: &details };
-            write_report_files(&content, &requests)?;
+    let details = RecordedDetails::new([&story]);
+    let content = ReportContent { summary: &summary, info: story.report_info(), details: &details };
+    match (events, arguments.report_files.requests()) {
+        (Some(events), requests) => {
+            let head = RunHead { run: story.manifest.head.run.clone(), ..RunHead::default() };
+            print_events(events, &head, story.latest_reports(), &content);
+            write_report_files(&content, &requests.unwrap_or_default())?;
         }
-        None => print_report(arguments, &settings, run, &story, &summary),
+        (None, Some(requests)) => write_report_files(&content, &requests)?,
+        (None, None) => print_report(arguments, &settings, run, &story, &content),
     }
     Ok(if story.losses.is_empty() { CliExitCode::Success } else { CliExitCode::Setup })
+}
+
+/// Prints the event stream of a run that is over.
+fn print_events(
+    events: &mut RunEventPrinter,
+    head: &RunHead,
+    reports: impl Iterator<Item = TestReport>,
+    content: &ReportContent<'_>,
+) {
+    events.begin(&RunHead { tests: content.summary.selected(), ..head.clone() });
+    // A test that is in several partitions has one event as well.
+    let mut printed = HashSet::new();
+    for report in reports.filter(|report| printed.insert(report.uid.clone())) {
+        events.print_end(&report, false);
+    }
+    events.set_totals(content.summary, content.info.duration);
 }
 
 /// Writes the requested reports, instead of printing one.
@@ -63,6 +98,7 @@ fn write_report_files(content: &ReportContent<'_>, requests: &[ReportRequest]) -
 fn report_shards(
     arguments: &ReportArguments,
     settings: &ResolvedSettings,
+    events: Option<&mut RunEventPrinter>,
 ) -> Result<CliExitCode, CommandError> {
     let read = |dir: &PathBuf| ShardRun::read(dir).map_err(CommandError::ReadRun);
     let shards = arguments.shards.iter().map(read).collect::<Result<Vec<_>, _>>()?;
@@ -73,13 +109,18 @@ fn report_shards(
     }
     let first = &shards[0].run;
     let duration = shards.iter().map(|shard| shard.run.duration()).max().unwrap_or_default();
-    match arguments.report_files.requests() {
-        Some(requests) => {
-            let info = ReportRunInfo { duration, ..first.report_info() };
-            let details = RecordedDetails::new(shards.iter().map(|shard| &shard.run));
-            write_report_files(&ReportContent { summary: &summary, info, details: &details }, &requests)?;
+    let info = ReportRunInfo { duration, ..first.report_info() };
+    let details = RecordedDetails::new(shards.iter().map(|shard| &shard.run));
+    let content = ReportContent { summary: &summary, info, details: &details };
+    match (events, arguments.report_files.requests()) {
+        (Some(events), requests) => {
+            let head = RunHead { run: first.manifest.head.run.clone(), ..RunHead::default() };
+            let reports = shards.iter().flat_map(|shard| shard.run.latest_reports());
+            print_events(events, &head, reports, &content);
+            write_report_files(&content, &requests.unwrap_or_default())?;
         }
-        None => print_shards(arguments, settings, &shards, &summary, duration),
+        (None, Some(requests)) => write_report_files(&content, &requests)?,
+        (None, None) => print_shards(arguments, settings, &shards, &content),
     }
     for problem in &problems {
         eprintln!("error: {problem}");
@@ -91,8 +132,7 @@ fn print_shards(
     arguments: &ReportArguments,
     settings: &ResolvedSettings,
     shards: &[ShardRun],
-    summary: &RunSummary,
-    duration: Duration,
+    content: &ReportContent<'_>,
 ) {
     let now = Instant::now();
     let mut display = report_display(arguments, settings);
@@ -120,18 +160,17 @@ fn print_shards(
     for shard in shards {
         display.apply_reports(shard.run.reports(), now);
     }
-    // A closed pipe is no error, as for one run.
-    let _closed = display.end(summary, &SummaryExtras { duration, ..SummaryExtras::default() });
+    end_display(display, content);
 }
 
 /// Returns the display of runs that have ended, which need no live view.
 fn report_display(arguments: &ReportArguments, settings: &ResolvedSettings) -> RunDisplay {
-    let mut options = display_options(&arguments.general, settings);
+    let mut options = display_options(&arguments.general, settings, OutputStream::StandardOutput);
     if options.kind == display::DisplayKind::Live {
         options.kind = display::DisplayKind::Plain;
     }
     options.status_level = Some(settings.run.status_level.unwrap_or(StatusLevel::Fail));
-    RunDisplay::new(options, Box::new(std::io::stdout()))
+    RunDisplay::new(options, OutputStream::StandardOutput.writer())
 }
 
 fn print_report(
@@ -139,7 +178,7 @@ fn print_report(
     settings: &ResolvedSettings,
     run: &EarlierRun,
     story: &RecordedRun,
-    summary: &RunSummary,
+    content: &ReportContent<'_>,
 ) {
     let head = &story.manifest.head;
     let now = Instant::now();
@@ -163,9 +202,14 @@ fn print_report(
     for loss in &story.losses {
         display.log(LogLevel::Error, loss);
     }
-    let end = SummaryExtras { duration: story.duration(), ..SummaryExtras::default() };
+    end_display(display, content);
+}
+
+fn end_display(mut display: RunDisplay, content: &ReportContent<'_>) {
+    display.print_final_outputs(content, Instant::now());
+    let end = SummaryExtras { duration: content.info.duration, ..SummaryExtras::default() };
     // A closed pipe (`heeler report latest | head`) is no error.
-    let _closed = display.end(summary, &end);
+    let _closed = display.end(content.summary, &end);
 }
 
 /// Returns how the run ended, as text.

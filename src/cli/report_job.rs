@@ -38,7 +38,9 @@ impl ReportJob {
         receiver
     }
 
-    fn write(&self) -> Vec<RequestedReport> {
+    /// Uses the results of the run as a whole. Of the outputs of failures that were too large to be kept in
+    /// memory, and only of those, what the run has recorded is read.
+    pub(super) fn with_content<T>(&self, use_content: impl FnOnce(&ReportContent<'_>) -> T) -> T {
         let recorded = self.summary.has_abridged_records().then(|| self.read_recorded());
         let details: Box<dyn DetailSource + '_> = match &recorded {
             Some(Ok(recorded)) => Box::new(RecordedDetails::new([recorded])),
@@ -51,16 +53,19 @@ impl ReportJob {
             start_utc: &self.start_utc,
             duration: self.duration,
         };
-        let content = ReportContent { summary: &self.summary, info, details: details.as_ref() };
-        let write = |request: &ReportRequest| RequestedReport {
-            title: request.format.title,
-            file: heeler_run_store::write_report(request, &content),
-        };
-        self.requests.iter().map(write).collect()
+        use_content(&ReportContent { summary: &self.summary, info, details: details.as_ref() })
     }
 
-    /// Reads what the run has recorded: the outputs of its failures, if they were too large to be kept in
-    /// memory.
+    fn write(&self) -> Vec<RequestedReport> {
+        self.with_content(|content| {
+            let write = |request: &ReportRequest| RequestedReport {
+                title: request.format.title,
+                file: heeler_run_store::write_report(request, content),
+            };
+            self.requests.iter().map(write).collect()
+        })
+    }
+
     fn read_recorded(&self) -> Result<RecordedRun, String> {
         let dir = heeler_run_store::find_run_dir(&self.state_dir, &self.run_id)
             .ok_or_else(|| "the directory of the run is not found".to_owned())?;

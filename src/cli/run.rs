@@ -3,6 +3,8 @@
 use std::{
     collections::BTreeSet,
     future::Future,
+    io::IsTerminal as _,
+    os::fd::AsFd as _,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -12,24 +14,38 @@ use uuid::Uuid;
 
 use super::{
     arguments::RunArguments,
-    display::{RunDisplay, RunHead, SummaryExtras},
+    display::{DisplayKind, OutputStream, OutputTarget, RunDisplay, RunHead, SummaryExtras, TypedLineSource},
     exit::{CliExitCode, CommandError},
     in_process_server::InProcessServer,
     report_job::{ReportJob, RequestedReport},
     rerun::{self, RerunPlan},
+    run_events::RunEventPrinter,
     run_view::{RunView, display_options},
     select::{TestSelection, check_filters, select},
     sources::{NamedSources, find_sources},
 };
 use heeler_client::{ClientError, ClientOptions, TestRequest};
 use heeler_config::{FailLimit, ResolvedSettings, ShuffleMode, StatusLevel};
-use heeler_report::{ReportRequest, RunSummary, RunVerdict};
+use heeler_report::{PassedOutputs, ReportRequest, RunSummary, RunVerdict};
+use heeler_server::pool::WorkerStdout;
 
 /// A time limit that no debugging session reaches.
 const UNLIMITED: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Runs tests and reports their results.
 pub(super) async fn run(arguments: &RunArguments) -> Result<CliExitCode, CommandError> {
+    let mut events = arguments.format.printer();
+    let result = run_tests(arguments, &mut events).await;
+    if let Some(events) = events {
+        events.end(&result);
+    }
+    result
+}
+
+async fn run_tests(
+    arguments: &RunArguments,
+    events_out: &mut Option<RunEventPrinter>,
+) -> Result<CliExitCode, CommandError> {
     let config = super::load_config(arguments.general.config_file.as_deref())?;
     let mut settings =
         ResolvedSettings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
@@ -44,14 +60,24 @@ pub(super) async fn run(arguments: &RunArguments) -> Result<CliExitCode, Command
     let reports = std::mem::take(&mut settings.run.reports);
     let settings = Arc::new(settings);
     check_filters(&settings)?;
-    let mut options = display_options(&arguments.general, &settings);
+    let mut options = display_options(&arguments.general, &settings, OutputStream::StandardError);
+    if events_out.is_some()
+        && options.kind == DisplayKind::Live
+        && OutputStream::StandardOutput.target() == OutputTarget::Terminal
+    {
+        // The lines of the event stream would be written into the live view.
+        options.kind = DisplayKind::Plain;
+    }
     if let Some(debugger) = &arguments.debugger {
         options.slow_after = UNLIMITED;
         if let Some(name) = debugger.missing_program() {
             return Err(CommandError::NoDebugger { name: name.to_owned() });
         }
     }
-    let mut display = RunDisplay::new(options, Box::new(std::io::stdout()));
+    if arguments.debugger.is_none() && OutputStream::StandardError.target() == OutputTarget::Terminal {
+        options.typed_lines = typed_line_source();
+    }
+    let mut display = RunDisplay::new(options, OutputStream::StandardError.writer());
     let mut say = |label: &str, words: &str| display.show_phase(label, words, Instant::now());
     let rerun = RerunPlan::resolve(arguments, &settings)?;
     let named = NamedSources::from_arguments(&arguments.programs);
@@ -66,10 +92,15 @@ pub(super) async fn run(arguments: &RunArguments) -> Result<CliExitCode, Command
     }
     let signals = super::signals::SignalListener::listen().map_err(CommandError::Signals)?;
     let client = ClientOptions { debuggers: arguments.debugger.is_some(), ..ClientOptions::default() };
-    let (here, events) = InProcessServer::start(Arc::clone(&settings), sources, provenance, client)
-        .await
-        .map_err(CommandError::Client)?;
+    // Standard output belongs to the event stream.
+    let worker_stdout = match events_out {
+        Some(_) => WorkerStdout::StandardError,
+        None => WorkerStdout::StandardOutput,
+    };
+    let start = InProcessServer::start(Arc::clone(&settings), sources, provenance, client, worker_stdout);
+    let (here, events) = start.await.map_err(CommandError::Client)?;
     let mut watch = RunView::new(events, display, signals).with_debugger(arguments.debugger.clone());
+    watch.run_events = events_out.take();
     let exit = RunCommand {
         here: &here,
         watch: &mut watch,
@@ -80,6 +111,7 @@ pub(super) async fn run(arguments: &RunArguments) -> Result<CliExitCode, Command
     }
     .run()
     .await;
+    *events_out = watch.run_events.take();
     let Ok(Some(exit)) = exit else {
         // The user forced an immediate exit, or the session is broken: the watchdog detects the exit and
         // cleans up.
@@ -87,6 +119,15 @@ pub(super) async fn run(arguments: &RunArguments) -> Result<CliExitCode, Command
     };
     here.shut_down(watch.into_events()).await.map_err(CommandError::Client)?;
     Ok(exit)
+}
+
+/// Returns the lines that are typed into the terminal on standard input; none if it is no terminal.
+fn typed_line_source() -> TypedLineSource {
+    let stdin = std::io::stdin();
+    if !stdin.is_terminal() {
+        return Box::new(|| 0);
+    }
+    Box::new(move || heeler_sys::terminal::take_typed_lines(stdin.as_fd()).unwrap_or(0))
 }
 
 struct RunCommand<'a> {
@@ -116,15 +157,15 @@ impl RunCommand<'_> {
             None => return Ok(None),
         };
         if !nodes.is_empty() && nodes.iter().all(is_unlisted_program) {
-            self.watch.display.log(LogLevel::Error, "no program could be listed, so there is nothing to run");
+            self.watch.fail("no program could be listed, so there is nothing to run");
             return Ok(Some(CliExitCode::Setup));
         }
-        let found = nodes.len();
+        let found = nodes.iter().filter(|node| !is_unlisted_program(node)).count();
         let nodes = match &self.rerun {
             Some(rerun) => match rerun.select_nodes(nodes, self.watch) {
                 Ok(nodes) => nodes,
                 Err(none) => {
-                    self.watch.display.log(LogLevel::Error, &none);
+                    self.watch.fail(&none);
                     return Ok(Some(CliExitCode::ZeroTests));
                 }
             },
@@ -135,13 +176,17 @@ impl RunCommand<'_> {
             self.watch.display.log(LogLevel::Warning, warning);
         }
         if selection.chosen.is_empty() {
-            self.watch.display.log(LogLevel::Error, &describe_empty_selection(found));
+            self.watch.fail(&describe_empty_selection(found));
             return Ok(Some(CliExitCode::ZeroTests));
         }
         let run_id = Uuid::new_v4().to_string();
         // Programs that can't be listed are reported beside the tests and not counted as tests.
-        let tests = selection.chosen.iter().filter(|node| !is_unlisted_program(node)).count();
-        self.watch.begin(&self.run_head(&run_id, &selection), tests);
+        let head = self.run_head(&run_id, &selection);
+        let outputs = match self.settings.run.success_output.is_final() {
+            true => PassedOutputs::Kept,
+            false => PassedOutputs::Dropped,
+        };
+        self.watch.begin(&head, RunSummary::new(Some(head.tests)).with_passed_outputs(outputs));
         let TestSelection { chosen, shard, .. } = selection;
         let only_uid = |uid| TestNode { uid, ..TestNode::default() };
         let tests = chosen.iter().map(|node| only_uid(node.uid.clone())).collect();
@@ -153,7 +198,7 @@ impl RunCommand<'_> {
             ..TestRequest::default()
         };
         let Some(answer) = self.await_response(&run_id, self.here.client.run(request)).await else {
-            self.watch.summary.interrupt(chosen.iter().filter(|node| !is_unlisted_program(node)));
+            self.watch.interrupt(chosen.iter().filter(|node| !is_unlisted_program(node)));
             let ending = RunEnding { duration: began.elapsed(), is_cancelled: true };
             self.finish(&run_id, &start_utc, ending).await?;
             return Ok(None);
@@ -196,12 +241,13 @@ impl RunCommand<'_> {
             notes.push(format!("partition {} of {}", shard.partition, shard.digest));
         }
         notes.extend(self.rerun.as_ref().map(RerunPlan::describe));
+        let tests = selection.chosen.iter().filter(|node| !is_unlisted_program(node)).count();
         RunHead {
             run: run_id.to_owned(),
-            tests: selection.chosen.len(),
+            tests,
             filtered: selection.left_out,
             programs: programs.len(),
-            workers: self.settings.run.jobs.slots().get().min(selection.chosen.len()),
+            workers: self.settings.run.jobs.slots().get().min(tests),
             expected: selection.expected.clone(),
             notes,
         }
@@ -217,6 +263,9 @@ impl RunCommand<'_> {
     ) -> Result<Option<Arc<RunSummary>>, CommandError> {
         let RunEnding { duration, is_cancelled } = ending;
         let summary = Arc::new(std::mem::take(&mut self.watch.summary));
+        if let Some(events) = &mut self.watch.run_events {
+            events.set_totals(&summary, duration);
+        }
         let job = ReportJob {
             requests: self.reports.clone(),
             summary: Arc::clone(&summary),
@@ -226,6 +275,9 @@ impl RunCommand<'_> {
             duration,
             state_dir: self.settings.state_dir.clone(),
         };
+        if self.watch.display.has_final_outputs() {
+            job.with_content(|content| self.watch.display.print_final_outputs(content, Instant::now()));
+        }
         let written = if self.reports.is_empty() {
             Some(Vec::new())
         } else {

@@ -3,7 +3,6 @@
 
 use std::{
     future::Future,
-    io::IsTerminal,
     pin::pin,
     time::{Duration, Instant},
 };
@@ -17,9 +16,10 @@ use tokio::{
 use super::{
     arguments::GeneralArguments,
     debugger::{DebuggerAction, DebuggerCommand, DebuggerQueue},
-    display::{self, OutputTarget, RunDisplay, RunHead, TerminalSize},
+    display::{self, OutputStream, RunDisplay, RunHead},
     in_process_server::InProcessServer,
     report_job::RequestedReport,
+    run_events::RunEventPrinter,
     signals::{SignalListener, SignalRequest},
 };
 use heeler_client::{ClientEvent, EventStream};
@@ -36,6 +36,8 @@ const DEBUGGER_TICK: Duration = Duration::from_millis(5);
 pub(super) struct RunView {
     pub(super) display: RunDisplay,
     pub(super) summary: RunSummary,
+    /// Where results are printed for programs, if they are.
+    pub(super) run_events: Option<RunEventPrinter>,
     events: EventStream,
     signals: SignalListener,
     ticks: Interval,
@@ -69,6 +71,7 @@ impl RunView {
         Self {
             display,
             summary: RunSummary::new(None),
+            run_events: None,
             events,
             signals,
             ticks: interval(TICK),
@@ -88,11 +91,32 @@ impl RunView {
         Self { debuggers: DebuggerQueue::new(command), ..self }
     }
 
-    /// Begins a run: later changes are counted and displayed as its results.
-    pub(super) fn begin(&mut self, head: &RunHead, selected: usize) {
+    /// Begins a run: later changes are counted in this summary and displayed as its results.
+    pub(super) fn begin(&mut self, head: &RunHead, summary: RunSummary) {
         self.is_running = true;
-        self.summary = RunSummary::new(Some(selected));
+        self.summary = summary;
+        if let Some(events) = &mut self.run_events {
+            events.begin(head);
+        }
         self.display.begin(head, Instant::now());
+    }
+
+    /// Ends a run that the user leaves at once: tests without a result are interrupted, or never ran.
+    pub(super) fn interrupt<'a>(&mut self, selected: impl IntoIterator<Item = &'a TestNode>) {
+        let ended = self.summary.records().len();
+        self.summary.interrupt(selected);
+        if let Some(events) = &mut self.run_events {
+            // Those that have not started are not run.
+            self.summary.records()[ended..].iter().for_each(|record| events.print_end(record, true));
+        }
+    }
+
+    /// Reports an error that ends the command.
+    pub(super) fn fail(&mut self, text: &str) {
+        self.display.log(LogLevel::Error, text);
+        if let Some(events) = &mut self.run_events {
+            events.set_error(text);
+        }
     }
 
     pub(super) fn take_discovered(&mut self) -> Vec<TestNode> {
@@ -233,7 +257,15 @@ impl RunView {
     fn on_event(&mut self, event: ClientEvent) {
         match event {
             ClientEvent::Changes { changes, .. } if self.is_running => {
-                self.summary.apply(&changes);
+                for change in &changes {
+                    if let Some(events) = &mut self.run_events {
+                        events.print_change(&change.node, &self.summary);
+                    }
+                    self.summary.apply(std::slice::from_ref(change));
+                }
+                if let Some(events) = &mut self.run_events {
+                    events.flush();
+                }
                 if self.debuggers.has_terminal() {
                     self.pending_output.push(PendingOutput::Changes(changes));
                 } else {
@@ -277,13 +309,14 @@ impl RunView {
     }
 }
 
-/// Returns the display options for the current environment and settings.
+/// Returns the display options for the current environment and settings, and the output that is written to.
 pub(super) fn display_options(
     general: &GeneralArguments,
     settings: &ResolvedSettings,
+    stream: OutputStream,
 ) -> display::DisplayOptions {
     let variable = |name: &str| std::env::var(name).ok();
-    let output = if std::io::stdout().is_terminal() { OutputTarget::Terminal } else { OutputTarget::Stream };
+    let output = stream.target();
     let kind = match display::kind_for(output, variable) {
         // Raw test output would corrupt the live view.
         display::DisplayKind::Live if settings.run.capture == CaptureStrategy::Shown => {
@@ -293,12 +326,12 @@ pub(super) fn display_options(
     };
     let mut options =
         display::DisplayOptions::new(kind, display::colour_for(general.color, output, variable));
-    options.size = Box::new(|| {
-        let (rows, columns) = console::Term::stdout().size();
-        TerminalSize { columns: usize::from(columns), rows: usize::from(rows) }
-    });
+    options.size = Box::new(move || stream.size());
     options.slow_after = settings.slow_after();
     options.status_level = settings.run.status_level;
+    options.final_status_level = settings.run.final_status_level;
+    options.success_output = settings.run.success_output;
+    options.failure_output = settings.run.failure_output;
     options.log_level = if general.verbose > 0 { LogLevel::Information } else { LogLevel::Warning };
     options.root = std::env::current_dir().map(|dir| dir.display().to_string()).unwrap_or_default();
     options

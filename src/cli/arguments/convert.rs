@@ -12,9 +12,9 @@ use super::{
 use crate::cli::debugger::{DebuggerCommand, DebuggerCommandError};
 use heeler_config::filter::{Filter, FilterError};
 use heeler_config::{
-    CaptureStrategy, CommandLineSettings, FailFast, JobCount, MemoryLimit, QuantityError, RunIgnored,
-    RunLayer, ShuffleMode, SlowTimeout, SplitOptions, StatusLevel, TestLayer, TimeLimit,
-    parse_positive_duration, parse_size,
+    CaptureStrategy, CommandLineSettings, FailFast, FinalStatusLevel, JobCount, MemoryLimit, OutputTiming,
+    QuantityError, RunIgnored, RunLayer, ShuffleMode, SlowTimeout, SplitOptions, StatusLevel, TestLayer,
+    TimeLimit, parse_positive_duration, parse_size,
 };
 use heeler_core::partition::SplitDigest;
 use heeler_report::{ReportRequest, find_report_format};
@@ -144,6 +144,14 @@ pub(super) fn status_level() -> impl TypedValueParser<Value = StatusLevel> {
     one_of(&StatusLevel::WORDS)
 }
 
+pub(super) fn final_status_level() -> impl TypedValueParser<Value = FinalStatusLevel> {
+    one_of(&FinalStatusLevel::WORDS)
+}
+
+pub(super) fn output_timing() -> impl TypedValueParser<Value = OutputTiming> {
+    one_of(&OutputTiming::WORDS)
+}
+
 /// Returns a parser of these words, which the help lists.
 fn one_of<T>(words: &'static [(&'static str, T)]) -> impl TypedValueParser<Value = T>
 where
@@ -227,13 +235,12 @@ impl RunArguments {
         let general = self.general.command_line();
         CommandLineSettings {
             run: RunLayer {
-                status_level: self.reporting.status_level,
                 reports: self.reporting.report_files.requests(),
                 capture: (self.reporting.is_output_shown || self.debugger.is_some())
                     .then_some(CaptureStrategy::Shown),
                 is_history_kept: general.run.is_history_kept,
                 is_environment_shown: self.reporting.is_environment_shown.then_some(true),
-                ..self.running.run_layer()
+                ..self.reporting.shown.layer_over(self.running.run_layer())
             },
             tests: self.running.test_layer(),
             filters: self.selection.filters.clone(),
@@ -267,7 +274,7 @@ impl ReportArguments {
     #[must_use]
     pub(crate) fn command_line(&self) -> CommandLineSettings {
         let general = self.general.command_line();
-        let run = RunLayer { status_level: self.status_level, ..general.run };
+        let run = self.shown.layer_over(general.run);
         CommandLineSettings { run, ..general }
     }
 }

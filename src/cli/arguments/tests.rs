@@ -3,7 +3,7 @@
 use std::{ffi::OsString, num::NonZeroU32, path::Path, time::Duration};
 
 use super::{parse::ParseArgumentsError, *};
-use heeler_config::{CaptureStrategy, CommandLineSettings, FailFast};
+use heeler_config::{CaptureStrategy, CommandLineSettings, FailFast, StatusLevel};
 
 fn words(line: &str) -> Vec<OsString> {
     ["heeler"].into_iter().chain(line.split_whitespace()).map(OsString::from).collect()
@@ -180,6 +180,10 @@ fn invalid_arguments_are_rejected_with_a_reason() {
         (
             "run -E tset(x)",
             "error: invalid value 'tset(x)' for '--filter <FILTER>': there is no function \"tset\"; did you mean \"test\"?",
+        ),
+        (
+            "run --format json --debugger gdb",
+            "error: the argument '--format <FORMAT>' cannot be used with '--debugger <COMMAND>'",
         ),
         (
             "run --fail-fast --max-fail 2",

@@ -25,7 +25,10 @@ mod run_display;
 pub(crate) mod list;
 pub(crate) mod runs;
 
-pub(crate) use options::{DisplayKind, DisplayOptions, OutputTarget, TerminalSize, colour_for, kind_for};
+pub(crate) use options::{
+    DisplayKind, DisplayOptions, OutputStream, OutputTarget, TerminalSize, TypedLineSource, colour_for,
+    kind_for,
+};
 pub(crate) use progress::RunHead;
 pub(crate) use run_display::RunDisplay;
 pub(crate) use style::{Style, StyledLine};

@@ -1,13 +1,16 @@
 //! Display options, derived from the user's flags and the environment. The environment is passed in as a
 //! function.
 
-use std::time::Duration;
+use std::{
+    io::{self, IsTerminal, Write},
+    time::Duration,
+};
 
 use heeler_protocol::mtp::LogLevel;
 
 use super::style::ColourMode;
 use crate::cli::arguments::ColorChoice;
-use heeler_config::StatusLevel;
+use heeler_config::{FinalStatusLevel, OutputTiming, StatusLevel};
 
 /// Form of the display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +33,9 @@ pub(crate) struct TerminalSize {
 /// Returns the terminal's current size; called before each redraw, because users resize windows.
 pub(crate) type TerminalSizeSource = Box<dyn Fn() -> TerminalSize + Send>;
 
+/// Returns the number of lines that the user has typed since the last call; their echo has moved the cursor.
+pub(crate) type TypedLineSource = Box<dyn FnMut() -> usize + Send>;
+
 /// Settings of a display.
 pub(crate) struct DisplayOptions {
     /// Form of the display.
@@ -38,8 +44,16 @@ pub(crate) struct DisplayOptions {
     pub colour: ColourMode,
     /// Results that get a line; `None` decides by kind and number of tests.
     pub status_level: Option<StatusLevel>,
+    /// Results listed at the end; `None` lists what is not as expected, and the slowest and largest tests.
+    pub final_status_level: Option<FinalStatusLevel>,
+    /// When the output of passed tests is printed.
+    pub success_output: OutputTiming,
+    /// When the output of failed tests is printed.
+    pub failure_output: OutputTiming,
     /// The terminal's size; called only for [`Kind::RunningProcess`].
     pub size: TerminalSizeSource,
+    /// The lines typed by the user, each of which prints the state of the run.
+    pub typed_lines: TypedLineSource,
     /// A test that runs longer is reported as slow, and again each time this period elapses.
     pub slow_after: Duration,
     /// Minimum severity of log messages that are shown.
@@ -56,7 +70,11 @@ impl DisplayOptions {
             kind,
             colour,
             status_level: None,
+            final_status_level: None,
+            success_output: OutputTiming::Never,
+            failure_output: OutputTiming::Immediate,
             size: Box::new(|| TerminalSize { columns: 80, rows: 24 }),
+            typed_lines: Box::new(|| 0),
             slow_after: Duration::from_secs(60),
             log_level: LogLevel::Warning,
             root: String::new(),
@@ -70,6 +88,41 @@ pub(crate) enum OutputTarget {
     Terminal,
     /// A file or a pipe.
     Stream,
+}
+
+/// The output of this process to which a command writes for its reader. `heeler run` writes to standard
+/// error, so that standard output is free for the output of tests and for its event stream; the commands that
+/// print what they are asked for write to standard output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OutputStream {
+    StandardOutput,
+    StandardError,
+}
+
+impl OutputStream {
+    pub(crate) fn target(self) -> OutputTarget {
+        let is_terminal = match self {
+            Self::StandardOutput => io::stdout().is_terminal(),
+            Self::StandardError => io::stderr().is_terminal(),
+        };
+        if is_terminal { OutputTarget::Terminal } else { OutputTarget::Stream }
+    }
+
+    pub(crate) fn writer(self) -> Box<dyn Write + Send> {
+        match self {
+            Self::StandardOutput => Box::new(io::stdout()),
+            Self::StandardError => Box::new(io::stderr()),
+        }
+    }
+
+    /// Returns the size of its terminal; 80 by 24 if it is none.
+    pub(crate) fn size(self) -> TerminalSize {
+        let (rows, columns) = match self {
+            Self::StandardOutput => console::Term::stdout().size(),
+            Self::StandardError => console::Term::stderr().size(),
+        };
+        TerminalSize { columns: usize::from(columns), rows: usize::from(rows) }
+    }
 }
 
 /// Returns the kind of display for an output and the environment variables.

@@ -15,11 +15,11 @@ use super::{
     progress::{DisplayProgress, ProgressEvent},
     screen::LiveScreen,
     summary,
-    test_line::{self, DetailLevel},
+    test_line::{self, DetailLevel, TestOutputs},
 };
-use heeler_config::StatusLevel;
+use heeler_config::{OutputTiming, StatusLevel};
 use heeler_core::Outcome;
-use heeler_report::{RunSummary, TestReport, sanitise};
+use heeler_report::{ReportContent, RunSummary, TestReport, sanitise};
 
 /// Minimum interval between redraws of the live view.
 const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
@@ -83,7 +83,8 @@ impl RunDisplay {
 
     /// Shows the beginning of a run.
     pub(crate) fn begin(&mut self, head: &RunHead, now: Instant) {
-        self.print_lines(&[head_line(head)]);
+        let lines = head_line(head).wrapped(self.columns().saturating_sub(1));
+        self.print_lines(&lines);
         self.progress = Some(DisplayProgress::new(head.clone(), now));
         self.phase = None;
         self.flush(now);
@@ -115,6 +116,7 @@ impl RunDisplay {
             .map(|(place, line)| {
                 StyledLine::with_label(tone, if place == 0 { label } else { "" }).with_plain(line)
             })
+            .flat_map(|line| line.wrapped(self.columns().saturating_sub(1)))
             .collect();
         self.print_lines(&lines);
         if self.options.kind != DisplayKind::Live {
@@ -125,6 +127,7 @@ impl RunDisplay {
     /// Advances the time. Call about ten times a second; the display decides whether to redraw.
     pub(crate) fn tick(&mut self, now: Instant) {
         if self.options.kind != DisplayKind::Live {
+            self.answer_typed_lines(now);
             self.print_slow_tests(now);
             self.print_progress(now);
         }
@@ -161,7 +164,8 @@ impl RunDisplay {
         let programs = self.progress.take().map_or(0, |progress| progress.head().programs);
         self.phase = None;
         let suites = SuiteNames::for_program_count(programs.max(summary.suite_count()));
-        let lines = summary::summary_lines(summary, end, &self.detail_level(suites));
+        let level = self.options.final_status_level;
+        let lines = summary::summary_lines(summary, end, level, &self.detail_level(suites));
         self.print_lines(&lines);
         self.clear();
         self.write_error.take().map_or(Ok(()), Err)
@@ -173,11 +177,20 @@ impl RunDisplay {
         let took = Duration::try_from_secs_f64(node.duration_ms.unwrap_or(0.0) / 1000.0);
         let is_slow = took.is_ok_and(|took| took >= self.options.slow_after);
         let is_noteworthy = is_slow || node.members.contains_key(key::LEAKED);
-        if self.status_level() >= result_status_level(outcome, is_noteworthy)
-            && let Some(report) = TestReport::from_node(node)
+        let has_output = node.standard_output.is_some() || node.standard_error.is_some();
+        if self.is_shown(outcome, is_noteworthy, has_output)
+            && let Some(report) = TestReport::whole_from_node(node)
         {
             self.print_result(&report);
         }
+    }
+
+    /// Returns whether a result has a line when it arrives: by its level, or for the output below it.
+    fn is_shown(&self, outcome: Outcome, is_noteworthy: bool, has_output: bool) -> bool {
+        let level = self.status_level();
+        let is_success = matches!(outcome, Outcome::Passed | Outcome::Flaky);
+        let is_output_shown = is_success && has_output && self.options.success_output.is_immediate();
+        level >= result_status_level(outcome, is_noteworthy) || is_output_shown && level > StatusLevel::None
     }
 
     /// Shows the results of a run that is over.
@@ -186,8 +199,7 @@ impl RunDisplay {
             let Some(progress) = &mut self.progress else { return };
             if let ProgressEvent::Ended(_) = progress.apply_report(&report, now) {
                 let is_slow = report.duration.is_some_and(|took| took >= self.options.slow_after);
-                let level = result_status_level(report.outcome, is_slow || report.is_leaky());
-                if self.status_level() >= level {
+                if self.is_shown(report.outcome, is_slow || report.is_leaky(), report.has_output()) {
                     self.print_result(&report);
                 }
             }
@@ -208,21 +220,75 @@ impl RunDisplay {
         if !record.outcome.is_failure() || matches!(record.outcome, Outcome::NotRun(_)) {
             let left = test_line::leaked_process_lines(record.leaked());
             let left = left.map(|line| StyledLine::with_label(Style::Warning, "left").join(line));
-            self.print_lines(&std::iter::once(line).chain(left).collect::<Vec<_>>());
+            let lines: Vec<_> = std::iter::once(line).chain(left).collect();
+            let is_output_shown = record.has_passed() && self.options.success_output.is_immediate();
+            let block =
+                (is_output_shown && record.has_output()).then(|| test_line::output_sections(record, &manner));
+            self.print_lines(&lines);
+            if let Some(block) = block {
+                self.print_block(record, &block);
+            }
             return;
         }
-        let block = test_line::failure_details(record, &manner);
+        let block = match self.options.failure_output {
+            OutputTiming::Final => None,
+            OutputTiming::Never => Some(TestOutputs::Hidden),
+            OutputTiming::Immediate | OutputTiming::ImmediateFinal => Some(TestOutputs::Shown),
+        };
+        let block = block.map(|outputs| test_line::failure_details(record, &manner, outputs));
         self.print_lines(&[line]);
-        if self.options.kind != DisplayKind::GitHub {
-            self.print_lines(&block);
-            return;
+        if let Some(block) = block {
+            self.print_block(record, &block);
         }
-        self.print_workflow_command(&github::group(record));
-        self.print_lines(&block);
-        self.print_workflow_command(github::END_GROUP);
-        if self.annotations < github::MAX_ANNOTATIONS {
+        if self.options.kind == DisplayKind::GitHub && self.annotations < github::MAX_ANNOTATIONS {
             self.annotations += 1;
             self.print_workflow_command(&github::annotation(record, &self.options.root));
+        }
+    }
+
+    /// Prints the details or outputs of a test, under GitHub Actions as a folded group.
+    fn print_block(&mut self, record: &TestReport, block: &[StyledLine]) {
+        if self.options.kind != DisplayKind::GitHub {
+            return self.print_lines(block);
+        }
+        self.print_workflow_command(&github::group(record));
+        self.print_lines(block);
+        self.print_workflow_command(github::END_GROUP);
+    }
+
+    /// Returns whether outputs are printed at the end of a run: [`RunDisplay::print_final_outputs`] needs the
+    /// whole results then.
+    pub(crate) fn has_final_outputs(&self) -> bool {
+        self.options.success_output.is_final() || self.options.failure_output.is_final()
+    }
+
+    /// Prints the outputs that are shown at the end of a run: those of passed tests, then those of failures.
+    /// To be called before [`RunDisplay::end`].
+    pub(crate) fn print_final_outputs(&mut self, content: &ReportContent<'_>, now: Instant) {
+        let summary = content.summary;
+        let programs = self.progress.as_ref().map_or(0, |progress| progress.head().programs);
+        let suites = SuiteNames::for_program_count(programs.max(summary.suite_count()));
+        let passed = summary.records().iter().filter(|record| record.has_passed());
+        let passed = passed.filter(|_| self.options.success_output.is_final()).collect::<Vec<_>>();
+        let failed = summary.failures().filter(|_| self.options.failure_output.is_final());
+        let all: Vec<&TestReport> = passed.into_iter().chain(failed).collect();
+        for record in all.into_iter().filter(|record| record.detail.is_some()) {
+            let whole = content.with_whole_detail(record);
+            if whole.has_passed() && !whole.has_output() {
+                continue;
+            }
+            let manner = self.detail_level(suites);
+            let line = test_line::result_line(&whole, &manner, "");
+            let block = if whole.has_passed() {
+                test_line::output_sections(&whole, &manner)
+            } else {
+                test_line::failure_details(&whole, &manner, TestOutputs::Shown)
+            };
+            self.print_lines(&[line]);
+            self.print_block(&whole, &block);
+            if self.pending.len() > PENDING_BYTES {
+                self.flush(now);
+            }
         }
     }
 
@@ -285,10 +351,15 @@ impl RunDisplay {
             colour: self.options.colour,
             root: &self.options.root,
             slow_after: self.options.slow_after,
-            columns: match self.options.kind {
-                DisplayKind::Live => (self.options.size)().columns,
-                DisplayKind::Plain | DisplayKind::GitHub => usize::MAX,
-            },
+            columns: self.columns(),
+        }
+    }
+
+    /// Returns the width of the terminal; unlimited for a log.
+    fn columns(&self) -> usize {
+        match self.options.kind {
+            DisplayKind::Live => (self.options.size)().columns,
+            DisplayKind::Plain | DisplayKind::GitHub => usize::MAX,
         }
     }
 
@@ -331,7 +402,20 @@ impl RunDisplay {
         self.last_write = Some(now);
     }
 
+    /// Takes the lines that the user has typed, and prints the state of the run for them.
+    fn answer_typed_lines(&mut self, now: Instant) {
+        let typed = (self.options.typed_lines)();
+        self.screen.move_down(typed);
+        let Some(progress) = self.progress.as_ref().filter(|_| typed > 0) else { return };
+        let view =
+            LiveView { progress, slow_after: self.options.slow_after, size: (self.options.size)(), now };
+        let mut lines = progress_line(progress, now).wrapped(self.columns().saturating_sub(1));
+        lines.extend(view.running_lines());
+        self.print_lines(&lines);
+    }
+
     fn draw(&mut self, now: Instant) {
+        self.answer_typed_lines(now);
         let size = (self.options.size)();
         let view = match (&self.progress, &self.phase) {
             (Some(progress), _) => {
@@ -353,6 +437,8 @@ impl RunDisplay {
             self.write_pending();
             return;
         }
+        let typed = (self.options.typed_lines)();
+        self.screen.move_down(typed);
         let above = std::mem::take(&mut self.pending);
         let bytes = self.screen.replace(&above, &[], (self.options.size)());
         self.write(&bytes);

@@ -14,6 +14,8 @@ use super::{
 pub(super) struct LiveScreen {
     colour: ColourMode,
     drawn: Vec<usize>,
+    /// Number of rows by which the cursor is below the last line drawn.
+    rows_below: usize,
 }
 
 /// Synchronised update: the terminal shows everything between these at once, or ignores them if it does not
@@ -30,7 +32,7 @@ const ERASE_BELOW: &str = "\u{1b}[J";
 impl LiveScreen {
     /// Returns a screen on which nothing is drawn.
     pub(super) fn new(colour: ColourMode) -> Self {
-        Self { colour, drawn: Vec::new() }
+        Self { colour, drawn: Vec::new(), rows_below: 0 }
     }
 
     /// Returns the bytes that print `above` (lines with line ends) in place of the view, and the view below
@@ -61,7 +63,15 @@ impl LiveScreen {
         out.push_str(ERASE_BELOW);
         out.push_str(END_UPDATE);
         self.drawn = view.iter().map(StyledLine::columns).collect();
+        self.rows_below = 0;
         out
+    }
+
+    /// Records that the echo of the terminal has moved the cursor down by this number of rows.
+    pub(super) fn move_down(&mut self, rows: usize) {
+        if !self.is_empty() {
+            self.rows_below += rows;
+        }
     }
 
     /// Returns whether nothing is drawn.
@@ -74,7 +84,7 @@ impl LiveScreen {
     fn move_to_top(&self, out: &mut String, size: TerminalSize) {
         let width = size.columns.max(1);
         let rows: usize = self.drawn.iter().map(|columns| columns.div_ceil(width).max(1)).sum();
-        let up = rows.saturating_sub(1).min(size.rows.saturating_sub(1));
+        let up = (rows.saturating_sub(1) + self.rows_below).min(size.rows.saturating_sub(1));
         if up > 0 {
             out.push_str(&format!("\u{1b}[{up}A"));
         }

@@ -71,6 +71,14 @@ impl StyledLine {
         self
     }
 
+    /// Appends a text to the last span, if that has the same style.
+    fn push(&mut self, style: Style, text: &str) {
+        match self.0.last_mut() {
+            Some(span) if span.style == style => span.text.push_str(text),
+            _ => self.0.push(StyledSpan { style, text: text.to_owned() }),
+        }
+    }
+
     /// Returns the line with a plain text appended.
     #[must_use]
     pub(crate) fn with_plain(self, text: impl Into<String>) -> Self {
@@ -111,6 +119,30 @@ impl StyledLine {
             break;
         }
         Self(out)
+    }
+
+    /// Returns the line as several of at most `limit` columns each, broken at blanks; the later ones begin
+    /// below the text behind a label. A longer word is left to the terminal, so that a path can be copied.
+    #[must_use]
+    pub(crate) fn wrapped(self, limit: usize) -> Vec<Self> {
+        const INDENT: usize = LABEL_COLUMNS + 1;
+        if self.columns() <= limit || limit <= 2 * INDENT {
+            return vec![self];
+        }
+        let (mut lines, mut line, mut used) = (Vec::new(), Self::new(), 0);
+        for span in self.0 {
+            for word in span.text.split_inclusive(' ') {
+                let width = text_columns(word.trim_end_matches(' '));
+                if width > 0 && used + width > limit && used > INDENT {
+                    lines.push(std::mem::replace(&mut line, Self::new().with_plain(" ".repeat(INDENT))));
+                    used = INDENT;
+                }
+                used += text_columns(word);
+                line.push(span.style, word);
+            }
+        }
+        lines.push(line);
+        lines
     }
 
     /// Appends the line to `out`, without a line end.
@@ -222,6 +254,24 @@ mod tests {
         }
         assert_eq!(line.clone().cut(0).columns(), 0);
         assert_eq!(line.cut(1).columns(), 1);
+    }
+
+    #[test]
+    fn wrapped_line_breaks_at_blanks_and_keeps_long_words() {
+        let wrapped = |text: &str, limit| {
+            let line = StyledLine::with_label(Style::Failure, "FAIL").with_plain("a").with(Style::Dim, text);
+            render_plain(&line.wrapped(limit))
+        };
+        let line = "        FAIL abc def ghi jkl mno pqr st\n";
+        assert_eq!(wrapped("bc def ghi jkl mno pqr st", 39), line);
+        let lines = "        FAIL abc def ghi jkl\n             mno pqr st\n";
+        assert_eq!(wrapped("bc def ghi jkl mno pqr st", 30), lines);
+        let path = "/a/path/that/is/longer/than/the/line";
+        assert_eq!(
+            wrapped(&format!(" {path} b"), 28),
+            format!("        FAIL a\n             {path}\n             b\n")
+        );
+        assert_eq!(wrapped("bc def ghi jkl mno pqr st", 26), line, "it is too narrow for that");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::{
     style::{LABEL_COLUMNS, Style, StyledLine},
     test_line::{self, DetailLevel},
 };
+use heeler_config::FinalStatusLevel;
 use heeler_core::Outcome;
 use heeler_report::{MemoryPeak, RunSummary, RunVerdict, TestReport, sanitise};
 
@@ -31,6 +32,8 @@ pub(crate) struct SummaryExtras {
 const MAX_LISTED: usize = 200;
 /// Memory below which a process is not listed unless requested.
 const NOTEWORTHY_KIB: u64 = 256 << 10;
+/// Number of earlier attempts of a flaky test of which the reason is listed.
+const MAX_ATTEMPTS: usize = 3;
 /// Number of example names listed for the tests that did not run for one reason.
 const MAX_EXAMPLES: usize = 5;
 
@@ -39,19 +42,29 @@ const INDENT: usize = LABEL_COLUMNS + 1;
 /// Suffix of a flaky test's name; names are cut to leave room for it.
 const ATTEMPT_SUFFIX: &str = "  (passed on attempt ";
 
-/// Returns the lines of the summary.
+/// Returns the lines of the summary. Without a level, it lists failed, flaky and leaky tests, and the slowest
+/// and largest ones.
 pub(super) fn summary_lines(
     summary: &RunSummary,
     end: &SummaryExtras,
+    level: Option<FinalStatusLevel>,
     manner: &DetailLevel<'_>,
 ) -> Vec<StyledLine> {
     let mut lines = vec![StyledLine::new().with(Style::Dim, "─".repeat(LABEL_COLUMNS))];
-    push_slowest(&mut lines, summary, end, manner);
-    push_largest(&mut lines, summary, end, manner);
-    push_flaky(&mut lines, summary, manner);
-    push_leaky(&mut lines, summary, manner);
-    push_not_run(&mut lines, summary, manner);
-    push_failures(&mut lines, summary, manner);
+    push_unremarkable(&mut lines, summary, level.unwrap_or(FinalStatusLevel::None), manner);
+    let is_listed = |least| level.is_none_or(|level| level >= least);
+    if is_listed(FinalStatusLevel::Slow) {
+        push_slowest(&mut lines, summary, end, manner);
+        push_largest(&mut lines, summary, end, manner);
+    }
+    if is_listed(FinalStatusLevel::Flaky) {
+        push_flaky(&mut lines, summary, manner);
+        push_leaky(&mut lines, summary, manner);
+    }
+    if is_listed(FinalStatusLevel::Fail) {
+        push_not_run(&mut lines, summary, manner);
+        push_failures(&mut lines, summary, manner);
+    }
     for problem in &end.problems {
         lines.push(StyledLine::with_label(Style::Warning, "Note").with_plain(sanitise::headline(problem)));
     }
@@ -68,6 +81,24 @@ pub(super) fn summary_lines(
     push_missing_results(&mut lines, summary);
     lines.push(verdict_line(summary, end));
     lines
+}
+
+/// Adds passed, skipped and slow tests, those that are worth most attention last.
+fn push_unremarkable(
+    lines: &mut Vec<StyledLine>,
+    summary: &RunSummary,
+    level: FinalStatusLevel,
+    manner: &DetailLevel<'_>,
+) {
+    let is_slow = |record: &TestReport| record.duration.is_some_and(|took| took >= manner.slow_after);
+    let mut push = |least, is_listed: &dyn Fn(&TestReport) -> bool| {
+        let records = summary.records().iter().filter(|record| level >= least && is_listed(record));
+        lines.extend(records.map(|record| test_line::result_line(record, manner, "")));
+    };
+    let passed = |record: &TestReport| record.outcome == Outcome::Passed && !record.is_leaky();
+    push(FinalStatusLevel::Pass, &|record| passed(record) && !is_slow(record));
+    push(FinalStatusLevel::Skip, &|record| record.outcome == Outcome::Skipped);
+    push(FinalStatusLevel::Slow, &|record| passed(record) && is_slow(record));
 }
 
 fn push_slowest(
@@ -120,6 +151,12 @@ fn push_flaky(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &Detail
         }
         let line = named_line(Style::Warning, if place == 0 { "Flaky" } else { "" }, record, manner);
         lines.push(line.with(Style::Warning, format!("{ATTEMPT_SUFFIX}{})", record.attempts())));
+        let attempts = record.detail.as_deref().map_or(&[][..], |detail| &detail.attempts);
+        for (number, attempt) in (1..).zip(attempts.iter().take(MAX_ATTEMPTS)) {
+            let words = format!("attempt {number} {}: ", attempt.outcome.label());
+            let message = format::cut_name(&sanitise::headline(&attempt.message), NAME_COLUMNS);
+            lines.extend(manner.wrapped(indented(StyledLine::new().with_plain(words + &message))));
+        }
     }
 }
 
@@ -171,6 +208,8 @@ fn named_line(tone: Style, label: &str, record: &TestReport, manner: &DetailLeve
 
 fn push_not_run(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &DetailLevel<'_>) {
     for (reason, records) in summary.not_run() {
+        // The label says the same.
+        let reason = reason.strip_prefix("not run: ").unwrap_or(reason);
         lines.push(
             StyledLine::with_label(Style::Failure, "Not run")
                 .with(Style::Bold, count_of(records.len(), "test"))
@@ -200,7 +239,8 @@ fn push_failures(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &Det
             (_, _) => headline,
         };
         if !why.is_empty() {
-            lines.push(indented(StyledLine::new().with_plain(format::cut_name(&why, NAME_COLUMNS))));
+            let why = StyledLine::new().with_plain(format::cut_name(&why, NAME_COLUMNS));
+            lines.extend(manner.wrapped(indented(why)));
         }
         lines.extend(
             test_line::isolated_rerun_result(record)
@@ -279,16 +319,33 @@ fn verdict_line(summary: &RunSummary, end: &SummaryExtras) -> StyledLine {
             let selected = count_of(summary.selected(), "test");
             ("CANCELLED", format!("{cancelled} of {selected} did not finish, after {time}"))
         }
-        RunVerdict::Failed => ("FAILED", format!("{} in {time}", describe_failures(summary))),
+        RunVerdict::Failed => {
+            ("FAILED", format!("{} in {time}{}", describe_failures(summary), describe_rest(summary)))
+        }
         RunVerdict::CountMismatch => ("FAILED", format!("the results do not add up, after {time}")),
     };
     StyledLine::with_label(verdict_style(summary, end), label).with(verdict_style(summary, end), words)
 }
 
+/// Returns what became of the tests that neither passed nor failed, if some failed.
+fn describe_rest(summary: &RunSummary) -> String {
+    if summary.failed_count() == 0 && summary.failed_groups().next().is_none() {
+        return String::new();
+    }
+    let cancelled = summary.counts().with_outcome(Outcome::Cancelled);
+    let rest = [(summary.not_run_count(), "not run"), (cancelled, "cancelled")];
+    let rest = rest.into_iter().filter(|(number, _)| *number > 0);
+    rest.map(|(number, what)| format!(", {} {what}", grouped_number(number))).collect()
+}
+
 fn describe_failures(summary: &RunSummary) -> String {
-    let bad = summary.counts().failing();
+    let bad = summary.failed_count();
     let groups = summary.failed_groups().count();
-    let tests = format!("{} of {}", grouped_number(bad), count_of(summary.selected(), "test"));
+    let selected = count_of(summary.selected(), "test");
+    if bad == 0 && groups == 0 {
+        return format!("{} of {selected} not run,", grouped_number(summary.not_run_count()));
+    }
+    let tests = format!("{} of {selected}", grouped_number(bad));
     let programs = format!("{} outside any test", count_of(groups, "program"));
     match (bad, groups) {
         (_, 0) => tests,

@@ -10,7 +10,7 @@ use super::{
     style::{ColourMode, Style, StyledLine},
 };
 use heeler_report::{
-    SourcePlace, TestReport,
+    FailureDetail, SourcePlace, TestReport,
     sanitise::{self, ColourPolicy},
 };
 
@@ -33,6 +33,11 @@ pub(super) struct DetailLevel<'a> {
 }
 
 impl DetailLevel<'_> {
+    /// Returns a line of prose as lines that fit the terminal.
+    pub(super) fn wrapped(&self, line: StyledLine) -> Vec<StyledLine> {
+        line.wrapped(self.columns.saturating_sub(1))
+    }
+
     /// Returns the number of columns available for a name after `used` columns.
     pub(super) fn name_columns(&self, used: usize) -> usize {
         // On a very narrow terminal, a name wraps rather than disappears.
@@ -74,14 +79,47 @@ pub(super) fn result_line(record: &TestReport, manner: &DetailLevel<'_>, place: 
     }
 }
 
-/// Returns the details of a failure below its line, including its output.
-pub(super) fn failure_details(record: &TestReport, manner: &DetailLevel<'_>) -> Vec<StyledLine> {
+/// Whether the details of a failure include what the test wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TestOutputs {
+    Shown,
+    Hidden,
+}
+
+/// Returns the outputs of a test.
+pub(super) fn output_sections(record: &TestReport, manner: &DetailLevel<'_>) -> Vec<StyledLine> {
+    let mut lines = Vec::new();
+    let stdout = record.detail_text(|detail| detail.stdout.as_ref());
+    let stderr = record.detail_text(|detail| detail.stderr.as_ref());
+    push_sections(&mut lines, &[("stdout", stdout), ("stderr", stderr)], manner);
+    lines.push(StyledLine::new());
+    lines
+}
+
+fn push_sections(lines: &mut Vec<StyledLine>, sections: &[(&str, Option<&str>)], manner: &DetailLevel<'_>) {
+    for (label, output) in sections {
+        if let Some(output) = output {
+            lines.push(StyledLine::with_label(Style::Dim, label).with(Style::Dim, "────────"));
+            push_output(lines, output, manner.colour);
+        }
+    }
+}
+
+/// Returns the details of a failure below its line.
+pub(super) fn failure_details(
+    record: &TestReport,
+    manner: &DetailLevel<'_>,
+    outputs: TestOutputs,
+) -> Vec<StyledLine> {
     let mut lines = Vec::new();
     if let Some(location) = relative_location(record, manner.root) {
         lines.push(StyledLine::with_label(Style::Dim, "at").with_plain(location));
     }
-    let stdout = record.detail_text(|detail| detail.stdout.as_ref());
-    let stderr = record.detail_text(|detail| detail.stderr.as_ref());
+    let output = |pick: fn(&FailureDetail) -> Option<&String>| {
+        record.detail_text(pick).filter(|_| outputs == TestOutputs::Shown)
+    };
+    let stdout = output(|detail| detail.stdout.as_ref());
+    let stderr = output(|detail| detail.stderr.as_ref());
     if let Some(message) = record.detail_text(|detail| detail.message.as_ref())
         && ![stdout, stderr].into_iter().flatten().any(|output| contains_message(output, message))
     {
@@ -96,20 +134,18 @@ pub(super) fn failure_details(record: &TestReport, manner: &DetailLevel<'_>) -> 
     let here = format!("{}/", manner.root.trim_end_matches('/'));
     let stack =
         stack.map(|stack| if manner.root.is_empty() { stack.to_owned() } else { stack.replace(&here, "") });
-    for (label, output) in [("stack", stack.as_deref()), ("stdout", stdout), ("stderr", stderr)] {
-        if let Some(output) = output {
-            lines.push(StyledLine::with_label(Style::Dim, label).with(Style::Dim, "────────"));
-            push_output(&mut lines, output, manner.colour);
-        }
-    }
-    lines.extend(record.detail.as_deref().and_then(|detail| evidence_line(&detail.files, manner.root)));
+    let sections = [("stack", stack.as_deref()), ("stdout", stdout), ("stderr", stderr)];
+    push_sections(&mut lines, &sections, manner);
+    let evidence = record.detail.as_deref().and_then(|detail| evidence_line(&detail.files, manner.root));
+    lines.extend(evidence.into_iter().flat_map(|line| manner.wrapped(line)));
     lines.extend(
         leaked_process_lines(record.leaked())
             .map(|line| StyledLine::with_label(Style::Warning, "left").join(line)),
     );
     lines.extend(
-        isolated_rerun_result(record)
-            .map(|words| StyledLine::with_label(Style::Dim, "isolated").with_plain(words)),
+        isolated_rerun_result(record).into_iter().flat_map(|words| {
+            manner.wrapped(StyledLine::with_label(Style::Dim, "isolated").with_plain(words))
+        }),
     );
     lines.extend(
         reproduce_command(record, manner.root)

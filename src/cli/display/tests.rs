@@ -2,7 +2,10 @@
 
 use std::{
     io::{self, Write},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -252,7 +255,7 @@ fn log_prints_each_result_and_failure_details() {
                  $ ./core --exact 'a name'$'\x0a''with a newline'
          Written JUnit report: target/junit.xml
          Summary 2 passed (1 flaky), 2 failed, 1 crashed, 1 exited early, 1 timed out, 2 not run, 1 skipped
-          FAILED 7 of 10 tests, and 1 program outside any test in 7.3s
+          FAILED 5 of 10 tests, and 1 program outside any test in 7.3s, 2 not run
     "#);
 }
 
@@ -355,9 +358,38 @@ fn live_view_is_below_the_log_and_removed() {
     let left = screen();
     assert!(!left.contains("worker 2") && !left.contains("%"), "{left}");
     assert!(
-        left.ends_with("\n      FAILED 7 of 12 tests, and 1 program outside any test in 7.3s\n"),
+        left.ends_with("\n      FAILED 5 of 12 tests, and 1 program outside any test in 7.3s, 2 not run\n"),
         "{left}"
     );
+}
+
+#[test]
+fn typed_lines_print_the_state_and_leave_no_copy_of_the_view() {
+    let (sink, typed) = (SharedSink::default(), Arc::new(AtomicUsize::new(0)));
+    let mut options = options(DisplayKind::Live);
+    let source = Arc::clone(&typed);
+    options.typed_lines = Box::new(move || source.swap(0, Ordering::Relaxed));
+    let now = Instant::now();
+    let at = |seconds| now + Duration::from_secs(seconds);
+    let mut display = RunDisplay::new(options, Box::new(sink.clone()));
+    display.begin(&head(3), now);
+    display.apply_changes(&[passed("a", 4.0), begun("b", 1)], at(1));
+    let type_lines = |lines: usize| {
+        // The echo of the terminal.
+        sink.clone().write_all("\n".repeat(lines).as_bytes()).unwrap();
+        typed.store(lines, Ordering::Relaxed);
+    };
+    type_lines(2);
+    display.tick(at(3));
+    let text = emulate_terminal(&sink.text(), 80);
+    let (state, view) = text.split_once("Running 1/3 (33%) in 3.0s: 1 passed; longest: b (2.0s)").unwrap();
+    assert!(!state.contains("worker 1") && !state.contains("33%"), "{text}");
+    assert_eq!((view.matches("worker 1").count(), view.matches("33%").count()), (2, 1), "{text}");
+    // Just before the end, they leave nothing behind either.
+    type_lines(1);
+    display.end(&RunSummary::new(Some(3)), &end()).unwrap();
+    let text = emulate_terminal(&sink.text(), 80);
+    assert!(!text.contains(" 33% "), "{text}");
 }
 
 #[test]

@@ -39,8 +39,8 @@ pub use run_options::{ProgramOptions, RunOptions};
 pub use settings::{CommandLineSettings, ResolvedSettings};
 pub use tables::{RunLayer, RunSettings, TestLayer, TestSettings};
 pub use types::{
-    CaptureStrategy, Config, CrashCapture, DumpPolicy, FailFast, FailLimit, FilePosition, JobCount,
-    MemoryLimit, ResolvedProfile, RunIgnored, SettingsOverride, ShuffleMode, SlowTimeout, StatusLevel,
-    SuiteConfig, TimeLimit, UnknownProfileError,
+    CaptureStrategy, Config, CrashCapture, DumpPolicy, FailFast, FailLimit, FilePosition, FinalStatusLevel,
+    JobCount, MemoryLimit, OutputTiming, ResolvedProfile, RunIgnored, SettingsOverride, ShuffleMode,
+    SlowTimeout, StatusLevel, SuiteConfig, TimeLimit, UnknownProfileError,
 };
 pub use workspace::workspace_root;

@@ -12,8 +12,8 @@ use serde::{
 };
 
 use super::{
-    CaptureStrategy, CrashCapture, DumpPolicy, FailFast, JobCount, MemoryLimit, ShuffleMode, SlowTimeout,
-    StatusLevel, TimeLimit,
+    CaptureStrategy, CrashCapture, DumpPolicy, FailFast, FinalStatusLevel, JobCount, MemoryLimit,
+    OutputTiming, ShuffleMode, SlowTimeout, StatusLevel, TimeLimit,
     quantity::{parse_duration, parse_positive_duration, parse_size},
     reports::parse_report_request,
     tables::SlowTimeoutTable,
@@ -214,6 +214,10 @@ notations! {
         written => Ok(Self::Bytes(parse_size(written.text()?)?)),
     };
     StatusLevel -> Self, format!("one of {}", Self::WORDS.map(|(word, _)| word).join(", ")),
+        |written| written.word(&Self::WORDS);
+    FinalStatusLevel -> Self, format!("one of {}", Self::WORDS.map(|(word, _)| word).join(", ")),
+        |written| written.word(&Self::WORDS);
+    OutputTiming -> Self, format!("one of {}", Self::WORDS.map(|(word, _)| word).join(", ")),
         |written| written.word(&Self::WORDS);
     DumpPolicy -> Self, quoted_words(&Self::WORDS), |written| written.word(&Self::WORDS);
     CrashCapture -> Self, quoted_words(&Self::WORDS), |written| written.word(&Self::WORDS);

@@ -10,8 +10,9 @@ use serde_json::{Map, Value, json};
 use toml::de::DeTable;
 
 use super::{
-    CaptureStrategy, CrashCapture, DumpPolicy, FailFast, JobCount, MemoryLimit, RunLayer, RunSettings,
-    ShuffleMode, SlowTimeout, StatusLevel, TestLayer, TestSettings, TimeLimit,
+    CaptureStrategy, CrashCapture, DumpPolicy, FailFast, FinalStatusLevel, JobCount, MemoryLimit,
+    OutputTiming, RunLayer, RunSettings, ShuffleMode, SlowTimeout, StatusLevel, TestLayer, TestSettings,
+    TimeLimit,
     notation::{
         ByteSize, CommandArray, Count, DirectoryPath, DurationText, FilterText, Flag, FrameworkName, Number,
         PathArray, PeriodText, ReportArray, SuiteName, TextArray,
@@ -113,6 +114,10 @@ described_notations! {
         };
     StatusLevel -> Self, "word", {"enum": ["none", "fail", "retry", "slow", "pass", "skip", "all"]},
         |level| word_of(level, &StatusLevel::WORDS);
+    FinalStatusLevel -> Self, "word", {"enum": ["none", "fail", "flaky", "slow", "skip", "pass", "all"]},
+        |level| word_of(level, &FinalStatusLevel::WORDS);
+    OutputTiming -> Self, "word", {"enum": ["immediate", "immediate-final", "final", "never"]},
+        |timing| word_of(timing, &OutputTiming::WORDS);
     DumpPolicy -> Self, "word", {"enum": ["off", "crash", "hang", "all"]},
         |policy| word_of(policy, &DumpPolicy::WORDS);
     CrashCapture -> Self, "word", {"enum": ["off", "root", "tree"]},

@@ -12,8 +12,8 @@ use serde::{Deserialize, de::IgnoredAny};
 #[cfg(test)]
 use super::reference::{OverrideKeys, ProfileKeys, SuiteKeys, WriteNotation as _};
 use super::{
-    CaptureStrategy, CrashCapture, DumpPolicy, FailFast, FailLimit, JobCount, MemoryLimit, ShuffleMode,
-    SlowTimeout, StatusLevel, TimeLimit,
+    CaptureStrategy, CrashCapture, DumpPolicy, FailFast, FailLimit, FinalStatusLevel, JobCount, MemoryLimit,
+    OutputTiming, ShuffleMode, SlowTimeout, StatusLevel, TimeLimit,
     notation::{
         ByteSize, CommandArray, Count, DirectoryPath, DurationText, FilterText, Flag, FrameworkName,
         Notation, Number, ReportArray, SuiteName, TextArray, required,
@@ -93,6 +93,16 @@ layered_settings! {
     /// Lowest level of results printed during the run: none, fail, retry, slow, pass, skip or all; each level
     /// includes those before it. The default depends on the terminal or log and on the number of tests.
     status_level: StatusLevel as "StatusLevel";
+    /// Lowest level of results listed at the end of the run: none, fail, flaky, slow, skip, pass or all; each
+    /// level includes those before it. By default, failed, flaky and leaky tests, and the slowest and largest
+    /// ones.
+    final_status_level: FinalStatusLevel as "FinalStatusLevel";
+    /// When the output of a passed test is printed: immediate, final (at the end of the run), immediate-final
+    /// (both) or never.
+    success_output: OutputTiming as "OutputTiming" = OutputTiming::Never;
+    /// When the output of a failed test is printed: immediate, final (at the end of the run), immediate-final
+    /// (both) or never.
+    failure_output: OutputTiming as "OutputTiming" = OutputTiming::Immediate;
     /// Report files that each run writes, also of `heeler serve`: `FORMAT` or `FORMAT=FILE`, relative to the
     /// file; `{run}` in a name stands for the run's id. `heeler run --help` lists the formats.
     reports: Vec<ReportRequest> as "ReportArray" = Vec::new();

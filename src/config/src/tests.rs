@@ -42,6 +42,9 @@ max-fail = 5
 isolate = true
 shuffle = 7
 status-level = "fail"
+final-status-level = "slow"
+success-output = "final"
+failure-output = "immediate-final"
 reports = ["junit=out/junit.xml", "ctrf"]
 no-capture = false
 output-limit = "64KiB"
@@ -154,6 +157,8 @@ fn file_with_every_key_is_read() {
     assert_eq!(run.fail_limit(), FailLimit::After { failures: 5.try_into().unwrap(), is_immediate: false });
     assert_eq!(run.shuffle, ShuffleMode::Seed(7));
     assert_eq!(run.status_level, Some(StatusLevel::Fail));
+    assert_eq!(run.final_status_level, Some(FinalStatusLevel::Slow));
+    assert_eq!((run.success_output, run.failure_output), (OutputTiming::Final, OutputTiming::ImmediateFinal));
     let files: Vec<_> = run.reports.iter().map(|one| (one.format.name, one.file.as_path())).collect();
     assert_eq!(files, [("junit", Path::new("out/junit.xml")), ("ctrf", Path::new("ctrf-report.json"))]);
     assert_eq!(run.output_limit_bytes, 65_536);
@@ -162,7 +167,7 @@ fn file_with_every_key_is_read() {
     assert_eq!(run.max_startup_crashes.get(), 1);
     assert!(!run.is_history_kept);
     let unit = &config.suites[0];
-    assert_eq!((unit.name.as_str(), unit.position), ("unit", FilePosition { line: 42, column: 1 }));
+    assert_eq!((unit.name.as_str(), unit.position), ("unit", FilePosition { line: 45, column: 1 }));
     assert_eq!(unit.source, SourceRequest::new("programs", ["build/a_test".into(), "build/*_test".into()]));
     assert_eq!(unit.env, [("DATA".into(), Some("data".into())), ("HOME".into(), None)]);
     assert_eq!(unit.build.as_deref(), Some(&["make".to_owned(), "-C".to_owned(), "build".to_owned()][..]));

@@ -143,6 +143,67 @@ impl StatusLevel {
     ];
 }
 
+/// The lowest level of results listed at the end of a run; each level includes those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FinalStatusLevel {
+    None,
+    /// Failures, crashes, timeouts, and tests that did not run.
+    Fail,
+    /// Tests that passed on a retry or left processes behind.
+    Flaky,
+    Slow,
+    Skip,
+    Pass,
+    All,
+}
+
+impl FinalStatusLevel {
+    /// The configuration values of all levels, lowest first.
+    pub const WORDS: [(&'static str, Self); 7] = [
+        ("none", Self::None),
+        ("fail", Self::Fail),
+        ("flaky", Self::Flaky),
+        ("slow", Self::Slow),
+        ("skip", Self::Skip),
+        ("pass", Self::Pass),
+        ("all", Self::All),
+    ];
+}
+
+/// When the output of a test is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutputTiming {
+    /// With the test's result.
+    Immediate,
+    /// With the test's result, and at the end of the run again.
+    ImmediateFinal,
+    /// At the end of the run.
+    Final,
+    Never,
+}
+
+impl OutputTiming {
+    /// The configuration values of all kinds.
+    pub const WORDS: [(&'static str, Self); 4] = [
+        ("immediate", Self::Immediate),
+        ("immediate-final", Self::ImmediateFinal),
+        ("final", Self::Final),
+        ("never", Self::Never),
+    ];
+
+    /// Returns whether the output is printed with the result.
+    #[must_use]
+    pub fn is_immediate(self) -> bool {
+        matches!(self, Self::Immediate | Self::ImmediateFinal)
+    }
+
+    /// Returns whether the output is printed at the end of the run.
+    #[must_use]
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Final | Self::ImmediateFinal)
+    }
+}
+
 /// Which tests run, in view of those that their framework would skip: `#[ignore]`, `DISABLED_`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RunIgnored {

@@ -53,7 +53,7 @@ pub struct ReportContent<'a> {
 impl ReportContent<'_> {
     /// Returns a record of the summary with all its texts. Only one should be in memory at a time.
     #[must_use]
-    pub(super) fn with_whole_detail<'r>(&self, record: &'r TestReport) -> Cow<'r, TestReport> {
+    pub fn with_whole_detail<'r>(&self, record: &'r TestReport) -> Cow<'r, TestReport> {
         let Some(abridged) = record.detail.as_deref().filter(|detail| detail.is_abridged) else {
             return Cow::Borrowed(record);
         };

@@ -4,6 +4,7 @@
 //! - [`RunSummary`]: the whole run by uid, latest state; [`TestReport`] is one test of it.
 //! - [`DetailSource`]: the texts of results that a summary does not keep, read again for a report.
 //! - [`sanitise`]: sanitising of foreign text.
+//! - [`RunEvent`]: a line of the event stream of a run.
 //! - [`ReportFormat`]: a format of report files; [`REPORT_FORMATS`] is the registry.
 
 mod ctrf;
@@ -11,6 +12,7 @@ mod details;
 mod failed_place;
 mod junit;
 mod report_format;
+mod run_events;
 mod summary;
 mod test_report;
 mod xml;
@@ -22,6 +24,7 @@ pub use failed_place::SourcePlace;
 pub use report_format::{
     REPORT_FORMATS, ReportError, ReportFormat, ReportRequest, ReportRunInfo, find_report_format,
 };
-pub use summary::{MemoryPeak, RunSummary, RunVerdict};
+pub use run_events::{RunEnded, RunEvent};
+pub use summary::{MemoryPeak, PassedOutputs, RunSummary, RunVerdict};
 pub use test_report::{FailureDetail, TestReport};
 pub use test_report::{is_group, read_number, split_name};

@@ -35,6 +35,16 @@ pub struct RunSummary {
     /// Size of the texts of all records.
     detail_bytes: usize,
     has_abridged_records: bool,
+    passed_outputs: PassedOutputs,
+}
+
+/// Whether a summary keeps the outputs of tests that passed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PassedOutputs {
+    #[default]
+    Dropped,
+    /// Up to the limit for all texts.
+    Kept,
 }
 
 /// A test process whose peak memory was reported.
@@ -80,6 +90,24 @@ impl RunSummary {
         Self { selected, ..Self::default() }
     }
 
+    /// Sets whether the outputs of passed tests are kept, which no report prints.
+    #[must_use]
+    pub fn with_passed_outputs(self, passed_outputs: PassedOutputs) -> Self {
+        Self { passed_outputs, ..self }
+    }
+
+    /// Returns whether a test, or a program that failed outside its tests, has ended.
+    #[must_use]
+    pub fn has_ended(&self, uid: &str) -> bool {
+        self.indices.contains_key(uid) || self.groups.iter().any(|group| group.uid == uid)
+    }
+
+    /// Returns whether a test has started and has not ended.
+    #[must_use]
+    pub fn is_unfinished(&self, uid: &str) -> bool {
+        self.unfinished.contains(uid)
+    }
+
     /// Applies changes in their order.
     pub fn apply(&mut self, changes: &[NodeChange]) {
         for change in changes {
@@ -116,7 +144,11 @@ impl RunSummary {
     }
 
     fn apply_node(&mut self, node: &TestNode) {
-        if let Some(report) = TestReport::from_node(node) {
+        let report = match self.passed_outputs {
+            PassedOutputs::Dropped => TestReport::from_node(node),
+            PassedOutputs::Kept => TestReport::whole_from_node(node),
+        };
+        if let Some(report) = report {
             self.add_reports([report]);
         } else if node.state == Some(ExecutionState::InProgress)
             && !self.indices.contains_key(node.uid.as_str())
@@ -151,6 +183,10 @@ impl RunSummary {
     }
 
     fn record_end(&mut self, mut record: TestReport) {
+        let is_output_kept = self.passed_outputs == PassedOutputs::Kept && record.has_output();
+        if record.outcome == Outcome::Passed && !record.is_leaky() && !is_output_kept {
+            record.detail = None;
+        }
         self.bound_detail(&mut record);
         if record.is_group {
             match self.groups.iter_mut().find(|group| group.uid == record.uid) {
@@ -260,6 +296,18 @@ impl RunSummary {
             (one, other) => one == other,
         };
         self.records.iter().filter(move |record| is_same(record.outcome))
+    }
+
+    /// Returns the number of tests that never started, for whichever reason.
+    #[must_use]
+    pub fn not_run_count(&self) -> usize {
+        self.counts.with_outcome(Outcome::NotRun(NotRunReason::Unrunnable))
+    }
+
+    /// Returns the number of tests that failed in any way, without those that never started.
+    #[must_use]
+    pub fn failed_count(&self) -> usize {
+        self.counts.failing() + self.cancelled_before_start() - self.not_run_count()
     }
 
     /// Returns the number of tests that never started because the run ended earlier. They are included in

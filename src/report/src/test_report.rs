@@ -1,5 +1,4 @@
-//! One test of a run with the data that a report prints. Of a passed test only its name, duration and
-//! resource usage are kept.
+//! One test of a run with the data that a report prints.
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,11 +33,11 @@ pub struct TestReport {
     pub start_utc: Option<String>,
     /// Whether this is a suite or program that died outside any test.
     pub is_group: bool,
-    /// All other data; `None` for a test that passed at the first attempt and left nothing behind.
+    /// All other data. A summary drops it of a test that passed at the first attempt and left nothing behind.
     pub detail: Option<Box<FailureDetail>>,
 }
 
-/// The data of a test that did not simply pass.
+/// The data of a result apart from its outcome and its times.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FailureDetail {
     /// Name of the signal that killed it.
@@ -80,7 +79,7 @@ pub struct FailureDetail {
 }
 
 impl TestReport {
-    /// Returns the report of a result.
+    /// Returns the report of a result, with all its data.
     #[must_use]
     pub fn from_result(test: &NodeDescription<'_>, result: &TestResult) -> Self {
         let outcome = result.outcome;
@@ -95,8 +94,7 @@ impl TestReport {
             peak_kib: result.usage.map(|usage| usage.peak_kib),
             start_utc: result.started_ms.map(iso8601),
             is_group: suite == Some(test.uid),
-            detail: (outcome != Outcome::Passed || !result.leaked.is_empty())
-                .then(|| Box::new(FailureDetail::from_result(test, result))),
+            detail: Some(Box::new(FailureDetail::from_result(test, result))),
         }
     }
 
@@ -114,9 +112,26 @@ impl TestReport {
         Self { is_group: true, ..report }
     }
 
-    /// Returns the report of a node that a server sent, or `None` while the node has not ended.
+    /// Returns the report of a node that a server sent, with the data that reports print; `None` while the
+    /// node has not ended.
     #[must_use]
     pub fn from_node(node: &TestNode) -> Option<Self> {
+        let mut report = Self::without_detail(node)?;
+        if report.outcome != Outcome::Passed || node.members.contains_key(key::LEAKED) {
+            report.detail = Some(Box::new(FailureDetail::from_node(node)));
+        }
+        Some(report)
+    }
+
+    /// Returns the same with all data of the node, also of a test that passed.
+    #[must_use]
+    pub fn whole_from_node(node: &TestNode) -> Option<Self> {
+        let mut report = Self::without_detail(node)?;
+        report.detail = Some(Box::new(FailureDetail::from_node(node)));
+        Some(report)
+    }
+
+    fn without_detail(node: &TestNode) -> Option<Self> {
         let outcome = outcome_of_node(node)?;
         let suite = node.text_member(key::SUITE);
         Some(Self {
@@ -129,8 +144,7 @@ impl TestReport {
             peak_kib: read_number(node, key::PEAK_MEMORY_KIB),
             start_utc: node.start_utc.clone(),
             is_group: is_group(node),
-            detail: (outcome != Outcome::Passed || node.members.contains_key(key::LEAKED))
-                .then(|| Box::new(FailureDetail::from_node(node))),
+            detail: None,
         })
     }
 
@@ -165,6 +179,22 @@ impl TestReport {
     pub fn definition(&self) -> Option<SourcePlace> {
         let detail = self.detail.as_deref()?;
         Some(SourcePlace { file: detail.file.clone()?, line: detail.line })
+    }
+
+    /// Returns whether the test wrote anything.
+    #[must_use]
+    pub fn has_output(&self) -> bool {
+        let texts = [
+            self.detail_text(|detail| detail.stdout.as_ref()),
+            self.detail_text(|detail| detail.stderr.as_ref()),
+        ];
+        texts.iter().any(Option::is_some)
+    }
+
+    /// Returns whether the test passed, at whichever attempt.
+    #[must_use]
+    pub fn has_passed(&self) -> bool {
+        matches!(self.outcome, Outcome::Passed | Outcome::Flaky)
     }
 
     /// Returns whether the test is known to have left processes behind.
@@ -329,7 +359,7 @@ fn read_list<T>(node: &TestNode, key: &str, read: fn(Value) -> serde_json::Resul
     node.members.get(key).and_then(|value| read(value.clone()).ok()).unwrap_or_default()
 }
 
-fn without_suite<'a>(uid: &'a str, suite: Option<&str>) -> &'a str {
+pub(super) fn without_suite<'a>(uid: &'a str, suite: Option<&str>) -> &'a str {
     suite
         .and_then(|suite| uid.strip_prefix(suite)?.strip_prefix("::"))
         .filter(|name| !name.is_empty())

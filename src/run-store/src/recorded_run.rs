@@ -3,6 +3,7 @@
 
 use std::{
     borrow::Cow,
+    collections::HashMap,
     fs, io,
     path::{Path, PathBuf},
     time::Duration,
@@ -277,6 +278,25 @@ impl RecordedRun {
     pub fn reports(&self) -> impl Iterator<Item = TestReport> {
         let descriptions: TestDescriptions = self.manifest.plan.clone().into_descriptions();
         self.results.iter().filter_map(move |result| self.report(&descriptions, result))
+    }
+
+    /// Returns the reports of the latest result of each test, and of all programs that failed, in their
+    /// order. Each is read when it is asked for.
+    pub fn latest_reports(&self) -> impl Iterator<Item = TestReport> {
+        let descriptions: TestDescriptions = self.manifest.plan.clone().into_descriptions();
+        let mut latest: HashMap<TestId, usize> = HashMap::new();
+        for (place, result) in self.results.iter().enumerate() {
+            if let RecordedResult::Test(recorded) = result {
+                latest.insert(recorded.test, place);
+            }
+        }
+        let is_latest = move |place: usize, result: &RecordedResult| match result {
+            RecordedResult::Test(recorded) => latest.get(&recorded.test) == Some(&place),
+            RecordedResult::Program(_) => true,
+        };
+        let results =
+            self.results.iter().enumerate().filter(move |(place, result)| is_latest(*place, result));
+        results.filter_map(move |(_, result)| self.report(&descriptions, result))
     }
 
     pub(super) fn report(

@@ -8,7 +8,7 @@ use std::{
 };
 
 use heeler_core::error_chain;
-use heeler_report::{ReportContent, ReportError, ReportRequest, ReportRunInfo, RunSummary};
+use heeler_report::{PassedOutputs, ReportContent, ReportError, ReportRequest, ReportRunInfo, RunSummary};
 
 use super::{RecordedDetails, RecordedRun, RecordedRunError, read_run_files};
 
@@ -106,7 +106,13 @@ impl RecordedRun {
     /// Returns the summary of the run, equal to the one that its own command line computed.
     #[must_use]
     pub fn summarise(&self) -> RunSummary {
-        let mut summary = RunSummary::new(Some(self.selected_count()));
+        self.summarise_with(PassedOutputs::Dropped)
+    }
+
+    /// Returns the same with or without the outputs of passed tests.
+    #[must_use]
+    pub fn summarise_with(&self, outputs: PassedOutputs) -> RunSummary {
+        let mut summary = RunSummary::new(Some(self.selected_count())).with_passed_outputs(outputs);
         self.add_to(&mut summary);
         summary
     }

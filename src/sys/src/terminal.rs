@@ -1,12 +1,15 @@
 //! Terminal control: the foreground process group, which reads from the terminal and receives the signal of
 //! Ctrl-C, and the terminal modes.
 
-use std::{io, os::fd::BorrowedFd};
+use std::{io, os::fd::BorrowedFd, time::Instant};
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
-use crate::process::Pid;
+use crate::{io::wait_readable, process::Pid};
+
+/// Maximum number of lines, or parts of longer ones, that are read at once.
+const MAX_TYPED_LINES: usize = 100;
 
 /// Terminal modes: echo, line editing, signals from keys.
 #[derive(Clone)]
@@ -35,6 +38,30 @@ pub fn set_modes(terminal: BorrowedFd<'_>, modes: &TerminalModes) -> io::Result<
 /// The descriptor is no terminal, or not this process's controlling terminal.
 pub fn foreground_group(terminal: BorrowedFd<'_>) -> io::Result<Pid> {
     Ok(Pid(tcgetpgrp(terminal)?.as_raw_pid()))
+}
+
+/// Reads what was typed into a terminal, and returns the number of line ends in it: 0 without waiting if no
+/// line was typed, or if this process is not in the foreground. The terminal is left in its own line mode.
+///
+/// # Errors
+/// The descriptor is no terminal, or can't be read.
+pub fn take_typed_lines(terminal: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut lines = 0;
+    // A terminal gives one line to each read. An input that never ends does not hold up the caller.
+    for _ in 0..MAX_TYPED_LINES {
+        let [is_readable] = wait_readable([Some(terminal)], Some(Instant::now()))?;
+        // A background process that reads is stopped.
+        if !is_readable || tcgetpgrp(terminal)? != rustix::process::getpgrp() {
+            break;
+        }
+        let mut bytes = [0; 1024];
+        let count = rustix::io::read(terminal, &mut bytes)?;
+        lines += bytes[..count].iter().filter(|byte| **byte == b'\n').count();
+        if count == 0 {
+            break;
+        }
+    }
+    Ok(lines)
 }
 
 /// Makes a process group the foreground group of a terminal; also from the background.

@@ -71,6 +71,8 @@ fn memory_does_not_grow_with_the_outputs_of_failures() {
     let world = world_with_loud_tests(CASES);
     for (words, code) in [
         (&["run", "loud", "-j2", "--report", "junit=live.xml"][..], 2),
+        (&["run", "loud", "-j2", "--format", "json", "--failure-output", "final"], 2),
+        (&["report", "latest", "--format", "json"], 0),
         (&["report", "latest"], 0),
         (&["report", "latest", "--report", "junit=again.xml"], 0),
         (&["report", "latest", "--report", "ctrf=again.json"], 0),

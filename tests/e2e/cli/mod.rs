@@ -8,5 +8,7 @@ mod partitions;
 mod recorded_runs;
 mod reports;
 mod result_messages;
+mod run_events;
+mod shown_results;
 mod signals;
 mod state;

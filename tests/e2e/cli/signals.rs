@@ -13,14 +13,14 @@ use crate::support::{
 
 fn start(world: &TestWorld, words: &[&str]) -> Child {
     let mut command = world.heeler(words);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    command.stdin(Stdio::null()).stdout(Stdio::inherit()).stderr(Stdio::piped());
     command.spawn().unwrap()
 }
 
-/// Waits for the exit; returns the exit code and the output.
+/// Waits for the exit; returns the exit code and the results.
 fn wait_exit(mut child: Child) -> (Option<i32>, String) {
     let mut text = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
     (child.wait().unwrap().code(), text)
 }
 
@@ -142,7 +142,7 @@ fn ctrl_c_ends_a_command_whose_report_nothing_reads() {
 }
 
 /// Returns whether a signal is pending for a process.
-fn is_pending(pid: u32, number: u32) -> bool {
+pub(super) fn is_pending(pid: u32, number: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let masks =
         status.lines().filter_map(|line| line.strip_prefix("ShdPnd:").or(line.strip_prefix("SigPnd:")));

@@ -2,11 +2,10 @@
 //! effect of every response.
 
 use std::{
-    io::{Read as _, Write as _},
+    io::Read as _,
     os::unix::process::CommandExt as _,
     path::PathBuf,
     process::{Child, Command, Stdio},
-    sync::{Arc, Mutex},
 };
 
 use serde_json::{Value, json};
@@ -19,6 +18,7 @@ use crate::support::{
     },
     process::{ProcessRole, children, signal, state, wait_until},
     server::{ServerTransport, TestServer},
+    terminal::TerminalCommand,
     world::{TestWorld, run},
 };
 
@@ -404,39 +404,6 @@ fn cli_debugger_stops_each_test_in_turn() {
     assert_eq!(world.starts().len(), 2);
 }
 
-/// A command on its own terminal, and its output.
-struct TerminalCommand {
-    child: Child,
-    text: Arc<Mutex<String>>,
-}
-
-impl TerminalCommand {
-    fn start(world: &TestWorld, line: &str) -> Self {
-        let quoted = line.replace('\'', r"'\''");
-        let mut command = world.shell(&format!("exec script -qec '{quoted}' /dev/null"));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
-        let mut child = command.spawn().unwrap();
-        let mut output = child.stdout.take().unwrap();
-        let text = Arc::new(Mutex::new(String::new()));
-        let printed = Arc::clone(&text);
-        std::thread::spawn(move || {
-            let mut bytes = [0; 4096];
-            while let Ok(count @ 1..) = output.read(&mut bytes) {
-                printed.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
-            }
-        });
-        Self { child, text }
-    }
-
-    fn wait_for(&self, what: &str) {
-        wait_until(what, || self.text.lock().unwrap().contains(what));
-    }
-
-    fn type_in(&mut self, line: &str) {
-        self.child.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
-    }
-}
-
 #[test]
 fn cli_debugger_gets_and_returns_terminal() {
     let world = world();
@@ -459,7 +426,7 @@ fn cli_debugger_gets_and_returns_terminal() {
     terminal.wait_for("shell asks");
     terminal.type_in("two\n");
     terminal.wait_for("shell read two.");
-    assert!(terminal.child.wait().unwrap().success());
+    assert!(terminal.ends_well());
 }
 
 #[test]
@@ -475,12 +442,12 @@ fn killed_debugger_leaves_terminal_restored() {
     );
     let mut terminal = TerminalCommand::start(&world, &line);
     terminal.wait_for("shell ends");
-    let text = terminal.text.lock().unwrap().clone();
+    let text = terminal.text();
     assert!(text.contains("has the terminal"), "{text}");
     for mode in [" icanon", " echo "] {
         assert!(text.contains(mode), "{mode}: {text}");
     }
-    assert!(terminal.child.wait().unwrap().success());
+    assert!(terminal.ends_well());
 }
 
 #[test]

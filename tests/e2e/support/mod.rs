@@ -17,6 +17,7 @@ pub(crate) mod rendezvous;
 pub(crate) mod schema;
 pub(crate) mod second_client;
 pub(crate) mod server;
+pub(crate) mod terminal;
 pub(crate) mod world;
 
 /// Returns the program under test.

@@ -6,6 +6,8 @@ use jsonschema::Validator;
 use serde_json::Value;
 
 static SERVER: LazyLock<Validator> = LazyLock::new(|| build(include_str!("../../schema/server.schema.json")));
+static RUN_EVENTS: LazyLock<Validator> =
+    LazyLock::new(|| build(include_str!("../../../docs/reference/run-events.schema.json")));
 static CTRF: LazyLock<Validator> = LazyLock::new(|| build(include_str!("../../schema/ctrf/schema.json")));
 static CLIENT: LazyLock<Validator> = LazyLock::new(|| build(include_str!("../../schema/client.schema.json")));
 
@@ -22,6 +24,13 @@ pub(crate) fn server_schema_violation(message: &Value) -> Option<String> {
 /// Returns the schema violation of a message that a client sent, if there is one.
 pub(crate) fn client_schema_violation(message: &Value) -> Option<String> {
     schema_violation(&CLIENT, message)
+}
+
+/// Checks a line of the event stream of a run.
+#[track_caller]
+pub(crate) fn check_run_event(event: &Value) {
+    let violation = schema_violation(&RUN_EVENTS, event);
+    assert!(violation.is_none(), "{violation:?}\n{event:#}");
 }
 
 /// Checks a CTRF report against the schema of its format.

@@ -29,6 +29,8 @@ pub(crate) struct TestWorld {
 #[derive(Debug)]
 pub(crate) struct FinishedCommand {
     pub(crate) code: Option<i32>,
+    /// Standard output; of `heeler run`, which prints its results to standard error, both outputs. Tests of
+    /// which output something goes to use [`TestWorld::run_with_separate_outputs`].
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
@@ -190,6 +192,11 @@ impl TestWorld {
         ran
     }
 
+    /// Runs `heeler` to its exit, with its outputs as they are.
+    pub(crate) fn run_with_separate_outputs(&self, words: &[&str]) -> FinishedCommand {
+        run_with_separate_outputs(self.heeler(words))
+    }
+
     /// Panics if a socket or a temporary file was left behind.
     pub(crate) fn check_tidy(&self) {
         for name in ["tmp", "run"] {
@@ -209,7 +216,16 @@ pub(crate) fn copy_program(from: &Path, to: &Path) {
 }
 
 /// Runs a command until it and every process that holds its outputs has exited.
-pub(crate) fn run(mut command: Command) -> FinishedCommand {
+pub(crate) fn run(command: Command) -> FinishedCommand {
+    // Also below a shell or another program.
+    let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+    let is_run = words.first().is_some_and(|word| word == "run") || words.join(" ").contains("heeler run ");
+    let ran = run_with_separate_outputs(command);
+    if is_run { FinishedCommand { stdout: format!("{}{}", ran.stdout, ran.stderr), ..ran } } else { ran }
+}
+
+/// The same, with the outputs of `heeler run` as they are.
+fn run_with_separate_outputs(mut command: Command) -> FinishedCommand {
     let start = Instant::now();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();

@@ -1,0 +1,37 @@
+//! The arguments that control which results, and which outputs of tests, are printed.
+
+use clap::Args;
+
+use super::convert;
+use heeler_config::{FinalStatusLevel, OutputTiming, RunLayer, StatusLevel};
+
+/// Arguments that control which results, and which outputs of tests, are printed.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+#[command(next_help_heading = "Reporting")]
+pub(crate) struct ShownResultArguments {
+    /// Lowest level of results printed; each level includes those before it.
+    #[arg(long, value_name = "LEVEL", value_parser = convert::status_level())]
+    pub status_level: Option<StatusLevel>,
+    /// Lowest level of results listed at the end; each level includes those before it.
+    #[arg(long, value_name = "LEVEL", value_parser = convert::final_status_level())]
+    pub final_status_level: Option<FinalStatusLevel>,
+    /// When the output of passed tests is printed: with the result, at the end, both, or never (the default).
+    #[arg(long, value_name = "WHEN", value_parser = convert::output_timing())]
+    pub success_output: Option<OutputTiming>,
+    /// When the output of failed tests is printed: with the result (the default), at the end, both, or never.
+    #[arg(long, value_name = "WHEN", value_parser = convert::output_timing())]
+    pub failure_output: Option<OutputTiming>,
+}
+
+impl ShownResultArguments {
+    /// Returns the layer with the settings of these arguments.
+    pub(super) fn layer_over(&self, layer: RunLayer) -> RunLayer {
+        RunLayer {
+            status_level: self.status_level,
+            final_status_level: self.final_status_level,
+            success_output: self.success_output,
+            failure_output: self.failure_output,
+            ..layer
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The event stream of `--format json`: prints results to standard output as they arrive, each test once.
+
+use std::{io::Write, time::Duration};
+
+use clap::ValueEnum;
+use heeler_core::Outcome;
+use heeler_protocol::mtp::{ExecutionState, TestNode, key};
+
+use super::{
+    display::RunHead,
+    exit::{CliExitCode, CommandError},
+};
+use heeler_report::{RunEnded, RunEvent, RunSummary, TestReport, is_group};
+
+/// `--format` of `heeler run` and `heeler report`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum RunFormat {
+    /// Results for people.
+    #[default]
+    Human,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Size of the lines that are written at once.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Prints the events of one run.
+///
+/// Writing does not fail: after the first error, such as a closed pipe, nothing more is written.
+pub(super) struct RunEventPrinter {
+    out: Box<dyn Write + Send>,
+    /// Lines that are not written yet.
+    buffer: Vec<u8>,
+    is_closed: bool,
+    run: Option<String>,
+    totals: RunEnded<'static>,
+}
+
+impl RunFormat {
+    /// Returns the printer of the event stream, if that is the format.
+    pub(super) fn printer(self) -> Option<RunEventPrinter> {
+        (self == Self::Json).then(|| RunEventPrinter::new(Box::new(std::io::stdout())))
+    }
+}
+
+impl RunEventPrinter {
+    fn new(out: Box<dyn Write + Send>) -> Self {
+        Self { out, buffer: Vec::new(), is_closed: false, run: None, totals: RunEnded::default() }
+    }
+
+    /// Prints the beginning of a run.
+    pub(super) fn begin(&mut self, head: &RunHead) {
+        self.run = Some(head.run.clone());
+        self.totals.test_count = head.tests;
+        self.totals.filtered_out = head.filtered;
+        self.push(&RunEvent::run_started(&head.run, head.tests));
+        self.flush();
+    }
+
+    /// Prints the change of a test that starts or ends, unless the summary of all changes before has it
+    /// already.
+    pub(super) fn print_change(&mut self, node: &TestNode, before: &RunSummary) {
+        if self.is_closed || before.has_ended(&node.uid) {
+            return;
+        }
+        let is_started = before.is_unfinished(&node.uid);
+        if let Some(report) = TestReport::whole_from_node(node) {
+            self.print_end(&report, is_started);
+        } else if node.state == Some(ExecutionState::InProgress) && !is_group(node) && !is_started {
+            self.push(&RunEvent::test_started(&node.uid, node.text_member(key::SUITE)));
+        }
+    }
+
+    /// Prints the end of a test, or of a program that failed outside its tests. The start of a test that took
+    /// little time may not have been reported, and is printed before its end.
+    pub(super) fn print_end(&mut self, report: &TestReport, is_started: bool) {
+        // Of a suite or program only a failure of its own is a result.
+        if report.is_group && !report.outcome.is_failure() {
+            return;
+        }
+        if !is_started && !report.is_group && !matches!(report.outcome, Outcome::NotRun(_)) {
+            self.push(&RunEvent::test_started(&report.uid, report.suite.as_deref()));
+        }
+        self.push(&RunEvent::test_ended(report));
+    }
+
+    /// Sets the numbers of the last line.
+    pub(super) fn set_totals(&mut self, summary: &RunSummary, duration: Duration) {
+        let filtered_out = self.totals.filtered_out;
+        self.totals = RunEnded { filtered_out, ..RunEnded::of_summary(summary, duration) };
+    }
+
+    /// Sets the error of the last line.
+    pub(super) fn set_error(&mut self, text: &str) {
+        self.totals.error = Some(text.to_owned());
+    }
+
+    /// Prints the last line: the numbers, and how the command ends.
+    pub(super) fn end(mut self, result: &Result<CliExitCode, CommandError>) {
+        let totals = std::mem::take(&mut self.totals);
+        let run = self.run.take();
+        let (exit_code, error) = match result {
+            Ok(code) => (*code, totals.error.clone()),
+            Err(error) => (error.exit_code(), Some(format!("failed to {}", heeler_core::error_chain(error)))),
+        };
+        let is_ok = totals.failed + totals.failed_programs + totals.not_run + totals.cancelled == 0;
+        let ended = RunEnded { run: run.as_deref(), exit_code: exit_code as u8, error, ..totals };
+        self.push(&RunEvent::run_ended(ended, is_ok && exit_code == CliExitCode::Success));
+        self.flush();
+    }
+
+    fn push(&mut self, event: &RunEvent<'_>) {
+        if self.is_closed {
+            return;
+        }
+        serde_json::to_writer(&mut self.buffer, event).expect("the types of the events are JSON");
+        self.buffer.push(b'\n');
+        if self.buffer.len() >= BUFFER_BYTES {
+            self.flush();
+        }
+    }
+
+    /// Writes the lines that are complete.
+    pub(super) fn flush(&mut self) {
+        if !self.is_closed && !self.buffer.is_empty() {
+            let written = self.out.write_all(&self.buffer).and_then(|()| self.out.flush());
+            self.is_closed = written.is_err();
+        }
+        self.buffer.clear();
+    }
+}

@@ -1,0 +1,551 @@
+//! The event stream of a run: one JSON object a line, in the manner of libtest's, for programs that read
+//! results as they arrive. `docs/reference/run-events.schema.json` is generated from these types.
+
+use std::{borrow::Cow, collections::BTreeMap, time::Duration};
+
+use heeler_core::{Attempt, Outcome, OutcomeCounts};
+use heeler_protocol::mtp::FailureInfo;
+use serde::Serialize;
+
+use super::{FailureDetail, RunSummary, TestReport};
+
+/// The version of this format. Members may be added without a new version.
+const FORMAT_VERSION: u32 = 1;
+
+/// One line of the stream. The first is `suite` `started`, unless the run could not begin; each selected test
+/// has exactly one line of its end; the last line is `suite` `ok` or `failed`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum RunEvent<'a> {
+    /// The beginning or the end of the run.
+    Suite(SuiteEvent<'a>),
+    /// The beginning or the end of a test.
+    Test(Box<TestEvent<'a>>),
+    /// A failure outside of tests. It is not counted as a test.
+    Program(Box<ProgramEvent<'a>>),
+}
+
+/// The beginning or the end of the run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum SuiteEvent<'a> {
+    /// The run begins.
+    Started(RunStarted<'a>),
+    /// All tests passed or were skipped.
+    Ok(Box<RunEnded<'a>>),
+    /// Anything else, also a run that could not begin or was cancelled.
+    Failed(Box<RunEnded<'a>>),
+}
+
+/// The beginning or the end of a test.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum TestEvent<'a> {
+    /// The test runs; exactly once for each test that is not `not_run`.
+    Started(TestName<'a>),
+    /// It passed, at whichever attempt.
+    Ok(TestEnded<'a>),
+    /// It failed, crashed, timed out or ended badly in another way.
+    Failed(TestEnded<'a>),
+    /// Its framework skipped it, or it skipped itself.
+    Ignored(TestEnded<'a>),
+    /// It was selected and never started.
+    NotRun(TestEnded<'a>),
+    /// It was running when the run was cancelled.
+    Cancelled(TestEnded<'a>),
+}
+
+/// A failure outside of tests.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum ProgramEvent<'a> {
+    /// A program, or the set-up or tear-down of a suite in it, failed.
+    Failed(TestEnded<'a>),
+}
+
+/// The beginning of a run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RunStarted<'a> {
+    /// Version of this format.
+    pub format_version: u32,
+    /// Id of the run, as `heeler report` takes it.
+    pub run: &'a str,
+    /// Number of selected tests.
+    pub test_count: usize,
+}
+
+/// The end of a run, with the number of tests of each kind. `passed`, `failed`, `ignored`, `not_run` and
+/// `cancelled` add up to `test_count`, unless results are missing.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RunEnded<'a> {
+    /// Id of the run; absent if it could not begin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<&'a str>,
+    /// Exit code of the command.
+    pub exit_code: u8,
+    /// Number of selected tests.
+    pub test_count: usize,
+    /// Tests that passed, the flaky ones among them.
+    pub passed: usize,
+    /// Tests that failed in any way.
+    pub failed: usize,
+    /// Skipped tests.
+    pub ignored: usize,
+    /// Always 0, for readers of libtest's format.
+    pub measured: usize,
+    /// Tests that were found and not selected.
+    pub filtered_out: usize,
+    /// Selected tests that never started.
+    pub not_run: usize,
+    /// Tests that were running when the run was cancelled.
+    pub cancelled: usize,
+    /// Programs, set-ups and tear-downs that failed outside of tests.
+    pub failed_programs: usize,
+    /// Number of tests of each outcome that occurred.
+    pub outcomes: BTreeMap<String, usize>,
+    /// Duration of the run in seconds.
+    pub exec_time: f64,
+    /// The error that ended the command, if there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// The names of a test.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct TestName<'a> {
+    /// Its name as its framework has it.
+    pub name: Cow<'a, str>,
+    /// Its unique name in the run, as filters take it.
+    pub uid: Cow<'a, str>,
+    /// The suite of heeler.toml, or the program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suite: Option<Cow<'a, str>>,
+}
+
+/// The end of a test.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct TestEnded<'a> {
+    #[serde(flatten)]
+    pub name: TestName<'a>,
+    /// passed, flaky, failed, crashed, exited-early, out-of-memory, timed-out, idle, lost, interrupted,
+    /// not-run, cancelled or skipped.
+    pub outcome: String,
+    /// Duration in seconds; absent if it did not run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exec_time: Option<f64>,
+    /// Start in ISO 8601.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<&'a str>,
+    /// Number of the deciding attempt, from 1.
+    pub attempt: u64,
+    /// The reason for a failure or a skip.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<&'a str>,
+    /// Every failure, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<TestFailure<'a>>,
+    /// What it wrote to standard output, up to `output-limit`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stdout: Option<&'a str>,
+    /// What it wrote to standard error, up to `output-limit`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stderr: Option<&'a str>,
+    /// Stack of a crash, a hang or a failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stacktrace: Option<&'a str>,
+    /// Source file in which the test is defined.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<&'a str>,
+    /// Line of its definition, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    /// Name of the signal that killed its process, such as SIGSEGV.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<&'a str>,
+    /// Exit code of a process that exited without a result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// Result of the isolated rerun of a test whose process died.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub isolated_rerun: Option<&'a str>,
+    /// Command line for a shell that runs the test again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reproduce: Option<&'a str>,
+    /// Number of the worker that ran it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker: Option<u64>,
+    /// CPU time in milliseconds of a process that ran only this test.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_ms: Option<f64>,
+    /// Peak memory of the same process in KiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_memory_kib: Option<u64>,
+    /// Files of evidence, such as minidumps.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<TestAttachment<'a>>,
+    /// The attempts before the deciding one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub earlier_attempts: Vec<EarlierAttempt<'a>>,
+    /// Processes that outlived the test's own process.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub leaked_processes: Vec<LeakedProcess<'a>>,
+}
+
+/// One failure of a test.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct TestFailure<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<&'a str>,
+    /// Source file of the failed check, or of the code that crashed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<&'a str>,
+    /// Line in the file, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    /// Expected value of a failed comparison.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected: Option<&'a str>,
+    /// Actual value of a failed comparison.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actual: Option<&'a str>,
+    /// Stack at this failure, if there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stacktrace: Option<&'a str>,
+}
+
+/// A file of evidence.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct TestAttachment<'a> {
+    pub path: &'a str,
+    pub description: &'a str,
+}
+
+/// An attempt that did not decide.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct EarlierAttempt<'a> {
+    pub outcome: String,
+    /// Duration in seconds.
+    pub exec_time: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stdout: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stderr: Option<&'a str>,
+}
+
+/// A process that outlived the test's own process.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LeakedProcess<'a> {
+    pub pid: u32,
+    pub command: &'a str,
+    /// Whether it could not be killed.
+    pub is_running: bool,
+}
+
+impl<'a> RunEvent<'a> {
+    /// Returns the first event of a run.
+    #[must_use]
+    pub fn run_started(run: &'a str, test_count: usize) -> Self {
+        Self::Suite(SuiteEvent::Started(RunStarted { format_version: FORMAT_VERSION, run, test_count }))
+    }
+
+    /// Returns the event of a test that starts.
+    #[must_use]
+    pub fn test_started(uid: &'a str, suite: Option<&'a str>) -> Self {
+        let name = super::test_report::without_suite(uid, suite);
+        let name = TestName { name: name.into(), uid: uid.into(), suite: suite.map(Cow::Borrowed) };
+        Self::Test(Box::new(TestEvent::Started(name)))
+    }
+
+    /// Returns the event of a test that has ended, or of a program that failed outside its tests.
+    #[must_use]
+    pub fn test_ended(report: &'a TestReport) -> Self {
+        let ended = TestEnded::new(report);
+        if report.is_group {
+            return Self::Program(Box::new(ProgramEvent::Failed(ended)));
+        }
+        let event = match report.outcome {
+            Outcome::Passed | Outcome::Flaky => TestEvent::Ok(ended),
+            Outcome::Skipped => TestEvent::Ignored(ended),
+            Outcome::NotRun(_) => TestEvent::NotRun(ended),
+            Outcome::Cancelled => TestEvent::Cancelled(ended),
+            Outcome::Failed
+            | Outcome::TimedOut
+            | Outcome::Idle
+            | Outcome::Crashed
+            | Outcome::ExitedEarly
+            | Outcome::OutOfMemory
+            | Outcome::Lost
+            | Outcome::Interrupted => TestEvent::Failed(ended),
+        };
+        Self::Test(Box::new(event))
+    }
+
+    /// Returns the last event of a run.
+    #[must_use]
+    pub fn run_ended(ended: RunEnded<'a>, is_ok: bool) -> Self {
+        let ended = Box::new(ended);
+        Self::Suite(if is_ok { SuiteEvent::Ok(ended) } else { SuiteEvent::Failed(ended) })
+    }
+}
+
+impl RunEnded<'_> {
+    /// Returns the counts of a run that took this long.
+    #[must_use]
+    pub fn of_summary(summary: &RunSummary, duration: Duration) -> Self {
+        let counts = summary.counts();
+        let occurred =
+            OutcomeCounts::KINDS.into_iter().map(|kind| (word_of(kind), counts.with_outcome(kind)));
+        let not_run = summary.not_run_count();
+        let cancelled = counts.with_outcome(Outcome::Cancelled);
+        let ignored = counts.with_outcome(Outcome::Skipped);
+        Self {
+            test_count: summary.selected(),
+            passed: counts.passed(),
+            failed: summary.failed_count(),
+            ignored,
+            not_run,
+            cancelled,
+            failed_programs: summary.failed_groups().count(),
+            outcomes: occurred.filter(|(_, number)| *number > 0).collect(),
+            exec_time: duration.as_secs_f64(),
+            ..Self::default()
+        }
+    }
+}
+
+impl<'a> TestEnded<'a> {
+    fn new(report: &'a TestReport) -> Self {
+        let name = TestName {
+            name: report.name().into(),
+            uid: report.uid.as_str().into(),
+            suite: report.suite.as_deref().map(Cow::Borrowed),
+        };
+        let ended = Self {
+            name,
+            outcome: word_of(report.outcome),
+            exec_time: report.duration.map(|took| took.as_secs_f64()),
+            start_time: report.start_utc.as_deref(),
+            attempt: report.attempts(),
+            message: None,
+            failures: Vec::new(),
+            stdout: None,
+            stderr: None,
+            stacktrace: None,
+            file: None,
+            line: None,
+            signal: None,
+            exit_code: None,
+            isolated_rerun: None,
+            reproduce: None,
+            worker: None,
+            cpu_ms: report.cpu_ms,
+            peak_memory_kib: report.peak_kib,
+            attachments: Vec::new(),
+            earlier_attempts: Vec::new(),
+            leaked_processes: Vec::new(),
+        };
+        match report.detail.as_deref() {
+            Some(detail) => ended.with_detail(report, detail),
+            None => ended,
+        }
+    }
+
+    fn with_detail(self, report: &TestReport, detail: &'a FailureDetail) -> Self {
+        let text = |text: &'a Option<String>| text.as_deref().filter(|text| !text.is_empty());
+        let attachment = |(path, description): &'a (String, String)| TestAttachment { path, description };
+        Self {
+            message: text(&detail.message),
+            failures: if report.outcome.is_failure() { failures(detail) } else { Vec::new() },
+            stdout: text(&detail.stdout),
+            stderr: text(&detail.stderr),
+            stacktrace: text(&detail.stacktrace),
+            file: text(&detail.file),
+            line: detail.line,
+            signal: text(&detail.signal),
+            exit_code: detail.exit_code.and_then(|code| i32::try_from(code).ok()),
+            isolated_rerun: text(&detail.isolated_rerun),
+            reproduce: text(&detail.reproduce),
+            worker: detail.worker,
+            attachments: detail.files.iter().map(attachment).collect(),
+            earlier_attempts: detail.attempts.iter().map(EarlierAttempt::new).collect(),
+            leaked_processes: detail
+                .leaked
+                .iter()
+                .map(|one| LeakedProcess { pid: one.pid, command: &one.command, is_running: one.is_running })
+                .collect(),
+            ..self
+        }
+    }
+}
+
+/// Returns the failures of a test; the detail lists them only if they are several.
+fn failures(detail: &FailureDetail) -> Vec<TestFailure<'_>> {
+    if detail.failures.is_empty() {
+        let place = detail.failed_at.as_ref();
+        return vec![TestFailure {
+            message: detail.message.as_deref(),
+            file: place.map(|place| place.file.as_str()),
+            line: place.and_then(|place| place.line),
+            expected: detail.expected.as_deref(),
+            actual: detail.actual.as_deref(),
+            stacktrace: None,
+        }];
+    }
+    detail.failures.iter().map(TestFailure::from).collect()
+}
+
+impl<'a> From<&'a FailureInfo> for TestFailure<'a> {
+    fn from(failure: &'a FailureInfo) -> Self {
+        Self {
+            message: failure.message.as_deref(),
+            file: failure.file.as_deref(),
+            line: failure.line,
+            expected: failure.expected.as_deref(),
+            actual: failure.actual.as_deref(),
+            stacktrace: failure.stacktrace.as_deref(),
+        }
+    }
+}
+
+impl<'a> EarlierAttempt<'a> {
+    fn new(attempt: &'a Attempt) -> Self {
+        let text = |text: &'a String| Some(text.as_str()).filter(|text| !text.is_empty());
+        Self {
+            outcome: word_of(attempt.outcome),
+            exec_time: Duration::from_micros(attempt.duration_us).as_secs_f64(),
+            message: text(&attempt.message),
+            stdout: text(&attempt.stdout),
+            stderr: text(&attempt.stderr),
+        }
+    }
+}
+
+/// Returns the word of an outcome.
+fn word_of(outcome: Outcome) -> String {
+    outcome.label().replace(' ', "-")
+}
+
+#[cfg(test)]
+mod tests {
+    use heeler_protocol::mtp::{ExecutionState, TestNode};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn schema() -> Value {
+        let settings = schemars::generate::SchemaSettings::draft2020_12().for_serialize();
+        let schema = settings.into_generator().into_root_schema_for::<RunEvent<'_>>();
+        serde_json::to_value(schema).unwrap()
+    }
+
+    #[test]
+    fn json_schema_of_run_events_is_generated_from_the_types() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../docs/reference/run-events.schema.json");
+        let text = serde_json::to_string_pretty(&schema()).unwrap() + "\n";
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        let found = std::fs::read_to_string(&path).unwrap_or_default();
+        let command = "UPDATE_GOLDEN=1 cargo test -p heeler-report --lib json_schema";
+        assert!(found == text, "docs/reference/run-events.schema.json is not up to date: {command}");
+    }
+
+    /// Returns the event of a node as JSON, validated by the schema.
+    #[track_caller]
+    fn event(state: ExecutionState, members: Value) -> Value {
+        let mut node = serde_json::to_value(TestNode::test("unit::A.b", "b", state)).unwrap();
+        let own = json!({"heeler.suite": "unit", "time.duration-ms": 1500.0});
+        for more in [own, members] {
+            node.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        }
+        let node: TestNode = serde_json::from_value(node).unwrap();
+        valid(&RunEvent::test_ended(&TestReport::whole_from_node(&node).unwrap()))
+    }
+
+    #[track_caller]
+    fn valid(event: &RunEvent<'_>) -> Value {
+        let event = serde_json::to_value(event).unwrap();
+        let validator = jsonschema::validator_for(&schema()).unwrap();
+        let errors: Vec<_> = validator.iter_errors(&event).map(|error| error.to_string()).collect();
+        assert!(errors.is_empty(), "{errors:#?}\n{event:#}");
+        event
+    }
+
+    #[test]
+    fn passed_test_has_its_names_duration_and_output() {
+        let found = event(ExecutionState::Passed, json!({"standardOutput": "hello\n"}));
+        let expected = json!({"type": "test", "event": "ok", "name": "A.b", "uid": "unit::A.b", "suite": "unit",
+            "outcome": "passed", "exec_time": 1.5, "attempt": 1, "stdout": "hello\n"});
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn single_failure_is_listed_as_several_are() {
+        let single = json!({"error.message": "1 < 2", "assert.expected": "2", "assert.actual": "1",
+            "error.stacktrace": "a.cc:7\nlib.cc:9"});
+        let found = event(ExecutionState::Failed, single);
+        assert_eq!(found["event"], "failed");
+        let expected =
+            json!([{"message": "1 < 2", "file": "a.cc", "line": 7, "expected": "2", "actual": "1"}]);
+        assert_eq!(found["failures"], expected);
+        let failures =
+            json!([{"message": "bad", "file": "x.cc", "line": 4}, {"expected": "2", "actual": "1"}]);
+        let found = event(ExecutionState::Failed, json!({"heeler.failures": failures.clone()}));
+        assert_eq!(found["failures"], failures);
+    }
+
+    #[test]
+    fn each_outcome_has_its_event() {
+        for (state, members, expected) in [
+            (ExecutionState::Passed, json!({"outcome-kind": "passed-with-retries"}), ["ok", "flaky"]),
+            (ExecutionState::Skipped, json!({}), ["ignored", "skipped"]),
+            (ExecutionState::TimedOut, json!({}), ["failed", "timed-out"]),
+            (ExecutionState::Error, json!({"heeler.signal": "SIGSEGV"}), ["failed", "crashed"]),
+            (ExecutionState::Error, json!({"outcome-kind": "not-run"}), ["not_run", "not-run"]),
+            (ExecutionState::Cancelled, json!({}), ["cancelled", "cancelled"]),
+        ] {
+            let found = event(state, members);
+            assert_eq!([&found["event"], &found["outcome"]], expected);
+        }
+        let program = event(ExecutionState::Error, json!({"outcome-kind": "program-failure"}));
+        assert_eq!((&program["type"], &program["event"]), (&json!("program"), &json!("failed")));
+    }
+
+    #[test]
+    fn first_and_last_event_are_of_the_suite() {
+        let first = valid(&RunEvent::run_started("r", 2));
+        assert_eq!(
+            first,
+            json!({"type": "suite", "event": "started", "format_version": 1, "run": "r", "test_count": 2})
+        );
+        let mut summary = RunSummary::new(Some(2));
+        let node = TestNode::test("a", "a", ExecutionState::Passed);
+        summary.add_reports(TestReport::from_node(&node));
+        let ended = RunEnded::of_summary(&summary, Duration::from_millis(1500));
+        let last = valid(&RunEvent::run_ended(RunEnded { run: Some("r"), exit_code: 2, ..ended }, false));
+        assert_eq!(
+            (&last["type"], &last["event"], &last["exec_time"]),
+            (&json!("suite"), &json!("failed"), &json!(1.5))
+        );
+        assert_eq!(
+            (&last["passed"], &last["test_count"], &last["exit_code"]),
+            (&json!(1), &json!(2), &json!(2))
+        );
+        assert_eq!(last["outcomes"], json!({"passed": 1}));
+    }
+}
