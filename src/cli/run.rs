@@ -25,7 +25,7 @@ use super::{
     sources::{NamedSources, find_sources},
 };
 use heeler_client::{ClientError, ClientOptions, TestRequest};
-use heeler_config::{FailLimit, ResolvedSettings, ShuffleMode, StatusLevel};
+use heeler_config::{CaptureStrategy, FailLimit, OutputTiming, ResolvedSettings, ShuffleMode, StatusLevel};
 use heeler_report::{PassedOutputs, ReportRequest, RunSummary, RunVerdict};
 use heeler_server::pool::WorkerStdout;
 
@@ -61,6 +61,10 @@ async fn run_tests(
     let settings = Arc::new(settings);
     check_filters(&settings)?;
     let mut options = display_options(&arguments.general, &settings, OutputStream::StandardError);
+    if settings.run.capture == CaptureStrategy::Shown && arguments.reporting.shown.failure_output.is_none() {
+        // It has been shown while the test ran.
+        options.failure_output = OutputTiming::Never;
+    }
     if events_out.is_some()
         && options.kind == DisplayKind::Live
         && OutputStream::StandardOutput.target() == OutputTarget::Terminal

@@ -282,6 +282,7 @@ fn no_capture_shows_output_live() {
         .assert_code(0);
     ran.assert_stdout("partial line without newline");
     assert!(ran.stderr.contains("       START  Noise.NoNewline\n"), "{ran}");
+    assert!(!ran.stderr.contains("stdout ───"), "{ran}");
     let framework = ["[======", "[------", "[ RUN", "Running main()", "[  PASSED"];
     assert!(framework.iter().all(|line| !ran.stdout.contains(line)), "{ran}");
     let all = format!("{}{}", ran.stdout, ran.stderr);
