@@ -132,6 +132,9 @@ pub(crate) struct RunArguments {
     /// programs, those of the earlier run's command line are used.
     #[arg(long, value_name = "RUN", help_heading = "Selection")]
     pub rerun: Option<RerunSelector>,
+    /// Build and list the tests, and run none.
+    #[arg(long = "no-run", conflicts_with = "debugger", help_heading = "Running")]
+    pub is_no_run: bool,
     #[command(flatten)]
     pub running: RunningArguments,
     /// Run each test N times; it ends with its first iteration that does not pass.

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{
     arguments::RunArguments,
-    display::{RunDisplay, RunHead, SummaryExtras},
+    display::{ListedProgram, RunDisplay, RunHead, SummaryExtras},
     exit::{CliExitCode, CommandError},
     in_process_server::InProcessServer,
     report_job::{ReportJob, RequestedReport},
@@ -24,6 +24,7 @@ use super::{
 use heeler_client::{ClientError, ClientOptions, TestRequest};
 use heeler_config::{FailLimit, ResolvedSettings, ShuffleMode, StatusLevel};
 use heeler_report::{ReportRequest, RunSummary, RunVerdict};
+use heeler_server::discovery::ProgramSource;
 
 /// A time limit that no debugging session reaches.
 const UNLIMITED: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -64,6 +65,7 @@ pub(super) async fn run(arguments: &RunArguments) -> Result<CliExitCode, Command
     if sources.is_empty() {
         return Err(CommandError::NothingToRun);
     }
+    let without_run = arguments.is_no_run.then(|| sources.iter().map(listed_program).collect());
     let signals = super::signals::SignalListener::listen().map_err(CommandError::Signals)?;
     let client = ClientOptions { debuggers: arguments.debugger.is_some(), ..ClientOptions::default() };
     let (here, events) = InProcessServer::start(Arc::clone(&settings), sources, provenance, client)
@@ -75,6 +77,7 @@ pub(super) async fn run(arguments: &RunArguments) -> Result<CliExitCode, Command
         watch: &mut watch,
         settings: &settings,
         is_debug: arguments.debugger.is_some(),
+        without_run,
         rerun,
         reports,
     }
@@ -94,6 +97,8 @@ struct RunCommand<'a> {
     watch: &'a mut RunView,
     settings: &'a ResolvedSettings,
     is_debug: bool,
+    /// With `--no-run`, the programs whose tests are listed.
+    without_run: Option<Vec<ListedProgram>>,
     rerun: Option<RerunPlan>,
     reports: Vec<ReportRequest>,
 }
@@ -133,6 +138,9 @@ impl RunCommand<'_> {
         let selection = select(nodes, self.settings)?;
         if let Some(warning) = selection.split_warning {
             self.watch.display.log(LogLevel::Warning, warning);
+        }
+        if let Some(programs) = self.without_run.take() {
+            return Ok(Some(self.end_without_run(programs, &selection)));
         }
         if selection.chosen.is_empty() {
             self.watch.display.log(LogLevel::Error, &describe_empty_selection(found));
@@ -179,6 +187,28 @@ impl RunCommand<'_> {
         self.watch.display.show_phase("Listing", "tests", Instant::now());
         let nodes = discover(self.here, self.watch).await?;
         Ok(nodes)
+    }
+
+    /// Ends a command with `--no-run`: reports the programs and their selected tests.
+    fn end_without_run(
+        &mut self,
+        mut programs: Vec<ListedProgram>,
+        selection: &TestSelection,
+    ) -> CliExitCode {
+        let (broken, tests): (Vec<_>, Vec<_>) =
+            selection.chosen.iter().partition(|node| is_unlisted_program(node));
+        for node in tests {
+            let suite = node.text_member(key::SUITE).unwrap_or_default();
+            if let Some(program) = programs.iter_mut().find(|program| program.suite == suite) {
+                program.tests += 1;
+            }
+        }
+        self.watch.display.show_listed_programs(&programs, selection.left_out, Instant::now());
+        for node in &broken {
+            let text = node.error_message.as_deref().unwrap_or(&node.uid);
+            self.watch.display.log(LogLevel::Error, text);
+        }
+        if broken.is_empty() { CliExitCode::Success } else { CliExitCode::Setup }
     }
 
     async fn await_response<T>(&mut self, run_id: &str, request: impl Future<Output = T>) -> Option<T> {
@@ -256,6 +286,11 @@ impl RunCommand<'_> {
         let _closed = self.watch.display.end(&summary, &end);
         failed.map_or(Ok((!is_left).then_some(summary)), Err)
     }
+}
+
+fn listed_program(source: &ProgramSource) -> ListedProgram {
+    let path = source.program.path.as_path().display().to_string();
+    ListedProgram { suite: source.program.suite.clone(), path, tests: 0 }
 }
 
 /// Discovers all tests of a session. The inner option is `None` when the user cancelled, the outer one when
