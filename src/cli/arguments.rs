@@ -12,7 +12,7 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
-use std::{num::NonZeroU32, path::PathBuf};
+use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
@@ -27,10 +27,10 @@ use super::{
 };
 use heeler_config::filter::Filter;
 use heeler_config::{
-    FailFast, JobCount, MemoryLimit, PartitionSpec, RunIgnored, ShuffleMode, SlowTimeout, StatusLevel,
-    TimeLimit,
+    FailFast, FlakyResult, JobCount, MemoryLimit, PartitionSpec, RunIgnored, ShuffleMode, SlowTimeout,
+    StatusLevel, TimeLimit,
 };
-use heeler_core::partition::SplitDigest;
+use heeler_core::{RetryPolicy, partition::SplitDigest};
 use heeler_report::ReportRequest;
 use heeler_run_store::RerunSelector;
 
@@ -137,9 +137,8 @@ pub(crate) struct RunArguments {
     pub is_no_run: bool,
     #[command(flatten)]
     pub running: RunningArguments,
-    /// Run each test N times; it ends with its first iteration that does not pass.
-    #[arg(long, value_name = "N", alias = "stress-count", help_heading = "Running")]
-    pub repeat: Option<NonZeroU32>,
+    #[command(flatten)]
+    pub repetition: RepetitionArguments,
     /// Run each test under a debugger, one at a time: a command such as gdb or "lldb -p {pid}", which uses
     /// the terminal and attaches to the test before its first instruction; without {pid}, -p PID is appended.
     /// Time limits are off, and output is shown live.
@@ -149,6 +148,30 @@ pub(crate) struct RunArguments {
     pub reporting: ReportingArguments,
     #[command(flatten)]
     pub general: GeneralArguments,
+}
+
+/// Arguments that run tests again although they pass.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+#[command(next_help_heading = "Running")]
+#[command(group = clap::ArgGroup::new("repetition").multiple(false).args(["repeat", "stress_count", "stress_duration"]))]
+pub(crate) struct RepetitionArguments {
+    /// Run each test N times, or until-fail:N; it ends with its first iteration that does not pass.
+    #[arg(long, value_name = "N", value_parser = convert::repeat)]
+    pub repeat: Option<NonZeroU32>,
+    /// Run each test N times, as --repeat does, or infinite: until the run is cancelled.
+    #[arg(long, value_name = "N", value_parser = convert::stress_count)]
+    pub stress_count: Option<StressCount>,
+    /// Run all tests again and again until this time has elapsed, such as 10m; a test ends with its first
+    /// iteration that does not pass.
+    #[arg(long, value_name = "TIME", value_parser = heeler_config::parse_positive_duration)]
+    pub stress_duration: Option<Duration>,
+}
+
+/// Value of `--stress-count`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StressCount {
+    Times(NonZeroU32),
+    Infinite,
 }
 
 /// Arguments of `heeler list`.
@@ -378,9 +401,13 @@ pub(crate) struct RunningArguments {
     /// Run in random order; the seed of an earlier run repeats its order.
     #[arg(long, value_name = "SEED", num_args = 0..=1, default_missing_value = "random", value_parser = convert::shuffle)]
     pub shuffle: Option<ShuffleMode>,
-    /// Number of retries of a failed test.
-    #[arg(long, value_name = "N")]
-    pub retries: Option<u32>,
+    /// Number of retries of a failed test, each at once; or with delays, such as
+    /// count=3,backoff=exponential,delay=1s, further with max-delay=10s and jitter.
+    #[arg(long, value_name = "N", value_parser = heeler_config::parse_retries)]
+    pub retries: Option<RetryPolicy>,
+    /// Result of a flaky test, one that passes on a retry.
+    #[arg(long, value_name = "RESULT", value_parser = convert::flaky_result())]
+    pub flaky_result: Option<FlakyResult>,
     /// Time limit of a test, such as 30s or 5m; none removes a limit of heeler.toml.
     #[arg(long, value_name = "TIME", value_parser = convert::time_limit)]
     pub timeout: Option<TimeLimit>,

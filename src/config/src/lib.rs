@@ -17,6 +17,7 @@ mod reader;
 #[cfg(test)]
 mod reference;
 mod reports;
+mod retries;
 mod run_options;
 mod settings;
 mod sources;
@@ -34,11 +35,12 @@ pub use programs::{
 };
 pub use quantity::{QuantityError, parse_duration, parse_positive_duration, parse_size};
 pub use reports::{ReportRequestError, parse_report_request, report_format_names};
+pub use retries::{RetriesError, parse_retries};
 pub use run_options::{ProgramOptions, RunOptions};
 pub use settings::{CommandLineSettings, ResolvedSettings};
 pub use tables::{RunLayer, RunSettings, TestLayer, TestSettings};
 pub use types::{
-    CaptureStrategy, Config, CrashCapture, DumpPolicy, FailFast, FailLimit, FilePosition, JobCount,
-    MemoryLimit, ResolvedProfile, RunIgnored, SettingsOverride, ShuffleMode, SlowTimeout, StatusLevel,
-    SuiteConfig, TimeLimit, UnknownProfileError,
+    CaptureStrategy, Config, CrashCapture, DumpPolicy, FailFast, FailLimit, FilePosition, FlakyResult,
+    JobCount, MemoryLimit, ResolvedProfile, RunIgnored, SettingsOverride, ShuffleMode, SlowTimeout,
+    StatusLevel, SuiteConfig, TimeLimit, UnknownProfileError,
 };

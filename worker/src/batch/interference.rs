@@ -1,5 +1,6 @@
-//! Messages about tests that fail beside others of their program. Pure.
+//! Messages about tests that fail beside others of their program, or once and not again. Pure.
 
+use heeler_core::Attempt;
 use heeler_protocol::control::LeasedTest;
 
 /// Returns what may let a test fail that passes alone.
@@ -19,6 +20,13 @@ pub(super) fn interference_text(test: &LeasedTest) -> Option<String> {
         "interferes with tests that ran beside it in other processes of its program, such as {names}? The setting \
          max-processes = 1 keeps the program on one slot"
     ))
+}
+
+/// Describes the failure of a test that passes only on a retry.
+pub(super) fn flaky_failure_text(attempts: &[Attempt]) -> String {
+    let first = attempts.first().map_or("", |attempt| attempt.message.as_str());
+    let text = format!("flaky, which flaky-result makes a failure: passes on attempt {}", attempts.len() + 1);
+    if first.is_empty() { text } else { format!("{text}; attempt 1: {first}") }
 }
 
 #[cfg(test)]

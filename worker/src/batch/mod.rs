@@ -29,7 +29,9 @@ pub(crate) mod verdict;
 use std::time::Duration;
 
 use heeler_core::{Iteration, NotRunReason, Outcome, TestResult};
-use heeler_protocol::control::{LeasedTest, ListedTest, ProcessExit, TestLimits, WorkerId, WorkerLease};
+use heeler_protocol::control::{
+    LeaseEvent, LeasedTest, ListedTest, ProcessExit, TestLimits, WorkerId, WorkerLease,
+};
 
 use crate::{
     process::process_clock::{ClockReading, UtcTime},
@@ -73,8 +75,10 @@ pub(crate) struct RunningBatch {
     recycled: Option<RunningTest>,
     limits: TestLimits,
     is_isolated: bool,
-    /// The iteration that this process is.
+    /// The iteration that this process is, unless time limits the iterations of each test.
     iteration: Iteration,
+    /// Time since boot until which tests that pass run again, in other leases.
+    repeat_until: Option<Duration>,
     /// Indices of the tests that have passed this iteration, which is not the last.
     repeatable: Vec<usize>,
     node_writer: NodeWriter,
@@ -182,6 +186,7 @@ impl RunningBatch {
             limits: lease.limits,
             is_isolated: lease.is_isolated,
             iteration,
+            repeat_until: lease.repeat_until_ms.map(Duration::from_millis),
             repeatable: Vec::new(),
             node_writer,
             framework,
@@ -463,9 +468,11 @@ impl RunningBatch {
         self.first_begun.get_or_insert(self.now.running);
         self.time_spans.record_begin(place, before);
         self.node_writer.add_ancestor_groups(test, updates);
-        // The client has received the start with the first iteration.
-        if self.iteration.is_first() {
+        if self.iteration_of(place).is_first() {
             updates.add_started(test.test, |out| self.node_writer.write_in_progress(out, test, self.now.utc));
+        } else if self.repeat_until.is_some() {
+            // The client has received the start with the first iteration; the lease is another one.
+            updates.reports.push(LeaseEvent::Started(test.test));
         }
         self.progress[place].state = BatchTestState::Running;
         self.running_tests.push(flight);
@@ -512,7 +519,7 @@ impl RunningBatch {
         let ended = EndedTest::of(&flight, self.now);
         if self.holds_results() {
             // The result of a test with iterations left does not follow soon.
-            if self.iteration.is_last() {
+            if self.is_last_iteration() {
                 updates.add_held(self.tests[flight.place].test, self.tests.len());
             }
             self.held_tests.push(ended, verdict);
@@ -523,6 +530,22 @@ impl RunningBatch {
         self.on_done(flight.place);
         flight.reset();
         self.recycled = Some(flight);
+    }
+
+    /// Returns the iteration of a test.
+    fn iteration_of(&self, place: usize) -> Iteration {
+        match self.repeat_until {
+            Some(_) => Iteration::after(self.tests[place].passed_iterations),
+            None => self.iteration,
+        }
+    }
+
+    /// Returns whether a test that passes now has its result.
+    fn is_last_iteration(&self) -> bool {
+        match self.repeat_until {
+            Some(until) => self.now.since_boot >= until,
+            None => self.iteration.is_last(),
+        }
     }
 
     fn on_done(&mut self, place: usize) {
