@@ -330,6 +330,12 @@ pub(crate) struct CargoTargetArguments {
     /// Test all targets that are tested by default.
     #[arg(long = "tests")]
     pub has_tests: bool,
+    /// Run only the documentation tests of libraries.
+    #[arg(long = "doc", conflicts_with = "has_no_doctests")]
+    pub is_doc: bool,
+    /// Do not run documentation tests.
+    #[arg(long = "no-doc")]
+    pub has_no_doctests: bool,
 }
 
 impl ProgramArguments {
@@ -352,6 +358,8 @@ impl ProgramArguments {
         options.extend(named("--bin", &of.bins));
         options.extend(named("--test", &of.tests));
         options.extend(flag("--tests", of.has_tests));
+        options.extend(flag("--doc", of.is_doc));
+        options.extend(flag("--no-doc", of.has_no_doctests));
         options.extend(named("--profile", of.cargo_profile.as_slice()));
         options.extend(self.cargo_args.iter().cloned());
         options

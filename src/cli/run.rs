@@ -78,6 +78,7 @@ pub(super) async fn run(arguments: &RunArguments) -> Result<CliExitCode, Command
         settings: &settings,
         is_debug: arguments.debugger.is_some(),
         without_run,
+        has_no_doctests: arguments.programs.cargo_targets.has_no_doctests,
         rerun,
         reports,
     }
@@ -99,6 +100,8 @@ struct RunCommand<'a> {
     is_debug: bool,
     /// With `--no-run`, the programs whose tests are listed.
     without_run: Option<Vec<ListedProgram>>,
+    /// `--no-doc` is given.
+    has_no_doctests: bool,
     rerun: Option<RerunPlan>,
     reports: Vec<ReportRequest>,
 }
@@ -280,7 +283,10 @@ impl RunCommand<'_> {
         }
         // At the status level `all`, the slowest and largest tests are listed however small the values are.
         let slowest = (self.settings.run.status_level == Some(StatusLevel::All)).then_some(3);
-        let problems = self.watch.take_problems();
+        let mut problems = self.watch.take_problems();
+        if self.has_no_doctests {
+            problems.push("documentation tests were not run (--no-doc)".to_owned());
+        }
         let end = SummaryExtras { duration, slowest, problems, files, is_cancelled };
         // A closed pipe (`heeler run | head`) is not a failure of the tests.
         let _closed = self.watch.display.end(&summary, &end);

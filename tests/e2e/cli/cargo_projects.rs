@@ -69,3 +69,91 @@ fn cargo_subcommand_without_its_program_says_so() {
     let ran = run(world.command(Command::new(env!("CARGO")), &["heeler", "run"]));
     ran.assert_code(4).assert_stderr("it is installed with cargo-heeler, beside it");
 }
+
+const MANIFEST: &str = "[workspace]\n[package]\nname = \"documented\"\nversion = \"0.1.0\"\nedition = ";
+const DOCUMENTED: &str = r#"/// One.
+///
+/// ```
+/// println!("said by a doctest");
+/// assert_eq!(documented::one(), 1);
+/// ```
+///
+/// ```
+/// println!("said before it fails");
+/// assert_eq!(documented::one(), 2, "one is not two");
+/// ```
+///
+/// ```ignore
+/// nothing
+/// ```
+///
+/// ```no_run
+/// loop {}
+/// ```
+///
+/// ```compile_fail
+/// let number: u8 = "a";
+/// ```
+///
+/// ```compile_fail
+/// let text = "a";
+/// ```
+///
+/// ```should_panic
+/// panic!("wanted");
+/// ```
+///
+/// ```standalone_crate
+/// std::process::abort();
+/// ```
+pub fn one() -> u8 {
+    1
+}
+
+#[test]
+fn unit() {}
+"#;
+
+/// Returns a world with a package `documented`.
+fn documented(edition: &str) -> TestWorld {
+    let world = TestWorld::new();
+    fs::create_dir_all(world.path("documented/src")).unwrap();
+    world.write("documented/Cargo.toml", &format!("{MANIFEST}\"{edition}\"\n"));
+    world.write("documented/src/lib.rs", DOCUMENTED);
+    world
+}
+
+#[test]
+fn doctests_of_a_package_are_tests() {
+    // Those of the edition 2024 are compiled together, others one by one.
+    for edition in ["2024", "2021"] {
+        let world = documented(edition);
+        let ran = world.run(&["run", "--cargo", "documented", "-j", "1"]).assert_code(2);
+        for line in [3, 17, 21, 29] {
+            ran.line_with(&["PASS", &format!("src/lib.rs - one (line {line})")]);
+        }
+        ran.line_with(&["FAIL", "src/lib.rs - one (line 8)"]);
+        ran.assert_stdout("one is not two").assert_stdout("said before it fails");
+        ran.assert_stdout("marked `compile_fail`").assert_stdout("signal: 6 (SIGABRT)");
+        ran.line_with(&["PASS", "unit"]);
+        ran.line_with(&["Summary", "5 passed, 3 failed, 1 skipped"]);
+        // Alone, by its name; its line is the end of another one's.
+        let words = ["run", "--cargo", "documented", "-E", r"test(=src/lib.rs - one \(line 3\))"];
+        world.run(&words).assert_code(0).assert_stdout("1 passed");
+        let ran =
+            world.run(&["run", "--cargo", "documented", "--doc", "-E", r"test(line 8\))"]).assert_code(2);
+        ran.assert_stdout("1 failed");
+    }
+}
+
+#[test]
+fn doctests_are_left_out_on_request() {
+    let world = documented("2024");
+    let ran = world.run(&["run", "--cargo", "documented", "--no-doc"]).assert_code(0);
+    ran.assert_stdout("1 passed");
+    ran.line_with(&["Note", "documentation tests were not run (--no-doc)"]);
+    // As with cargo, targets are selected instead.
+    let ran = world.run(&["run", "--cargo", "documented", "--lib"]).assert_code(0);
+    ran.assert_stdout("1 passed");
+    assert!(!ran.stdout.contains("not run"), "{ran}");
+}

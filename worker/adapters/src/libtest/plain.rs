@@ -22,10 +22,11 @@ const REASON_BYTES: usize = 4096;
 /// Returns the parser for a run of these tests.
 pub(crate) fn plain_parser(tests: &[&ListedTest]) -> StreamParser<PlainGrammar> {
     let sequence = ExpectedTests::new(tests.iter().map(|test| test.name.clone().into_bytes()));
-    StreamParser::new(PlainGrammar { is_over: false }, sequence)
+    StreamParser::new(PlainGrammar::default(), sequence)
 }
 
 /// State beside the expected sequence.
+#[derive(Default)]
 pub(crate) struct PlainGrammar {
     /// The run's summary has begun: it contains no tests.
     is_over: bool,
