@@ -42,8 +42,8 @@ impl Notation for BackoffWord {
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(deny_unknown_fields, extend("required" = ["count"])))]
 #[serde(rename_all = "kebab-case", default)]
 pub(super) struct RetriesTable {
-    /// How the delays of a test's retries grow: `fixed`: all are `delay`; `exponential`: the first is `delay`,
-    /// each further one twice the one before.
+    /// How the delays of a test's retries grow: `fixed`: all are `delay`; `exponential`: the first is
+    /// `delay`, each further one twice the one before.
     #[serde(with = "BackoffWord")]
     backoff: Option<Backoff>,
     /// Number of retries of a failed test.

@@ -1,6 +1,6 @@
 //! Messages about tests that fail beside others of their program, or once and not again. Pure.
 
-use heeler_core::Attempt;
+use heeler_core::{Outcome, TestResult};
 use heeler_protocol::control::LeasedTest;
 
 /// Returns what may let a test fail that passes alone.
@@ -22,11 +22,17 @@ pub(super) fn interference_text(test: &LeasedTest) -> Option<String> {
     ))
 }
 
-/// Describes the failure of a test that passes only on a retry.
-pub(super) fn flaky_failure_text(attempts: &[Attempt]) -> String {
-    let first = attempts.first().map_or("", |attempt| attempt.message.as_str());
-    let text = format!("flaky, which flaky-result makes a failure: passes on attempt {}", attempts.len() + 1);
-    if first.is_empty() { text } else { format!("{text}; attempt 1: {first}") }
+/// Makes a pass after earlier attempts that of a flaky test, or the failure that it is on request.
+pub(super) fn mark_flaky(result: &mut TestResult, is_failure: bool) {
+    if !is_failure {
+        result.outcome = Outcome::Flaky;
+        return;
+    }
+    let first = result.attempts.first().map_or("", |attempt| attempt.message.as_str());
+    let separator = if first.is_empty() { "" } else { "; attempt 1: " };
+    let passing = result.attempts.len() + 1;
+    let text = format!("flaky, which flaky-result makes a failure: passes on attempt {passing}");
+    (result.outcome, result.reason) = (Outcome::Failed, Some(format!("{text}{separator}{first}")));
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Tests that run again because the plan says so: retries after failures, each after its delay, and iterations
-//! after passes. Neither holds a slot while it waits.
+//! Tests that run again because the plan says so: retries after failures, each after its delay, and
+//! iterations after passes. Neither holds a slot while it waits.
 
 use std::time::Duration;
 

@@ -87,8 +87,8 @@ impl Adapter for Rustdoc {
         selection: &BatchSelection<'_>,
         _scratch: &Path,
     ) -> Result<AdapterInvocation, CommandLineError> {
-        // Output is not captured: captured output is printed only after the last test. One thread, so that the
-        // running test is known.
+        // Output is not captured: captured output is printed only after the last test. One thread, so that
+        // the running test is known.
         let mut words = vec!["--test-threads=1".to_owned(), "--nocapture".into(), "--color=never".into()];
         if selection.runs_ignored {
             words.push("--include-ignored".into());
