@@ -134,7 +134,7 @@ fn run_20_000_tests(bencher: Bencher<'_, '_>) {
                 program: ProgramId(0),
                 weight: None,
                 is_isolated: false,
-                retries: 0,
+                retries: heeler_core::RetryPolicy::immediate(0),
                 selection_bytes: 10,
                 is_unrunnable: false,
             })
@@ -143,6 +143,7 @@ fn run_20_000_tests(bencher: Bencher<'_, '_>) {
         slots: 2,
         failure_limit: None,
         max_startup_crashes: 3,
+        retry_seed: 0,
     };
     bencher.counter(ItemsCount::new(TESTS)).with_inputs(|| plan.clone()).bench_values(simulate_run);
 }
@@ -189,7 +190,9 @@ fn simulate_run(plan: SchedulingPlan) -> RunState {
                 is_complete = true;
                 Vec::new()
             }
-            RunAction::CancelLease { .. } => panic!("not in this run: {action:?}"),
+            RunAction::CancelLease { .. } | RunAction::DelayRetry { .. } => {
+                panic!("not in this run: {action:?}")
+            }
         };
         actions.extend(more);
     }

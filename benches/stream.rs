@@ -242,6 +242,8 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Worker
             crashed_attempt: None,
             ran_beside: Vec::new(),
             is_failure_provisional: false,
+            is_flaky_failure: false,
+            passed_iterations: 0,
         }
     };
     let program = TestProgram {
@@ -272,6 +274,7 @@ fn lease(worker: WorkerId, round: u32, (dir, program): (&Path, &Path)) -> Worker
         is_whole_program: false,
         has_private_tmpdir: false,
         repeat: std::num::NonZeroU32::MIN,
+        repeat_until_ms: None,
         crash_capture: heeler_protocol::control::CrashCapturePlan::default(),
         is_isolated: false,
         is_debugged: false,

@@ -13,7 +13,10 @@ pub(crate) fn main() -> ExitCode {
         eprintln!("heeler: failed to {error}");
         return ExitCode::from(5);
     }
-    let mut args = std::env::args_os().skip(1);
+    let mut args = std::env::args_os();
+    if args.next().is_some_and(|own_name| heeler::is_recorder(&own_name)) {
+        return heeler::record_start();
+    }
     let role = args.next();
     match role.as_deref().and_then(OsStr::to_str) {
         Some("__guard") => heeler_guard::main(),

@@ -5,6 +5,8 @@
 //! a test application are first translated by [`normalise`].
 
 mod convert;
+mod editor;
+mod history;
 mod normalise;
 mod parse;
 #[cfg(test)]
@@ -13,11 +15,13 @@ mod shown_results;
 #[cfg(test)]
 mod tests;
 
-use std::{num::NonZeroU32, path::PathBuf};
+use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
+pub(crate) use editor::EditorArguments;
+pub(crate) use history::{HistoryArguments, HistoryCommand};
 pub(crate) use normalise::{NormaliseError, normalise};
 pub(crate) use parse::{completion_script, parse, write_manual_pages};
 pub(crate) use shown_results::ShownResultArguments;
@@ -30,9 +34,10 @@ use super::{
 };
 use heeler_config::filter::Filter;
 use heeler_config::{
-    FailFast, JobCount, MemoryLimit, PartitionSpec, RunIgnored, ShuffleMode, SlowTimeout, TimeLimit,
+    FailFast, FlakyResult, JobCount, MemoryLimit, PartitionSpec, RunIgnored, ShuffleMode, SlowTimeout,
+    TimeLimit,
 };
-use heeler_core::partition::SplitDigest;
+use heeler_core::{RetryPolicy, partition::SplitDigest};
 use heeler_report::ReportRequest;
 use heeler_run_store::RerunSelector;
 
@@ -136,11 +141,13 @@ pub(crate) struct RunArguments {
     /// programs, those of the earlier run's command line are used.
     #[arg(long, value_name = "RUN", help_heading = "Selection")]
     pub rerun: Option<RerunSelector>,
+    /// Build and list the tests, and run none.
+    #[arg(long = "no-run", conflicts_with = "debugger", help_heading = "Running")]
+    pub is_no_run: bool,
     #[command(flatten)]
     pub running: RunningArguments,
-    /// Run each test N times; it ends with its first iteration that does not pass.
-    #[arg(long, value_name = "N", alias = "stress-count", help_heading = "Running")]
-    pub repeat: Option<NonZeroU32>,
+    #[command(flatten)]
+    pub repetition: RepetitionArguments,
     /// Run each test under a debugger, one at a time: a command such as gdb or "lldb -p {pid}", which uses
     /// the terminal and attaches to the test before its first instruction; without {pid}, -p PID is appended.
     /// Time limits are off, and output is shown live.
@@ -162,6 +169,30 @@ pub(crate) struct RunArguments {
     pub reporting: ReportingArguments,
     #[command(flatten)]
     pub general: GeneralArguments,
+}
+
+/// Arguments that run tests again although they pass.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+#[command(next_help_heading = "Running")]
+#[command(group = clap::ArgGroup::new("repetition").multiple(false).args(["repeat", "stress_count", "stress_duration"]))]
+pub(crate) struct RepetitionArguments {
+    /// Run each test N times, or until-fail:N; it ends with its first iteration that does not pass.
+    #[arg(long, value_name = "N", value_parser = convert::repeat)]
+    pub repeat: Option<NonZeroU32>,
+    /// Run each test N times, as --repeat does, or infinite: until the run is cancelled.
+    #[arg(long, value_name = "N", value_parser = convert::stress_count)]
+    pub stress_count: Option<StressCount>,
+    /// Run all tests again and again until this time has elapsed, such as 10m; a test ends with its first
+    /// iteration that does not pass.
+    #[arg(long, value_name = "TIME", value_parser = heeler_config::parse_positive_duration)]
+    pub stress_duration: Option<Duration>,
+}
+
+/// Value of `--stress-count`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StressCount {
+    Times(NonZeroU32),
+    Infinite,
 }
 
 /// Arguments of `heeler list`.
@@ -190,43 +221,6 @@ pub(crate) struct RunsArguments {
     pub is_pruning: bool,
     #[command(flatten)]
     pub general: GeneralArguments,
-}
-
-/// Arguments of `heeler history`.
-#[derive(Debug, Clone, PartialEq, Args)]
-pub(crate) struct HistoryArguments {
-    #[command(subcommand)]
-    pub command: HistoryCommand,
-}
-
-impl HistoryArguments {
-    /// Returns the arguments common to all commands.
-    pub(crate) fn general(&self) -> &GeneralArguments {
-        match &self.command {
-            HistoryCommand::Export { general, .. } | HistoryCommand::Import { general, .. } => general,
-        }
-    }
-}
-
-/// What is done with the history.
-#[derive(Debug, Clone, PartialEq, Subcommand)]
-pub(crate) enum HistoryCommand {
-    /// Write the history into a file, for other machines or as an artifact of a CI job.
-    Export {
-        /// File; an existing one is replaced.
-        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-        file: PathBuf,
-        #[command(flatten)]
-        general: GeneralArguments,
-    },
-    /// Take over what files of heeler history export have, where it is newer than the history here.
-    Import {
-        /// Files, such as those of all partitions of a run.
-        #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
-        files: Vec<PathBuf>,
-        #[command(flatten)]
-        general: GeneralArguments,
-    },
 }
 
 /// Arguments of `heeler report`.
@@ -359,6 +353,12 @@ pub(crate) struct CargoTargetArguments {
     /// Test all targets that are tested by default.
     #[arg(long = "tests")]
     pub has_tests: bool,
+    /// Run only the documentation tests of libraries.
+    #[arg(long = "doc", conflicts_with = "has_no_doctests")]
+    pub is_doc: bool,
+    /// Do not run documentation tests.
+    #[arg(long = "no-doc")]
+    pub has_no_doctests: bool,
 }
 
 impl ProgramArguments {
@@ -381,6 +381,8 @@ impl ProgramArguments {
         options.extend(named("--bin", &of.bins));
         options.extend(named("--test", &of.tests));
         options.extend(flag("--tests", of.has_tests));
+        options.extend(flag("--doc", of.is_doc));
+        options.extend(flag("--no-doc", of.has_no_doctests));
         options.extend(named("--profile", of.cargo_profile.as_slice()));
         options.extend(self.cargo_args.iter().cloned());
         options
@@ -430,9 +432,13 @@ pub(crate) struct RunningArguments {
     /// Run in random order; the seed of an earlier run repeats its order.
     #[arg(long, value_name = "SEED", num_args = 0..=1, default_missing_value = "random", value_parser = convert::shuffle)]
     pub shuffle: Option<ShuffleMode>,
-    /// Number of retries of a failed test.
-    #[arg(long, value_name = "N")]
-    pub retries: Option<u32>,
+    /// Number of retries of a failed test, each at once; or with delays, such as
+    /// count=3,backoff=exponential,delay=1s, further with max-delay=10s and jitter.
+    #[arg(long, value_name = "N", value_parser = heeler_config::parse_retries)]
+    pub retries: Option<RetryPolicy>,
+    /// Result of a flaky test, one that passes on a retry.
+    #[arg(long, value_name = "RESULT", value_parser = convert::flaky_result())]
+    pub flaky_result: Option<FlakyResult>,
     /// Time limit of a test, such as 30s or 5m; none removes a limit of heeler.toml.
     #[arg(long, value_name = "TIME", value_parser = convert::time_limit)]
     pub timeout: Option<TimeLimit>,
@@ -537,44 +543,4 @@ pub(crate) enum ColorChoice {
     Always,
     /// Without escape sequences.
     Never,
-}
-
-/// Arguments of the hidden command to which `heeler [PROGRAM…] --server …` is translated.
-#[derive(Debug, Clone, PartialEq, Args)]
-pub(crate) struct EditorArguments {
-    #[command(flatten)]
-    pub programs: ProgramArguments,
-    #[command(flatten)]
-    pub running: RunningArguments,
-    #[command(flatten)]
-    pub report_files: ReportFileArguments,
-    #[command(flatten)]
-    pub general: GeneralArguments,
-    /// Host on which the client listens.
-    #[arg(long, default_value = "localhost")]
-    pub client_host: String,
-    /// Port on which the client listens.
-    #[arg(long, required = true)]
-    pub client_port: u16,
-    /// Exit when this process has exited.
-    #[arg(long, value_name = "PID")]
-    pub exit_on_process_exit: Option<u32>,
-    /// Have the client attach its debugger to each test.
-    #[arg(long = "debug")]
-    pub is_debug: bool,
-    /// Accepted for compatibility; no banner is printed anyway.
-    #[arg(long = "no-banner")]
-    pub is_banner_off: bool,
-    /// Print no colours.
-    #[arg(long = "no-ansi")]
-    pub is_ansi_off: bool,
-    /// Enable logging.
-    #[arg(long = "diagnostic")]
-    pub is_diagnostic: bool,
-    /// Log level: trace, debug, information, warning, error or critical.
-    #[arg(long, value_name = "LEVEL")]
-    pub diagnostic_verbosity: Option<String>,
-    /// Unsupported options, for the log.
-    #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
-    pub ignored: Vec<String>,
 }

@@ -1,9 +1,10 @@
 //! The test programs of a cargo package or workspace: builds them as `cargo test` does, and determines how
-//! cargo would start each. Doctests are not included. Build commands of other suites run here too, in the
-//! same way.
+//! cargo would start each; documentation tests are in `doctests`. Build commands of other suites run here
+//! too, in the same way.
 //!
 //! Everything here blocks until the build ends. The build is killed when the thread that started it ends.
 
+pub(crate) mod doctests;
 mod environment;
 mod messages;
 #[cfg(test)]
@@ -33,10 +34,25 @@ pub(crate) struct CargoProgram {
     pub suite: String,
     /// Absolute path of the executable.
     pub path: PathBuf,
+    /// Arguments before all others.
+    pub args: Vec<OsString>,
     /// Directory of its package.
     pub cwd: PathBuf,
     /// Variables that cargo sets in addition to its own environment.
     pub env: Vec<(OsString, OsString)>,
+    /// Its framework, where it is known.
+    pub framework: Option<&'static str>,
+}
+
+/// The result of a build.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CargoBuildResult {
+    /// The test programs, sorted by suite.
+    pub programs: Vec<CargoProgram>,
+    /// A library of the tested packages may have documentation tests.
+    pub has_doctests: bool,
+    /// The rustdoc of the toolchain, if it was found.
+    pub rustdoc: Option<PathBuf>,
 }
 
 /// Error while building test programs.
@@ -101,11 +117,11 @@ impl<'a> CargoBuild<'a> {
         Ok(Self { cargo, libdir })
     }
 
-    /// Waits for the end of the build and returns the test programs, sorted by suite.
+    /// Waits for the end of the build and returns its result.
     ///
     /// # Errors
     /// The build fails, or cargo's output can't be read.
-    pub(crate) fn finish(self) -> Result<Vec<CargoProgram>, CargoError> {
+    pub(crate) fn finish(self) -> Result<CargoBuildResult, CargoError> {
         let dir = self.cargo.dir.clone();
         let command = self.cargo.command_line.clone();
         let mut messages = CargoMessages::default();
@@ -124,10 +140,15 @@ impl<'a> CargoBuild<'a> {
         let surroundings = CargoEnvironmentInputs {
             metadata,
             library_path: std::env::var_os("LD_LIBRARY_PATH"),
-            cargo: libdir.as_deref().and_then(toolchain_cargo).or_else(|| find_tool("CARGO", "cargo").ok()),
+            cargo: libdir
+                .as_deref()
+                .and_then(|libdir| toolchain_tool(libdir, "cargo"))
+                .or_else(|| find_tool("CARGO", "cargo").ok()),
             libdir,
         };
-        Ok(messages.into_programs(&surroundings))
+        let rustdoc = surroundings.libdir.as_deref().and_then(|libdir| toolchain_tool(libdir, "rustdoc"));
+        let has_doctests = messages.has_doctests();
+        Ok(CargoBuildResult { programs: messages.into_programs(&surroundings), has_doctests, rustdoc })
     }
 }
 
@@ -167,10 +188,10 @@ fn read_metadata(dir: &Path, manifest: &str) -> Value {
     })
 }
 
-/// Returns the real cargo of a toolchain, found by its library directory, rather than rustup's proxy.
-fn toolchain_cargo(libdir: &Path) -> Option<PathBuf> {
-    let cargo = libdir.ancestors().nth(4)?.join("bin/cargo");
-    cargo.is_file().then_some(cargo)
+/// Returns the real tool of a toolchain, found by its library directory, rather than rustup's proxy.
+fn toolchain_tool(libdir: &Path, name: &str) -> Option<PathBuf> {
+    let tool = libdir.ancestors().nth(4)?.join("bin").join(name);
+    tool.is_file().then_some(tool)
 }
 
 /// Returns the program that an environment variable names, otherwise the one of the given name in `PATH`.

@@ -35,6 +35,7 @@ mod signals;
 mod sources;
 mod start;
 
+pub use cargo::doctests::{is_recorder, record_start};
 pub use doctor::CRASH_ROLE;
 use start::load_config;
 pub use start::main;

@@ -14,7 +14,10 @@ use uuid::Uuid;
 
 use super::{
     arguments::RunArguments,
-    display::{DisplayKind, OutputStream, OutputTarget, RunDisplay, RunHead, SummaryExtras, TypedLineSource},
+    display::{
+        DisplayKind, ListedProgram, OutputStream, OutputTarget, RunDisplay, RunHead, SummaryExtras,
+        TypedLineSource,
+    },
     exit::{CliExitCode, CommandError},
     in_process_server::InProcessServer,
     report_job::{ReportJob, RequestedReport},
@@ -27,6 +30,7 @@ use super::{
 use heeler_client::{ClientError, ClientOptions, TestRequest};
 use heeler_config::{CaptureStrategy, FailLimit, OutputTiming, ResolvedSettings, ShuffleMode, StatusLevel};
 use heeler_report::{PassedOutputs, ReportRequest, RunSummary, RunVerdict};
+use heeler_server::discovery::ProgramSource;
 use heeler_server::pool::WorkerStdout;
 
 /// A time limit that no debugging session reaches.
@@ -94,6 +98,7 @@ async fn run_tests(
     if sources.is_empty() {
         return Err(CommandError::NothingToRun);
     }
+    let without_run = arguments.is_no_run.then(|| sources.iter().map(listed_program).collect());
     let signals = super::signals::SignalListener::listen().map_err(CommandError::Signals)?;
     let client = ClientOptions { debuggers: arguments.debugger.is_some(), ..ClientOptions::default() };
     // Standard output belongs to the event stream.
@@ -110,6 +115,8 @@ async fn run_tests(
         watch: &mut watch,
         settings: &settings,
         is_debug: arguments.debugger.is_some(),
+        without_run,
+        has_no_doctests: arguments.programs.cargo_targets.has_no_doctests,
         rerun,
         reports,
     }
@@ -139,6 +146,10 @@ struct RunCommand<'a> {
     watch: &'a mut RunView,
     settings: &'a ResolvedSettings,
     is_debug: bool,
+    /// With `--no-run`, the programs whose tests are listed.
+    without_run: Option<Vec<ListedProgram>>,
+    /// `--no-doc` is given.
+    has_no_doctests: bool,
     rerun: Option<RerunPlan>,
     reports: Vec<ReportRequest>,
 }
@@ -178,6 +189,9 @@ impl RunCommand<'_> {
         let selection = select(nodes, self.settings)?;
         if let Some(warning) = selection.split_warning {
             self.watch.display.log(LogLevel::Warning, warning);
+        }
+        if let Some(programs) = self.without_run.take() {
+            return Ok(Some(self.end_without_run(programs, &selection)));
         }
         if selection.chosen.is_empty() {
             self.watch.fail(&describe_empty_selection(found));
@@ -228,6 +242,28 @@ impl RunCommand<'_> {
         self.watch.display.show_phase("Listing", "tests", Instant::now());
         let nodes = discover(self.here, self.watch).await?;
         Ok(nodes)
+    }
+
+    /// Ends a command with `--no-run`: reports the programs and their selected tests.
+    fn end_without_run(
+        &mut self,
+        mut programs: Vec<ListedProgram>,
+        selection: &TestSelection,
+    ) -> CliExitCode {
+        let (broken, tests): (Vec<_>, Vec<_>) =
+            selection.chosen.iter().partition(|node| is_unlisted_program(node));
+        for node in tests {
+            let suite = node.text_member(key::SUITE).unwrap_or_default();
+            if let Some(program) = programs.iter_mut().find(|program| program.suite == suite) {
+                program.tests += 1;
+            }
+        }
+        self.watch.display.show_listed_programs(&programs, selection.left_out, Instant::now());
+        for node in &broken {
+            let text = node.error_message.as_deref().unwrap_or(&node.uid);
+            self.watch.display.log(LogLevel::Error, text);
+        }
+        if broken.is_empty() { CliExitCode::Success } else { CliExitCode::Setup }
     }
 
     async fn await_response<T>(&mut self, run_id: &str, request: impl Future<Output = T>) -> Option<T> {
@@ -306,12 +342,20 @@ impl RunCommand<'_> {
         }
         // At the status level `all`, the slowest and largest tests are listed however small the values are.
         let slowest = (self.settings.run.status_level == Some(StatusLevel::All)).then_some(3);
-        let problems = self.watch.take_problems();
+        let mut problems = self.watch.take_problems();
+        if self.has_no_doctests {
+            problems.push("documentation tests were not run (--no-doc)".to_owned());
+        }
         let end = SummaryExtras { duration, slowest, problems, files, is_cancelled };
         // A closed pipe (`heeler run | head`) is not a failure of the tests.
         let _closed = self.watch.display.end(&summary, &end);
         failed.map_or(Ok((!is_left).then_some(summary)), Err)
     }
+}
+
+fn listed_program(source: &ProgramSource) -> ListedProgram {
+    let path = source.program.path.as_path().display().to_string();
+    ListedProgram { suite: source.program.suite.clone(), path, tests: 0 }
 }
 
 /// Discovers all tests of a session. The inner option is `None` when the user cancelled, the outer one when

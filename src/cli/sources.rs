@@ -16,7 +16,7 @@ use heeler_protocol::control::{OsText, TestProgram};
 
 use super::{
     arguments::ProgramArguments,
-    cargo::{BuildSupervision, CargoError, run_build_command},
+    cargo::{BuildSupervision, CargoError, doctests::FRAMEWORK, run_build_command},
 };
 use heeler_config::{Config, FindProgramsError, SuiteConfig};
 use heeler_server::discovery::ProgramSource;
@@ -143,7 +143,7 @@ fn find_supervised_sources(
     display: PhaseDisplay<'_>,
 ) -> Result<Vec<ProgramSource>, SourcesError> {
     let mut sources = find_named_sources(config, named, supervision, display)?;
-    for source in &mut sources {
+    for source in sources.iter_mut().filter(|source| takes_arguments(&source.program)) {
         source.program.args.extend(named.program_args.iter().map(|word| OsText::from(word.as_str())));
     }
     Ok(sources)
@@ -214,10 +214,12 @@ fn suite_sources(
 
 /// Applies the suite's own settings to a program.
 fn apply_suite_settings(suite: &SuiteConfig, program: &mut TestProgram) {
-    if suite.framework.is_some() {
-        program.framework.clone_from(&suite.framework);
+    if takes_arguments(program) {
+        if suite.framework.is_some() {
+            program.framework.clone_from(&suite.framework);
+        }
+        program.args.extend(suite.args.iter().map(|word| OsText::from(word.as_str())));
     }
-    program.args.extend(suite.args.iter().map(|word| OsText::from(word.as_str())));
     let env = suite
         .env
         .iter()
@@ -226,6 +228,11 @@ fn apply_suite_settings(suite: &SuiteConfig, program: &mut TestProgram) {
     if let Some(cwd) = &suite.cwd {
         program.cwd = OsText::from(cwd.as_path());
     }
+}
+
+/// Returns whether a program is one of the user's, which takes arguments: rustdoc is none.
+fn takes_arguments(program: &TestProgram) -> bool {
+    program.framework.as_deref() != Some(FRAMEWORK)
 }
 
 /// Returns a program without arguments, variables and framework.

@@ -37,6 +37,8 @@ pub(crate) fn leased(number: u32) -> LeasedTest {
         crashed_attempt: None,
         ran_beside: Vec::new(),
         is_failure_provisional: false,
+        is_flaky_failure: false,
+        passed_iterations: 0,
     }
 }
 
@@ -71,6 +73,7 @@ pub(crate) fn lease(count: u32) -> WorkerLease {
         is_whole_program: false,
         has_private_tmpdir: false,
         repeat: std::num::NonZeroU32::MIN,
+        repeat_until_ms: None,
         crash_capture: heeler_protocol::control::CrashCapturePlan::default(),
         is_isolated: count == 1,
         is_debugged: false,

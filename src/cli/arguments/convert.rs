@@ -1,20 +1,23 @@
 //! Converts single arguments to the types of `config`, and a command's arguments to the layer of settings
 //! that overrides the profile.
 
-use std::num::NonZeroUsize;
+use std::{
+    num::{NonZeroU32, NonZeroUsize},
+    time::Duration,
+};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::{
-    EditorArguments, GeneralArguments, ListArguments, ProgramArguments, ReportArguments, ReportFileArguments,
-    RunArguments, RunningArguments, SelectionArguments, ServeArguments,
+    EditorArguments, GeneralArguments, ListArguments, ProgramArguments, RepetitionArguments, ReportArguments,
+    ReportFileArguments, RunArguments, RunningArguments, SelectionArguments, ServeArguments, StressCount,
 };
 use crate::cli::debugger::{DebuggerCommand, DebuggerCommandError};
 use heeler_config::filter::{Filter, FilterError};
 use heeler_config::{
-    CaptureStrategy, CommandLineSettings, FailFast, FinalStatusLevel, JobCount, MemoryLimit, OutputTiming,
-    QuantityError, RunIgnored, RunLayer, ShuffleMode, SlowTimeout, SplitOptions, StatusLevel, TestLayer,
-    TimeLimit, parse_positive_duration, parse_size,
+    CaptureStrategy, CommandLineSettings, FailFast, FinalStatusLevel, FlakyResult, JobCount, MemoryLimit,
+    OutputTiming, QuantityError, RunIgnored, RunLayer, ShuffleMode, SlowTimeout, SplitOptions, StatusLevel,
+    TestLayer, TimeLimit, parse_positive_duration, parse_size,
 };
 use heeler_core::partition::SplitDigest;
 use heeler_report::{ReportRequest, find_report_format};
@@ -30,6 +33,12 @@ pub(super) enum ArgumentValueError {
     Shuffle,
     #[error("expected wait or immediate")]
     FailFast,
+    #[error("expected a whole number from 1, or until-fail:N")]
+    Repeat,
+    #[error("a test that may fail first is run with --retries N")]
+    UntilPass,
+    #[error("expected a whole number from 1, or infinite")]
+    StressCount,
     #[error("expected an address and a port, such as 127.0.0.1:4711 or [::1]:0")]
     Address,
     #[error("expected the digest of a partition: 16 hexadecimal digits")]
@@ -140,6 +149,44 @@ pub(super) fn run_ignored() -> impl TypedValueParser<Value = RunIgnored> {
     one_of(&[("default", RunIgnored::Default), ("only", RunIgnored::Only), ("all", RunIgnored::All)])
 }
 
+pub(super) fn flaky_result() -> impl TypedValueParser<Value = FlakyResult> {
+    one_of(&FlakyResult::WORDS)
+}
+
+/// Parses the value of `--repeat`: a number, or CTest's `until-fail:N`.
+pub(super) fn repeat(word: &str) -> Result<NonZeroU32, ArgumentValueError> {
+    let count = word.strip_prefix("until-fail:").unwrap_or(word);
+    if count.starts_with("until-pass:") {
+        return Err(ArgumentValueError::UntilPass);
+    }
+    count.parse().map_err(|_| ArgumentValueError::Repeat)
+}
+
+pub(super) fn stress_count(word: &str) -> Result<StressCount, ArgumentValueError> {
+    match word {
+        "infinite" => Ok(StressCount::Infinite),
+        _ => word.parse().map(StressCount::Times).map_err(|_| ArgumentValueError::StressCount),
+    }
+}
+
+impl RepetitionArguments {
+    /// Returns how often each test runs, if the command line says it.
+    fn count(&self) -> Option<NonZeroU32> {
+        match self.stress_count {
+            Some(StressCount::Times(count)) => Some(count),
+            Some(StressCount::Infinite) | None => self.repeat,
+        }
+    }
+
+    /// Returns how long all tests run again, if the command line says it.
+    fn duration(&self) -> Option<Duration> {
+        match self.stress_count {
+            Some(StressCount::Infinite) => Some(Duration::MAX),
+            Some(StressCount::Times(_)) | None => self.stress_duration,
+        }
+    }
+}
+
 pub(super) fn status_level() -> impl TypedValueParser<Value = StatusLevel> {
     one_of(&StatusLevel::WORDS)
 }
@@ -207,6 +254,7 @@ impl RunningArguments {
             timeout: self.timeout,
             slow_timeout: self.slow_timeout,
             retries: self.retries,
+            flaky_result: self.flaky_result,
             is_isolated: self.is_isolated.then_some(true),
             max_memory: self.max_memory,
             ..TestLayer::default()
@@ -247,7 +295,8 @@ impl RunArguments {
             partition: self.selection.partition,
             split: self.selection.split(),
             framework: self.programs.framework.clone(),
-            repeat: self.repeat,
+            repeat: self.repetition.count(),
+            stress_duration: self.repetition.duration(),
             run_ignored: self.selection.run_ignored,
             ..general
         }

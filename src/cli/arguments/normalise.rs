@@ -1,6 +1,6 @@
 //! Translates the command line of an editor that starts Heeler in place of a test application: `-x` or `--x`,
-//! values after a space, `=` or `:`, response files `@file.rsp`, options of `heeler serve`, and options that have
-//! no meaning here.
+//! values after a space, `=` or `:`, response files `@file.rsp`, options of `heeler serve`, and options that
+//! have no meaning here.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -99,8 +99,8 @@ impl OwnOptions {
         self.command.get_arguments().find(|argument| !argument.is_positional() && is_named(argument))
     }
 
-    /// Returns the words of an own option, which takes its value from the next word where it needs one; `None`
-    /// if it is not one of the command's.
+    /// Returns the words of an own option, which takes its value from the next word where it needs one;
+    /// `None` if it is not one of the command's.
     fn take<'w>(
         &self,
         word: &OsStr,

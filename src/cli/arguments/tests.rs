@@ -3,7 +3,8 @@
 use std::{ffi::OsString, num::NonZeroU32, path::Path, time::Duration};
 
 use super::{parse::ParseArgumentsError, *};
-use heeler_config::{CaptureStrategy, CommandLineSettings, FailFast, StatusLevel};
+use heeler_config::{CaptureStrategy, CommandLineSettings, FailFast, FlakyResult, StatusLevel};
+use heeler_core::RetryPolicy;
 
 fn words(line: &str) -> Vec<OsString> {
     ["heeler"].into_iter().chain(line.split_whitespace()).map(OsString::from).collect()
@@ -89,7 +90,7 @@ fn run_options_reach_the_settings() {
     assert_eq!(said.tests.timeout, Some(TimeLimit::After(Duration::from_secs(90))));
     assert_eq!(said.tests.slow_timeout.unwrap().period, Duration::from_secs(5));
     assert_eq!(said.repeat, NonZeroU32::new(5));
-    assert_eq!((said.tests.retries, said.tests.is_isolated), (Some(2), Some(true)));
+    assert_eq!((said.tests.retries, said.tests.is_isolated), (Some(RetryPolicy::immediate(2)), Some(true)));
 }
 
 #[test]
@@ -101,6 +102,13 @@ fn option_aliases_and_negations_are_parsed() {
     assert_eq!(run("-j num-cpus").command_line().run.jobs, Some(JobCount::Cpus));
     assert_eq!(run("--test-threads 2").running.jobs, Some(JobCount::Count(2.try_into().unwrap())));
     assert_eq!(run("--stress-count 2").command_line().repeat, NonZeroU32::new(2));
+    assert_eq!(run("--repeat until-fail:7").command_line().repeat, NonZeroU32::new(7));
+    let minute = Some(Duration::from_secs(60));
+    assert_eq!(run("--stress-duration 1m").command_line().stress_duration, minute);
+    assert_eq!(run("--stress-count infinite").command_line().stress_duration, Some(Duration::MAX));
+    let delayed = run("--retries count=3,delay=1s").command_line().tests.retries.unwrap();
+    assert_eq!((delayed.count, delayed.delay.first), (3, Duration::from_secs(1)));
+    assert_eq!(run("--flaky-result fail").command_line().tests.flaky_result, Some(FlakyResult::Fail));
     assert_eq!(run("--cargo").programs.cargo.as_deref(), Some(Path::new(".")));
     assert_eq!(run("--cargo sub --cargo-arg=--release").programs.cargo_args, ["--release"]);
 }
@@ -327,7 +335,7 @@ fn editor_form_takes_the_options_of_serve() {
     assert_eq!(editor.programs.programs, ["a", "b", "c"].map(Path::new));
     assert_eq!(editor.programs.program_args, ["--flag"]);
     assert_eq!(settings.run.jobs.unwrap().slots().get(), 3);
-    assert_eq!(settings.tests.retries, Some(2));
+    assert_eq!(settings.tests.retries.unwrap().count, 2);
     assert_eq!(settings.profile.as_deref(), Some("ci"));
     assert_eq!(settings.state_dir.as_deref(), Some(Path::new("s")));
     assert_eq!(settings.run.reports.unwrap().len(), 1);

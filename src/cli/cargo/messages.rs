@@ -61,6 +61,11 @@ impl CargoMessages {
         self.error.take()
     }
 
+    /// Returns whether a library with tests may have documentation tests.
+    pub(super) fn has_doctests(&self) -> bool {
+        self.programs.iter().any(|program| program.artifact.target.doctest)
+    }
+
     /// Returns the manifest of a package that has tests.
     pub(super) fn first_manifest(&self) -> Option<&Utf8Path> {
         self.programs.first().map(|program| program.artifact.manifest_path.as_path())
@@ -88,8 +93,10 @@ impl CargoMessages {
                 // Two versions of one package in a workspace are rare, but their names must not collide.
                 suite: if is_taken_twice { format!("{name}@{version}") } else { name.clone() },
                 path: program.executable.clone().into(),
+                args: Vec::new(),
                 cwd: program.package_dir().to_owned(),
                 env: test_environment(program, &self, surroundings),
+                framework: None,
             }
         });
         let mut programs: Vec<CargoProgram> = programs.collect();

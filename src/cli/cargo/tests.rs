@@ -146,7 +146,8 @@ fn sample_package_is_built_and_its_programs_found() {
     let programs = CargoBuild::start(&samples, &["--quiet".to_owned()], BuildSupervision::default())
         .unwrap()
         .finish()
-        .unwrap();
+        .unwrap()
+        .programs;
     let names: Vec<&str> = programs.iter().map(|program| program.suite.as_str()).collect();
     assert_eq!(names, ["kennel", "kennel::night_watch", "kennel::roll_call"]);
     for program in &programs {
@@ -187,7 +188,8 @@ fn package_without_tests_has_a_test_program() {
     let programs = CargoBuild::start(dir.path(), &["--quiet".to_owned()], BuildSupervision::default())
         .unwrap()
         .finish()
-        .unwrap();
+        .unwrap()
+        .programs;
     assert_eq!(programs.len(), 1);
 }
 

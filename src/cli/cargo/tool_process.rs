@@ -83,6 +83,18 @@ impl<'a> ToolProcess<'a> {
         errors: StderrTarget,
         supervision: BuildSupervision<'a>,
     ) -> Result<Self, CargoError> {
+        Self::start_with(program, args, &[], dir, errors, supervision)
+    }
+
+    /// Starts a tool with these variables in addition to the environment of this process.
+    pub(super) fn start_with(
+        program: &Path,
+        args: Vec<OsString>,
+        variables: &[(OsString, OsString)],
+        dir: &Path,
+        errors: StderrTarget,
+        supervision: BuildSupervision<'a>,
+    ) -> Result<Self, CargoError> {
         let words = args.iter().map(|word| word.to_string_lossy());
         let name = program.file_name().unwrap_or_default().to_string_lossy();
         let line = [name].into_iter().chain(words).collect::<Vec<_>>().join(" ");
@@ -97,8 +109,12 @@ impl<'a> ToolProcess<'a> {
             }
         };
         let cwd = Some(dir.to_owned()).filter(|dir| !dir.as_os_str().is_empty());
+        let is_set = |name: &OsString| variables.iter().any(|(own, _)| own == name);
+        let inherited = std::env::vars_os().filter(|(name, _)| !is_set(name));
+        let env = (!variables.is_empty()).then(|| inherited.chain(variables.iter().cloned()).collect());
         let start = SpawnOptions {
             args,
+            env,
             cwd,
             stdout: ChildStdio::Fd(their_stdout),
             stderr: their_stderr,

@@ -14,6 +14,7 @@ mod style;
 
 mod format;
 mod github;
+mod listed_programs;
 mod live;
 mod progress;
 mod screen;
@@ -25,6 +26,7 @@ mod run_display;
 pub(crate) mod list;
 pub(crate) mod runs;
 
+pub(crate) use listed_programs::ListedProgram;
 pub(crate) use options::{
     DisplayKind, DisplayOptions, OutputStream, OutputTarget, TerminalSize, TypedLineSource, colour_for,
     kind_for,

@@ -8,9 +8,10 @@ use std::{
 use heeler_protocol::mtp::{LogLevel, NodeChange, TestNode, key};
 
 use super::{
-    DisplayKind, DisplayOptions, RunHead, Style, StyledLine, SummaryExtras,
+    DisplayKind, DisplayOptions, ListedProgram, RunHead, Style, StyledLine, SummaryExtras,
     format::{self, NAME_COLUMNS, SuiteNames, count_of, grouped_number},
     github,
+    listed_programs::listed_program_lines,
     live::{self, LiveView},
     progress::{DisplayProgress, ProgressEvent},
     screen::LiveScreen,
@@ -78,6 +79,13 @@ impl RunDisplay {
         } else {
             self.print_lines(&[phase_line(label, words)]);
         }
+        self.flush(now);
+    }
+
+    /// Shows the programs whose tests are listed and not run. `filtered` tests of them are not selected.
+    pub(crate) fn show_listed_programs(&mut self, programs: &[ListedProgram], filtered: usize, now: Instant) {
+        self.phase = None;
+        self.print_lines(&listed_program_lines(programs, filtered, &self.options.root));
         self.flush(now);
     }
 

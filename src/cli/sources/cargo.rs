@@ -1,13 +1,13 @@
 //! The test programs of a cargo package or workspace: `--cargo DIR`, or `cargo = "DIR"`.
 
-use std::path::Path;
+use std::{ffi::OsStr, path::Path};
 
 use heeler_protocol::control::{OsText, TestProgram};
 
 use super::{
     super::{
         arguments::ProgramArguments,
-        cargo::{CargoBuild, CargoProgram},
+        cargo::{BuildSupervision, CargoBuild, CargoError, CargoProgram, doctests::build_doctests},
     },
     PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text, plain_program,
 };
@@ -46,11 +46,47 @@ impl TestSource for CargoSource {
             None => display("Building", &format!("the tests of {}", dir.display())),
         }
         let args: Vec<_> = args.iter().map(OsText::as_os_str).collect();
-        let built = CargoBuild::start(dir, &args, context.supervision)
-            .and_then(CargoBuild::finish)
-            .map_err(SourcesError::Cargo)?;
+        let built = build_tests(dir, &args, context.supervision).map_err(SourcesError::Cargo)?;
         Ok(built.into_iter().map(program).collect())
     }
+}
+
+/// Options of cargo that select targets: as with `cargo test`, documentation tests are then not among them.
+const TARGET_OPTIONS: [&str; 10] = [
+    "--lib",
+    "--bins",
+    "--bin",
+    "--examples",
+    "--example",
+    "--tests",
+    "--test",
+    "--benches",
+    "--bench",
+    "--all-targets",
+];
+
+/// Builds the tests that these arguments select: cargo's own, `--doc` and `--no-doc`.
+fn build_tests(
+    dir: &Path,
+    args: &[&OsStr],
+    supervision: BuildSupervision<'_>,
+) -> Result<Vec<CargoProgram>, CargoError> {
+    let is_own = |word: &&OsStr| *word == "--doc" || *word == "--no-doc";
+    let (own, args): (Vec<_>, Vec<_>) = args.iter().copied().partition(is_own);
+    if own.iter().any(|word| *word == "--doc") {
+        return build_doctests(dir, &args, None, supervision);
+    }
+    let built = CargoBuild::start(dir, &args, supervision).and_then(CargoBuild::finish)?;
+    let mut programs = built.programs;
+    if built.has_doctests && own.is_empty() && !args.iter().any(|word| selects_targets(word)) {
+        programs.extend(build_doctests(dir, &args, built.rustdoc, supervision)?);
+    }
+    Ok(programs)
+}
+
+fn selects_targets(word: &OsStr) -> bool {
+    let word = word.to_string_lossy();
+    TARGET_OPTIONS.contains(&word.split('=').next().unwrap_or(&word))
 }
 
 fn program(built: CargoProgram) -> TestProgram {
@@ -59,5 +95,10 @@ fn program(built: CargoProgram) -> TestProgram {
         .iter()
         .map(|(name, value)| (OsText::from(name.as_os_str()), OsText::from(value.as_os_str())))
         .collect();
-    TestProgram { tool_env, ..plain_program(built.suite, &built.path, &built.cwd) }
+    TestProgram {
+        tool_env,
+        args: built.args.iter().map(|word| OsText::from(word.as_os_str())).collect(),
+        framework: built.framework.map(str::to_owned),
+        ..plain_program(built.suite, &built.path, &built.cwd)
+    }
 }

@@ -17,6 +17,7 @@ mod reader;
 #[cfg(test)]
 mod reference;
 mod reports;
+mod retries;
 mod run_options;
 mod settings;
 mod sources;
@@ -35,12 +36,13 @@ pub use programs::{
 };
 pub use quantity::{QuantityError, parse_duration, parse_positive_duration, parse_size};
 pub use reports::{ReportRequestError, parse_report_request, report_format_names};
+pub use retries::{RetriesError, parse_retries};
 pub use run_options::{ProgramOptions, RunOptions};
 pub use settings::{CommandLineSettings, ResolvedSettings};
 pub use tables::{RunLayer, RunSettings, TestLayer, TestSettings};
 pub use types::{
     CaptureStrategy, Config, CrashCapture, DumpPolicy, FailFast, FailLimit, FilePosition, FinalStatusLevel,
-    JobCount, MemoryLimit, OutputTiming, ResolvedProfile, RunIgnored, SettingsOverride, ShuffleMode,
-    SlowTimeout, StatusLevel, SuiteConfig, TimeLimit, UnknownProfileError,
+    FlakyResult, JobCount, MemoryLimit, OutputTiming, ResolvedProfile, RunIgnored, SettingsOverride,
+    ShuffleMode, SlowTimeout, StatusLevel, SuiteConfig, TimeLimit, UnknownProfileError,
 };
 pub use workspace::workspace_root;

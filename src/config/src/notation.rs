@@ -12,8 +12,8 @@ use serde::{
 };
 
 use super::{
-    CaptureStrategy, CrashCapture, DumpPolicy, FailFast, FinalStatusLevel, JobCount, MemoryLimit,
-    OutputTiming, ShuffleMode, SlowTimeout, StatusLevel, TimeLimit,
+    CaptureStrategy, CrashCapture, DumpPolicy, FailFast, FinalStatusLevel, FlakyResult, JobCount,
+    MemoryLimit, OutputTiming, ShuffleMode, SlowTimeout, StatusLevel, TimeLimit,
     quantity::{parse_duration, parse_positive_duration, parse_size},
     reports::parse_report_request,
     tables::SlowTimeoutTable,
@@ -219,6 +219,7 @@ notations! {
         |written| written.word(&Self::WORDS);
     OutputTiming -> Self, format!("one of {}", Self::WORDS.map(|(word, _)| word).join(", ")),
         |written| written.word(&Self::WORDS);
+    FlakyResult -> Self, quoted_words(&Self::WORDS), |written| written.word(&Self::WORDS);
     DumpPolicy -> Self, quoted_words(&Self::WORDS), |written| written.word(&Self::WORDS);
     CrashCapture -> Self, quoted_words(&Self::WORDS), |written| written.word(&Self::WORDS);
 }
@@ -244,7 +245,7 @@ impl Notation for ReportArray {
 /// The accepted filters, for the errors of the filter's own parser as well.
 pub(super) const FILTER: &str = "a substring of a name, a glob or a filter expression";
 
-fn quoted_words<T>(words: &[(&str, T)]) -> String {
+pub(super) fn quoted_words<T>(words: &[(&str, T)]) -> String {
     let words: Vec<String> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
     format!("one of {}", words.join(", "))
 }
@@ -283,7 +284,7 @@ impl<'v> WrittenValue<'v> {
         }
     }
 
-    fn word<T: Copy>(&self, words: &[(&str, T)]) -> Result<T, NotationError> {
+    pub(super) fn word<T: Copy>(&self, words: &[(&str, T)]) -> Result<T, NotationError> {
         let text = self.text()?;
         let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
         found.ok_or(NotationError::Unexpected)

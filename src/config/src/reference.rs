@@ -10,14 +10,15 @@ use serde_json::{Map, Value, json};
 use toml::de::DeTable;
 
 use super::{
-    CaptureStrategy, CrashCapture, DumpPolicy, FailFast, FinalStatusLevel, JobCount, MemoryLimit,
-    OutputTiming, RunLayer, RunSettings, ShuffleMode, SlowTimeout, StatusLevel, TestLayer, TestSettings,
-    TimeLimit,
+    CaptureStrategy, CrashCapture, DumpPolicy, FailFast, FinalStatusLevel, FlakyResult, JobCount,
+    MemoryLimit, OutputTiming, RunLayer, RunSettings, ShuffleMode, SlowTimeout, StatusLevel, TestLayer,
+    TestSettings, TimeLimit,
     notation::{
         ByteSize, CommandArray, Count, DirectoryPath, DurationText, FilterText, Flag, FrameworkName, Number,
         PathArray, PeriodText, ReportArray, SuiteName, TextArray,
     },
     reader::{ConfigDocument, TableReader},
+    retries::{BACKOFF_WORDS, BackoffWord, RetriesTable, RetryNotation},
     sources::SourceTable,
     tables::{OverrideTable, ProfileTable, SlowTimeoutTable, SuiteTable, TopTable},
 };
@@ -118,6 +119,9 @@ described_notations! {
         |level| word_of(level, &FinalStatusLevel::WORDS);
     OutputTiming -> Self, "word", {"enum": ["immediate", "immediate-final", "final", "never"]},
         |timing| word_of(timing, &OutputTiming::WORDS);
+    FlakyResult -> Self, "word", {"enum": ["pass", "fail"]}, |result| word_of(result, &FlakyResult::WORDS);
+    BackoffWord -> heeler_core::Backoff, "word", {"enum": ["fixed", "exponential"]},
+        |backoff| word_of(backoff, &BACKOFF_WORDS);
     DumpPolicy -> Self, "word", {"enum": ["off", "crash", "hang", "all"]},
         |policy| word_of(policy, &DumpPolicy::WORDS);
     CrashCapture -> Self, "word", {"enum": ["off", "root", "tree"]},
@@ -147,6 +151,30 @@ impl JsonSchema for SlowTimeout {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let table = generator.subschema_for::<SlowTimeoutTable>();
         json_schema!({"title": "duration or table", "anyOf": [{"type": "string"}, table]})
+    }
+}
+
+impl WriteNotation for RetryNotation {
+    type Value = heeler_core::RetryPolicy;
+
+    fn write(retries: &heeler_core::RetryPolicy) -> Value {
+        assert_eq!(retries.delay, heeler_core::RetryDelay::NONE, "only the short notation is written");
+        json!(retries.count)
+    }
+}
+
+impl JsonSchema for RetryNotation {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "RetryNotation".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let table = generator.subschema_for::<RetriesTable>();
+        json_schema!({"title": "number or table", "anyOf": [{"type": "integer", "minimum": 0}, table]})
     }
 }
 
@@ -289,6 +317,7 @@ pub(super) fn render_page() -> String {
         keys_of::<TestLayer>(),
         profile,
     );
+    section("`retries = { … }`", keys_of::<RetriesTable>(), &defs["RetriesTable"]);
     section("`slow-timeout = { … }`", keys_of::<SlowTimeoutTable>(), &defs["SlowTimeoutTable"]);
     section("Further keys of `[profile.NAME]`", keys_of::<ProfileTable>(), profile);
     section("Further keys of `[[profile.NAME.override]]`", keys_of::<OverrideTable>(), &defs["OverrideKeys"]);

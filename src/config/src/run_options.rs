@@ -4,8 +4,9 @@
 //! Read with serde from any self-describing format. The first wrong member ends the reading, with an error
 //! that names the member and what was expected.
 
-use std::{fmt, num::NonZeroU32};
+use std::{fmt, num::NonZeroU32, time::Duration};
 
+use heeler_core::RetryPolicy;
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
@@ -40,6 +41,8 @@ pub struct ProgramOptions {
     pub is_output_live: bool,
     /// Number of times that each test runs to pass; `None`: as the command line says, otherwise once.
     pub repeat: Option<NonZeroU32>,
+    /// How long all tests run again and again, as the command line says; replaces `repeat`.
+    pub stress_duration: Option<Duration>,
     /// Whether tests run that their framework would skip, as the command line says.
     pub run_ignored: RunIgnored,
 }
@@ -76,7 +79,10 @@ impl<'de> Visitor<'de> for OptionsVisitor {
             let RunOptions { jobs, tests, program } = &mut options;
             match member.as_str() {
                 "jobs" => *jobs = read_member::<Count, _>(&mut map, "jobs")?,
-                "retries" => tests.retries = read_member::<Number, _>(&mut map, "retries")?,
+                "retries" => {
+                    let count = read_member::<Number, _>(&mut map, "retries")?;
+                    tests.retries = count.map(RetryPolicy::immediate);
+                }
                 "repeat" => program.repeat = read_member::<Count, _>(&mut map, "repeat")?,
                 "timeout" => tests.timeout = read_member::<TimeLimit, _>(&mut map, "timeout")?,
                 "isolate" => tests.is_isolated = read_member::<Flag, _>(&mut map, "isolate")?,
@@ -256,7 +262,7 @@ mod cases {
         let text = r#"{"jobs": 3, "retries": 2, "timeout": "1m 30s", "isolate": true,
             "env": {"A": "b", "C": false, "D": null}, "args": ["--x", "y"], "liveOutput": true, "repeat": 7}"#;
         let tests = TestLayer {
-            retries: Some(2),
+            retries: Some(RetryPolicy::immediate(2)),
             timeout: Some(TimeLimit::After(Duration::from_secs(90))),
             is_isolated: Some(true),
             ..TestLayer::default()
@@ -266,6 +272,7 @@ mod cases {
             env: vec![("A".to_owned(), Some("b".to_owned())), ("C".to_owned(), None)],
             is_output_live: true,
             repeat: NonZeroU32::new(7),
+            stress_duration: None,
             run_ignored: RunIgnored::Default,
         };
         assert_eq!(read(text), Ok(RunOptions { jobs: NonZeroU32::new(3), tests, program }));

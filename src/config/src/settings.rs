@@ -36,6 +36,8 @@ pub struct CommandLineSettings {
     pub state_dir: Option<PathBuf>,
     /// Number of times that each test runs to pass, if the command line sets it.
     pub repeat: Option<NonZeroU32>,
+    /// How long all tests run again and again, if the command line sets it; replaces `repeat`.
+    pub stress_duration: Option<Duration>,
     /// Whether tests run that their framework would skip.
     pub run_ignored: RunIgnored,
 }
@@ -96,6 +98,7 @@ impl ResolvedSettings {
             requested_tests: TestLayer::default(),
             program: ProgramOptions {
                 repeat: command_line.repeat,
+                stress_duration: command_line.stress_duration,
                 run_ignored: command_line.run_ignored,
                 ..ProgramOptions::default()
             },
@@ -116,6 +119,8 @@ impl ResolvedSettings {
         settings.program.clone_from(&options.program);
         settings.program.repeat = options.program.repeat.or(self.program.repeat);
         settings.program.run_ignored = self.program.run_ignored;
+        settings.program.stress_duration =
+            self.program.stress_duration.filter(|_| options.program.repeat.is_none());
         settings
     }
 

@@ -6,18 +6,20 @@
 
 use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 
+use heeler_core::RetryPolicy;
 use heeler_report::ReportRequest;
 use serde::{Deserialize, de::IgnoredAny};
 
 #[cfg(test)]
 use super::reference::{OverrideKeys, ProfileKeys, SuiteKeys, WriteNotation as _};
 use super::{
-    CaptureStrategy, CrashCapture, DumpPolicy, FailFast, FailLimit, FinalStatusLevel, JobCount, MemoryLimit,
-    OutputTiming, ShuffleMode, SlowTimeout, StatusLevel, TimeLimit,
+    CaptureStrategy, CrashCapture, DumpPolicy, FailFast, FailLimit, FinalStatusLevel, FlakyResult, JobCount,
+    MemoryLimit, OutputTiming, ShuffleMode, SlowTimeout, StatusLevel, TimeLimit,
     notation::{
         ByteSize, CommandArray, Count, DirectoryPath, DurationText, FilterText, Flag, FrameworkName,
         Notation, Number, ReportArray, SuiteName, TextArray, required,
     },
+    retries::RetryNotation,
 };
 
 /// Defines a table of settings as two types: the layer, in which every setting is optional, and the resolved
@@ -213,8 +215,11 @@ layered_settings! {
     #[derive(Copy, Eq)]
     settings TestSettings;
 
-    /// Number of retries of a failed test. A test that passes on a retry is reported as flaky.
-    retries: u32 as "Number" = 0;
+    /// Number of retries of a failed test, or a table that also sets the delay of each. A test that passes on
+    /// a retry is reported as flaky.
+    retries: RetryPolicy as "RetryNotation" = RetryPolicy::immediate(0);
+    /// Result of a flaky test, one that passes on a retry: `pass` or `fail`.
+    flaky_result: FlakyResult as "FlakyResult" = FlakyResult::Pass;
     /// Time limit of a test, after which it is terminated. `false` removes an inherited limit.
     timeout: TimeLimit as "TimeLimit" = TimeLimit::Unlimited;
     /// Report a test as slow each time this period elapses. The table form can also terminate the test.

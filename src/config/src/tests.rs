@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, path::Path, time::Duration};
 
-use heeler_core::SourceRequest;
+use heeler_core::{RetryPolicy, SourceRequest};
 
 use super::*;
 use crate::filter::FilterSubject;
@@ -224,7 +224,7 @@ slow-timeout = { terminate-after = 2 }
 heeler.toml:1:1: unknown key "statedir"; did you mean "state-dir"?
 heeler.toml:2:1: unknown key "zebra"; the keys are state-dir, suite, profile
 heeler.toml:4:8: expected a whole number from 1 or "num-cpus" for "jobs" in [profile.default], found the number 0
-heeler.toml:5:11: expected a whole number from 0 for "retries" in [profile.default], found the number -1
+heeler.toml:5:11: expected a whole number from 0, or a table { backoff = "exponential", count = 3, delay = "1s" } for "retries" in [profile.default], found the number -1
 heeler.toml:6:11: expected a duration such as "60s" or "1m 30s", or false for none for "timeout" in [profile.default], found the number 60
 heeler.toml:7:16: expected a duration such as "60s", or a table { period = "60s", terminate-after = 2 } for "slow-timeout" in [profile.default]: expected a duration longer than zero
 heeler.toml:8:16: expected a duration such as "60s" or "1m 30s" for "grace-period" in [profile.default]: "5" has no unit; the units are ms, s, m, h and d
@@ -302,7 +302,7 @@ env = 1
         r#"
 heeler.toml:2:13: expected the path of a directory for "state-dir", found an empty string
 heeler.toml:4:8: expected a whole number from 1 or "num-cpus" for "jobs" in [profile.default], found the string "many"
-heeler.toml:5:11: expected a whole number from 0 for "retries" in [profile.default], found the number 1.5
+heeler.toml:5:11: expected a whole number from 0, or a table { backoff = "exponential", count = 3, delay = "1s" } for "retries" in [profile.default], found the number 1.5
 heeler.toml:6:11: expected true or false for "isolate" in [profile.default], found the number 1
 heeler.toml:7:14: expected a size such as "512MiB", or false for none for "max-memory" in [profile.default], found true
 heeler.toml:8:16: expected a duration such as "60s" or "1m 30s", or false for none for "idle-timeout" in [profile.default], found true
@@ -398,9 +398,9 @@ fn nearest_parent_file_is_found() {
 fn profiles_inherit_from_the_default_profile() {
     let config = parse("[profile.default]\nretries = 2\njobs = 4\n[profile.ci]\nretries = 5\n");
     let profile = config.resolve_profile("ci").unwrap();
-    assert_eq!(profile.tests.retries, 5);
+    assert_eq!(profile.tests.retries, RetryPolicy::immediate(5));
     assert_eq!(profile.run.jobs, JobCount::Count(4.try_into().unwrap()));
-    assert_eq!(config.resolve_profile("default").unwrap().tests.retries, 2);
+    assert_eq!(config.resolve_profile("default").unwrap().tests.retries, RetryPolicy::immediate(2));
     assert_eq!(
         Config::without_file(Path::new("")).resolve_profile("default").unwrap().run,
         RunSettings::default()
@@ -441,7 +441,7 @@ fn setting_precedence_of_a_test() {
     let seconds = |test: TestSettings| test.timeout.duration().map(|timeout| timeout.as_secs());
     assert_eq!(seconds(default.for_test(None, &subject("x::a"))), Some(120));
     assert_eq!(seconds(default.for_test(Some("unit"), &subject("unit::a"))), Some(30));
-    assert_eq!(default.for_test(Some("unit"), &subject("unit::net::a")).retries, 2);
+    assert_eq!(default.for_test(Some("unit"), &subject("unit::net::a")).retries.count, 2);
     assert_eq!(seconds(default.for_test(Some("unit"), &subject("unit::net::a"))), Some(9));
 
     let ci = settings_of("ci", TestLayer::default());
@@ -449,34 +449,38 @@ fn setting_precedence_of_a_test() {
     assert!(ci.for_test(None, &subject("x::a")).is_isolated);
     let slow = ci.for_test(None, &subject("x::net::slow"));
     assert_eq!(
-        (seconds(slow), slow.retries, slow.is_isolated),
+        (seconds(slow), slow.retries.count, slow.is_isolated),
         (Some(3_600), 2, false),
         "both overrides, the first first"
     );
     assert_eq!(slow.slow_timeout.period, Duration::from_secs(300));
 
-    let tests = TestLayer { timeout: Some(TimeLimit::Unlimited), retries: Some(0), ..TestLayer::default() };
+    let tests = TestLayer {
+        timeout: Some(TimeLimit::Unlimited),
+        retries: Some(RetryPolicy::immediate(0)),
+        ..TestLayer::default()
+    };
     let chosen = settings_of("ci", tests).for_test(Some("unit"), &subject("unit::net::slow"));
-    assert_eq!((chosen.timeout, chosen.retries), (TimeLimit::Unlimited, 0));
+    assert_eq!((chosen.timeout, chosen.retries.count), (TimeLimit::Unlimited, 0));
 }
 
 #[test]
 fn request_of_a_run_precedes_all_other_settings() {
-    let tests = TestLayer { retries: Some(7), ..TestLayer::default() };
+    let tests = TestLayer { retries: Some(RetryPolicy::immediate(7)), ..TestLayer::default() };
     let run = RunLayer { jobs: Some(JobCount::Count(4.try_into().unwrap())), ..RunLayer::default() };
     let session = settings(CommandLineSettings { tests, run, ..CommandLineSettings::default() });
     let of_net = subject("unit::net::a");
     let before = session.for_test(Some("unit"), &of_net);
     for (jobs, slots) in [(None, 4), (NonZeroU32::new(2), 2), (NonZeroU32::new(9), 4)] {
         let tests = TestLayer {
-            retries: Some(1),
+            retries: Some(RetryPolicy::immediate(1)),
             timeout: Some(TimeLimit::After(Duration::from_millis(1))),
             is_isolated: Some(true),
             ..TestLayer::default()
         };
         let run = session.for_run(&RunOptions { jobs, tests, ..RunOptions::default() });
         let test = run.for_test(Some("unit"), &of_net);
-        assert_eq!((test.retries, test.is_isolated), (1, true));
+        assert_eq!((test.retries.count, test.is_isolated), (1, true));
         assert_eq!(test.timeout.duration(), Some(Duration::from_millis(1)));
         assert_eq!(test.max_memory, before.max_memory, "what the request does not set stays");
         assert_eq!(run.run.jobs.slots().get(), slots);
@@ -525,8 +529,8 @@ fn test_is_selected_by_any_filter() {
 fn override_accepts_a_filter_expression() {
     let text = "[[profile.default.override]]\nfilter = 'tag(speed=slow) & !test(=b)'\nretries = 7\n";
     let settings = ResolvedSettings::resolve(&parse(text), CommandLineSettings::default()).unwrap();
-    assert_eq!(settings.for_test(None, &subject("a::a")).retries, 7);
-    assert_eq!(settings.for_test(None, &subject("a::b")).retries, 0);
+    assert_eq!(settings.for_test(None, &subject("a::a")).retries.count, 7);
+    assert_eq!(settings.for_test(None, &subject("a::b")).retries.count, 0);
 }
 
 #[test]

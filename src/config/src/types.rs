@@ -245,6 +245,20 @@ impl TimeLimit {
     }
 }
 
+/// The result of a test that fails and passes on a retry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlakyResult {
+    /// It passes, and is counted as flaky.
+    Pass,
+    /// It fails.
+    Fail,
+}
+
+impl FlakyResult {
+    /// The configuration values of both.
+    pub const WORDS: [(&'static str, Self); 2] = [("pass", Self::Pass), ("fail", Self::Fail)];
+}
+
 /// The events for which minidumps are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DumpPolicy {

@@ -9,21 +9,29 @@ use serde::{Deserialize, Serialize};
 pub struct Iteration {
     /// Number of the iteration, from 1.
     number: NonZeroU32,
-    /// Number of all iterations, at least `number`.
-    count: NonZeroU32,
+    /// Number of all iterations, at least `number`; `None` where time limits them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    count: Option<NonZeroU32>,
 }
 
 impl Iteration {
     /// Returns the first of this number of iterations.
     #[must_use]
     pub fn first_of(count: NonZeroU32) -> Self {
-        Self { number: NonZeroU32::MIN, count }
+        Self { number: NonZeroU32::MIN, count: Some(count) }
     }
 
-    /// Returns the iteration after this one; `None` after the last.
+    /// Returns the iteration after this number of them, where time limits them.
+    #[must_use]
+    pub fn after(passed: u32) -> Self {
+        Self { number: NonZeroU32::MIN.saturating_add(passed), count: None }
+    }
+
+    /// Returns the iteration after this one; `None` after the last, and where time limits them.
     #[must_use]
     pub fn next(self) -> Option<Self> {
-        let number = self.number.checked_add(1).filter(|number| *number <= self.count)?;
+        let count = self.count?;
+        let number = self.number.checked_add(1).filter(|number| *number <= count)?;
         Some(Self { number, ..self })
     }
 
@@ -39,28 +47,41 @@ impl Iteration {
         self.number == NonZeroU32::MIN
     }
 
-    /// Returns whether no iteration follows it.
+    /// Returns whether no iteration follows it by their number.
     #[must_use]
     pub fn is_last(self) -> bool {
-        self.number == self.count
+        Some(self.number) == self.count
     }
 
     /// Returns the iteration of a test that runs more than once.
     #[must_use]
     pub fn if_repeated(self) -> Option<Self> {
-        (self.count > NonZeroU32::MIN).then_some(self)
+        (self.count != Some(NonZeroU32::MIN)).then_some(self)
     }
 }
 
 impl fmt::Display for Iteration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "iteration {} of {}", self.number, self.count)
+        match self.count {
+            Some(count) => write!(f, "iteration {} of {count}", self.number),
+            None => write!(f, "iteration {}", self.number),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn iterations_that_time_limits_have_no_last() {
+        for passed in [0, 1, 36, u32::MAX] {
+            let one = Iteration::after(passed);
+            assert_eq!((one.is_last(), one.next(), one.if_repeated()), (false, None, Some(one)));
+            assert_eq!(one.is_first(), passed == 0);
+            assert_eq!(one.to_string(), format!("iteration {}", passed.saturating_add(1)));
+        }
+    }
 
     #[test]
     fn iterations_are_counted_to_the_last() {

@@ -9,7 +9,7 @@
 //! - [`SourceRequest`]: a source of test programs, as users name it.
 //! - [`batching`]: the tests of the next batch.
 //! - [`partition`]: the tests of this shard.
-//! - [`Iteration`]: the repetition of a test.
+//! - [`Iteration`]: the repetition of a test; [`RetryPolicy`]: retries of failed ones, and their delays.
 //! - [`ledger`]: the results that are owed, and those that are proven delivered.
 //! - [`test_path`]: the path of a test in the tree of tests.
 //! - [`run`]: the state machine of one run.
@@ -34,6 +34,7 @@ pub mod outcome;
 mod outcome_counts;
 pub mod partition;
 pub mod redial;
+mod retry;
 pub mod run;
 pub mod silence;
 mod source_request;
@@ -48,6 +49,7 @@ pub use iteration::Iteration;
 pub use os_text::OsText;
 pub use outcome::*;
 pub use outcome_counts::OutcomeCounts;
+pub use retry::{Backoff, RetryDelay, RetryPolicy, retry_random};
 pub use source_request::SourceRequest;
 pub use system_facts::{MachineLoad, ProcessFacts};
 pub use test_path::NameNesting;

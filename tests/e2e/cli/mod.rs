@@ -1,5 +1,6 @@
 //! The command line as a user runs it.
 
+mod cargo_projects;
 mod commands;
 mod filters;
 mod first_contact;

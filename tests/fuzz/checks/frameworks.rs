@@ -19,6 +19,7 @@ pub fn gtest_transcript(bytes: &[u8]) {
 pub fn libtest_transcript(bytes: &[u8]) {
     transcript("libtest", bytes);
     transcript("libtest-plain", bytes);
+    transcript("rustdoc", bytes);
 }
 
 /// Checks the parser of a doctest program's output during a run.

@@ -20,6 +20,7 @@ mod libtest;
 mod listing_output;
 mod registry;
 mod run_report;
+mod rustdoc;
 mod scan;
 mod shell;
 mod stream_parser;

@@ -11,6 +11,7 @@ static ADAPTERS: &[&dyn Adapter] = &[
     &super::libtest::LibtestFormat::Events,
     &super::libtest::LibtestFormat::Plain,
     &super::doctest::Doctest,
+    &super::rustdoc::Rustdoc,
     &super::json_lines::JsonLines::Channel,
     &super::json_lines::JsonLines::StandardStreams,
 ];

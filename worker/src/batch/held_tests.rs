@@ -210,14 +210,20 @@ impl RunningBatch {
     /// Decides the result of a test: final or provisional. A test that has passed has no result before its
     /// last iteration.
     pub(super) fn settle(&mut self, ended: EndedTest, seen: TestEnding, updates: &mut UpdateBatch) {
-        if seen.is_pass() && !self.iteration.is_last() {
-            self.repeatable.push(ended.place);
+        if seen.is_pass() && !self.is_last_iteration() {
+            if self.repeat_until.is_some() {
+                let (test, duration_us) = (self.tests[ended.place].test, microseconds(ended.duration));
+                updates.reports.push(LeaseEvent::IterationPassed { test, duration_us });
+            } else {
+                self.repeatable.push(ended.place);
+            }
             return;
         }
+        let iteration = self.iteration_of(ended.place);
         let test = &self.tests[ended.place];
         // A test whose set-up died in its suite's is not to be run in isolation for that.
         let is_isolated = self.is_isolated || seen.is_in_suite_set_up();
-        let rules = TestPolicy { test, is_isolated, duration: ended.duration, iteration: self.iteration };
+        let rules = TestPolicy { test, is_isolated, duration: ended.duration, iteration };
         match decide(rules, seen, ended.outputs) {
             Decision::Final(mut result) => {
                 if !result.files().is_empty() {

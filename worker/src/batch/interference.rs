@@ -1,5 +1,6 @@
-//! Messages about tests that fail beside others of their program. Pure.
+//! Messages about tests that fail beside others of their program, or once and not again. Pure.
 
+use heeler_core::{Outcome, TestResult};
 use heeler_protocol::control::LeasedTest;
 
 /// Returns what may let a test fail that passes alone.
@@ -19,6 +20,19 @@ pub(super) fn interference_text(test: &LeasedTest) -> Option<String> {
         "interferes with tests that ran beside it in other processes of its program, such as {names}? The setting \
          max-processes = 1 keeps the program on one slot"
     ))
+}
+
+/// Makes a pass after earlier attempts that of a flaky test, or the failure that it is on request.
+pub(super) fn mark_flaky(result: &mut TestResult, is_failure: bool) {
+    if !is_failure {
+        result.outcome = Outcome::Flaky;
+        return;
+    }
+    let first = result.attempts.first().map_or("", |attempt| attempt.message.as_str());
+    let separator = if first.is_empty() { "" } else { "; attempt 1: " };
+    let passing = result.attempts.len() + 1;
+    let text = format!("flaky, which flaky-result makes a failure: passes on attempt {passing}");
+    (result.outcome, result.reason) = (Outcome::Failed, Some(format!("{text}{separator}{first}")));
 }
 
 #[cfg(test)]

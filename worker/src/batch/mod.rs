@@ -14,6 +14,7 @@
 mod batch_input;
 mod dialogue_stall;
 pub(crate) mod exit_reason;
+mod framework_queries;
 mod held_tests;
 mod interference;
 mod judgement;
@@ -30,7 +31,7 @@ pub(crate) mod verdict;
 use std::{collections::VecDeque, time::Duration};
 
 use heeler_core::{Iteration, NotRunReason, Outcome, TestResult};
-use heeler_protocol::control::{LeasedTest, ListedTest, ProcessExit, TestLimits, WorkerId, WorkerLease};
+use heeler_protocol::control::{LeaseEvent, LeasedTest, ProcessExit, TestLimits, WorkerId, WorkerLease};
 
 use crate::{
     process::process_clock::{ClockReading, UtcTime},
@@ -38,7 +39,8 @@ use crate::{
 };
 pub(crate) use batch_input::{DeadlineAction, OutputChunk, ProcessExitSummary, RawOutputs};
 pub(crate) use dialogue_stall::DialogueStall;
-use heeler_adapters::{FrameworkResult, FrameworkVerdict, StackPosition, TranscriptEvent};
+pub(crate) use framework_queries::FrameworkQueries;
+use heeler_adapters::{FrameworkResult, FrameworkVerdict, TranscriptEvent};
 use held_tests::{EndedTest, HeldTests};
 pub(crate) use held_tests::{ReleaseConditions, SoleWriterSpan};
 use process_leaks::TestTimeSpans;
@@ -55,18 +57,6 @@ const FRAMEWORK_CLOCK_RESOLUTION: Duration = Duration::from_millis(1);
 /// The minimum size limit of an error message, however small the limit for output is.
 const MIN_MESSAGE_LIMIT_BYTES: u64 = 64 << 10;
 
-/// Framework operations that a batch needs.
-pub(crate) trait FrameworkQueries: Send {
-    /// Returns the command line that runs one test in isolation.
-    fn reproduce(&self, test: &ListedTest) -> String;
-    /// Fills in the details that the framework wrote about a failed test to standard error.
-    fn complete_verdict(&self, verdict: &mut FrameworkVerdict, test: &ListedTest, stderr: &str);
-    /// Returns whether a line outside any test, without its end, is the framework's own.
-    fn is_own_line(&self, line: &[u8]) -> bool;
-    /// Returns where in a run the stack of a process belongs. `test` is the test that seemed to be running.
-    fn stack_position(&self, stack: &str, test: Option<&ListedTest>) -> StackPosition;
-}
-
 /// The tests of one lease and their state.
 pub(crate) struct RunningBatch {
     tests: Vec<LeasedTest>,
@@ -77,8 +67,10 @@ pub(crate) struct RunningBatch {
     recycled: Option<RunningTest>,
     limits: TestLimits,
     is_isolated: bool,
-    /// The iteration that this process is.
+    /// The iteration that this process is, unless time limits the iterations of each test.
     iteration: Iteration,
+    /// Time since boot until which tests that pass run again, in other leases.
+    repeat_until: Option<Duration>,
     /// Indices of the tests that have passed this iteration, which is not the last.
     repeatable: Vec<usize>,
     node_writer: NodeWriter,
@@ -190,6 +182,7 @@ impl RunningBatch {
             limits: lease.limits,
             is_isolated: lease.is_isolated,
             iteration,
+            repeat_until: lease.repeat_until_ms.map(Duration::from_millis),
             repeatable: Vec::new(),
             node_writer,
             framework,
@@ -482,9 +475,11 @@ impl RunningBatch {
         self.first_begun.get_or_insert(self.now.running);
         self.time_spans.record_begin(place, before);
         self.node_writer.add_ancestor_groups(test, updates);
-        // The client has received the start with the first iteration.
-        if self.iteration.is_first() {
+        if self.iteration_of(place).is_first() {
             updates.add_started(test.test, |out| self.node_writer.write_in_progress(out, test, self.now.utc));
+        } else if self.repeat_until.is_some() {
+            // The client has received the start with the first iteration; the lease is another one.
+            updates.reports.push(LeaseEvent::Started(test.test));
         }
         self.progress[place].state = BatchTestState::Running;
         self.running_tests.push(flight);
@@ -534,7 +529,7 @@ impl RunningBatch {
         let ended = EndedTest::of(&flight, self.now);
         if self.holds_results() {
             // The result of a test with iterations left does not follow soon.
-            if self.iteration.is_last() {
+            if self.is_last_iteration() {
                 updates.add_held(self.tests[flight.place].test, self.tests.len());
             }
             self.held_tests.push(ended, verdict);
@@ -545,6 +540,22 @@ impl RunningBatch {
         self.on_done(flight.place);
         flight.reset();
         self.recycled = Some(flight);
+    }
+
+    /// Returns the iteration of a test.
+    fn iteration_of(&self, place: usize) -> Iteration {
+        match self.repeat_until {
+            Some(_) => Iteration::after(self.tests[place].passed_iterations),
+            None => self.iteration,
+        }
+    }
+
+    /// Returns whether a test that passes now has its result.
+    fn is_last_iteration(&self) -> bool {
+        match self.repeat_until {
+            Some(until) => self.now.since_boot >= until,
+            None => self.iteration.is_last(),
+        }
     }
 
     fn on_done(&mut self, place: usize) {

@@ -9,7 +9,7 @@ use heeler_core::{
 };
 use heeler_protocol::control::LeasedTest;
 
-use super::interference::suspected_cause;
+use super::interference::{mark_flaky, suspected_cause};
 use crate::results::{output_capture::truncate_text, update_batch::ProvisionalMark};
 use heeler_adapters::{FrameworkResult, FrameworkVerdict, TestPart};
 
@@ -110,7 +110,7 @@ pub(crate) fn decide(rules: TestPolicy<'_>, seen: TestEnding, outputs: TestOutpu
     result.iterations = repeated.map(|one| one.number() - u32::from(is_cancelled));
     result.attempts.clone_from(&rules.test.attempts);
     if result.outcome == Outcome::Passed && !result.attempts.is_empty() {
-        result.outcome = Outcome::Flaky;
+        mark_flaky(&mut result, rules.test.is_flaky_failure);
     }
     Decision::Final(Box::new(result))
 }

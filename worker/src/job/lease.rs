@@ -94,14 +94,15 @@ async fn run_iterations(
     sink: &mut ResultSink,
     orders: &mut mpsc::Receiver<JobOrder>,
 ) -> LeaseRunEnd {
-    let mut iteration = Iteration::first_of(lease.repeat);
+    let mut iteration = first_iteration(&lease);
     let mut lease = lease;
     let (mut earlier_end, mut first_start_us) = (None, None);
     loop {
         let is_run = |test: &&LeasedTest| test.listed.skip.is_none();
         let runnable_tests = lease.tests.iter().filter(is_run).count();
         let tests = std::mem::take(&mut lease.tests);
-        let kept = (!iteration.is_last()).then(|| lease.clone());
+        let has_next = !iteration.is_last() && lease.repeat_until_ms.is_none();
+        let kept = has_next.then(|| lease.clone());
         lease.tests = tests;
         let ready = match prepare_process(lease, iteration, context, sink, orders).await {
             Ok(ready) => ready,
@@ -130,6 +131,18 @@ async fn run_iterations(
                 return LeaseRunEnd { end, start_us: first_start_us, handle: Some(handle) };
             }
         }
+    }
+}
+
+/// Returns the iteration of a lease's first process. Where time limits iterations, it is the only one, and
+/// its files are named by the highest iteration of its tests.
+fn first_iteration(lease: &WorkerLease) -> Iteration {
+    match lease.repeat_until_ms {
+        Some(_) => {
+            let passed = lease.tests.iter().map(|test| test.passed_iterations).max();
+            Iteration::after(passed.unwrap_or_default())
+        }
+        None => Iteration::first_of(lease.repeat),
     }
 }
 

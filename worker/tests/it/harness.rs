@@ -359,6 +359,7 @@ pub(crate) fn lease(script: &TestScript, count: u32) -> WorkerLease {
         is_whole_program: false,
         has_private_tmpdir: false,
         repeat: std::num::NonZeroU32::MIN,
+        repeat_until_ms: None,
         crash_capture: heeler_protocol::control::CrashCapturePlan::default(),
         is_isolated: false,
         is_debugged: false,
@@ -384,6 +385,8 @@ pub(crate) fn leased(tests: Vec<ListedTest>) -> Vec<LeasedTest> {
             crashed_attempt: None,
             ran_beside: Vec::new(),
             is_failure_provisional: false,
+            is_flaky_failure: false,
+            passed_iterations: 0,
         })
         .collect()
 }

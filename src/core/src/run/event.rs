@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use crate::{
-    LeaseId, LeaseOutcome, Outcome, ProgramId, ProvisionalReason, SynthesizedResult, TestId, WorkerId,
-    batching::{ProgramCosts, TestBatch},
+    LeaseId, LeaseOutcome, Outcome, ProgramId, ProvisionalReason, RetryPolicy, SynthesizedResult, TestId,
+    WorkerId,
+    batching::{ProgramCosts, QueuedTest, TestBatch},
 };
 
 /// The tests and limits of a run.
@@ -23,6 +24,8 @@ pub struct SchedulingPlan {
     /// The number of consecutive processes with a batch of one that end without a report about any test after
     /// which a program is given up.
     pub max_startup_crashes: u32,
+    /// Seed of the random parts of the delays of retries.
+    pub retry_seed: u64,
 }
 
 /// The number of failures at which a run stops, and how.
@@ -50,12 +53,20 @@ pub struct ScheduledTest {
     pub weight: Option<Duration>,
     /// Whether it gets a process of its own: requested, or because it crashed in earlier runs.
     pub is_isolated: bool,
-    /// Number of times that it may be retried when it fails.
-    pub retries: u32,
+    /// How often it may be retried when it fails, and when.
+    pub retries: RetryPolicy,
     /// Bytes that its name takes on the command line.
     pub selection_bytes: usize,
     /// Whether it cannot be run in any case.
     pub is_unrunnable: bool,
+}
+
+impl ScheduledTest {
+    /// Returns the test as it waits in the queue of its program.
+    pub(super) fn queued(&self, test: TestId) -> (ProgramId, QueuedTest) {
+        let Self { weight, is_isolated, selection_bytes, .. } = *self;
+        (self.program, QueuedTest { test, weight, is_isolated, selection_bytes })
+    }
 }
 
 /// An input of the run.
@@ -86,6 +97,15 @@ pub enum RunEvent {
     },
     /// A test has a provisional result, which may still be replaced.
     Provisional { lease: LeaseId, test: TestId, by: ProvisionalReason },
+    /// The delay of a retry is over: [`RunAction::DelayRetry`] has begun it.
+    RetryDue(TestId),
+    /// A test has passed an iteration and has no result yet, because it is to run again.
+    IterationPassed {
+        lease: LeaseId,
+        test: TestId,
+        /// Duration of the iteration.
+        duration: Duration,
+    },
     /// The process of a lease has exited. The run leases another batch to the worker or releases it.
     LeaseEnded {
         worker: WorkerId,
@@ -140,6 +160,8 @@ pub enum RunAction {
     /// Return a worker to the pool: the run has no work for it now. It may be granted again; until then its
     /// stream stays open, and has to be proven.
     ReleaseWorker(WorkerId),
+    /// Have a failed test wait for its retry, without a slot; [`RunEvent::RetryDue`] follows after the delay.
+    DelayRetry { test: TestId, delay: Duration },
     /// Cancel a worker's lease; [`RunEvent::LeaseEnded`] follows. A lease whose running tests finish first
     /// may be cancelled again, at once.
     CancelLease { worker: WorkerId, mode: CancelMode },
@@ -189,6 +211,8 @@ pub struct BatchLease {
     pub batch: TestBatch,
     /// For each test of the batch, whether a failure is to be reported as provisional.
     pub is_failure_provisional: Vec<bool>,
+    /// For each test of the batch, the number of iterations that it has passed in earlier leases.
+    pub passed_iterations: Vec<u32>,
     /// Number of startup limits that processes of the program have exceeded: the limit of this one is to be
     /// twice as long for each of them.
     pub start_timeouts: u32,

@@ -235,7 +235,7 @@ impl RunState {
 mod tests {
     use super::*;
     use crate::{
-        ProgramId,
+        ProgramId, RetryPolicy,
         batching::ProgramCosts,
         run::{RunAction, RunEvent, ScheduledTest, SchedulingPlan},
     };
@@ -249,7 +249,7 @@ mod tests {
             program: ProgramId(0),
             weight: None,
             is_isolated: false,
-            retries: 0,
+            retries: RetryPolicy::immediate(0),
             selection_bytes: 0,
             is_unrunnable: false,
         };
@@ -260,6 +260,7 @@ mod tests {
             slots: 1,
             failure_limit: None,
             max_startup_crashes: 3,
+            retry_seed: 0,
         };
         let mut run = RunState::new(plan);
         let _start = run.begin();

@@ -88,7 +88,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        LeaseOutcome, Outcome, ProgramId, SynthesizedResult, WorkerId,
+        LeaseOutcome, Outcome, ProgramId, RetryPolicy, SynthesizedResult, WorkerId,
         batching::ProgramCosts,
         ledger::LedgerEntry,
         run::{BatchLease, RunAction, RunEvent, RunStage, ScheduledTest, SchedulingPlan},
@@ -127,7 +127,7 @@ mod tests {
             program: ProgramId(0),
             weight: None,
             is_isolated: false,
-            retries: 2,
+            retries: RetryPolicy::immediate(2),
             selection_bytes: 0,
             is_unrunnable: false,
         };
@@ -138,6 +138,7 @@ mod tests {
             slots,
             failure_limit: None,
             max_startup_crashes: 3,
+            retry_seed: 0,
         }
     }
 
@@ -180,7 +181,9 @@ mod tests {
                 }
                 RunAction::Finish(_) => actions.extend(run.handle(RunEvent::Finished)),
                 RunAction::ReleaseWorker(_) | RunAction::Complete => {}
-                RunAction::CancelLease { .. } | RunAction::KillFinisher => panic!("{action:?}"),
+                RunAction::DelayRetry { .. } | RunAction::CancelLease { .. } | RunAction::KillFinisher => {
+                    panic!("{action:?}")
+                }
             }
         }
         assert_eq!(run.stage(), RunStage::Completed);

@@ -20,6 +20,7 @@ mod event;
 mod failure_policy;
 mod finisher;
 mod guard_loss;
+mod repetition;
 mod state;
 
 pub use event::*;

@@ -1,12 +1,15 @@
 //! State of a run: its tests, workers and leases, and the transitions between them. The sibling module
 //! `failure_policy` decides what happens when a process or a worker dies.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::{BatchLease, CancelMode, RunAction, RunEvent, RunStage, SchedulingPlan, guard_loss::GuardLosses};
 use crate::{
     LeaseId, NotRunReason, Outcome, ProgramId, ProvisionalReason, SynthesizedResult, TestId, WorkerId,
-    batching::{BusySlot, QueuedTest, SlotLoads, TestBatch, TestQueue},
+    batching::{BusySlot, SlotLoads, TestBatch, TestQueue},
     ledger::{Ledger, StreamPosition},
 };
 
@@ -40,7 +43,9 @@ impl TestLocation {
 pub(super) struct TestState {
     pub(super) location: TestLocation,
     /// Number of failures that were provisional because a retry followed.
-    failures: u32,
+    pub(super) failures: u32,
+    /// Number of iterations that it has passed.
+    pub(super) passed_iterations: u32,
     /// Number of workers that died during the test.
     pub(super) worker_deaths: u8,
     /// Number of its own processes that exited successfully without running it.
@@ -48,7 +53,7 @@ pub(super) struct TestState {
     /// The consecutive losses of the guards of its processes.
     pub(super) guard_losses: GuardLosses,
     /// Its provisional result, which is final if nothing replaces it.
-    provisional: Option<ProvisionalReason>,
+    pub(super) provisional: Option<ProvisionalReason>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -80,6 +85,10 @@ pub struct RunState {
     pub(super) queue: TestQueue,
     pub(super) ledger: Ledger,
     pub(super) tests: Vec<TestState>,
+    /// Tests that wait for the delay of their retry; they are in no other place.
+    pub(super) delayed: BTreeSet<TestId>,
+    /// Tests that have passed an iteration, and run again when no other test waits.
+    pub(super) next_round: Vec<TestId>,
     pub(super) programs: Vec<ProgramState>,
     pub(super) leases: BTreeMap<WorkerId, ActiveLease>,
     /// Number of requested workers of which neither the grant nor the failure to start is known.
@@ -119,15 +128,14 @@ impl RunState {
                     .expect("nothing is booked yet");
                 continue;
             }
-            let (weight, is_alone) = (planned.weight, planned.is_isolated);
-            let item =
-                QueuedTest { test, weight, is_isolated: is_alone, selection_bytes: planned.selection_bytes };
-            items.push((planned.program, item));
+            items.push(planned.queued(test));
         }
         queue.add(items);
         Self {
             queue,
             tests,
+            delayed: BTreeSet::new(),
+            next_round: Vec::new(),
             programs: vec![ProgramState::default(); plan.programs.len()],
             failures: ledger.failure_count(),
             ledger,
@@ -158,6 +166,7 @@ impl RunState {
     #[must_use]
     pub fn handle(&mut self, event: RunEvent) -> Vec<RunAction> {
         let mut free = None;
+        let mut delay = None;
         match event {
             RunEvent::WorkerGranted(worker) => free = self.on_worker_granted(worker),
             RunEvent::WorkerNotStarted => self.on_worker_not_started(),
@@ -169,7 +178,11 @@ impl RunState {
                     self.on_settled(worker, test, outcome, duration, position);
                 }
             }
-            RunEvent::Provisional { lease, test, by } => self.on_provisional(lease, test, by),
+            RunEvent::Provisional { lease, test, by } => delay = self.on_provisional(lease, test, by),
+            RunEvent::RetryDue(test) => self.on_retry_due(test),
+            RunEvent::IterationPassed { lease, test, duration } => {
+                self.on_iteration_passed(lease, test, duration);
+            }
             RunEvent::LeaseEnded { worker, lease, end, start } => {
                 free = self.on_lease_ended(worker, lease, end, start);
             }
@@ -185,7 +198,11 @@ impl RunState {
             RunEvent::Cancel => self.stop(NotRunReason::Cancelled, CancelMode::Now),
             RunEvent::TimeLimitReached => self.stop(NotRunReason::TimeLimitReached, CancelMode::Now),
         }
-        self.advance(free)
+        let mut actions = self.advance(free);
+        if let Some((test, delay)) = delay.filter(|(test, _)| self.delayed.contains(test)) {
+            actions.push(RunAction::DelayRetry { test, delay });
+        }
+        actions
     }
 
     /// Returns the stage of the run.
@@ -297,33 +314,8 @@ impl RunState {
         self.failures += usize::from(outcome.is_failure());
     }
 
-    fn on_provisional(&mut self, lease: LeaseId, test: TestId, by: ProvisionalReason) {
-        let Some(held) = self.leases.values().find(|held| held.lease == lease) else { return };
-        let state = &mut self.tests[test.index()];
-        if !state.location.is_in(lease) {
-            return;
-        }
-        let program = held.batch.program;
-        state.provisional = Some(by);
-        state.guard_losses = GuardLosses::default();
-        let is_final = match by {
-            ProvisionalReason::AwaitsRetry => {
-                state.failures += 1;
-                state.failures > self.plan.tests[test.index()].retries
-            }
-            ProvisionalReason::AwaitsIsolatedRun => held.batch.is_isolated,
-        };
-        self.on_report_of(program);
-        if is_final {
-            // The result was not to be provisional: it is final.
-            self.record_synthesized(test, SynthesizedResult::Provisional(by));
-        } else {
-            self.requeue_isolated(program, test);
-        }
-    }
-
     /// Records that a process of the program has reported a test's end.
-    fn on_report_of(&mut self, program: ProgramId) {
+    pub(super) fn on_report_of(&mut self, program: ProgramId) {
         let state = &mut self.programs[program.index()];
         state.unproductive_processes = 0;
         state.guard_losses = GuardLosses::default();
@@ -351,7 +343,7 @@ impl RunState {
         self.record_synthesized(test, told);
     }
 
-    fn record_synthesized(&mut self, test: TestId, told: SynthesizedResult) {
+    pub(super) fn record_synthesized(&mut self, test: TestId, told: SynthesizedResult) {
         self.tests[test.index()].location = TestLocation::Settled;
         if self.ledger.record_synthesized(test, told).is_ok() {
             self.failures += usize::from(told.outcome().is_failure());
@@ -362,6 +354,7 @@ impl RunState {
     pub(super) fn advance(&mut self, free: Option<WorkerId>) -> Vec<RunAction> {
         let mut actions = Vec::new();
         if self.stage == RunStage::Running {
+            self.begin_next_round();
             self.check_limits(free);
         }
         if let Some(worker) = free {
@@ -404,7 +397,7 @@ impl RunState {
         self.failed_starts.max(self.unproductive_workers) < most
     }
 
-    fn slots(&self) -> usize {
+    pub(super) fn slots(&self) -> usize {
         self.plan.slots.max(1)
     }
 
@@ -439,12 +432,15 @@ impl RunState {
         let lease = LeaseId(self.next_lease);
         self.next_lease += 1;
         let mut is_failure_held = Vec::with_capacity(batch.tests.len());
+        let mut passed_iterations = Vec::with_capacity(batch.tests.len());
         for test in &batch.tests {
             let state = &mut self.tests[test.index()];
             state.location = TestLocation::Leased(lease);
             // The result of an isolated rerun after a death is final, whatever it is.
             let is_lone_check = state.provisional == Some(ProvisionalReason::AwaitsIsolatedRun);
-            is_failure_held.push(!is_lone_check && state.failures < self.plan.tests[test.index()].retries);
+            let retries = self.plan.tests[test.index()].retries.count;
+            is_failure_held.push(!is_lone_check && state.failures < retries);
+            passed_iterations.push(state.passed_iterations);
         }
         // From now on the worker may send something of this run, even if only the start of a test: it has to
         // be drained.
@@ -452,7 +448,14 @@ impl RunState {
         let start_timeouts = self.programs[batch.program.index()].start_timeouts;
         let held = ActiveLease { lease, batch: batch.clone(), start_timeouts, cancel_mode: None };
         self.leases.insert(worker, held);
-        Some(BatchLease { lease, worker, batch, is_failure_provisional: is_failure_held, start_timeouts })
+        Some(BatchLease {
+            lease,
+            worker,
+            batch,
+            is_failure_provisional: is_failure_held,
+            passed_iterations,
+            start_timeouts,
+        })
     }
 
     fn next_batch(&mut self) -> Option<TestBatch> {
@@ -501,8 +504,12 @@ impl RunState {
     }
 
     fn cancel_remaining(&mut self, why: NotRunReason, actions: &mut Vec<RunAction>) {
-        for test in self.queue.take_all() {
-            self.synthesize_result(test, why);
+        let delayed = std::mem::take(&mut self.delayed);
+        let next_round = std::mem::take(&mut self.next_round);
+        for test in self.queue.take_all().into_iter().chain(delayed).chain(next_round) {
+            if self.tests[test.index()].location == TestLocation::Waiting {
+                self.synthesize_result(test, why);
+            }
         }
         let mode = self.cancel_mode;
         for (worker, held) in &mut self.leases {

@@ -100,7 +100,7 @@ impl ModelWorld {
 
     fn execute_action(&mut self, scenario: &ModelScenario, action: RunAction) {
         match action {
-            RunAction::StartWorker | RunAction::ReleaseWorker(_) => {}
+            RunAction::StartWorker | RunAction::ReleaseWorker(_) | RunAction::DelayRetry { .. } => {}
             // What is sent to a dead worker is lost; its death will be noticed.
             RunAction::Lease(lease) => {
                 if let Some(worker) = self.workers.get_mut(&lease.worker) {

@@ -107,6 +107,7 @@ fn run(
             RunAction::Complete => return RunTally { run: Some(run), ..tally },
             RunAction::StartWorker | RunAction::ReleaseWorker(_) => panic!("these are carried out at once"),
             RunAction::CancelLease { .. } => panic!("nothing is cancelled"),
+            RunAction::DelayRetry { .. } => panic!("no retry has a delay"),
         }
     }
     panic!("the run stops in {:?}", run.stage());
@@ -324,6 +325,7 @@ fn a_test_that_kills_worker_after_worker_without_a_word_costs_only_itself() {
             RunAction::Drain(worker) => actions.extend(run.handle(RunEvent::Drained { worker, proven: 9 })),
             RunAction::KillFinisher => panic!("no finisher is late"),
             RunAction::Finish(_) => actions.extend(run.handle(RunEvent::Finished)),
+            RunAction::DelayRetry { .. } => panic!("no retry has a delay"),
             RunAction::ReleaseWorker(_) | RunAction::CancelLease { .. } | RunAction::Complete => {}
         }
     }
@@ -372,7 +374,7 @@ fn a_cancel_and_then_the_loss_of_all_awaited_workers_leave_no_test_open() {
 
 #[test]
 fn a_result_that_comes_after_all_is_not_asked_for_again() {
-    let mut run = RunState::new(SchedulingPlan { slots: 1, ..plan(&[0], |_, test| test.retries = 1) });
+    let mut run = RunState::new(SchedulingPlan { slots: 1, ..plan(&[0], |_, test| test.retries.count = 1) });
     let actions = grant(&mut run, &[WorkerId(1)]);
     let [RunAction::Lease(lease)] = &actions[..] else { panic!("{actions:?}") };
     let (worker, lease, test) = (lease.worker, lease.lease, TestId(0));

@@ -1,13 +1,17 @@
 //! Every path of small scenarios: of the run alone with arbitrary processes, and of all processes with the
 //! client's connections.
 
-use heeler_core::run::{CancelMode, FailureLimit, SchedulingPlan};
+use heeler_core::{
+    RetryDelay, RetryPolicy,
+    run::{CancelMode, FailureLimit, SchedulingPlan},
+};
 
 use crate::{
     scenario::{
         ClientModel, ModelFaults, ModelScenario, UNLIMITED, abstract_scenario, callback_scenario, plan,
     },
     search::{number_from_env, search},
+    world::SHORT,
 };
 
 pub(crate) fn search_all(scenario: ModelScenario) {
@@ -49,26 +53,26 @@ fn two_workers_with_isolated_tests_survive_two_deaths() {
 fn lost_guards_blame_no_test() {
     let lost = |guards| ModelFaults { guards, ..ModelFaults::default() };
     search_all(abstract_scenario(plan(&[0, 0, 1], |_, _| {}), 2, lost(3)));
-    let retried = plan(&[0, 0], |place, test| test.retries = u32::from(place == 0));
+    let retried = plan(&[0, 0], |place, test| test.retries.count = u32::from(place == 0));
     search_all(abstract_scenario(retried, 1, ModelFaults { failures: 1, deaths: 1, ..lost(2) }));
     search_all(ModelScenario { faults: lost(2), ..callback_scenario(0) });
 }
 
 #[test]
 fn retries_and_a_death_in_every_order() {
-    let scenario = abstract_scenario(plan(&[0, 0], |_, test| test.retries = 1), 2, faults(1, 2, 0));
+    let scenario = abstract_scenario(plan(&[0, 0], |_, test| test.retries.count = 1), 2, faults(1, 2, 0));
     search_all(ModelScenario { outbox: 3, ..scenario });
 }
 
 #[test]
 fn batch_with_retries_survives_a_death_and_two_failures() {
-    let plan = plan(&[0, 0, 0], |place, test| test.retries = u32::from(place < 2));
+    let plan = plan(&[0, 0, 0], |place, test| test.retries.count = u32::from(place < 2));
     search_all(ModelScenario { outbox: 4, ..abstract_scenario(plan, 1, faults(1, 2, 0)) });
 }
 
 #[test]
 fn cancellation_at_any_step_accounts_for_every_test() {
-    let plan = plan(&[0, 0, 1], |place, test| test.retries = u32::from(place == 0));
+    let plan = plan(&[0, 0, 1], |place, test| test.retries.count = u32::from(place == 0));
     search_all(abstract_scenario(plan, 2, faults(1, 1, 1)));
 }
 
@@ -96,7 +100,7 @@ fn workers_that_do_not_start_or_keep_dying_are_given_up() {
 
 #[test]
 fn run_of_one_test_ends_with_any_number_of_deaths() {
-    let plan = plan(&[0], |_, test| test.retries = 1);
+    let plan = plan(&[0], |_, test| test.retries.count = 1);
     search_all(abstract_scenario(plan, 1, faults(UNLIMITED, UNLIMITED, 0)));
 }
 
@@ -127,7 +131,7 @@ fn run_without_tests_completes() {
 fn unrunnable_tests_are_reported_and_the_others_run() {
     let plan = plan(&[0, 0, 1], |place, test| {
         test.is_unrunnable = place != 1;
-        test.retries = 1;
+        test.retries.count = 1;
     });
     search_all(ModelScenario { outbox: 4, ..abstract_scenario(plan, 1, faults(2, 1, 1)) });
 }
@@ -164,6 +168,18 @@ fn isolated_tests_survive_two_deaths_of_any_process() {
 
 #[test]
 fn retries_a_cancellation_and_a_death_in_every_order() {
-    let plan = plan(&[0, 1], |_, test| test.retries = 1);
+    let plan = plan(&[0, 1], |_, test| test.retries.count = 1);
     search_all(ModelScenario { plan, faults: faults(deaths(1), 1, 1), ..callback_scenario(0) });
+}
+
+/// Returns a plan whose tests are retried after a delay.
+fn delayed_plan(programs: &[u32]) -> SchedulingPlan {
+    let delay = RetryDelay { first: SHORT, ..RetryDelay::NONE };
+    plan(programs, |_, test| test.retries = RetryPolicy { count: 1, delay })
+}
+
+#[test]
+fn delayed_retries_a_cancellation_and_a_death_in_every_order() {
+    let (plan, faults) = (delayed_plan(&[0, 0]), ModelFaults { loans: 1, ..faults(1, 2, 1) });
+    search_all(abstract_scenario(plan, 2, faults));
 }

@@ -32,7 +32,7 @@ fn full_windows_delay_updates_and_lose_none() {
 
 #[test]
 fn rerun_on_another_connection_never_crosses_the_first_attempt() {
-    let retried = |tests: &[u32], retries| plan(tests, |_, test| test.retries = retries);
+    let retried = |tests: &[u32], retries| plan(tests, |_, test| test.retries.count = retries);
     search_all(queues_scenario(retried(&[0, 0, 1], 1), 2, faults(0, 1, 0)));
     search_all(queues_scenario(retried(&[0, 1], 2), 2, faults(0, 2, 0)));
 }
@@ -49,7 +49,7 @@ fn two_deaths_of_any_process_repeat_nothing() {
 
 #[test]
 fn retry_a_cancellation_and_a_death_repeat_nothing() {
-    let plan = plan(&[0], |_, test| test.retries = 1);
+    let plan = plan(&[0], |_, test| test.retries.count = 1);
     search_all(queues_scenario(plan, 2, faults(deaths(1), 1, 1)));
 }
 
@@ -82,7 +82,7 @@ fn connections_that_the_client_breaks_cost_no_result() {
 #[test]
 fn client_without_answers_receives_everything_before_the_completion() {
     let queues = QueueModel { has_answers: false, ..QueueModel::default() };
-    let plan = plan(&[0, 1], |place, test| test.retries = u32::from(place == 0));
+    let plan = plan(&[0, 1], |place, test| test.retries.count = u32::from(place == 0));
     search_all(with_queues(queues, queues_scenario(plan, 2, faults(deaths(1), 1, 0))));
 }
 
@@ -90,7 +90,7 @@ fn client_without_answers_receives_everything_before_the_completion() {
 fn results_on_the_main_connection_and_on_others_do_not_overtake_each_other() {
     let queues = QueueModel { may_refuse: true, ..QueueModel::default() };
     // One fault at most: nobody can ask on the main connection when the coordinator is dead.
-    let retried = plan(&[0], |_, test| test.retries = 1);
+    let retried = plan(&[0], |_, test| test.retries.count = 1);
     search_all(with_queues(queues, queues_scenario(retried, 2, faults(1, 1, 0))));
     search_all(with_queues(queues, queues_scenario(plan(&[0, 1], |_, _| {}), 2, faults(1, 0, 0))));
 }

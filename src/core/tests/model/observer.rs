@@ -10,7 +10,7 @@ use heeler_core::{
 };
 
 use crate::{
-    rules::{CheckResult, FINISHED, RESPONSE, check},
+    rules::{CheckResult, FINISHED, LEASED, RESPONSE, check},
     world::SimJournal,
 };
 
@@ -18,6 +18,8 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum ObservedPlace {
     Waiting,
+    /// It waits for the delay of its retry.
+    Delayed,
     With(WorkerId),
     Running(WorkerId),
     Settled(Outcome),
@@ -151,6 +153,16 @@ impl RunObserver {
             }
             RunEvent::Cancel | RunEvent::TimeLimitReached => self.is_stopped = true,
             RunEvent::FinisherLate => self.is_finisher_late = true,
+            RunEvent::RetryDue(test) => {
+                let place = &mut self.tests[test.index()].place;
+                if *place == ObservedPlace::Delayed {
+                    *place = ObservedPlace::Waiting;
+                }
+            }
+            RunEvent::IterationPassed { test, .. } => {
+                self.tests[test.index()].place = ObservedPlace::Waiting;
+                self.unproductive[plan.tests[test.index()].program.index()] = 0;
+            }
             // No test of the model is held.
             RunEvent::Held { .. } | RunEvent::Completing | RunEvent::Finished => {}
         }
@@ -227,12 +239,16 @@ impl RunObserver {
     /// Records what the run has given up itself.
     pub(crate) fn learn(&mut self, plan: &SchedulingPlan, run: &RunState) {
         for (observed, entry) in self.tests.iter_mut().zip(run.ledger().entries()) {
-            if let (ObservedPlace::Waiting, LedgerEntry::Synthesized(result)) = (observed.place, entry) {
+            let is_waiting = matches!(observed.place, ObservedPlace::Waiting | ObservedPlace::Delayed);
+            if let (true, LedgerEntry::Synthesized(result)) = (is_waiting, entry) {
                 observed.place = ObservedPlace::Synthesized(*result);
             }
         }
         let failures = self.tests.iter().filter(|observed| match observed.place {
-            ObservedPlace::Waiting | ObservedPlace::With(_) | ObservedPlace::Running(_) => false,
+            ObservedPlace::Waiting
+            | ObservedPlace::Delayed
+            | ObservedPlace::With(_)
+            | ObservedPlace::Running(_) => false,
             ObservedPlace::Settled(outcome) => outcome.is_failure(),
             ObservedPlace::Synthesized(result) => result.outcome().is_failure(),
         });
@@ -262,6 +278,13 @@ impl RunObserver {
             RunAction::ReleaseWorker(worker) => {
                 self.check_release(*worker)?;
                 self.unanswered = None;
+            }
+            RunAction::DelayRetry { test, .. } => {
+                let place = &mut self.tests[test.index()].place;
+                check(LEASED, *place == ObservedPlace::Waiting && !self.is_stopped, || {
+                    format!("{test:?} is {place:?}")
+                })?;
+                *place = ObservedPlace::Delayed;
             }
             RunAction::CancelLease { worker, mode } => {
                 self.check_cancel(plan, stop_reason, *worker, *mode)?;

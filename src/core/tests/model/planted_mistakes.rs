@@ -123,7 +123,7 @@ fn watchdog_alone_synthesizes_nothing() {
 
 /// Returns a run of one test with a client that has queues of its own.
 fn queues_with(mistake: PlantedMistake, workers: u32, deaths: u8, failures: u8) -> ModelScenario {
-    let plan = plan(&[0], |_, test| test.retries = u32::from(failures));
+    let plan = plan(&[0], |_, test| test.retries.count = u32::from(failures));
     let faults = ModelFaults { deaths, failures, ..ModelFaults::default() };
     ModelScenario { mistake, ..queues_scenario(plan, workers, faults) }
 }

@@ -26,7 +26,7 @@ fn walk_all(scenario: &ModelScenario, steps: usize, seed: u64) {
 }
 
 fn walk_large(client: ClientModel, change: impl Fn(&mut SchedulingPlan)) {
-    let mut plan = plan(&[0, 0, 1, 0, 1, 1], |place, test| test.retries = u32::from(place % 2 == 0));
+    let mut plan = plan(&[0, 0, 1, 0, 1, 1], |place, test| test.retries.count = u32::from(place % 2 == 0));
     plan.slots = 3;
     change(&mut plan);
     let faults = ModelFaults { deaths: 4, failures: 2, cancels: 1, loans: 2, guards: 1 };
@@ -69,7 +69,7 @@ fn random_scenario(random: &mut u64) -> ModelScenario {
     for test in &mut plan.tests {
         test.is_isolated = below(5) == 0;
         test.is_unrunnable = below(20) == 0;
-        test.retries = below(3) as u32;
+        test.retries.count = below(3) as u32;
         test.weight = (below(2) == 0).then(|| Duration::from_millis(below(1500) as u64));
     }
     let cancel_mode = if below(2) == 0 { CancelMode::Now } else { CancelMode::AfterRunningTests };

@@ -97,7 +97,7 @@ impl RunObserver {
             check(scheduled.program == lease.batch.program, "a test is of another program")?;
             let must_be_isolated = observed.is_rerun_due || scheduled.is_isolated;
             check(!must_be_isolated || lease.batch.is_isolated, "a test must be isolated")?;
-            let may_fail_again = !observed.is_rerun_due && observed.attempts < scheduled.retries;
+            let may_fail_again = !observed.is_rerun_due && observed.attempts < scheduled.retries.count;
             check(*is_provisional == may_fail_again, "a failure would be provisional, or would not")?;
         }
         let is_cut = self.cuts[lease.batch.program.index()] >= 3;
@@ -173,7 +173,10 @@ impl RunObserver {
             ObservedPlace::Synthesized(result) => {
                 !matches!(result, SynthesizedResult::NotRun(NotRunReason::GuardLost { .. }))
             }
-            ObservedPlace::Waiting | ObservedPlace::With(_) | ObservedPlace::Running(_) => false,
+            ObservedPlace::Waiting
+            | ObservedPlace::Delayed
+            | ObservedPlace::With(_)
+            | ObservedPlace::Running(_) => false,
         };
         let blamed = self.tests.iter().find(is_blamed).filter(|_| self.is_blameless);
         check(BLAMELESS, blamed.is_none(), || format!("{blamed:?}"))?;
@@ -239,6 +242,11 @@ impl RunObserver {
         }
         if self.starting == 0 {
             events.push(RunEvent::WorkerNotStarted);
+        }
+        for (test, observed) in (0..).map(TestId).zip(&self.tests) {
+            if observed.place != ObservedPlace::Delayed {
+                events.push(RunEvent::RetryDue(test));
+            }
         }
         for (id, worker) in &self.workers {
             if worker.lease.is_some() || worker.is_drained {

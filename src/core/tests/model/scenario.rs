@@ -1,7 +1,7 @@
 //! What a search tries: a plan, the kind of client and of processes, what may go wrong, a planted mistake.
 
 use heeler_core::{
-    ProgramId,
+    ProgramId, RetryPolicy,
     batching::ProgramCosts,
     run::{ScheduledTest, SchedulingPlan},
 };
@@ -196,7 +196,7 @@ pub(crate) fn plan(programs: &[u32], change: impl Fn(usize, &mut ScheduledTest))
             program: ProgramId(*program),
             weight: None,
             is_isolated: false,
-            retries: 0,
+            retries: RetryPolicy::default(),
             selection_bytes: 0,
             is_unrunnable: false,
         };
@@ -210,6 +210,7 @@ pub(crate) fn plan(programs: &[u32], change: impl Fn(usize, &mut ScheduledTest))
         slots: 2,
         failure_limit: None,
         max_startup_crashes: 3,
+        retry_seed: 0,
     }
 }
 

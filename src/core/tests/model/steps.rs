@@ -1,13 +1,14 @@
 //! What can happen next, what it costs the adversary, and what it does.
 
 use heeler_core::{
-    Outcome, WorkerId,
+    Outcome, TestId, WorkerId,
     delivery::{DeliveryStep, FinisherConnection, StepResult},
     run::{RunEvent, RunStage},
 };
 
 use crate::{
     client::CompletionState,
+    observer::ObservedPlace,
     scenario::{ModelFaults, ModelScenario, UNLIMITED},
     streams::StreamOwner,
     worker::WorkerStep,
@@ -21,6 +22,8 @@ pub(crate) enum ModelStep {
     /// A requested worker has started, and is granted to the run.
     WorkerStarts,
     WorkerNotStarted,
+    /// The delay of a test's retry is over.
+    RetryDue(TestId),
     /// The coordinator reads a worker's next message.
     Hear(WorkerId),
     /// It sees the end of a dead worker's connection.
@@ -113,6 +116,7 @@ impl ModelFaults {
             }
             ModelStep::Deliver(StepResult::Ok)
             | ModelStep::WorkerStarts
+            | ModelStep::RetryDue(_)
             | ModelStep::Hear(_)
             | ModelStep::WorkerGone(_)
             | ModelStep::Drained(..)
@@ -205,6 +209,9 @@ impl ModelWorld {
         if observer.starting > 0 && (self.watchdog.is_some() || scenario.is_abstract()) {
             steps.extend([ModelStep::WorkerStarts, ModelStep::WorkerNotStarted]);
         }
+        let delayed = observer.tests.iter().enumerate();
+        let delayed = delayed.filter(|(_, observed)| observed.place == ObservedPlace::Delayed);
+        steps.extend(delayed.map(|(place, _)| ModelStep::RetryDue(TestId(place as u32))));
         if observer.is_finishing && scenario.is_abstract() {
             steps.push(ModelStep::Finished);
         }
@@ -296,6 +303,7 @@ impl ModelWorld {
                 self.feed(scenario, RunEvent::WorkerGranted(worker));
             }
             ModelStep::WorkerNotStarted => self.feed(scenario, RunEvent::WorkerNotStarted),
+            ModelStep::RetryDue(test) => self.feed(scenario, RunEvent::RetryDue(test)),
             ModelStep::Hear(worker) => self.hear(scenario, worker),
             ModelStep::WorkerGone(worker) => self.worker_gone(scenario, worker),
             ModelStep::WorkerLost(worker, proven) => {

@@ -18,7 +18,8 @@ impl UnfinishedTests {
                 LeaseEvent::Started(test) => drop(self.0.insert(*test)),
                 LeaseEvent::Settled { test, .. } => drop(self.0.remove(test)),
                 LeaseEvent::FailedProvisionally { test, .. }
-                | LeaseEvent::CrashedProvisionally { test, .. } => {
+                | LeaseEvent::CrashedProvisionally { test, .. }
+                | LeaseEvent::IterationPassed { test, .. } => {
                     self.0.remove(test);
                     runs_again = true;
                 }

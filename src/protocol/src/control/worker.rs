@@ -185,6 +185,10 @@ pub struct WorkerLease {
     pub journal_limit_bytes: u64,
     /// Number of times that each test runs to pass, one process after the other.
     pub repeat: NonZeroU32,
+    /// Time since boot, in milliseconds, until which tests that pass run again, each time in another lease;
+    /// replaces `repeat`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeat_until_ms: Option<u64>,
     /// Crash and hang capture of the process.
     #[serde(default)]
     pub crash_capture: CrashCapturePlan,
@@ -328,6 +332,12 @@ pub struct LeasedTest {
     pub ran_beside: Vec<String>,
     /// Whether a failure is provisional, because a retry may still replace it.
     pub is_failure_provisional: bool,
+    /// Whether the test fails if it passes only after earlier attempts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_flaky_failure: bool,
+    /// Number of iterations that it has passed in earlier leases.
+    #[serde(default)]
+    pub passed_iterations: u32,
 }
 
 /// Messages from worker to coordinator. Messages that belong together travel in one packet, in order.
@@ -422,6 +432,12 @@ pub enum LeaseEvent {
     LaunchedByDebugger { test: TestId, pid: u32 },
     /// The test is running.
     Started(TestId),
+    /// The test has passed an iteration, and is to run again.
+    IterationPassed {
+        test: TestId,
+        /// Duration in microseconds.
+        duration_us: u64,
+    },
     /// The test has ended, and its result is held until its process has proven it.
     Held(TestId),
     /// The test has its terminal result, which is journalled and queued for the client's stream.

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, num::NonZeroU32, path::PathBuf, sync::Arc, time::Duration};
 
 use heeler_core::{
-    ProgramId, TestId,
+    ProgramId, RetryPolicy, TestId,
     batching::ProgramCosts,
     run::{CancelMode, FailureLimit, ScheduledTest, SchedulingPlan},
 };
@@ -100,6 +100,8 @@ pub struct RunPlan {
     pub is_output_live: bool,
     /// Number of times that each test runs to pass.
     pub repeat: NonZeroU32,
+    /// How long all tests run again and again; replaces `repeat`.
+    pub stress_duration: Option<Duration>,
     /// Whether tests run that their framework would skip.
     pub runs_ignored: bool,
     /// The values of configured variables are in the commands that run a test again.
@@ -157,6 +159,7 @@ impl RunPlan {
                 }),
             },
             max_startup_crashes: settings.run.max_startup_crashes.get(),
+            retry_seed: retry_seed(run),
         };
         Self {
             run_id: run.to_owned(),
@@ -182,6 +185,7 @@ impl RunPlan {
             time_limit: settings.run.run_timeout.duration(),
             is_output_live: settings.program.is_output_live,
             repeat: repeat_of(settings),
+            stress_duration: settings.program.stress_duration,
             runs_ignored: settings.program.run_ignored != RunIgnored::Default,
             is_environment_shown: settings.run.is_environment_shown,
             has_private_tmpdir: settings.run.has_private_tmpdir,
@@ -195,10 +199,10 @@ impl RunPlan {
     pub(crate) fn make_debug_run(&mut self) {
         self.is_debugged = true;
         self.time_limit = None;
-        self.repeat = NonZeroU32::MIN;
+        (self.repeat, self.stress_duration) = (NonZeroU32::MIN, None);
         self.model.slots = 1;
         for test in &mut self.model.tests {
-            (test.is_isolated, test.retries) = (true, 0);
+            (test.is_isolated, test.retries) = (true, RetryPolicy::immediate(0));
         }
     }
 
@@ -325,6 +329,14 @@ fn weight_of_iterations(one: Option<Duration>, repeat: NonZeroU32) -> Option<Dur
     one.map(|one| one.saturating_mul(repeat.get()))
 }
 
+/// Returns a seed that differs from run to run.
+fn retry_seed(run: &str) -> u64 {
+    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+    let mut hasher = DefaultHasher::new();
+    run.hash(&mut hasher);
+    hasher.finish()
+}
+
 fn repeat_of(settings: &ResolvedSettings) -> NonZeroU32 {
     settings.program.repeat.unwrap_or(NonZeroU32::MIN)
 }
@@ -365,7 +377,7 @@ fn plan_missing_test(uid: &str, programs: &mut ProgramTable) -> (SelectedTest, S
         program: program_id(program),
         weight: None,
         is_isolated: false,
-        retries: 0,
+        retries: RetryPolicy::immediate(0),
         selection_bytes: 0,
         is_unrunnable: true,
     };

@@ -35,8 +35,8 @@ fn read_tests(output: &ListingOutput) -> Result<Vec<ListedTest>, ListingError> {
     }
 }
 
-/// Returns whether a program may have listed its tests on standard output, however it ended then, and whatever
-/// it printed besides.
+/// Returns whether a program may have listed its tests on standard output, however it ended then, and
+/// whatever it printed besides.
 pub(super) fn is_text_listing(output: &ListingOutput) -> bool {
     let text = scan::decode_lossy(&output.stdout);
     let is_suite = |line: &str| line.ends_with('.') && !line.starts_with(' ');

@@ -23,9 +23,13 @@ const MAX_NAME_BYTES: usize = 131_000;
 /// that is left for the rest.
 pub(super) const MAX_SELECTION_BYTES: usize = 1024 * 1024;
 
+/// Returns the changes of the environment that all commands have.
+pub(crate) fn unset_variables() -> Vec<(OsText, Option<OsText>)> {
+    UNSET_VARIABLES.iter().map(|name| ((*name).into(), None)).collect()
+}
+
 fn invocation(args: &[&str], is_unstable: bool) -> AdapterInvocation {
-    let mut env: Vec<(OsText, Option<OsText>)> =
-        UNSET_VARIABLES.iter().map(|name| ((*name).into(), None)).collect();
+    let mut env = unset_variables();
     if is_unstable {
         env.push(("RUSTC_BOOTSTRAP".into(), Some("1".into())));
     }

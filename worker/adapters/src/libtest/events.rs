@@ -196,7 +196,7 @@ impl MarkerGrammar for EventGrammar {
 
 /// Returns whether the counts explain an exit code of libtest. Counts that disagree mean that an event was
 /// forged.
-pub(super) fn counts_explain_exit(
+pub(crate) fn counts_explain_exit(
     code: i32,
     reported: &FrameworkCounts,
     counted: Option<&FrameworkCounts>,

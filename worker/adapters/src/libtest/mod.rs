@@ -10,6 +10,10 @@ mod panic;
 mod plain;
 
 pub(super) use adapter::LibtestFormat;
+pub(super) use command::unset_variables;
+pub(super) use events::counts_explain_exit;
+pub(super) use panic::read_panic_of;
+pub(super) use plain::PlainGrammar;
 
 #[cfg(test)]
 pub(super) use {events::event_parser as follow_events, plain::plain_parser as follow_plain};

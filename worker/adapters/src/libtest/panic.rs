@@ -27,6 +27,11 @@ pub(super) fn read_failure(message: Option<String>, output: &str, own_thread: Op
     failure
 }
 
+/// Returns the failure of a test that panicked, from its output; empty if there is no panic in it.
+pub(crate) fn read_panic_of(output: &str) -> Failure {
+    read_failure(None, output, None)
+}
+
 fn complete_from_panic(failure: &mut Failure, message: Option<&str>, output: &str) {
     let Some(message) = message else {
         // `fn test() -> Result<(), E>` that returned an error.

@@ -22,7 +22,7 @@ const REASON_BYTES: usize = 4096;
 /// Returns the parser for a run of these tests.
 pub(crate) fn plain_parser(tests: &[&ListedTest]) -> StreamParser<PlainGrammar> {
     let sequence = ExpectedTests::new(tests.iter().map(|test| test.name.clone().into_bytes()));
-    StreamParser::new(PlainGrammar { is_over: false }, sequence)
+    StreamParser::new(PlainGrammar::default(), sequence)
 }
 
 /// Returns whether a line outside any test is one of libtest's own.
@@ -32,6 +32,7 @@ pub(super) fn is_own_line(line: &[u8]) -> bool {
 }
 
 /// State beside the expected sequence.
+#[derive(Default)]
 pub(crate) struct PlainGrammar {
     /// The run's summary has begun: it contains no tests.
     is_over: bool,

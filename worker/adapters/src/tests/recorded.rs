@@ -22,7 +22,9 @@ const PLAIN: &[&str] = &["libtest-plain.list", "libtest-plain.ignored.list"];
 
 const DOCTEST: &[&str] = &["doctest.list"];
 
-const RECORDINGS: [TranscriptRecording; 11] = [
+const RUSTDOC: &[&str] = &["rustdoc.list"];
+
+const RECORDINGS: [TranscriptRecording; 12] = [
     // Set-up and tear-down of suites failed, which is in no test's result.
     TranscriptRecording { name: "gtest", framework: "gtest", listings: GTEST, exit: Some((1, true)) },
     TranscriptRecording { name: "gtest-died", framework: "gtest", listings: GTEST, exit: None },
@@ -43,6 +45,7 @@ const RECORDINGS: [TranscriptRecording; 11] = [
         exit: None,
     },
     TranscriptRecording { name: "doctest", framework: "doctest", listings: DOCTEST, exit: Some((1, true)) },
+    TranscriptRecording { name: "rustdoc", framework: "rustdoc", listings: RUSTDOC, exit: Some((101, true)) },
     TranscriptRecording { name: "doctest-died", framework: "doctest", listings: DOCTEST, exit: None },
     TranscriptRecording { name: "doctest-forging", framework: "doctest", listings: DOCTEST, exit: None },
 ];
@@ -196,6 +199,7 @@ fn has_end_marker(framework: &str, so_far: &[u8], name: &str, state: &str) -> bo
         ("doctest", _) => finds_word(so_far, name, b"test_case_success=\"false\""),
         ("libtest", "passed") => finds(format!("\"name\": \"{name}\", \"event\": \"ok\"")),
         ("libtest", _) => finds(format!("\"name\": \"{name}\", \"event\": \"failed\"")),
+        ("rustdoc", "skipped") => finds_word(so_far, name, b"ignored\n"),
         (_, "passed") => finds_word(so_far, name, b"ok\n"),
         _ => finds_word(so_far, name, b"FAILED\n"),
     }

@@ -67,6 +67,7 @@ proptest! {
                 LeaseEvent::StoppedForDebugger { .. }
                 | LeaseEvent::LaunchedByDebugger { .. }
                 | LeaseEvent::Held(_)
+                | LeaseEvent::IterationPassed { .. }
                 | LeaseEvent::FilesAttached { .. }
                 | LeaseEvent::FixtureFailed { .. }
                 | LeaseEvent::ProcessesLeaked { .. }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use heeler_config::FlakyResult;
 use heeler_core::{
     OsText, TestId,
     run::{BatchLease as ModelLease, CancelMode, DueResults, FinisherTask, LostStream, RunAction, RunStage},
@@ -41,6 +42,11 @@ impl RunDriver {
             RunAction::StartWorker => pool.request_worker(self.user()),
             RunAction::Lease(lease) => self.send_lease(pool, *lease).await,
             RunAction::ReleaseWorker(worker) => pool.release(worker),
+            RunAction::DelayRetry { test, delay } => {
+                // A delay that no clock can hold never ends.
+                let due = Instant::now().checked_add(delay);
+                self.delayed_retries.extend(due.map(|due| (test, due)));
+            }
             RunAction::CancelLease { worker, mode } => {
                 let grace_ms = self.plan.limits.grace_ms;
                 let order = match mode {
@@ -86,7 +92,11 @@ impl RunDriver {
             .tests
             .iter()
             .zip(&lease.is_failure_provisional)
-            .map(|(test, is_failure_held)| self.leased_test(*test, *is_failure_held))
+            .zip(&lease.passed_iterations)
+            .map(|((test, is_failure_held), passed_iterations)| LeasedTest {
+                passed_iterations: *passed_iterations,
+                ..self.leased_test(*test, *is_failure_held)
+            })
             .collect();
         tests.sort_by_key(|test| self.plan.tests[test.test.0 as usize].listing_index);
         let groups = groups::subset(&self.plan, &mut tests);
@@ -108,6 +118,7 @@ impl RunDriver {
             is_whole_program: self.plan.is_whole_program(program, &lease.batch.tests),
             journal_limit_bytes: self.plan.journal_limit_bytes,
             repeat: self.plan.repeat,
+            repeat_until_ms: self.repeat_until.map(millis),
             crash_capture: self.watch_plan(&lease.batch.tests),
             is_isolated: lease.batch.is_isolated,
             is_debugged: self.plan.is_debugged,
@@ -166,6 +177,8 @@ impl RunDriver {
             crashed_attempt: held.crash,
             ran_beside: held.ran_beside.into_iter().collect(),
             is_failure_provisional: is_failure_held,
+            is_flaky_failure: settings.flaky_result == FlakyResult::Fail,
+            passed_iterations: 0,
         }
     }
 

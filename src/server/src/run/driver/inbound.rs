@@ -98,6 +98,10 @@ impl RunDriver {
                 self.neighbours.begin(lease, test);
                 self.apply_event(RunEvent::Started { lease, test });
             }
+            LeaseEvent::IterationPassed { test, duration_us } => {
+                let duration = Duration::from_micros(duration_us);
+                self.apply_event(RunEvent::IterationPassed { lease, test, duration });
+            }
             LeaseEvent::Held(test) => self.apply_event(RunEvent::Held { lease, test }),
             LeaseEvent::Settled { test, outcome, duration_us, position } => {
                 self.program_failures.remove_start_timeouts(self.plan.tests[test.index()].program);

@@ -130,6 +130,10 @@ pub struct RunDriver {
     cancel_deadline: Option<Instant>,
     /// Deadline of the whole run (`run-timeout`).
     run_deadline: Option<Instant>,
+    /// When each retry that is delayed is due.
+    delayed_retries: BTreeMap<TestId, Instant>,
+    /// Time since boot until which tests that pass run again.
+    repeat_until: Option<Duration>,
     proof: ProofLevel,
     durations: Vec<(TestId, Duration)>,
     crashed: BTreeSet<TestId>,
@@ -178,6 +182,10 @@ impl RunDriver {
             stage_deadline: None,
             cancel_deadline: None,
             run_deadline: plan.time_limit.map(|limit| Instant::now() + limit),
+            delayed_retries: BTreeMap::new(),
+            repeat_until: plan
+                .stress_duration
+                .map(|duration| heeler_sys::process::time_since_boot().saturating_add(duration)),
             proof: ProofLevel::None,
             durations: Vec::new(),
             crashed: BTreeSet::new(),
@@ -340,7 +348,8 @@ impl RunDriver {
     pub fn next_deadline(&self) -> Option<Instant> {
         let journals = self.pending_journals.values().map(|(_, deadline)| *deadline);
         let stage = self.stage_deadline.map(|(_, deadline)| deadline);
-        journals.chain(stage).chain(self.cancel_deadline).chain(self.run_deadline).min()
+        let retries = self.delayed_retries.values().copied();
+        journals.chain(stage).chain(self.cancel_deadline).chain(self.run_deadline).chain(retries).min()
     }
 
     fn apply_event(&mut self, event: RunEvent) {
@@ -362,6 +371,7 @@ impl RunDriver {
             let journal = JournalFile::read_worker(&self.plan.run_dir.path, worker);
             self.on_journal_read(worker, &journal.settled());
         }
+        self.begin_due_retries(now);
         if self.run_deadline.is_some_and(|deadline| deadline <= now) {
             self.run_deadline = None;
             self.log(LogLevel::Warning, "the run reached its time limit (run-timeout)".to_owned());
@@ -378,6 +388,14 @@ impl RunDriver {
         {
             self.stage_deadline = None;
             self.on_stage_deadline(pool, stage).await;
+        }
+    }
+
+    fn begin_due_retries(&mut self, now: Instant) {
+        let due = self.delayed_retries.iter().filter(|(_, due)| **due <= now);
+        for test in due.map(|(test, _)| *test).collect::<Vec<_>>() {
+            self.delayed_retries.remove(&test);
+            self.apply_event(RunEvent::RetryDue(test));
         }
     }
 

@@ -1,0 +1,42 @@
+//! `cargo heeler …`: cargo starts the program `cargo-heeler` with the words of its command line. It becomes
+//! the `heeler` beside it, which has been installed with it: all processes of a session are then executed
+//! from that one image.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use heeler_core::error_chain;
+use heeler_sys::spawn::{ChildStdio, SpawnOptions, exec};
+
+/// Exit code when a requirement is missing, as that of `heeler`.
+const SETUP: u8 = 4;
+
+pub(crate) fn main() -> ExitCode {
+    let program = match std::env::current_exe() {
+        Ok(own) => installed_heeler(&own),
+        Err(source) => {
+            eprintln!("error: failed to find the program heeler beside cargo-heeler: {source}");
+            return ExitCode::from(SETUP);
+        }
+    };
+    let args = own_arguments(std::env::args_os().skip(1).collect());
+    let error = exec(SpawnOptions { args, stdin: ChildStdio::Inherit, ..SpawnOptions::new(program) });
+    eprintln!("error: failed to {}; it is installed with cargo-heeler, beside it", error_chain(&error));
+    ExitCode::from(SETUP)
+}
+
+/// Returns the path of the `heeler` that was installed with this program.
+fn installed_heeler(own: &Path) -> PathBuf {
+    own.with_file_name("heeler")
+}
+
+/// Returns the arguments for `heeler`: cargo passes the name of the subcommand first.
+fn own_arguments(mut args: Vec<OsString>) -> Vec<OsString> {
+    if args.first().is_some_and(|word| word == "heeler") {
+        args.remove(0);
+    }
+    args
+}

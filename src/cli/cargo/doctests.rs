@@ -1,0 +1,213 @@
+//! The documentation tests of cargo's libraries. Only cargo knows how rustdoc is to be started for a library,
+//! so `cargo test --doc` is run with this program in the place of rustdoc: it records how it is started, and
+//! runs nothing. rustdoc itself is then the test program, with these arguments.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs,
+    io::{self, Write as _},
+    os::unix::{
+        ffi::{OsStrExt as _, OsStringExt as _},
+        fs::{DirBuilderExt as _, symlink},
+    },
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use heeler_core::error_chain;
+use heeler_sys::spawn::{ChildStdio, SpawnOptions, exec};
+
+use super::{
+    BuildSupervision, CargoError, CargoProgram, find_tool,
+    tool_process::{StderrTarget, ToolProcess},
+};
+
+/// Name of this program in the place of rustdoc.
+const RECORDER: &str = "heeler-rustdoc";
+/// Name of the link to the real rustdoc, beside the recorder.
+const REAL: &str = "rustdoc";
+/// Name of the framework of documentation tests.
+pub(crate) const FRAMEWORK: &str = "rustdoc";
+const RECORD_EXTENSION: &str = "start";
+
+/// Returns whether a process with this own name (its argument 0) takes the place of rustdoc.
+#[must_use]
+pub fn is_recorder(own_name: &OsStr) -> bool {
+    Path::new(own_name).file_name() == Some(OsStr::new(RECORDER))
+}
+
+/// Records how this process is started in the place of rustdoc, if that is for tests; otherwise becomes
+/// rustdoc.
+#[must_use]
+pub fn record_start() -> ExitCode {
+    let own = PathBuf::from(std::env::args_os().next().unwrap_or_default());
+    let dir = own.parent().unwrap_or(Path::new("."));
+    let args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if !args.iter().any(|word| word == "--test") {
+        let real = fs::read_link(dir.join(REAL)).unwrap_or_else(|_| PathBuf::from(REAL));
+        let error = exec(SpawnOptions { args, stdin: ChildStdio::Inherit, ..SpawnOptions::new(real) });
+        eprintln!("error: failed to {}", error_chain(&error));
+        return ExitCode::FAILURE;
+    }
+    match write_record(dir, &args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: failed to record the start of rustdoc: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes the working directory, the number of arguments, the arguments and the variables, each with a zero
+/// byte behind it, as none of them can contain one.
+fn write_record(dir: &Path, args: &[OsString]) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    let mut add = |parts: &[&[u8]]| {
+        parts.iter().for_each(|part| bytes.extend_from_slice(part));
+        bytes.push(0);
+    };
+    add(&[std::env::current_dir()?.as_os_str().as_bytes()]);
+    add(&[args.len().to_string().as_bytes()]);
+    args.iter().for_each(|word| add(&[word.as_bytes()]));
+    for (name, value) in std::env::vars_os() {
+        add(&[name.as_bytes(), b"=", value.as_bytes()]);
+    }
+    let path = dir.join(std::process::id().to_string()).with_extension(RECORD_EXTENSION);
+    fs::File::create_new(path)?.write_all(&bytes)
+}
+
+/// How rustdoc is started for one library.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct RecordedStart {
+    cwd: PathBuf,
+    args: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+}
+
+impl RecordedStart {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut parts = bytes.strip_suffix(b"\0")?.split(|byte| *byte == 0);
+        let text = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+        let cwd = PathBuf::from(text(parts.next()?));
+        let count: usize = str::from_utf8(parts.next()?).ok()?.parse().ok()?;
+        let args: Vec<OsString> = parts.by_ref().take(count).map(text).collect();
+        let variable = |part: &[u8]| {
+            let cut = part.iter().position(|byte| *byte == b'=')?;
+            Some((text(&part[..cut]), text(&part[cut + 1..])))
+        };
+        (args.len() == count).then(|| Self { cwd, args, env: parts.filter_map(variable).collect() })
+    }
+
+    /// Returns the program that runs the library's documentation tests.
+    fn into_program(self, rustdoc: &Path) -> CargoProgram {
+        let variable = |name: &str| self.env.iter().find(|(own, _)| own == name).map(|(_, value)| value);
+        let package = variable("CARGO_PKG_NAME").cloned().unwrap_or_default();
+        let at = self.args.iter().position(|word| word == "--crate-name");
+        let library = at.and_then(|at| self.args.get(at + 1)).unwrap_or(&package);
+        let suite = format!("{}::doc/{}", package.to_string_lossy(), library.to_string_lossy());
+        let is_own = |(name, value): &(OsString, OsString)| {
+            name != "RUSTDOC" && std::env::var_os(name).as_ref() != Some(value)
+        };
+        let env = self.env.iter().filter(|one| is_own(one)).cloned().collect();
+        CargoProgram {
+            suite,
+            path: rustdoc.to_owned(),
+            args: self.args,
+            cwd: self.cwd,
+            env,
+            framework: Some(FRAMEWORK),
+        }
+    }
+}
+
+/// Directory with this program in the place of rustdoc; removed with this.
+struct RecorderDirectory {
+    path: PathBuf,
+}
+
+impl RecorderDirectory {
+    fn create(rustdoc: &Path) -> io::Result<Self> {
+        let path = std::env::temp_dir().join(format!("heeler-rustdoc-{}", uuid::Uuid::new_v4()));
+        fs::DirBuilder::new().mode(0o700).create(&path)?;
+        let created = Self { path };
+        symlink(heeler_sys::process::shared_program_path(), created.path.join(RECORDER))?;
+        symlink(rustdoc, created.path.join(REAL))?;
+        Ok(created)
+    }
+
+    fn records(&self) -> io::Result<Vec<RecordedStart>> {
+        let mut starts = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let path = entry?.path();
+            if path.extension() == Some(OsStr::new(RECORD_EXTENSION)) {
+                starts.extend(RecordedStart::parse(&fs::read(&path)?));
+            }
+        }
+        Ok(starts)
+    }
+}
+
+impl Drop for RecorderDirectory {
+    fn drop(&mut self) {
+        // What is left in a directory for temporary files does no harm.
+        let _left = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Builds the libraries that have documentation tests, and returns the programs that run these, sorted by
+/// suite.
+///
+/// # Errors
+/// Cargo or rustdoc is not found, or the build fails.
+pub(crate) fn build_doctests(
+    dir: &Path,
+    args: &[impl AsRef<OsStr>],
+    toolchain_rustdoc: Option<PathBuf>,
+    supervision: BuildSupervision<'_>,
+) -> Result<Vec<CargoProgram>, CargoError> {
+    let rustdoc = match std::env::var_os("RUSTDOC").map(PathBuf::from).filter(|path| path.is_absolute()) {
+        Some(path) => path,
+        None => toolchain_rustdoc.map_or_else(|| find_tool("RUSTDOC", REAL), Ok)?,
+    };
+    let unreadable =
+        |source| CargoError::Read { command: "rustdoc, as cargo test --doc starts it".to_owned(), source };
+    let recorder = RecorderDirectory::create(&rustdoc).map_err(unreadable)?;
+    let cargo = find_tool("CARGO", "cargo")?;
+    let words = ["test", "--doc"].into_iter().map(OsString::from);
+    let words = words.chain(args.iter().map(OsString::from)).collect();
+    let env = [("RUSTDOC".into(), recorder.path.join(RECORDER).into_os_string())];
+    ToolProcess::start_with(&cargo, words, &env, dir, StderrTarget::Shown, supervision)?
+        .finish(|_line| {})?;
+    let starts = recorder.records().map_err(unreadable)?;
+    let mut programs: Vec<_> = starts.into_iter().map(|start| start.into_program(&rustdoc)).collect();
+    programs.sort_by(|a, b| a.suite.cmp(&b.suite));
+    Ok(programs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recorded_start_is_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let args: Vec<OsString> = ["--test", "--crate-name", "dt", "a b", ""].map(OsString::from).to_vec();
+        write_record(dir.path(), &args).unwrap();
+        let file = fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+        let bytes = fs::read(file).unwrap();
+        let start = RecordedStart::parse(&bytes).unwrap();
+        assert_eq!((&start.args, &start.cwd), (&args, &std::env::current_dir().unwrap()));
+        assert_eq!(start.env.len(), std::env::vars_os().count());
+        let program = start.into_program(Path::new("/x/rustdoc"));
+        assert!(program.suite.ends_with("::doc/dt"), "{}", program.suite);
+        assert_eq!((program.framework, program.env.as_slice()), (Some("rustdoc"), &[][..]));
+        assert_eq!(RecordedStart::parse(&bytes[..bytes.len() - 1]), None);
+        assert_eq!(RecordedStart::parse(b""), None);
+    }
+
+    #[test]
+    fn only_the_recorders_name_records() {
+        assert!(is_recorder(OsStr::new("/tmp/x/heeler-rustdoc")));
+        assert!(!is_recorder(OsStr::new("/usr/bin/heeler")) && !is_recorder(OsStr::new("")));
+    }
+}

@@ -1,0 +1,41 @@
+//! The programs and their tests, where tests are built and listed but not run (`heeler run --no-run`).
+
+use super::{
+    format::{NAME_COLUMNS, count_of, cut_name, grouped_number},
+    style::{Style, StyledLine},
+    test_line::relative_path,
+};
+use heeler_report::sanitise;
+
+/// A program that is built, and whose tests are listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ListedProgram {
+    pub(crate) suite: String,
+    pub(crate) path: String,
+    /// Number of its tests that are selected.
+    pub(crate) tests: usize,
+}
+
+/// Returns a line for each program, then one for all. Paths below `root` are shown relative to it.
+pub(super) fn listed_program_lines(
+    programs: &[ListedProgram],
+    filtered: usize,
+    root: &str,
+) -> Vec<StyledLine> {
+    let program_line = |program: &ListedProgram| {
+        let path = sanitise::one_line(relative_path(&program.path, root)).into_owned();
+        StyledLine::with_label(Style::Dim, "program")
+            .with(Style::Suite, cut_name(&program.suite, NAME_COLUMNS))
+            .with_plain(format!("  {}", count_of(program.tests, "test")))
+            .with(Style::Dim, format!("  {path}"))
+    };
+    let tests = programs.iter().map(|program| program.tests).sum();
+    let mut words = format!(" of {} built and listed, none is run", count_of(programs.len(), "program"));
+    if filtered > 0 {
+        words.push_str(&format!(" ({} filtered out)", grouped_number(filtered)));
+    }
+    let total = StyledLine::with_label(Style::Success, "No run")
+        .with(Style::Bold, count_of(tests, "test"))
+        .with_plain(words);
+    programs.iter().map(program_line).chain([total]).collect()
+}

@@ -1,0 +1,233 @@
+//! Tests that run again because the plan says so: retries after failures, each after its delay, and
+//! iterations after passes. Neither holds a slot while it waits.
+
+use std::time::Duration;
+
+use super::{
+    guard_loss::GuardLosses,
+    state::{RunState, TestLocation},
+};
+use crate::{LeaseId, ProvisionalReason, SynthesizedResult, TestId, retry_random};
+
+impl RunState {
+    /// Returns the test with the delay of its retry, if it has one.
+    pub(super) fn on_provisional(
+        &mut self,
+        lease: LeaseId,
+        test: TestId,
+        by: ProvisionalReason,
+    ) -> Option<(TestId, Duration)> {
+        let held = self.leases.values().find(|held| held.lease == lease)?;
+        let state = &mut self.tests[test.index()];
+        if !state.location.is_in(lease) {
+            return None;
+        }
+        let program = held.batch.program;
+        state.provisional = Some(by);
+        state.guard_losses = GuardLosses::default();
+        let is_final = match by {
+            ProvisionalReason::AwaitsRetry => {
+                state.failures += 1;
+                state.failures > self.plan.tests[test.index()].retries.count
+            }
+            ProvisionalReason::AwaitsIsolatedRun => held.batch.is_isolated,
+        };
+        self.on_report_of(program);
+        if is_final {
+            // The result was not to be provisional: it is final.
+            self.record_synthesized(test, SynthesizedResult::Provisional(by));
+            return None;
+        }
+        let delay = match by {
+            ProvisionalReason::AwaitsRetry => self.retry_delay(test),
+            ProvisionalReason::AwaitsIsolatedRun => Duration::ZERO,
+        };
+        if delay.is_zero() {
+            self.requeue_isolated(program, test);
+            return None;
+        }
+        self.tests[test.index()].location = TestLocation::Waiting;
+        self.delayed.insert(test);
+        Some((test, delay))
+    }
+
+    /// Returns the delay of the retry that follows the failures of a test.
+    fn retry_delay(&self, test: TestId) -> Duration {
+        let retry = self.tests[test.index()].failures;
+        let delay = self.plan.tests[test.index()].retries.delay;
+        delay.before(retry, retry_random(self.plan.retry_seed, test, retry))
+    }
+
+    pub(super) fn on_retry_due(&mut self, test: TestId) {
+        if self.delayed.remove(&test) && self.tests[test.index()].location == TestLocation::Waiting {
+            self.requeue_isolated(self.plan.tests[test.index()].program, test);
+        }
+    }
+
+    pub(super) fn on_iteration_passed(&mut self, lease: LeaseId, test: TestId, duration: Duration) {
+        let state = &mut self.tests[test.index()];
+        if !state.location.is_in(lease) {
+            return;
+        }
+        state.location = TestLocation::Waiting;
+        state.passed_iterations = state.passed_iterations.saturating_add(1);
+        self.unproductive_workers = 0;
+        self.next_round.push(test);
+        let program = self.plan.tests[test.index()].program;
+        self.queue.observe_duration(program, duration);
+        self.on_report_of(program);
+    }
+
+    /// Queues the tests that have passed an iteration when a slot is free for them and no other test waits.
+    /// Not before: each that passes would become a batch of its own.
+    pub(super) fn begin_next_round(&mut self) {
+        if !self.queue.is_empty() || self.leases.len() >= self.slots() {
+            return;
+        }
+        let mut tests = std::mem::take(&mut self.next_round);
+        tests.sort_unstable();
+        tests.retain(|test| self.tests[test.index()].location == TestLocation::Waiting);
+        let plan = &self.plan.tests;
+        self.queue.add(tests.into_iter().map(|test| plan[test.index()].queued(test)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        LeaseOutcome, NotRunReason, Outcome, ProgramId, RetryDelay, RetryPolicy, WorkerId,
+        batching::ProgramCosts,
+        ledger::LedgerEntry,
+        run::{BatchLease, RunAction, RunEvent, RunStage, ScheduledTest, SchedulingPlan},
+    };
+
+    const WORKER: WorkerId = WorkerId(1);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Returns a run of one slot with tests that are retried twice, each time after a second.
+    fn run(tests: usize) -> RunState {
+        let delay = RetryDelay { first: SECOND, ..RetryDelay::NONE };
+        let test = ScheduledTest {
+            program: ProgramId(0),
+            weight: None,
+            is_isolated: false,
+            retries: RetryPolicy { count: 2, delay },
+            selection_bytes: 0,
+            is_unrunnable: false,
+        };
+        RunState::new(SchedulingPlan {
+            programs: vec![ProgramCosts::default()],
+            tests: vec![test; tests],
+            batch_limit: None,
+            slots: 1,
+            failure_limit: None,
+            max_startup_crashes: 3,
+            retry_seed: 0,
+        })
+    }
+
+    fn leased(actions: &[RunAction]) -> &BatchLease {
+        let lease = actions.iter().find_map(|action| match action {
+            RunAction::Lease(lease) => Some(lease),
+            _ => None,
+        });
+        lease.unwrap_or_else(|| panic!("{actions:?}"))
+    }
+
+    fn end(run: &mut RunState, lease: LeaseId) -> Vec<RunAction> {
+        run.handle(RunEvent::LeaseEnded { worker: WORKER, lease, end: LeaseOutcome::Complete, start: None })
+    }
+
+    fn settle(run: &mut RunState, test: TestId, position: u64) -> Vec<RunAction> {
+        let (outcome, duration) = (Outcome::Passed, SECOND);
+        run.handle(RunEvent::Settled { worker: WORKER, test, outcome, duration, position })
+    }
+
+    /// Begins a run of one test, and has it fail; returns the run and its lease.
+    fn failed_once() -> RunState {
+        let mut run = run(1);
+        assert_eq!(run.begin(), [RunAction::StartWorker]);
+        let granted = run.handle(RunEvent::WorkerGranted(WORKER));
+        let lease = leased(&granted).lease;
+        let by = ProvisionalReason::AwaitsRetry;
+        let told = run.handle(RunEvent::Provisional { lease, test: TestId(0), by });
+        assert_eq!(told, [RunAction::DelayRetry { test: TestId(0), delay: SECOND }]);
+        // The worker is free for others.
+        assert_eq!(end(&mut run, lease), [RunAction::ReleaseWorker(WORKER)]);
+        assert_eq!(run.wanted_leases(), 0);
+        run
+    }
+
+    #[test]
+    fn delayed_retry_holds_no_slot_and_runs_when_it_is_due() {
+        let mut run = failed_once();
+        assert_eq!(run.handle(RunEvent::RetryDue(TestId(0))), [RunAction::StartWorker]);
+        assert_eq!(run.handle(RunEvent::RetryDue(TestId(0))), [], "once");
+        let granted = run.handle(RunEvent::WorkerGranted(WORKER));
+        let next = leased(&granted);
+        assert!(next.batch.is_isolated && next.is_failure_provisional == [true]);
+        let by = ProvisionalReason::AwaitsRetry;
+        let lease = next.lease;
+        let told = run.handle(RunEvent::Provisional { lease, test: TestId(0), by });
+        assert_eq!(told, [RunAction::DelayRetry { test: TestId(0), delay: SECOND }]);
+        let _released = end(&mut run, lease);
+        let _start = run.handle(RunEvent::RetryDue(TestId(0)));
+        let granted = run.handle(RunEvent::WorkerGranted(WORKER));
+        assert_eq!(leased(&granted).is_failure_provisional, [false], "the last");
+    }
+
+    #[test]
+    fn run_that_stops_does_not_wait_for_delays() {
+        for event in [RunEvent::Cancel, RunEvent::TimeLimitReached] {
+            let mut run = failed_once();
+            assert_eq!(run.handle(event), [RunAction::Drain(WORKER)]);
+            let entry = run.ledger().entry(TestId(0));
+            let provisional = SynthesizedResult::Provisional(ProvisionalReason::AwaitsRetry);
+            assert_eq!(entry, LedgerEntry::Synthesized(provisional), "the failure is the result");
+            assert_eq!(run.handle(RunEvent::RetryDue(TestId(0))), []);
+        }
+        // A failure in a run that has stopped waits for nothing.
+        let mut run = run(1);
+        let _start = run.begin();
+        let granted = run.handle(RunEvent::WorkerGranted(WORKER));
+        let lease = leased(&granted).lease;
+        let _cancel = run.handle(RunEvent::Cancel);
+        let by = ProvisionalReason::AwaitsRetry;
+        assert_eq!(run.handle(RunEvent::Provisional { lease, test: TestId(0), by }), []);
+        assert_eq!(end(&mut run, lease), [RunAction::ReleaseWorker(WORKER), RunAction::Drain(WORKER)]);
+    }
+
+    #[test]
+    fn iterations_are_rounds_over_all_tests() {
+        let mut run = run(3);
+        let _start = run.begin();
+        let granted = run.handle(RunEvent::WorkerGranted(WORKER));
+        let mut lease = leased(&granted).clone();
+        for round in 0..4 {
+            let mut seen = Vec::new();
+            while seen.len() < 3 {
+                assert_eq!(lease.passed_iterations, vec![round; lease.batch.tests.len()]);
+                for test in lease.batch.tests.clone() {
+                    let lease = lease.lease;
+                    let passed = RunEvent::IterationPassed { lease, test, duration: SECOND };
+                    let _none = run.handle(passed.clone());
+                    assert_eq!(run.handle(passed), [], "stale");
+                    seen.push(test);
+                }
+                lease = leased(&end(&mut run, lease.lease)).clone();
+            }
+            seen.sort_unstable();
+            assert_eq!(seen, [TestId(0), TestId(1), TestId(2)], "each once");
+        }
+        // The last iteration gives results; what waits for the next round then is not run.
+        let first = lease.batch.tests[0];
+        let _none = settle(&mut run, first, 1);
+        let others: Vec<_> = (0..3).map(TestId).filter(|test| *test != first).collect();
+        let _cancel = run.handle(RunEvent::Cancel);
+        let _drain = end(&mut run, lease.lease);
+        assert_eq!(run.stage(), RunStage::Draining);
+        let cancelled = LedgerEntry::Synthesized(SynthesizedResult::NotRun(NotRunReason::Cancelled));
+        assert!(others.iter().all(|test| run.ledger().entry(*test) == cancelled));
+    }
+}

@@ -1,0 +1,159 @@
+//! What users of cargo and of cargo-nextest type in their projects.
+
+use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
+
+use crate::support::{
+    fixtures,
+    world::{TestWorld, copy_program, run},
+};
+
+/// Returns a world in which cargo finds `cargo-heeler` in `PATH`, as after `cargo install`.
+fn world_with_cargo_heeler() -> TestWorld {
+    let world = TestWorld::with_libtest();
+    fs::create_dir(world.path("bin")).unwrap();
+    symlink(env!("CARGO_BIN_EXE_cargo-heeler"), world.path("bin/cargo-heeler")).unwrap();
+    add_to_path(&world);
+    world
+}
+
+fn add_to_path(world: &TestWorld) {
+    let path = std::env::var("PATH").unwrap();
+    world.env("PATH", &format!("{}:{path}", world.path("bin").display()));
+}
+
+#[test]
+fn no_run_builds_and_lists_tests_and_starts_none() {
+    let world = TestWorld::with_libtest();
+    world.gtest("kinds");
+    world.note_starts();
+    let ran = world.run(&["run", "libtest", "kinds", "--no-run", "-E", "a_adds", "-E", "Math.*"]);
+    let ran = ran.assert_code(0);
+    ran.line_with(&["program", "libtest", "1 test", "  libtest"]);
+    ran.line_with(&["No run", " of 2 programs built and listed, none is run (", "filtered out)"]);
+    assert!(world.starts().is_empty(), "{:?}", world.starts());
+    let runs = world.run(&["runs", "--format", "names"]);
+    assert!(runs.stdout.is_empty(), "{runs}");
+    world.write_program("broken", "#!/bin/sh\nexit 3\n");
+    let words = ["run", "libtest", "broken", "--framework", "libtest", "--no-run"];
+    world.run(&words).assert_code(4).line_with(&["error", "broken"]);
+    // Cargo builds, and says so.
+    world.env("CARGO_TARGET_DIR", env!("CARGO_TARGET_TMPDIR"));
+    let package = fixtures::libtest_crate();
+    let ran = world.run(&["run", "--cargo", package.to_str().unwrap(), "--no-run"]).assert_code(0);
+    ran.line_with(&["program", "/deps/"]);
+}
+
+#[test]
+fn cargo_starts_heeler_as_its_subcommand() {
+    let world = world_with_cargo_heeler();
+    let cargo = |words: &[&str]| run(world.command(Command::new(env!("CARGO")), words));
+    cargo(&["heeler", "--version"])
+        .assert_code(0)
+        .assert_stdout(concat!("heeler ", env!("CARGO_PKG_VERSION")));
+    let ran = cargo(&["heeler", "run", "libtest", "-E", "a_adds", "-E", "c_fails"]).assert_code(2);
+    ran.line_with(&["PASS", "a_adds"]);
+    ran.line_with(&["FAIL", "c_fails"]);
+    // Without cargo, the words are the same.
+    let words = ["heeler", "run", "libtest", "-E", "a_adds"];
+    let direct = world.command(Command::new(world.path("bin/cargo-heeler")), &words);
+    run(direct).assert_code(0).line_with(&["PASS", "a_adds"]);
+    world.check_tidy();
+}
+
+#[test]
+fn cargo_subcommand_without_its_program_says_so() {
+    let world = TestWorld::new();
+    fs::create_dir(world.path("bin")).unwrap();
+    copy_program(Path::new(env!("CARGO_BIN_EXE_cargo-heeler")), &world.path("bin/cargo-heeler"));
+    add_to_path(&world);
+    let ran = run(world.command(Command::new(env!("CARGO")), &["heeler", "run"]));
+    ran.assert_code(4).assert_stderr("it is installed with cargo-heeler, beside it");
+}
+
+const MANIFEST: &str = "[workspace]\n[package]\nname = \"documented\"\nversion = \"0.1.0\"\nedition = ";
+const DOCUMENTED: &str = r#"/// One.
+///
+/// ```
+/// println!("said by a doctest");
+/// assert_eq!(documented::one(), 1);
+/// ```
+///
+/// ```
+/// println!("said before it fails");
+/// assert_eq!(documented::one(), 2, "one is not two");
+/// ```
+///
+/// ```ignore
+/// nothing
+/// ```
+///
+/// ```no_run
+/// loop {}
+/// ```
+///
+/// ```compile_fail
+/// let number: u8 = "a";
+/// ```
+///
+/// ```compile_fail
+/// let text = "a";
+/// ```
+///
+/// ```should_panic
+/// panic!("wanted");
+/// ```
+///
+/// ```standalone_crate
+/// std::process::abort();
+/// ```
+pub fn one() -> u8 {
+    1
+}
+
+#[test]
+fn unit() {}
+"#;
+
+/// Returns a world with a package `documented`.
+fn documented(edition: &str) -> TestWorld {
+    let world = TestWorld::new();
+    fs::create_dir_all(world.path("documented/src")).unwrap();
+    world.write("documented/Cargo.toml", &format!("{MANIFEST}\"{edition}\"\n"));
+    world.write("documented/src/lib.rs", DOCUMENTED);
+    world
+}
+
+#[test]
+fn doctests_of_a_package_are_tests() {
+    // Those of the edition 2024 are compiled together, others one by one.
+    for edition in ["2024", "2021"] {
+        let world = documented(edition);
+        let ran = world.run(&["run", "--cargo", "documented", "-j", "1"]).assert_code(2);
+        for line in [3, 17, 21, 29] {
+            ran.line_with(&["PASS", &format!("src/lib.rs - one (line {line})")]);
+        }
+        ran.line_with(&["FAIL", "src/lib.rs - one (line 8)"]);
+        ran.assert_stdout("one is not two").assert_stdout("said before it fails");
+        ran.assert_stdout("marked `compile_fail`").assert_stdout("signal: 6 (SIGABRT)");
+        ran.line_with(&["PASS", "unit"]);
+        ran.line_with(&["Summary", "5 passed, 3 failed, 1 skipped"]);
+        // Alone, by its name; its line is the end of another one's.
+        let words = ["run", "--cargo", "documented", "-E", r"test(=src/lib.rs - one \(line 3\))"];
+        world.run(&words).assert_code(0).assert_stdout("1 passed");
+        let ran =
+            world.run(&["run", "--cargo", "documented", "--doc", "-E", r"test(line 8\))"]).assert_code(2);
+        ran.assert_stdout("1 failed");
+    }
+}
+
+#[test]
+fn doctests_are_left_out_on_request() {
+    let world = documented("2024");
+    let ran = world.run(&["run", "--cargo", "documented", "--no-doc"]).assert_code(0);
+    ran.assert_stdout("1 passed");
+    ran.line_with(&["Note", "documentation tests were not run (--no-doc)"]);
+    // As with cargo, targets are selected instead.
+    let ran = world.run(&["run", "--cargo", "documented", "--lib"]).assert_code(0);
+    ran.assert_stdout("1 passed");
+    assert!(!ran.stdout.contains("not run"), "{ran}");
+}
