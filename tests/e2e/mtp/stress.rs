@@ -10,7 +10,7 @@ fn stress_run_goes_round_and_a_failure_names_its_iteration() {
     let meet = world.open_rendezvous();
     let words = ["run", "meet", "-j", "1", "--isolate", "-E", "N/Meet.Case/0", "-E", "N/Meet.Case/1"];
     let mut heeler = world.heeler(&[&words[..], &["--stress-count", "infinite"]].concat());
-    heeler.stdout(Stdio::piped());
+    heeler.stderr(Stdio::piped());
     let mut running = heeler.spawn().unwrap();
     let mut times = BTreeMap::<String, u32>::new();
     for _ in 0..7 {
@@ -28,7 +28,7 @@ fn stress_run_goes_round_and_a_failure_names_its_iteration() {
     let last = meet.next_test();
     assert!(last.test_name.ends_with("Case/1"), "{}", last.test_name);
     process::signal(running.id(), "INT");
-    let output = std::io::read_to_string(running.stdout.take().unwrap()).unwrap();
+    let output = std::io::read_to_string(running.stderr.take().unwrap()).unwrap();
     assert_eq!(running.wait().unwrap().code(), Some(3), "{output}");
     assert!(output.contains("in iteration 3: "), "{output}");
     assert!(output.contains("1 failed"), "{output}");

@@ -20,6 +20,8 @@ use heeler_protocol::{
 use super::{running_test::SHARED_OUTPUT_NOTE, *};
 use crate::test_values::{lease, verdict};
 use heeler_adapters::FrameworkResult;
+use heeler_adapters::StackPosition;
+use heeler_protocol::control::ListedTest;
 
 /// The state of a transcript: (complete, explains the exit code).
 type TranscriptState = (bool, bool);
