@@ -171,6 +171,11 @@ pub(super) fn result_label(record: &TestReport) -> String {
         Outcome::Interrupted => "INTERRUPTED",
         Outcome::Crashed | Outcome::ExitedEarly => {
             let signal = detail.and_then(|detail| detail.signal.as_deref());
+            if let (None, Some(label)) =
+                (signal, record.detail_text(|one| one.message.as_ref()).and_then(sanitizer_label))
+            {
+                return label.to_owned();
+            }
             return match (signal, detail.and_then(|detail| detail.exit_code)) {
                 (Some(signal), _) => cut_name(signal, super::style::LABEL_COLUMNS),
                 (None, Some(code)) => format!("EXIT {code}"),
@@ -179,6 +184,20 @@ pub(super) fn result_label(record: &TestReport) -> String {
         }
     };
     cut_name(label, super::style::LABEL_COLUMNS)
+}
+
+/// Returns the usual short name of the sanitizer whose summary a message begins with.
+fn sanitizer_label(message: &str) -> Option<&'static str> {
+    const NAMES: [(&str, &str); 6] = [
+        ("AddressSanitizer", "ASAN"),
+        ("HWAddressSanitizer", "HWASAN"),
+        ("LeakSanitizer", "LSAN"),
+        ("MemorySanitizer", "MSAN"),
+        ("ThreadSanitizer", "TSAN"),
+        ("UndefinedBehaviorSanitizer", "UBSAN"),
+    ];
+    let (name, _) = message.split_once(':')?;
+    NAMES.iter().find(|(known, _)| *known == name).map(|(_, label)| *label)
 }
 
 #[cfg(test)]
@@ -218,5 +237,14 @@ mod tests {
         let cut = cut_name(&name, 30);
         assert!(cut.starts_with(r"begin\n") && cut.ends_with("end"), "{cut}");
         assert!(super::super::style::text_columns(&cut) <= 30, "{cut}");
+    }
+
+    #[test]
+    fn sanitizers_have_their_short_names() {
+        let label = |message: &str| sanitizer_label(message).unwrap_or("-").to_owned();
+        assert_eq!(label("AddressSanitizer: heap-buffer-overflow a.cc:3 in f()"), "ASAN");
+        assert_eq!(label("ThreadSanitizer: data race a.cc:3 in f()"), "TSAN");
+        assert_eq!(label("exited with code 1"), "-");
+        assert_eq!(label("the AddressSanitizer: is quoted"), "-");
     }
 }

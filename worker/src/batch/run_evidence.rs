@@ -87,6 +87,17 @@ pub(super) fn sanitizer_summary(stderr: &str) -> Option<&str> {
     summary.filter(|summary| summary.contains("Sanitizer"))
 }
 
+/// Joins the output of the first crash and of the isolated rerun, where they differ: in the addresses of a
+/// sanitizer's report they always do.
+pub(super) fn join_outputs(first: &str, isolated: &str) -> String {
+    let is_same_report = sanitizer_summary(first).is_some_and(|one| sanitizer_summary(isolated) == Some(one));
+    if isolated.is_empty() || isolated == first || is_same_report {
+        return first.to_owned();
+    }
+    let border = if first.is_empty() || first.ends_with('\n') { "" } else { "\n" };
+    format!("{first}{border}--- isolated rerun ---\n{isolated}")
+}
+
 /// Returns the same exit for one of several tests of which any may be the cause.
 pub(super) fn shared_blame(exit: ExitReason, tests: usize) -> ExitReason {
     ExitReason { other_suspects: u32::try_from(tests).unwrap_or(u32::MAX).max(1), ..exit }
@@ -95,6 +106,15 @@ pub(super) fn shared_blame(exit: ExitReason, tests: usize) -> ExitReason {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn report_of_a_sanitizer_stands_once() {
+        let report =
+            |place: &str| format!("==1==ERROR at {place}\nSUMMARY: AddressSanitizer: overflow a.cc:3\n");
+        assert_eq!(join_outputs(&report("0x1"), &report("0x2")), report("0x1"));
+        assert!(join_outputs(&report("0x1"), "another end\n").contains("--- isolated rerun ---\nanother"));
+        assert!(join_outputs("one\n", "two\n").contains("one\n--- isolated rerun ---\ntwo"));
+    }
 
     const BOOLS: [bool; 2] = [false, true];
     const POSITIONS: [StackPosition; 4] = [

@@ -9,7 +9,10 @@ use heeler_core::{
 };
 use heeler_protocol::control::LeasedTest;
 
-use super::interference::{mark_flaky, suspected_cause};
+use super::{
+    interference::{mark_flaky, suspected_cause},
+    run_evidence::join_outputs,
+};
 use crate::results::{output_capture::truncate_text, update_batch::ProvisionalMark};
 use heeler_adapters::{FrameworkResult, FrameworkVerdict, TestPart};
 
@@ -293,15 +296,6 @@ fn isolated_rerun_reason(
 fn is_same_death(first: &ExitReason, again: &ExitReason) -> bool {
     outcome_of_exit(first) == outcome_of_exit(again)
         && (&first.signal, first.code) == (&again.signal, again.code)
-}
-
-/// Joins the output of the first crash and of the isolated rerun, where they differ.
-fn join_outputs(first: &str, isolated: &str) -> String {
-    if isolated.is_empty() || isolated == first {
-        return first.to_owned();
-    }
-    let border = if first.is_empty() || first.ends_with('\n') { "" } else { "\n" };
-    format!("{first}{border}--- isolated rerun ---\n{isolated}")
 }
 
 fn attempt_of(result: TestResult, duration: Duration) -> Attempt {
