@@ -17,14 +17,16 @@ use crate::support::{
 const UPDATES: &str = "testing/testUpdates/tests";
 /// The results of this many cases are several times larger than all queues and sockets between a test and the
 /// client.
-const CASES: usize = 15_000;
+const CASES: usize = 30_000;
 /// Bytes that each of them prints.
 const PRINTS: usize = 4 << 10;
 /// Memory limit for the coordinator's growth during a run of all cases: its plan and its queues. All results
 /// would be larger.
 const COORDINATOR_MIB: u64 = 40;
-/// Memory limit of a worker or the watchdog.
-const PROCESS_MIB: u64 = 60;
+/// Memory limit of a worker or the watchdog: held outputs (8 MiB), and two update batches in the queue beside
+/// the one that is made, each with journal, changes and texts of that much. It does not depend on the number
+/// of cases, whose outputs alone are larger.
+const PROCESS_MIB: u64 = 90;
 
 fn world() -> (TestWorld, Vec<String>) {
     let world = TestWorld::with_gtest("big");
