@@ -275,6 +275,13 @@ pub(crate) struct ServeArguments {
     #[arg(long = "debug", help_heading = "Transport")]
     pub is_debug: bool,
     #[command(flatten)]
+    pub served: ServedArguments,
+}
+
+/// Arguments of every command that serves clients: the programs, and the settings of their runs.
+#[derive(Debug, Clone, PartialEq, Args)]
+pub(crate) struct ServedArguments {
+    #[command(flatten)]
     pub programs: ProgramArguments,
     #[command(flatten)]
     pub running: RunningArguments,

@@ -1,17 +1,17 @@
 //! `heeler serve`, and the form in which an editor starts Heeler.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tokio::sync::mpsc;
 
 use super::{
-    arguments::{EditorArguments, ProgramArguments, ServeArguments},
+    arguments::{EditorArguments, ServeArguments, ServedArguments},
     exit::{CliExitCode, CommandError},
     rerun,
     signals::{SignalListener, SignalRequest},
     sources::{NamedSources, SourceFinder, find_sources},
 };
-use heeler_config::{CaptureStrategy, CommandLineSettings, ResolvedSettings};
+use heeler_config::{CaptureStrategy, ResolvedSettings};
 use heeler_server::{
     listen::{
         self, ClientServer, ClientStream, FRONT_ENDS, FrontEnd, SessionCommand, SessionEnd, SessionOptions,
@@ -28,9 +28,7 @@ const NO_AUTHENTICATION: &str = "anyone who can reach this address can run the t
 
 /// Serves until the clients end or the user ends the server.
 pub(super) async fn serve(arguments: &ServeArguments) -> Result<CliExitCode, CommandError> {
-    let general = &arguments.general;
-    let mut options =
-        session_options(general.config_file.clone(), arguments.command_line(), &arguments.programs)?;
+    let mut options = session_options(&arguments.served)?;
     options.is_debug = arguments.is_debug;
     let named = arguments.protocol.as_deref().and_then(listen::front_end);
     let front_end = named.unwrap_or(FRONT_ENDS[0]);
@@ -100,8 +98,7 @@ pub(super) fn scheduler_options(settings: &ResolvedSettings, shown: WorkerStdout
 
 /// Serves the editor that started this process.
 pub(super) async fn serve_editor(arguments: &EditorArguments) -> Result<CliExitCode, CommandError> {
-    let config_file = arguments.general.config_file.clone();
-    let mut options = session_options(config_file, arguments.command_line(), &arguments.programs)?;
+    let mut options = session_options(&arguments.served)?;
     options.client_host.clone_from(&arguments.client_host);
     options.exit_with = arguments.exit_on_process_exit;
     options.is_debug = arguments.is_debug;
@@ -116,15 +113,12 @@ pub(super) async fn serve_editor(arguments: &EditorArguments) -> Result<CliExitC
     serve_session(FRONT_ENDS[0], Box::new(stream), options, scheduler).await
 }
 
-fn session_options(
-    config_file: Option<PathBuf>,
-    command_line: CommandLineSettings,
-    programs: &ProgramArguments,
-) -> Result<SessionOptions, CommandError> {
-    let config = super::load_config(config_file.as_deref())?;
-    let settings = ResolvedSettings::resolve(&config, command_line).map_err(CommandError::Profile)?;
+fn session_options(served: &ServedArguments) -> Result<SessionOptions, CommandError> {
+    let config = super::load_config(served.general.config_file.as_deref())?;
+    let settings =
+        ResolvedSettings::resolve(&config, served.command_line()).map_err(CommandError::Profile)?;
     let mut say = |label: &str, words: &str| eprintln!("heeler: {label} {words}");
-    let named = NamedSources::from_arguments(programs);
+    let named = NamedSources::from_arguments(&served.programs);
     let sources = find_sources(&config, &named, &mut say).map_err(CommandError::Sources)?;
     if sources.is_empty() {
         return Err(CommandError::NothingToRun);

@@ -88,8 +88,10 @@ fn verbosity(command: &CliCommand) -> u8 {
         CliCommand::Runs(arguments) => arguments.general.verbose,
         CliCommand::Report(arguments) => arguments.general.verbose,
         CliCommand::History(arguments) => arguments.general().verbose,
-        CliCommand::Serve(arguments) => arguments.general.verbose,
-        CliCommand::Editor(arguments) => arguments.general.verbose.max(u8::from(arguments.is_diagnostic)),
+        CliCommand::Serve(arguments) => arguments.served.general.verbose,
+        CliCommand::Editor(arguments) => {
+            arguments.served.general.verbose.max(u8::from(arguments.is_diagnostic))
+        }
         CliCommand::Doctor(general) => general.verbose,
         CliCommand::Dump(_) | CliCommand::Completions { .. } | CliCommand::Man { .. } => 0,
     }

@@ -9,8 +9,8 @@ use std::{
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::{
-    EditorArguments, GeneralArguments, ListArguments, ProgramArguments, RepetitionArguments, ReportArguments,
-    ReportFileArguments, RunArguments, RunningArguments, SelectionArguments, ServeArguments, StressCount,
+    GeneralArguments, ListArguments, RepetitionArguments, ReportArguments, ReportFileArguments, RunArguments,
+    RunningArguments, SelectionArguments, ServedArguments, StressCount,
 };
 use crate::cli::debugger::{DebuggerCommand, DebuggerCommandError};
 use heeler_config::filter::{Filter, FilterError};
@@ -328,37 +328,20 @@ impl ReportArguments {
     }
 }
 
-impl ServeArguments {
+impl ServedArguments {
     /// Returns the settings that the arguments override for each run of the server.
     #[must_use]
     pub(crate) fn command_line(&self) -> CommandLineSettings {
-        server_settings(&self.general, &self.running, &self.report_files, &self.programs)
-    }
-}
-
-impl EditorArguments {
-    /// Returns the settings that the arguments override for each run of the server.
-    #[must_use]
-    pub(crate) fn command_line(&self) -> CommandLineSettings {
-        server_settings(&self.general, &self.running, &self.report_files, &self.programs)
-    }
-}
-
-fn server_settings(
-    general: &GeneralArguments,
-    running: &RunningArguments,
-    report_files: &ReportFileArguments,
-    programs: &ProgramArguments,
-) -> CommandLineSettings {
-    let general = general.command_line();
-    CommandLineSettings {
-        run: RunLayer {
-            is_history_kept: general.run.is_history_kept,
-            reports: report_files.requests(),
-            ..running.run_layer()
-        },
-        tests: running.test_layer(),
-        framework: programs.framework.clone(),
-        ..general
+        let general = self.general.command_line();
+        CommandLineSettings {
+            run: RunLayer {
+                is_history_kept: general.run.is_history_kept,
+                reports: self.report_files.requests(),
+                ..self.running.run_layer()
+            },
+            tests: self.running.test_layer(),
+            framework: self.programs.framework.clone(),
+            ..general
+        }
     }
 }

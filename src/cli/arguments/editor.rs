@@ -2,19 +2,13 @@
 
 use clap::Args;
 
-use super::{GeneralArguments, ProgramArguments, ReportFileArguments, RunningArguments};
+use super::ServedArguments;
 
 /// Arguments of the hidden command to which `heeler [PROGRAM…] --server …` is translated.
 #[derive(Debug, Clone, PartialEq, Args)]
 pub(crate) struct EditorArguments {
     #[command(flatten)]
-    pub programs: ProgramArguments,
-    #[command(flatten)]
-    pub running: RunningArguments,
-    #[command(flatten)]
-    pub report_files: ReportFileArguments,
-    #[command(flatten)]
-    pub general: GeneralArguments,
+    pub served: ServedArguments,
     /// Host on which the client listens.
     #[arg(long, default_value = "localhost")]
     pub client_host: String,

@@ -321,7 +321,7 @@ fn editor_options_reach_the_command() {
     assert_eq!((editor.client_host.as_str(), editor.client_port), ("localhost", 5));
     assert_eq!(editor.exit_on_process_exit, Some(77));
     assert_eq!(editor.ignored, ["--telemetry off"]);
-    assert_eq!(editor.programs.programs, [Path::new("a")]);
+    assert_eq!(editor.served.programs.programs, [Path::new("a")]);
     assert!(editor.is_banner_off && !editor.is_ansi_off);
 }
 
@@ -331,9 +331,9 @@ fn editor_form_takes_the_options_of_serve() {
                 --state-dir s --shuffle c --stdio --nonsense x -- --flag";
     let line = line.replace("-j4 ", "");
     let CliCommand::Editor(editor) = parse(words(&line)).unwrap() else { panic!("another command") };
-    let settings = editor.command_line();
-    assert_eq!(editor.programs.programs, ["a", "b", "c"].map(Path::new));
-    assert_eq!(editor.programs.program_args, ["--flag"]);
+    let settings = editor.served.command_line();
+    assert_eq!(editor.served.programs.programs, ["a", "b", "c"].map(Path::new));
+    assert_eq!(editor.served.programs.program_args, ["--flag"]);
     assert_eq!(settings.run.jobs.unwrap().slots().get(), 3);
     assert_eq!(settings.tests.retries.unwrap().count, 2);
     assert_eq!(settings.profile.as_deref(), Some("ci"));
@@ -353,7 +353,7 @@ fn program_names_may_be_invalid_utf8() {
     let mut line = words("--server --client-port 5");
     line.push(odd.clone());
     let CliCommand::Editor(editor) = parse(line).unwrap() else { panic!("another command") };
-    assert_eq!(editor.programs.programs, [Path::new(&odd)]);
+    assert_eq!(editor.served.programs.programs, [Path::new(&odd)]);
 }
 
 #[test]
