@@ -4,9 +4,11 @@
 //! Doc comments on fields are the help text that users read. Command lines in the form in which editors start
 //! a test application are first translated by [`normalise`].
 
+mod connect;
 mod convert;
 mod editor;
 mod history;
+mod mcp;
 mod normalise;
 mod parse;
 #[cfg(test)]
@@ -20,8 +22,10 @@ use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
+pub(crate) use connect::{ClientArguments, ConnectArguments, ConnectCommand};
 pub(crate) use editor::EditorArguments;
 pub(crate) use history::{HistoryArguments, HistoryCommand};
+pub(crate) use mcp::{McpArguments, McpCommand};
 pub(crate) use normalise::{NormaliseError, normalise};
 pub(crate) use parse::{completion_script, parse, write_manual_pages};
 pub(crate) use shown_results::ShownResultArguments;
@@ -46,11 +50,13 @@ Examples:
   heeler run                             run the suites of heeler.toml
   heeler run build/unit_tests            run the tests of a program
   heeler run --cargo                     build and run a cargo package's tests
+  heeler run --mcp 'node server.js'      run the test tools of an MCP server
   heeler run -E 'Parser.*' -j 8          run the tests of one class, 8 at a time
   heeler run --partition hash:1/4        run one quarter of the tests
   heeler list build/unit_tests           list tests with file and line
   heeler runs                            list earlier runs
   heeler report latest --junit j.xml     write a report of the latest run
+  heeler serve mcp build/unit_tests      serve an agent over MCP
   heeler build/unit_tests --server --client-port 4711
                                          serve an editor that listens on a port";
 
@@ -78,6 +84,13 @@ Filters (X is a text, =exact, ~part, /regex/ or #glob):
   all() none()                    every test, no test
   & and, | + or, - without, ! not, ( )
                                   operators; not binds tightest, or loosest";
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  heeler serve --stdio build/unit_tests  serve the client that started this process
+  heeler serve rsp build/unit_tests      serve one suite as a server that editors start and stop
+  heeler serve mcp build/unit_tests      serve the agent that started this process
+  heeler serve rsp --port 4711           serve the suites of heeler.toml on this port";
 
 const RUNS_RULE: &str = "\
 The newest 20 runs are kept in the state directory (.heeler/runs), with their
@@ -107,6 +120,10 @@ pub(crate) enum CliCommand {
     History(HistoryArguments),
     /// Serve test clients, such as editors, over the test protocol.
     Serve(Box<ServeArguments>),
+    /// Run clients under test of Connect's conformance suite.
+    Connect(ConnectArguments),
+    /// Run a server of the Model Context Protocol without its tests.
+    Mcp(McpArguments),
     /// Print a minidump as text.
     Dump(DumpArguments),
     /// Check this machine for crash capture, cgroups and limits.
@@ -255,8 +272,12 @@ pub(crate) struct DumpArguments {
 
 /// Arguments of `heeler serve`.
 #[derive(Debug, Clone, PartialEq, Args)]
-#[command(override_usage = "heeler serve [OPTIONS] <--stdio|--listen ADDR|--pipe NAME> [PROGRAM]...")]
-#[command(group = clap::ArgGroup::new("transport").required(true).args(["is_stdio", "listen", "pipe"]))]
+#[command(override_usage = "\
+heeler serve [OPTIONS] <--stdio|--listen ADDR|--port N|--pipe NAME>
+                    [PROGRAM]...
+       heeler serve PROTOCOL [OPTIONS] [PROGRAM]...")]
+#[command(after_help = SERVE_EXAMPLES)]
+#[command(group = clap::ArgGroup::new("transport").required(true).args(["is_stdio", "listen", "port", "pipe"]))]
 pub(crate) struct ServeArguments {
     /// Serve one client on standard input and output.
     #[arg(long = "stdio", help_heading = "Transport")]
@@ -265,10 +286,15 @@ pub(crate) struct ServeArguments {
     /// printed.
     #[arg(long, value_name = "ADDR", value_parser = convert::address, help_heading = "Transport")]
     pub listen: Option<String>,
+    /// Listen for clients on this port of 127.0.0.1; with port 0, a free port is chosen and printed.
+    #[arg(long, value_name = "N", help_heading = "Transport")]
+    pub port: Option<u16>,
     /// Listen for clients on a local socket with this path.
     #[arg(long, value_name = "NAME", help_heading = "Transport")]
     pub pipe: Option<PathBuf>,
-    /// Protocol of the clients: mtp, the MSTest Runner Protocol.
+    /// Protocol of the clients: mtp, the MSTest Runner Protocol, mcp, the Model Context Protocol, or rsp, the
+    /// Runtime Server Protocol. It may be the first word instead; unless a transport is named, mcp is then
+    /// served on standard input and output, the others on port 0.
     #[arg(long, value_name = "NAME", value_parser = convert::protocols(), help_heading = "Transport")]
     pub protocol: Option<String>,
     /// Have the client attach its debugger to each test before its first instruction, one test at a time.
@@ -311,6 +337,10 @@ pub(crate) struct ProgramArguments {
     /// Further argument for cargo, such as --cargo-arg=--locked; may be repeated.
     #[arg(long = "cargo-arg", value_name = "ARG", allow_hyphen_values = true)]
     pub cargo_args: Vec<String>,
+    /// Run the mcp.test.* tools of an MCP server: the command that starts it, such as 'node server.js'; may
+    /// be repeated.
+    #[arg(long, value_name = "COMMAND")]
+    pub mcp: Vec<String>,
     #[arg(long, value_name = "NAME", help = framework_help())]
     pub framework: Option<String>,
     #[command(flatten)]

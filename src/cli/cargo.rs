@@ -20,6 +20,7 @@ use std::{
 use heeler_sys::spawn::SpawnError;
 use serde_json::Value;
 
+use super::program_search::search_path;
 use environment::CargoEnvironmentInputs;
 use messages::CargoMessages;
 use tool_process::{StderrTarget, ToolProcess};
@@ -203,15 +204,7 @@ fn find_tool(variable: &str, name: &str) -> Result<PathBuf, CargoError> {
 }
 
 fn find_in_path(name: &str) -> Result<PathBuf, CargoError> {
-    use std::os::unix::fs::PermissionsExt;
-    let is_program = |path: &PathBuf| {
-        std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
-    };
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .map(|dir| absolute(&dir).join(name))
-        .find(is_program)
-        .ok_or_else(|| CargoError::Missing { program: name.to_owned() })
+    search_path(OsStr::new(name)).ok_or_else(|| CargoError::Missing { program: name.to_owned() })
 }
 
 /// Makes a path absolute: a relative program would be resolved in the child's directory.

@@ -15,6 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use super::program_search::find_program;
 use heeler_protocol::{mtp::LogLevel, rpc::RequestId};
 use heeler_sys::{
     process::{Pid, ProcessStat, Signal, stat},
@@ -56,18 +57,8 @@ impl FromStr for DebuggerCommand {
 impl DebuggerCommand {
     /// Returns the name of the debugger if no such program is found, in the way of a shell.
     pub(super) fn missing_program(&self) -> Option<&str> {
-        use std::os::unix::fs::PermissionsExt as _;
         let name = self.0.first()?.as_str();
-        let is_program = |path: &Path| {
-            path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
-        };
-        let is_found = if name.contains('/') {
-            is_program(Path::new(name))
-        } else {
-            let path = std::env::var_os("PATH").unwrap_or_default();
-            std::env::split_paths(&path).any(|directory| is_program(&directory.join(name)))
-        };
-        (!is_found).then_some(name)
+        find_program(name, Path::new("")).is_none().then_some(name)
     }
 
     /// Returns the command's arguments with the process id inserted.

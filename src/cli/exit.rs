@@ -11,7 +11,7 @@ use heeler_run_store::{
 };
 use heeler_server::listen::ListenError;
 
-use super::sources::SourcesError;
+use super::{mcp_filter::FilterRunError, sources::SourcesError};
 
 /// Defines the exit codes with their meanings, which the help and `docs/reference/exit-codes.md` repeat.
 macro_rules! exit_codes {
@@ -47,6 +47,12 @@ pub(super) enum CommandError {
     /// The configuration can't be read.
     #[error("read the configuration")]
     Config(#[source] ConfigError),
+    /// The client under test is not there.
+    #[error("find the client under test \"{name}\": there is no such program")]
+    NoClient {
+        /// Name or path of the program.
+        name: String,
+    },
     /// The profile does not exist.
     #[error("find the profile")]
     Profile(#[source] UnknownProfileError),
@@ -101,6 +107,12 @@ pub(super) enum CommandError {
     /// The debugger is not installed.
     #[error("find the debugger {name}: there is no such program in PATH")]
     NoDebugger { name: String },
+    /// The server of a filter is not installed.
+    #[error("find the server {name}: there is no such program in PATH")]
+    NoServer { name: String },
+    /// The server of a filter can't be started.
+    #[error("run the server")]
+    RunServer(#[source] FilterRunError),
     /// The manual pages can't be written.
     #[error("write the manual pages into {}", dir.display())]
     ManualPages { dir: PathBuf, source: std::io::Error },
@@ -126,6 +138,9 @@ impl CommandError {
     #[must_use]
     pub(super) fn exit_code(&self) -> CliExitCode {
         match self {
+            Self::Config(ConfigError::Read { source, .. }) if heeler_sys::io::is_exhausted(source) => {
+                CliExitCode::Setup
+            }
             Self::Config(_) | Self::Profile(_) | Self::NoHistory { .. } => CliExitCode::CommandLine,
             Self::ResolveRun(ResolveRunError::Unknown { .. } | ResolveRunError::Ambiguous { .. }) => {
                 CliExitCode::CommandLine
@@ -144,6 +159,9 @@ impl CommandError {
             | Self::NothingToRun
             | Self::ManualPages { .. }
             | Self::NoDebugger { .. }
+            | Self::NoClient { .. }
+            | Self::NoServer { .. }
+            | Self::RunServer(_)
             | Self::Listen(_)
             | Self::Dump(_)
             | Self::Report(_) => CliExitCode::Setup,

@@ -4,6 +4,8 @@
 //!   filters and partitions tests.
 //! - `run`, `render_list`, `serve`: the commands.
 //! - `runs`, `report`, `rerun`: list, report and rerun earlier runs.
+//! - `connect`: clients under test of Connect's conformance suite.
+//! - `mcp_filter`: runs a server of the Model Context Protocol without its tests.
 //! - `history`: writes and takes over files of durations and outcomes.
 //! - `dump`: prints minidumps; `check_machine`: checks the machine; `machine`: facts about it.
 //! - `in_process_server`: a session in this process; `run_view`: the user's view of it; `signals`: signals
@@ -13,6 +15,7 @@
 
 pub(crate) mod arguments;
 pub(crate) mod cargo;
+mod connect;
 mod debugger;
 pub(crate) mod display;
 mod doctor;
@@ -22,6 +25,8 @@ mod history;
 mod in_process_server;
 mod list;
 mod machine;
+mod mcp_filter;
+mod program_search;
 mod report;
 mod report_job;
 mod rerun;

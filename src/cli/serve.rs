@@ -33,18 +33,16 @@ pub(super) async fn serve(arguments: &ServeArguments) -> Result<CliExitCode, Com
     let named = arguments.protocol.as_deref().and_then(listen::front_end);
     let front_end = named.unwrap_or(FRONT_ENDS[0]);
     if arguments.is_stdio {
-        let stream = listen::standard_streams().await.map_err(CommandError::Listen)?;
-        // Standard output belongs to the client.
-        let scheduler = scheduler_options(&options.settings, WorkerStdout::StandardError);
-        return serve_session(front_end, Box::new(stream), options, scheduler).await;
+        return serve_standard_streams(front_end, options).await;
     }
     let (scheduler, scheduler_task) =
         SchedulerHandle::start(scheduler_options(&options.settings, WorkerStdout::StandardOutput));
     let server = ClientServer { front_end, options, scheduler };
     let (stop, stopped) = mpsc::channel(1);
     let mut signals = SignalListener::listen().map_err(CommandError::Signals)?;
+    let address = arguments.port.map(|port| format!("127.0.0.1:{port}")).or(arguments.listen.clone());
     let serving = async {
-        match (&arguments.listen, &arguments.pipe) {
+        match (&address, &arguments.pipe) {
             (Some(address), _) => {
                 listen::serve_tcp(
                     address,
@@ -63,7 +61,7 @@ pub(super) async fn serve(arguments: &ServeArguments) -> Result<CliExitCode, Com
                 let ready = || eprintln!("heeler: listening on {}", path.display());
                 listen::serve_local(path, &server, ready, stopped).await
             }
-            // The parser requires one of the three.
+            // The parser requires one transport.
             (None, None) => Ok(()),
         }
     };
@@ -80,6 +78,17 @@ pub(super) async fn serve(arguments: &ServeArguments) -> Result<CliExitCode, Com
     drop(server);
     scheduler_task.join(SCHEDULER_END_LIMIT).await;
     served.map(|()| CliExitCode::Success).map_err(CommandError::Listen)
+}
+
+/// Serves the client on standard input and output.
+pub(super) async fn serve_standard_streams(
+    front_end: &dyn FrontEnd,
+    options: SessionOptions,
+) -> Result<CliExitCode, CommandError> {
+    let stream = listen::standard_streams().await.map_err(CommandError::Listen)?;
+    // Standard output belongs to the client.
+    let scheduler = scheduler_options(&options.settings, WorkerStdout::StandardError);
+    serve_session(front_end, Box::new(stream), options, scheduler).await
 }
 
 /// Returns the parameters of the scheduler of this process. Output of tests that is not captured goes to
@@ -167,7 +176,7 @@ async fn serve_session(
     };
     scheduler_task.join(SCHEDULER_END_LIMIT).await;
     Ok(match end {
-        SessionEnd::Exit => CliExitCode::Success,
+        SessionEnd::Exit | SessionEnd::Shutdown => CliExitCode::Success,
         SessionEnd::Disconnected => CliExitCode::Aborted,
         SessionEnd::ParentDied => CliExitCode::ParentExited,
     })

@@ -44,3 +44,40 @@ impl SignalListener {
         }
     }
 }
+
+/// The signals that are passed on to a wrapped process.
+pub(super) struct SignalForwarder {
+    handlers: Vec<(heeler_sys::process::Signal, Signal)>,
+}
+
+impl SignalForwarder {
+    /// Installs the handlers of the signals that ask a process to end, or mean what it says they mean; after
+    /// this, they no longer end this process.
+    pub(super) fn listen() -> io::Result<Self> {
+        let kinds = [
+            SignalKind::interrupt(),
+            SignalKind::terminate(),
+            SignalKind::hangup(),
+            SignalKind::quit(),
+            SignalKind::user_defined1(),
+            SignalKind::user_defined2(),
+        ];
+        let handler =
+            |kind: SignalKind| Ok((heeler_sys::process::Signal(kind.as_raw_value()), signal(kind)?));
+        Ok(Self { handlers: kinds.into_iter().map(handler).collect::<io::Result<_>>()? })
+    }
+
+    /// Waits for the next signal.
+    ///
+    /// Cancel safe: yes, because tokio keeps a signal until it is received.
+    pub(super) async fn next(&mut self) -> heeler_sys::process::Signal {
+        std::future::poll_fn(|context| {
+            let mut is_received = |(_, handler): &mut (_, Signal)| handler.poll_recv(context).is_ready();
+            match self.handlers.iter_mut().find_map(|one| is_received(one).then_some(one.0)) {
+                Some(signal) => std::task::Poll::Ready(signal),
+                None => std::task::Poll::Pending,
+            }
+        })
+        .await
+    }
+}

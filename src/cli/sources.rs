@@ -5,11 +5,15 @@
 
 mod cargo;
 mod finder;
+mod mcp;
 mod programs;
 #[cfg(test)]
 mod tests;
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use heeler_core::SourceRequest;
 use heeler_protocol::control::{OsText, TestProgram};
@@ -23,10 +27,11 @@ use heeler_server::discovery::ProgramSource;
 
 use cargo::CargoSource;
 pub(super) use finder::SourceFinder;
+use mcp::McpSource;
 use programs::ProgramsSource;
 
 /// Every source, in the order in which the programs of a command line run.
-static TEST_SOURCES: &[&dyn TestSource] = &[&ProgramsSource, &CargoSource];
+static TEST_SOURCES: &[&dyn TestSource] = &[&ProgramsSource, &CargoSource, &McpSource];
 
 /// A source of test programs, such as paths or a build tool.
 trait TestSource: Sync {
@@ -111,6 +116,12 @@ pub(super) enum SourcesError {
         path: PathBuf,
         limit: usize,
     },
+    /// The command of a server has no words, or an open quote.
+    #[error("start the MCP server {command:?}: expected a command, with quotes as in a shell")]
+    ServerCommand { command: String },
+    /// The program of a server's command does not exist.
+    #[error("start the MCP server {command:?}: there is no program {program}")]
+    NoServer { command: String, program: String },
     /// The build command of a suite failed.
     #[error("build the suite \"{suite}\"")]
     Build { suite: String, source: CargoError },
@@ -225,6 +236,7 @@ fn apply_suite_settings(suite: &SuiteConfig, program: &mut TestProgram) {
         .iter()
         .map(|(name, value)| (OsText::from(name.as_str()), value.as_deref().map(OsText::from)));
     program.env.extend(env);
+    program.test_arguments.clone_from(&suite.test_arguments);
     if let Some(cwd) = &suite.cwd {
         program.cwd = OsText::from(cwd.as_path());
     }
@@ -245,6 +257,7 @@ fn plain_program(suite: String, path: &Path, cwd: &Path) -> TestProgram {
         env: Vec::new(),
         cwd: OsText::from(cwd),
         framework: None,
+        test_arguments: BTreeMap::new(),
     }
 }
 

@@ -10,10 +10,10 @@ use std::{
 use tracing_subscriber::EnvFilter;
 
 use super::{
-    arguments::{self, CliCommand},
-    doctor, dump,
+    arguments::{self, CliCommand, McpCommand},
+    connect, doctor, dump,
     exit::{CliExitCode, CommandError},
-    history, list, report, run, runs, serve,
+    history, list, mcp_filter, report, run, runs, serve,
 };
 use heeler_config::{Config, ConfigError};
 
@@ -45,7 +45,7 @@ pub fn main() -> ExitCode {
     // A blocked read of standard input must not delay the exit.
     runtime.shutdown_background();
     match ended {
-        Ok(exit) => process_exit_code(exit),
+        Ok(exit) => exit,
         Err(error) => {
             eprintln!("error: failed to {}", heeler_core::error_chain(&error));
             process_exit_code(error.exit_code())
@@ -57,16 +57,22 @@ fn process_exit_code(exit: CliExitCode) -> ExitCode {
     ExitCode::from(exit as u8)
 }
 
-async fn run_command(command: &CliCommand) -> Result<CliExitCode, CommandError> {
-    match command {
+async fn run_command(command: &CliCommand) -> Result<ExitCode, CommandError> {
+    let exit = match command {
         CliCommand::Run(arguments) => run::run(arguments).await,
         CliCommand::List(arguments) => list::list(arguments).await,
         CliCommand::Runs(arguments) => runs::list_runs(arguments),
         CliCommand::Report(arguments) => report::report(arguments),
         CliCommand::History(arguments) => history::history(arguments),
         CliCommand::Serve(arguments) => serve::serve(arguments).await,
+        CliCommand::Connect(arguments) => connect::connect(arguments).await,
         CliCommand::Editor(arguments) => serve::serve_editor(arguments).await,
         CliCommand::Dump(arguments) => dump::dump(&arguments.file),
+        CliCommand::Mcp(arguments) => {
+            let McpCommand::Filter { command } = &arguments.command;
+            // It exits with the code of the server.
+            return mcp_filter::run_filtered(command).await.map(ExitCode::from);
+        }
         CliCommand::Doctor(general) => doctor::check_machine(general).await,
         CliCommand::Completions { shell } => {
             // A closed pipe is no error.
@@ -78,7 +84,8 @@ async fn run_command(command: &CliCommand) -> Result<CliExitCode, CommandError> 
                 .map_err(|source| CommandError::ManualPages { dir: dir.clone(), source })?;
             Ok(CliExitCode::Success)
         }
-    }
+    };
+    exit.map(process_exit_code)
 }
 
 fn verbosity(command: &CliCommand) -> u8 {
@@ -89,11 +96,15 @@ fn verbosity(command: &CliCommand) -> u8 {
         CliCommand::Report(arguments) => arguments.general.verbose,
         CliCommand::History(arguments) => arguments.general().verbose,
         CliCommand::Serve(arguments) => arguments.served.general.verbose,
+        CliCommand::Connect(arguments) => arguments.general().verbose,
         CliCommand::Editor(arguments) => {
             arguments.served.general.verbose.max(u8::from(arguments.is_diagnostic))
         }
         CliCommand::Doctor(general) => general.verbose,
-        CliCommand::Dump(_) | CliCommand::Completions { .. } | CliCommand::Man { .. } => 0,
+        CliCommand::Mcp(_)
+        | CliCommand::Dump(_)
+        | CliCommand::Completions { .. }
+        | CliCommand::Man { .. } => 0,
     }
 }
 

@@ -12,8 +12,10 @@ mod support;
 
 mod cli;
 mod frameworks;
+mod mcp;
 mod mtp;
 mod process_death;
 mod robustness;
+mod rsp;
 mod security;
 mod test_failures;

@@ -2,6 +2,7 @@
 //! roles; the role is the name under which it is started. Its output is close enough to GoogleTest's that it
 //! is detected as such (`gtest_list_tests`).
 
+mod connect;
 mod gtest;
 mod json_lines;
 mod other_user;
@@ -17,6 +18,9 @@ fn main() -> ExitCode {
         return ExitCode::from(other_user::execute_commands());
     }
     note_start(&program);
+    if role == "connect-client" {
+        return ExitCode::from(connect::serve());
+    }
     if role.starts_with("json-lines") {
         return ExitCode::from(json_lines::serve(role));
     }

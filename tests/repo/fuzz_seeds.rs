@@ -11,8 +11,9 @@ type FuzzCheck = fn(&[u8]);
 
 /// Each target with its check; a target without seeds fails, and so does a directory of seeds without a
 /// target.
-const CHECKS: [(&str, FuzzCheck); 19] = [
+const CHECKS: [(&str, FuzzCheck); 25] = [
     ("config", checks::config),
+    ("connect_client", checks::connect_client),
     ("doctest_listing", checks::doctest_listing),
     ("doctest_transcript", checks::doctest_transcript),
     ("envelope", checks::envelope),
@@ -27,10 +28,15 @@ const CHECKS: [(&str, FuzzCheck); 19] = [
     ("libtest_listing", checks::libtest_listing),
     ("libtest_transcript", checks::libtest_transcript),
     ("manifest", checks::manifest),
+    ("mcp_filter", checks::mcp_filter),
+    ("mcp_listing", checks::mcp_listing),
+    ("mcp_message", checks::mcp_message),
+    ("mcp_transcript", checks::mcp_transcript),
     ("message", checks::message),
     ("minidump", checks::minidump),
     ("packet", checks::packet),
     ("program", checks::program),
+    ("rsp_message", checks::rsp_message),
 ];
 
 fn names(dir: &Path) -> Vec<String> {

@@ -20,6 +20,7 @@ pub(crate) fn program() -> TestProgram {
         env: vec![],
         cwd: "/".into(),
         framework: Some("gtest".into()),
+        test_arguments: std::collections::BTreeMap::new(),
     }
 }
 

@@ -11,6 +11,7 @@ use clap_complete::Shell;
 
 use super::{CliCommand, CommandLineArguments, NormaliseError, normalise};
 use crate::cli::exit::CliExitCode;
+use heeler_server::listen::DefaultTransport;
 
 /// Reason for which there is no command to run.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +51,7 @@ impl ParseArgumentsError {
 /// The arguments are invalid or request help: print the refusal, and exit with its exit code.
 pub(crate) fn parse(argv: Vec<OsString>) -> Result<CliCommand, ParseArgumentsError> {
     let words = normalise(argv).map_err(|source| ParseArgumentsError::Editor { source })?;
-    CommandLineArguments::try_parse_from(insert_shuffle_default(words))
+    CommandLineArguments::try_parse_from(insert_shuffle_default(name_protocol(words)))
         .map(|found| found.command)
         .map_err(ParseArgumentsError::Arguments)
 }
@@ -70,6 +71,28 @@ pub(crate) fn completion_script(shell: Shell) -> Vec<u8> {
 pub(crate) fn write_manual_pages(dir: &Path) -> io::Result<()> {
     std::fs::create_dir_all(dir)?;
     clap_mangen::generate_to(CommandLineArguments::command(), dir)
+}
+
+/// Options of `heeler serve` that name its transport.
+const TRANSPORTS: [&str; 4] = ["--stdio", "--listen", "--port", "--pipe"];
+
+/// Returns `heeler serve PROTOCOL …` with its protocol as an option, and with the protocol's own transport
+/// unless it names another.
+fn name_protocol(mut words: Vec<OsString>) -> Vec<OsString> {
+    let is_serve = words.get(1).is_some_and(|word| word == "serve");
+    let protocol = words.get(2).and_then(|word| word.to_str()).and_then(heeler_server::listen::front_end);
+    let Some(protocol) = protocol.filter(|_| is_serve) else { return words };
+    let mut options = words.iter().skip(3).take_while(|word| *word != "--").filter_map(|word| word.to_str());
+    let has_transport = options.any(|word| TRANSPORTS.contains(&word.split('=').next().unwrap_or(word)));
+    words[2] = format!("--protocol={}", protocol.name()).into();
+    if !has_transport {
+        let transport = match protocol.default_transport() {
+            DefaultTransport::AnyPort => "--port=0",
+            DefaultTransport::StandardStreams => "--stdio",
+        };
+        words.insert(3, transport.into());
+    }
+    words
 }
 
 /// Gives `--shuffle` its default value unless a seed follows: the next argument may be a program instead.

@@ -74,13 +74,12 @@ fn render_command(page: &mut String, command: &mut Command) {
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();
     let usage = command.render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ");
-    let name = command.get_name().to_owned();
     // The parser prints the help of this command by itself.
-    if name == "help" {
+    if command.get_name() == "help" {
         return;
     }
-    write!(page, "\n## `heeler {name}`\n\n{}.\n\n```text\n{usage}\n```\n", about.trim_end_matches('.'))
-        .unwrap();
+    let name = command.get_bin_name().unwrap_or(command.get_name()).to_owned();
+    write!(page, "\n## `{name}`\n\n{}.\n\n```text\n{usage}\n```\n", about.trim_end_matches('.')).unwrap();
     let arguments: Vec<&Arg> = command
         .get_arguments()
         .filter(|argument| !argument.is_hide_set() && argument.get_id() != "help")
@@ -94,6 +93,9 @@ fn render_command(page: &mut String, command: &mut Command) {
     }
     if let Some(footer) = command.get_after_help() {
         write!(page, "\n```text\n{}\n```\n", footer.to_string().trim_end()).unwrap();
+    }
+    for below in command.get_subcommands_mut().filter(|command| !command.is_hide_set()) {
+        render_command(page, below);
     }
 }
 

@@ -227,6 +227,34 @@ fn invalid_arguments_are_rejected_with_a_reason() {
 }
 
 #[test]
+fn wrapped_server_keeps_its_options() {
+    let line = "mcp filter -- node server.js --server --help -- x";
+    let Ok(CliCommand::Mcp(McpArguments { command: McpCommand::Filter { command } })) = parse(words(line))
+    else {
+        panic!("{line}")
+    };
+    assert_eq!(command, ["node", "server.js", "--server", "--help", "--", "x"]);
+    for line in ["mcp", "mcp filter", "mcp filter --", "mcp filter node server.js"] {
+        assert_eq!(parse(words(line)).unwrap_err().exit_code(), 5, "{line}");
+    }
+}
+
+#[test]
+fn agents_are_served_without_a_transport() {
+    let serve = |line: &str| match parse(words(&format!("serve {line}"))) {
+        Ok(CliCommand::Serve(serve)) => *serve,
+        other => panic!("{other:?}"),
+    };
+    let agent = serve("mcp a b -j 2 --timeout 3s -- x");
+    assert_eq!((agent.protocol.as_deref(), agent.is_stdio, agent.port), (Some("mcp"), true, None));
+    assert_eq!(agent.served.programs.programs, [Path::new("a"), Path::new("b")]);
+    assert_eq!(agent.served.programs.program_args, ["x"]);
+    assert!(serve("mcp --stdio").is_stdio && !serve("mcp --port 7").is_stdio);
+    // Behind a transport it is a program.
+    assert_eq!(serve("--stdio mcp").protocol, None);
+}
+
+#[test]
 fn serve_requires_exactly_one_transport() {
     let serve = |line: &str| match parse(words(&format!("serve {line}"))) {
         Ok(CliCommand::Serve(serve)) => *serve,
@@ -235,7 +263,31 @@ fn serve_requires_exactly_one_transport() {
     assert!(serve("--stdio").is_stdio);
     assert_eq!(serve("--listen [::1]:0 prog -j 2").listen.as_deref(), Some("[::1]:0"));
     assert_eq!(serve("--pipe /run/x").pipe.as_deref(), Some(Path::new("/run/x")));
+    assert_eq!(serve("--port 0").port, Some(0));
     assert!(parse(words("serve --stdio --pipe x")).is_err());
+    assert!(parse(words("serve --port 1 --listen 127.0.0.1:1")).is_err());
+}
+
+#[test]
+fn protocol_may_be_the_first_word_of_serve() {
+    let serve = |line: &str| match parse(words(&format!("serve {line}"))) {
+        Ok(CliCommand::Serve(serve)) => *serve,
+        other => panic!("{other:?}"),
+    };
+    for (line, protocol, port) in [
+        ("rsp", Some("rsp"), Some(0)),
+        ("rsp prog --port 7", Some("rsp"), Some(7)),
+        ("rsp --port=7 prog -- --stdio", Some("rsp"), Some(7)),
+        ("rsp prog -- --stdio", Some("rsp"), Some(0)),
+        ("mtp --stdio prog", Some("mtp"), None),
+        ("rsp --listen=[::1]:0", Some("rsp"), None),
+        ("--stdio rsp", None, None),
+        ("--port 7 --protocol rsp", Some("rsp"), Some(7)),
+    ] {
+        let serve = serve(line);
+        assert_eq!((serve.protocol.as_deref(), serve.port), (protocol, port), "{line}");
+    }
+    assert!(parse(words("serve rsp --port 70000")).is_err());
 }
 
 #[test]

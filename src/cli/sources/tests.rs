@@ -69,12 +69,14 @@ fn command_line_names_sources_in_order_with_absolute_paths() {
         cargo_args: vec!["--release".into()],
         cargo_targets: crate::cli::arguments::CargoTargetArguments::default(),
         framework: Some("gtest".into()),
+        mcp: vec!["node s.js".into()],
         program_args: vec!["--data=x".into()],
     };
     let named = NamedSources::from_arguments(&arguments);
     let expected = [
         SourceRequest::new("programs", ["/p/a".into(), "/p/b".into()]),
         SourceRequest::new("cargo", ["/c".into(), "--release".into()]),
+        SourceRequest::new("mcp", [absolute_text(Path::new(".")), "node s.js".into()]),
     ];
     assert_eq!((named.requests.as_slice(), named.framework.as_deref()), (&expected[..], Some("gtest")));
     assert_eq!(named.program_args, ["--data=x"]);

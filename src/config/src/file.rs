@@ -17,6 +17,7 @@ use super::{
     reader::{ConfigDocument, TableReader},
     sources::read_source,
     tables::{OverrideTable, ProfileTable, SuiteTable, TopTable},
+    test_arguments::read_test_arguments,
     types::UnresolvedProfile,
 };
 
@@ -236,6 +237,7 @@ fn read_suite(dir: &Path, table: &TableReader<'_, '_>) -> Option<SuiteConfig> {
         framework: suite.framework,
         args: suite.args.unwrap_or_default(),
         env: read_env(table),
+        test_arguments: read_test_arguments(table),
         cwd: suite.cwd.map(|path| resolve_path(dir, &path)),
         build: suite.build,
         tests,

@@ -22,6 +22,7 @@ mod run_options;
 mod settings;
 mod sources;
 mod tables;
+mod test_arguments;
 #[cfg(test)]
 mod tests;
 mod types;

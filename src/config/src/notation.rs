@@ -149,6 +149,8 @@ pub(super) struct TextArray;
 pub(super) struct PathArray;
 /// Requests for report files, such as `junit=out/junit.xml`.
 pub(super) struct ReportArray;
+/// A command as a shell reads it.
+pub(super) struct CommandText;
 /// A program with its arguments.
 pub(super) struct CommandArray;
 
@@ -187,6 +189,8 @@ notations! {
     TextArray -> Vec<String>, "an array of strings".to_owned(), |written| written.texts(|_| true);
     PathArray -> Vec<String>, "an array of paths or globs".to_owned(),
         |written| written.texts(|paths| !paths.is_empty() && paths.iter().all(|path| !path.is_empty()));
+    CommandText -> String, "a command, such as \"node server.js\"".to_owned(),
+        |written| Ok(written.nonempty_text()?.to_owned());
     CommandArray -> Vec<String>, "a command as an array of words, such as [\"make\", \"tests\"]".to_owned(),
         |written| written.texts(|words| words.first().is_some_and(|program| !program.is_empty()));
     JobCount -> Self, "a whole number from 1 or \"num-cpus\"".to_owned(), |written| match written {

@@ -14,8 +14,8 @@ use super::{
     MemoryLimit, OutputTiming, RunLayer, RunSettings, ShuffleMode, SlowTimeout, StatusLevel, TestLayer,
     TestSettings, TimeLimit,
     notation::{
-        ByteSize, CommandArray, Count, DirectoryPath, DurationText, FilterText, Flag, FrameworkName, Number,
-        PathArray, PeriodText, ReportArray, SuiteName, TextArray,
+        ByteSize, CommandArray, CommandText, Count, DirectoryPath, DurationText, FilterText, Flag,
+        FrameworkName, Number, PathArray, PeriodText, ReportArray, SuiteName, TextArray,
     },
     reader::{ConfigDocument, TableReader},
     retries::{BACKOFF_WORDS, BackoffWord, RetriesTable, RetryNotation},
@@ -74,6 +74,7 @@ described_notations! {
     ByteSize -> u64, "size", {"type": "string"}, |bytes| size_text(*bytes);
     DirectoryPath -> std::path::PathBuf, "path", {"type": "string", "minLength": 1}, |path| path;
     SuiteName -> String, "text", {"type": "string", "minLength": 1}, |text| text;
+    CommandText -> String, "command", {"type": "string", "minLength": 1}, |text| text;
     FrameworkName -> String, "text", {"type": "string", "minLength": 1}, |text| text;
     FilterText -> String, "filter", {"type": "string"}, |text| text;
     TextArray -> Vec<String>, "array of strings", {"type": "array", "items": {"type": "string"}}, |all| all;
@@ -126,6 +127,8 @@ described_notations! {
         |policy| word_of(policy, &DumpPolicy::WORDS);
     CrashCapture -> Self, "word", {"enum": ["off", "root", "tree"]},
         |capture| word_of(capture, &CrashCapture::WORDS);
+    TestArgumentKeys -> (), "table",
+        {"type": "object", "additionalProperties": {"type": "object"}}, |()| ();
     EnvironmentKeys -> (), "table",
         {"type": "object", "additionalProperties": {"anyOf": [{"type": "string"}, {"const": false}]}}, |()| ();
 }
@@ -192,6 +195,9 @@ fn duration_text(duration: Duration) -> String {
 fn size_text(bytes: u64) -> String {
     if bytes.is_multiple_of(1 << 30) { format!("{}GiB", bytes >> 30) } else { format!("{}MiB", bytes >> 20) }
 }
+
+/// `arguments` of a suite; its keys are the names of tests.
+pub(super) struct TestArgumentKeys;
 
 /// `env` of a suite; its keys are the names of variables.
 pub(super) struct EnvironmentKeys;

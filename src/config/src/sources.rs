@@ -9,13 +9,13 @@ use serde::Deserialize;
 #[cfg(test)]
 use super::reference::WriteNotation as _;
 use super::{
-    notation::{DirectoryPath, Notation as _, PathArray, TextArray},
+    notation::{CommandText, DirectoryPath, Notation as _, PathArray, TextArray},
     profiles::resolve_path,
     reader::TableReader,
 };
 
 /// The keys of each source: the one that selects it, then those that have no effect without it.
-const SOURCE_KEYS: [&[&str]; 2] = [&["programs"], &["cargo", "cargo-args"]];
+const SOURCE_KEYS: [&[&str]; 3] = [&["programs"], &["cargo", "cargo-args"], &["mcp"]];
 
 /// The keys of `[[suite]]` that name its source; exactly one source is named.
 #[derive(Debug, Default, Deserialize)]
@@ -23,7 +23,7 @@ const SOURCE_KEYS: [&[&str]; 2] = [&["programs"], &["cargo", "cargo-args"]];
 #[serde(rename_all = "kebab-case", default)]
 pub(super) struct SourceTable {
     /// Test programs: paths or globs (`*`, `?`, `**`, `[…]`, `{…}`), relative to the file. A suite has either
-    /// this key or `cargo`.
+    /// this key, `cargo` or `mcp`.
     #[serde(with = "PathArray")]
     programs: Option<Vec<String>>,
     /// A cargo package or workspace whose test programs are built and run, relative to the file.
@@ -32,6 +32,10 @@ pub(super) struct SourceTable {
     /// Arguments after `cargo test --no-run`, such as `["--features", "net"]`.
     #[serde(with = "TextArray")]
     cargo_args: Option<Vec<String>>,
+    /// The command of an MCP server whose `mcp.test.*` tools are run, such as `"node server.js"`, with quotes
+    /// as in a shell. Its program is looked up in `PATH`, or relative to the file.
+    #[serde(with = "CommandText")]
+    mcp: Option<String>,
 }
 
 impl SourceTable {
@@ -44,7 +48,8 @@ impl SourceTable {
             let path = OsText::from(resolve_path(dir, path).as_path());
             SourceRequest::new("cargo", [path].into_iter().chain(texts(cargo_args)))
         });
-        programs.or(cargo)
+        let server = self.mcp.map(|command| SourceRequest::new("mcp", [OsText::from(dir), command.into()]));
+        programs.or(cargo).or(server)
     }
 }
 

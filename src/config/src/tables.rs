@@ -337,6 +337,10 @@ pub(super) struct SuiteTable {
     /// Environment of the programs: variables and their values; `false` unsets one.
     #[cfg_attr(test, schemars(with = "super::reference::EnvironmentKeys"))]
     env: IgnoredAny,
+    /// Arguments of tests that take some, by the names of the tests: each a table, such as
+    /// `"mcp.test.echo" = { echo = "hi" }`.
+    #[cfg_attr(test, schemars(with = "super::reference::TestArgumentKeys"))]
+    arguments: IgnoredAny,
     /// Working directory of the programs, relative to the file. Defaults to the file's directory, or to the
     /// cargo package.
     #[serde(with = "DirectoryPath")]

@@ -79,6 +79,14 @@ isolate = false
 name = "rust"
 cargo = "crates"
 cargo-args = ["--features", "net"]
+
+[[suite]]
+name = "tools"
+mcp = "node 'my server.js'"
+
+[suite.arguments]
+"mcp.test.echo" = { echo = "hi", list = [1, -2.5, true, 2026-01-02], deep = { hex = 0x10 } }
+none = {}
 "#;
 
 /// Compares a generated file with the one in `docs/reference`; `UPDATE_GOLDEN=1` writes it.
@@ -176,6 +184,12 @@ fn file_with_every_key_is_read() {
         config.suites[1].source,
         SourceRequest::new("cargo", ["crates".into(), "--features".into(), "net".into()])
     );
+    let tools = &config.suites[2];
+    assert_eq!(tools.source, SourceRequest::new("mcp", ["".into(), "node 'my server.js'".into()]));
+    let arguments: Vec<_> =
+        tools.test_arguments.iter().map(|(name, text)| format!("{name} {text}")).collect();
+    let echo = r#"{"deep":{"hex":16},"echo":"hi","list":[1,-2.5,true,"2026-01-02"]}"#;
+    assert_eq!(arguments, [format!("mcp.test.echo {echo}"), "none {}".to_owned()]);
 }
 
 #[test]
@@ -266,7 +280,14 @@ heeler.toml:11:26: expected a string for D in [suite.env], or false to unset it
 heeler.toml:13:1: the suite "b" is already defined in line 7
 heeler.toml:15:1: "cargo-args" has no effect without "cargo"
 heeler.toml:16:9: expected a command as an array of words, such as ["make", "tests"] for "build" in [[suite]], found an empty array
-heeler.toml:17:1: [[suite]] needs "programs" or "cargo", the source of its test programs
+heeler.toml:17:1: [[suite]] needs "programs" or "cargo" or "mcp", the source of its test programs
+"#,
+    );
+    check_problems(
+        "[[suite]]\nname = \"d\"\nmcp = \"\"\narguments = { x = 1 }\n",
+        r#"
+heeler.toml:3:7: expected a command, such as "node server.js" for "mcp" in [[suite]], found an empty string
+heeler.toml:4:19: expected a table of arguments for "x" in [suite.arguments], such as { name = "value" }
 "#,
     );
 }

@@ -358,6 +358,8 @@ pub struct SuiteConfig {
     pub args: Vec<String>,
     /// Variables added to Heeler's own environment; `None` unsets one.
     pub env: Vec<(String, Option<String>)>,
+    /// Arguments of tests by their names, each as a JSON object.
+    pub test_arguments: BTreeMap<String, String>,
     /// Working directory of the tests; `None` lets the source decide.
     pub cwd: Option<PathBuf>,
     /// A command that runs before the programs are searched, in the directory of the file. Not empty.

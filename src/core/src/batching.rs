@@ -11,6 +11,8 @@
 //! The more expensive a start is, the more even are the chunks: each slot should start such a program once,
 //! and all should end together. What the busy slots still have to do counts (`slot_loads`).
 //!
+//! A program whose tests all run in one process is one batch, whatever its tests take.
+//!
 //! Tests of one chunk are adjacent in their framework's order, because neighbours share expensive set-up.
 
 mod program_queue;
@@ -62,6 +64,11 @@ pub struct ProgramCosts {
     pub selection_budget_bytes: Option<usize>,
     /// Maximum number of its processes at a time.
     pub max_processes: Option<NonZeroU32>,
+    /// Whether its processes do not show when they are ready: the duration of the first test of each includes
+    /// the start, and says nothing about the others.
+    pub hides_start: bool,
+    /// Whether all of its tests run in one process, whatever they take, unless they are isolated.
+    pub is_one_batch: bool,
 }
 
 /// A batch of tests for one process.
@@ -165,6 +172,14 @@ impl TestQueue {
     /// Records the cost of a process start.
     pub fn observe_start(&mut self, program: ProgramId, start: Duration) {
         self.program(program).observe_start(start);
+    }
+
+    /// Returns whether the duration of a test says nothing about those of others: it is the first of a
+    /// process whose start it includes.
+    #[must_use]
+    pub fn includes_start(&self, batch: &TestBatch, test: TestId) -> bool {
+        batch.tests.first() == Some(&test)
+            && self.programs.get(&batch.program).is_some_and(ProgramQueue::hides_start)
     }
 
     /// Records the duration of a test, for the estimate of tests without data.

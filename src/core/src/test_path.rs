@@ -13,6 +13,10 @@ pub enum NameNesting {
     /// One group before the first full stop, whatever else the name contains: `Prefix/Class/0.Name/1` is
     /// `Name/1` in `Prefix/Class/0`.
     FullStop,
+    /// One group before each slash: `a/b/name` is `name` in `b` in `a`.
+    Slashes,
+    /// One group before each full stop: `a.b.name` is `name` in `b` in `a`.
+    FullStops,
     /// One group before each pair of colons: `a::b::name` is `name` in `b` in `a`.
     Colons,
 }
@@ -23,7 +27,8 @@ impl NameNesting {
     pub fn separator(self) -> &'static str {
         match self {
             Self::Flat => "",
-            Self::FullStop => ".",
+            Self::FullStop | Self::FullStops => ".",
+            Self::Slashes => "/",
             Self::Colons => "::",
         }
     }
@@ -60,7 +65,9 @@ impl<'a> TestPath<'a> {
         let (groups, case) = match nesting {
             NameNesting::Flat => (Vec::new(), name),
             NameNesting::FullStop => split_name(name, nesting.separator(), 1),
-            NameNesting::Colons => split_name(name, nesting.separator(), usize::MAX),
+            NameNesting::FullStops | NameNesting::Slashes | NameNesting::Colons => {
+                split_name(name, nesting.separator(), usize::MAX)
+            }
         };
         Self { suite, groups, case }
     }
@@ -111,8 +118,15 @@ mod tests {
     fn colon_nesting_has_a_group_per_separator() {
         assert_eq!(parts(NameNesting::Colons, "a::b::name"), ["a", "b", "name"]);
         assert_eq!(parts(NameNesting::Colons, "name"), ["name"]);
+        assert_eq!(parts(NameNesting::Slashes, "a/b:c/name"), ["a", "b:c", "name"]);
         assert_eq!(parts(NameNesting::Colons, "a:b::c.d"), ["a:b", "c.d"]);
         assert_eq!(parts(NameNesting::Flat, "a::b.c"), ["a::b.c"]);
+    }
+
+    #[test]
+    fn full_stops_nesting_has_a_group_per_full_stop() {
+        assert_eq!(parts(NameNesting::FullStops, "mcp.test.a.b"), ["mcp", "test", "a", "b"]);
+        assert_eq!(parts(NameNesting::FullStops, "name"), ["name"]);
     }
 
     #[test]

@@ -59,6 +59,9 @@ pub struct TestResult {
     /// Number of iterations that ended, the deciding one included, if the test was to run more than once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iterations: Option<u32>,
+    /// What the test answered, in base64, where its framework passes answers on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
     /// Shell command line that runs the test in isolation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reproduce: Option<String>,
@@ -86,6 +89,7 @@ impl TestResult {
             usage: None,
             leaked: Vec::new(),
             iterations: None,
+            answer: None,
             reproduce: None,
         }
     }

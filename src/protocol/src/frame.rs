@@ -1,4 +1,4 @@
-//! `Content-Length` framing of the test protocol, as clients actually send it.
+//! `Content-Length` framing of the protocols of clients, as clients actually send it.
 //!
 //! Output: `Content-Length: N\r\n\r\n` and N bytes of UTF-8. Input: header names in any case, CRLF or LF,
 //! unknown headers ignored, a byte order mark before the first header and blank lines before every header

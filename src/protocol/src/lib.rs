@@ -1,24 +1,33 @@
 //! Every byte and message that Heeler's processes and clients exchange. No I/O, clock or decision belongs
 //! here: this crate only converts bytes to values and values to bytes.
 //!
-//! - [`append_record`]: `Content-Length` framing of the test protocol.
+//! - [`frame`]: `Content-Length` framing of the protocols of clients.
 //! - [`packet`]: framing of Heeler's own control connections.
 //! - [`rpc`]: JSON-RPC envelopes, ids and errors.
 //! - [`mtp`]: the messages of the MSTest Runner Protocol.
+//! - `connect`: the messages between Connect's conformance suite and a client under test.
+//! - [`mcp`]: the messages of the Model Context Protocol, and the filter that hides test tools.
+//! - [`rsp`]: the messages of the Runtime Server Protocol.
 //! - [`control`]: messages between coordinator, watchdog, worker and guard.
 //! - [`fork_server`]: messages between a worker and its fork server, which creates the guards.
 //! - [`journal`]: the records of write-ahead journals.
 //! - [`manifest`]: the plan of a run, beside its journals.
 
+#[cfg(feature = "connect")]
+pub mod connect;
 pub mod control;
 pub mod fork_server;
 pub mod frame;
 pub mod journal;
 pub mod manifest;
+pub mod mcp;
 #[warn(missing_docs)]
 pub mod mtp;
 pub mod packet;
 pub mod rpc;
+pub mod rsp;
+#[cfg(feature = "schema")]
+mod schema;
 
 /// Streaming decoder: takes one item off the front of a buffer, or requests more bytes.
 ///

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-/// Error codes of JSON-RPC and of the test protocol.
+/// Error codes of JSON-RPC and of the protocols of clients.
 pub mod code {
     /// The body is not JSON.
     pub const PARSE_ERROR: i64 = -32700;
@@ -315,30 +315,49 @@ struct ErrorEnvelope<'a> {
 /// Encodes a request as a frame.
 #[must_use]
 pub fn encode_request(id: &RequestId, method: &str, params: &impl Serialize) -> Bytes {
-    encode(&RequestEnvelope { jsonrpc: "2.0", id: Some(id), method, params })
+    crate::frame::encode(&request_body(id, method, params))
 }
 
 /// Encodes a notification as a frame.
 #[must_use]
 pub fn encode_notification(method: &str, params: &impl Serialize) -> Bytes {
-    encode(&RequestEnvelope { jsonrpc: "2.0", id: None, method, params })
+    crate::frame::encode(&notification_body(method, params))
 }
 
 /// Encodes a successful response as a frame.
 #[must_use]
 pub fn encode_result(id: &RequestId, result: &impl Serialize) -> Bytes {
-    encode(&ResultEnvelope { jsonrpc: "2.0", id, result })
+    crate::frame::encode(&result_body(id, result))
 }
 
 /// Encodes an error response as a frame.
 #[must_use]
 pub fn encode_error(id: &RequestId, error: &RpcError) -> Bytes {
-    encode(&ErrorEnvelope { jsonrpc: "2.0", id, error })
+    crate::frame::encode(&error_body(id, error))
 }
 
-fn encode(message: &impl Serialize) -> Bytes {
-    let body = serde_json::to_vec(message).expect("our messages are plain structs with text keys");
-    crate::frame::encode(&body)
+/// Encodes a request without a frame.
+pub(crate) fn request_body(id: &RequestId, method: &str, params: &impl Serialize) -> Vec<u8> {
+    body(&RequestEnvelope { jsonrpc: "2.0", id: Some(id), method, params })
+}
+
+/// Encodes a notification without a frame.
+pub(crate) fn notification_body(method: &str, params: &impl Serialize) -> Vec<u8> {
+    body(&RequestEnvelope { jsonrpc: "2.0", id: None, method, params })
+}
+
+/// Encodes a successful response without a frame.
+pub(crate) fn result_body(id: &RequestId, result: &impl Serialize) -> Vec<u8> {
+    body(&ResultEnvelope { jsonrpc: "2.0", id, result })
+}
+
+/// Encodes an error response without a frame.
+pub(crate) fn error_body(id: &RequestId, error: &RpcError) -> Vec<u8> {
+    body(&ErrorEnvelope { jsonrpc: "2.0", id, error })
+}
+
+fn body(message: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(message).expect("our messages are plain structs with text keys")
 }
 
 #[cfg(test)]

@@ -1,8 +1,11 @@
 //! Heeler's coordinator: one scheduler and one worker pool for the clients of all protocols.
 
+pub mod connect;
 pub mod discovery;
 pub mod listen;
+pub mod mcp;
 pub mod mtp;
 pub mod pool;
+pub mod rsp;
 pub mod run;
 pub mod scheduler;

@@ -20,6 +20,14 @@ const FIRST_FREE_FD: i32 = 3;
 /// The descriptor of a process's report channel.
 const REPORT_CHANNEL: libc::c_int = 3;
 
+/// Returns whether an operation failed because the process or the machine has no descriptors or memory left:
+/// that says nothing about the file.
+#[must_use]
+pub fn is_exhausted(error: &io::Error) -> bool {
+    let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOMEM].map(|one| Some(one.raw_os_error()));
+    exhausted.contains(&error.raw_os_error())
+}
+
 /// Returns the ends of a new pipe, for reading and for writing; both close on exec.
 ///
 /// # Errors
@@ -245,6 +253,14 @@ mod tests {
     };
 
     use super::*;
+
+    #[test]
+    fn exhaustion_is_told_from_other_errors() {
+        for (error, expected) in [(libc::EMFILE, true), (libc::ENOMEM, true), (libc::EACCES, false)] {
+            assert_eq!(is_exhausted(&io::Error::from_raw_os_error(error)), expected);
+        }
+        assert!(!is_exhausted(&io::Error::other("no number")));
+    }
 
     #[test]
     fn full_pipe_is_waited_for_and_nothing_but_a_pipe_is_written() {

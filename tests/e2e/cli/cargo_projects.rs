@@ -137,6 +137,11 @@ fn doctests_of_a_package_are_tests() {
         ran.assert_stdout("marked `compile_fail`").assert_stdout("signal: 6 (SIGABRT)");
         ran.line_with(&["PASS", "unit"]);
         ran.line_with(&["Summary", "5 passed, 3 failed, 1 skipped"]);
+        let ran = world.run(&["run", "--cargo", "documented", "--run-ignored", "only"]);
+        // What becomes of it is rustdoc's: of the edition 2024 it passes uncompiled.
+        let (label, code) = if edition == "2024" { ("PASS", 0) } else { ("FAIL", 2) };
+        ran.line_with(&[label, "1/1", "src/lib.rs - one (line 13)"]);
+        ran.assert_code(code);
         // Alone, by its name; its line is the end of another one's.
         let words = ["run", "--cargo", "documented", "-E", r"test(=src/lib.rs - one \(line 3\))"];
         world.run(&words).assert_code(0).assert_stdout("1 passed");

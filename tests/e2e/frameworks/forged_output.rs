@@ -71,6 +71,19 @@ fn attacking_test_is_charged_in_a_process_of_its_own() {
 }
 
 #[test]
+fn test_that_hangs_while_its_copy_goes_on_is_charged() {
+    // The copy ends all other tests, or hangs in the next one; the framework never leaves the first.
+    for attack in ["fork, hang", "fork, hang both"] {
+        for isolation in ["", "isolate = true\n"] {
+            let limits = format!("timeout = \"3s\"\nstartup-timeout = \"3s\"\n{isolation}");
+            let books = attacked_with(attack, &limits);
+            let expected = BTreeMap::from([("Fork.ChildRunsOnWhileParentCrashes", "timed-out")]);
+            assert_eq!(bad(&books), expected, "{attack}: {isolation}: {books:#?}");
+        }
+    }
+}
+
+#[test]
 fn exit_code_of_a_forked_test_is_never_a_success() {
     // The child has written the framework's report, and without a stack only the exit code contradicts it.
     let books = attacked_with("fork, exit 1", "crash-capture = \"off\"\n");

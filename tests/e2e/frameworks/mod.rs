@@ -1,8 +1,10 @@
 //! Real test programs of each framework.
 
+mod connect;
 mod doctest;
 mod forged_output;
 mod gtest;
 mod gtest_programs;
 mod json_lines;
 mod libtest;
+mod mcp;

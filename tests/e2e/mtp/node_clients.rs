@@ -1,29 +1,12 @@
 //! Third-party clients: scenarios in Node, on the JSON-RPC library that editors use (`tests/clients`),
 //! against the real server. Each runs in a process of its own.
 
-use std::{
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
-    process::Command,
+use std::{os::unix::fs::symlink, path::Path, process::Command};
+
+use crate::support::{
+    node::{client, node, scenarios},
+    world::{TestWorld, run},
 };
-
-use crate::support::world::{FinishedCommand, TestWorld, run};
-
-/// Returns a file of the Node clients' package.
-fn client(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name)
-}
-
-/// Returns `node` with a script of the clients' package, in a world.
-fn node(world: &TestWorld, script: &str, words: &[&str]) -> FinishedCommand {
-    assert!(client("node_modules").is_dir(), "the clients' library is missing; scripts/test installs it");
-    let script = client(script);
-    world.env("HEELER", env!("CARGO_BIN_EXE_heeler"));
-    let words = [&[script.to_str().unwrap()], words].concat();
-    let ran = run(world.command(Command::new("node"), &words));
-    world.check_tidy();
-    ran
-}
 
 /// Plays one scenario.
 #[track_caller]
@@ -189,9 +172,7 @@ fn documented_rust_client_works() {
 
 #[test]
 fn every_scenario_has_a_test() {
-    let scenarios = std::fs::read_to_string(client("scenarios.mjs")).unwrap();
-    let names = scenarios.lines().filter_map(|line| line.strip_prefix("export async function "));
-    let names: Vec<_> = names.filter_map(|rest| rest.split('(').next()).collect();
+    let names = scenarios("scenarios.mjs");
     assert!(names.len() > 10, "the scenarios are found");
     for name in names {
         let call = format!("\"{name}\"");

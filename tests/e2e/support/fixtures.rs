@@ -56,6 +56,16 @@ pub(crate) fn libtest_crate() -> PathBuf {
     fixtures().join("libtest")
 }
 
+/// Returns the hand-written server of `tests/fixtures/mcp`, a script.
+pub(crate) fn mcp_server() -> PathBuf {
+    mcp("server.py")
+}
+
+/// Returns a file of `tests/fixtures/mcp`.
+pub(crate) fn mcp(name: &str) -> PathBuf {
+    fixtures().join("mcp").join(name)
+}
+
 fn fixtures() -> PathBuf {
     tests().join("fixtures")
 }

@@ -10,10 +10,12 @@ pub(crate) mod fixtures;
 pub(crate) mod framing;
 pub(crate) mod handling_order;
 pub(crate) mod message_handlers;
+pub(crate) mod node;
 pub(crate) mod other_user;
 pub(crate) mod process;
 pub(crate) mod recorder;
 pub(crate) mod rendezvous;
+pub(crate) mod rsp_client;
 pub(crate) mod schema;
 pub(crate) mod second_client;
 pub(crate) mod server;
@@ -36,7 +38,7 @@ fn tests() -> &'static Path {
 }
 
 /// Returns the directory of built fixtures.
-fn cache() -> PathBuf {
+pub(crate) fn cache() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("fixtures")
 }
 

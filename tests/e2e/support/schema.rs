@@ -10,6 +10,10 @@ static RUN_EVENTS: LazyLock<Validator> =
     LazyLock::new(|| build(include_str!("../../../docs/reference/run-events.schema.json")));
 static CTRF: LazyLock<Validator> = LazyLock::new(|| build(include_str!("../../schema/ctrf/schema.json")));
 static CLIENT: LazyLock<Validator> = LazyLock::new(|| build(include_str!("../../schema/client.schema.json")));
+static RSP_SERVER: LazyLock<Validator> =
+    LazyLock::new(|| build(include_str!("../../schema/rsp-server.schema.json")));
+static RSP_CLIENT: LazyLock<Validator> =
+    LazyLock::new(|| build(include_str!("../../schema/rsp-client.schema.json")));
 
 fn build(text: &str) -> Validator {
     let schema: Value = serde_json::from_str(text).unwrap();
@@ -24,6 +28,16 @@ pub(crate) fn server_schema_violation(message: &Value) -> Option<String> {
 /// Returns the schema violation of a message that a client sent, if there is one.
 pub(crate) fn client_schema_violation(message: &Value) -> Option<String> {
     schema_violation(&CLIENT, message)
+}
+
+/// Returns the schema violation of a message of the Runtime Server Protocol that the server sent.
+pub(crate) fn rsp_server_schema_violation(message: &Value) -> Option<String> {
+    schema_violation(&RSP_SERVER, message)
+}
+
+/// Returns the schema violation of a message of the Runtime Server Protocol that a client sent.
+pub(crate) fn rsp_client_schema_violation(message: &Value) -> Option<String> {
+    schema_violation(&RSP_CLIENT, message)
 }
 
 /// Checks a line of the event stream of a run.

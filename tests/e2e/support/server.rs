@@ -486,7 +486,7 @@ fn tcp(stream: TcpStream) -> ServerStreams {
 }
 
 /// Waits for the line with the server's address; returns its last word.
-fn announced_address(errors: &Mutex<String>) -> String {
+pub(crate) fn announced_address(errors: &Mutex<String>) -> String {
     let mut found = None;
     wait_until("the server says where it listens", || {
         let text = errors.lock().unwrap();
@@ -497,7 +497,7 @@ fn announced_address(errors: &Mutex<String>) -> String {
     found.expect("it was just found")
 }
 
-fn listen_to_errors(from: impl Read + Send + 'static) -> (Arc<Mutex<String>>, Receiver<()>) {
+pub(crate) fn listen_to_errors(from: impl Read + Send + 'static) -> (Arc<Mutex<String>>, Receiver<()>) {
     let errors = Arc::new(Mutex::new(String::new()));
     let (sender, all_gone) = sync_channel(1);
     let text = Arc::clone(&errors);

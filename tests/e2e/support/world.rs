@@ -225,7 +225,7 @@ pub(crate) fn run(command: Command) -> FinishedCommand {
 }
 
 /// The same, with the outputs of `heeler run` as they are.
-fn run_with_separate_outputs(mut command: Command) -> FinishedCommand {
+pub(crate) fn run_with_separate_outputs(mut command: Command) -> FinishedCommand {
     let start = Instant::now();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();

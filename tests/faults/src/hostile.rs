@@ -90,13 +90,16 @@ const fn suites(
 }
 
 const NONE: (&str, &str) = ("none", "");
+/// An attack that only a time limit ends.
+const HANGING: &str = "fork, hang both";
 
 /// Every hostile program.
-pub(crate) const PROGRAMS: [HostileProgram; 15] = [
+pub(crate) const PROGRAMS: [HostileProgram; 16] = [
     forging("fork, crash", ("Fork.ChildReturnsParentCrashes", "error")),
     forging("fork, fail", ("Fork.ChildReturnsParentFails", "failed")),
     forging("fork, crash late", ("Fork.ChildIsGoneWhenParentCrashes", "error")),
     forging("fork, crash early", ("Fork.ChildRunsOnWhileParentCrashes", "error")),
+    forging(HANGING, ("Fork.ChildRunsOnWhileParentCrashes", "timed-out")),
     forging("again, crash", ("Again.StartsProgramAndCrashes", "error")),
     forging("next, fail", ("Print.NextMarkersAndFails", "failed")),
     forging("everything, exit 0", ("Print.EverythingAndExits", "error")),
@@ -172,6 +175,9 @@ fn add_program(plan: &mut RoundPlan, draws: &mut SeededRandom) {
     if program.fails_itself && plan.client.transport == PlannedTransport::CommandLine {
         return;
     }
+    if program.attack.1 == HANGING {
+        plan.settings.timeout.get_or_insert(TIMEOUT);
+    }
     let suite = PlannedSuite { name: SUITE.to_owned(), program: PlannedProgram::Hostile(program) };
     if let Some(selection) = &mut plan.selection {
         selection.extend(suite.tests().into_iter().map(|(uid, _)| uid));
@@ -195,7 +201,12 @@ fn draw_stop(draws: &mut SeededRandom, transport: PlannedTransport) -> PlannedFa
         // The command line's updates are not seen.
         PlannedTransport::CommandLine => requested,
         // Its watchdog, which would continue it, may be gone then, and no test is there that could stop it.
-        _ if target == FaultTarget::Coordinator => draws.pick_weighted(&[(50, requested), (40, updates)]),
+        // Nor does anything continue a watchdog whose coordinator has left.
+        _ if [FaultTarget::Coordinator, FaultTarget::ProcessRole(ProcessRole::Watchdog)]
+            .contains(&target) =>
+        {
+            draws.pick_weighted(&[(50, requested), (40, updates)])
+        }
         _ => draws.pick_weighted(&[(50, requested), (40, updates), (10, leaving)]),
     };
     PlannedFault { action: InjectedAction::StopForGood(target), when }

@@ -11,6 +11,7 @@
 
 mod client;
 mod fault_points;
+mod fixture_tests;
 mod guarantees;
 mod hostile;
 mod injector;

@@ -118,6 +118,7 @@ impl FaultRound<'_> {
             let program = match suite.program {
                 PlannedProgram::Gtest(_) => fixtures::gtest("faults"),
                 PlannedProgram::Libtest => fixtures::libtest(),
+                PlannedProgram::Mcp => fixtures::mcp_server(),
                 PlannedProgram::Hostile(hostile) => fixtures::gtest(hostile.fixture),
             };
             symlink(program, self.dir.join(&suite.name)).unwrap();

@@ -4,6 +4,7 @@ use std::{path::Path, time::Duration};
 
 use crate::{
     fault_points::{FaultPoint, POINTS, PossibleLoss},
+    fixture_tests::{LIBTEST, MCP},
     hostile::{self, HostileProgram},
     random::SeededRandom,
     slow_client,
@@ -47,6 +48,8 @@ pub(crate) enum PlannedProgram {
     /// One letter for each case; `faults.cc` defines the letters.
     Gtest(String),
     Libtest,
+    /// The fixture server of the Model Context Protocol.
+    Mcp,
     Hostile(HostileProgram),
 }
 
@@ -192,24 +195,6 @@ const SPAN: Duration = Duration::from_millis(400);
 const JUMPS: [&[i64]; 5] =
     [&[3600], &[-86_400], &[0, 3600, -3600], &[0, -1_790_000_000, 1], &[0, 4_000_000_000]];
 
-/// Tests of the libtest fixture, with their final state.
-pub(crate) const LIBTEST: [(&str, &str); 14] = [
-    ("a_adds", "passed"),
-    ("b_prints", "passed"),
-    ("c_fails", "failed"),
-    ("d_is_ignored", "skipped"),
-    ("e_panics_as_it_should", "passed"),
-    ("f_should_panic_and_does_not", "failed"),
-    ("g_returns_an_error", "failed"),
-    ("h_aborts", "error"),
-    ("i_exits_with_0", "error"),
-    ("j_segfaults", "error"),
-    ("m_forges_markers", "passed"),
-    ("n_meets", "passed"),
-    ("deep::down::is_found", "passed"),
-    ("z_is_last", "passed"),
-];
-
 impl RoundPlan {
     /// Draws the round of a seed.
     pub(crate) fn draw(seed: u64) -> Self {
@@ -348,6 +333,10 @@ impl RoundPlan {
                 PlannedProgram::Gtest(script) => ("HEELER_FIXTURE_SCRIPT", script.as_str()),
                 PlannedProgram::Hostile(hostile) => hostile.attack,
                 PlannedProgram::Libtest => continue,
+                PlannedProgram::Mcp => {
+                    text += "framework = \"mcp\"\nargs = [\"faults\"]\n";
+                    continue;
+                }
             };
             text += &format!("env = {{ {variable} = \"{value}\" }}\n");
         }
@@ -370,7 +359,7 @@ impl PlannedSuite {
     fn has_hang(&self) -> bool {
         match &self.program {
             PlannedProgram::Gtest(script) => script.contains(['h', 'd', 'H']),
-            PlannedProgram::Libtest | PlannedProgram::Hostile(_) => false,
+            PlannedProgram::Libtest | PlannedProgram::Mcp | PlannedProgram::Hostile(_) => false,
         }
     }
 
@@ -384,6 +373,7 @@ impl PlannedSuite {
                 .collect(),
             // The two tests that are missing overflow their stack, or hang.
             PlannedProgram::Libtest => LIBTEST.iter().map(|(test, state)| (uid(test), *state)).collect(),
+            PlannedProgram::Mcp => MCP.iter().map(|(test, state)| (uid(test), *state)).collect(),
             PlannedProgram::Hostile(hostile) => {
                 hostile.tests().into_iter().map(|(test, state)| (uid(&test), state)).collect()
             }
@@ -412,6 +402,8 @@ fn draw_suites(draws: &mut SeededRandom) -> Vec<PlannedSuite> {
         .collect();
     if draws.with_probability(30) {
         suites[0] = PlannedSuite { name: "libtest".to_owned(), program: PlannedProgram::Libtest };
+    } else if draws.with_probability(15) {
+        suites[0] = PlannedSuite { name: "mcp".to_owned(), program: PlannedProgram::Mcp };
     }
     suites
 }

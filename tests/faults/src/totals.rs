@@ -73,7 +73,7 @@ impl RoundTotals {
         }
         let hostile = plan.suites.iter().filter_map(|suite| match &suite.program {
             PlannedProgram::Hostile(hostile) => Some(format!("{}: {}", hostile.fixture, hostile.attack.1)),
-            PlannedProgram::Gtest(_) | PlannedProgram::Libtest => None,
+            PlannedProgram::Gtest(_) | PlannedProgram::Libtest | PlannedProgram::Mcp => None,
         });
         for name in hostile {
             let count = self.faults.entry(name).or_default();

@@ -4,7 +4,10 @@
 use std::path::Path;
 
 use heeler_adapters::{Adapter, BatchSelection, ListingOutput, SelectionScope, TranscriptEvent, by_name};
-use heeler_protocol::control::{ListedTest, TestProgram};
+use heeler_protocol::{
+    connect::{case_tags, decode_request, decode_response, encode_response},
+    control::{ListedTest, TestProgram},
+};
 
 use super::pieces::pieces;
 
@@ -47,10 +50,58 @@ pub fn json_lines_transcript(bytes: &[u8]) {
     }
 }
 
+/// Checks the parser of the answers of a conformance client, and the messages themselves. One case runs at a
+/// time, each begins once, and nothing is asked after the last.
+pub fn connect_client(bytes: &[u8]) {
+    let (whole, pieces) = pieces(bytes);
+    let (events, requests) = replay_dialogue("connect", &[whole]);
+    let mut running = None;
+    let mut begun = 0;
+    for event in &events {
+        match event {
+            TranscriptEvent::Begun { place } => {
+                assert_eq!((running.replace(*place), *place), (None, begun));
+                begun += 1;
+            }
+            TranscriptEvent::Ended { place, .. } => assert_eq!(running.take(), Some(*place)),
+            TranscriptEvent::Part { .. } | TranscriptEvent::Output(_) => panic!("{event:?}"),
+        }
+    }
+    assert!(begun <= NAMES.len());
+    assert_eq!(requests.len(), 4 * begun, "a request for each case, and each is empty");
+    assert_eq!(replay_dialogue("connect", &pieces), (events, requests), "cut otherwise");
+    if let Ok(request) = decode_request(whole) {
+        assert!(case_tags(&request).len() <= 6);
+    }
+    if let Ok(response) = decode_response(whole) {
+        assert_eq!(decode_response(&encode_response(&response)), Ok(response));
+    }
+}
+
+/// Checks the parser of an MCP server's messages during a run: one test after the other, in order.
+pub fn mcp_transcript(bytes: &[u8]) {
+    let (whole, pieces) = pieces(bytes);
+    let (events, requests) = replay_dialogue("mcp", &[whole]);
+    let (mut running, mut next) = (None, 0);
+    for event in &events {
+        match event {
+            TranscriptEvent::Begun { place } => {
+                assert_eq!((running.replace(*place), *place), (None, next), "one test at a time, in order");
+                next += 1;
+            }
+            TranscriptEvent::Part { place, .. } => assert_eq!(running, Some(*place)),
+            TranscriptEvent::Ended { place, .. } => assert_eq!(running.take(), Some(*place)),
+            TranscriptEvent::Output(_) => {}
+        }
+    }
+    assert_eq!(replay_dialogue("mcp", &pieces), (events, requests), "cut otherwise");
+}
+
 fn replay_dialogue(framework: &str, pieces: &[&[u8]]) -> (Vec<TranscriptEvent>, Vec<u8>) {
     let tests = NAMES.map(|name| ListedTest { name: name.to_owned(), ..ListedTest::default() });
     let mut transcript = adapter(framework).transcript_parser(&tests.iter().collect::<Vec<_>>());
-    let (mut events, mut requests) = (Vec::new(), transcript.opening_request());
+    let mut events = Vec::new();
+    let mut requests = transcript.opening_request(&mut events);
     pieces.iter().for_each(|piece| requests.extend(transcript.on_channel(piece, &mut events)));
     transcript.on_output_end(&mut events);
     assert!(!(transcript.explains_exit(0) && transcript.outside_failure().is_some()));
@@ -126,6 +177,33 @@ pub fn doctest_listing(bytes: &[u8]) {
 pub fn json_lines_listing(bytes: &[u8]) {
     listing("json-lines", &[ListingOutput { channel: bytes.to_vec(), ..printed(b"") }]);
     listing("json-lines-stdio", &[printed(bytes)]);
+}
+
+/// Checks the dialogue of an MCP server's listing: what it asks does not depend on how the replies are cut,
+/// and it has an end.
+pub fn mcp_listing(bytes: &[u8]) {
+    const MOST_REQUESTS: usize = 110;
+    let program = TestProgram { path: "/p".into(), cwd: "/".into(), ..TestProgram::default() };
+    let (whole, pieces) = pieces(bytes);
+    let ask = |replies: &[&[u8]]| {
+        let mut dialogue = adapter("mcp").listing_dialogue(&program).expect("it is a dialogue");
+        let mut requests = dialogue.opening_request();
+        replies.iter().for_each(|reply| requests.extend(dialogue.on_reply(reply)));
+        let is_open = dialogue.awaited_reply().is_some();
+        (requests, is_open, dialogue.finish(&printed(b"")))
+    };
+    let (requests, is_open, listed) = ask(&[whole]);
+    assert!(!(is_open && listed.is_ok()), "a listing without its last page");
+    let methods = requests.split(|byte| *byte == b'\n').filter(|line| is_request(line)).count();
+    assert!(methods <= MOST_REQUESTS, "{methods} requests");
+    assert_eq!(ask(&pieces), (requests, is_open, listed), "cut otherwise");
+    listing("mcp", &[printed(bytes)]);
+}
+
+/// Returns whether a line is a request of ours, and no response to one of the server.
+fn is_request(line: &[u8]) -> bool {
+    let message: serde_json::Value = serde_json::from_slice(line).unwrap_or_default();
+    message["method"].is_string()
 }
 
 fn printed(bytes: &[u8]) -> ListingOutput {

@@ -4,6 +4,8 @@
 //! - `unsafe_blocks`: bytes split at places that the bytes themselves determine.
 //! - `streams`: frames, packets, journals, manifests.
 //! - `messages`: envelopes, and the messages in them.
+//! - `mcp`: the Model Context Protocol.
+//! - `runtime_server`: messages of the Runtime Server Protocol.
 //! - `frameworks`: output of test programs.
 //! - `texts`: filters and configuration.
 //! - `dumps`: minidumps.
@@ -11,18 +13,22 @@
 
 mod dumps;
 mod frameworks;
+mod mcp;
 mod messages;
 mod pieces;
 mod programs;
+mod runtime_server;
 mod streams;
 mod texts;
 
 pub use dumps::minidump;
 pub use frameworks::{
-    doctest_listing, doctest_transcript, gtest_listing, gtest_transcript, json_lines_listing,
-    json_lines_transcript, libtest_listing, libtest_transcript,
+    connect_client, doctest_listing, doctest_transcript, gtest_listing, gtest_transcript, json_lines_listing,
+    json_lines_transcript, libtest_listing, libtest_transcript, mcp_listing, mcp_transcript,
 };
+pub use mcp::{mcp_filter, mcp_message};
 pub use messages::{envelope, is_control_message, message};
 pub use programs::program;
+pub use runtime_server::rsp_message;
 pub use streams::{frame, journal, manifest, packet};
 pub use texts::{config, filter, graph_query};

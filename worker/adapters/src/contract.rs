@@ -7,8 +7,8 @@ use heeler_core::test_path::NameNesting;
 use heeler_protocol::control::{ListedTest, OsText, SelectionLimit, TestProgram};
 
 use crate::{
-    AdapterListing, FrameworkVerdict, ListingError, ListingOutput, RunReport, RunReportFiles,
-    TranscriptParser,
+    AdapterListing, FrameworkVerdict, ListingDialogue, ListingError, ListingOutput, RunReport,
+    RunReportFiles, TranscriptParser,
 };
 
 /// One test framework: the commands of its programs, and the parsers of their output.
@@ -28,7 +28,14 @@ pub trait Adapter: Sync {
         scratch: &Path,
     ) -> Option<AdapterInvocation>;
 
-    /// Parses the outputs of the listing commands.
+    /// Returns the dialogue of the listing command, if what it is asked next depends on its replies; its
+    /// command has [`InvocationChannel::StandardStreams`], and is the only one.
+    fn listing_dialogue(&self, program: &TestProgram) -> Option<Box<dyn ListingDialogue>> {
+        let _ = program;
+        None
+    }
+
+    /// Parses the outputs of the listing commands, except after a [`Self::listing_dialogue`].
     ///
     /// # Errors
     /// The program is not of this framework, died while listing, or its listing is damaged.
@@ -94,11 +101,20 @@ pub struct AdapterTraits {
     /// Adds the details of a failed test that the framework writes to standard error, where it writes them
     /// there.
     pub details_from_stderr: Option<AddDetails>,
+    /// Whether each result is the answer to a request that names its test, one at a time: it is proven when
+    /// it is read, whatever the process does later, and the test that runs when the process dies is known
+    /// beyond doubt, so that it is not tried again in isolation.
+    pub has_proven_answers: bool,
     /// Whether the framework captures the output of tests unless one runs alone.
     pub captures_output: bool,
     /// Returns whether a line of standard output outside any test, without its end, is the framework's own:
     /// it is not shown as output.
     pub is_own_line: fn(&[u8]) -> bool,
+    /// Whether all tests of a program run in one process, one after the other, unless they are isolated.
+    pub runs_in_one_batch: bool,
+    /// Whether the process is a server, which does not have to exit by itself: after its last request its
+    /// standard input ends, and some time later it is ended.
+    pub is_server: bool,
 }
 
 /// Adds the details of the failed test of this name from its standard error.
@@ -116,8 +132,11 @@ impl AdapterTraits {
             expected_crash_markers: &[],
             reads_tracer: false,
             details_from_stderr: None,
+            has_proven_answers: false,
             captures_output: false,
             is_own_line: |_| false,
+            runs_in_one_batch: false,
+            is_server: false,
         }
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! - `contract`: the trait that each framework implements, and its commands.
 //! - `listing_output`, `transcript`: what goes into an adapter's parsers, and what comes out of them.
+//! - `listing_dialogue`: listings whose requests depend on the replies.
 //! - `run_report`: the report that a framework writes into a file at the end of its run.
 //! - `registry`: the frameworks by name, one line for each.
 //! - `stream_parser`: the parser that all transcripts on standard output share, over `expected_tests` (the
@@ -11,13 +12,16 @@
 //! - `shell`: quoting, for the command lines that users copy.
 #![warn(missing_docs)]
 
+mod connect;
 mod contract;
 mod doctest;
 mod expected_tests;
 mod gtest;
 mod json_lines;
 mod libtest;
+mod listing_dialogue;
 mod listing_output;
+mod mcp;
 mod registry;
 mod run_report;
 mod rustdoc;
@@ -32,6 +36,7 @@ pub use contract::{
     Adapter, AdapterInvocation, AdapterTraits, AddDetails, BatchSelection, ClaimConfidence, CommandLineError,
     DiscoveryTarget, InvocationChannel, SelectionScope, StackPosition,
 };
+pub use listing_dialogue::ListingDialogue;
 pub use listing_output::{AdapterListing, ListingError, ListingOutput};
 pub use registry::{all_adapters, by_name, detectable_programs, framework_names};
 pub use run_report::{RunReport, RunReportFiles};

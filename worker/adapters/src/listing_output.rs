@@ -28,6 +28,8 @@ pub struct AdapterListing {
     pub tests: Vec<ListedTest>,
     /// The failure of the listing command after it had written the whole listing.
     pub failure: Option<ListingError>,
+    /// What is wrong with the program, and prevents none of its tests from running.
+    pub warnings: Vec<String>,
 }
 
 impl AdapterListing {
@@ -41,7 +43,7 @@ impl AdapterListing {
         read: fn(&ListingOutput) -> Result<Vec<ListedTest>, ListingError>,
     ) -> Result<Self, ListingError> {
         let tests = read(outputs.first().unwrap_or(&ListingOutput::default()))?;
-        Ok(Self { framework, tests, failure: None })
+        Ok(Self { framework, tests, failure: None, warnings: Vec::new() })
     }
 }
 

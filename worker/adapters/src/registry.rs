@@ -14,6 +14,8 @@ static ADAPTERS: &[&dyn Adapter] = &[
     &super::rustdoc::Rustdoc,
     &super::json_lines::JsonLines::Channel,
     &super::json_lines::JsonLines::StandardStreams,
+    &super::connect::ConnectClient,
+    &super::mcp::Mcp,
 ];
 
 /// Returns all adapters, in the order in which a program of unknown kind is tried.

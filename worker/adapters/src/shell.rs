@@ -50,6 +50,16 @@ pub(super) fn command_line(given: &TestProgram, words: &str) -> String {
 
 /// Returns the start of a command line: the configured environment, the program, its arguments.
 fn program_words(program: &TestProgram) -> String {
+    let mut words = environment_words(program);
+    let path = relative_path(program.path.as_bytes(), program.cwd.as_bytes());
+    let local: &[u8] = if path.starts_with(b"/") { b"" } else { b"./" };
+    words.push(quote(&[local, path].concat()));
+    words.extend(program.args.iter().map(|arg| quote(arg.as_bytes())));
+    words.join(" ")
+}
+
+/// Returns the words that set the configured environment of a command.
+pub(super) fn environment_words(program: &TestProgram) -> Vec<String> {
     let mut words = Vec::new();
     for (name, _) in program.env.iter().filter(|(_, value)| value.is_none()) {
         words.extend(["-u".to_owned(), quote(name.as_bytes())]);
@@ -61,11 +71,7 @@ fn program_words(program: &TestProgram) -> String {
         let Some(value) = value else { continue };
         words.push(format!("{}={}", name.to_text(), quote_value(value)));
     }
-    let path = relative_path(program.path.as_bytes(), program.cwd.as_bytes());
-    let local: &[u8] = if path.starts_with(b"/") { b"" } else { b"./" };
-    words.push(quote(&[local, path].concat()));
-    words.extend(program.args.iter().map(|arg| quote(arg.as_bytes())));
-    words.join(" ")
+    words
 }
 
 /// Returns a path relative to the directory, if it is below it.
@@ -107,6 +113,7 @@ mod tests {
             env: vec![("A".into(), Some("1 2".into())), ("B".into(), None), ("C".into(), Some("".into()))],
             cwd: "/src".into(),
             framework: None,
+            test_arguments: std::collections::BTreeMap::new(),
         };
         assert_eq!(
             command_line(&given, "-x"),

@@ -14,8 +14,10 @@ pub trait TranscriptParser {
         let _ = (chunk, events);
     }
 
-    /// Returns the first request to write to the report channel or to standard input.
-    fn opening_request(&mut self) -> Vec<u8> {
+    /// Returns the first request to write to the report channel or to standard input. Appends the events of
+    /// what it begins: where a request names a test, that test begins with it.
+    fn opening_request(&mut self, events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
+        let _ = events;
         Vec::new()
     }
 
@@ -25,6 +27,18 @@ pub trait TranscriptParser {
     fn on_channel(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
         let _ = (chunk, events);
         Vec::new()
+    }
+
+    /// Returns the request by which the running tests are asked to stop, before the process is ended. None of
+    /// them has a [`TranscriptEvent::Ended`] after that, and no other begins.
+    fn cancel_request(&mut self, reason: &str) -> Vec<u8> {
+        let _ = reason;
+        Vec::new()
+    }
+
+    /// Returns whether no request follows, so that the process's standard input ends.
+    fn is_over(&self) -> bool {
+        self.is_complete()
     }
 
     /// Handles the end of the output. A test that is running then has no [`TranscriptEvent::Ended`].
@@ -186,6 +200,8 @@ pub struct FrameworkVerdict {
     pub failures: Vec<Failure>,
     /// Output that the framework itself captured.
     pub stdout: Option<String>,
+    /// What the test answered, in base64, where its framework passes answers on.
+    pub answer: Option<String>,
 }
 
 /// Failures of one test that are kept apart. A test that checks in a loop reports thousands, which all
@@ -196,7 +212,7 @@ impl FrameworkVerdict {
     /// Returns a verdict with only a result and a duration.
     #[must_use]
     pub fn new(result: FrameworkResult, duration: Option<Duration>) -> Self {
-        Self { result, duration, reason: None, failures: Vec::new(), stdout: None }
+        Self { result, duration, reason: None, failures: Vec::new(), stdout: None, answer: None }
     }
 
     /// Appends a failure, unless nothing is known of it.

@@ -19,6 +19,8 @@ pub(crate) enum DeadlineAction {
     CheckHeldTests,
     /// Terminate the process.
     Terminate,
+    /// End the process, a server that has answered its last request.
+    EndServer,
 }
 
 /// How a process ended, and what its transcript shows about the whole run.

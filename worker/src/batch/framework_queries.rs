@@ -11,6 +11,8 @@ pub(crate) trait FrameworkQueries: Send {
     fn complete_verdict(&self, verdict: &mut FrameworkVerdict, test: &ListedTest, stderr: &str);
     /// Returns whether a line outside any test, without its end, is the framework's own.
     fn is_own_line(&self, line: &[u8]) -> bool;
+    /// Returns whether each result answers a request that names its test, and is proven when it is read.
+    fn has_proven_answers(&self) -> bool;
     /// Returns where in a run the stack of a process belongs. `test` is the test that seemed to be running.
     fn stack_position(&self, stack: &str, test: Option<&ListedTest>) -> StackPosition;
 }

@@ -166,7 +166,7 @@ impl RunningBatch {
 
     /// Returns whether an ended test is held. The only test of a process waits for its end, which decides.
     pub(super) fn holds_results(&self) -> bool {
-        self.held_tests.is_on || self.tests.len() == 1
+        self.held_tests.is_on || (self.tests.len() == 1 && !self.framework.has_proven_answers())
     }
 
     /// Settles the tests that have been held for long enough and are proven, unless something is suspicious.
@@ -222,7 +222,8 @@ impl RunningBatch {
         let iteration = self.iteration_of(ended.place);
         let test = &self.tests[ended.place];
         // A test whose set-up died in its suite's is not to be run in isolation for that.
-        let is_isolated = self.is_isolated || seen.is_in_suite_set_up();
+        let is_isolated =
+            self.is_isolated || seen.is_in_suite_set_up() || self.framework.has_proven_answers();
         let rules = TestPolicy { test, is_isolated, duration: ended.duration, iteration };
         match decide(rules, seen, ended.outputs) {
             Decision::Final(mut result) => {

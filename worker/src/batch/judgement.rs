@@ -139,6 +139,10 @@ impl RunningBatch {
         }
     }
 
+    fn is_stack_in_test(&self, gone: &ProcessExitSummary) -> bool {
+        matches!(self.stack_position(gone), StackPosition::RunningTest | StackPosition::OtherTest)
+    }
+
     fn stack_position(&self, gone: &ProcessExitSummary) -> StackPosition {
         let of_crash = || gone.evidence.as_ref().map(|evidence| evidence.stack.as_str());
         let stack = gone.exit_stack.as_deref().or_else(of_crash).unwrap_or_default();
@@ -244,7 +248,8 @@ impl RunningBatch {
         }
         let proven = proven_results(ProcessEndFacts {
             is_own_end: self.terminate_reason.is_none() && !self.is_launched,
-            is_stack_of_end: gone.exit.signal.is_some() || gone.exit_stack.is_some(),
+            is_limit: self.is_at_limit(),
+            is_stack_of_end: self.is_at_limit() || gone.exit.signal.is_some() || gone.exit_stack.is_some(),
             is_complete: gone.is_complete,
             is_left_open: gone.run_evidence == RunEvidence::LeftOpen,
             has_running_test: !self.running_tests.is_empty(),
@@ -272,7 +277,7 @@ impl RunningBatch {
         let settlement = EndSettlement { unproven: unproven.len(), is_charged: false, is_contradicted };
         let exit_reason = shared_blame(exit_reason_of(&gone.exit), settlement.unproven);
         for ended in unproven {
-            if self.terminate_reason.is_some() {
+            if self.terminate_reason.is_some() && !is_contradicted {
                 // We ended the process: how it ended says nothing about them, and they run again if the run
                 // goes on.
                 self.progress[ended.place].state = BatchTestState::Waiting;
@@ -291,6 +296,12 @@ impl RunningBatch {
         matches!(self.terminate_reason, Some(Cancelled | Abandoned))
     }
 
+    /// Returns whether the process was ended because it had reached a limit.
+    fn is_at_limit(&self) -> bool {
+        use BatchTerminateReason::{DialogueStalled, MemoryLimit, ProcessStalled, TimedOut};
+        matches!(self.terminate_reason, Some(TimedOut | ProcessStalled | DialogueStalled(_) | MemoryLimit(_)))
+    }
+
     /// Decides the only test of the process: only a process that ends well after it lets it pass. Returns
     /// whether the test is charged with the end of the process.
     fn decide_only_test(&mut self, gone: &mut ProcessExitSummary) -> bool {
@@ -299,6 +310,11 @@ impl RunningBatch {
             // Its process would have decided.
             self.progress[ended.place].state = BatchTestState::Waiting;
             return false;
+        }
+        if self.is_at_limit() && self.is_stack_in_test(gone) && verdict.result != FrameworkResult::Failed {
+            // A copy of the process has written its end marker.
+            self.decided.push_back((ended, TestEnding::Idle(self.startup_limit())));
+            return true;
         }
         let is_known_end = self.terminate_reason.is_none()
             && !self.is_launched

@@ -23,8 +23,10 @@ mod process_end;
 mod process_leaks;
 mod run_evidence;
 mod running_test;
+mod server_exit;
 mod shown_lines;
 mod stderr_attribution;
+mod terminate_reason;
 mod unattributed_output;
 pub(crate) mod verdict;
 
@@ -46,8 +48,10 @@ pub(crate) use held_tests::{ReleaseConditions, SoleWriterSpan};
 use process_leaks::TestTimeSpans;
 pub(crate) use run_evidence::RunEvidence;
 use running_test::RunningTest;
+use server_exit::ServerExit;
 use shown_lines::ShownLines;
 use stderr_attribution::{StderrAttribution, attribute_stderr};
+use terminate_reason::BatchTerminateReason;
 use unattributed_output::UnattributedOutput;
 use verdict::{TestEnding, TestOutputs};
 
@@ -108,6 +112,8 @@ pub(crate) struct RunningBatch {
     has_failures: bool,
     /// Why the dialogue with the process does not go on, and since when.
     dialogue_stall: Option<(DialogueStall, Duration)>,
+    /// The end of a process that is a server.
+    server_exit: Option<ServerExit>,
     /// A debugger controls the process, and no limits apply.
     is_unlimited: bool,
     /// A debugger has launched the process, and only the debugger learns how it ends.
@@ -130,23 +136,6 @@ struct BatchTestProgress {
     output_chunk_number: u32,
     /// The result that was settled while its process ran.
     settled_early: Option<FrameworkResult>,
-}
-
-/// Why the process was terminated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum BatchTerminateReason {
-    /// The marked running tests exceeded their time limit.
-    TimedOut,
-    /// No test began, or the process did not exit, within the startup limit.
-    ProcessStalled,
-    /// The dialogue with it did not go on within the startup limit.
-    DialogueStalled(DialogueStall),
-    /// It exceeded its memory limit; the number of bytes used.
-    MemoryLimit(u64),
-    /// The coordinator cancelled the lease.
-    Cancelled,
-    /// The worker exits, or the run stops: the coordinator decides about the running tests.
-    Abandoned,
 }
 
 impl RunningBatch {
@@ -204,6 +193,7 @@ impl RunningBatch {
             process_exit: None,
             has_failures: false,
             dialogue_stall: None,
+            server_exit: None,
             is_unlimited: false,
             is_launched: false,
             are_arguments_shown: lease.is_environment_shown,
@@ -252,7 +242,8 @@ impl RunningBatch {
         if self.is_unlimited {
             return self.held_tests.check_at().into_iter().chain(live).min();
         }
-        let always = self.stall_deadline().into_iter().chain(self.held_tests.check_at());
+        let dialogue = self.stall_deadline().into_iter().chain(self.server_exit_deadline());
+        let always = dialogue.chain(self.held_tests.check_at());
         if self.running_tests.is_empty() {
             let idle = self.idle_since.saturating_add(self.startup_limit());
             return always.chain([idle]).min();
@@ -280,6 +271,10 @@ impl RunningBatch {
         }
         if self.held_tests.check_at().is_some_and(|check| check <= now.running) {
             return DeadlineAction::CheckHeldTests;
+        }
+        if self.server_exit_deadline().is_some_and(|deadline| deadline <= now.running) {
+            self.terminate_reason = Some(BatchTerminateReason::ServerEnded);
+            return DeadlineAction::EndServer;
         }
         if let Some(stall) = self.due_stall(now) {
             self.terminate_reason = Some(BatchTerminateReason::DialogueStalled(stall));

@@ -69,6 +69,7 @@ impl RunningBatch {
                 *command = program_name(command, facts.as_ref().map(|facts| facts.name.as_str()));
             }
         }
+        self.accept_server_end(&mut gone);
         // A process that was ordered to end has ended for that reason, also if its guard was lost meanwhile.
         if let (Some(loss), None) = (gone.guard_loss, self.terminate_reason) {
             return BatchEnd::Decided(self.finish_without_guard(loss, updates));
@@ -133,7 +134,8 @@ impl RunningBatch {
                 BatchTerminateReason::TimedOut
                 | BatchTerminateReason::ProcessStalled
                 | BatchTerminateReason::DialogueStalled(_)
-                | BatchTerminateReason::MemoryLimit(_),
+                | BatchTerminateReason::MemoryLimit(_)
+                | BatchTerminateReason::ServerEnded,
             )
             | None => self.end_outside_tests(gone),
         }
@@ -155,6 +157,11 @@ impl RunningBatch {
         for mut flight in std::mem::take(&mut self.running_tests) {
             flight.duration = self.now.running.saturating_sub(flight.started_at.running);
             let seen = match self.terminate_reason {
+                // At its limit it was in another test.
+                Some(BatchTerminateReason::TimedOut) if settlement.is_contradicted => {
+                    suspects.push(self.tests[flight.place].listed.name.clone());
+                    self.death_of(&flight, gone, settlement, others)
+                }
                 _ if flight.is_idle => {
                     TestEnding::Idle(self.idle_timeout(flight.place).unwrap_or(flight.duration))
                 }
@@ -171,7 +178,8 @@ impl RunningBatch {
                 Some(
                     BatchTerminateReason::ProcessStalled
                     | BatchTerminateReason::DialogueStalled(_)
-                    | BatchTerminateReason::MemoryLimit(_),
+                    | BatchTerminateReason::MemoryLimit(_)
+                    | BatchTerminateReason::ServerEnded,
                 )
                 | None => {
                     suspects.push(self.tests[flight.place].listed.name.clone());

@@ -21,7 +21,9 @@ pub(crate) enum RunEvidence {
 pub(super) struct ProcessEndFacts {
     /// It ended by itself, not because of a limit or an order.
     pub(super) is_own_end: bool,
-    /// Its stack, if there is one, is that of its end: of a signal, or of its own exit.
+    /// It was ended because it had reached a limit.
+    pub(super) is_limit: bool,
+    /// Its stack, if there is one, is that of its end: of a signal, of its own exit, or at its limit.
     pub(super) is_stack_of_end: bool,
     /// Its output contains the framework's final line.
     pub(super) is_complete: bool,
@@ -65,8 +67,12 @@ pub(super) fn proven_results(facts: ProcessEndFacts) -> ProvenResults {
         // The test that seemed to be running is the one that was: all before it have ended.
         return ProvenResults::All;
     }
-    if facts.is_own_end && (contradicts_stack || contradicts_exit) {
+    if facts.is_own_end && (contradicts_stack || contradicts_exit) || facts.is_limit && contradicts_stack {
         return ProvenResults::None;
+    }
+    // Whatever it has itself reported was settled when it reached its limit.
+    if facts.is_limit && facts.has_running_test {
+        return ProvenResults::Before(0);
     }
     facts.doubtful_since.map_or(ProvenResults::All, ProvenResults::Before)
 }
@@ -126,7 +132,7 @@ mod tests {
 
     fn all_facts() -> Vec<ProcessEndFacts> {
         let mut all = Vec::new();
-        for bits in 0..32_u8 {
+        for bits in 0..64_u8 {
             for stack_position in POSITIONS {
                 for doubtful_since in [None, Some(3)] {
                     let is_set = |bit: u8| BOOLS[usize::from(bits >> bit & 1)];
@@ -136,6 +142,7 @@ mod tests {
                         is_complete: is_set(2),
                         is_left_open: is_set(3),
                         has_running_test: is_set(4),
+                        is_limit: is_set(5) && !is_set(0),
                         stack_position,
                         doubtful_since,
                     });
@@ -157,8 +164,12 @@ mod tests {
             let is_confirmed = facts.has_running_test && facts.stack_position == StackPosition::RunningTest;
             let expected = if is_confirmed {
                 ProvenResults::All
-            } else if facts.is_own_end && (is_end_elsewhere || is_forged_run) {
+            } else if facts.is_own_end && (is_end_elsewhere || is_forged_run)
+                || facts.is_limit && is_end_elsewhere
+            {
                 ProvenResults::None
+            } else if facts.is_limit && facts.has_running_test {
+                ProvenResults::Before(0)
             } else {
                 facts.doubtful_since.map_or(ProvenResults::All, ProvenResults::Before)
             };

@@ -195,7 +195,8 @@ fn part_result(part: TestPart) -> PartResult {
 /// Returns the result that a framework reported.
 fn result_of_verdict(verdict: FrameworkVerdict) -> TestResult {
     let outcome = Outcome::from(verdict.result);
-    TestResult { reason: verdict.reason, failures: verdict.failures, ..TestResult::new(outcome) }
+    let FrameworkVerdict { reason, failures, answer, .. } = verdict;
+    TestResult { reason, failures, answer, ..TestResult::new(outcome) }
 }
 
 /// Returns the result of a test whose process died while it ran after others, and that has now been rerun in

@@ -48,7 +48,7 @@ async fn claim_file(program: &TestProgram, claims: &mut Vec<FrameworkClaim>) {
         tokio::task::yield_now().await;
     }
     // To run a script in order to find out what it is could do anything.
-    if program.framework.is_none() && file.is_script() {
+    if file.is_script() {
         claims.retain(|(_, confidence)| *confidence == ClaimConfidence::Likely);
     }
 }

@@ -11,7 +11,7 @@ use crate::process::{
     guarded_process::{GuardedProcess, ProcessEvent},
     job_order::JobOrder,
 };
-use heeler_adapters::AdapterInvocation;
+use heeler_adapters::{AdapterInvocation, ListingDialogue};
 use heeler_core::{GuardLoss, describe::guard_loss_text, error_chain};
 
 /// A listing of 100,000 tests with long names is about 20 MB.
@@ -27,14 +27,22 @@ const SAMPLE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) enum CaptureError {
     #[error("start it: {0}")]
     NotStarted(String),
-    #[error("list its tests within {} s", .0.as_secs_f64())]
-    TimedOut(Duration),
+    #[error("list its tests within {} s{}", .limit.as_secs_f64(), awaited_note(*.awaited))]
+    TimedOut {
+        limit: Duration,
+        /// The reply of a dialogue that did not come.
+        awaited: Option<&'static str>,
+    },
     #[error("list its tests: {}", guard_loss_text(*.0))]
     GuardLost(GuardLoss),
     #[error("keep more than {STDOUT_LIMIT_BYTES} bytes of its listing")]
     TooLong,
     #[error("list its tests: the run was cancelled")]
     Cancelled,
+}
+
+fn awaited_note(awaited: Option<&'static str>) -> String {
+    awaited.map_or(String::new(), |awaited| format!(": it did not answer {awaited}"))
 }
 
 /// The output of a listing command and how it ended.
@@ -100,8 +108,59 @@ impl ListingTimeLimit {
     }
 }
 
+/// How long a server may take to exit when its standard input has ended; then it is ended.
+const SERVER_EXIT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Milliseconds between SIGTERM and SIGKILL for a server that has listed its tests.
+const SERVER_GRACE_MS: u64 = 2000;
+
+/// A listing that is a dialogue, with its clocks.
+struct DialogueProgress<'a> {
+    dialogue: &'a mut (dyn ListingDialogue + 'static),
+    /// When the last request was sent; `None` before the program has started.
+    requested_at: Option<Instant>,
+    /// When the last reply had come.
+    finished_at: Option<Instant>,
+    /// The program was ended after its last reply.
+    is_ended: bool,
+}
+
+impl<'a> DialogueProgress<'a> {
+    fn new(dialogue: &'a mut (dyn ListingDialogue + 'static)) -> Self {
+        Self { dialogue, requested_at: None, finished_at: None, is_ended: false }
+    }
+
+    /// Returns when a reply is late, or a server that goes on is ended.
+    fn deadline(&self) -> Option<Instant> {
+        if self.is_ended {
+            return None;
+        }
+        match self.finished_at {
+            Some(finished) => Some(finished + SERVER_EXIT_TIMEOUT),
+            None => Some(self.requested_at? + self.dialogue.reply_timeout()?),
+        }
+    }
+
+    fn on_reply(&mut self, reply: &[u8]) -> Vec<u8> {
+        let requests = self.dialogue.on_reply(reply);
+        if !requests.is_empty() {
+            self.requested_at = Some(Instant::now());
+        }
+        requests
+    }
+
+    /// Records the end of the dialogue; returns whether it has just come.
+    fn finish(&mut self, now: Instant) -> bool {
+        let has_finished = self.finished_at.is_none() && self.dialogue.awaited_reply().is_none();
+        if has_finished {
+            self.finished_at = Some(now);
+        }
+        has_finished
+    }
+}
+
 struct ListingProcess<'a> {
     process: GuardedProcess<'a>,
+    dialogue: Option<DialogueProgress<'a>>,
     time_limit: &'a mut ListingTimeLimit,
     /// The guard has started the program.
     is_started: bool,
@@ -118,15 +177,23 @@ pub(crate) async fn capture_listing(
     guards: &GuardSpawner,
     command: TestCommand,
     invocation: &AdapterInvocation,
+    dialogue: Option<&mut (dyn ListingDialogue + 'static)>,
     time_limit: &mut ListingTimeLimit,
     orders: &mut mpsc::Receiver<JobOrder>,
 ) -> Result<CapturedListing, CaptureError> {
     let process = GuardedProcess::start(guards, command, invocation.channel, orders).await;
     let mut process = process.map_err(|error| CaptureError::NotStarted(error_chain(&error)))?;
-    process.send_request(invocation.listing_request.clone());
-    process.finish_requests();
+    let mut dialogue = dialogue.map(DialogueProgress::new);
+    match &mut dialogue {
+        Some(progress) => process.send_request(progress.dialogue.opening_request()),
+        None => {
+            process.send_request(invocation.listing_request.clone());
+            process.finish_requests();
+        }
+    }
     let mut listing = ListingProcess {
         process,
+        dialogue,
         time_limit,
         is_started: false,
         sample_deadline: None,
@@ -134,14 +201,18 @@ pub(crate) async fn capture_listing(
         failure: None,
     };
     loop {
-        listing.time_limit.set_held(listing.process.is_paused(), Instant::now());
+        listing.set_held(listing.process.is_paused(), Instant::now());
         let deadline = listing.next_deadline();
         let event = listing.process.next_event(deadline, true).await;
         if listing.handle_event(event).await {
             break;
         }
     }
-    let ListingProcess { process, time_limit, captured, failure, .. } = listing;
+    let ListingProcess { process, dialogue, time_limit, mut captured, failure, .. } = listing;
+    if dialogue.is_some_and(|progress| progress.is_ended) {
+        // A server goes on until it is ended: how it ended then says nothing.
+        (captured.end.signal, captured.end.code) = (None, Some(0));
+    }
     time_limit.set_held(true, Instant::now());
     process.into_handle().reap().await;
     failure.map_or(Ok(captured), Err)
@@ -176,7 +247,12 @@ impl ListingProcess<'_> {
                 }
             }
             Some(ProcessEvent::Deadline) => self.on_deadline().await,
-            Some(ProcessEvent::Guard(GuardEvent::Started(..))) => self.is_started = true,
+            Some(ProcessEvent::Guard(GuardEvent::Started(..))) => {
+                self.is_started = true;
+                if let Some(progress) = &mut self.dialogue {
+                    progress.requested_at = Some(Instant::now());
+                }
+            }
             Some(ProcessEvent::Guard(GuardEvent::Sampled(sample))) => {
                 if self.sample_deadline.take().is_some() {
                     let is_working = sample.processes.iter().any(|process| process.is_working);
@@ -192,17 +268,45 @@ impl ListingProcess<'_> {
                 self.captured.untraced_reason = Some(reason);
             }
             // Listings are not debugged, and have no memory limit.
-            Some(ProcessEvent::Order(_) | ProcessEvent::Guard(_) | ProcessEvent::GuardOverdue) | None => {}
+            Some(
+                ProcessEvent::Order(_)
+                | ProcessEvent::Guard(_)
+                | ProcessEvent::GuardOverdue
+                | ProcessEvent::TerminationDue,
+            )
+            | None => {}
         }
         false
     }
 
-    fn next_deadline(&self) -> Option<Instant> {
-        if self.failure.is_some() { None } else { self.sample_deadline.or(self.time_limit.deadline()) }
+    /// Stops or restarts the clocks.
+    fn set_held(&mut self, is_held: bool, now: Instant) {
+        self.time_limit.set_held(is_held, now);
+        if let Some(progress) = self.dialogue.as_mut().filter(|_| is_held) {
+            // The program gets the whole time for its reply again.
+            progress.requested_at = Some(now);
+        }
     }
 
-    /// Handles the limit of the program, or of its guard's answer about it.
+    fn next_deadline(&self) -> Option<Instant> {
+        if self.failure.is_some() {
+            return None;
+        }
+        let of_program = self.sample_deadline.or(self.time_limit.deadline());
+        of_program.into_iter().chain(self.dialogue_deadline()).min()
+    }
+
+    fn dialogue_deadline(&self) -> Option<Instant> {
+        self.dialogue.as_ref().filter(|_| !self.process.is_paused())?.deadline()
+    }
+
+    /// Handles the limit of the dialogue, of the program, or of its guard's answer about it.
     async fn on_deadline(&mut self) {
+        let now = Instant::now();
+        if self.dialogue_deadline().is_some_and(|deadline| deadline <= now) {
+            self.on_dialogue_deadline(now).await;
+            return;
+        }
         if self.sample_deadline.take().is_some() || !self.is_started {
             // A guard that does not answer waits for a processor itself.
             self.on_limit(true).await;
@@ -216,8 +320,22 @@ impl ListingProcess<'_> {
 
     async fn on_limit(&mut self, is_working: bool) {
         if !(is_working && self.time_limit.extend(Instant::now())) {
-            self.fail(CaptureError::TimedOut(self.time_limit.limit)).await;
+            let awaited = self.dialogue.as_ref().and_then(|progress| progress.dialogue.awaited_reply());
+            self.fail(CaptureError::TimedOut { limit: self.time_limit.limit, awaited }).await;
         }
+    }
+
+    /// Sends what follows a reply that does not come, or ends a server after its last reply.
+    async fn on_dialogue_deadline(&mut self, now: Instant) {
+        let Some(progress) = &mut self.dialogue else { return };
+        if progress.finished_at.is_some() {
+            progress.is_ended = true;
+            self.process.terminate(SERVER_GRACE_MS).await;
+            return;
+        }
+        progress.requested_at = Some(now);
+        let requests = progress.dialogue.on_reply_timeout();
+        self.process.send_request(requests);
     }
 
     async fn fail(&mut self, failure: CaptureError) {
@@ -230,13 +348,23 @@ impl ListingProcess<'_> {
     /// Reads the available output; returns whether it exceeds the limit.
     fn read_outputs(&mut self) -> bool {
         let CapturedListing { stdout, stderr, channel, .. } = &mut self.captured;
-        let read = self.process.read_outputs(|reports| {
-            append_up_to(STDOUT_LIMIT_BYTES + 1, channel, reports);
-            Vec::new()
+        let dialogue = &mut self.dialogue;
+        let read = self.process.read_outputs(|reports| match dialogue {
+            Some(progress) => progress.on_reply(reports),
+            None => {
+                append_up_to(STDOUT_LIMIT_BYTES + 1, channel, reports);
+                Vec::new()
+            }
         });
         append_up_to(STDOUT_LIMIT_BYTES + 1, stdout, read.stdout);
         append_up_to(STDERR_LIMIT_BYTES, stderr, read.stderr);
-        stdout.len().max(channel.len()) > STDOUT_LIMIT_BYTES
+        let is_too_long = stdout.len().max(channel.len()) > STDOUT_LIMIT_BYTES;
+        if let Some(progress) = &mut self.dialogue
+            && progress.finish(Instant::now())
+        {
+            self.process.finish_requests();
+        }
+        is_too_long
     }
 
     async fn read_to_end(&mut self) {

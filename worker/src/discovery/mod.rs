@@ -133,7 +133,10 @@ pub(crate) async fn discover(
             nesting: nesting(listing.framework),
             selection_limit: heeler_adapters::by_name(listing.framework)
                 .and_then(|adapter| adapter.traits().selection_limit),
+            runs_in_one_batch: heeler_adapters::by_name(listing.framework)
+                .is_some_and(|adapter| adapter.traits().runs_in_one_batch),
             tests: listing.tests,
+            warnings: listing.warnings,
             start_us: asking.start_us.unwrap_or_default(),
             failure: listing.failure.map(|source| {
                 let program = program.path.to_text().into_owned();
@@ -171,12 +174,13 @@ struct ProgramDiscovery<'a> {
 impl ProgramDiscovery<'_> {
     async fn list_tests(&mut self) -> Result<AdapterListing, DiscoverError> {
         let path = self.program.path.as_path();
-        let claims = framework_claims::framework_claims(self.program).await;
-        let is_claimed = self.program.framework.is_none() && !claims.is_empty();
-        check_program(path, is_claimed)?;
         if let Some(name) = &self.program.framework {
+            // What is in the file does not matter, and an interpreter has many megabytes.
+            check_program(path, false)?;
             return self.list_with_retry(find_adapter(name)?).await;
         }
+        let claims = framework_claims::framework_claims(self.program).await;
+        check_program(path, !claims.is_empty())?;
         if claims.is_empty() {
             return Err(DiscoverError::Script { program: path.display().to_string() });
         }
@@ -241,7 +245,7 @@ impl ProgramDiscovery<'_> {
         adapter: &'static dyn Adapter,
         is_traced: bool,
     ) -> Result<AdapterListing, DiscoverError> {
-        let program = || self.program.path.to_text().into_owned();
+        let program = || described_program(self.program, adapter);
         let mut crash_files = self.capture.as_ref().filter(|_| is_traced).map(|capture| {
             let markers = adapter.traits().expected_crash_markers;
             ListingCrashFiles::prepare(capture, self.program.path.as_path(), self.setting.worker, markers)
@@ -250,6 +254,7 @@ impl ProgramDiscovery<'_> {
         let scratch = self.setting.clean_scratch().map_err(prepare)?;
         let mut outputs = Vec::new();
         let mut crash = None;
+        let mut dialogue = adapter.listing_dialogue(self.program);
         while let Some(invocation) = adapter.next_listing(self.program, &outputs, scratch) {
             let mut command =
                 self.setting.prepare_command(self.program, &invocation, None, None).map_err(prepare)?;
@@ -258,6 +263,7 @@ impl ProgramDiscovery<'_> {
                 &self.setting.guards,
                 command,
                 &invocation,
+                dialogue.as_deref_mut(),
                 &mut self.time_limit,
                 &mut self.orders,
             )
@@ -280,7 +286,11 @@ impl ProgramDiscovery<'_> {
             }
             outputs.push(listing_output(&invocation, captured));
         }
-        let listing = read_listing(adapter, self.program.clone(), outputs).await;
+        let listing = match (&mut dialogue, outputs.first()) {
+            // It was parsed as it came.
+            (Some(dialogue), Some(output)) => dialogue.finish(output),
+            (Some(_) | None, _) => read_listing(adapter, self.program.clone(), outputs).await,
+        };
         match (listing, crash) {
             (Ok(listing), Some(crash)) if listing.failure.is_some() => {
                 self.crash = Some(crash);
@@ -355,6 +365,12 @@ fn special_kind(file_type: fs::FileType) -> &'static str {
     } else {
         "device"
     }
+}
+
+/// Returns how messages name a program: the program of a server is often an interpreter, which says little.
+fn described_program(program: &TestProgram, adapter: &dyn Adapter) -> String {
+    let path = program.path.to_text();
+    if adapter.traits().is_server { format!("{} ({path})", program.suite) } else { path.into_owned() }
 }
 
 fn find_adapter(name: &str) -> Result<&'static dyn Adapter, DiscoverError> {

@@ -202,6 +202,9 @@ async fn prepare_process<'a>(
     if invocation.channel == InvocationChannel::StandardOutput {
         batch.hold_results();
     }
+    if adapter.traits().is_server {
+        batch.expect_server(grace_ms);
+    }
     let test_directory = match context.create_test_directory(sink.lease, directory_variables) {
         Ok(directory) => Some(directory),
         Err(error) => {
@@ -327,6 +330,10 @@ struct LeaseFramework {
 }
 
 impl FrameworkQueries for LeaseFramework {
+    fn has_proven_answers(&self) -> bool {
+        self.adapter.traits().has_proven_answers
+    }
+
     fn reproduce(&self, test: &ListedTest) -> String {
         self.adapter.reproduce_command(&self.program, test)
     }

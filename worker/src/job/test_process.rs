@@ -45,6 +45,8 @@ pub(super) struct RunningProcess<'a> {
     grace_ms: u64,
     /// The tests after whose end the process is ended.
     awaited_tests: Option<AwaitedTests>,
+    /// The request by which running tests are asked to stop; sent when the process is ended.
+    cancel_request: Vec<u8>,
     memory: MemoryWatch,
     debugger_handover: DebuggerHandover,
     diagnostics: CrashDiagnostics,
@@ -53,6 +55,9 @@ pub(super) struct RunningProcess<'a> {
     /// The process that the guard started.
     root: Option<Pid>,
     marker_writers: MarkerWriters,
+    /// The first test began with a request, before the process had started: how long it took to start is
+    /// not known.
+    has_begun_by_request: bool,
 }
 
 /// An event of the event loop.
@@ -67,6 +72,8 @@ enum TestProcessEvent {
     MemorySampleDue,
     /// Capturing a hung process takes the guard too long.
     HangCaptureTimedOut,
+    /// The clock is to be looked at.
+    ClockLookDue,
 }
 
 /// The tests that ran when the coordinator ordered that no others begin.
@@ -114,6 +121,7 @@ impl<'a> RunningProcess<'a> {
             sink,
             grace_ms,
             awaited_tests: None,
+            cancel_request: Vec::new(),
             memory: MemoryWatch::new(memory_bytes),
             debugger_handover: DebuggerHandover::new(is_debugged, offer),
             diagnostics,
@@ -121,6 +129,7 @@ impl<'a> RunningProcess<'a> {
             test_directory,
             root: None,
             marker_writers: MarkerWriters::default(),
+            has_begun_by_request: false,
         }
     }
 
@@ -131,10 +140,15 @@ impl<'a> RunningProcess<'a> {
         self.send_opening_request();
         loop {
             let event = self.next_event().await;
+            self.clock.look();
             if let Some(end) = self.handle_event(event).await {
                 return EndedProcess {
                     end,
-                    start_us: self.batch.first_test_started().map(microseconds),
+                    start_us: self
+                        .batch
+                        .first_test_started()
+                        .filter(|_| !self.has_begun_by_request)
+                        .map(microseconds),
                     repeatable: self.batch.take_repeatable(),
                     is_ending: self.awaited_tests.is_some(),
                     is_paused: self.process.is_paused(),
@@ -179,6 +193,7 @@ impl<'a> RunningProcess<'a> {
             () = sleep_until_deadline(self.diagnostics.capture_deadline()) => {
                 TestProcessEvent::HangCaptureTimedOut
             }
+            () = sleep_until_deadline(Some(self.clock.next_look().into())) => TestProcessEvent::ClockLookDue,
         }
     }
 
@@ -189,14 +204,16 @@ impl<'a> RunningProcess<'a> {
                 ProcessEvent::Guard(event) => return self.handle_guard_event(event).await,
                 ProcessEvent::Output => self.read_outputs(),
                 ProcessEvent::Deadline => self.on_deadline().await,
-                // The guard is killed already.
-                ProcessEvent::GuardOverdue => {}
+                // Carried out already.
+                ProcessEvent::GuardOverdue | ProcessEvent::TerminationDue => {}
             },
             TestProcessEvent::Launched(taken) => self.adopt_launched_process(*taken).await,
             TestProcessEvent::SenderReady => self.sink.try_send_batch(),
             TestProcessEvent::HangCaptureTimedOut => self.terminate(self.grace_ms).await,
+            TestProcessEvent::ClockLookDue => {}
             TestProcessEvent::MemorySampleDue => {
                 if let Some(used) = self.memory.sample() {
+                    self.settle_proven();
                     self.batch.on_memory_limit(used);
                     self.terminate(0).await;
                 }
@@ -331,6 +348,11 @@ impl<'a> RunningProcess<'a> {
     }
 
     async fn handle_deadline(&mut self, due: DeadlineAction) {
+        if due == DeadlineAction::Terminate {
+            self.settle_proven();
+            // While the hung process is examined, none of its tests begins or ends.
+            self.take_cancel_request();
+        }
         match due {
             DeadlineAction::Nothing => {}
             DeadlineAction::CheckHeldTests => self.check_held_tests(),
@@ -340,6 +362,7 @@ impl<'a> RunningProcess<'a> {
                 self.process.send(ToGuard::Sample).await
             }
             DeadlineAction::Terminate => self.terminate(self.grace_ms).await,
+            DeadlineAction::EndServer => self.process.terminate(self.grace_ms).await,
         }
     }
 
@@ -382,14 +405,31 @@ impl<'a> RunningProcess<'a> {
         self.sink.try_send_batch();
     }
 
+    /// Ends the process. One whose framework has a request for that is asked first.
     async fn terminate(&mut self, grace_ms: u64) {
         self.diagnostics.stop_hang_capture();
-        self.process.terminate(grace_ms).await;
+        self.take_cancel_request();
+        let request = std::mem::take(&mut self.cancel_request);
+        if request.is_empty() || grace_ms == 0 {
+            self.process.terminate(grace_ms).await;
+        } else {
+            self.process.ask_to_exit(request, grace_ms).await;
+        }
+    }
+
+    fn take_cancel_request(&mut self) {
+        if self.cancel_request.is_empty() {
+            let reason = self.batch.terminate_reason_text();
+            self.cancel_request = self.reader.transcript.cancel_request(reason);
+        }
     }
 
     /// Sends the first request to a process that receives requests.
     fn send_opening_request(&mut self) {
-        self.process.send_request(self.reader.transcript.opening_request());
+        let request = self.reader.transcript.opening_request(&mut self.reader.events);
+        self.has_begun_by_request = !self.reader.events.is_empty();
+        self.process.send_request(request);
+        self.reader.pass_on(RawOutputs::default(), &self.clock, &mut self.batch, self.sink);
     }
 
     /// Reads the available output and handles it.
@@ -409,8 +449,9 @@ impl<'a> RunningProcess<'a> {
             }
         }
         self.reader.pass_on(outputs, &self.clock, &mut self.batch, self.sink);
-        if self.reader.transcript.is_complete() {
+        if self.reader.transcript.is_over() && self.cancel_request.is_empty() {
             self.process.finish_requests();
+            self.batch.on_requests_finished(self.clock.now());
         }
         let stall = if self.process.has_unread_request() {
             Some(DialogueStall::RequestUnread)

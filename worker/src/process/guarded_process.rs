@@ -42,6 +42,9 @@ const OUTPUT_DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 /// After the grace period, a guard has this long to end its process before the guard itself is killed.
 const GUARD_KILL_DELAY: Duration = Duration::from_secs(5);
 
+/// Milliseconds of the grace period, at most, in which a process that was asked to stop may exit by itself.
+const MAX_STOP_MS: u64 = 1000;
+
 /// One process, the worker's ends of its outputs, and the orders for it.
 pub(crate) struct GuardedProcess<'a> {
     guards: &'a GuardSpawner,
@@ -51,6 +54,8 @@ pub(crate) struct GuardedProcess<'a> {
     is_paused: bool,
     /// Notified when the process is paused.
     pause_confirmation: Option<oneshot::Sender<()>>,
+    /// When a process that was asked to exit is ended, and the grace period from then on.
+    terminate_at: Option<(Instant, u64)>,
     /// When the guard is overdue and is killed.
     guard_kill_at: Option<Instant>,
     /// The earliest time of the next read, unless there is a reason to read sooner.
@@ -75,6 +80,8 @@ pub(crate) enum ProcessEvent {
     Deadline,
     /// There is output to read.
     Output,
+    /// A process that was asked to exit has not done so.
+    TerminationDue,
     /// The guard did not end its process in time.
     GuardOverdue,
 }
@@ -106,6 +113,7 @@ impl<'a> GuardedProcess<'a> {
             orders,
             is_paused: false,
             pause_confirmation: None,
+            terminate_at: None,
             guard_kill_at: None,
             next_read_at: Instant::now(),
             drain_deadline: None,
@@ -132,13 +140,14 @@ impl<'a> GuardedProcess<'a> {
             order = self.orders.recv() => ProcessEvent::Order(order.unwrap_or(JobOrder::Kill)),
             event = self.handle.next_event() => ProcessEvent::Guard(event),
             () = sleep_until_deadline(self.guard_kill_at) => ProcessEvent::GuardOverdue,
+            () = sleep_until_deadline(self.terminate_at.map(|(at, _)| at)) => ProcessEvent::TerminationDue,
             () = sleep_until_deadline(deadline) => ProcessEvent::Deadline,
             () = self.outputs.wait_readable_after(self.next_read_at), if accepts_output => ProcessEvent::Output,
         }
     }
 
-    /// Carries out what is the same for every process: pauses, and the kill of an overdue guard. Returns
-    /// every other event.
+    /// Carries out what is the same for every process: pauses, the end of a process that was asked to exit,
+    /// and the kill of an overdue guard. Returns every other event.
     ///
     /// Cancel safe: no, because an order may be lost with the call.
     pub(crate) async fn apply(&mut self, event: ProcessEvent) -> Option<ProcessEvent> {
@@ -156,6 +165,11 @@ impl<'a> GuardedProcess<'a> {
                 if let Some(paused) = self.pause_confirmation.take() {
                     // The requester may be gone.
                     paused.send(()).ok();
+                }
+            }
+            ProcessEvent::TerminationDue => {
+                if let Some((_, grace_ms)) = self.terminate_at {
+                    self.terminate(grace_ms).await;
                 }
             }
             ProcessEvent::GuardOverdue => {
@@ -179,11 +193,26 @@ impl<'a> GuardedProcess<'a> {
     ///
     /// Cancel safe: no, because the process may stay paused.
     pub(crate) async fn terminate(&mut self, grace_ms: u64) {
+        self.terminate_at = None;
         if std::mem::take(&mut self.is_paused) {
             self.send(ToGuard::Resume).await;
         }
         self.send(if grace_ms == 0 { ToGuard::Kill } else { ToGuard::Terminate { grace_ms } }).await;
         self.guard_kill_at = Some(Instant::now() + Duration::from_millis(grace_ms) + GUARD_KILL_DELAY);
+    }
+
+    /// Sends a last request, which asks the process to stop, and ends its requests. A process that does not
+    /// exit in the first part of the grace period is ended, with the rest of it.
+    ///
+    /// Cancel safe: no, because the process may stay paused.
+    pub(crate) async fn ask_to_exit(&mut self, request: Vec<u8>, grace_ms: u64) {
+        if std::mem::take(&mut self.is_paused) {
+            self.send(ToGuard::Resume).await;
+        }
+        self.send_request(request);
+        self.finish_requests();
+        let first_ms = (grace_ms / 2).min(MAX_STOP_MS);
+        self.terminate_at = Some((Instant::now() + Duration::from_millis(first_ms), grace_ms - first_ms));
     }
 
     /// Returns whether a pause was ordered.
@@ -193,7 +222,7 @@ impl<'a> GuardedProcess<'a> {
 
     /// Returns whether the process was ordered to end, and its guard was not overdue.
     pub(crate) fn is_terminating(&self) -> bool {
-        self.guard_kill_at.is_some()
+        self.guard_kill_at.is_some() || self.terminate_at.is_some()
     }
 
     /// Returns where the process reports, and whether it receives requests.
@@ -244,16 +273,19 @@ impl<'a> GuardedProcess<'a> {
         let reported = channel.as_mut().map_or(0, |one| byte_count(one.try_read(&mut buffers.channel)));
         let count = byte_count(stdout.try_read(&mut buffers.stdout));
         let errors = byte_count(stderr.try_read(&mut buffers.stderr));
+        // The reply to a request is read at once: the process waits for what follows.
+        let mut is_urgent = count.max(reported) > PIPE_FILLING_BYTES;
         if let Some(channel) = channel {
             let reports = if channel.is_for_requests_only() {
                 &buffers.stdout[..count]
             } else {
                 &buffers.channel[..reported]
             };
-            channel.send(on_reports(reports));
+            let request = on_reports(reports);
+            is_urgent |= !request.is_empty();
+            channel.send(request);
         }
-        let is_filling = count.max(reported) > PIPE_FILLING_BYTES;
-        self.next_read_at = Instant::now() + if is_filling { Duration::ZERO } else { MIN_READ_INTERVAL };
+        self.next_read_at = Instant::now() + if is_urgent { Duration::ZERO } else { MIN_READ_INTERVAL };
         ReadOutputs { stdout: &buffers.stdout[..count], stderr: &buffers.stderr[..errors] }
     }
 

@@ -1,7 +1,15 @@
-//! Running time of a lease's process, and the time of day. Running time excludes pauses and the time in which
-//! a slow client keeps the worker from reading. Deadlines are decided elsewhere.
+//! Running time of a lease's process, and the time of day. Running time excludes pauses, the time in which a
+//! slow client keeps the worker from reading, and the time in which the worker, or the whole machine, stood
+//! still. Deadlines are decided elsewhere.
 
 use std::time::{Duration, Instant, UNIX_EPOCH};
+
+/// How often a worker looks at the clock at least: a longer time without a look is one in which it did not
+/// run. One wake-up a second costs nothing.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Time between two looks beyond which the worker stood still: on an overloaded machine, looks are late by
+/// tenths of a second.
+const STALLED_AFTER: Duration = Duration::from_secs(2);
 
 /// A time of day, UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -58,12 +66,32 @@ pub(crate) struct ProcessClock {
     held: Duration,
     paused: Duration,
     held_since: Option<(Instant, ClockHold)>,
+    looked_at: Instant,
 }
 
 impl ProcessClock {
     /// Returns a clock that starts now.
     pub(crate) fn start() -> Self {
-        Self { started: Instant::now(), held: Duration::ZERO, paused: Duration::ZERO, held_since: None }
+        let started = Instant::now();
+        let (held, paused) = (Duration::ZERO, Duration::ZERO);
+        Self { started, held, paused, held_since: None, looked_at: started }
+    }
+
+    /// Returns when [`Self::look`] is due.
+    pub(crate) fn next_look(&self) -> Instant {
+        self.looked_at + LOOK_EVERY
+    }
+
+    /// Subtracts the time since the last look if the worker has not run in it.
+    pub(crate) fn look(&mut self) {
+        self.look_at(Instant::now());
+    }
+
+    fn look_at(&mut self, now: Instant) {
+        let gap = now.duration_since(std::mem::replace(&mut self.looked_at, now));
+        if gap >= STALLED_AFTER && self.held_since.is_none() {
+            self.held += gap - LOOK_EVERY;
+        }
     }
 
     /// Returns the current time on this clock.
@@ -135,6 +163,23 @@ mod tests {
             clock.now().running < then + Duration::from_millis(5) || clock.held >= Duration::from_millis(5)
         );
         assert!(clock.instant_at(Duration::ZERO).unwrap() >= clock.started + Duration::from_millis(5));
+    }
+
+    #[test]
+    fn time_in_which_nothing_looked_is_no_running_time() {
+        let mut clock = ProcessClock::start();
+        let (started, second) = (clock.started, Duration::from_secs(1));
+        clock.look_at(started + second);
+        assert_eq!((clock.held, clock.next_look()), (Duration::ZERO, started + second * 2));
+        clock.look_at(started + second * 2 + second / 2);
+        assert_eq!(clock.held, Duration::ZERO, "late by half a second");
+        clock.look_at(started + second * 12 + second / 2);
+        assert_eq!(clock.held, second * 9, "stopped for ten seconds");
+        let deadline = started + second * 69;
+        assert_eq!(clock.instant_at(second * 60), Some(deadline), "a limit is reached that much later");
+        clock.set_held(Some(ClockHold::Unread));
+        clock.look_at(started + second * 100);
+        assert_eq!(clock.held, second * 9, "what is held already is not counted twice");
     }
 
     #[test]

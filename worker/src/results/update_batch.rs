@@ -243,6 +243,7 @@ fn without_outputs(result: &TestResult) -> TestResult {
         failures: result.failures.iter().map(failure).collect(),
         attempts: result.attempts.iter().map(attempt_without_outputs).collect(),
         parts: Vec::new(),
+        answer: None,
         ..result.clone()
     }
 }

@@ -323,6 +323,7 @@ fn program(script: &TestScript) -> TestProgram {
         env: vec![],
         cwd: "/".into(),
         framework: Some("gtest".into()),
+        test_arguments: std::collections::BTreeMap::new(),
     }
 }
 

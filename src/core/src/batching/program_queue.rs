@@ -72,6 +72,16 @@ pub(super) struct BatchSize {
     pub(super) remainder: Duration,
 }
 
+impl BatchSize {
+    /// The size of a batch that takes all tests.
+    const UNLIMITED: Self = Self {
+        duration: Duration::MAX,
+        tests: usize::MAX,
+        unmeasured: usize::MAX,
+        remainder: Duration::ZERO,
+    };
+}
+
 /// The part of the remaining work that is one slot's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SlotShare {
@@ -141,18 +151,27 @@ impl ProgramQueue {
         self.costs.max_processes.map(|most| usize::try_from(most.get()).unwrap_or(usize::MAX))
     }
 
+    pub(super) fn hides_start(&self) -> bool {
+        self.costs.hides_start
+    }
+
     pub(super) fn start_cost(&self) -> Duration {
         self.costs.start.or(self.costs.listing).unwrap_or(UNKNOWN_START).max(MIN_START)
     }
 
     /// Returns whether a test of this duration gets a process of its own.
     pub(super) fn is_worth_a_process(&self, weight: Duration) -> bool {
-        weight >= ISOLATE_FROM && weight >= self.start_cost().saturating_mul(ISOLATED_TEST_PER_START)
+        !self.costs.is_one_batch
+            && weight >= ISOLATE_FROM
+            && weight >= self.start_cost().saturating_mul(ISOLATED_TEST_PER_START)
     }
 
     /// Returns the size at which a batch is full, for this share of the slot that runs it. `limit` is that of
     /// the batch's duration.
     pub(super) fn full_batch(&self, share: SlotShare, limit: Option<Duration>) -> BatchSize {
+        if self.costs.is_one_batch {
+            return BatchSize::UNLIMITED;
+        }
         let unlimited = self.target_duration(share);
         let remainder = self.negligible_remainder(share.known_median);
         let unmeasured = self.unmeasured_limit(share);

@@ -15,6 +15,8 @@ fn costs(start_ms: u64) -> ProgramCosts {
         listing: None,
         selection_budget_bytes: None,
         max_processes: None,
+        hides_start: false,
+        is_one_batch: false,
     }
 }
 
@@ -323,6 +325,8 @@ fn maximal_durations_do_not_overflow() {
         listing: None,
         selection_budget_bytes: None,
         max_processes: None,
+        hides_start: false,
+        is_one_batch: false,
     }]);
     queue.add(items(3, None));
     queue.observe_duration(ProgramId(0), Duration::MAX);
@@ -337,6 +341,8 @@ fn batch_names_stay_within_the_selection_budget() {
         listing: None,
         selection_budget_bytes: Some(100),
         max_processes: None,
+        hides_start: false,
+        is_one_batch: false,
     }]);
     let item = |test, selection_bytes| QueuedTest {
         test: TestId(test),
@@ -349,6 +355,35 @@ fn batch_names_stay_within_the_selection_budget() {
     assert_eq!(sizes(&mut queue, 1), [1, 1, 1, 2]);
 }
 
+#[test]
+fn first_test_of_a_process_that_hides_its_start_is_no_sample() {
+    for hides_start in [false, true] {
+        let mut queue = TestQueue::new([ProgramCosts { hides_start, ..costs(20) }]);
+        queue.add(items(9, None));
+        let batch = queue.next_batch(&SlotLoads::idle(1)).unwrap();
+        assert_eq!(queue.includes_start(&batch, batch.tests[0]), hides_start);
+        assert!(!queue.includes_start(&batch, batch.tests[1]));
+    }
+}
+
+#[test]
+fn program_that_runs_in_one_batch_is_never_split() {
+    let one = ProgramCosts { is_one_batch: true, ..costs(3) };
+    for weight in [None, Some(Duration::from_secs(5))] {
+        let mut queue = TestQueue::new([one.clone()]).with_batch_limit(Some(SHARED_BATCH_LIMIT));
+        queue.add(items(300, weight));
+        assert_eq!(queue.available_batches(&SlotLoads::idle(8)), 1);
+        assert_eq!(sizes(&mut queue, 8), [300]);
+    }
+    // Isolated tests have their own processes, and a program whose processes die gets smaller batches.
+    let mut queue = TestQueue::new([one]);
+    queue.add(
+        items(20, None).map(|(program, item)| (program, QueuedTest { is_isolated: item.test.0 < 2, ..item })),
+    );
+    queue.shrink_batches(ProgramId(0), 100);
+    assert_eq!(sizes(&mut queue, 8), [1, 1, 10, 8]);
+}
+
 proptest! {
     #[test]
     fn every_test_leaves_the_queue_once(
@@ -357,7 +392,7 @@ proptest! {
         start in proptest::option::of(0_u64..100),
         is_limited in any::<bool>(),
     ) {
-        let costs = ProgramCosts { start: start.map(Duration::from_millis), listing: None, selection_budget_bytes: Some(60), max_processes: None };
+        let costs = ProgramCosts { start: start.map(Duration::from_millis), listing: None, selection_budget_bytes: Some(60), ..ProgramCosts::default() };
         let limit = is_limited.then_some(SHARED_BATCH_LIMIT);
         let mut queue = TestQueue::new([costs.clone(), costs.clone(), costs]).with_batch_limit(limit);
         for (test, (program, weight, is_isolated, selection_bytes)) in (0..).zip(&weights) {

@@ -307,7 +307,9 @@ impl RunState {
         self.tests[test.index()].location = TestLocation::Settled;
         self.unproductive_workers = 0;
         let program = self.plan.tests[test.index()].program;
-        if outcome != Outcome::Skipped {
+        let includes_start =
+            self.leases.get(&worker).is_some_and(|held| self.queue.includes_start(&held.batch, test));
+        if outcome != Outcome::Skipped && !includes_start {
             self.queue.observe_duration(program, duration);
         }
         self.on_report_of(program);

@@ -1,6 +1,6 @@
 //! Messages between coordinator and worker: discovery jobs, leases, test events, drains.
 
-use std::num::NonZeroU32;
+use std::{collections::BTreeMap, num::NonZeroU32};
 
 use heeler_core::{
     Attempt, DiagnosticsFile, GuardLoss, LeakedProcess, LeaseId, LeaseOutcome, NameNesting, OsText, Outcome,
@@ -72,6 +72,9 @@ pub struct TestProgram {
     pub cwd: OsText,
     /// Framework name (`gtest`, `libtest`), or `None` to detect it by running the program.
     pub framework: Option<String>,
+    /// Arguments of tests by their names, each as a JSON object: for frameworks whose tests take arguments.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub test_arguments: BTreeMap<String, String>,
 }
 
 /// Discovery job for a worker: list the tests of one program.
@@ -119,6 +122,9 @@ pub struct ListedTest {
     /// wrote it reads it again. A test with a selector is selectable even if another has the same name.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub selector: Option<String>,
+    /// Time limit that the test names for itself, in milliseconds; a shorter one of the settings applies.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub timeout_ms: Option<u64>,
 }
 
 impl ListedTest {
@@ -363,6 +369,12 @@ pub enum FromWorker {
         /// Failure of the listing process after it had listed all tests, as one sentence for the user.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failure: Option<String>,
+        /// What is wrong with the program, and prevents none of its tests from running.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        warnings: Vec<String>,
+        /// Whether all its tests run in one process, unless they are isolated.
+        #[serde(default)]
+        runs_in_one_batch: bool,
     },
     /// The program could not be listed.
     NotDiscovered {

@@ -11,7 +11,7 @@ use super::{
     ProgramsChangedParams, RequestedNode, RunMetrics, RunResult, TelemetryParams, TestNode, TestTrait,
     TestsParams, UpdateParams, method,
 };
-use crate::rpc::{RequestId, RpcError};
+use crate::schema::{close_objects, envelope_schema, subschema};
 
 /// Returns the schema of every message that Heeler sends to a client. No member may be added to any of them:
 /// some clients drop a notification with an unknown parameter.
@@ -60,74 +60,6 @@ pub fn client_schema() -> Value {
         (method::EXIT, nothing),
     ];
     envelope_schema(&mut generator, "Messages from a client to Heeler", &methods, vec![json!({})])
-}
-
-fn subschema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
-    generator.subschema_for::<T>().to_value()
-}
-
-fn envelope_schema(
-    generator: &mut SchemaGenerator,
-    title: &str,
-    methods: &[(&str, Value)],
-    results: Vec<Value>,
-) -> Value {
-    let names: Vec<_> = methods.iter().map(|(name, _)| *name).collect();
-    let rules: Vec<_> = methods
-        .iter()
-        .map(|(name, params)| {
-            json!({
-                "if": {"required": ["method"], "properties": {"method": {"const": name}}},
-                "then": {"properties": {"params": params}},
-            })
-        })
-        .collect();
-    let id = subschema::<RequestId>(generator);
-    let error = subschema::<RpcError>(generator);
-    let definitions = generator.take_definitions(true);
-    json!({
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": title,
-        "type": "object",
-        "required": ["jsonrpc"],
-        "additionalProperties": false,
-        "properties": {
-            "jsonrpc": {"const": "2.0"},
-            "id": id,
-            "method": {"enum": names},
-            "params": {},
-            "result": {"anyOf": results},
-            "error": error,
-        },
-        "oneOf": [
-            {"required": ["method"], "not": {"anyOf": [{"required": ["result"]}, {"required": ["error"]}]}},
-            {"required": ["id", "result"], "not": {"required": ["error"]}},
-            {"required": ["id", "error"]},
-        ],
-        "allOf": rules,
-        "$defs": definitions,
-    })
-}
-
-/// Forbids members that an object's definition does not name, unless the definition says otherwise.
-fn close_objects(schema: &mut Value) {
-    let Some(definitions) = schema.get_mut("$defs").and_then(Value::as_object_mut) else { return };
-    for definition in definitions.values_mut().filter_map(Value::as_object_mut) {
-        if definition.contains_key("properties") {
-            definition.entry("additionalProperties").or_insert(Value::Bool(false));
-        }
-    }
-}
-
-impl JsonSchema for RequestId {
-    fn schema_name() -> Cow<'static, str> {
-        "RequestId".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"description": "Number or string, echoed with its type; null in the response to a request that could not be read.",
-            "type": ["number", "string", "null"]})
-    }
 }
 
 impl JsonSchema for ExecutionState {

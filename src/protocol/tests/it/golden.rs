@@ -7,37 +7,65 @@ use std::collections::BTreeSet;
 use crate::{
     check_file, is_update,
     messages::{MessageSample, samples},
-    repository_path,
+    repository_path, rsp_messages,
 };
 
-/// The page that lists all messages.
-const MESSAGES_PAGE: &str = "docs/reference/messages.md";
+/// The messages of one protocol.
+struct ProtocolSamples {
+    /// The directory of the golden files.
+    directory: &'static str,
+    /// The page that lists all messages.
+    page: &'static str,
+    /// The file with the samples.
+    source: &'static str,
+    samples: fn() -> Vec<MessageSample>,
+}
+
+const PROTOCOLS: [ProtocolSamples; 2] = [
+    ProtocolSamples {
+        directory: "tests/golden",
+        page: "docs/reference/messages.md",
+        source: "src/protocol/tests/it/messages.rs",
+        samples,
+    },
+    ProtocolSamples {
+        directory: "tests/golden/rsp",
+        page: "docs/reference/rsp-messages.md",
+        source: "src/protocol/tests/it/rsp_messages.rs",
+        samples: rsp_messages::samples,
+    },
+];
 
 #[test]
 fn messages_match_golden_files_and_round_trip() {
-    for MessageSample { name, body, read_back } in samples() {
-        check_file(&format!("tests/golden/{name}.json"), &pretty(&body));
-        assert_eq!(read_back(&body), Ok(()), "{name} is not read as it was written");
+    for ProtocolSamples { directory, samples, .. } in PROTOCOLS {
+        for MessageSample { name, body, read_back } in samples() {
+            check_file(&format!("{directory}/{name}.json"), &pretty(&body));
+            assert_eq!(read_back(&body), Ok(()), "{name} is not read as it was written");
+        }
     }
 }
 
 #[test]
 fn golden_files_are_listed_in_messages_page_with_hash() {
-    if is_update() {
-        return;
+    if !is_update() {
+        PROTOCOLS.iter().for_each(check_page);
     }
+}
+
+fn check_page(ProtocolSamples { directory, page, source, samples }: &ProtocolSamples) {
     let named: BTreeSet<String> = samples().iter().map(|sample| format!("{}.json", sample.name)).collect();
-    let files = std::fs::read_dir(repository_path("tests/golden")).unwrap();
-    let found: BTreeSet<String> =
-        files.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    assert_eq!(found, named, "each golden file belongs to one message of src/protocol/tests/it/messages.rs");
-    let page = std::fs::read_to_string(repository_path(MESSAGES_PAGE)).unwrap();
+    let files = std::fs::read_dir(repository_path(directory)).unwrap().map(Result::unwrap);
+    let files = files.filter(|entry| entry.file_type().unwrap().is_file());
+    let found: BTreeSet<String> = files.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    assert_eq!(found, named, "each golden file belongs to one message of {source}");
+    let text = std::fs::read_to_string(repository_path(page)).unwrap();
     let table =
-        page.split_once("<!-- messages -->").and_then(|(_, rest)| rest.split_once("<!-- /messages -->"));
+        text.split_once("<!-- messages -->").and_then(|(_, rest)| rest.split_once("<!-- /messages -->"));
     let (table, _) = table.expect("the page has a table of messages between its two marks");
     let mut wrong = Vec::new();
     for file in &found {
-        let bytes = std::fs::read(repository_path("tests/golden").join(file)).unwrap();
+        let bytes = std::fs::read(repository_path(directory).join(file)).unwrap();
         let cell = format!("| `{}` {:08x} |", file.trim_end_matches(".json"), crc32fast::hash(&bytes));
         if table.matches(&cell).count() != 1 {
             wrong.push(cell);
@@ -46,7 +74,7 @@ fn golden_files_are_listed_in_messages_page_with_hash() {
     let lines = table.lines().filter(|line| line.starts_with("| ") && line.contains('`')).count();
     assert!(
         wrong.is_empty() && lines == found.len(),
-        "{MESSAGES_PAGE}: {lines} lines for {} golden files; these cells must stand there, each at the end of \
+        "{page}: {lines} lines for {} golden files; these cells must stand there, each at the end of \
          the line that describes its message (read whether that is still true):\n{}",
         found.len(),
         wrong.join("\n")

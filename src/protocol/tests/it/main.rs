@@ -3,8 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected is to stop there")]
 
 mod golden;
+mod mcp_messages;
 mod messages;
 mod render;
+mod rsp_messages;
 mod schema;
 
 use std::path::PathBuf;
@@ -30,7 +32,7 @@ fn check_file(path: &str, expected: &str) {
     assert!(
         found == expected,
         "{path} is not what the types write. If the change is meant: UPDATE_GOLDEN=1 cargo test -p heeler-protocol --test it, \
-         read the difference, think of peers that are older, and put the new hashes into docs/reference/messages.md.\n\
+         read the difference, think of peers that are older, and put the new hashes into the page of the protocol's messages.\n\
          --- the file ---\n{found}\n--- the types ---\n{expected}"
     );
 }

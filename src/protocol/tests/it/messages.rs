@@ -29,14 +29,15 @@ pub(crate) fn samples() -> Vec<MessageSample> {
     all.extend(responses());
     all.extend(notifications());
     all.extend(updates());
+    all.extend(crate::mcp_messages::samples());
     all
 }
 
-fn id() -> RequestId {
+pub(crate) fn id() -> RequestId {
     RequestId::number(7)
 }
 
-fn sample(
+pub(crate) fn sample(
     name: &'static str,
     frame: &Bytes,
     read_back: impl Fn(RpcMessage) -> bool + 'static,
@@ -55,7 +56,7 @@ fn is_same<P: DeserializeOwned + PartialEq>(text: Option<&str>, expected: &P) ->
     serde_json::from_str::<P>(text.unwrap_or("null")).is_ok_and(|read| read == *expected)
 }
 
-fn request<P>(name: &'static str, method: &'static str, params: P) -> MessageSample
+pub(crate) fn request<P>(name: &'static str, method: &'static str, params: P) -> MessageSample
 where
     P: serde::Serialize + DeserializeOwned + PartialEq + Debug + 'static,
 {
@@ -67,7 +68,7 @@ where
     })
 }
 
-fn notification<P>(name: &'static str, method: &'static str, params: P) -> MessageSample
+pub(crate) fn notification<P>(name: &'static str, method: &'static str, params: P) -> MessageSample
 where
     P: serde::Serialize + DeserializeOwned + PartialEq + Debug + 'static,
 {
@@ -93,7 +94,7 @@ where
     })
 }
 
-fn response<R>(name: &'static str, result: R) -> MessageSample
+pub(crate) fn response<R>(name: &'static str, result: R) -> MessageSample
 where
     R: serde::Serialize + DeserializeOwned + PartialEq + Debug + 'static,
 {

@@ -18,3 +18,9 @@ fn server_schema_matches_types() {
 fn client_schema_matches_types() {
     check_file("tests/schema/client.schema.json", &text(&heeler_protocol::mtp::client_schema()));
 }
+
+#[test]
+fn runtime_server_schemas_match_types() {
+    check_file("tests/schema/rsp-server.schema.json", &text(&heeler_protocol::rsp::server_schema()));
+    check_file("tests/schema/rsp-client.schema.json", &text(&heeler_protocol::rsp::client_schema()));
+}

@@ -15,7 +15,7 @@ use heeler_protocol::{
 };
 
 use super::{
-    file_identity::{FileIdentity, file_identity},
+    file_identity::{ProgramIdentity, program_identity},
     group_locations::{GroupLocation, GroupLocations},
     test_entry::{SUITE_SEPARATOR, TestEntry, assign_uids},
 };
@@ -48,6 +48,10 @@ pub enum ListingState {
         start: Duration,
         /// How the listing process failed after it had listed all tests.
         failure: Option<Arc<str>>,
+        /// What is wrong with the program, and prevents none of its tests from running.
+        warnings: Arc<[String]>,
+        /// Whether all its tests run in one process, unless they are isolated.
+        runs_in_one_batch: bool,
     },
     /// The listing failed.
     Broken {
@@ -71,6 +75,10 @@ pub struct ProgramListing {
     pub start: Duration,
     /// How the listing process failed after it had listed all tests, as one sentence.
     pub failure: Option<String>,
+    /// What is wrong with the program, and prevents none of its tests from running.
+    pub warnings: Vec<String>,
+    /// Whether all its tests run in one process, unless they are isolated.
+    pub runs_in_one_batch: bool,
 }
 
 /// One program and the state of its listing.
@@ -79,7 +87,7 @@ pub struct ProgramEntry {
     /// The program as it was named by the configuration or the command line.
     pub source: ProgramSource,
     pub listing: ListingState,
-    identity: Option<FileIdentity>,
+    identity: ProgramIdentity,
 }
 
 impl ProgramEntry {
@@ -87,7 +95,7 @@ impl ProgramEntry {
     #[must_use]
     pub fn is_current(&self) -> bool {
         !matches!(self.listing, ListingState::Unknown)
-            && self.identity == file_identity(self.source.program.path.as_path())
+            && self.identity == program_identity(&self.source.program)
     }
 
     /// Returns whether both are the same program, started in the same way: only the suites may differ.
@@ -100,6 +108,7 @@ impl ProgramEntry {
             && one.env == other.env
             && one.cwd == other.cwd
             && one.framework == other.framework
+            && one.test_arguments == other.test_arguments
     }
 }
 
@@ -136,7 +145,7 @@ impl Catalogue {
                 if *times > 1 {
                     source.program.suite = format!("{}#{times}", source.program.suite);
                 }
-                ProgramEntry { source, listing: ListingState::Unknown, identity: None }
+                ProgramEntry { source, listing: ListingState::Unknown, identity: ProgramIdentity::default() }
             })
             .collect();
         Self { programs, ..Self::default() }
@@ -159,13 +168,18 @@ impl Catalogue {
     /// Records a program's listing, or why it failed.
     pub fn record_listing(&mut self, program: usize, answer: Result<ProgramListing, String>) {
         let entry = &mut self.programs[program];
-        entry.identity = file_identity(entry.source.program.path.as_path());
+        entry.identity = program_identity(&entry.source.program);
         entry.listing = match answer {
-            Ok(ProgramListing { framework, nesting, selection_limit, tests, start, failure }) => {
-                let tests = assign_uids(&entry.source.program.suite, tests).into();
-                let failure = failure.map(Arc::from);
-                ListingState::Listed { framework, nesting, selection_limit, tests, start, failure }
-            }
+            Ok(listing) => ListingState::Listed {
+                framework: listing.framework,
+                nesting: listing.nesting,
+                selection_limit: listing.selection_limit,
+                tests: assign_uids(&entry.source.program.suite, listing.tests).into(),
+                start: listing.start,
+                failure: listing.failure.map(Arc::from),
+                warnings: listing.warnings.into(),
+                runs_in_one_batch: listing.runs_in_one_batch,
+            },
             Err(error) => ListingState::Broken { error },
         };
     }
@@ -173,7 +187,7 @@ impl Catalogue {
     /// Takes over the listing of the same program from another catalogue, with the uids of its own suite.
     pub fn adopt_listing(&mut self, program: usize, other: &ProgramEntry) {
         let entry = &mut self.programs[program];
-        entry.identity = other.identity;
+        entry.identity.clone_from(&other.identity);
         entry.listing = other.listing.clone();
         let suite = &entry.source.program.suite;
         if let ListingState::Listed { tests, .. } = &mut entry.listing
@@ -376,6 +390,7 @@ mod tests {
             env: Vec::new(),
             cwd: OsText::from("/"),
             framework: None,
+            test_arguments: std::collections::BTreeMap::new(),
         };
         ProgramSource { program, config_suite: None }
     }
@@ -388,6 +403,8 @@ mod tests {
             tests,
             start: Duration::ZERO,
             failure: None,
+            warnings: Vec::new(),
+            runs_in_one_batch: false,
         }
     }
 

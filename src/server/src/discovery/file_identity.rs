@@ -2,6 +2,8 @@
 
 use std::{os::unix::fs::MetadataExt as _, path::Path};
 
+use heeler_protocol::control::TestProgram;
+
 /// File metadata that changes when a program is rebuilt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileIdentity {
@@ -9,6 +11,22 @@ pub(super) struct FileIdentity {
     inode: u64,
     size: u64,
     modified: (i64, i64),
+}
+
+/// Identities of the files on which the tests of a program depend.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ProgramIdentity(Vec<Option<FileIdentity>>);
+
+/// Returns the identity of a program: of its own file, and of the files that its arguments name, since the
+/// program of a script may be its interpreter.
+pub(super) fn program_identity(program: &TestProgram) -> ProgramIdentity {
+    let own = file_identity(program.path.as_path());
+    let named = program.args.iter().filter(|word| !word.as_bytes().starts_with(b"-"));
+    let named = named.filter_map(|word| {
+        let path = program.cwd.as_path().join(word.as_path());
+        path.is_file().then(|| file_identity(&path))
+    });
+    ProgramIdentity([own].into_iter().chain(named).collect())
 }
 
 /// Returns the identity of the file that a path leads to; `None` if there is none.

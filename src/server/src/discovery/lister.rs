@@ -151,10 +151,26 @@ impl ProgramLister {
     ) -> bool {
         match message {
             FromWorker::Discovered {
-                framework, nesting, selection_limit, tests, start_us, failure, ..
+                framework,
+                nesting,
+                selection_limit,
+                tests,
+                start_us,
+                failure,
+                warnings,
+                runs_in_one_batch,
+                job: _,
             } => {
-                let start = Duration::from_micros(start_us);
-                let listing = ProgramListing { framework, nesting, selection_limit, tests, start, failure };
+                let listing = ProgramListing {
+                    framework,
+                    nesting,
+                    selection_limit,
+                    tests,
+                    start: Duration::from_micros(start_us),
+                    failure,
+                    warnings,
+                    runs_in_one_batch,
+                };
                 self.record_result(catalogue, worker, Ok(listing))
             }
             FromWorker::NotDiscovered { error, .. } => self.record_result(catalogue, worker, Err(error)),

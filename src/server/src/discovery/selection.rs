@@ -75,6 +75,8 @@ mod tests {
             tests,
             start: Duration::ZERO,
             failure: None,
+            warnings: Vec::new(),
+            runs_in_one_batch: false,
         };
         catalogue.record_listing(0, Ok(answer));
         catalogue.record_listing(1, Err("it is broken".to_owned()));

@@ -4,6 +4,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    num::NonZeroU32,
     ops::Range,
     sync::Arc,
 };
@@ -29,6 +30,7 @@ pub struct TestEntry {
     /// Trait names are shared by many tests, values seldom are.
     traits: Box<[(Arc<str>, Box<str>)]>,
     selector: Option<Box<str>>,
+    timeout_ms: Option<NonZeroU32>,
     unrunnable: Option<Box<str>>,
 }
 
@@ -86,6 +88,7 @@ impl TestEntry {
                 .map(|(name, value)| TraitPair { name: name.to_owned(), value: value.to_owned() })
                 .collect(),
             selector: self.selector.as_deref().map(str::to_owned),
+            timeout_ms: self.timeout_ms.map(|limit| u64::from(limit.get())),
         }
     }
 }
@@ -123,6 +126,7 @@ pub(super) fn assign_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<TestEntry>
             skip: listed.skip.map(|reason| shared.intern(reason)),
             traits: traits.into_iter().map(|one| (shared.intern(one.name), one.value.into())).collect(),
             selector: listed.selector.map(Into::into),
+            timeout_ms: listed.timeout_ms.and_then(|limit| NonZeroU32::new(u32::try_from(limit).ok()?)),
             unrunnable: unrunnable.map(Into::into),
         }
     };
@@ -171,6 +175,7 @@ mod tests {
                 .map(|(name, value)| TraitPair { name: name.into(), value: value.into() })
                 .to_vec(),
             selector: None,
+            timeout_ms: Some(250),
         };
         let bare = ListedTest { name: "t".into(), ..ListedTest::default() };
         let listed = vec![full.clone(), bare, full];

@@ -1,6 +1,6 @@
 //! Opens and accepts client connections.
 
-use std::{io, net::IpAddr, path::Path, sync::mpsc as blocking, time::Duration};
+use std::{future::pending, io, net::IpAddr, path::Path, sync::mpsc as blocking, time::Duration};
 
 use heeler_transport::{
     local,
@@ -10,11 +10,11 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpListener,
     sync::mpsc,
-    task::JoinSet,
-    time::Instant,
+    task::{JoinError, JoinSet},
+    time::{Instant, sleep_until},
 };
 
-use super::{FrontEnd, SessionCommand, SessionEnd, SessionOptions};
+use super::{ConnectionPolicy, FrontEnd, SessionCommand, SessionEnd, SessionOptions};
 use crate::scheduler::SchedulerHandle;
 
 /// Time limit for connecting to a client that started the server and should be listening already.
@@ -22,6 +22,9 @@ const DIAL_DEADLINE: Duration = Duration::from_secs(30);
 /// Maximum number of concurrent sessions. All share the worker processes; more would only wait for each
 /// other.
 const MAX_SESSIONS: usize = 16;
+/// Time for the session of a client that is gone to notice that, while the client that replaces it waits. A
+/// client that reconnects may be accepted before the end of its earlier connection is read.
+const REPLACEMENT_WAIT: Duration = Duration::from_millis(500);
 
 /// Errors of connecting to or listening for clients.
 #[derive(Debug, thiserror::Error)]
@@ -103,9 +106,9 @@ async fn reserve_threads() -> io::Result<()> {
     Ok(())
 }
 
-/// Serves clients on a TCP address until `stop` is closed. Accepts local connections only from processes of
-/// this user or of root; if the address is reachable from other machines, accepts every connection from
-/// there. Calls `ready` with the bound address.
+/// Serves clients on a TCP address until `stop` is closed or a client ends the server. Accepts local
+/// connections only from processes of this user or of root; if the address is reachable from other machines,
+/// accepts every connection from there. Calls `ready` with the bound address.
 ///
 /// # Errors
 /// The address can't be bound.
@@ -137,11 +140,15 @@ pub async fn serve_tcp(
                         Ok(own) => client_origin(own.ip(), peer.ip()),
                         Err(_) => ClientOrigin::OtherMachine,
                     };
-                    sessions.spawn_session(PromptTcpStream::new(stream), peer.ip().to_string(), origin);
+                    sessions.admit(NewConnection {
+                        stream: PromptTcpStream::new(stream),
+                        client_host: peer.ip().to_string(),
+                        origin,
+                    });
                 }
                 Err(error) => back_off(&error).await,
             },
-            () = sessions.reap_session() => {}
+            change = sessions.next_change() => if sessions.apply(change) == ServerState::Ending { break },
             _ = stop.recv() => break,
         }
     }
@@ -149,7 +156,8 @@ pub async fn serve_tcp(
     Ok(())
 }
 
-/// Serves every process of this user that connects to a local socket, until `stop` is closed.
+/// Serves every process of this user that connects to a local socket, until `stop` is closed or a client
+/// ends the server.
 ///
 /// # Errors
 /// The socket can't be created.
@@ -168,10 +176,14 @@ pub async fn serve_local(
     loop {
         tokio::select! {
             accepted = listener.accept(), if sessions.has_capacity() => match accepted {
-                Ok(stream) => sessions.spawn_session(stream, "127.0.0.1".to_owned(), ClientOrigin::ThisMachine),
+                Ok(stream) => sessions.admit(NewConnection {
+                    stream,
+                    client_host: "127.0.0.1".to_owned(),
+                    origin: ClientOrigin::ThisMachine,
+                }),
                 Err(error) => back_off(&error).await,
             },
-            () = sessions.reap_session() => {}
+            change = sessions.next_change() => if sessions.apply(change) == ServerState::Ending { break },
             _ = stop.recv() => break,
         }
     }
@@ -210,25 +222,76 @@ pub struct ClientServer {
     pub scheduler: SchedulerHandle,
 }
 
-struct SessionSet<'a> {
+/// A connection that was accepted.
+struct NewConnection<S> {
+    stream: S,
+    client_host: String,
+    origin: ClientOrigin,
+}
+
+/// A connection that waits for the end of the session before it.
+struct WaitingConnection<S> {
+    connection: NewConnection<S>,
+    /// It is closed at this time if the client before it is still there.
+    deadline: Instant,
+}
+
+/// What happens to the sessions.
+enum SessionChange {
+    Ended(Result<SessionEnd, JoinError>),
+    /// The client before the one that waits is still there.
+    NotReplaced,
+}
+
+/// Whether the server goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ServerState {
+    Serving,
+    /// A client has ended it.
+    Ending,
+}
+
+struct SessionSet<'a, S> {
     server: &'a ClientServer,
     running: JoinSet<SessionEnd>,
     commands: Vec<mpsc::Sender<SessionCommand>>,
+    waiting: Option<WaitingConnection<S>>,
 }
 
-impl<'a> SessionSet<'a> {
+impl<'a, S> SessionSet<'a, S>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     fn new(server: &'a ClientServer) -> Self {
-        Self { server, running: JoinSet::new(), commands: Vec::new() }
+        Self { server, running: JoinSet::new(), commands: Vec::new(), waiting: None }
     }
 
+    fn policy(&self) -> ConnectionPolicy {
+        self.server.front_end.connection_policy()
+    }
+
+    /// Returns whether a connection can be accepted.
     fn has_capacity(&self) -> bool {
-        self.running.len() < MAX_SESSIONS
+        match self.policy() {
+            ConnectionPolicy::Concurrent => self.running.len() < MAX_SESSIONS,
+            // A further connection is accepted and closed, so that its client need not wait.
+            ConnectionPolicy::OneAtATime => self.waiting.is_none(),
+        }
     }
 
-    fn spawn_session<S>(&mut self, stream: S, client_host: String, origin: ClientOrigin)
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
+    /// Begins the session of a connection, or lets it wait for the end of the session before it.
+    fn admit(&mut self, connection: NewConnection<S>) {
+        match self.policy() {
+            ConnectionPolicy::OneAtATime if !self.running.is_empty() => {
+                let deadline = Instant::now() + REPLACEMENT_WAIT;
+                self.waiting = Some(WaitingConnection { connection, deadline });
+            }
+            ConnectionPolicy::OneAtATime | ConnectionPolicy::Concurrent => self.spawn_session(connection),
+        }
+    }
+
+    fn spawn_session(&mut self, connection: NewConnection<S>) {
+        let NewConnection { stream, client_host, origin } = connection;
         // Otherwise silent connections would occupy the session slots of clients.
         let options = &self.server.options;
         let initialize_within = Some(options.settings.run.client_stall_timeout);
@@ -245,15 +308,62 @@ impl<'a> SessionSet<'a> {
         self.running.spawn(front_end.serve(Box::new(stream), options, scheduler.clone(), commands));
     }
 
-    async fn reap_session(&mut self) {
-        match self.running.join_next().await {
-            Some(Ok(end)) => tracing::debug!(?end, "a session ended"),
-            Some(Err(error)) => tracing::error!(%error, "a session failed"),
-            None => std::future::pending().await,
+    /// Waits for the next change; forever while there is nothing to wait for.
+    ///
+    /// Cancel safe: yes, because the end of a session is either still in the set or returned.
+    async fn next_change(&mut self) -> SessionChange {
+        let Self { running, commands, waiting, .. } = self;
+        // A client that is gone has closed the channel of its commands: its session is about to end.
+        let is_replaced = commands.iter().all(mpsc::Sender::is_closed);
+        let deadline = waiting.as_ref().filter(|_| !is_replaced).map(|waiting| waiting.deadline);
+        let ended = async {
+            match running.join_next().await {
+                Some(ended) => ended,
+                None => pending().await,
+            }
+        };
+        let not_replaced = async {
+            match deadline {
+                Some(deadline) => sleep_until(deadline).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            ended = ended => SessionChange::Ended(ended),
+            () = not_replaced => SessionChange::NotReplaced,
         }
     }
 
+    /// Applies a change; returns whether the server goes on.
+    fn apply(&mut self, change: SessionChange) -> ServerState {
+        match change {
+            SessionChange::Ended(ended) => {
+                match &ended {
+                    Ok(end) => tracing::debug!(?end, "a session ended"),
+                    Err(error) => tracing::error!(%error, "a session failed"),
+                }
+                if let Ok(SessionEnd::Shutdown) = ended {
+                    return ServerState::Ending;
+                }
+                if let Some(WaitingConnection { connection, .. }) = self.waiting.take() {
+                    self.spawn_session(connection);
+                }
+            }
+            // The channel may have been closed since the wait began.
+            SessionChange::NotReplaced if self.commands.iter().all(mpsc::Sender::is_closed) => {}
+            SessionChange::NotReplaced => {
+                if let Some(WaitingConnection { connection, .. }) = self.waiting.take() {
+                    let client = connection.client_host;
+                    tracing::warn!(client, "a connection was closed: another client is being served");
+                }
+            }
+        }
+        ServerState::Serving
+    }
+
     async fn shut_down(mut self) {
+        self.waiting = None;
         for commands in &self.commands {
             // Sending fails only if the session has ended already.
             let _closed = commands.send(SessionCommand::Exit).await;

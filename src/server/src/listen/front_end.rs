@@ -9,14 +9,16 @@ use tokio::{
 };
 
 use crate::discovery::{ProgramFinder, ProgramSource};
+use crate::mcp::McpFrontEnd;
 use crate::mtp::MtpFrontEnd;
+use crate::rsp::RspFrontEnd;
 use crate::scheduler::SchedulerHandle;
 use heeler_config::ResolvedSettings;
 use heeler_protocol::control::CallbackAddress;
 use heeler_run_store::Provenance;
 
 /// All front ends; the first one serves if no other is named.
-pub static FRONT_ENDS: [&dyn FrontEnd; 1] = [&MtpFrontEnd];
+pub static FRONT_ENDS: [&dyn FrontEnd; 3] = [&MtpFrontEnd, &McpFrontEnd, &RspFrontEnd];
 
 /// A connection to a client.
 pub type ClientStream = Box<dyn ByteStream>;
@@ -34,6 +36,16 @@ pub trait FrontEnd: Debug + Sync {
     /// Returns the word by which `heeler serve` selects it.
     fn name(&self) -> &'static str;
 
+    /// Returns how clients are served if the user names no transport.
+    fn default_transport(&self) -> DefaultTransport {
+        DefaultTransport::AnyPort
+    }
+
+    /// Returns how many clients a listening server serves at the same time.
+    fn connection_policy(&self) -> ConnectionPolicy {
+        ConnectionPolicy::Concurrent
+    }
+
     /// Serves one client until its session ends. Nothing of the session is left then, except for processes of
     /// the scheduler that serve other sessions.
     fn serve(
@@ -43,6 +55,25 @@ pub trait FrontEnd: Debug + Sync {
         scheduler: SchedulerHandle,
         commands: mpsc::Receiver<SessionCommand>,
     ) -> ServingSession;
+}
+
+/// How clients of a protocol are served if the user names no transport.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DefaultTransport {
+    /// On a free port of the loopback interface, which is printed.
+    AnyPort,
+    /// One client, the process that started the server, on standard input and output.
+    StandardStreams,
+}
+
+/// How many clients a listening server serves at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectionPolicy {
+    /// Several, each with a session of its own; further ones wait.
+    Concurrent,
+    /// One. A further connection is closed, unless the client before it is gone: its session says so by
+    /// closing its channel of commands.
+    OneAtATime,
 }
 
 /// Returns the front end with this name.
@@ -94,6 +125,8 @@ pub enum SessionCommand {
 pub enum SessionEnd {
     /// The client sent `exit`, or the owner did.
     Exit,
+    /// The client ended the server: it serves no other client either.
+    Shutdown,
     /// The connection ended without `exit`.
     Disconnected,
     /// The process that the session depends on died.

@@ -3,12 +3,25 @@
 //!
 //! - `accept`: opens and accepts connections.
 //! - `front_end`: the front ends, and what they have in common.
+//! - `stall_watch`: a client that reads nothing.
 
 mod accept;
 mod front_end;
+mod stall_watch;
 
 pub use accept::{ClientServer, ListenError, dial, serve_local, serve_tcp, standard_streams};
 pub use front_end::{
-    ByteStream, ClientStream, FRONT_ENDS, FrontEnd, ServingSession, SessionCommand, SessionEnd,
-    SessionOptions, front_end,
+    ByteStream, ClientStream, ConnectionPolicy, DefaultTransport, FRONT_ENDS, FrontEnd, ServingSession,
+    SessionCommand, SessionEnd, SessionOptions, front_end,
 };
+pub(crate) use stall_watch::StallWatch;
+
+/// Waits until a deadline of a session; forever without one.
+///
+/// Cancel safe: yes, because it changes nothing.
+pub(crate) async fn wait_for_deadline(until: Option<tokio::time::Instant>) {
+    match until {
+        Some(until) => tokio::time::sleep_until(until).await,
+        None => std::future::pending().await,
+    }
+}

@@ -2,7 +2,6 @@
 //!
 //! - `session`: one client, from the first byte to the last; `session/dispatch`: its messages.
 //! - `ending`: the phases of a session's end.
-//! - `stall_watch`: a client that reads nothing.
 //! - `requests`: the requests in progress of a session, and the events of their runs.
 //! - `debugger`: requests to the client's debugger.
 //! - `metrics`: metrics of a run, for telemetry.
@@ -17,7 +16,6 @@ mod params;
 mod requests;
 mod run;
 mod session;
-mod stall_watch;
 
 use tokio::sync::mpsc;
 

@@ -4,10 +4,11 @@
 //! Response order: discovery and run requests get their response when they are done, all others at once.
 
 mod dispatch;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{HashMap, VecDeque},
-    future::pending,
     net::IpAddr,
     time::Duration,
 };
@@ -23,7 +24,7 @@ use heeler_transport::{Inbox, LinkError, LinkTask, Outbox, TrySendError};
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinSet,
-    time::{Instant, sleep_until},
+    time::Instant,
 };
 
 use super::{
@@ -31,10 +32,11 @@ use super::{
     ending::{EndOrder, SessionPhase},
     initialize::ClientProperties,
     requests::RequestCommand,
-    stall_watch::StallWatch,
 };
-use crate::listen::{ClientStream, SessionCommand, SessionEnd, SessionOptions};
-use crate::pool::{MainBarriers, ProcessExitWatch};
+use crate::listen::{
+    ClientStream, SessionCommand, SessionEnd, SessionOptions, StallWatch, wait_for_deadline,
+};
+use crate::pool::{MainBarriers, ProcessExitWatch, wait_for_exit};
 use crate::run::ReportWriter;
 use crate::scheduler::SchedulerHandle;
 
@@ -256,8 +258,8 @@ impl ServerSession {
                 }
                 SessionEvent::RequestsEnded
             }
-            () = wait_for_death(first) => SessionEvent::ParentDied,
-            () = wait_for_death(second) => SessionEvent::ParentDied,
+            () = wait_for_exit(first) => SessionEvent::ParentDied,
+            () = wait_for_exit(second) => SessionEvent::ParentDied,
             () = wait_for_deadline(self.initialize_deadline), if self.client_properties.is_none() => SessionEvent::InitializeTimedOut,
             () = wait_for_deadline(self.cancel_deadline) => SessionEvent::CancelTimedOut,
             () = self.stall_watch.next_check() => SessionEvent::StallCheck,
@@ -335,7 +337,7 @@ impl ServerSession {
         // A session that was never initialized has no task that would drop it.
         self.finished_requests_sender = None;
         let deadline = match end {
-            SessionEnd::Exit => EXIT_DEADLINE + self.options.settings.run.grace_period,
+            SessionEnd::Exit | SessionEnd::Shutdown => EXIT_DEADLINE + self.options.settings.run.grace_period,
             SessionEnd::Disconnected | SessionEnd::ParentDied => {
                 self.main_barriers.close();
                 // Without its client, the scheduler ends the processes of the session.
@@ -393,20 +395,4 @@ fn dead_process_text(process: u32) -> String {
 fn is_this_machine(host: &str) -> bool {
     let is_loopback = host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
     is_loopback || host.eq_ignore_ascii_case("localhost")
-}
-
-/// Waits until a deadline; forever without one.
-async fn wait_for_deadline(until: Option<Instant>) {
-    match until {
-        Some(until) => sleep_until(until).await,
-        None => pending().await,
-    }
-}
-
-/// Waits for a process's death; forever without a process.
-async fn wait_for_death(process: Option<&ProcessExitWatch>) {
-    match process {
-        Some(process) => process.wait().await,
-        None => pending().await,
-    }
 }

@@ -30,3 +30,13 @@ impl ProcessExitWatch {
         }
     }
 }
+
+/// Waits for a process's exit; forever if there is none to watch.
+///
+/// Cancel safe: yes, as [`ProcessExitWatch::wait`].
+pub(crate) async fn wait_for_exit(process: Option<&ProcessExitWatch>) {
+    match process {
+        Some(process) => process.wait().await,
+        None => pending().await,
+    }
+}

@@ -33,6 +33,7 @@ mod workers;
 pub use client_sinks::{ClientSink, ClientSinks};
 pub use dead_streams::DeadSenderProof;
 pub use exit_watch::ProcessExitWatch;
+pub(crate) use exit_watch::wait_for_exit;
 pub use grants::WorkerUser;
 pub use main_barriers::MainBarriers;
 pub use watchdog_process::WorkerStdout;

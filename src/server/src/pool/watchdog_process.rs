@@ -1,13 +1,12 @@
 //! Starts the watchdog process and waits for its exit.
 
-use std::{ffi::OsString, future::pending, os::fd::AsFd as _, path::Path};
+use std::{ffi::OsString, os::fd::AsFd as _, path::Path};
 
 use heeler_sys::spawn::{ChildStdio, SpawnError, SpawnOptions, SpawnedChild};
 use tokio::time::Instant;
 
 use super::{
     deadlines::{SPAWN_RETRY_FOR, SPAWN_RETRY_PAUSE},
-    exit_watch::ProcessExitWatch,
     orphans,
 };
 
@@ -30,14 +29,6 @@ impl WorkerStdout {
             Self::StandardOutput => ChildStdio::Inherit,
             Self::StandardError => ChildStdio::Fd(std::io::stderr().as_fd().try_clone_to_owned()?),
         })
-    }
-}
-
-/// Waits for a process's exit; forever if it can't be watched, so that only the deadline applies.
-pub(super) async fn wait_for_exit(end: Option<&ProcessExitWatch>) {
-    match end {
-        Some(end) => end.wait().await,
-        None => pending().await,
     }
 }
 

@@ -21,10 +21,11 @@ use super::{
     dead_streams::{DeadSender, DeadSenderProof, listen_for_streams},
     deadlines::{DEATH_DEADLINE, SEND_DEADLINE, SHUTDOWN_DEADLINE, START_DEADLINE},
     exit_watch::ProcessExitWatch,
+    exit_watch::wait_for_exit,
     grants::WorkerUser,
     orphans,
     pooled_worker::PooledWorker,
-    watchdog_process::{WorkerStdout, spawn_first_watchdog, spawn_watchdog, wait_for_exit},
+    watchdog_process::{WorkerStdout, spawn_first_watchdog, spawn_watchdog},
 };
 
 /// Maximum number of watchdogs; after this many deaths the watchdog is not replaced any more.

@@ -1,7 +1,7 @@
 //! Which tests run beside others, in other processes of the same program: one that fails and passes alone may
 //! interfere with them. Pure.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use heeler_core::{LeaseId, TestId, WorkerId};
 
@@ -60,6 +60,11 @@ impl LeaseNeighbours {
     /// Records the end of all leases of a worker that has died.
     pub(super) fn close_worker(&mut self, worker: WorkerId) {
         self.0.retain(|_, open| open.worker != worker);
+    }
+
+    /// Returns the workers that hold open leases.
+    pub(super) fn workers(&self) -> BTreeSet<WorkerId> {
+        self.0.values().map(|open| open.worker).collect()
     }
 
     /// Returns whether a worker holds an open lease.

@@ -1,6 +1,12 @@
 //! Run plan: the selected tests of the catalogue, with their settings and their history.
 
-use std::{collections::HashMap, num::NonZeroU32, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    num::NonZeroU32,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use heeler_core::{
     ProgramId, RetryPolicy, TestId,
@@ -269,13 +275,22 @@ fn plan_test(
         apply_program_options(&mut program, &of.settings.program);
         let mut costs = ProgramCosts { start: of.history.start_of(suite), ..ProgramCosts::default() };
         let mut listing = ListingFacts::default();
-        if let ListingState::Listed { framework, selection_limit, start, tests, failure, .. } = &entry.listing
+        if let ListingState::Listed {
+            framework,
+            selection_limit,
+            start,
+            tests,
+            failure,
+            runs_in_one_batch,
+            ..
+        } = &entry.listing
         {
             program.framework = Some(framework.clone());
             costs.selection_budget_bytes = selection_limit.map(|limit| limit.budget_bytes);
             costs.listing = Some(*start);
             listing.runnable_tests = Some(tests.iter().filter(|test| !test.is_skipped()).count());
             listing.start = Some(*start);
+            costs.is_one_batch = *runs_in_one_batch;
             listing.failure.clone_from(failure);
         }
         PlannedProgram { program, costs, listing }
@@ -303,7 +318,9 @@ fn plan_test(
     };
     let settings = of.settings.for_test(entry.source.config_suite.as_deref(), &subject);
     let costs = &mut programs.costs[program];
-    costs.max_processes = costs.max_processes.into_iter().chain(settings.max_processes).min();
+    // Tests that run in one process run one after the other, also those that are rerun after its death.
+    let one = (costs.is_one_batch && !settings.is_isolated).then_some(NonZeroU32::MIN);
+    costs.max_processes = costs.max_processes.into_iter().chain(settings.max_processes).chain(one).min();
     let planned = ScheduledTest {
         program: program_id(program),
         weight: weight_of_iterations(of.history.duration_of(&uid), repeat_of(of.settings)),
@@ -360,6 +377,7 @@ fn plan_missing_test(uid: &str, programs: &mut ProgramTable) -> (SelectedTest, S
             env: Vec::new(),
             cwd: "".into(),
             framework: None,
+            test_arguments: BTreeMap::new(),
         };
         PlannedProgram { program: nobody, costs: ProgramCosts::default(), listing: ListingFacts::default() }
     });

@@ -37,7 +37,7 @@ impl HistorySnapshot {
         self.tests.get(uid)?.expected_duration()
     }
 
-    pub(super) fn outcome_of(&self, uid: &str) -> Option<Outcome> {
+    pub(crate) fn outcome_of(&self, uid: &str) -> Option<Outcome> {
         self.tests.get(uid).map(|test| test.outcome)
     }
 

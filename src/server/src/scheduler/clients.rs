@@ -110,6 +110,7 @@ impl Scheduler {
                 self.start_run(client, request, *plan, client_members).await
             }
             Some(ClientCommand::Cancel { request }) => self.cancel_request(client, request).await,
+            Some(ClientCommand::Kill { request }) => self.kill_request(client, request).await,
             Some(ClientCommand::DecideDebuggee { lease, decision }) => {
                 self.decide_debuggee(client, lease, decision).await
             }
@@ -119,21 +120,22 @@ impl Scheduler {
         }
     }
 
-    /// Ends everything of a client whose session is gone. If it is the only one, its processes end with it;
-    /// otherwise its runs are cancelled, and their workers serve the others.
+    /// Ends everything of a client whose session is gone. If no other client stays, all processes end with
+    /// it; otherwise its runs are cancelled, and their workers serve the others.
     async fn begin_leave(&mut self, client: ClientId) {
         self.cancel_listings(client).await;
-        let has_runs = self.runs.values().any(|run| run.client == client);
-        if self.clients.len() == 1 {
+        let has_others = self.clients.iter().any(|(id, entry)| *id != client && !entry.is_leaving);
+        if !has_others {
+            let has_runs = !self.runs.is_empty();
             self.runs.clear();
-            self.sinks.remove(client);
+            self.clients.keys().for_each(|id| self.sinks.remove(*id));
             match self.pool.take() {
                 // Dropping the pool ends all processes at once.
                 Some(pool) if has_runs => drop(pool),
                 Some(pool) => pool.shut_down().await,
                 None => {}
             }
-            self.clients.remove(&client);
+            self.clients.clear();
             return;
         }
         self.resume(client).await;

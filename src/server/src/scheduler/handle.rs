@@ -126,6 +126,7 @@ pub(super) enum ClientCommand {
     List { request: RequestNumber, build: BuildRequest },
     StartRun { request: RequestNumber, plan: Box<RunPlan>, client_members: ClientMembers },
     Cancel { request: RequestNumber },
+    Kill { request: RequestNumber },
     DecideDebuggee { lease: DebuggeeLease, decision: DebuggerDecision },
     Pause(oneshot::Sender<()>),
     Resume,
@@ -239,6 +240,17 @@ impl RunClient {
     /// Cancel safe: yes, as [`RunClient::list`].
     pub async fn cancel(&self, request: RequestNumber) -> Result<(), SchedulerGone> {
         self.send(ClientCommand::Cancel { request }).await
+    }
+
+    /// Cancels a request as [`RunClient::cancel`] does, but running tests are killed without grace, also
+    /// after a cancel.
+    ///
+    /// # Errors
+    /// The scheduler is gone.
+    ///
+    /// Cancel safe: yes, as [`RunClient::list`].
+    pub async fn kill(&self, request: RequestNumber) -> Result<(), SchedulerGone> {
+        self.send(ClientCommand::Kill { request }).await
     }
 
     /// Decides how a test continues that waits for a debugger.

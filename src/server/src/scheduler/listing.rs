@@ -282,15 +282,25 @@ impl Scheduler {
     }
 }
 
+/// Returns the lines about programs that could not be listed, or with which something is wrong.
 fn broken_programs(catalogue: &Catalogue) -> Vec<ClientLogLine> {
-    let error = |entry: &crate::discovery::ProgramEntry| match &entry.listing {
-        ListingState::Broken { error } => Some(ClientLogLine::new(LogLevel::Error, error.clone())),
-        ListingState::Listed { failure: Some(failure), .. } => {
-            Some(ClientLogLine::new(LogLevel::Error, failure.to_string()))
+    let mut lines = Vec::new();
+    for entry in catalogue.programs() {
+        match &entry.listing {
+            ListingState::Broken { error } => lines.push(ClientLogLine::new(LogLevel::Error, error.clone())),
+            ListingState::Listed { failure, warnings, .. } => {
+                let failure = failure.iter();
+                lines.extend(failure.map(|text| ClientLogLine::new(LogLevel::Error, text.to_string())));
+                let suite = &entry.source.program.suite;
+                let warnings = warnings.iter();
+                lines.extend(
+                    warnings.map(|text| ClientLogLine::new(LogLevel::Warning, format!("{suite} {text}"))),
+                );
+            }
+            ListingState::Unknown => {}
         }
-        ListingState::Listed { failure: None, .. } | ListingState::Unknown => None,
-    };
-    catalogue.programs().iter().filter_map(error).collect()
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -315,6 +325,8 @@ mod tests {
             tests: vec![ListedTest { name: test.to_owned(), ..ListedTest::default() }],
             start: Duration::ZERO,
             failure: None,
+            warnings: Vec::new(),
+            runs_in_one_batch: false,
         }
     }
 

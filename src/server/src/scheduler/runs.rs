@@ -67,6 +67,15 @@ impl Scheduler {
         }
     }
 
+    pub(super) async fn kill_request(&mut self, client: ClientId, request: RequestNumber) {
+        let is_meant = |run: &&mut RunEntry| run.client == client && run.request == request;
+        match (self.runs.values_mut().find(is_meant), &mut self.pool) {
+            (Some(run), Some(pool)) => run.driver.kill(pool).await,
+            (Some(run), None) => run.driver.abandon(),
+            (None, _) => self.cancel_listing(client, request).await,
+        }
+    }
+
     /// Reports the runs that are complete to their clients. Returns whether there was one.
     pub(super) fn complete_runs(&mut self) -> bool {
         let over: Vec<_> =

@@ -25,7 +25,7 @@ pub(super) fn read(framework: &'static str, output: &ListingOutput) -> Result<Ad
         }
     };
     number_tests_of_one_name(&mut tests);
-    Ok(AdapterListing { framework, tests, failure })
+    Ok(AdapterListing { framework, tests, failure, warnings: Vec::new() })
 }
 
 fn read_tests(output: &ListingOutput) -> Result<Vec<ListedTest>, ListingError> {
@@ -122,7 +122,16 @@ impl ListedCase {
         let display = (!parameters.is_empty()).then(|| format!("{name} ({})", parameters.join(", ")));
         traits
             .extend(skip.is_some().then(|| TraitPair { name: "disabled".to_owned(), value: String::new() }));
-        ListedTest { name, display, file: self.file, line: self.line, skip, traits, selector: None }
+        ListedTest {
+            name,
+            display,
+            file: self.file,
+            line: self.line,
+            skip,
+            traits,
+            selector: None,
+            timeout_ms: None,
+        }
     }
 }
 

@@ -62,6 +62,7 @@ fn listed_test(report: &ReportLine) -> Option<ListedTest> {
         skip: report.text("skip"),
         traits: tags.map(|name| TraitPair { name, value: String::new() }).collect(),
         selector: None,
+        timeout_ms: None,
     })
 }
 

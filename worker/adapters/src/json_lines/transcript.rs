@@ -199,7 +199,7 @@ fn failure(report: &ReportLine) -> Failure {
 }
 
 impl TranscriptParser for JsonLinesParser {
-    fn opening_request(&mut self) -> Vec<u8> {
+    fn opening_request(&mut self, _events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
         self.request()
     }
 
@@ -290,8 +290,8 @@ mod tests {
     #[test]
     fn next_batch_is_requested_after_the_last_is_done() {
         let mut parser = parser(TESTS_PER_REQUEST + 1);
-        let opening = parser.opening_request();
-        assert_eq!(parser.opening_request(), opening);
+        let opening = parser.opening_request(&mut Vec::new());
+        assert_eq!(parser.opening_request(&mut Vec::new()), opening);
         let mut events = Vec::new();
         let next = parser.on_channel(b"{\"k\":\"done\"}\n", &mut events);
         let next: serde_json::Value = serde_json::from_slice(&next).unwrap();

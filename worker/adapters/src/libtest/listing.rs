@@ -65,14 +65,16 @@ fn read_test(entry: &[u8]) -> Result<ListedTest, ListingError> {
     let value: Value = serde_json::from_slice(&entry).map_err(|_| unreadable())?;
     let text = |key: &str| value[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let is_ignored = value["ignore"].as_bool().unwrap_or(false);
-    Ok(ListedTest {
+    let mut test = ListedTest {
         name: value["name"].as_str().ok_or_else(unreadable)?.to_owned(),
         file: text("source_path"),
         line: value["start_line"].as_u64().and_then(|line| u32::try_from(line).ok()).filter(|line| *line > 0),
-        skip: is_ignored.then(|| ignored(&message)),
-        traits: is_ignored.then(|| ignored_trait(message)).into_iter().collect(),
         ..ListedTest::default()
-    })
+    };
+    if is_ignored {
+        mark_ignored(&mut test, message);
+    }
+    Ok(test)
 }
 
 /// Removes the ignore reason from an entry: libtest writes it unescaped, with quotes and newlines, so that
@@ -87,6 +89,12 @@ fn without_message(entry: &[u8]) -> Option<(Vec<u8>, String)> {
     let behind = memchr::memmem::rfind(entry, BEHIND)?;
     let message = entry.get(before + BEFORE.len()..behind)?;
     Some(([&entry[..before], &entry[behind + 1..]].concat(), scan::decode_lossy(message)))
+}
+
+/// Marks a test that is ignored for a reason; an empty one is none.
+pub(crate) fn mark_ignored(test: &mut ListedTest, reason: String) {
+    test.skip = Some(ignored(&reason));
+    test.traits.push(ignored_trait(reason));
 }
 
 fn ignored_trait(message: String) -> TraitPair {
@@ -111,11 +119,12 @@ pub(super) fn read_terse(
     let skipped: HashSet<&str> = names(&skipped)?.into_iter().collect();
     let tests: Vec<ListedTest> = names(&all)?
         .into_iter()
-        .map(|name| ListedTest {
-            name: name.to_owned(),
-            skip: skipped.contains(name).then(|| "ignored".to_owned()),
-            traits: skipped.contains(name).then(|| ignored_trait(String::new())).into_iter().collect(),
-            ..ListedTest::default()
+        .map(|name| {
+            let mut test = ListedTest { name: name.to_owned(), ..ListedTest::default() };
+            if skipped.contains(name) {
+                mark_ignored(&mut test, String::new());
+            }
+            test
         })
         .collect();
     if tests.is_empty() && !is_framework_configured {

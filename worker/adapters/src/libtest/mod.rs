@@ -12,6 +12,7 @@ mod plain;
 pub(super) use adapter::LibtestFormat;
 pub(super) use command::unset_variables;
 pub(super) use events::counts_explain_exit;
+pub(super) use listing::mark_ignored;
 pub(super) use panic::read_panic_of;
 pub(super) use plain::PlainGrammar;
 

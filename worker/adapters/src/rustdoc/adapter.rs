@@ -9,7 +9,7 @@ use super::{failure, grammar, selection};
 use crate::{
     Adapter, AdapterInvocation, AdapterListing, AdapterTraits, BatchSelection, ClaimConfidence,
     CommandLineError, DiscoveryTarget, ListingError, ListingOutput, SelectionScope, TranscriptParser,
-    libtest, shell,
+    libtest, scan, shell,
 };
 
 /// The adapter of rustdoc.
@@ -46,7 +46,12 @@ impl Adapter for Rustdoc {
         outputs: &[ListingOutput],
         _scratch: &Path,
     ) -> Option<AdapterInvocation> {
-        outputs.is_empty().then(|| invocation("--list --format terse"))
+        match outputs {
+            [] => Some(invocation("--list --format terse")),
+            // The first one does not tell ignored tests from others.
+            [all] if all.code == Some(0) => Some(invocation("--list --format terse --ignored")),
+            _ => None,
+        }
     }
 
     fn read_listing(
@@ -56,25 +61,29 @@ impl Adapter for Rustdoc {
     ) -> Result<AdapterListing, ListingError> {
         let damaged =
             || ListingError::Damaged { framework: TRAITS.name, reason: "it did not run".to_owned() };
-        let output = outputs.first().ok_or_else(damaged)?;
-        if output.code != Some(0) {
-            return Err(ListingError::of_exit(output));
+        if let Some(dead) = outputs.iter().find(|output| output.code != Some(0)) {
+            return Err(ListingError::of_exit(dead));
         }
-        let text = String::from_utf8_lossy(&output.stdout);
-        let names: Vec<&str> = text.lines().filter_map(|line| line.strip_suffix(": test")).collect();
+        let [all, ignored] = outputs else { return Err(damaged()) };
+        let (all, ignored) = (scan::decode_lossy(&all.stdout), scan::decode_lossy(&ignored.stdout));
+        let (names, ignored) = (listed_names(&all), listed_names(&ignored));
         let selectors = selection::selectors(&names);
         let test = |(name, selector): (&&str, String)| {
             let (file, line) = place(name).unzip();
-            ListedTest {
+            let mut test = ListedTest {
                 name: (*name).to_owned(),
                 file: file.map(|file| program.cwd.as_path().join(file).display().to_string()),
                 line,
                 selector: Some(selector),
                 ..ListedTest::default()
+            };
+            if ignored.contains(name) {
+                libtest::mark_ignored(&mut test, String::new());
             }
+            test
         };
         let tests = names.iter().zip(selectors).map(test).collect();
-        Ok(AdapterListing { framework: TRAITS.name, tests, failure: None })
+        Ok(AdapterListing { framework: TRAITS.name, tests, failure: None, warnings: Vec::new() })
     }
 
     fn selectable_together(&self, tests: &[&ListedTest]) -> usize {
@@ -93,8 +102,11 @@ impl Adapter for Rustdoc {
         if selection.runs_ignored {
             words.push("--include-ignored".into());
         }
-        if selection.scope == SelectionScope::SomeTests {
-            words.extend(selection::select(selection.tests)?);
+        match (selection.scope, selection::select(selection.tests)) {
+            // Also of a whole program: the lines of ignored tests would stand between those of the others.
+            (_, Ok(names)) => words.extend(names),
+            (SelectionScope::WholeProgram, Err(_)) => {}
+            (SelectionScope::SomeTests, Err(error)) => return Err(error),
         }
         Ok(invocation(&words.join(" ")))
     }
@@ -108,6 +120,10 @@ impl Adapter for Rustdoc {
         let words = shell::quote(words.as_bytes());
         shell::command_line(program, &format!("--test-args {words}"))
     }
+}
+
+fn listed_names(listing: &str) -> Vec<&str> {
+    listing.lines().filter_map(|line| line.strip_suffix(": test")).collect()
 }
 
 /// Returns the file and line in a name such as `src/lib.rs - module::function (line 12)`.
@@ -134,7 +150,14 @@ mod tests {
         let program = TestProgram::default();
         let stdout = b"src/lib.rs - a (line 9): test\nsrc/lib.rs - b (line 19): test\n".to_vec();
         let output = ListingOutput { stdout, code: Some(0), ..ListingOutput::default() };
-        let listing = Rustdoc.read_listing(&program, &[output]).unwrap();
+        let ignored = b"src/lib.rs - b (line 19): test\n".to_vec();
+        let ignored = ListingOutput { stdout: ignored, ..output.clone() };
+        assert!(
+            Rustdoc.read_listing(&program, std::slice::from_ref(&output)).is_err(),
+            "a command did not run"
+        );
+        let listing = Rustdoc.read_listing(&program, &[output, ignored]).unwrap();
+        assert_eq!(listing.tests.iter().map(ListedTest::is_ignored).collect::<Vec<_>>(), [false, true]);
         let tests: Vec<&ListedTest> = listing.tests.iter().collect();
         let words = |tests: &[&ListedTest], scope| {
             let selection = BatchSelection { tests, scope, runs_ignored: false };
@@ -142,7 +165,7 @@ mod tests {
             command.args[1].to_text().into_owned()
         };
         let always = "--test-threads=1 --nocapture --color=never";
-        assert_eq!(words(&tests, SelectionScope::WholeProgram), always);
+        assert_eq!(words(&tests, SelectionScope::WholeProgram), format!("{always} 9) 19)"));
         assert_eq!(words(&tests[..1], SelectionScope::SomeTests), format!("{always} 9) --skip 19)"));
         assert_eq!(words(&tests[1..], SelectionScope::SomeTests), format!("{always} 19)"));
     }

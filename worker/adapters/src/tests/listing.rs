@@ -15,6 +15,7 @@ fn program(framework: Option<&str>) -> TestProgram {
         env: Vec::new(),
         cwd: "/".into(),
         framework: framework.map(str::to_owned),
+        test_arguments: std::collections::BTreeMap::new(),
     }
 }
 

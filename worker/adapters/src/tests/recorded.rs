@@ -22,7 +22,7 @@ const PLAIN: &[&str] = &["libtest-plain.list", "libtest-plain.ignored.list"];
 
 const DOCTEST: &[&str] = &["doctest.list"];
 
-const RUSTDOC: &[&str] = &["rustdoc.list"];
+const RUSTDOC: &[&str] = &["rustdoc.list", "rustdoc.ignored.list"];
 
 const RECORDINGS: [TranscriptRecording; 12] = [
     // Set-up and tear-down of suites failed, which is in no test's result.
@@ -67,6 +67,7 @@ fn listed(recording: &TranscriptRecording) -> Vec<ListedTest> {
         env: Vec::new(),
         cwd: "/".into(),
         framework: None,
+        test_arguments: std::collections::BTreeMap::new(),
     };
     let output = |name: &&str| {
         let bytes = read(name);

@@ -1,4 +1,5 @@
-//! Dialogues that do not go on: an unread request, closed reports.
+//! Dialogues that do not go on: an unread request, closed reports; and servers, which go on after the last
+//! answer.
 
 use super::*;
 use crate::batch::DialogueStall;
@@ -51,4 +52,39 @@ fn of_several_tests_in_a_stalled_process_none_is_decided() {
     let provisional =
         bench.updates.reports.iter().filter(|one| matches!(one, LeaseEvent::CrashedProvisionally { .. }));
     assert_eq!(provisional.count(), 2);
+}
+
+/// A server whose last request was answered after 10 ms.
+fn answered_server(tests: u32) -> BatchHarness {
+    let mut bench = BatchHarness::with_tests(tests);
+    bench.batch.expect_server(100);
+    for place in 0..tests as usize {
+        bench.chunk(1, [begun(place), passed(place)], "");
+    }
+    bench.batch.on_requests_finished(at(10));
+    bench.batch.on_requests_finished(at(90));
+    bench
+}
+
+#[test]
+fn server_that_goes_on_after_its_last_answer_is_ended_without_a_failure() {
+    for (tests, end) in [(1, signal(15)), (3, signal(15)), (3, signal(9)), (3, exit(143)), (1, exit(1))] {
+        let mut bench = answered_server(tests);
+        assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(110)));
+        assert_eq!(bench.batch.on_deadline(at(109)), DeadlineAction::Nothing);
+        assert_eq!(bench.batch.on_deadline(at(110)), DeadlineAction::EndServer);
+        let ended = bench.finish(120, end.clone(), (true, false));
+        assert_eq!(ended, LeaseEnd::Complete, "{end:?}");
+        assert!(bench.results().iter().all(|node| node.error_message.is_none()));
+    }
+}
+
+#[test]
+fn server_that_ends_badly_by_itself_fails() {
+    let mut bench = answered_server(3);
+    assert!(matches!(bench.finish(50, exit(1), (true, false)), LeaseEnd::BadExit { .. }));
+    // It crashes when it is ended.
+    let mut bench = answered_server(3);
+    assert_eq!(bench.batch.on_deadline(at(110)), DeadlineAction::EndServer);
+    assert!(matches!(bench.finish(120, signal(11), (true, false)), LeaseEnd::BadExit { .. }));
 }

@@ -170,7 +170,13 @@ impl RunDriver {
             listed: selected.listed.clone(),
             uid: selected.uid.clone(),
             group: None,
-            timeout_ms: settings.timeout.duration().map(millis),
+            timeout_ms: settings
+                .timeout
+                .duration()
+                .map(millis)
+                .into_iter()
+                .chain(selected.listed.timeout_ms)
+                .min(),
             idle_timeout_ms: settings.idle_timeout.duration().map(millis),
             slow_ms: Some(millis(settings.slow_timeout.period)).filter(|period| *period > 0),
             attempts: held.attempts,

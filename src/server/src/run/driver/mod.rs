@@ -23,7 +23,7 @@ use heeler_core::{
 };
 use heeler_protocol::{
     control::{
-        ClientRoute, DebuggeeCommand, FinishRequest, LeaseId, ProofLevel, RunKey, StreamPosition,
+        ClientRoute, DebuggeeCommand, FinishRequest, LeaseId, ProofLevel, RunKey, StreamPosition, ToWorker,
         UpdateEncoding, WorkerId,
     },
     mtp::{ClientMembers, LogLevel, RunResult},
@@ -309,6 +309,16 @@ impl RunDriver {
     pub fn abandon(&mut self) {
         self.plan.limits.grace_ms = 0;
         self.cancel();
+    }
+
+    /// Cancels the run without grace. Tests that are being cancelled with grace are killed as well.
+    ///
+    /// Cancel safe: no, because an order may be lost.
+    pub(crate) async fn kill(&mut self, pool: &mut WorkerPool) {
+        self.abandon();
+        for worker in self.neighbours.workers() {
+            pool.send_to_worker(worker, &ToWorker::Cancel { grace_ms: 0 }).await;
+        }
     }
 
     /// Cancels the run: running tests are cancelled, the rest is reported as not run.

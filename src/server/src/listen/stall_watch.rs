@@ -1,4 +1,4 @@
-//! Watches whether a client reads its main connection: one that reads nothing for as long as
+//! Watches whether a client reads its connection: one that reads nothing for as long as
 //! `client-stall-timeout`, while there is something to read, counts as gone, as on a callback connection.
 //! Time is counted in checks, so that a process that was stopped or starved does not count that against its
 //! client.
@@ -15,7 +15,7 @@ const CHECK_PERIODS: (Duration, Duration) = (Duration::from_millis(10), Duration
 
 /// The state of a client's reading.
 #[derive(Debug)]
-pub(super) struct StallWatch {
+pub(crate) struct StallWatch {
     limit: Duration,
     check: Interval,
     written_bytes: u64,
@@ -24,7 +24,7 @@ pub(super) struct StallWatch {
 }
 
 impl StallWatch {
-    pub(super) fn new(limit: Duration) -> Self {
+    pub(crate) fn new(limit: Duration) -> Self {
         let (least, most) = CHECK_PERIODS;
         let mut check = interval((limit / CHECKS_PER_LIMIT).clamp(least, most));
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -34,13 +34,13 @@ impl StallWatch {
     /// Waits for the time of the next check.
     ///
     /// Cancel safe: yes, because it only waits.
-    pub(super) async fn next_check(&mut self) {
+    pub(crate) async fn next_check(&mut self) {
         self.check.tick().await;
     }
 
     /// Returns whether the client has read nothing for the limit, to be called at each check. `is_waiting`:
     /// something waits for room in the outbox.
-    pub(super) fn is_stalled(&mut self, outbox: &Outbox, is_waiting: bool) -> bool {
+    pub(crate) fn is_stalled(&mut self, outbox: &Outbox, is_waiting: bool) -> bool {
         let written_bytes = outbox.written_bytes();
         let has_output = is_waiting || outbox.backlog_bytes() > 0;
         if !has_output || written_bytes != self.written_bytes {
@@ -55,76 +55,11 @@ impl StallWatch {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use bytes::Bytes;
-    use heeler_config::{CommandLineSettings, Config, ResolvedSettings};
-    use heeler_run_store::Provenance;
-    use tokio::{
-        io::{AsyncReadExt as _, AsyncWriteExt as _},
-        sync::mpsc,
-        time::timeout,
-    };
-
     use heeler_protocol::frame::FrameDecoder;
+    use tokio::io::AsyncReadExt as _;
 
-    use super::super::session::ServerSession;
     use super::*;
-    use crate::listen::{SessionEnd, SessionOptions};
-    use crate::pool::WorkerStdout;
-    use crate::scheduler::{SchedulerHandle, SchedulerOptions};
-
-    const PATIENCE: Duration = Duration::from_secs(60);
-
-    fn options(dir: &std::path::Path) -> SessionOptions {
-        let text = "[profile.default]\nclient-stall-timeout = \"100ms\"\n";
-        let config = Config::parse(&dir.join("heeler.toml"), text).unwrap();
-        SessionOptions {
-            settings: Arc::new(ResolvedSettings::resolve(&config, CommandLineSettings::default()).unwrap()),
-            sources: Vec::new(),
-            finder: None,
-            client_host: String::new(),
-            callback: None,
-            exit_with: None,
-            initialize_within: None,
-            is_debug: false,
-            allows_program_options: true,
-            notices: Vec::new(),
-            provenance: Provenance::default(),
-        }
-    }
-
-    fn scheduler() -> SchedulerHandle {
-        let options = SchedulerOptions {
-            program: "/nowhere".into(),
-            slots: 1,
-            worker_stdout: WorkerStdout::Discarded,
-            has_concurrent_runs: true,
-        };
-        SchedulerHandle::start(options).0
-    }
-
-    /// A request that is answered with an error.
-    fn request(id: u32) -> Vec<u8> {
-        let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"unknown"}}"#);
-        format!("Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
-    }
-
-    #[tokio::test]
-    async fn client_that_reads_nothing_is_disconnected() {
-        let dir = tempfile::tempdir().unwrap();
-        let (mut ours, theirs) = tokio::io::duplex(32);
-        let (_commands, receiver) = mpsc::channel(1);
-        let session = ServerSession::new(Box::new(theirs), options(dir.path()), scheduler());
-        let client = async {
-            ours.write_all(&request(1)).await.unwrap();
-            // The answer does not fit into the connection, and stays there.
-            ours
-        };
-        let (end, _ours) =
-            timeout(PATIENCE, async { tokio::join!(session.serve(receiver), client) }).await.unwrap();
-        assert_eq!(end, SessionEnd::Disconnected);
-    }
 
     #[tokio::test]
     async fn time_in_which_this_process_did_not_run_is_not_counted() {

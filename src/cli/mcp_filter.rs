@@ -1,0 +1,380 @@
+//! `heeler mcp filter`: runs a server of the Model Context Protocol as its client would, and passes all bytes
+//! through [`ToolFilter`], which decides. This file only waits, reads and writes.
+
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    os::fd::OwnedFd,
+    path::PathBuf,
+    time::Duration,
+};
+
+use heeler_protocol::mcp::{FilterError, FilterOutput, ToolFilter};
+use heeler_server::{listen, pool::ProcessExitWatch};
+use heeler_sys::{
+    io::pipe,
+    process::{Signal, kill_group},
+    spawn::{ChildStdio, SpawnError, SpawnOptions, SpawnedChild, spawn},
+};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    net::unix::pipe::{Receiver, Sender},
+    time::{Instant, sleep_until},
+};
+
+use super::{exit::CommandError, program_search::search_path, signals::SignalForwarder};
+
+/// Size of one read, that of a pipe.
+const READ_BYTES: usize = 64 << 10;
+/// Nothing more is read while more than this waits to be written: a slow reader slows its writer, as a pipe
+/// between them would.
+const QUEUE_BYTES: usize = 64 << 10;
+/// As [`QUEUE_BYTES`], for the filter's own answers: a client that writes much before it reads is not kept
+/// from writing by a few of them.
+const ANSWERS_QUEUE_BYTES: usize = 1 << 20;
+/// Time for the server to exit after its standard input was closed, and again after SIGTERM.
+const GRACE_PERIOD: Duration = Duration::from_secs(10);
+/// Time without output after which it is over, once the server has exited. Only a process that it left behind
+/// keeps it open.
+const OUTPUT_END_LIMIT: Duration = Duration::from_secs(1);
+/// Time for the client to read something of what is left after the server's exit.
+const LAST_WRITE_LIMIT: Duration = Duration::from_secs(30);
+/// Time for everything after the server's exit: a process that it left behind may write without end.
+const DRAIN_LIMIT: Duration = Duration::from_secs(300);
+
+/// Error of running a server behind the filter.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FilterRunError {
+    /// The server can't be started.
+    #[error(transparent)]
+    Start(SpawnError),
+    /// The system refused pipes, or a look at the process.
+    #[error("connect to its process")]
+    Connect(#[source] io::Error),
+    /// The exit can't be read.
+    #[error("wait for its process")]
+    Wait(#[source] io::Error),
+    /// A line is too long to be filtered.
+    #[error(transparent)]
+    Filter(FilterError),
+}
+
+/// Runs a server behind the filter until either side ends; returns the server's exit code, or 128 and the
+/// number of the signal that ended it.
+///
+/// Cancel safe: no, because the server would be left to the end of this process.
+pub(super) async fn run_filtered(command: &[OsString]) -> Result<u8, CommandError> {
+    let (name, args) = command.split_first().expect("the parser requires a command");
+    let program = program_path(name)
+        .ok_or_else(|| CommandError::NoServer { name: name.to_string_lossy().into_owned() })?;
+    let client = listen::standard_streams().await.map_err(CommandError::Listen)?;
+    let signals = SignalForwarder::listen().map_err(CommandError::Signals)?;
+    let proxy = FilterProxy::start(program, args.to_vec(), signals);
+    proxy.map_err(CommandError::RunServer)?.run(client).await.map_err(CommandError::RunServer)
+}
+
+/// Returns the path of a program: a name without a slash is searched for in `PATH`.
+fn program_path(name: &OsStr) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStrExt as _;
+    // Whether it can be executed says the attempt.
+    if name.as_bytes().contains(&b'/') { Some(name.into()) } else { search_path(name) }
+}
+
+/// How far the connection has come towards its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FilterPhase {
+    Open,
+    /// One side has ended: the server's standard input is closed as soon as it has everything.
+    Closing,
+    /// The server was asked to terminate.
+    Terminating,
+    Killed,
+    /// The server has exited; its output is read to the end.
+    Draining,
+}
+
+#[derive(Debug)]
+enum FilterEvent {
+    /// A read of the client; 0 is its end.
+    Client(io::Result<usize>),
+    Server(io::Result<usize>),
+    WrittenToClient(io::Result<usize>),
+    WrittenToServer(io::Result<usize>),
+    ServerExited,
+    Signal(Signal),
+    Deadline,
+}
+
+/// A server, and the bytes on their way.
+struct FilterProxy {
+    child: SpawnedChild,
+    exit: ProcessExitWatch,
+    signals: SignalForwarder,
+    filter: ToolFilter,
+    queued: FilterOutput,
+    /// `None` after it was closed.
+    to_server: Option<Sender>,
+    /// `None` after its end.
+    from_server: Option<Receiver>,
+    has_client_input: bool,
+    /// Whether the client still reads.
+    has_client_output: bool,
+    phase: FilterPhase,
+    deadline: Option<Instant>,
+    /// When nothing more is passed on, once the server has exited.
+    drain_end: Option<Instant>,
+}
+
+impl FilterProxy {
+    fn start(
+        program: PathBuf,
+        args: Vec<OsString>,
+        signals: SignalForwarder,
+    ) -> Result<Self, FilterRunError> {
+        let (stdin, to_server) = pipe().map_err(FilterRunError::Connect)?;
+        let (from_server, stdout) = pipe().map_err(FilterRunError::Connect)?;
+        let options = SpawnOptions {
+            args,
+            stdin: ChildStdio::Fd(stdin),
+            stdout: ChildStdio::Fd(stdout),
+            ..SpawnOptions::new(program)
+        };
+        let child = spawn(options).map_err(FilterRunError::Start)?;
+        let connect = |child: &SpawnedChild, to_server: OwnedFd, from_server: OwnedFd| {
+            let exit = ProcessExitWatch::watch(child.pid())?;
+            Ok((exit, Sender::from_owned_fd(to_server)?, Receiver::from_owned_fd(from_server)?))
+        };
+        let (exit, to_server, from_server) =
+            connect(&child, to_server, from_server).map_err(FilterRunError::Connect)?;
+        Ok(Self {
+            child,
+            exit,
+            signals,
+            filter: ToolFilter::default(),
+            queued: FilterOutput::default(),
+            to_server: Some(to_server),
+            from_server: Some(from_server),
+            has_client_input: true,
+            has_client_output: true,
+            phase: FilterPhase::Open,
+            deadline: None,
+            drain_end: None,
+        })
+    }
+
+    async fn run(mut self, client: impl AsyncRead + AsyncWrite + Unpin) -> Result<u8, FilterRunError> {
+        let (mut from_client, mut to_client) = tokio::io::split(client);
+        let mut client_bytes = vec![0; READ_BYTES];
+        let mut server_bytes = vec![0; READ_BYTES];
+        while !self.is_over() {
+            let event = {
+                let reads_client = self.has_client_input
+                    && self.queued.to_server.len() < QUEUE_BYTES
+                    && self.queued.to_client.len() < ANSWERS_QUEUE_BYTES;
+                let reads_server = self.queued.to_client.len() < QUEUE_BYTES;
+                tokio::select! {
+                    signal = self.signals.next() => FilterEvent::Signal(signal),
+                    () = self.exit.wait(), if self.phase != FilterPhase::Draining => FilterEvent::ServerExited,
+                    () = wait_for_deadline(self.deadline) => FilterEvent::Deadline,
+                    written = write_queued(self.to_server.as_mut(), &self.queued.to_server) => FilterEvent::WrittenToServer(written),
+                    written = write_queued(self.has_client_output.then_some(&mut to_client), &self.queued.to_client) => FilterEvent::WrittenToClient(written),
+                    read = from_client.read(&mut client_bytes), if reads_client => FilterEvent::Client(read),
+                    read = read_some(self.from_server.as_mut(), &mut server_bytes), if reads_server => FilterEvent::Server(read),
+                }
+            };
+            let bytes = match event {
+                FilterEvent::Client(Ok(count)) => &client_bytes[..count],
+                FilterEvent::Server(Ok(count)) => &server_bytes[..count],
+                _ => &[],
+            };
+            if let Err(error) = self.on_event(&event, bytes) {
+                self.kill();
+                let _exit = self.child.wait();
+                return Err(FilterRunError::Filter(error));
+            }
+        }
+        if self.has_client_output {
+            // The last write is made by a thread of its own. A client that is gone needs it no more.
+            let _unread = tokio::time::timeout(LAST_WRITE_LIMIT, to_client.flush()).await;
+        }
+        // A wrapper may have left the server itself behind.
+        self.kill();
+        let exit = self.child.wait().map_err(FilterRunError::Wait)?;
+        Ok(exit_code(exit.code, exit.signal))
+    }
+
+    /// Returns whether nothing is left to be done.
+    fn is_over(&self) -> bool {
+        let is_written = self.queued.to_client.is_empty() || !self.has_client_output;
+        self.phase == FilterPhase::Draining && self.from_server.is_none() && is_written
+    }
+
+    fn on_event(&mut self, event: &FilterEvent, bytes: &[u8]) -> Result<(), FilterError> {
+        match event {
+            FilterEvent::Client(Ok(0) | Err(_)) => self.on_client_end(),
+            FilterEvent::Client(Ok(_)) => self.filter.on_client_bytes(bytes, &mut self.queued)?,
+            FilterEvent::Server(Ok(0) | Err(_)) => self.on_server_output_end(),
+            FilterEvent::Server(Ok(_)) => self.filter.on_server_bytes(bytes, &mut self.queued)?,
+            FilterEvent::WrittenToServer(Ok(count)) => drop(self.queued.to_server.split_to(*count)),
+            // The server reads no more, which is no reason to end: it may still write.
+            FilterEvent::WrittenToServer(Err(_)) => self.to_server = None,
+            FilterEvent::WrittenToClient(Ok(count)) => drop(self.queued.to_client.split_to(*count)),
+            FilterEvent::WrittenToClient(Err(_)) => {
+                self.has_client_output = false;
+                self.begin_closing();
+            }
+            FilterEvent::ServerExited => {
+                self.phase = FilterPhase::Draining;
+                self.drain_end = Some(Instant::now() + DRAIN_LIMIT);
+            }
+            // It may have exited just now.
+            FilterEvent::Signal(signal) => drop(kill_group(self.child.pid(), *signal)),
+            FilterEvent::Deadline => self.on_deadline(),
+        }
+        self.drop_unwritable();
+        if self.phase == FilterPhase::Draining && !matches!(event, FilterEvent::Deadline) {
+            let limit = drain_step_limit(self.from_server.is_some(), self.queued.to_client.len());
+            self.deadline = self.drain_end.map(|end| end.min(Instant::now() + limit));
+        }
+        Ok(())
+    }
+
+    /// Drops what nobody reads, and closes the server's standard input once everything is written.
+    fn drop_unwritable(&mut self) {
+        if self.to_server.is_none() {
+            self.queued.to_server.clear();
+        }
+        if !self.has_client_output {
+            self.queued.to_client.clear();
+        }
+        if self.phase != FilterPhase::Open && !self.has_client_input && self.queued.to_server.is_empty() {
+            self.to_server = None;
+        }
+    }
+
+    fn on_client_end(&mut self) {
+        self.has_client_input = false;
+        self.filter.on_client_end(&mut self.queued);
+        self.begin_closing();
+    }
+
+    fn on_server_output_end(&mut self) {
+        self.from_server = None;
+        self.filter.on_server_end(&mut self.queued);
+        self.begin_closing();
+    }
+
+    fn begin_closing(&mut self) {
+        if self.phase == FilterPhase::Open {
+            self.phase = FilterPhase::Closing;
+            self.deadline = Some(Instant::now() + GRACE_PERIOD);
+            // Nothing more of the client can be answered.
+            if self.from_server.is_none() || !self.has_client_output {
+                self.has_client_input = false;
+            }
+        }
+    }
+
+    fn on_deadline(&mut self) {
+        match self.phase {
+            FilterPhase::Open | FilterPhase::Killed => self.deadline = None,
+            FilterPhase::Closing => {
+                tracing::warn!(
+                    "the server did not exit within {} s after the end of its input",
+                    GRACE_PERIOD.as_secs()
+                );
+                let _gone = kill_group(self.child.pid(), Signal::TERM);
+                self.phase = FilterPhase::Terminating;
+                self.deadline = Some(Instant::now() + GRACE_PERIOD);
+            }
+            FilterPhase::Terminating => {
+                self.kill();
+                self.phase = FilterPhase::Killed;
+                self.deadline = None;
+            }
+            FilterPhase::Draining
+                if self.from_server.is_some() && self.queued.to_client.len() < QUEUE_BYTES =>
+            {
+                self.on_server_output_end();
+                self.deadline = Some(Instant::now() + LAST_WRITE_LIMIT);
+            }
+            FilterPhase::Draining => {
+                tracing::warn!("the client does not read the last output of the server");
+                self.from_server = None;
+                self.has_client_output = false;
+            }
+        }
+    }
+
+    fn kill(&self) {
+        // Fails only if the whole group is gone.
+        let _gone = kill_group(self.child.pid(), Signal::KILL);
+    }
+}
+
+/// Returns how long nothing may happen after the server's exit: little time for output that does not come,
+/// much for a client that does not read.
+fn drain_step_limit(has_output: bool, queued: usize) -> Duration {
+    if has_output && queued < QUEUE_BYTES { OUTPUT_END_LIMIT } else { LAST_WRITE_LIMIT }
+}
+
+/// Returns the exit code that stands for the exit of a process, as a shell has it.
+fn exit_code(code: Option<i32>, signal: Option<i32>) -> u8 {
+    let code = code.unwrap_or_else(|| 128 + signal.unwrap_or(0));
+    u8::try_from(code & 0xff).unwrap_or(u8::MAX)
+}
+
+/// Writes the beginning of a queue; waits forever if there is nothing to be written.
+///
+/// Cancel safe: yes, because a cancelled write has written nothing.
+async fn write_queued(to: Option<&mut (impl AsyncWrite + Unpin)>, queue: &[u8]) -> io::Result<usize> {
+    match to {
+        Some(to) if !queue.is_empty() => to.write(queue).await,
+        _ => std::future::pending().await,
+    }
+}
+
+/// Reads some bytes; waits forever after the end.
+///
+/// Cancel safe: yes, because a cancelled read has read nothing.
+async fn read_some(from: Option<&mut Receiver>, bytes: &mut [u8]) -> io::Result<usize> {
+    match from {
+        Some(from) => from.read(bytes).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn wait_for_deadline(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_code_is_that_of_the_server() {
+        assert_eq!(
+            [(Some(0), None), (Some(7), None), (None, Some(9)), (None, None)]
+                .map(|(code, signal)| exit_code(code, signal)),
+            [0, 7, 137, 128]
+        );
+    }
+
+    #[test]
+    fn slow_client_has_time_for_the_last_output() {
+        assert_eq!(drain_step_limit(true, 0), OUTPUT_END_LIMIT);
+        assert_eq!(drain_step_limit(true, QUEUE_BYTES), LAST_WRITE_LIMIT);
+        assert_eq!(drain_step_limit(false, 1), LAST_WRITE_LIMIT);
+    }
+
+    #[test]
+    fn only_names_without_slash_are_searched_for() {
+        assert_eq!(program_path(OsStr::new("./none")), Some("./none".into()));
+        assert!(program_path(OsStr::new("sh")).is_some_and(|path| path.is_absolute()));
+        assert_eq!(program_path(OsStr::new("heeler-no-such-program")), None);
+    }
+}

@@ -1,0 +1,43 @@
+//! Finds a program by its name in a command, as a shell does.
+
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
+
+/// Returns the path of a program: a name with a slash is a path, relative to the directory; any other is
+/// looked up in `PATH`.
+pub(super) fn find_program(name: &str, dir: &Path) -> Option<PathBuf> {
+    if name.contains('/') {
+        return Some(dir.join(name)).filter(|path| is_program(path));
+    }
+    search_path(OsStr::new(name))
+}
+
+/// Returns the absolute path of the first program of this name in `PATH`.
+pub(super) fn search_path(name: &OsStr) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found =
+        std::env::split_paths(&path).map(|directory| directory.join(name)).find(|path| is_program(path));
+    // A relative program would be resolved in its process's directory.
+    found.map(|path| std::path::absolute(&path).unwrap_or(path))
+}
+
+fn is_program(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn program_is_found_as_a_shell_finds_it() {
+        let dir = Path::new("/");
+        assert!(find_program("sh", dir).is_some_and(|path| path.is_absolute() && path.ends_with("sh")));
+        assert_eq!(find_program("bin/sh", dir), Some("/bin/sh".into()));
+        assert_eq!(find_program("./bin", dir), None, "a directory is no program");
+        assert_eq!(find_program("no-such-program", dir), None);
+    }
+}

@@ -1,0 +1,17 @@
+//! The messages between Connect's conformance suite and a client under test
+//! (`connectrpc.conformance.v1`), as far as Heeler reads and writes them: requests and answers are passed on
+//! as they are.
+//!
+//! - [`MessageDecoder`], [`append_message`]: messages with four bytes of length before them.
+//! - [`ClientRequest`]: a request, with what it is about; [`ClientResponse`]: an answer.
+
+mod message;
+mod size_delimited;
+
+pub use message::{
+    ClientAnswer, ClientError, ClientRequest, ClientResponse, MessageError, case_tags, decode_request,
+    decode_response, encode_response,
+};
+pub use size_delimited::{
+    MessageDecoder, MessageTooLarge, REQUEST_LIMIT_BYTES, RESPONSE_LIMIT_BYTES, append_message,
+};

@@ -1,0 +1,319 @@
+//! Conversations through the filter, cut at every byte.
+
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::*;
+
+/// A step of a conversation.
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Client(&'a str),
+    Server(&'a str),
+}
+use Step::{Client, Server};
+
+/// Plays a conversation in pieces of this size; `0` for whole steps.
+fn play_in_pieces(steps: &[Step<'_>], size: usize) -> FilterOutput {
+    let mut filter = ToolFilter::default();
+    let mut out = FilterOutput::default();
+    for step in steps {
+        let (Client(text) | Server(text)) = step;
+        for piece in text.as_bytes().chunks(if size == 0 { text.len().max(1) } else { size }) {
+            match step {
+                Client(_) => filter.on_client_bytes(piece, &mut out).unwrap(),
+                Server(_) => filter.on_server_bytes(piece, &mut out).unwrap(),
+            }
+        }
+    }
+    filter.on_client_end(&mut out);
+    filter.on_server_end(&mut out);
+    out
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Plays a conversation; it has the same result however its bytes are cut.
+#[track_caller]
+fn play(steps: &[Step<'_>]) -> (String, String) {
+    let whole = play_in_pieces(steps, 0);
+    for size in 1..40 {
+        assert_eq!(play_in_pieces(steps, size), whole, "in pieces of {size}");
+    }
+    for (place, step) in steps.iter().enumerate() {
+        let (Client(text) | Server(text)) = *step;
+        for cut in (0..text.len()).filter(|cut| text.is_char_boundary(*cut)) {
+            let (one, other) = text.split_at(cut);
+            let halves = match step {
+                Client(_) => [Client(one), Client(other)],
+                Server(_) => [Server(one), Server(other)],
+            };
+            let cut_steps = [&steps[..place], &halves, &steps[place + 1..]].concat();
+            assert_eq!(play_in_pieces(&cut_steps, 0), whole, "step {place} cut at {cut}");
+        }
+    }
+    (text(&whole.to_server), text(&whole.to_client))
+}
+
+const LIST: &str = "{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"tools/list\"}\n";
+
+/// Returns the list of tools that the client gets for one of the server.
+#[track_caller]
+fn filtered(tools: &str) -> String {
+    let line =
+        |tools: &str| format!("{{\"id\":0,\"result\":{{\"tools\":{tools},\"nextCursor\":\"n\"}}}}\r\n");
+    let (_, to_client) = play(&[Client(LIST), Server(&line(tools))]);
+    let head = line("").len() - ",\"nextCursor\":\"n\"}}\r\n".len();
+    to_client[head..to_client.len() - ",\"nextCursor\":\"n\"}}\r\n".len()].to_owned()
+}
+
+#[test]
+fn test_tools_are_cut_out_of_a_list_and_every_other_byte_stays() {
+    let test = r#"{"name":"mcp.test.a","x":[{}]}"#;
+    for (tools, expected) in [
+        ("[]", "[]".to_owned()),
+        ("[ ]", "[ ]".to_owned()),
+        (r#"[{"name":"a"} , {"name":"b"}]"#, r#"[{"name":"a"} , {"name":"b"}]"#.to_owned()),
+        (&format!("[{test}]"), "[]".to_owned()),
+        (&format!("[ {test} ]"), "[  ]".to_owned()),
+        (&format!(r#"[{test}, {{"name":"b"}}]"#), r#"[{"name":"b"}]"#.to_owned()),
+        (&format!(r#"[{{"name":"b"}} , {test}]"#), r#"[{"name":"b"}]"#.to_owned()),
+        (
+            &format!(r#"[{test},{test},{{"name":"b"}},{test}, {{"name":"c"}},{test}]"#),
+            r#"[{"name":"b"}, {"name":"c"}]"#.to_owned(),
+        ),
+        (
+            r#"[{"name":"mcp.test"},{"name":"my.mcp.test.a"},{"name":"MCP.test.a"}]"#,
+            r#"[{"name":"mcp.test"},{"name":"my.mcp.test.a"},{"name":"MCP.test.a"}]"#.to_owned(),
+        ),
+        (r#"[{"name":"\u006dcp\u002etest.a"}]"#, "[]".to_owned()),
+        (r#"[{"name":"ok","name":"mcp.test.a"},{"Name":"mcp.test.b"}]"#, "[]".to_owned()),
+        (r#"[7,null,"mcp.test.a",["mcp.test.a"]]"#, r#"[7,null,"mcp.test.a",["mcp.test.a"]]"#.to_owned()),
+        (r#"{"name":"mcp.test.a"}"#, r#"{"name":"mcp.test.a"}"#.to_owned()),
+    ] {
+        assert_eq!(filtered(tools), expected, "{tools}");
+    }
+}
+
+#[test]
+fn call_of_a_test_tool_is_answered_and_not_forwarded() {
+    for (id, answered) in [("0", "0"), ("\"a\"", "\"a\""), ("1.50", "1.50"), ("null", "null"), ("{}", "null")]
+    {
+        let call = format!(
+            "{{\"id\":{id},\"method\":\"tools/call\",\"params\":{{\"name\":\"mcp.test.x\",\"arguments\":{{}}}}}}\n"
+        );
+        let (to_server, to_client) = play(&[Client(&call)]);
+        assert_eq!(to_server, "", "{id}");
+        assert_eq!(
+            to_client,
+            format!(
+                "{{\"jsonrpc\":\"2.0\",\"id\":{answered},\"error\":{{\"code\":-32602,\"message\":\"Unknown tool: mcp.test.x\",\"data\":{{}}}}}}\n"
+            )
+        );
+    }
+    // Without an id there is nobody to answer.
+    let notification = r#"{"method":"tools/call","params":{"name":"mcp.test.x"}}"#;
+    assert_eq!(play(&[Client(notification)]), (String::new(), String::new()));
+}
+
+#[test]
+fn call_is_recognised_however_it_is_written() {
+    for call in [
+        r#"{"id":1,"method":"tools\/call","params":{"name":"mcp.test.x"}}"#,
+        r#"{"params":{"name":"\u006dcp.test.x"},"method":"\u0074ools/call","id":1}"#,
+        r#"{"id":1,"method":"ping","method":"tools/call","params":{},"params":{"name":"a","name":"mcp.test."}}"#,
+        r#"{"ID":1,"Method":"tools/call","Params":{"NAME":"mcp.test.x"}}"#,
+        "\u{feff}{\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"mcp.test.\\ud800\"}}",
+        r#"{"id":1,"x":NaN,"method":"tools/call","params":{"name":"mcp.test.x","y":-Infinity}}"#,
+    ] {
+        let (to_server, to_client) = play(&[Client(&format!("{call}\n"))]);
+        assert_eq!(to_server, "", "{call}");
+        assert!(to_client.contains("-32602"), "{call}: {to_client}");
+    }
+    let deep = format!(
+        r#"{{"id":1,"method":"tools/call","params":{{"a":{}{},"name":"mcp.test.x"}}}}"#,
+        "[".repeat(300),
+        "]".repeat(300)
+    );
+    assert_eq!(play_in_pieces(&[Client(&deep)], 0).to_server, b""[..]);
+}
+
+#[test]
+fn everything_else_passes_byte_for_byte() {
+    let client = [
+        "{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"initialize\",\"params\":{\"name\":\"mcp.test.x\"}}\r\n",
+        "{ \"id\" : 1 , \"method\" : \"tools/call\" , \"params\" : {\"name\":\"add\",\"arguments\":{\"name\":\"mcp.test.x\"}} }\n",
+        "{\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":77}}\n",
+        "[{\"id\":2,\"method\":\"ping\"},7]\n",
+        "\n \r\n",
+        "no JSON at all, mcp.test.x\n",
+        "{\"a\":1}} mcp.test.x\n",
+        "\"mcp.test.x\"\n",
+        "{\"id\":3,\"result\":{\"tools\":[{\"name\":\"mcp.test.x\"}]}}",
+    ];
+    let server = [
+        "{\"id\":0,\"result\":{\"tools\":[{\"name\":\"mcp.test.x\"}]}}\n",
+        "listening on {\n",
+        "{\"id\":5,\"method\":\"roots/list\"}\r\n",
+        "{\"method\":\"notifications/message\",\"params\":{\"data\":\"mcp.test.x\"}}\n",
+        "{\n",
+        "no end",
+    ];
+    let steps: Vec<_> =
+        client.iter().map(|text| Client(text)).chain(server.iter().map(|text| Server(text))).collect();
+    // No list was requested, so no response is one.
+    assert_eq!(play(&steps), (client.concat(), server.concat()));
+}
+
+#[test]
+fn only_the_response_to_a_list_is_filtered_and_only_once() {
+    let result =
+        |id: &str| format!("{{\"id\":{id},\"result\":{{\"tools\":[{{\"name\":\"mcp.test.x\"}}]}}}}\n");
+    for (asked, answered, is_filtered) in [
+        ("0", "0", true),
+        ("1", "1.0", true),
+        ("1e0", "1", true),
+        ("0", "-0", true),
+        ("9007199254740993", "9007199254740992", true),
+        ("\"a\"", "\"\\u0061\"", true),
+        ("null", "null", true),
+        ("1", "\"1\"", false),
+        ("1", "2", false),
+    ] {
+        let list = format!("{{\"id\":{asked},\"method\":\"tools/list\"}}\n");
+        let (_, to_client) = play(&[Client(&list), Server(&result(answered)), Server(&result(answered))]);
+        let first = if is_filtered {
+            result(answered).replace("{\"name\":\"mcp.test.x\"}", "")
+        } else {
+            result(answered)
+        };
+        let second = if is_filtered { result(answered) } else { first.clone() };
+        assert_eq!(to_client, first + &second, "{asked} {answered}");
+    }
+}
+
+#[test]
+fn late_response_to_a_cancelled_list_is_filtered() {
+    let cancel = "{\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":0}}\n";
+    let late = "{\"id\":0,\"result\":{\"tools\":[{\"name\":\"mcp.test.x\"}]}}\n";
+    let (to_server, to_client) = play(&[Client(LIST), Client(cancel), Server(late)]);
+    assert_eq!(
+        (to_server, to_client),
+        (format!("{LIST}{cancel}"), late.replace("{\"name\":\"mcp.test.x\"}", ""))
+    );
+}
+
+#[test]
+fn error_settles_a_list() {
+    let error = "{\"id\":0,\"error\":{\"code\":-32603,\"message\":\"no\"}}\n";
+    let other = "{\"id\":0,\"result\":{\"tools\":[{\"name\":\"mcp.test.x\"}]}}\n";
+    let (_, to_client) = play(&[Client(LIST), Server(error), Server(other)]);
+    assert_eq!(to_client, format!("{error}{other}"));
+}
+
+#[test]
+fn batches_are_filtered_item_by_item() {
+    let call = r#"{"id":1,"method":"tools/call","params":{"name":"mcp.test.x"}}"#;
+    let batch = format!("[{LIST},{call} ,{{\"id\":2,\"method\":\"ping\"}}]\n").replace("}\n,", "},");
+    let responses =
+        r#"[{"id":2,"result":{}}, {"id":0,"result":{"tools":[{"name":"a"},{"name":"mcp.test.x"}]}}]"#;
+    let (to_server, to_client) = play(&[Client(&batch), Server(responses)]);
+    assert_eq!(to_server, batch.replace(&format!(",{call}"), ""));
+    assert!(to_client.starts_with("{\"jsonrpc\":\"2.0\",\"id\":1,\"error\""), "{to_client}");
+    assert!(
+        to_client.ends_with(r#"[{"id":2,"result":{}}, {"id":0,"result":{"tools":[{"name":"a"}]}}]"#),
+        "{to_client}"
+    );
+    let (to_server, to_client) = play(&[Client(&format!("[{call},{call}]\n"))]);
+    assert_eq!((to_server.as_str(), to_client.lines().count()), ("", 2));
+}
+
+#[test]
+fn several_messages_on_a_line_are_checked_each() {
+    let call = r#"{"id":1,"method":"tools/call","params":{"name":"mcp.test.x"}}"#;
+    let (to_server, _) = play(&[Client(&format!("{{\"id\":2,\"method\":\"ping\"}}{call}\n"))]);
+    assert_eq!(to_server, "{\"id\":2,\"method\":\"ping\"}\n");
+}
+
+#[test]
+fn message_over_several_lines_is_refused() {
+    let (to_server, to_client) = play(&[
+        Client("{\"id\":1,\n"),
+        Client("\"method\":\"tools/call\",\"params\":{\"name\":\"mcp.test.x\"}}\n"),
+    ]);
+    // What is left of it is no message.
+    assert_eq!(to_server, "\"method\":\"tools/call\",\"params\":{\"name\":\"mcp.test.x\"}}\n");
+    assert!(to_client.contains("-32700"), "{to_client}");
+    let (_, to_client) = play(&[
+        Client(LIST),
+        Server("{\"id\":0,\"result\":\n"),
+        Server("{\"tools\":[{\"name\":\"mcp.test.x\"}]}}\n"),
+    ]);
+    assert_eq!(to_client, "{\"tools\":[{\"name\":\"mcp.test.x\"}]}}\n");
+}
+
+#[test]
+fn answer_of_the_filter_never_splits_a_line_of_the_server() {
+    let call = "{\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"mcp.test.x\"}}\n";
+    let mut filter = ToolFilter::default();
+    let mut out = FilterOutput::default();
+    filter.on_server_bytes(b"{\"method\":", &mut out).unwrap();
+    filter.on_client_bytes(call.as_bytes(), &mut out).unwrap();
+    assert_eq!(out.to_client, b"{\"method\":"[..]);
+    filter.on_server_bytes(b"\"x\"}\n{", &mut out).unwrap();
+    let text = text(&out.to_client);
+    let lines: Vec<_> = text.split('\n').collect();
+    assert_eq!((lines[0], lines[2]), ("{\"method\":\"x\"}", "{"));
+    assert!(lines[1].contains("-32602"));
+}
+
+#[test]
+fn too_long_lines_end_the_connection() {
+    let chunk = vec![b'x'; 1 << 20];
+    let mut filter = ToolFilter::default();
+    let mut out = FilterOutput::default();
+    // Lines of the server are not collected unless a list is due.
+    for _ in 0..20 {
+        filter.on_server_bytes(&chunk, &mut out).unwrap();
+    }
+    filter.on_server_bytes(b"\n", &mut out).unwrap();
+    assert_eq!(out.to_client.len(), (20 << 20) + 1);
+    filter.on_client_bytes(LIST.as_bytes(), &mut out).unwrap();
+    let fed = (0..17).map(|_| filter.on_server_bytes(&chunk, &mut out)).find_map(Result::err);
+    assert_eq!(fed, Some(FilterError::ServerLine));
+    let mut filter = ToolFilter::default();
+    let fed = (0..17).map(|_| filter.on_client_bytes(&chunk, &mut out)).find_map(Result::err);
+    assert_eq!(fed, Some(FilterError::ClientLine));
+}
+
+#[test]
+fn lists_that_are_due_are_bounded() {
+    let mut filter = ToolFilter::default();
+    let mut out = FilterOutput::default();
+    for number in 0..=MAX_PENDING_LISTS {
+        let list = format!("{{\"id\":{number},\"method\":\"tools/list\"}}\n");
+        filter.on_client_bytes(list.as_bytes(), &mut out).unwrap();
+    }
+    assert_eq!(out.to_client.iter().filter(|byte| **byte == b'\n').count(), 1);
+    assert_eq!(out.to_server.iter().filter(|byte| **byte == b'\n').count(), MAX_PENDING_LISTS);
+    for number in 0..MAX_PENDING_LISTS {
+        let cancel =
+            format!("{{\"method\":\"notifications/cancelled\",\"params\":{{\"requestId\":{number}}}}}\n");
+        filter.on_client_bytes(cancel.as_bytes(), &mut out).unwrap();
+    }
+    assert_eq!((filter.pending.len(), filter.cancelled.len()), (0, MAX_CANCELLED_LISTS));
+}
+
+proptest! {
+    #[test]
+    fn list_has_the_other_tools_in_their_order(names in prop::collection::vec("(mcp\\.test\\.[a-c]|[a-c\"\\\\]{0,3})", 0..8)) {
+        let tools: Vec<Value> = names.iter().map(|name| serde_json::json!({"name": name, "d": [name]})).collect();
+        let line = format!("{}\n", serde_json::json!({"id": 0, "result": {"tools": tools}}));
+        let out = play_in_pieces(&[Client(LIST), Server(&line)], 0);
+        let read: Value = serde_json::from_slice(&out.to_client).unwrap();
+        let kept: Vec<Value> = tools.into_iter().filter(|tool| !is_test_tool(tool["name"].as_str().unwrap())).collect();
+        prop_assert_eq!(&read["result"]["tools"], &Value::from(kept));
+    }
+}

@@ -1,0 +1,259 @@
+//! Methods, parameters and results of both eras.
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
+
+use super::{Era, LEGACY_VERSIONS, MODERN_VERSIONS, McpTestResult};
+use crate::rpc::{RequestId, RpcError, code};
+
+/// Names of methods.
+pub mod method {
+    pub const INITIALIZE: &str = "initialize";
+    pub const INITIALIZED: &str = "notifications/initialized";
+    pub const DISCOVER: &str = "server/discover";
+    pub const PING: &str = "ping";
+    pub const TOOLS_LIST: &str = "tools/list";
+    pub const TOOLS_CALL: &str = "tools/call";
+    pub const CANCELLED: &str = "notifications/cancelled";
+    pub const PROGRESS: &str = "notifications/progress";
+}
+
+/// Error codes beyond those of JSON-RPC.
+pub mod error_code {
+    /// The version of a request is not supported.
+    pub const UNSUPPORTED_VERSION: i64 = -32022;
+}
+
+/// Time for which lists may be kept: the tools never change.
+const CACHE_TTL_MS: u64 = 3_600_000;
+
+/// A program by name and version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Implementation {
+    pub name: String,
+    pub version: String,
+}
+
+impl Implementation {
+    /// Returns the description of this program.
+    #[must_use]
+    pub fn heeler() -> Self {
+        Self { name: "heeler".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() }
+    }
+}
+
+/// What a server offers: tools, whose list does not change.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ServerCapabilities {
+    pub tools: EmptyObject,
+}
+
+/// An object without members.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct EmptyObject {}
+
+/// Parameters of `initialize`, as far as they matter.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct InitializeParams {
+    #[serde(rename = "protocolVersion")]
+    pub protocol_version: String,
+}
+
+/// Result of `initialize`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InitializeResult {
+    pub protocol_version: String,
+    pub capabilities: ServerCapabilities,
+    pub server_info: Implementation,
+    pub instructions: String,
+}
+
+/// Result of `server/discover`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DiscoverResult {
+    pub supported_versions: Vec<String>,
+    pub capabilities: ServerCapabilities,
+    pub instructions: String,
+}
+
+impl InitializeResult {
+    /// Returns the result for a version that a client requested.
+    #[must_use]
+    pub fn new(requested: &str, instructions: &str) -> Self {
+        Self {
+            protocol_version: super::legacy_version(requested).to_owned(),
+            capabilities: ServerCapabilities::default(),
+            server_info: Implementation::heeler(),
+            instructions: instructions.to_owned(),
+        }
+    }
+}
+
+impl DiscoverResult {
+    /// Returns the result with all versions that need no handshake.
+    #[must_use]
+    pub fn new(instructions: &str) -> Self {
+        Self {
+            supported_versions: MODERN_VERSIONS.map(str::to_owned).to_vec(),
+            capabilities: ServerCapabilities::default(),
+            instructions: instructions.to_owned(),
+        }
+    }
+}
+
+/// Result of `tools/list`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ListToolsResult {
+    /// A JSON array.
+    pub tools: Box<RawValue>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// Parameters of `tools/call`.
+#[derive(Debug, Clone, Deserialize)]
+pub struct CallToolParams {
+    pub name: String,
+    #[serde(default)]
+    pub arguments: Option<Box<RawValue>>,
+}
+
+/// Result of `tools/call`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CallToolResult {
+    pub content: Vec<TextContent>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub structured_content: Option<McpTestResult>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_error: Option<bool>,
+}
+
+/// A block of text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TextContent {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub text: String,
+}
+
+impl CallToolResult {
+    /// Returns a result that is a text.
+    #[must_use]
+    pub fn text(text: String) -> Self {
+        let content = vec![TextContent { kind: "text".to_owned(), text }];
+        Self { content, structured_content: None, is_error: None }
+    }
+
+    /// Returns an error that the caller can correct.
+    #[must_use]
+    pub fn error(text: String) -> Self {
+        Self { is_error: Some(true), ..Self::text(text) }
+    }
+
+    /// Returns the result of a test tool, as an object and as its text.
+    ///
+    /// # Panics
+    /// Never: the result is a plain struct.
+    #[must_use]
+    pub fn of_test(result: McpTestResult) -> Self {
+        let text = serde_json::to_string(&result).expect("a plain struct with text keys");
+        Self { structured_content: Some(result), ..Self::text(text) }
+    }
+}
+
+/// Parameters of `notifications/cancelled`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CancelledParams {
+    pub request_id: RequestId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Parameters of `notifications/progress`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProgressParams {
+    pub progress_token: RequestId,
+    /// Rises from one notification of a request to the next.
+    pub progress: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// Whether a client may keep a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResultCaching {
+    /// It is about this moment.
+    Volatile,
+    /// It is the same for as long as the server runs.
+    Stable,
+}
+
+/// A result with the members that its era requires.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EraResult<R> {
+    #[serde(flatten)]
+    pub result: R,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ttl_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_scope: Option<&'static str>,
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    meta: Option<ResultMeta>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct ResultMeta {
+    #[serde(rename = "io.modelcontextprotocol/serverInfo")]
+    server_info: Implementation,
+}
+
+impl<R> EraResult<R> {
+    /// Returns a result for a request of this era.
+    #[must_use]
+    pub fn new(result: R, era: Era, caching: ResultCaching) -> Self {
+        let is_modern = era == Era::Modern;
+        let is_stable = is_modern && caching == ResultCaching::Stable;
+        Self {
+            result,
+            result_type: is_modern.then_some("complete"),
+            ttl_ms: is_stable.then_some(CACHE_TTL_MS),
+            cache_scope: is_stable.then_some("private"),
+            meta: is_stable.then(|| ResultMeta { server_info: Implementation::heeler() }),
+        }
+    }
+}
+
+/// Returns the newest version of an era.
+#[must_use]
+pub fn newest_version(era: Era) -> &'static str {
+    match era {
+        Era::Legacy => LEGACY_VERSIONS[0],
+        Era::Modern => MODERN_VERSIONS[0],
+    }
+}
+
+/// Reads the parameters of a message.
+///
+/// # Errors
+/// The error to respond with: they are not those of the method.
+pub fn read_params<P: DeserializeOwned>(method: &str, params: Option<&RawValue>) -> Result<P, RpcError> {
+    let invalid = |text: &dyn std::fmt::Display| {
+        RpcError::new(code::INVALID_PARAMS, format!("expected the params of {method}: {text}"))
+    };
+    let text = params.map_or("{}", RawValue::get);
+    if !text.starts_with('{') {
+        return Err(invalid(&"an object"));
+    }
+    serde_json::from_str(text).map_err(|error| invalid(&error))
+}

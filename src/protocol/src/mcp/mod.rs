@@ -1,0 +1,33 @@
+//! The Model Context Protocol, in both of its eras: with a handshake, up to 2025-11-25, and with a version in
+//! each request, from 2026-07-28 on.
+//!
+//! - `lines`: messages as lines.
+//! - `messages`: methods, parameters and results.
+//! - `version`: the versions, and which era a request belongs to.
+//! - `tools`: the arguments and answers of Heeler's own tools.
+//! - `test_result`: the results of `mcp.test.*` tools.
+//! - `filter`: the filter that hides `mcp.test.*` tools; `scan` is its scanner of JSON.
+
+mod filter;
+mod lines;
+mod messages;
+mod scan;
+mod test_result;
+mod tools;
+mod version;
+
+pub use filter::{FilterError, FilterOutput, LINE_LIMIT_BYTES, ToolFilter};
+pub use lines::{LineDecoder, PeerLine, encode_error, encode_notification, encode_request, encode_result};
+pub use messages::*;
+pub use test_result::{AssertionLists, McpTestResult};
+pub use tools::*;
+pub use version::{Era, LEGACY_VERSIONS, MODERN_VERSIONS, RequestEra, legacy_version, request_era};
+
+/// Beginning of the names of tools that are tests.
+pub const TEST_TOOL_PREFIX: &str = "mcp.test.";
+
+/// Returns whether a tool is a test.
+#[must_use]
+pub fn is_test_tool(name: &str) -> bool {
+    name.starts_with(TEST_TOOL_PREFIX)
+}

@@ -1,0 +1,25 @@
+//! The result of an `mcp.test.*` tool.
+
+use serde::{Deserialize, Serialize};
+
+/// What a test tool answers.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct McpTestResult {
+    pub success: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<AssertionLists>,
+    /// In milliseconds.
+    #[serde(default)]
+    pub duration: f64,
+}
+
+/// The assertions of a test tool.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AssertionLists {
+    pub passed: Vec<String>,
+    pub failed: Vec<String>,
+    pub skipped: Vec<String>,
+}

@@ -1,0 +1,167 @@
+//! The versions of the protocol, and which era a request belongs to. One connection may have both.
+
+use serde::Deserialize;
+use serde_json::{Value, json, value::RawValue};
+
+use super::{error_code, method};
+use crate::rpc::{RequestId, RpcError, code};
+
+/// Versions with a handshake, newest first.
+pub const LEGACY_VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+/// Versions that each request names, newest first.
+pub const MODERN_VERSIONS: [&str; 1] = ["2026-07-28"];
+
+/// An era of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Era {
+    /// With a handshake, `initialize`.
+    Legacy,
+    /// With a version in each request.
+    Modern,
+}
+
+/// What a request says about itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestEra {
+    pub era: Era,
+    /// The token of its progress notifications, if the client wants any.
+    pub progress_token: Option<RequestId>,
+}
+
+/// Parameters of any request, as far as every request may have them.
+#[derive(Deserialize)]
+struct CommonParams {
+    #[serde(rename = "_meta", default)]
+    meta: Option<Box<RawValue>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RequestMeta {
+    #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
+    version: Option<Value>,
+    #[serde(rename = "io.modelcontextprotocol/clientCapabilities")]
+    client_capabilities: Option<Value>,
+    #[serde(rename = "progressToken")]
+    progress_token: Option<RequestId>,
+}
+
+/// Returns the version with which `initialize` is answered: the client's if it is known, otherwise the
+/// newest one, which the client may refuse.
+#[must_use]
+pub fn legacy_version(requested: &str) -> &'static str {
+    LEGACY_VERSIONS.into_iter().find(|version| *version == requested).unwrap_or(LEGACY_VERSIONS[0])
+}
+
+/// Returns the era of a request.
+///
+/// # Errors
+/// The request names a version that is not supported, or lacks what its era requires.
+pub fn request_era(method: &str, params: Option<&RawValue>) -> Result<RequestEra, RpcError> {
+    let invalid = |message: String| RpcError::new(code::INVALID_PARAMS, message);
+    let params = match params {
+        None => CommonParams { meta: None },
+        Some(raw) if raw.get().starts_with('{') => {
+            serde_json::from_str(raw.get()).map_err(|error| invalid(format!("expected params: {error}")))?
+        }
+        Some(_) => return Err(invalid("expected an object as params".to_owned())),
+    };
+    let meta = match params.meta.as_deref().map(RawValue::get) {
+        None => RequestMeta::default(),
+        Some(text) if text.starts_with('{') => serde_json::from_str(text)
+            .map_err(|error| invalid(format!("expected the _meta of a request: {error}")))?,
+        Some(_) => return Err(invalid("expected an object as _meta".to_owned())),
+    };
+    let RequestMeta { version, client_capabilities, progress_token } = meta;
+    let era = match version {
+        _ if method == method::INITIALIZE => Era::Legacy,
+        None if method != method::DISCOVER && client_capabilities.is_none() => Era::Legacy,
+        Some(Value::String(version)) if !MODERN_VERSIONS.contains(&version.as_str()) => {
+            return Err(unsupported_version(&version));
+        }
+        Some(Value::String(_)) if client_capabilities.as_ref().is_some_and(Value::is_object) => Era::Modern,
+        Some(_) | None => {
+            let message = "expected _meta with a string io.modelcontextprotocol/protocolVersion and an object \
+                           io.modelcontextprotocol/clientCapabilities";
+            return Err(invalid(message.to_owned()));
+        }
+    };
+    Ok(RequestEra { era, progress_token })
+}
+
+fn unsupported_version(requested: &str) -> RpcError {
+    let message = format!("expected the protocol version {}", MODERN_VERSIONS.join(" or "));
+    let data = json!({ "supported": MODERN_VERSIONS, "requested": requested });
+    RpcError { data, ..RpcError::new(error_code::UNSUPPORTED_VERSION, message) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn era(method: &str, params: &str) -> Result<Era, i64> {
+        let params = (!params.is_empty()).then(|| RawValue::from_string(params.to_owned()).unwrap());
+        request_era(method, params.as_deref()).map(|request| request.era).map_err(|error| error.code)
+    }
+
+    fn with_meta(version: &str, capabilities: &str) -> String {
+        format!(
+            r#"{{"_meta":{{"io.modelcontextprotocol/protocolVersion":{version},"io.modelcontextprotocol/clientCapabilities":{capabilities}}}}}"#
+        )
+    }
+
+    #[test]
+    fn era_is_decided_for_each_request() {
+        for params in ["", "{}", r#"{"_meta":{}}"#, r#"{"_meta":null,"cursor":"x"}"#] {
+            assert_eq!(era("tools/list", params), Ok(Era::Legacy), "{params}");
+            assert_eq!(era("server/discover", params), Err(code::INVALID_PARAMS), "{params}");
+        }
+        let modern = with_meta("\"2026-07-28\"", "{}");
+        assert_eq!(era("tools/list", &modern), Ok(Era::Modern));
+        assert_eq!(era("server/discover", &modern), Ok(Era::Modern));
+        assert_eq!(era("initialize", &modern), Ok(Era::Legacy));
+    }
+
+    #[test]
+    fn incomplete_meta_and_other_versions_are_refused() {
+        for params in [
+            with_meta("\"2026-07-28\"", "null"),
+            with_meta("\"2026-07-28\"", "[]"),
+            with_meta("7", "{}"),
+            with_meta("null", "{}"),
+            r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#.to_owned(),
+            r#"{"_meta":[]}"#.to_owned(),
+            r#"{"_meta":{"progressToken":{}}}"#.to_owned(),
+            "[]".to_owned(),
+        ] {
+            assert_eq!(era("tools/list", &params), Err(code::INVALID_PARAMS), "{params}");
+        }
+        let params = RawValue::from_string(with_meta("\"2099-01-01\"", "{}")).unwrap();
+        let error = request_era("tools/list", Some(&params)).unwrap_err();
+        assert_eq!(error.code, -32022);
+        assert_eq!(error.data, json!({"supported": ["2026-07-28"], "requested": "2099-01-01"}));
+    }
+
+    #[test]
+    fn progress_token_keeps_its_type() {
+        for (token, expected) in [
+            ("0", Some(RequestId::number(0))),
+            ("\"a\"", Some(RequestId::String("a".into()))),
+            ("null", None),
+        ] {
+            let params =
+                RawValue::from_string(format!(r#"{{"_meta":{{"progressToken":{token}}}}}"#)).unwrap();
+            assert_eq!(request_era("tools/call", Some(&params)).unwrap().progress_token, expected);
+        }
+    }
+
+    #[test]
+    fn known_versions_are_echoed_and_others_answered_with_the_newest() {
+        for version in LEGACY_VERSIONS {
+            assert_eq!(legacy_version(version), version);
+        }
+        for version in ["2026-07-28", "1999-01-01", ""] {
+            assert_eq!(legacy_version(version), "2025-11-25");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Messages of the Runtime Server Protocol: the base protocol's requirements on an envelope, and the messages
+//! that its clients exchange with a server.
+//!
+//! - `envelope`: reads a body as strictly as the base protocol demands.
+//! - `method`: the names of requests and notifications.
+//! - `servers`: server types, servers, their states, and how they are started and stopped.
+//! - `jobs`: jobs, processes and their output.
+//! - `other`: results of requests for which Heeler has nothing to offer.
+//! - `results`: reads the parameters of any request, and writes the result.
+
+mod envelope;
+mod jobs;
+pub mod method;
+mod other;
+mod results;
+#[cfg(feature = "schema")]
+mod schema;
+mod servers;
+
+pub use envelope::read_message;
+pub use jobs::*;
+pub use other::*;
+pub use results::{ServerResult, read_params};
+#[cfg(feature = "schema")]
+pub use schema::{client_schema, server_schema};
+pub use servers::*;
+
+/// Version of the messages, as `registerClientCapabilities` reports it.
+pub const PROTOCOL_VERSION: &str = "0.22.0";
+
+/// Maximum size of a client's body. The largest that a client has to send is a start with a long filter.
+pub const BODY_LIMIT_BYTES: usize = 4 << 20;

@@ -1,0 +1,333 @@
+//! The session of a conformance suite: reads its cases, runs them, writes the answers.
+
+use std::{
+    collections::HashMap,
+    io,
+    time::{Duration, Instant},
+};
+
+use bytes::{Buf as _, BytesMut};
+use data_encoding::BASE64;
+use heeler_core::test_path::NameNesting;
+use heeler_protocol::{
+    StreamDecoder as _,
+    connect::{
+        MessageDecoder, MessageTooLarge, REQUEST_LIMIT_BYTES, append_message, case_tags, decode_request,
+    },
+    control::{ListedTest, RunUpdates, TestUpdate, TraitPair},
+    mtp::ClientMembers,
+};
+use heeler_sys::process::Pid;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf},
+    sync::mpsc,
+};
+
+use super::{
+    FRAMEWORK,
+    answer::{answer_of_error, answer_to},
+    cases::{Cases, OpenCase},
+    durations::CaseDurations,
+};
+use crate::{
+    discovery::{Catalogue, ListingSettings, ProgramListing, TestRef, TestSelection},
+    listen::{ClientStream, SessionCommand, SessionEnd, SessionOptions, wait_for_deadline},
+    pool::{ProcessExitWatch, wait_for_exit},
+    run::{PlanContext, PreparedRun, RunRequest, discard_run, prepare_run, record_run},
+    scheduler::{ClientEvent, ClientRegistration, RequestNumber, RunClient, SchedulerHandle, UpdateDelivery},
+};
+
+/// Bytes of answers that wait for the suite, from which no further result is taken: a suite that does not
+/// read slows the run, and loses nothing.
+const ANSWER_BACKLOG_BYTES: usize = 1 << 20;
+/// Assumed time from the start of a client under test to its first call, by which cases are shared out: it
+/// says nothing when it is ready. Clients in Go, Rust and on the JVM take 10 to 300 ms.
+const ASSUMED_START: Duration = Duration::from_millis(50);
+
+/// Serves a conformance suite until all of its cases are answered and it has no more.
+pub(super) async fn serve(
+    stream: ClientStream,
+    options: SessionOptions,
+    scheduler: SchedulerHandle,
+    commands: mpsc::Receiver<SessionCommand>,
+) -> SessionEnd {
+    let registration = ClientRegistration {
+        delivery: UpdateDelivery::Events,
+        sources: options.sources.clone(),
+        finder: None,
+        listing: ListingSettings::of_session(&options.settings),
+    };
+    // The scheduler ends only with its process.
+    let Ok(client) = scheduler.register(registration).await else { return SessionEnd::Disconnected };
+    let (reader, writer) = tokio::io::split(stream);
+    let mut session = ConnectSession {
+        suite: options.exit_with.and_then(watched_process),
+        options,
+        client,
+        reader,
+        writer,
+        input: BytesMut::new(),
+        decoder: MessageDecoder::new(REQUEST_LIMIT_BYTES),
+        output: BytesMut::new(),
+        cases: Cases::default(),
+        durations: CaseDurations::default(),
+        run_ids: HashMap::new(),
+        started: Instant::now(),
+    };
+    let end = session.run(commands).await;
+    session.client.leave().await;
+    end
+}
+
+fn watched_process(process: u32) -> Option<ProcessExitWatch> {
+    let process = i32::try_from(process).ok().map(Pid)?;
+    ProcessExitWatch::watch(process)
+        .inspect_err(|error| tracing::warn!(%error, "the conformance suite is not watched"))
+        .ok()
+}
+
+struct ConnectSession {
+    options: SessionOptions,
+    client: RunClient,
+    reader: ReadHalf<ClientStream>,
+    writer: WriteHalf<ClientStream>,
+    /// What has been read and is no whole request yet.
+    input: BytesMut,
+    decoder: MessageDecoder,
+    /// Answers that are not written yet.
+    output: BytesMut,
+    cases: Cases,
+    durations: CaseDurations,
+    run_ids: HashMap<String, RequestNumber>,
+    /// The process of the suite.
+    suite: Option<ProcessExitWatch>,
+    started: Instant,
+}
+
+/// What a session waits for.
+enum SessionEvent {
+    Command(SessionCommand),
+    Read(io::Result<usize>),
+    Written(io::Result<usize>),
+    RunDue,
+    Client(Option<ClientEvent>),
+    SuiteExited,
+}
+
+impl ConnectSession {
+    async fn run(&mut self, mut commands: mpsc::Receiver<SessionCommand>) -> SessionEnd {
+        loop {
+            if self.cases.is_over() && self.output.is_empty() {
+                // The end of the output tells the suite that nothing follows.
+                let _gone = self.writer.shutdown().await;
+                return SessionEnd::Exit;
+            }
+            let event = self.next_event(&mut commands).await;
+            if let Some(end) = self.handle(event).await {
+                return end;
+            }
+        }
+    }
+
+    async fn next_event(&mut self, commands: &mut mpsc::Receiver<SessionCommand>) -> SessionEvent {
+        let due = self.cases.due_at().map(|due| tokio::time::Instant::from_std(self.started + due));
+        let is_behind = self.output.len() >= ANSWER_BACKLOG_BYTES;
+        tokio::select! {
+            Some(command) = commands.recv() => SessionEvent::Command(command),
+            read = self.reader.read_buf(&mut self.input), if self.cases.has_room() => SessionEvent::Read(read),
+            written = self.writer.write(&self.output), if !self.output.is_empty() => {
+                SessionEvent::Written(written)
+            }
+            () = wait_for_deadline(due) => SessionEvent::RunDue,
+            event = self.client.next_event(), if !is_behind => SessionEvent::Client(event),
+            () = wait_for_exit(self.suite.as_ref()) => SessionEvent::SuiteExited,
+        }
+    }
+
+    /// Handles an event; returns how the session ends, if it does.
+    async fn handle(&mut self, event: SessionEvent) -> Option<SessionEnd> {
+        match event {
+            SessionEvent::Command(SessionCommand::Exit) => Some(SessionEnd::Exit),
+            SessionEvent::Command(SessionCommand::Pause(done)) => {
+                self.client.pause(done).await.err().map(|_| SessionEnd::Disconnected)
+            }
+            SessionEvent::Command(SessionCommand::Resume) => {
+                self.client.resume().await.err().map(|_| SessionEnd::Disconnected)
+            }
+            SessionEvent::Read(Ok(0) | Err(_)) => {
+                self.end_of_input();
+                None
+            }
+            SessionEvent::Read(Ok(_)) => self.read_requests().is_err().then_some(SessionEnd::Disconnected),
+            SessionEvent::Written(Ok(count)) if count > 0 => {
+                self.output.advance(count);
+                // Standard output is written by a thread, and has been written only once it is flushed.
+                let is_flushed = !self.output.is_empty() || self.writer.flush().await.is_ok();
+                (!is_flushed).then_some(SessionEnd::Disconnected)
+            }
+            SessionEvent::Written(_) | SessionEvent::SuiteExited => Some(SessionEnd::Disconnected),
+            SessionEvent::RunDue => {
+                self.start_run().await;
+                None
+            }
+            SessionEvent::Client(event) => match event {
+                Some(event) => {
+                    self.on_client_event(event);
+                    None
+                }
+                None => Some(SessionEnd::Disconnected),
+            },
+        }
+    }
+
+    fn end_of_input(&mut self) {
+        if !self.input.is_empty() {
+            eprintln!("heeler: the conformance suite's output ends in the middle of a request");
+        }
+        self.cases.end();
+    }
+
+    /// Reads the requests that have come.
+    ///
+    /// # Errors
+    /// Where the next one begins is not known any more.
+    fn read_requests(&mut self) -> Result<(), MessageTooLarge> {
+        loop {
+            let read = self.decoder.decode(&mut self.input).inspect_err(|error| {
+                eprintln!(
+                    "heeler: standard input is no sequence of conformance requests, as connectconformance writes \
+                     them to its client: {error}"
+                );
+            });
+            let Some(bytes) = read? else { return Ok(()) };
+            match decode_request(&bytes) {
+                Ok(request) if !request.test_name.is_empty() => {
+                    self.cases.add(OpenCase { request, bytes }, self.started.elapsed());
+                }
+                Ok(_) => eprintln!("heeler: a conformance request without a name is not run"),
+                Err(error) => eprintln!("heeler: a conformance request cannot be read: {error}"),
+            }
+        }
+    }
+
+    async fn start_run(&mut self) {
+        let (run, cases) = self.cases.take_run();
+        let catalogue = self.catalogue_of(&cases);
+        let uids = (0..cases.len()).map(|test| {
+            let place = TestRef { program: 0, test: Some(test) };
+            catalogue.test(place).map(|test| test.uid().to_owned()).unwrap_or_default()
+        });
+        let by_uid: HashMap<_, _> = uids.zip(cases).collect();
+        self.cases.start(run, by_uid);
+        let run_id = uuid::Uuid::new_v4().to_string();
+        let wanted = RunRequest {
+            run_id: &run_id,
+            selection: &TestSelection { uids: None, filter: None },
+            is_debugged: false,
+            has_attachments_stream: false,
+        };
+        let SessionOptions { settings, provenance, .. } = &self.options;
+        match prepare_run(&wanted, &PlanContext { catalogue: &catalogue, settings, provenance }) {
+            Ok(PreparedRun { mut plan, warnings }) => {
+                // A client under test says nothing when it is ready.
+                plan.model.programs.iter_mut().for_each(|costs| costs.hides_start = true);
+                for (planned, selected) in plan.model.tests.iter_mut().zip(&plan.tests) {
+                    planned.weight = Some(self.durations.estimate(&selected.listed.name));
+                }
+                warnings.iter().for_each(|warning| eprintln!("heeler: {warning}"));
+                self.run_ids.insert(run_id, run);
+                // Without a scheduler, the next event ends the session.
+                let _gone = self.client.start_run(run, Box::new(plan), ClientMembers::default()).await;
+            }
+            Err(error) => self.refuse(run, &heeler_core::error_chain(&error)),
+        }
+    }
+
+    /// Returns a catalogue of the client under test, with these cases as its tests.
+    fn catalogue_of(&self, cases: &[OpenCase]) -> Catalogue {
+        let tag = |(name, value): (&str, &str)| TraitPair { name: name.to_owned(), value: value.to_owned() };
+        let test = |case: &OpenCase| ListedTest {
+            name: case.request.test_name.clone(),
+            traits: case_tags(&case.request).into_iter().map(tag).collect(),
+            selector: Some(BASE64.encode(&case.bytes)),
+            ..ListedTest::default()
+        };
+        let listing = ProgramListing {
+            framework: FRAMEWORK.to_owned(),
+            nesting: NameNesting::Slashes,
+            selection_limit: None,
+            tests: cases.iter().map(test).collect(),
+            start: ASSUMED_START,
+            failure: None,
+            warnings: Vec::new(),
+            runs_in_one_batch: false,
+        };
+        let mut catalogue = Catalogue::new(self.options.sources.clone());
+        catalogue.record_listing(0, Ok(listing));
+        catalogue.rebuild_index();
+        catalogue
+    }
+
+    fn on_client_event(&mut self, event: ClientEvent) {
+        match event {
+            ClientEvent::Updates(updates) => self.on_updates(updates),
+            ClientEvent::RunEnded { request, plan, outcome } => {
+                let took = Duration::ZERO;
+                if let Some(warning) = record_run(&self.options.settings, &plan, &outcome, took) {
+                    eprintln!("heeler: {warning}");
+                }
+                self.run_ids.remove(&plan.run_id);
+                self.refuse(request, "its run has ended without a result");
+            }
+            ClientEvent::RunRefused { request, plan, error } => {
+                discard_run(&plan);
+                self.run_ids.remove(&plan.run_id);
+                self.refuse(request, &error);
+            }
+            ClientEvent::Log { lines, .. } => {
+                for line in lines {
+                    tracing::info!(message = line.message, "log of a run");
+                }
+            }
+            // Nothing is listed or debugged here, and updates are taken as events.
+            ClientEvent::Listed { .. }
+            | ClientEvent::FinishRun(_)
+            | ClientEvent::DebuggeeWaiting(_)
+            | ClientEvent::DebuggeeLaunched(_)
+            | ClientEvent::DebuggeeGone(_) => {}
+        }
+    }
+
+    fn on_updates(&mut self, RunUpdates { run, updates }: RunUpdates) {
+        let Some(run) = self.run_ids.get(&run).copied() else { return };
+        for update in updates {
+            match update {
+                TestUpdate::Finished { uid, result } => {
+                    let Some(case) = self.cases.answer(run, &uid) else { continue };
+                    if let Some(duration) = result.duration_us {
+                        self.durations.record(&case.request.test_name, Duration::from_micros(duration));
+                    }
+                    eprint!("{}", result.stderr);
+                    self.write_answer(&answer_to(&case.request.test_name, &result));
+                }
+                TestUpdate::ProgramFailed(failure) => {
+                    eprintln!("heeler: {}: {}", failure.suite, failure.message);
+                }
+                TestUpdate::Started { .. } | TestUpdate::Completed => {}
+            }
+        }
+    }
+
+    /// Answers what is left of a run with an error.
+    fn refuse(&mut self, run: RequestNumber, error: &str) {
+        for case in self.cases.finish(run) {
+            self.write_answer(&answer_of_error(&case.request.test_name, error));
+        }
+    }
+
+    fn write_answer(&mut self, answer: &[u8]) {
+        let mut message = Vec::new();
+        append_message(&mut message, answer);
+        self.output.extend_from_slice(&message);
+    }
+}

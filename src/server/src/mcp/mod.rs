@@ -1,0 +1,45 @@
+//! The front end of the Model Context Protocol, for agents: tools that list and run tests and read results.
+//!
+//! - `session`: one client, from the first line to the last; `session/dispatch`: its messages.
+//! - `calls`: the calls of tools that are in progress.
+//! - `selection`: the tests that a filter or an earlier run selects.
+//! - `recorded`: answers about runs, from their files.
+//! - `self_test`: the tools that test this server.
+
+mod calls;
+mod recorded;
+mod selection;
+mod self_test;
+mod session;
+
+use tokio::sync::mpsc;
+
+use crate::listen::{
+    ClientStream, DefaultTransport, FrontEnd, ServingSession, SessionCommand, SessionOptions,
+};
+use crate::scheduler::SchedulerHandle;
+
+/// The Model Context Protocol.
+#[derive(Debug)]
+pub struct McpFrontEnd;
+
+impl FrontEnd for McpFrontEnd {
+    fn name(&self) -> &'static str {
+        "mcp"
+    }
+
+    /// An agent starts its servers.
+    fn default_transport(&self) -> DefaultTransport {
+        DefaultTransport::StandardStreams
+    }
+
+    fn serve(
+        &self,
+        stream: ClientStream,
+        options: SessionOptions,
+        scheduler: SchedulerHandle,
+        commands: mpsc::Receiver<SessionCommand>,
+    ) -> ServingSession {
+        Box::pin(session::serve(stream, options, scheduler, commands))
+    }
+}

@@ -1,0 +1,187 @@
+//! The tests that a filter or an earlier run selects, and the plan of their run. It reads files, so it runs
+//! aside from the session.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use heeler_config::{
+    ResolvedSettings, RunOptions,
+    filter::{Filter, FilterSubject},
+};
+use heeler_core::{Outcome, error_chain};
+use heeler_protocol::mcp::{
+    Cursor, ListTestsArguments, ListedTestItem, RunTestsArguments, TestsAnswer, page,
+};
+use heeler_run_store::{
+    DIR_NAME, Provenance, RerunSelector,
+    history::{FILE_NAME, HistoryStore},
+};
+
+use crate::discovery::{Catalogue, TestRef, TestSelection};
+use crate::run::{PlanContext, PreparedRun, RunRequest, prepare_run};
+
+/// A planned run.
+pub(super) struct PlannedRun {
+    pub(super) prepared: PreparedRun,
+    /// The settings of the run: those of the session, with the options of the call.
+    pub(super) settings: Arc<ResolvedSettings>,
+}
+
+/// Returns a page of tests.
+///
+/// # Errors
+/// The filter can't be evaluated; the text is for the caller.
+pub(super) fn list_tests(
+    catalogue: &Catalogue,
+    settings: &ResolvedSettings,
+    arguments: &ListTestsArguments,
+) -> Result<TestsAnswer, String> {
+    let selected = match &arguments.filter {
+        None => catalogue.all().collect(),
+        Some(filter) => select(catalogue, settings, filter)?,
+    };
+    let cursor = arguments.cursor.unwrap_or(Cursor(0));
+    let items = selected.iter().skip(cursor.0).map(|place| listed_test(catalogue, *place).bounded());
+    let tests = page(items, cursor, selected.len(), 0);
+    Ok(TestsAnswer { total: selected.len(), tests: tests.items, next_cursor: tests.next })
+}
+
+fn listed_test(catalogue: &Catalogue, place: TestRef) -> ListedTestItem {
+    catalogue.with_description(place, |test| ListedTestItem {
+        test: test.uid.to_owned(),
+        file: test.file.map(str::to_owned),
+        line: test.line,
+        error: catalogue.listing_error(place).map(str::to_owned),
+    })
+}
+
+/// Returns the tests that a filter selects. A program that can't be listed is selected as soon as the filter
+/// may select one of its tests.
+fn select(catalogue: &Catalogue, settings: &ResolvedSettings, filter: &str) -> Result<Vec<TestRef>, String> {
+    let filter: Filter = filter.parse().map_err(|error| format!("expected a filter: {error}"))?;
+    let outcomes = match filter.depends_on_history() {
+        true if !settings.run.is_history_kept => {
+            return Err(format!("expected a filter without state(…), because the history is off: {filter}"));
+        }
+        true => last_outcomes(catalogue, settings)?,
+        false => HashMap::new(),
+    };
+    let is_selected = |place: &TestRef| {
+        catalogue.with_description(*place, |test| {
+            let subject = FilterSubject {
+                uid: test.uid,
+                suite: test.suite,
+                program: test.program.into(),
+                tags: test.traits.iter().map(|one| (one.name.as_str(), one.value.as_str())).collect(),
+                last: outcomes.get(test.uid).copied(),
+            };
+            match catalogue.test(*place) {
+                Some(_) => filter.is_match(&subject),
+                None => filter.may_match(&subject),
+            }
+        })
+    };
+    Ok(catalogue.all().filter(is_selected).collect())
+}
+
+fn last_outcomes(
+    catalogue: &Catalogue,
+    settings: &ResolvedSettings,
+) -> Result<HashMap<String, Outcome>, String> {
+    let path = settings.state_dir.join(FILE_NAME);
+    if !path.exists() {
+        return Ok(HashMap::new());
+    }
+    let uids = catalogue.all().filter_map(|place| Some(catalogue.test(place)?.uid()));
+    let known = HistoryStore::open(&path).and_then(|history| history.load(uids));
+    let known = known.map_err(|error| format!("failed to {}", error_chain(&error)))?;
+    Ok(known.into_iter().map(|(uid, test)| (uid, test.outcome)).collect())
+}
+
+/// Plans a run and makes its directory.
+///
+/// # Errors
+/// There is nothing to run, or no directory; the text is for the caller.
+pub(super) fn plan_run(
+    catalogue: &Catalogue,
+    settings: &Arc<ResolvedSettings>,
+    provenance: &Provenance,
+    run_id: &str,
+    arguments: &RunTestsArguments,
+) -> Result<PlannedRun, String> {
+    let mut selected = match &arguments.filter {
+        None => catalogue.all().collect(),
+        Some(filter) => select(catalogue, settings, filter)?,
+    };
+    let mut provenance = provenance.clone();
+    if let Some(word) = &arguments.rerun {
+        let wanted = tests_to_rerun(settings, word, &mut provenance)?;
+        selected.retain(|place| {
+            catalogue
+                .with_description(*place, |test| wanted.contains(test.uid) || wanted.contains(test.suite))
+        });
+    }
+    if selected.is_empty() {
+        return Err(match (&arguments.filter, &arguments.rerun) {
+            (_, Some(_)) => {
+                "none of the tests to rerun is selected; list_tests lists those that exist".to_owned()
+            }
+            (Some(filter), None) => format!("the filter {filter:?} selects no test; list_tests lists all"),
+            (None, None) => "the programs have no tests".to_owned(),
+        });
+    }
+    let is_all = arguments.filter.is_none() && arguments.rerun.is_none();
+    let uid = |place: &TestRef| catalogue.with_description(*place, |test| test.uid.to_owned());
+    let uids = (!is_all).then(|| selected.iter().map(uid).collect());
+    let settings = match run_options(arguments)? {
+        Some(options) => Arc::new(settings.for_run(&options)),
+        None => Arc::clone(settings),
+    };
+    let selection = TestSelection { uids, filter: None };
+    let request =
+        RunRequest { run_id, selection: &selection, is_debugged: false, has_attachments_stream: false };
+    let context = PlanContext { catalogue, settings: &settings, provenance: &provenance };
+    let prepared =
+        prepare_run(&request, &context).map_err(|error| format!("failed to {}", error_chain(&error)))?;
+    Ok(PlannedRun { prepared, settings })
+}
+
+/// Returns the options of a call, read as those of any client.
+fn run_options(arguments: &RunTestsArguments) -> Result<Option<RunOptions>, String> {
+    let RunTestsArguments { repeat, timeout_ms, .. } = arguments;
+    if repeat.is_none() && timeout_ms.is_none() {
+        return Ok(None);
+    }
+    let timeout = timeout_ms.map(|limit| format!("{limit}ms"));
+    let members = serde_json::json!({ "repeat": repeat, "timeout": timeout });
+    serde_json::from_value(members).map(Some).map_err(|error| error.to_string())
+}
+
+/// Returns the tests that an earlier run left to be rerun, and notes it as the origin.
+fn tests_to_rerun(
+    settings: &ResolvedSettings,
+    word: &str,
+    provenance: &mut Provenance,
+) -> Result<HashSet<String>, String> {
+    let Ok(selector) = word.parse::<RerunSelector>();
+    let runs = heeler_run_store::list_runs(&settings.state_dir);
+    let dir = settings.state_dir.join(DIR_NAME).display().to_string();
+    let run =
+        heeler_run_store::resolve_run(&runs, selector.run_word(), &dir).map_err(|error| error.to_string())?;
+    let recorded = heeler_run_store::read_recorded_run(run).map_err(|error| error_chain(&error))?;
+    let left = heeler_run_store::rerun_set(&recorded);
+    let wanted: HashSet<String> = selector.select(&left).into_iter().map(str::to_owned).collect();
+    if wanted.is_empty() {
+        let (failed, not_run) = (left.failed.len(), left.not_run.len());
+        let run = &recorded.manifest.head.run;
+        return Err(format!(
+            "nothing to rerun of run {run} with rerun = {word:?}: it has {failed} failed tests, and {not_run} without \
+             a result (rerun = \"not-run\")"
+        ));
+    }
+    provenance.origin.continues = Some(recorded.manifest.head.run);
+    provenance.inherited_rerun_set = left;
+    Ok(wanted)
+}

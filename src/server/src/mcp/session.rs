@@ -1,0 +1,497 @@
+//! One client, from the first line to the last. One task waits for the client, the scheduler and the jobs
+//! that read files; `dispatch` handles the client's messages.
+//!
+//! The session ends with its input, as servers on standard streams do.
+
+mod dispatch;
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    convert::Infallible,
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use heeler_core::error_chain;
+use heeler_protocol::{
+    control::{RunUpdates, TestUpdate},
+    mcp::{self, CallToolResult, EraResult, LineDecoder, PeerLine, ResultCaching, TestsAnswer, method},
+    mtp::{ClientMembers, LogLevel},
+    rpc::{RequestId, RpcError},
+};
+use heeler_transport::{Inbox, LinkError, LinkTask, Outbox, TrySendError};
+use tokio::{
+    sync::mpsc,
+    task::{self, JoinSet},
+    time::{Instant, timeout},
+};
+
+use super::{
+    calls::{CallWork, OpenCall, RunningCall},
+    recorded,
+    selection::{self, PlannedRun},
+};
+use crate::discovery::{Catalogue, ListingSettings};
+use crate::listen::{ClientStream, SessionCommand, SessionEnd, SessionOptions, wait_for_deadline};
+use crate::pool::{ProcessExitWatch, wait_for_exit};
+use crate::run::{PreparedRun, ReportWriter, RunOutcome, RunPlan, discard_run, record_run};
+use crate::scheduler::{
+    ClientEvent, ClientLogLine, ClientRegistration, RequestNumber, RunClient, SchedulerGone, SchedulerHandle,
+    UpdateDelivery,
+};
+
+/// Maximum number of calls in progress. A client that opens more does not keep track of them.
+const MAX_OPEN_CALLS: usize = 64;
+/// Time limit for the answers to cancelled runs at a session's end, beyond the tests' grace period.
+const EXIT_DEADLINE: Duration = Duration::from_secs(10);
+/// Time limit for what is read from files when the client has closed its end, and for the last answers.
+const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(1);
+
+/// Serves a client until its session ends.
+///
+/// Cancel safe: no, because runs would be left to be ended by the scheduler.
+pub(super) async fn serve(
+    stream: ClientStream,
+    options: SessionOptions,
+    scheduler: SchedulerHandle,
+    commands: mpsc::Receiver<SessionCommand>,
+) -> SessionEnd {
+    let registration = ClientRegistration {
+        delivery: UpdateDelivery::Events,
+        sources: options.sources.clone(),
+        finder: options.finder.clone(),
+        listing: ListingSettings::of_session(&options.settings),
+    };
+    match scheduler.register(registration).await {
+        Ok(client) => McpSession::new(stream, options, scheduler, client).serve(commands).await,
+        Err(gone) => {
+            tracing::error!(error = error_chain(&gone), "a session can't begin");
+            SessionEnd::Disconnected
+        }
+    }
+}
+
+/// What a job made.
+enum JobOutput {
+    Answer(Result<CallToolResult, String>),
+    Planned(Result<Box<PlannedRun>, String>),
+}
+
+enum SessionEvent {
+    Command(SessionCommand),
+    Line(PeerLine),
+    /// The client has closed its end, or the connection broke.
+    InputEnded,
+    Scheduler(Option<ClientEvent>),
+    Job(Result<(task::Id, JobOutput), task::JoinError>),
+    /// A queued line was sent.
+    Sent,
+    ProgressDue,
+    ParentDied,
+    /// The client has sent nothing in time.
+    Silent,
+    /// What is left at the end takes too long.
+    EndDeadline,
+}
+
+/// How the session is about to end.
+#[derive(Debug, Clone, Copy)]
+struct PendingEnd {
+    end: SessionEnd,
+    deadline: Instant,
+}
+
+struct McpSession {
+    options: SessionOptions,
+    /// For sessions of the tools that test this server.
+    scheduler: SchedulerHandle,
+    client: RunClient,
+    inbox: Inbox<LineDecoder>,
+    outbox: Outbox,
+    link: LinkTask,
+    /// Lines that found no room in the connection; nothing more is read until they are sent.
+    unsent: VecDeque<Bytes>,
+    /// In order of arrival; the numbers are also those of the scheduler's requests.
+    calls: BTreeMap<RequestNumber, OpenCall>,
+    next_call: u64,
+    jobs: JoinSet<JobOutput>,
+    /// The calls of the jobs.
+    job_calls: HashMap<task::Id, RequestNumber>,
+    reports: ReportWriter,
+    parent: Option<ProcessExitWatch>,
+    /// Deadline for the first message of a client that has connected by itself. Until then, a line that is no
+    /// message ends the session: the client is a browser, which an attacker's page made connect.
+    first_message_deadline: Option<Instant>,
+    ending: Option<PendingEnd>,
+}
+
+impl McpSession {
+    fn new(
+        stream: ClientStream,
+        options: SessionOptions,
+        scheduler: SchedulerHandle,
+        client: RunClient,
+    ) -> Self {
+        let (outbox, inbox, link) = heeler_transport::open(stream, LineDecoder::default());
+        let parent = options.exit_with.and_then(|pid| i32::try_from(pid).ok());
+        let parent = parent.and_then(|pid| ProcessExitWatch::watch(heeler_sys::process::Pid(pid)).ok());
+        Self {
+            scheduler,
+            client,
+            inbox,
+            outbox,
+            link,
+            unsent: VecDeque::new(),
+            calls: BTreeMap::new(),
+            next_call: 0,
+            jobs: JoinSet::new(),
+            job_calls: HashMap::new(),
+            reports: ReportWriter::new(&options.settings.run.reports),
+            parent,
+            first_message_deadline: options.initialize_within.map(|limit| Instant::now() + limit),
+            ending: None,
+            options,
+        }
+    }
+
+    async fn serve(mut self, mut commands: mpsc::Receiver<SessionCommand>) -> SessionEnd {
+        let end = loop {
+            if let Some(ending) = self.ending.filter(|_| self.calls.is_empty()) {
+                break ending.end;
+            }
+            let event = self.next_event(&mut commands).await;
+            match self.on_event(event).await {
+                Ok(None) => {}
+                Ok(Some(end)) => break end,
+                Err(gone) => {
+                    tracing::error!(error = error_chain(&gone), "a session can't go on");
+                    break SessionEnd::Disconnected;
+                }
+            }
+        };
+        self.shut_down().await;
+        end
+    }
+
+    async fn next_event(&mut self, commands: &mut mpsc::Receiver<SessionCommand>) -> SessionEvent {
+        let now = Instant::now();
+        let progress = self.calls.values().filter_map(|call| call.progress.as_ref()?.due(now)).min();
+        // Progress waits until the client reads.
+        let progress = progress.filter(|_| self.unsent.is_empty());
+        let end = self.ending.map(|ending| ending.deadline);
+        let reads = self.unsent.is_empty() && self.ending.is_none();
+        tokio::select! {
+            biased;
+            Some(command) = commands.recv() => SessionEvent::Command(command),
+            () = wait_for_exit(self.parent.as_ref()) => SessionEvent::ParentDied,
+            () = wait_for_deadline(end) => SessionEvent::EndDeadline,
+            () = wait_for_deadline(self.first_message_deadline) => SessionEvent::Silent,
+            () = send_first(&self.outbox, &mut self.unsent), if !self.unsent.is_empty() => SessionEvent::Sent,
+            line = self.inbox.next(), if reads => event_of(line),
+            Some(job) = self.jobs.join_next_with_id() => SessionEvent::Job(job),
+            event = self.client.next_event() => SessionEvent::Scheduler(event),
+            () = wait_for_deadline(progress) => SessionEvent::ProgressDue,
+        }
+    }
+
+    /// Handles an event; returns the end of the session if it ends at once.
+    async fn on_event(&mut self, event: SessionEvent) -> Result<Option<SessionEnd>, SchedulerGone> {
+        match event {
+            SessionEvent::Command(SessionCommand::Exit) => {
+                let limit = EXIT_DEADLINE + self.options.settings.run.grace_period;
+                self.begin_end(SessionEnd::Exit, limit);
+                self.cancel_all().await?;
+            }
+            SessionEvent::Command(SessionCommand::Pause(done)) => self.client.pause(done).await?,
+            SessionEvent::Command(SessionCommand::Resume) => self.client.resume().await?,
+            SessionEvent::Line(line) => {
+                return self.on_line(&line).await;
+            }
+            SessionEvent::InputEnded => {
+                // The client waits for no run; what it has asked about earlier ones is read in a moment.
+                self.calls.retain(|_, call| matches!(call.work, CallWork::Job | CallWork::PlanRun));
+                self.begin_end(SessionEnd::Exit, SHUTDOWN_DEADLINE);
+            }
+            SessionEvent::Scheduler(Some(event)) => self.on_scheduler_event(event).await?,
+            SessionEvent::Scheduler(None) => return Err(SchedulerGone),
+            SessionEvent::Job(job) => self.on_job(job).await?,
+            SessionEvent::Sent => {}
+            SessionEvent::ProgressDue => self.send_due_progress(),
+            SessionEvent::ParentDied => return Ok(Some(SessionEnd::ParentDied)),
+            SessionEvent::Silent => {
+                tracing::warn!("a client sent nothing in time, and its connection is closed");
+                return Ok(Some(SessionEnd::Disconnected));
+            }
+            SessionEvent::EndDeadline => return Ok(self.ending.map(|ending| ending.end)),
+        }
+        Ok(None)
+    }
+
+    fn begin_end(&mut self, end: SessionEnd, limit: Duration) {
+        self.ending.get_or_insert(PendingEnd { end, deadline: Instant::now() + limit });
+    }
+
+    async fn cancel_all(&mut self) -> Result<(), SchedulerGone> {
+        let all: Vec<_> = self.calls.keys().copied().collect();
+        for number in all {
+            self.cancel(number).await?;
+        }
+        Ok(())
+    }
+
+    /// Cancels the work of a call. A run ends as a cancelled one; of a listing nothing more is heard.
+    async fn cancel(&mut self, number: RequestNumber) -> Result<(), SchedulerGone> {
+        let Some(call) = self.calls.get(&number) else { return Ok(()) };
+        match call.work {
+            CallWork::ListTests(_) | CallWork::AwaitRun(_) => {
+                self.client.cancel(number).await?;
+                self.finish(number, CallToolResult::error("cancelled".to_owned()));
+            }
+            CallWork::Run(_) => self.client.cancel(number).await?,
+            // They are awaited.
+            CallWork::PlanRun | CallWork::Job => {}
+        }
+        Ok(())
+    }
+
+    async fn on_scheduler_event(&mut self, event: ClientEvent) -> Result<(), SchedulerGone> {
+        match event {
+            ClientEvent::Listed { request, catalogue: Ok(catalogue) } => self.on_listed(request, catalogue),
+            ClientEvent::Listed { request, catalogue: Err(error) } => self.fail(request, &error),
+            ClientEvent::Log { run, lines } => self.on_log(run.as_deref(), lines),
+            ClientEvent::RunRefused { request, plan, error } => {
+                discard_run(&plan);
+                self.fail(request, &error);
+            }
+            ClientEvent::Updates(updates) => self.on_updates(updates),
+            ClientEvent::RunEnded { request, plan, outcome } => self.on_run_ended(request, &plan, &outcome),
+            // Frames are for clients of another protocol, and no run is a debug run.
+            ClientEvent::FinishRun(_)
+            | ClientEvent::DebuggeeWaiting(_)
+            | ClientEvent::DebuggeeLaunched(_)
+            | ClientEvent::DebuggeeGone(_) => {}
+        }
+        Ok(())
+    }
+
+    fn on_listed(&mut self, number: RequestNumber, catalogue: Arc<Catalogue>) {
+        let Some(call) = self.calls.get_mut(&number) else { return };
+        let settings = Arc::clone(&self.options.settings);
+        match std::mem::replace(&mut call.work, CallWork::Job) {
+            CallWork::ListTests(arguments) => self.start_job(number, move || {
+                let page = selection::list_tests(&catalogue, &settings, &arguments);
+                JobOutput::Answer(page.map(|page: TestsAnswer| mcp::answer(&page)))
+            }),
+            CallWork::AwaitRun(arguments) => {
+                call.work = CallWork::PlanRun;
+                let provenance = self.options.provenance.clone();
+                let run_id = uuid::Uuid::new_v4().to_string();
+                self.start_job(number, move || {
+                    let plan = selection::plan_run(&catalogue, &settings, &provenance, &run_id, &arguments);
+                    JobOutput::Planned(plan.map(Box::new))
+                });
+            }
+            other => call.work = other,
+        }
+    }
+
+    fn start_job(&mut self, call: RequestNumber, job: impl FnOnce() -> JobOutput + Send + 'static) {
+        let job = self.jobs.spawn_blocking(job);
+        self.job_calls.insert(job.id(), call);
+    }
+
+    async fn on_job(
+        &mut self,
+        job: Result<(task::Id, JobOutput), task::JoinError>,
+    ) -> Result<(), SchedulerGone> {
+        let id = job.as_ref().map_or_else(task::JoinError::id, |(id, _)| *id);
+        let Some(call) = self.job_calls.remove(&id) else { return Ok(()) };
+        match job {
+            Ok((_, JobOutput::Answer(Ok(result)))) => self.finish(call, result),
+            Ok((_, JobOutput::Answer(Err(error)) | JobOutput::Planned(Err(error)))) => {
+                self.fail(call, &error)
+            }
+            Ok((_, JobOutput::Planned(Ok(planned)))) => self.start_run(call, *planned).await?,
+            Err(error) => {
+                tracing::error!(%error, "a call failed inside");
+                self.fail(call, "internal error in Heeler; see its standard error");
+            }
+        }
+        Ok(())
+    }
+
+    async fn start_run(&mut self, number: RequestNumber, planned: PlannedRun) -> Result<(), SchedulerGone> {
+        let PlannedRun { prepared: PreparedRun { plan, warnings }, settings } = planned;
+        let is_wanted = |call: &&mut OpenCall| !call.is_cancelled;
+        let Some(call) = self.calls.get_mut(&number).filter(is_wanted).filter(|_| self.ending.is_none())
+        else {
+            discard_run(&plan);
+            self.finish(number, CallToolResult::error("cancelled".to_owned()));
+            return Ok(());
+        };
+        let run = RunningCall {
+            run_id: plan.run_id.clone(),
+            settings,
+            begun: Instant::now(),
+            ended: HashSet::new(),
+            failed: 0,
+            selected: plan.tests.len(),
+            warnings,
+        };
+        call.update_progress(&run);
+        call.work = CallWork::Run(Box::new(run));
+        self.client.start_run(number, Box::new(plan), ClientMembers::default()).await
+    }
+
+    fn on_updates(&mut self, RunUpdates { run: run_id, updates }: RunUpdates) {
+        let of_run = self.calls.values_mut().find_map(|call| match &mut call.work {
+            CallWork::Run(run) if run.run_id == run_id => Some((run, &mut call.progress)),
+            _ => None,
+        });
+        let Some((run, progress)) = of_run else { return };
+        for update in updates {
+            if let TestUpdate::Finished { uid, result } = update
+                && run.ended.insert(uid)
+            {
+                run.failed += usize::from(result.outcome.is_failure());
+            }
+        }
+        // The answer follows the last test in a moment, and clients that read both at once take the progress
+        // for a mistake.
+        if let Some(progress) = progress
+            && run.ended.len() < run.selected
+        {
+            progress.update(run.ended.len() as u64, Some(run.selected as u64), run.describe());
+        }
+    }
+
+    fn on_log(&mut self, run_id: Option<&str>, lines: Vec<ClientLogLine>) {
+        for line in lines {
+            tracing::info!(run = run_id, test = line.test_uid, "{}", line.message);
+            let is_warning = matches!(line.level, LogLevel::Warning | LogLevel::Error | LogLevel::Critical);
+            let run = self.calls.values_mut().find_map(|call| match &mut call.work {
+                CallWork::Run(run) if Some(run.run_id.as_str()) == run_id => Some(run),
+                _ => None,
+            });
+            // What is about a test is in its result.
+            if let Some(run) = run
+                && is_warning
+                && line.test_uid.is_none()
+                && run.warnings.len() < recorded::MAX_WARNINGS
+            {
+                run.warnings.push(line.message);
+            }
+        }
+    }
+
+    fn on_run_ended(&mut self, number: RequestNumber, plan: &RunPlan, outcome: &RunOutcome) {
+        let Some(call) = self.calls.get_mut(&number) else { return };
+        let CallWork::Run(run) = std::mem::replace(&mut call.work, CallWork::Job) else { return };
+        call.progress = None;
+        let RunningCall { settings, begun, mut warnings, .. } = *run;
+        warnings.extend(record_run(&settings, plan, outcome, begun.elapsed()));
+        self.reports.start(&plan.run_dir, |warning| tracing::warn!("{warning}"));
+        // The directory stays locked while it is read, so that no other run removes it.
+        let run_dir = plan.run_dir.clone();
+        self.start_job(number, move || {
+            let answer = recorded::ended_run(&run_dir.path, warnings);
+            JobOutput::Answer(answer.map(|answer| mcp::answer(&answer)))
+        });
+    }
+
+    fn send_due_progress(&mut self) {
+        let now = Instant::now();
+        let due = self.calls.values_mut().filter(|call| !call.is_cancelled);
+        let due: Vec<_> = due.filter_map(|call| call.progress.as_mut()?.take_due(now)).collect();
+        for params in due {
+            self.send(mcp::encode_notification(method::PROGRESS, &params));
+        }
+    }
+
+    /// Answers a call with an error that the caller can correct.
+    fn fail(&mut self, call: RequestNumber, error: &str) {
+        let (_, text) = mcp::piece(error, 0, 0);
+        self.finish(call, CallToolResult::error(text.to_owned()));
+    }
+
+    /// Answers a call, unless it was cancelled.
+    fn finish(&mut self, call: RequestNumber, result: CallToolResult) {
+        let Some(call) = self.calls.remove(&call) else { return };
+        if !call.is_cancelled {
+            let result = EraResult::new(result, call.era, ResultCaching::Volatile);
+            self.send(mcp::encode_result(&call.id, &result));
+        }
+    }
+
+    fn refuse(&mut self, id: &RequestId, error: &RpcError) {
+        self.send(mcp::encode_error(id, error));
+    }
+
+    /// Sends a line at once, or queues it behind those that wait already.
+    fn send(&mut self, line: Bytes) {
+        if !self.unsent.is_empty() {
+            return self.unsent.push_back(line);
+        }
+        match self.outbox.try_send(line) {
+            // The reader notices a client that is gone.
+            Ok(()) | Err(TrySendError::Closed(_)) => {}
+            Err(TrySendError::Full(line)) => self.unsent.push_back(line),
+        }
+    }
+
+    /// Ends the runs and the jobs, and writes the last lines.
+    async fn shut_down(mut self) {
+        self.jobs.abort_all();
+        let limit = EXIT_DEADLINE + self.options.settings.run.grace_period;
+        if timeout(limit, self.client.leave()).await.is_err() {
+            tracing::warn!("the runs of a session did not end within {} s", limit.as_secs());
+        }
+        self.reports.finish().await;
+        let write = async {
+            while !self.unsent.is_empty() {
+                send_first(&self.outbox, &mut self.unsent).await;
+            }
+            self.outbox.close();
+            self.link.join().await
+        };
+        let _unread = timeout(SHUTDOWN_DEADLINE, write).await;
+    }
+}
+
+impl OpenCall {
+    fn update_progress(&mut self, run: &RunningCall) {
+        if let Some(progress) = &mut self.progress {
+            progress.update(0, Some(run.selected as u64), run.describe());
+        }
+    }
+}
+
+impl RunningCall {
+    fn describe(&self) -> String {
+        let Self { run_id, ended, selected, failed, .. } = self;
+        format!("run {run_id}: {} of {selected} tests, {failed} failed", ended.len())
+    }
+}
+
+fn event_of(line: Result<Option<PeerLine>, LinkError<Infallible>>) -> SessionEvent {
+    match line {
+        Ok(Some(line)) => SessionEvent::Line(line),
+        Ok(None) => SessionEvent::InputEnded,
+        Err(error) => {
+            tracing::debug!(error = error_chain(&error), "a client's input ended");
+            SessionEvent::InputEnded
+        }
+    }
+}
+
+/// Sends the first queued line; it stays queued until the link has accepted it.
+///
+/// Cancel safe: yes, because the line is removed only after it is sent.
+async fn send_first(outbox: &Outbox, unsent: &mut VecDeque<Bytes>) {
+    if let Some(line) = unsent.front().cloned() {
+        // The reader notices a client that is gone.
+        let _closed = outbox.send(line).await;
+        unsent.pop_front();
+    }
+}

@@ -1,0 +1,242 @@
+//! What a session does with each message of its client.
+
+use heeler_protocol::{
+    mcp::{
+        self, CallToolParams, CallToolResult, CancelRunArguments, CancelledParams, DiscoverResult,
+        EmptyObject, Era, EraResult, InitializeParams, InitializeResult, NoArguments, PeerLine, RequestEra,
+        ResultCaching, Tool, method, read_params, request_era,
+    },
+    rpc::{self, InvalidMessage, RequestId, RpcError, RpcMessage, code},
+};
+use serde_json::value::RawValue;
+
+use super::{JobOutput, MAX_OPEN_CALLS, McpSession};
+use crate::listen::SessionEnd;
+use crate::mcp::{
+    calls::{CallProgress, CallWork, OpenCall},
+    recorded, self_test,
+};
+use crate::scheduler::{BuildRequest, RequestNumber, SchedulerGone};
+
+/// What an agent is told about this server.
+const INSTRUCTIONS: &str = "Runs this project's tests. run_tests runs them and answers with the first failures; \
+     get_failures has all, get_output the whole output of one test. Programs are built or found again before each run.";
+
+impl McpSession {
+    /// Handles a line; returns the end of the session if it ends at once.
+    pub(super) async fn on_line(&mut self, line: &PeerLine) -> Result<Option<SessionEnd>, SchedulerGone> {
+        let (id, error) = match line {
+            PeerLine::Message(line) => match rpc::parse(line) {
+                Ok(message) => {
+                    self.first_message_deadline = None;
+                    return self.on_message(message).await.map(|()| None);
+                }
+                Err(InvalidMessage { id, error }) => (id, error),
+            },
+            PeerLine::TooLong => {
+                let message = format!("expected a line of at most {} bytes", mcp::LINE_LIMIT_BYTES);
+                (RequestId::Null, RpcError::new(code::INVALID_REQUEST, message))
+            }
+        };
+        self.refuse(&id, &error);
+        if self.first_message_deadline.is_some() {
+            tracing::warn!("a client began with a line that is no message, and its connection is closed");
+            return Ok(Some(SessionEnd::Disconnected));
+        }
+        Ok(None)
+    }
+
+    async fn on_message(&mut self, message: RpcMessage) -> Result<(), SchedulerGone> {
+        match message {
+            RpcMessage::Request { id, method, params } => {
+                self.on_request(id, &method, params.as_deref()).await
+            }
+            RpcMessage::Notification { method, params } if method == method::CANCELLED => {
+                self.on_cancelled(params.as_deref()).await
+            }
+            // This server requests nothing, and no other notification matters.
+            RpcMessage::Notification { .. } | RpcMessage::Response { .. } => Ok(()),
+        }
+    }
+
+    async fn on_request(
+        &mut self,
+        id: RequestId,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> Result<(), SchedulerGone> {
+        let request = match request_era(method, params) {
+            Ok(request) => request,
+            Err(error) => {
+                self.refuse(&id, &error);
+                return Ok(());
+            }
+        };
+        let era = request.era;
+        match (method, era) {
+            (method::TOOLS_CALL, _) => return self.on_call(id, request, params).await,
+            (method::INITIALIZE, _) => match read_params::<InitializeParams>(method, params) {
+                Ok(params) => {
+                    self.send(mcp::encode_result(
+                        &id,
+                        &InitializeResult::new(&params.protocol_version, INSTRUCTIONS),
+                    ));
+                }
+                Err(error) => self.refuse(&id, &error),
+            },
+            (method::DISCOVER, _) => {
+                let result = EraResult::new(DiscoverResult::new(INSTRUCTIONS), era, ResultCaching::Stable);
+                self.send(mcp::encode_result(&id, &result));
+            }
+            (method::TOOLS_LIST, _) => {
+                let result = EraResult::new(mcp::list_of_tools(), era, ResultCaching::Stable);
+                self.send(mcp::encode_result(&id, &result));
+            }
+            (method::PING, Era::Legacy) => self.send(mcp::encode_result(&id, &EmptyObject {})),
+            _ => {
+                let message = format!("the method {:?} is not supported", mcp::shortened(method));
+                self.refuse(&id, &RpcError::new(code::METHOD_NOT_FOUND, message));
+            }
+        }
+        Ok(())
+    }
+
+    async fn on_call(
+        &mut self,
+        id: RequestId,
+        request: RequestEra,
+        params: Option<&RawValue>,
+    ) -> Result<(), SchedulerGone> {
+        let parsed = read_params::<CallToolParams>(method::TOOLS_CALL, params).and_then(|params| {
+            let unknown = || {
+                let message = format!("Unknown tool: {}", mcp::shortened(&params.name));
+                RpcError::new(code::INVALID_PARAMS, message)
+            };
+            Ok((Tool::find(&params.name).ok_or_else(unknown)?, params.arguments))
+        });
+        let (tool, arguments) = match parsed.and_then(|parsed| self.check_room(&id).map(|()| parsed)) {
+            Ok(parsed) => parsed,
+            Err(error) => {
+                self.refuse(&id, &error);
+                return Ok(());
+            }
+        };
+        let number = RequestNumber(self.next_call);
+        self.next_call += 1;
+        let progress = request.progress_token.map(CallProgress::new);
+        let call = OpenCall { id, era: request.era, progress, work: CallWork::Job, is_cancelled: false };
+        self.calls.insert(number, call);
+        match self.begin_call(number, tool, arguments.as_deref()).await {
+            Ok(begun) => begun,
+            Err(wrong_arguments) => {
+                self.fail(number, &wrong_arguments);
+                Ok(())
+            }
+        }
+    }
+
+    /// Refuses a call beyond the limit, or one with the id of another.
+    fn check_room(&self, id: &RequestId) -> Result<(), RpcError> {
+        if self.calls.values().any(|call| call.id == *id && !call.is_cancelled) {
+            let message = format!("a request with id {id} is already open");
+            return Err(RpcError::new(code::INVALID_REQUEST, message));
+        }
+        if self.calls.len() >= MAX_OPEN_CALLS {
+            let message = format!("{MAX_OPEN_CALLS} calls are open already");
+            return Err(RpcError::new(code::INTERNAL_ERROR, message));
+        }
+        Ok(())
+    }
+
+    /// Begins the work of a call; the outer error is what was expected as its arguments.
+    async fn begin_call(
+        &mut self,
+        number: RequestNumber,
+        tool: Tool,
+        arguments: Option<&RawValue>,
+    ) -> Result<Result<(), SchedulerGone>, String> {
+        let state_dir = self.options.settings.state_dir.clone();
+        match tool {
+            Tool::ListTests => {
+                let work = CallWork::ListTests(tool.parse_arguments(arguments)?);
+                return Ok(self.begin_listing(number, work).await);
+            }
+            Tool::RunTests => {
+                let work = CallWork::AwaitRun(tool.parse_arguments(arguments)?);
+                return Ok(self.begin_listing(number, work).await);
+            }
+            Tool::GetFailures => {
+                let arguments = tool.parse_arguments(arguments)?;
+                self.start_job(number, move || {
+                    let answer = recorded::failures(&state_dir, &arguments);
+                    JobOutput::Answer(answer.map(|answer| mcp::answer(&answer)))
+                });
+            }
+            Tool::GetOutput => {
+                let arguments = tool.parse_arguments(arguments)?;
+                self.start_job(number, move || {
+                    let answer = recorded::output(&state_dir, &arguments);
+                    JobOutput::Answer(answer.map(|answer| mcp::answer(&answer)))
+                });
+            }
+            Tool::CancelRun => {
+                let arguments: CancelRunArguments = tool.parse_arguments(arguments)?;
+                return self.cancel_run(number, &arguments.run).await;
+            }
+            Tool::TestCapabilities | Tool::TestProtocol => {
+                let NoArguments {} = tool.parse_arguments(arguments)?;
+                let test = self_test::run(tool, self.options.clone(), self.scheduler.clone());
+                let job = async move { JobOutput::Answer(Ok(CallToolResult::of_test(test.await))) };
+                let job = self.jobs.spawn(job);
+                self.job_calls.insert(job.id(), number);
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Requests the listing. What an agent has changed is built first, where this server builds.
+    async fn begin_listing(&mut self, number: RequestNumber, work: CallWork) -> Result<(), SchedulerGone> {
+        if let Some(call) = self.calls.get_mut(&number) {
+            // The progress of a run begins with its id.
+            if let (Some(progress), CallWork::ListTests(_)) = (&mut call.progress, &work) {
+                progress.update(0, None, "the programs are listed".to_owned());
+            }
+            call.work = work;
+        }
+        self.send_due_progress();
+        self.client.list(number, BuildRequest::First).await
+    }
+
+    /// Cancels a run of this session, named by its id or the beginning of it.
+    async fn cancel_run(
+        &mut self,
+        number: RequestNumber,
+        word: &str,
+    ) -> Result<Result<(), SchedulerGone>, String> {
+        let runs = self.calls.iter().filter_map(|(number, call)| match &call.work {
+            CallWork::Run(run) if !word.is_empty() && run.run_id.starts_with(word) => {
+                Some((*number, run.run_id.clone()))
+            }
+            _ => None,
+        });
+        let found: Vec<_> = runs.take(2).collect();
+        let [(run, run_id)] = found.as_slice() else {
+            let problem = if found.is_empty() { "no run" } else { "more than one run" };
+            let word = mcp::shortened(word);
+            return Err(format!("{problem} of this server is in progress whose id begins with {word:?}"));
+        };
+        let cancelled = self.client.cancel(*run).await;
+        self.finish(number, CallToolResult::text(format!("the run {run_id} is being cancelled")));
+        Ok(cancelled)
+    }
+
+    async fn on_cancelled(&mut self, params: Option<&RawValue>) -> Result<(), SchedulerGone> {
+        let Ok(params) = read_params::<CancelledParams>(method::CANCELLED, params) else { return Ok(()) };
+        let is_meant =
+            |(_, call): &(&RequestNumber, &mut OpenCall)| call.id == params.request_id && !call.is_cancelled;
+        let Some((number, call)) = self.calls.iter_mut().find(is_meant) else { return Ok(()) };
+        call.is_cancelled = true;
+        let number = *number;
+        self.cancel(number).await
+    }
+}

@@ -1,0 +1,63 @@
+// A server with ordinary tools and tests, on both official libraries: node server.mjs v1|v2. It notes in the file
+// $NOTES what it is asked to do.
+import { appendFileSync, existsSync } from "node:fs";
+import { setTimeout } from "node:timers/promises";
+import { Server as Server1 } from "@modelcontextprotocol/sdk/server/index.js";
+import { StdioServerTransport } from "@modelcontextprotocol/sdk/server/stdio.js";
+import { CallToolRequestSchema, ListToolsRequestSchema } from "@modelcontextprotocol/sdk/types.js";
+import { Server as Server2 } from "@modelcontextprotocol/server";
+import { serveStdio } from "@modelcontextprotocol/server/stdio";
+
+const note = (text) => appendFileSync(process.env.NOTES, `${text}\n`);
+const tool = (name) => ({ name, description: `the tool ${name}, "ü" \u2028`, inputSchema: { type: "object", properties: {} } });
+// The second page has tests only.
+const PAGES = [["add", "mcp.test.first", "slow"], ["mcp.test.second", "mcp.test.third"], ["mcp.test.protocol", "echo", "my.mcp.test.x"]];
+
+function page(cursor) {
+  const number = Number(cursor ?? 0);
+  const next = number + 1 < PAGES.length ? { nextCursor: String(number + 1) } : {};
+  return { tools: PAGES[number].map(tool), ...next };
+}
+
+async function call({ name, arguments: args }, { signal, progress }) {
+  note(`call ${name}`);
+  if (name === "add") return { content: [{ type: "text", text: String(args.a + args.b) }] };
+  if (name !== "slow") return { content: [{ type: "text", text: JSON.stringify(args ?? {}) }] };
+  await progress({ progress: 1, total: 2, message: "halfway" });
+  try {
+    // Clients take progress that arrives together with the answer for a mistake.
+    while (!existsSync(args.until)) await setTimeout(5, undefined, { signal });
+  } catch {
+    note("cancelled slow");
+  }
+  return { content: [{ type: "text", text: "done" }] };
+}
+
+const capabilities = { capabilities: { tools: {} } };
+if (process.argv[2] === "v1") {
+  const server = new Server1({ name: "fixture", version: "1.0.0" }, capabilities);
+  server.setRequestHandler(ListToolsRequestSchema, ({ params }) => page(params?.cursor));
+  server.setRequestHandler(CallToolRequestSchema, ({ params }, extra) =>
+    call(params, {
+      signal: extra.signal,
+      progress: (state) =>
+        extra.sendNotification({ method: "notifications/progress", params: { progressToken: params._meta?.progressToken, ...state } }),
+    }),
+  );
+  await server.connect(new StdioServerTransport());
+  process.stdin.on("end", () => process.exit(7));
+} else {
+  serveStdio(() => {
+    const server = new Server2({ name: "fixture", version: "1.0.0" }, capabilities);
+    server.setRequestHandler("tools/list", ({ params }) => page(params?.cursor));
+    server.setRequestHandler("tools/call", ({ params }, ctx) =>
+      call(params, {
+        signal: ctx.mcpReq.signal,
+        progress: (state) =>
+          ctx.mcpReq.notify({ method: "notifications/progress", params: { progressToken: ctx.mcpReq._meta?.progressToken, ...state } }),
+      }),
+    );
+    return server;
+  });
+  process.stdin.on("end", () => process.exit(7));
+}

@@ -1,0 +1,265 @@
+//! `heeler connect relay`, between a conformance suite and many processes of a client under test: the test
+//! plays the suite, and a fake the client; where the real suite is installed, both are real.
+
+use std::{
+    collections::BTreeMap,
+    io::{Read as _, Write as _},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+};
+
+use crate::support::{
+    process::{children, signal, state, wait_until},
+    world::{FinishedCommand, TestWorld, run_with_separate_outputs},
+};
+
+fn varint(mut value: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while value >= 0x80 {
+        bytes.push(u8::try_from(value & 0x7f).unwrap() | 0x80);
+        value >>= 7;
+    }
+    bytes.push(u8::try_from(value).unwrap());
+    bytes
+}
+
+fn framed(message: &[u8]) -> Vec<u8> {
+    [&u32::try_from(message.len()).unwrap().to_be_bytes(), message].concat()
+}
+
+/// A request for a case over HTTP/2, with the gRPC protocol.
+fn request(name: &str) -> Vec<u8> {
+    framed(&[&[0x0a][..], &varint(name.len()), name.as_bytes(), &[0x10, 2, 0x18, 2]].concat())
+}
+
+/// What the client has answered to a case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Answer {
+    Response,
+    Error(String),
+}
+
+/// Reads the answers; each case has one.
+fn answers(mut output: &[u8]) -> BTreeMap<String, Answer> {
+    let mut answers = BTreeMap::new();
+    while !output.is_empty() {
+        let (length, rest) = output.split_first_chunk::<4>().expect("a length");
+        let (message, rest) = rest.split_at(u32::from_be_bytes(*length) as usize);
+        output = rest;
+        let (1, name, rest) = field(message) else { panic!("{message:?}") };
+        let answer = match field(rest) {
+            (2, _, _) => Answer::Response,
+            (3, error, _) => Answer::Error(String::from_utf8(field(error).1.to_vec()).unwrap()),
+            other => panic!("{other:?}"),
+        };
+        let name = String::from_utf8(name.to_vec()).unwrap();
+        assert_eq!(answers.insert(name, answer), None, "answered twice");
+    }
+    answers
+}
+
+/// Takes a field with a length: its number, its bytes and what follows.
+fn field(message: &[u8]) -> (u8, &[u8], &[u8]) {
+    assert_eq!(message[0] & 7, 2, "a field with a length");
+    let end = message[1..].iter().position(|byte| *byte < 0x80).unwrap() + 2;
+    let length = message[1..end].iter().rev().fold(0, |sum, byte| sum << 7 | usize::from(byte & 0x7f));
+    (message[0] >> 3, &message[end..end + length], &message[end + length..])
+}
+
+struct Suite {
+    world: TestWorld,
+    relay: Child,
+}
+
+fn world() -> TestWorld {
+    let world = TestWorld::with_fake("connect-client");
+    world.note_starts();
+    world
+}
+
+impl Suite {
+    fn start(world: TestWorld, words: &[&str]) -> Self {
+        let mut relay = world.heeler(&[&["connect", "relay"], words, &["--", "./connect-client"]].concat());
+        relay.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let relay = relay.spawn().unwrap();
+        Self { world, relay }
+    }
+
+    fn ask(&mut self, names: &[&str]) {
+        let requests: Vec<u8> = names.iter().flat_map(|name| request(name)).collect();
+        self.relay.stdin.as_mut().unwrap().write_all(&requests).unwrap();
+    }
+
+    /// Ends the requests, and waits for the end.
+    fn finish(mut self) -> Finished {
+        drop(self.relay.stdin.take());
+        let output = self.relay.wait_with_output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{stderr}");
+        self.world.check_tidy();
+        Finished { answers: answers(&output.stdout), stderr, starts: self.world.starts().len() }
+    }
+}
+
+struct Finished {
+    answers: BTreeMap<String, Answer>,
+    stderr: String,
+    /// Number of processes of the client.
+    starts: usize,
+}
+
+/// Each behaviour with the beginning of the error that becomes of its case, and a part of it.
+const COSTS_ITS_OWN_CASE: [(&str, &str, &str); 8] = [
+    ("aborts", "the client under test: crashed: ", "SIGABRT"),
+    ("exits", "the client under test: exited early: ", "exited with code 0 before the test ended"),
+    ("hangs", "the client under test: timed out: timed out after 2", "files ---"),
+    ("prints", "the client under test: failed: ", "what is no answer: \"connecting to the server"),
+    ("answers-half", "the client under test: exited early: ", "exited with code 0"),
+    ("answers-other", "the client under test: failed: ", "answered \"another/case\", which it was not asked"),
+    ("answers-nothing", "the client under test: failed: ", "neither a response nor an error"),
+    ("says-error", "no", "no"),
+];
+
+#[test]
+fn whatever_a_client_does_costs_its_own_case() {
+    let mut names = Vec::new();
+    for (place, (behaviour, ..)) in COSTS_ITS_OWN_CASE.iter().enumerate() {
+        names.push(format!("Suite {place}/HTTPVersion:2/{behaviour}"));
+        names.extend((0..5).map(|number| format!("Suite {place}/{number}/passes")));
+    }
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let mut suite = Suite::start(world(), &["-j", "3", "--timeout", "2s"]);
+    suite.ask(&names);
+    let Finished { mut answers, stderr, .. } = suite.finish();
+    assert_eq!(answers.len(), names.len());
+    for (place, (behaviour, start, part)) in COSTS_ITS_OWN_CASE.iter().enumerate() {
+        let name = format!("Suite {place}/HTTPVersion:2/{behaviour}");
+        let Some(Answer::Error(error)) = answers.remove(&name) else { panic!("{name}") };
+        assert!(error.starts_with(start) && error.contains(part), "{behaviour}: {error}");
+        let is_crash = *behaviour == "aborts";
+        let has_stack = is_crash || *behaviour == "hangs";
+        assert_eq!(error.contains("heeler_fake::connect::answer_to at "), has_stack, "{error}");
+        assert_eq!(error.contains("standard error ---\nabout to abort"), is_crash, "{error}");
+    }
+    assert!(answers.values().all(|answer| *answer == Answer::Response), "{answers:#?}");
+    assert!(stderr.contains("about to abort"), "{stderr}");
+}
+
+#[test]
+fn answer_is_sent_while_requests_still_come() {
+    let mut suite = Suite::start(world(), &[]);
+    suite.ask(&["first/passes"]);
+    let mut answer = vec![0; 4 + 2 + "first/passes".len() + 2];
+    suite.relay.stdout.as_mut().unwrap().read_exact(&mut answer).unwrap();
+    assert_eq!(answers(&answer), BTreeMap::from([("first/passes".to_owned(), Answer::Response)]));
+    suite.ask(&["second/answers-twice", "third/passes", "fourth/exits-after-answer"]);
+    let Finished { answers, stderr, .. } = suite.finish();
+    assert_eq!(answers.len(), 3);
+    assert!(answers.values().all(|answer| *answer == Answer::Response), "{answers:#?}");
+    for message in ["answered \"second/answers-twice\" more than once", "exited with code 7"] {
+        assert!(stderr.contains(message), "{message}: {stderr}");
+    }
+}
+
+#[test]
+fn thousands_of_cases_take_few_processes() {
+    let names: Vec<_> = (0..3000).map(|number| format!("Suite/{number}/passes")).collect();
+    let mut suite = Suite::start(world(), &["-j", "4"]);
+    suite.ask(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let Finished { answers, stderr, starts } = suite.finish();
+    assert!(starts < 600, "{starts} processes");
+    assert_eq!(answers.len(), 3000);
+    assert!(answers.values().all(|answer| *answer == Answer::Response), "{stderr}");
+}
+
+#[test]
+fn suite_without_cases_gets_no_answers() {
+    let Finished { answers, stderr, .. } = Suite::start(world(), &[]).finish();
+    assert_eq!((answers.len(), stderr.as_str()), (0, ""));
+}
+
+#[test]
+fn input_of_something_else_is_refused() {
+    let mut suite = Suite::start(world(), &[]);
+    suite.relay.stdin.as_mut().unwrap().write_all(b"hello, world").unwrap();
+    let output = suite.relay.wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("standard input is no sequence of conformance requests"), "{stderr}");
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(3), &b""[..]), "{stderr}");
+}
+
+#[test]
+fn missing_client_is_named() {
+    let world = world();
+    let ran = world.run_with_separate_outputs(&["connect", "relay", "--", "no-such-client", "-p", "1"]);
+    let expected =
+        "error: failed to find the client under test \"no-such-client\": there is no such program\n";
+    assert_eq!((ran.code, ran.stderr.as_str(), ran.stdout.as_str()), (Some(4), expected, ""));
+}
+
+#[test]
+fn killed_suite_leaves_nothing() {
+    let world = world();
+    let relay = format!("{} connect relay -- ./connect-client; exit", crate::support::heeler().display());
+    let mut shell = world.shell(&relay);
+    let mut suite = shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    suite.stdin.as_mut().unwrap().write_all(&request("a/hangs")).unwrap();
+    wait_until("the client runs", || !world.starts().is_empty());
+    let client = world.starts()[0].pid;
+    let relay = children(suite.id())[0];
+    signal(suite.id(), "KILL");
+    // Its standard input stays open: only the death of the suite shows that nobody waits.
+    wait_until("nothing is left", || {
+        state(client).is_none() && state(relay.as_u32()).is_none_or(|state| state == 'Z')
+    });
+    suite.wait().unwrap();
+}
+
+/// Returns the directory of the real suite and its clients; `scripts/test` installs them and sets it.
+fn real_suite() -> Option<PathBuf> {
+    let found = std::env::var_os("HEELER_CONFORMANCE").map(PathBuf::from);
+    if found.is_none() {
+        eprintln!("Connect's conformance suite is not installed: not tried");
+    }
+    found
+}
+
+/// Has the real suite judge its reference client, of which each process is started by the fake.
+fn judge(behaviour: &str) -> Option<FinishedCommand> {
+    let programs = real_suite()?;
+    let world = world();
+    world.env("HEELER_FIXTURE_CLIENT", &format!("{} -p 1", programs.join("referenceclient").display()));
+    world.env("HEELER_FIXTURE_CASE", CASE);
+    world.env("HEELER_FIXTURE_BEHAVIOUR", behaviour);
+    let heeler = crate::support::heeler();
+    let relay = [heeler.to_str().unwrap(), "connect", "relay", "--timeout", "5s", "--", "./connect-client"];
+    let words = ["--mode", "client", "--run", "Basic/**", "--run", CASE, "--"];
+    let suite =
+        world.command(Command::new(programs.join("connectconformance")), &[&words[..], &relay].concat());
+    let ran = run_with_separate_outputs(suite);
+    world.check_tidy();
+    Some(ran)
+}
+
+const CASE: &str = "Basic/HTTPVersion:1/Protocol:PROTOCOL_CONNECT/Codec:CODEC_PROTO/Compression:COMPRESSION_GZIP/TLS:false/unary/success";
+
+#[test]
+fn real_suite_passes_the_reference_client() {
+    let Some(ran) = judge("passes") else { return };
+    let totals = ran.stdout.lines().last().unwrap_or_default();
+    assert!(totals.ends_with(" passed, 0 failed") && !totals.starts_with("0 "), "{ran:?}");
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+}
+
+#[test]
+fn real_suite_charges_only_the_case_whose_client_dies() {
+    for (behaviour, message) in
+        [("aborts", "SIGABRT"), ("hangs", "timed out"), ("prints", "what is no answer")]
+    {
+        let Some(ran) = judge(behaviour) else { return };
+        let failed: Vec<_> = ran.stdout.lines().filter(|line| line.starts_with("FAILED: ")).collect();
+        assert_eq!(failed, [format!("FAILED: {CASE}:")], "{ran:?}");
+        assert!(ran.stdout.contains(message), "{behaviour}: {ran:?}");
+        assert!(ran.stdout.trim_end().ends_with(" passed, 1 failed"), "{ran:?}");
+    }
+}

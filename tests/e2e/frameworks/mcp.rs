@@ -1,0 +1,366 @@
+//! Servers of the Model Context Protocol: a hostile one of both eras, and servers of the libraries in use.
+
+use std::{collections::BTreeMap, path::Path};
+
+use serde_json::Value;
+
+use crate::support::{
+    fixtures::{mcp as fixture, mcp_server},
+    world::{FinishedCommand, TestWorld},
+};
+
+const SETTINGS: &str = "[profile.default]\ngrace-period = \"400ms\"\ndumps = \"off\"\n";
+
+/// Returns the command of the hand-written server.
+fn server(words: &str) -> String {
+    format!("python3 {} {words}", mcp_server().display())
+}
+
+/// A finished run of servers.
+struct ServerRun {
+    command: FinishedCommand,
+    /// The last event of each test, by its uid, in the order of their ends.
+    order: Vec<String>,
+    ends: BTreeMap<String, Value>,
+}
+
+impl ServerRun {
+    fn read(command: FinishedCommand) -> Self {
+        let (mut order, mut ends) = (Vec::new(), BTreeMap::new());
+        for line in command.stdout.lines().filter(|line| line.starts_with('{')) {
+            let event: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+            if event["type"] == "test" && event["outcome"].is_string() {
+                let uid = event["uid"].as_str().unwrap().to_owned();
+                order.push(uid.clone());
+                ends.insert(uid, event);
+            }
+        }
+        Self { command, order, ends }
+    }
+
+    #[track_caller]
+    fn end(&self, name: &str) -> &Value {
+        let end = self.ends.get(&format!("server::mcp.test.{name}"));
+        end.unwrap_or_else(|| panic!("no end of {name}\n{}", self.command))
+    }
+
+    #[track_caller]
+    fn assert_outcome(&self, name: &str, outcome: &str, message: &str) {
+        let end = self.end(name);
+        assert_eq!(end["outcome"], outcome, "{end:#}");
+        let said = end["message"].as_str().unwrap_or_default();
+        assert!(said.contains(message), "{message:?} is not in {said:?} of {name}");
+    }
+}
+
+fn run_in(world: &TestWorld, command: &str, more: &[&str]) -> ServerRun {
+    let words = [&["run", "--format", "json", "--mcp", command], more].concat();
+    ServerRun::read(world.run(&words))
+}
+
+fn world() -> TestWorld {
+    let world = TestWorld::new();
+    world.write("heeler.toml", SETTINGS);
+    world
+}
+
+#[test]
+fn every_answer_has_its_outcome_in_both_eras() {
+    for era in ["modern", "legacy"] {
+        let run = run_in(&world(), &server(&format!("outcomes {era} pages")), &[]);
+        for (name, outcome, message) in [
+            ("capabilities", "passed", ""),
+            ("protocol.basic", "passed", ""),
+            ("result.passed", "passed", ""),
+            ("result.lying", "failed", "says success, lists 2 failed assertions: b; c"),
+            ("result.failed", "failed", "expected 2 templates, got 1"),
+            ("result.failed-by-assertions", "failed", "x is 1"),
+            ("result.skipped", "skipped", "skipped all of its assertions: no network"),
+            ("result.text", "passed", ""),
+            ("result.error", "failed", "answered with an error: it broke"),
+            ("result.error-without-text", "failed", "answered with an error without a text"),
+            ("result.none", "failed", "answered with no test result: hello"),
+            ("result.rpc-error", "failed", "answered with error -32000: out of order"),
+            ("result.input", "skipped", "wants input: your name?"),
+            ("arguments.default", "passed", ""),
+            ("arguments.missing", "skipped", "needs an argument: echo"),
+        ] {
+            run.assert_outcome(name, outcome, message);
+        }
+        let output = run.end("protocol.basic")["stdout"].as_str().unwrap();
+        let expected = "all fine\npassed: reads\npassed: writes\nskipped: deletes\n3 assertions, 0 failed, 1 skipped\n\
+                        duration by the server: 12 ms\n";
+        assert_eq!(output, expected);
+        run.command.assert_code(2);
+    }
+}
+
+#[test]
+fn tool_that_ends_badly_costs_itself_alone() {
+    let world = world();
+    let run = run_in(&world, &server("hostile"), &["--junit", "junit.xml"]);
+    for (name, outcome, message) in [
+        ("a-first", "passed", ""),
+        ("b-crash", "crashed", "SIGSEGV"),
+        ("c-passes", "passed", ""),
+        ("d-abort", "crashed", "SIGABRT"),
+        ("e-exit", "exited-early", "exited with code 0 before the test ended"),
+        ("f-hang", "timed-out", "timed out after 0.4 s"),
+        ("g-late", "timed-out", "timed out after 0.3 s"),
+        ("h-garbage", "failed", "wrote to standard output what is no message: \"this is no message\""),
+        ("i-unended", "failed", "wrote to standard output what is no message: \"no newline here\""),
+        ("j-closes", "timed-out", "timed out after 0.4 s"),
+        ("k-wrong-id", "timed-out", "timed out after 0.4 s"),
+        ("l-twice", "passed", ""),
+        ("m-last", "passed", ""),
+    ] {
+        run.assert_outcome(&format!("hostile.{name}"), outcome, message);
+    }
+    let crash = run.end("hostile.b-crash");
+    assert!(crash["stderr"].as_str().unwrap().contains("about to crash"), "{crash:#}");
+    assert!(crash.to_string().contains("string_at"), "its stack is there: {crash:#}");
+    let wrong_id = run.end("hostile.k-wrong-id")["stdout"].as_str().unwrap();
+    assert!(wrong_id.contains("an answer to the request \"2\", which was not made"), "{wrong_id}");
+    let junit = world.read("junit.xml");
+    assert_eq!(junit.matches("<testcase").count(), 15, "{junit}");
+    run.command.assert_code(2);
+
+    // The history has them, and a rerun runs those that failed, with the same server.
+    let rerun = ServerRun::read(world.run(&["run", "--rerun", "failed", "--format", "json"]).assert_code(2));
+    let failed: Vec<_> = run.ends.values().filter(|end| end["outcome"] != "passed").collect();
+    assert_eq!((rerun.ends.len(), failed.len()), (9, 9), "{}", rerun.command);
+    let history = run_in(&world, &server("hostile"), &["-E", "state(crashed)"]);
+    assert_eq!(history.ends.len(), 3, "{}", history.command);
+}
+
+#[test]
+fn tools_run_in_one_process_by_priority_and_name_unless_isolated() {
+    let world = world();
+    let notes = world.path("notes");
+    let command = server(&format!("outcomes notes={}", notes.display()));
+    let run = run_in(&world, &command, &["-E", "not test(~error)"]);
+    let called: Vec<_> = run.order.iter().filter(|uid| !uid.contains("arguments.")).collect();
+    let names =
+        ["capabilities", "protocol.basic", "result.passed", "result.failed", "result.failed-by-assertions"];
+    let expected: Vec<_> = names.iter().map(|name| format!("server::mcp.test.{name}")).collect();
+    assert_eq!(called.iter().take(5).copied().collect::<Vec<_>>(), expected.iter().collect::<Vec<_>>());
+    let pids = |text: &str| {
+        let calls = text.lines().filter(|line| line.contains("tools/call"));
+        calls.map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let mut one = pids(&world.read("notes"));
+    let calls = one.len();
+    one.dedup();
+    assert_eq!((calls, one.len()), (11, 1), "all calls are of one process");
+    std::fs::remove_file(&notes).unwrap();
+    run_in(&world, &command, &["--isolate", "-E", "test(/result.(passed|text)/)"]).command.assert_code(0);
+    assert_eq!(pids(&world.read("notes")).len(), 2);
+    assert_ne!(pids(&world.read("notes"))[0], pids(&world.read("notes"))[1]);
+}
+
+#[test]
+fn tool_that_times_out_is_cancelled_and_its_answer_dropped() {
+    let world = world();
+    let notes = world.path("notes");
+    let command = server(&format!("hostile legacy notes={}", notes.display()));
+    // The grace period is longer than the tool takes.
+    world.write("heeler.toml", "[profile.default]\ngrace-period = \"10s\"\ncrash-capture = \"off\"\n");
+    let run = run_in(&world, &command, &["-E", "test(/g-late|m-last/)"]);
+    run.assert_outcome("hostile.g-late", "timed-out", "timed out after 0.3 s");
+    run.assert_outcome("hostile.m-last", "passed", "");
+    let notes = world.read("notes");
+    let cancelled: Vec<_> = notes.lines().filter(|line| line.contains("notifications/cancelled")).collect();
+    assert_eq!(cancelled.len(), 1, "{notes}");
+    assert!(cancelled[0].contains("\"requestId\":2"), "{}", cancelled[0]);
+    let pid = cancelled[0].split(' ').next().unwrap();
+    assert!(notes.lines().any(|line| line == format!("{pid} end of input")), "it exits by itself: {notes}");
+}
+
+#[test]
+fn progress_is_output_and_a_sign_of_life() {
+    let world = world();
+    world.write("heeler.toml", &format!("{SETTINGS}idle-timeout = \"700ms\"\n"));
+    let run = run_in(&world, &server("progress"), &[]);
+    let output = run.end("custom.progress")["stdout"].as_str().unwrap();
+    assert!(output.contains("progress: 1 of 5: step 1\n"), "{output}");
+    run.command.assert_code(0);
+}
+
+#[test]
+fn odd_servers_are_listed_and_their_faults_are_warnings_or_one_error() {
+    let said = |words: &str| {
+        let world = world();
+        world.run(&["run", "--mcp", &server(words)])
+    };
+    for words in ["well stays", "well asks legacy", "well answers-all legacy", "well pages modern"] {
+        said(words).assert_code(0).assert_stdout("3 passed");
+    }
+    for (words, warning) in [
+        ("well chatty", "server writes to standard output what is no message: \"Server listening"),
+        ("well no-newline", "server writes to standard output what is no message: \"Starting... \""),
+        ("bare", "server has no mcp.test.capabilities"),
+        ("bare", "mcp.test.custom.only: testMetadata.priority is no number, but \"high\""),
+        ("bare", "testMetadata.timeout is 9000000 ms, and 600000 ms apply"),
+    ] {
+        said(words).assert_code(0).assert_stdout(warning);
+    }
+    for (words, code, error) in [
+        ("none", 8, "the programs have no tests"),
+        ("well no-tools", 8, "the programs have no tests"),
+        ("well twins", 4, "two tools have the name \"mcp.test.capabilities\""),
+        ("well refuses", 4, "initialize was answered with error -32603: not today"),
+        ("well dies-listing", 4, "the program exited with code 3; its output:"),
+        ("none loops", 4, "names the cursor \"again\" twice"),
+        ("well no-calls", 2, "the server does not know tools/call"),
+    ] {
+        let ran = said(words);
+        ran.assert_stdout(error);
+        assert_eq!(ran.code, Some(code), "{words}: {ran}");
+    }
+}
+
+#[test]
+fn server_that_leaves_discover_unanswered_is_opened_with_a_handshake() {
+    let world = world();
+    world
+        .run(&["run", "--mcp", &server("well legacy silent-discover")])
+        .assert_code(0)
+        .assert_stdout("3 passed");
+    world.write("heeler.toml", "[profile.default]\nlist-timeout = \"1s\"\n");
+    let late = world.run(&["run", "--mcp", &server("well legacy silent-discover")]);
+    late.assert_stdout("failed to list its tests within 1 s: it did not answer server/discover");
+}
+
+#[test]
+fn suite_of_the_configuration_gives_arguments() {
+    let world = world();
+    let server = server("outcomes");
+    let suite = format!(
+        "{SETTINGS}[[suite]]\nname = \"server\"\nmcp = '{server}'\n[suite.arguments]\n\
+         \"mcp.test.arguments.given\" = {{ echo = \"hi\" }}\n\"mcp.test.arguments.missing\" = {{ echo = \"no\" }}\n"
+    );
+    world.write("heeler.toml", &suite);
+    let run = ServerRun::read(world.run(&["run", "--format", "json", "-E", "tag(category=arguments)"]));
+    run.assert_outcome("arguments.given", "passed", "");
+    run.assert_outcome("arguments.missing", "failed", "echo is 'no'");
+    assert_eq!(run.ends.len(), 3, "{}", run.command);
+    // The same with the program and its arguments.
+    let words = server.split(' ').collect::<Vec<_>>();
+    let python = world.run_with_separate_outputs(&["list", "--format", "names"]);
+    assert!(python.stdout.contains("server::mcp.test.arguments.given"), "{python}");
+    world.write_program("start", "#!/bin/sh\nexec python3 \"$@\"\n");
+    let suite = format!(
+        "{SETTINGS}[[suite]]\nname = \"server\"\nprograms = [\"start\"]\nframework = \"mcp\"\nargs = {:?}\n",
+        &words[1..]
+    );
+    world.write("heeler.toml", &suite);
+    let run = ServerRun::read(world.run(&["run", "--format", "json", "-E", "capabilities"]).assert_code(0));
+    run.assert_outcome("capabilities", "passed", "");
+}
+
+#[test]
+fn command_of_a_server_that_can_not_be_started_is_one_error() {
+    let world = world();
+    let missing = world.run(&["run", "--mcp", "no-such-server --x"]).assert_code(4);
+    missing.assert_stdout("start the MCP server \"no-such-server --x\": there is no program no-such-server");
+    let open = world.run(&["run", "--mcp", "'x"]).assert_code(4);
+    open.assert_stdout("expected a command, with quotes as in a shell");
+}
+
+#[test]
+fn several_servers_are_several_suites() {
+    let world = world();
+    let ran = world.run(&["run", "--mcp", &server("well"), "--mcp", &server("bare")]).assert_code(0);
+    ran.assert_stdout("4 passed");
+    let listed =
+        world.run(&["list", "--mcp", &server("well"), "--mcp", &server("bare"), "--format", "names"]);
+    assert!(listed.stdout.contains("server#2::mcp.test.custom.only"), "{listed}");
+}
+
+/// Runs the server of a library, whose tools are the same in all.
+#[track_caller]
+fn check_library(command: &str, suite: &str, throws: &str) {
+    let world = world();
+    let words = ["run", "--format", "json", "--mcp", command];
+    let mut run = ServerRun::read(world.run(&words));
+    run.ends = run.ends.into_iter().map(|(uid, end)| (uid.replacen(suite, "server", 1), end)).collect();
+    for (name, outcome, message) in [
+        ("capabilities", "passed", ""),
+        ("protocol.basic", "passed", ""),
+        ("tools.fails", "failed", "expected 2 templates, got 1"),
+        ("tools.throws", "failed", throws),
+        ("custom.aborts", "crashed", "SIGABRT"),
+        ("custom.hangs", "timed-out", "timed out after 1.5 s"),
+        ("custom.last", "passed", ""),
+    ] {
+        run.assert_outcome(name, outcome, message);
+    }
+    assert_eq!(run.ends.len(), 7, "{}", run.command);
+    let tags = world.run(&[
+        "list",
+        "--mcp",
+        command,
+        "-E",
+        "tag(priority=1) & tag(category=tools)",
+        "--format",
+        "names",
+    ]);
+    assert_eq!(tags.stdout.lines().count(), 2, "{tags}");
+}
+
+#[track_caller]
+fn node(script: &str) -> String {
+    assert!(
+        fixture("node_modules").is_dir(),
+        "the servers' libraries are missing; scripts/test installs them"
+    );
+    format!("node {}", fixture(script).display())
+}
+
+#[track_caller]
+fn python(generation: u32, script: &str) -> String {
+    let environment = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("mcp-python-{generation}"));
+    let python = environment.join("bin/python");
+    assert!(python.exists(), "{} is missing; scripts/test installs it", python.display());
+    format!("{} {}", python.display(), fixture(script).display())
+}
+
+#[test]
+fn server_of_the_first_typescript_library() {
+    check_library(&node("sdk1.mjs"), "sdk1", "answered with error -32603: a bug");
+}
+
+#[test]
+fn server_of_the_second_typescript_library() {
+    check_library(&node("sdk2.mjs"), "sdk2", "answered with an error: a bug");
+}
+
+#[test]
+fn server_of_the_first_python_library() {
+    check_library(&python(1, "sdk1.py"), "sdk1", "answered with an error: integer division");
+}
+
+#[test]
+fn server_of_the_second_python_library() {
+    check_library(&python(2, "sdk2.py"), "sdk2", "answered with an error: Error executing tool");
+}
+
+#[test]
+fn server_without_test_tools_has_no_tests() {
+    let command = node("node_modules/@modelcontextprotocol/server-everything/dist/index.js");
+    world().run(&["run", "--mcp", &command]).assert_code(8).assert_stdout("the programs have no tests");
+}
+
+#[test]
+fn tests_of_our_own_server_pass_and_the_filter_hides_them() {
+    let world = TestWorld::with_gtest("resources");
+    let heeler = crate::support::heeler();
+    let server = format!("{} serve mcp resources", heeler.display());
+    let ServerRun { command, ends, .. } = run_in(&world, &server, &[]);
+    command.assert_code(0);
+    let passed = ends.iter().filter(|(_, end)| end["outcome"] == "passed");
+    let passed: Vec<_> = passed.map(|(uid, _)| uid.as_str()).collect();
+    assert_eq!(passed, ["heeler::mcp.test.capabilities", "heeler::mcp.test.protocol"]);
+    let filtered = format!("{} mcp filter -- {server}", heeler.display());
+    run_in(&world, &filtered, &[]).command.assert_code(8);
+}

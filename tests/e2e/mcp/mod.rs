@@ -1,0 +1,6 @@
+//! The Model Context Protocol: Heeler as a server for agents, and as a filter before servers.
+
+mod filter;
+mod official_clients;
+mod serve;
+mod session;

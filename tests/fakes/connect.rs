@@ -1,0 +1,122 @@
+//! A fake client under test of Connect's conformance suite. What it does with a case stands in the last part
+//! of the case's name. With `$HEELER_FIXTURE_CLIENT`, a command, it passes all other cases on to that client.
+
+use std::{
+    io::{Read, Write},
+    process::{Child, Command, Stdio, abort, exit},
+};
+
+use crate::roles::wait_for_ever;
+
+/// Answers all cases; returns the exit code.
+pub(crate) fn serve() -> u8 {
+    let mut real = std::env::var("HEELER_FIXTURE_CLIENT").ok().map(|command| start(&command));
+    while let Some(request) = read_message(&mut std::io::stdin()) {
+        let name = name_of(&request);
+        let behaviour = name.rsplit('/').next().unwrap_or_default();
+        let at = std::env::var("HEELER_FIXTURE_CASE");
+        let behaviour = match at.as_deref() {
+            Ok(at) if at == name => std::env::var("HEELER_FIXTURE_BEHAVIOUR").unwrap_or_default(),
+            Ok(_) => "passes".to_owned(),
+            Err(_) => behaviour.to_owned(),
+        };
+        let answer = match &mut real {
+            Some(real) if behaviour == "passes" => ask(real, &request),
+            _ => answer_to(&name, &behaviour),
+        };
+        write_message(&mut std::io::stdout(), &answer);
+        match behaviour.as_str() {
+            "answers-twice" => write_message(&mut std::io::stdout(), &answer),
+            "exits-after-answer" => exit(7),
+            _ => {}
+        }
+    }
+    drop(real.as_mut().and_then(|real| real.stdin.take()));
+    real.map_or(0, |mut real| u8::from(!real.wait().expect("it is a child").success()))
+}
+
+fn answer_to(name: &str, behaviour: &str) -> Vec<u8> {
+    match behaviour {
+        "aborts" => {
+            eprintln!("about to abort");
+            abort()
+        }
+        "exits" => exit(0),
+        "hangs" => wait_for_ever(),
+        "prints" => println!("connecting to the server"),
+        "answers-half" => {
+            let mut output = std::io::stdout();
+            let half = output.write_all(&[0, 0, 0, 9, 0x0a]).and_then(|()| output.flush());
+            half.expect("standard output is open");
+            exit(0)
+        }
+        "answers-other" => return response("another/case"),
+        "answers-nothing" => return field_1(name),
+        "says-error" => {
+            let mut answer = field_1(name);
+            answer.extend_from_slice(&[0x1a, 4, 0x0a, 2, b'n', b'o']);
+            return answer;
+        }
+        _ => {}
+    }
+    response(name)
+}
+
+fn response(name: &str) -> Vec<u8> {
+    let mut answer = field_1(name);
+    // An empty response.
+    answer.extend_from_slice(&[0x12, 0]);
+    answer
+}
+
+fn field_1(name: &str) -> Vec<u8> {
+    let mut message = vec![0x0a];
+    let mut length = name.len();
+    while length >= 0x80 {
+        message.push(u8::try_from(length & 0x7f).expect("seven bits") | 0x80);
+        length >>= 7;
+    }
+    message.push(u8::try_from(length).expect("seven bits"));
+    message.extend_from_slice(name.as_bytes());
+    message
+}
+
+/// Returns field 1, with which all writers of such messages begin.
+fn name_of(message: &[u8]) -> String {
+    assert_eq!(message[0], 0x0a, "a name");
+    let (mut length, mut place) = (0, 1);
+    loop {
+        length |= usize::from(message[place] & 0x7f) << (7 * (place - 1));
+        place += 1;
+        if message[place - 1] < 0x80 {
+            return String::from_utf8(message[place..place + length].to_vec()).expect("UTF-8");
+        }
+    }
+}
+
+fn read_message(input: &mut impl Read) -> Option<Vec<u8>> {
+    let mut length = [0; 4];
+    input.read_exact(&mut length).ok()?;
+    let mut message = vec![0; usize::try_from(u32::from_be_bytes(length)).expect("32 bits")];
+    input.read_exact(&mut message).expect("a whole message");
+    Some(message)
+}
+
+fn write_message(output: &mut impl Write, message: &[u8]) {
+    let length = u32::try_from(message.len()).expect("messages are small").to_be_bytes();
+    let written = output.write_all(&length).and_then(|()| output.write_all(message));
+    written.and_then(|()| output.flush()).expect("somebody reads");
+}
+
+#[expect(clippy::disallowed_methods, reason = "the client is started as a suite starts it")]
+fn start(command: &str) -> Child {
+    let mut words = command.split(' ');
+    let mut client = Command::new(words.next().unwrap_or_default());
+    client.args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
+    client.spawn().expect("the client is a program")
+}
+
+fn ask(real: &mut Child, request: &[u8]) -> Vec<u8> {
+    write_message(real.stdin.as_mut().expect("it is a pipe"), request);
+    read_message(real.stdout.as_mut().expect("it is a pipe")).expect("an answer")
+}

@@ -1,0 +1,34 @@
+//! Tests of the fixtures that rounds run, with their final states.
+
+/// Tests of the libtest fixture, with their final state.
+pub(crate) const LIBTEST: [(&str, &str); 14] = [
+    ("a_adds", "passed"),
+    ("b_prints", "passed"),
+    ("c_fails", "failed"),
+    ("d_is_ignored", "skipped"),
+    ("e_panics_as_it_should", "passed"),
+    ("f_should_panic_and_does_not", "failed"),
+    ("g_returns_an_error", "failed"),
+    ("h_aborts", "error"),
+    ("i_exits_with_0", "error"),
+    ("j_segfaults", "error"),
+    ("m_forges_markers", "passed"),
+    ("n_meets", "passed"),
+    ("deep::down::is_found", "passed"),
+    ("z_is_last", "passed"),
+];
+
+/// Tools of the fixture server, with their final state.
+pub(crate) const MCP: [(&str, &str); 11] = [
+    ("mcp.test.capabilities", "passed"),
+    ("mcp.test.protocol.basic", "passed"),
+    ("mcp.test.fault.a-waits", "passed"),
+    ("mcp.test.fault.b-fails", "failed"),
+    ("mcp.test.fault.c-crashes", "error"),
+    ("mcp.test.fault.d-skips", "skipped"),
+    ("mcp.test.fault.e-exits", "error"),
+    ("mcp.test.fault.f-writes", "failed"),
+    ("mcp.test.fault.g-waits", "passed"),
+    ("mcp.test.fault.h-breaks", "failed"),
+    ("mcp.test.fault.i-last", "passed"),
+];

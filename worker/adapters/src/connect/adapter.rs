@@ -1,0 +1,90 @@
+//! The adapter of clients under test.
+
+use std::path::Path;
+
+use data_encoding::BASE64;
+use heeler_core::test_path::NameNesting;
+use heeler_protocol::control::{ListedTest, TestProgram};
+
+use super::transcript::ClientParser;
+use crate::{
+    Adapter, AdapterInvocation, AdapterListing, AdapterTraits, BatchSelection, ClaimConfidence,
+    CommandLineError, DiscoveryTarget, InvocationChannel, ListingError, ListingOutput, TranscriptParser,
+    shell,
+};
+
+/// The adapter of clients under test. A test's selector is its request, in base64.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ConnectClient;
+
+static TRAITS: AdapterTraits = AdapterTraits {
+    nesting: NameNesting::Slashes,
+    has_proven_answers: true,
+    ..AdapterTraits::new("connect", "Connect conformance client")
+};
+
+impl Adapter for ConnectClient {
+    fn traits(&self) -> &'static AdapterTraits {
+        &TRAITS
+    }
+
+    fn claims(&self, _target: &DiscoveryTarget<'_>) -> ClaimConfidence {
+        // Nothing in a program shows it, and its cases are not its own.
+        ClaimConfidence::Unclaimed
+    }
+
+    fn next_listing(
+        &self,
+        _program: &TestProgram,
+        _outputs: &[ListingOutput],
+        _scratch: &Path,
+    ) -> Option<AdapterInvocation> {
+        None
+    }
+
+    fn read_listing(
+        &self,
+        _program: &TestProgram,
+        _outputs: &[ListingOutput],
+    ) -> Result<AdapterListing, ListingError> {
+        Err(ListingError::NotThisFramework {
+            framework: TRAITS.name,
+            reason: "the cases of a conformance client are the suite's; run it with heeler connect run"
+                .to_owned(),
+        })
+    }
+
+    fn run_command(
+        &self,
+        _program: &TestProgram,
+        selection: &BatchSelection<'_>,
+        _scratch: &Path,
+    ) -> Result<AdapterInvocation, CommandLineError> {
+        let unselectable = |test: &&ListedTest| request_of(test).is_none();
+        if let Some(place) = selection.tests.iter().position(unselectable) {
+            let reason = "it has no request of the conformance suite".to_owned();
+            return Err(CommandLineError::Unselectable { place, reason });
+        }
+        Ok(AdapterInvocation { channel: InvocationChannel::StandardStreams, ..AdapterInvocation::default() })
+    }
+
+    fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send> {
+        let request = |test: &&ListedTest| (test.name.clone(), request_of(test).unwrap_or_default());
+        Box::new(ClientParser::new(tests.iter().map(request).collect()))
+    }
+
+    fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {
+        // A request names the port of a server that is gone by now; the suite makes a new one.
+        format!(
+            "(cd {} && connectconformance --mode client --run {} -- {})",
+            shell::quote(program.cwd.as_bytes()),
+            shell::quote(test.name.as_bytes()),
+            shell::command_line(program, "").trim_end()
+        )
+    }
+}
+
+/// Returns the request of a test, as its conformance suite wrote it.
+fn request_of(test: &ListedTest) -> Option<Vec<u8>> {
+    BASE64.decode(test.selector.as_deref()?.as_bytes()).ok()
+}

@@ -1,0 +1,233 @@
+//! The dialogue with a client under test: one request at a time, so that whatever the process does belongs to
+//! the case that is asked.
+
+use bytes::BytesMut;
+use data_encoding::BASE64;
+use heeler_core::Failure;
+use heeler_protocol::{
+    StreamDecoder as _,
+    connect::{
+        ClientResponse, MessageDecoder, MessageError, MessageTooLarge, RESPONSE_LIMIT_BYTES, append_message,
+        decode_response,
+    },
+};
+
+use crate::{FrameworkResult, FrameworkVerdict, TranscriptEvent, TranscriptParser, scan};
+
+/// Bytes of a wrong output that its message shows.
+const SHOWN_BYTES: usize = 200;
+
+/// The parser of one process's answers. Its memory is bounded by the requests and one answer.
+pub(super) struct ClientParser {
+    /// Name and request of each case.
+    cases: Vec<(String, Vec<u8>)>,
+    /// The case that is asked; the number of cases when all have been answered.
+    asked: usize,
+    decoder: MessageDecoder,
+    buffer: BytesMut,
+    /// What is wrong with the output: nothing after it is read.
+    fault: Option<String>,
+    /// The case that was answered more than once.
+    answered_again: Option<String>,
+}
+
+impl ClientParser {
+    pub(super) fn new(cases: Vec<(String, Vec<u8>)>) -> Self {
+        let decoder = MessageDecoder::new(RESPONSE_LIMIT_BYTES);
+        Self { cases, asked: 0, decoder, buffer: BytesMut::new(), fault: None, answered_again: None }
+    }
+
+    /// Returns the request of the case that is to be asked, which begins with it.
+    fn ask(&self, events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
+        let mut request = Vec::new();
+        if let Some((_, case)) = self.cases.get(self.asked) {
+            append_message(&mut request, case);
+            events.push(TranscriptEvent::Begun { place: self.asked });
+        }
+        request
+    }
+
+    /// Handles a message; returns the next request.
+    fn on_message(&mut self, message: &[u8], events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
+        let response = decode_response(message);
+        if let Ok(response) = &response
+            && self.cases[..self.asked].iter().any(|(name, _)| *name == response.test_name)
+        {
+            // The answer has been sent on, and the suite takes no other.
+            self.answered_again.get_or_insert(format!("answered {:?} more than once", response.test_name));
+            return Vec::new();
+        }
+        let Some((name, _)) = self.cases.get(self.asked) else {
+            self.fault = Some("wrote more than its answers".to_owned());
+            return Vec::new();
+        };
+        if let Err(reason) = check_answer(response, name) {
+            self.fail(reason, events);
+            return Vec::new();
+        }
+        let answer = Some(BASE64.encode(message));
+        let verdict = FrameworkVerdict { answer, ..FrameworkVerdict::new(FrameworkResult::Passed, None) };
+        events.push(TranscriptEvent::Ended { place: self.asked, verdict });
+        self.asked += 1;
+        self.ask(events)
+    }
+
+    /// Fails the case that is asked. Where the next message begins is not known any more.
+    fn fail(&mut self, reason: String, events: &mut Vec<TranscriptEvent>) {
+        if self.asked < self.cases.len() {
+            let mut verdict = FrameworkVerdict::new(FrameworkResult::Failed, None);
+            verdict.push_failure(Failure { message: Some(reason.clone()), ..Failure::default() });
+            events.push(TranscriptEvent::Ended { place: self.asked, verdict });
+        }
+        self.fault = Some(reason);
+        self.buffer.clear();
+    }
+
+    fn unreadable_text(&self, error: MessageTooLarge) -> String {
+        let shown = scan::decode_lossy(&self.buffer[..self.buffer.len().min(SHOWN_BYTES)]);
+        format!("wrote to standard output what is no answer: {:?} ({error})", shown.trim_end())
+    }
+}
+
+/// Checks that an answer is one of this case.
+fn check_answer(response: Result<ClientResponse, MessageError>, name: &str) -> Result<(), String> {
+    let response = response.map_err(|error| format!("wrote an answer that cannot be read: {error}"))?;
+    if response.test_name != name {
+        return Err(format!("answered {:?}, which it was not asked", response.test_name));
+    }
+    if response.answer.is_none() {
+        return Err("answered with neither a response nor an error".to_owned());
+    }
+    Ok(())
+}
+
+impl TranscriptParser for ClientParser {
+    fn opening_request(&mut self, events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
+        self.ask(events)
+    }
+
+    fn on_channel(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
+        let mut requests = Vec::new();
+        if self.fault.is_some() {
+            return requests;
+        }
+        self.buffer.extend_from_slice(chunk);
+        while self.fault.is_none() {
+            match self.decoder.decode(&mut self.buffer) {
+                Ok(Some(message)) => requests.extend(self.on_message(&message, events)),
+                Ok(None) => break,
+                Err(error) => self.fail(self.unreadable_text(error), events),
+            }
+        }
+        requests
+    }
+
+    fn on_output_end(&mut self, _events: &mut Vec<TranscriptEvent>) {}
+
+    fn is_complete(&self) -> bool {
+        // After a wrong answer nothing more is asked: standard input ends, and so does the process.
+        self.asked >= self.cases.len() || self.fault.is_some()
+    }
+
+    fn explains_exit(&self, code: i32) -> bool {
+        code == 0 && self.outside_failure().is_none()
+    }
+
+    fn outside_failure(&self) -> Option<&str> {
+        self.fault.as_deref().or(self.answered_again.as_deref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn response(name: &str) -> Vec<u8> {
+        let length = u8::try_from(name.len()).unwrap();
+        let mut message = vec![0x0a, length];
+        message.extend_from_slice(name.as_bytes());
+        message.extend_from_slice(&[0x12, 0]);
+        message
+    }
+
+    fn framed(message: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        append_message(&mut out, message);
+        out
+    }
+
+    fn parser() -> ClientParser {
+        ClientParser::new(vec![("a/b".to_owned(), b"first".to_vec()), ("c".to_owned(), b"second".to_vec())])
+    }
+
+    fn message_of(event: &TranscriptEvent) -> &str {
+        match event {
+            TranscriptEvent::Ended { verdict, .. } => verdict.failures[0].message.as_deref().unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn one_case_is_asked_at_a_time_wherever_the_answers_are_cut() {
+        let answers = [framed(&response("a/b")), framed(&response("c"))].concat();
+        for cut in 0..=answers.len() {
+            let (mut parser, mut events) = (parser(), Vec::new());
+            let mut asked = parser.opening_request(&mut events);
+            assert_eq!((asked.as_slice(), events.len()), (framed(b"first").as_slice(), 1));
+            asked.extend(parser.on_channel(&answers[..cut], &mut events));
+            assert_eq!(parser.is_complete(), cut == answers.len());
+            asked.extend(parser.on_channel(&answers[cut..], &mut events));
+            assert_eq!(asked, [framed(b"first"), framed(b"second")].concat());
+            let ended: Vec<_> = events
+                .iter()
+                .filter_map(|event| match event {
+                    TranscriptEvent::Ended { place, verdict } => Some((*place, verdict.answer.clone()?)),
+                    _ => None,
+                })
+                .collect();
+            assert_eq!(ended, [(0, BASE64.encode(&response("a/b"))), (1, BASE64.encode(&response("c")))]);
+            assert!(parser.is_complete() && parser.explains_exit(0) && !parser.explains_exit(1));
+        }
+    }
+
+    #[test]
+    fn wrong_output_fails_the_case_that_is_asked_and_ends_the_dialogue() {
+        let cases: [(Vec<u8>, &str); 4] = [
+            (b"hello, world\n".to_vec(), "wrote to standard output what is no answer: \"hello, world\""),
+            (framed(&response("c")), "answered \"c\", which it was not asked"),
+            (framed(&response("a/b")[..5]), "answered with neither a response nor an error"),
+            (framed(&[0x0a, 9]), "wrote an answer that cannot be read: "),
+        ];
+        for (output, expected) in cases {
+            let (mut parser, mut events) = (parser(), Vec::new());
+            parser.opening_request(&mut events);
+            assert_eq!(parser.on_channel(&output, &mut events), b"", "nothing more is asked");
+            assert_eq!(events.len(), 2);
+            assert!(message_of(&events[1]).starts_with(expected), "{events:?}");
+            assert!(parser.is_complete() && !parser.explains_exit(0));
+            assert!(parser.on_channel(&framed(&response("a/b")), &mut events).is_empty());
+            assert_eq!(events.len(), 2, "nothing after it is read");
+        }
+    }
+
+    #[test]
+    fn second_answer_is_an_error_of_the_program_and_of_no_case() {
+        for names in [["a/b", "a/b", "c"], ["a/b", "c", "a/b"]] {
+            let (mut parser, mut events) = (parser(), Vec::new());
+            parser.opening_request(&mut events);
+            for name in names {
+                parser.on_channel(&framed(&response(name)), &mut events);
+            }
+            assert_eq!(parser.outside_failure(), Some("answered \"a/b\" more than once"));
+            assert!(parser.is_complete() && !parser.explains_exit(0));
+            let passed = events.iter().filter(|event| matches!(event, TranscriptEvent::Ended { .. }));
+            assert_eq!(passed.count(), 2);
+        }
+        let (mut parser, mut events) = (parser(), Vec::new());
+        parser.opening_request(&mut events);
+        for name in ["a/b", "c", "d"] {
+            parser.on_channel(&framed(&response(name)), &mut events);
+        }
+        assert_eq!(parser.outside_failure(), Some("wrote more than its answers"));
+    }
+}

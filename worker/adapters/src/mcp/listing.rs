@@ -1,0 +1,282 @@
+//! The dialogue that finds out which era of the protocol a server speaks, and lists its tools.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Duration,
+};
+
+use heeler_protocol::control::TestProgram;
+use serde_json::{Value, json};
+
+use super::{
+    adapter::NAME,
+    message::{
+        Era, LINE_LIMIT_BYTES, Line, LineReader, METHOD_NOT_FOUND, MODERN_ERRORS, MODERN_VERSION, Message,
+        RpcError, response_to, shown_line, texts,
+    },
+    tool::{TEST_PREFIX, TestTool, test_tool},
+};
+use crate::{AdapterListing, ListingDialogue, ListingError, ListingOutput};
+
+/// How long a server may leave `server/discover` unanswered: one that does not know it may not answer at all.
+const DISCOVER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Number of pages of tools.
+const MAX_PAGES: usize = 100;
+/// Tests that every server should have, itself or as a group.
+const REQUIRED_TESTS: [&str; 2] = ["mcp.test.capabilities", "mcp.test.protocol"];
+
+const DISCOVER_ID: u64 = 1;
+const INITIALIZE_ID: u64 = 2;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// `server/discover` is open.
+    Discovering,
+    /// `initialize` is open; `server/discover` may still be answered.
+    Initializing,
+    /// The page with this id is open.
+    Listing(u64),
+    /// Nothing more is asked.
+    Over,
+}
+
+/// The dialogue of one listing.
+pub(super) struct McpListing {
+    lines: LineReader,
+    stage: Stage,
+    era: Era,
+    next_id: u64,
+    pages: usize,
+    cursors: HashSet<String>,
+    tools: Vec<TestTool>,
+    names: HashSet<String>,
+    /// Arguments of tools by name, each as a JSON object.
+    arguments: BTreeMap<String, String>,
+    /// The first line that was no message.
+    other_line: Option<String>,
+    warnings: Vec<String>,
+    error: Option<String>,
+}
+
+impl McpListing {
+    pub(super) fn new(program: &TestProgram) -> Self {
+        Self {
+            lines: LineReader::default(),
+            stage: Stage::Discovering,
+            era: Era::Modern,
+            next_id: INITIALIZE_ID + 1,
+            pages: 0,
+            cursors: HashSet::new(),
+            tools: Vec::new(),
+            names: HashSet::new(),
+            arguments: program.test_arguments.clone(),
+            other_line: None,
+            warnings: Vec::new(),
+            error: None,
+        }
+    }
+
+    fn on_line(&mut self, line: Line) -> Vec<u8> {
+        match line {
+            Line::Message(Message::Response { id, answer }) => self.on_response(&id, answer),
+            Line::Message(Message::Request { id, method }) => response_to(&id, &method),
+            Line::Message(Message::Notification { .. }) => Vec::new(),
+            Line::Other(line) => {
+                self.other_line.get_or_insert_with(|| shown_line(&line));
+                Vec::new()
+            }
+            Line::TooLong => self.fail(format!("a line has more than {LINE_LIMIT_BYTES} bytes")),
+        }
+    }
+
+    fn on_response(&mut self, id: &Value, answer: Result<Value, RpcError>) -> Vec<u8> {
+        match (self.stage, id.as_u64(), answer) {
+            (Stage::Discovering | Stage::Initializing, Some(DISCOVER_ID), Ok(result)) => {
+                self.on_discovered(&result)
+            }
+            (Stage::Discovering, Some(DISCOVER_ID), Err(error)) => self.on_not_discovered(&error),
+            (Stage::Initializing, Some(INITIALIZE_ID), Ok(_)) => {
+                let opened = self.era.opened();
+                [opened, self.request_page(None)].concat()
+            }
+            (Stage::Initializing, Some(INITIALIZE_ID), Err(error)) => {
+                self.fail(format!("initialize was answered with {}", error.describe()))
+            }
+            (Stage::Listing(page), Some(answered), answer) if page == answered => self.on_page(answer),
+            // Nothing that was asked, or asked in vain before.
+            _ => Vec::new(),
+        }
+    }
+
+    fn on_discovered(&mut self, result: &Value) -> Vec<u8> {
+        let versions = texts(&result["supportedVersions"]);
+        if versions.iter().any(|version| version == MODERN_VERSION) {
+            self.era = Era::Modern;
+            return self.request_page(None);
+        }
+        if !is_before_modern(&versions) {
+            return self.fail_by_version(&versions);
+        }
+        // It answers what it does not know.
+        if self.stage == Stage::Discovering { self.initialize() } else { Vec::new() }
+    }
+
+    fn on_not_discovered(&mut self, error: &RpcError) -> Vec<u8> {
+        let is_modern = error.code.is_some_and(|code| MODERN_ERRORS.contains(&code));
+        let versions = &error.supported;
+        if is_modern && (versions.is_empty() || versions.iter().any(|version| version == MODERN_VERSION)) {
+            return self.request_page(None);
+        }
+        if is_modern && !is_before_modern(versions) {
+            return self.fail_by_version(versions);
+        }
+        self.initialize()
+    }
+
+    fn fail_by_version(&mut self, versions: &[String]) -> Vec<u8> {
+        self.fail(format!("it speaks the versions {versions:?}, and not {MODERN_VERSION}"))
+    }
+
+    fn initialize(&mut self) -> Vec<u8> {
+        self.stage = Stage::Initializing;
+        self.era = Era::Legacy;
+        self.era.opening(INITIALIZE_ID)
+    }
+
+    fn request_page(&mut self, cursor: Option<&str>) -> Vec<u8> {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.stage = Stage::Listing(id);
+        let params = cursor.map_or_else(|| json!({}), |cursor| json!({"cursor": cursor}));
+        self.era.request(id, "tools/list", params)
+    }
+
+    fn on_page(&mut self, answer: Result<Value, RpcError>) -> Vec<u8> {
+        let page = match answer {
+            Ok(page) => page,
+            // A server without any tool.
+            Err(error) if error.code == Some(METHOD_NOT_FOUND) && self.pages == 0 => return self.complete(),
+            Err(error) => return self.fail(format!("tools/list was answered with {}", error.describe())),
+        };
+        self.pages += 1;
+        let Some(tools) = page["tools"].as_array() else {
+            return self.fail("tools/list was answered without a list of tools".to_owned());
+        };
+        for tool in tools {
+            let Some(name) = tool["name"].as_str() else {
+                return self.fail("tools/list has a tool without a name".to_owned());
+            };
+            if !name.starts_with(TEST_PREFIX) {
+                continue;
+            }
+            if !self.names.insert(name.to_owned()) {
+                return self.fail(format!("two tools have the name {name:?}"));
+            }
+            self.tools.push(test_tool(tool, name, self.era, &self.arguments, &mut self.warnings));
+        }
+        match page["nextCursor"].as_str() {
+            None => self.complete(),
+            Some(_) if self.pages == MAX_PAGES => {
+                self.fail(format!("tools/list has more than {MAX_PAGES} pages"))
+            }
+            Some(cursor) if !self.cursors.insert(cursor.to_owned()) => {
+                self.fail(format!("tools/list names the cursor {cursor:?} twice, and would have no end"))
+            }
+            Some(cursor) => self.request_page(Some(cursor)),
+        }
+    }
+
+    fn complete(&mut self) -> Vec<u8> {
+        self.stage = Stage::Over;
+        Vec::new()
+    }
+
+    fn fail(&mut self, error: String) -> Vec<u8> {
+        self.error.get_or_insert(error);
+        self.complete()
+    }
+
+    fn damaged(&self, reason: String) -> ListingError {
+        let line = self.other_line.as_ref();
+        let line = line.map(|line| format!("; it wrote to standard output what is no message: {line}"));
+        ListingError::Damaged { framework: NAME, reason: format!("{reason}{}", line.unwrap_or_default()) }
+    }
+
+    /// Adds the warnings about the whole list.
+    fn warn_of_whole(&mut self) {
+        for required in REQUIRED_TESTS {
+            let group = format!("{required}.");
+            if !self.names.iter().any(|name| name == required || name.starts_with(&group)) {
+                self.warnings.push(format!("has no {required}"));
+            }
+        }
+        if let Some(line) = &self.other_line {
+            self.warnings.push(format!("writes to standard output what is no message: {line}"));
+        }
+        let unknown = self.arguments.keys().filter(|name| !self.names.contains(*name));
+        self.warnings
+            .extend(unknown.map(|name| format!("has no tool {name:?}, for which there are arguments")));
+    }
+}
+
+/// Returns whether all versions open with a handshake: versions are dates.
+fn is_before_modern(versions: &[String]) -> bool {
+    versions.iter().all(|version| version.as_str() < MODERN_VERSION)
+}
+
+impl ListingDialogue for McpListing {
+    fn opening_request(&mut self) -> Vec<u8> {
+        Era::Modern.opening(DISCOVER_ID)
+    }
+
+    fn on_reply(&mut self, chunk: &[u8]) -> Vec<u8> {
+        let mut requests = Vec::new();
+        for line in self.lines.read(chunk) {
+            if self.stage != Stage::Over {
+                requests.extend(self.on_line(line));
+            }
+        }
+        requests
+    }
+
+    fn reply_timeout(&self) -> Option<Duration> {
+        (self.stage == Stage::Discovering).then_some(DISCOVER_TIMEOUT)
+    }
+
+    fn on_reply_timeout(&mut self) -> Vec<u8> {
+        if self.stage == Stage::Discovering { self.initialize() } else { Vec::new() }
+    }
+
+    fn awaited_reply(&self) -> Option<&'static str> {
+        match self.stage {
+            Stage::Discovering => Some("server/discover"),
+            Stage::Initializing => Some("initialize"),
+            Stage::Listing(_) => Some("tools/list"),
+            Stage::Over => None,
+        }
+    }
+
+    fn finish(&mut self, output: &ListingOutput) -> Result<AdapterListing, ListingError> {
+        let is_well = output.code == Some(0) && output.signal.is_none();
+        if let Some(error) = self.error.take() {
+            return Err(self.damaged(error));
+        }
+        if let Some(awaited) = self.awaited_reply() {
+            if is_well {
+                return Err(self.damaged(format!("it exited with code 0 before it answered {awaited}")));
+            }
+            return Err(ListingError::of_recognized_exit(output));
+        }
+        self.warn_of_whole();
+        let mut tools = std::mem::take(&mut self.tools);
+        tools.sort_by(|one, other| {
+            one.priority.total_cmp(&other.priority).then_with(|| one.test.name.cmp(&other.test.name))
+        });
+        Ok(AdapterListing {
+            framework: NAME,
+            tests: tools.into_iter().map(|tool| tool.test).collect(),
+            failure: (!is_well).then(|| ListingError::of_recognized_exit(output)),
+            warnings: std::mem::take(&mut self.warnings),
+        })
+    }
+}

@@ -1,0 +1,245 @@
+//! Messages of JSON-RPC 2.0, one on each line, and what differs between the two eras of the protocol.
+
+use serde_json::{Value, json};
+
+use crate::scan;
+
+/// Length of a line; a longer one is an error of the server.
+pub(super) const LINE_LIMIT_BYTES: usize = 16 << 20;
+/// Number of places in a line at which a message after other output is looked for.
+const RECOVERY_ATTEMPTS: usize = 64;
+/// Characters of a wrong line that are shown in a message.
+const SHOWN_LINE_CHARACTERS: usize = 200;
+
+/// The last version that opens with a handshake.
+pub(super) const LEGACY_VERSION: &str = "2025-11-25";
+/// The version without a handshake.
+pub(super) const MODERN_VERSION: &str = "2026-07-28";
+
+pub(super) const METHOD_NOT_FOUND: i64 = -32601;
+/// The errors by which a server shows that it speaks the protocol without a handshake.
+pub(super) const MODERN_ERRORS: std::ops::RangeInclusive<i64> = -32022..=-32020;
+
+/// Which opening and which members of requests a server understands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Era {
+    /// Versions up to 2025-11-25: `initialize` opens.
+    Legacy,
+    /// From 2026-07-28: no opening, and each message names its version.
+    Modern,
+}
+
+impl Era {
+    /// Returns a request.
+    pub(super) fn request(self, id: u64, method: &str, params: Value) -> Vec<u8> {
+        let params = self.with_meta(params);
+        line(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
+    }
+
+    /// Returns a notification.
+    pub(super) fn notification(self, method: &str, params: Value) -> Vec<u8> {
+        let params = self.with_meta(params);
+        line(&json!({"jsonrpc": "2.0", "method": method, "params": params}))
+    }
+
+    fn with_meta(self, mut params: Value) -> Value {
+        if self == Self::Modern {
+            let meta = &mut params["_meta"];
+            meta["io.modelcontextprotocol/protocolVersion"] = json!(MODERN_VERSION);
+            meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
+            meta["io.modelcontextprotocol/clientInfo"] = client_info();
+        }
+        params
+    }
+
+    /// Returns the request that opens a dialogue, or that shows that the server is ready where nothing opens
+    /// it.
+    pub(super) fn opening(self, id: u64) -> Vec<u8> {
+        match self {
+            Self::Modern => self.request(id, "server/discover", json!({})),
+            Self::Legacy => {
+                let params = json!({
+                    "protocolVersion": LEGACY_VERSION,
+                    "capabilities": {},
+                    "clientInfo": client_info(),
+                });
+                self.request(id, "initialize", params)
+            }
+        }
+    }
+
+    /// Returns what follows the answer to the opening.
+    pub(super) fn opened(self) -> Vec<u8> {
+        match self {
+            Self::Modern => Vec::new(),
+            Self::Legacy => self.notification("notifications/initialized", json!({})),
+        }
+    }
+
+    /// Returns the name of the opening request.
+    pub(super) fn opening_method(self) -> &'static str {
+        match self {
+            Self::Modern => "server/discover",
+            Self::Legacy => "initialize",
+        }
+    }
+}
+
+fn client_info() -> Value {
+    json!({"name": "heeler", "version": env!("CARGO_PKG_VERSION")})
+}
+
+fn line(message: &Value) -> Vec<u8> {
+    let mut bytes = message.to_string().into_bytes();
+    bytes.push(b'\n');
+    bytes
+}
+
+/// Returns the response to a request of the server: nothing that it can ask is offered, except for a sign of
+/// life.
+pub(super) fn response_to(id: &Value, method: &str) -> Vec<u8> {
+    if method == "ping" {
+        return line(&json!({"jsonrpc": "2.0", "id": id, "result": {}}));
+    }
+    let error = json!({"code": METHOD_NOT_FOUND, "message": format!("Method not found: {method}")});
+    line(&json!({"jsonrpc": "2.0", "id": id, "error": error}))
+}
+
+/// A message of the server.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Message {
+    Response { id: Value, answer: Result<Value, RpcError> },
+    Request { id: Value, method: String },
+    Notification { method: String, params: Value },
+}
+
+impl Message {
+    /// Parses a line; `None` if it is no message.
+    fn parse(line: &[u8]) -> Option<Self> {
+        let mut message: Value = serde_json::from_slice(line).ok()?;
+        if message["jsonrpc"] != "2.0" {
+            return None;
+        }
+        let id = message.get_mut("id").map(Value::take);
+        if let Some(method) = message["method"].as_str().map(str::to_owned) {
+            return Some(match id {
+                Some(id) => Self::Request { id, method },
+                None => Self::Notification { method, params: message["params"].take() },
+            });
+        }
+        let result = message.get_mut("result").map(Value::take);
+        let answer = match (result, message.get("error")) {
+            (Some(result), _) => Ok(result),
+            (None, Some(error)) => Err(RpcError::read(error)),
+            (None, None) => return None,
+        };
+        Some(Self::Response { id: id?, answer })
+    }
+}
+
+/// The error of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RpcError {
+    pub(super) code: Option<i64>,
+    message: String,
+    /// The versions that the server names instead of the requested one.
+    pub(super) supported: Vec<String>,
+}
+
+impl RpcError {
+    fn read(error: &Value) -> Self {
+        Self {
+            code: error["code"].as_i64(),
+            message: shortened(error["message"].as_str().unwrap_or("no message")),
+            supported: texts(&error["data"]["supported"]),
+        }
+    }
+
+    /// Returns the error in words: `error -32601: Method not found`.
+    pub(super) fn describe(&self) -> String {
+        match self.code {
+            Some(code) => format!("error {code}: {}", self.message),
+            None => format!("an error without a code: {}", self.message),
+        }
+    }
+}
+
+/// Returns the texts of an array; anything else in it is ignored.
+pub(super) fn texts(array: &Value) -> Vec<String> {
+    array.as_array().into_iter().flatten().filter_map(|one| one.as_str().map(str::to_owned)).collect()
+}
+
+/// Returns a text as a message to users contains it.
+pub(super) fn shortened(text: &str) -> String {
+    scan::truncated(text, 2000).to_owned()
+}
+
+/// What one line of the server's standard output is.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Line {
+    Message(Message),
+    /// No message; without its end.
+    Other(Vec<u8>),
+    /// A line beyond the limit; its rest is not kept.
+    TooLong,
+}
+
+/// Returns a line that is no message, as users see it.
+pub(super) fn shown_line(line: &[u8]) -> String {
+    format!("{:?}", scan::truncated(&scan::decode_lossy(line), SHOWN_LINE_CHARACTERS))
+}
+
+/// Splits standard output into lines; keeps at most one line of the limited length.
+#[derive(Debug, Default)]
+pub(super) struct LineReader {
+    buffered: Vec<u8>,
+    is_too_long: bool,
+}
+
+impl LineReader {
+    /// Reads the next chunk.
+    pub(super) fn read(&mut self, chunk: &[u8]) -> Vec<Line> {
+        let mut lines = Vec::new();
+        for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
+            let is_end = piece.ends_with(b"\n");
+            let room = LINE_LIMIT_BYTES.saturating_sub(self.buffered.len());
+            if self.is_too_long {
+                // The rest of a line that was reported.
+            } else if piece.len() > room {
+                self.is_too_long = true;
+                self.buffered = Vec::new();
+                lines.push(Line::TooLong);
+            } else {
+                self.buffered.extend_from_slice(piece);
+            }
+            if is_end && !std::mem::take(&mut self.is_too_long) {
+                read_line(std::mem::take(&mut self.buffered).trim_ascii(), &mut lines);
+            }
+        }
+        lines
+    }
+
+    /// Returns a last line without an end.
+    pub(super) fn take_rest(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.buffered)
+    }
+}
+
+/// Adds what a line is. Output without a newline may stand in front of a message.
+fn read_line(line: &[u8], lines: &mut Vec<Line>) {
+    if line.is_empty() {
+        return;
+    }
+    if let Some(message) = Message::parse(line) {
+        lines.push(Line::Message(message));
+        return;
+    }
+    let starts = memchr::memchr_iter(b'{', line).skip_while(|at| *at == 0).take(RECOVERY_ATTEMPTS);
+    for at in starts {
+        if let Some(message) = Message::parse(&line[at..]) {
+            lines.extend([Line::Other(line[..at].to_vec()), Line::Message(message)]);
+            return;
+        }
+    }
+    lines.push(Line::Other(line.to_vec()));
+}

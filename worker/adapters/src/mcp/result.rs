@@ -1,0 +1,209 @@
+//! The verdict of one answer to `tools/call`.
+
+use heeler_core::Failure;
+use serde_json::Value;
+
+use super::message::{RpcError, shortened};
+use crate::{FrameworkResult, FrameworkVerdict, TestPart};
+
+/// Assertions of one test that are reported one by one; its output has all of them.
+const MAX_PARTS: usize = 1000;
+/// Assertions that a message names.
+const NAMED_ASSERTIONS: usize = 10;
+
+/// What an answer says of its test.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ToolResult {
+    pub(super) verdict: FrameworkVerdict,
+    /// The assertions.
+    pub(super) parts: Vec<TestPart>,
+}
+
+/// Returns what the answer to a call says.
+pub(super) fn tool_result(answer: &Result<Value, RpcError>) -> ToolResult {
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(error) => return failed(format!("answered with {}", error.describe())),
+    };
+    if answer["resultType"] == "input_required" {
+        let mut verdict = FrameworkVerdict::new(FrameworkResult::Skipped, None);
+        verdict.reason = Some(format!("wants input: {}", wanted_input(answer)));
+        return ToolResult { verdict, parts: Vec::new() };
+    }
+    let is_error = answer["isError"] == true;
+    let texts = text_blocks(answer);
+    let (result, place) = match find_result(answer, &texts) {
+        Some(found) => found,
+        None if is_error => return failed(error_text(&texts)),
+        None => {
+            let said = texts.first().map(|text| format!(": {}", shortened(text))).unwrap_or_default();
+            return failed(format!("answered with no test result{said}"));
+        }
+    };
+    let others = texts.iter().enumerate().filter(|(at, _)| Some(*at) != place);
+    let others: Vec<&str> = others.map(|(_, text)| text.as_str()).collect();
+    let claims = ClaimedResult::read(&result);
+    let mut verdict = claims.verdict(is_error);
+    verdict.stdout = Some(claims.output(&others)).filter(|text| !text.is_empty());
+    ToolResult { verdict, parts: claims.parts() }
+}
+
+/// Returns the result of a test that failed with this message only.
+pub(super) fn failed(message: String) -> ToolResult {
+    let mut verdict = FrameworkVerdict::new(FrameworkResult::Failed, None);
+    verdict.push_failure(failure(message));
+    ToolResult { verdict, parts: Vec::new() }
+}
+
+fn failure(message: String) -> Failure {
+    Failure { message: Some(message), ..Failure::default() }
+}
+
+fn text_blocks(answer: &Value) -> Vec<String> {
+    let blocks = answer["content"].as_array().into_iter().flatten();
+    let texts = blocks.filter(|block| block["type"] == "text");
+    texts.filter_map(|block| block["text"].as_str().map(str::to_owned)).collect()
+}
+
+fn error_text(texts: &[String]) -> String {
+    let text = texts.join("\n");
+    if text.trim().is_empty() {
+        "answered with an error without a text".to_owned()
+    } else {
+        format!("answered with an error: {}", shortened(text.trim()))
+    }
+}
+
+/// Returns the result in an answer, and the text block in which it is, if that is where it is.
+fn find_result(answer: &Value, texts: &[String]) -> Option<(Value, Option<usize>)> {
+    let is_result = |value: &Value| value["success"].is_boolean();
+    let structured = &answer["structuredContent"];
+    let parse = |text: &String| serde_json::from_str(text).ok().filter(is_result);
+    if is_result(structured) {
+        // Servers repeat it as a text for older clients.
+        let repeated = texts.iter().position(|text| parse(text).as_ref() == Some(structured));
+        return Some((structured.clone(), repeated));
+    }
+    texts.iter().enumerate().find_map(|(place, text)| Some((parse(text)?, Some(place))))
+}
+
+/// Returns what a server wants to ask its user.
+fn wanted_input(answer: &Value) -> String {
+    let requests = answer["inputRequests"].as_object().into_iter().flatten();
+    let requests = requests.map(|(name, request)| {
+        let message = request["params"]["message"].as_str().or_else(|| request["method"].as_str());
+        shortened(message.unwrap_or(name))
+    });
+    let wanted = requests.take(NAMED_ASSERTIONS).collect::<Vec<_>>().join(", ");
+    if wanted.is_empty() { "it does not say which".to_owned() } else { wanted }
+}
+
+/// The result object of a test, as its server claims it.
+struct ClaimedResult {
+    is_success: bool,
+    message: Option<String>,
+    passed: Vec<String>,
+    failed: Vec<String>,
+    skipped: Vec<String>,
+    duration_ms: Option<f64>,
+}
+
+impl ClaimedResult {
+    fn read(result: &Value) -> Self {
+        let details = &result["details"];
+        let list = |name: &str| {
+            let items = details[name].as_array().into_iter().flatten();
+            items.map(|item| item.as_str().map_or_else(|| item.to_string(), str::to_owned)).collect()
+        };
+        let message = result["message"].as_str().map(str::to_owned);
+        Self {
+            is_success: result["success"] == true,
+            message: message.filter(|text| !text.trim().is_empty()),
+            passed: list("passed"),
+            failed: list("failed"),
+            skipped: list("skipped"),
+            duration_ms: result["duration"].as_f64(),
+        }
+    }
+
+    fn verdict(&self, is_error: bool) -> FrameworkVerdict {
+        let contradiction = match (self.is_success, is_error, self.failed.len()) {
+            (false, ..) | (true, false, 0) => None,
+            (true, true, _) => Some("says success in an answer that says error".to_owned()),
+            (true, false, 1) => Some(format!("says success, lists 1 failed assertion: {}", self.failed[0])),
+            (true, false, count) => {
+                Some(format!("says success, lists {count} failed assertions: {}", named(&self.failed)))
+            }
+        };
+        let is_skipped = self.passed.is_empty() && !self.skipped.is_empty();
+        if let Some(contradiction) = contradiction {
+            return failed(contradiction).verdict;
+        }
+        if self.is_success && is_skipped {
+            let mut verdict = FrameworkVerdict::new(FrameworkResult::Skipped, None);
+            let skipped = || format!("skipped all of its assertions: {}", named(&self.skipped));
+            verdict.reason = Some(self.message.clone().unwrap_or_else(skipped));
+            return verdict;
+        }
+        if self.is_success {
+            return FrameworkVerdict::new(FrameworkResult::Passed, None);
+        }
+        let mut verdict = FrameworkVerdict::new(FrameworkResult::Failed, None);
+        match &self.message {
+            Some(message) => verdict.push_failure(failure(message.clone())),
+            None if self.failed.is_empty() => {
+                verdict.push_failure(failure("says no success, without a message".to_owned()));
+            }
+            None => self.failed.iter().for_each(|one| verdict.push_failure(failure(one.clone()))),
+        }
+        verdict
+    }
+
+    /// Returns the output of the test: what else the answer says, one line for each assertion, and their
+    /// counts.
+    fn output(&self, others: &[&str]) -> String {
+        let mut lines: Vec<String> = others.iter().map(|text| text.trim_end().to_owned()).collect();
+        if self.is_success {
+            lines.extend(self.message.clone());
+        }
+        let lists = [("passed", &self.passed), ("failed", &self.failed), ("skipped", &self.skipped)];
+        for (state, assertions) in lists {
+            lines.extend(assertions.iter().map(|one| format!("{state}: {one}")));
+        }
+        let total = self.passed.len() + self.failed.len() + self.skipped.len();
+        if total > 0 {
+            let noun = if total == 1 { "assertion" } else { "assertions" };
+            let (failed, skipped) = (self.failed.len(), self.skipped.len());
+            lines.push(format!("{total} {noun}, {failed} failed, {skipped} skipped"));
+        }
+        lines.extend(self.duration_ms.map(|duration| format!("duration by the server: {duration} ms")));
+        let mut text = lines.join("\n");
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text
+    }
+
+    fn parts(&self) -> Vec<TestPart> {
+        let lists = [
+            (FrameworkResult::Failed, &self.failed),
+            (FrameworkResult::Passed, &self.passed),
+            (FrameworkResult::Skipped, &self.skipped),
+        ];
+        let parts = lists.into_iter().flat_map(|(result, assertions)| {
+            assertions.iter().map(move |name| TestPart {
+                name: shortened(name),
+                result: Some(result),
+                message: None,
+            })
+        });
+        parts.take(MAX_PARTS).collect()
+    }
+}
+
+fn named(assertions: &[String]) -> String {
+    let named = assertions.iter().take(NAMED_ASSERTIONS).map(|one| shortened(one)).collect::<Vec<_>>();
+    let more = assertions.len().saturating_sub(NAMED_ASSERTIONS);
+    let more = if more == 0 { String::new() } else { format!("; and {more} more") };
+    format!("{}{more}", named.join("; "))
+}
