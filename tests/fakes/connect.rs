@@ -4,9 +4,10 @@
 use std::{
     io::{Read, Write},
     process::{Child, Command, Stdio, abort, exit},
+    time::Duration,
 };
 
-use crate::roles::wait_for_ever;
+use crate::roles::{pass_time, wait_for_ever};
 
 /// Answers all cases; returns the exit code.
 pub(crate) fn serve() -> u8 {
@@ -43,6 +44,7 @@ fn answer_to(name: &str, behaviour: &str) -> Vec<u8> {
         }
         "exits" => exit(0),
         "hangs" => wait_for_ever(),
+        "takes-200ms" => pass_time(Duration::from_millis(200)),
         "prints" => println!("connecting to the server"),
         "answers-half" => {
             let mut output = std::io::stdout();

@@ -1,6 +1,10 @@
 //! The roles: each has its own listing and its own run.
 
-use std::{collections::HashSet, process::abort};
+use std::{
+    collections::HashSet,
+    process::abort,
+    time::{Duration, Instant},
+};
 
 use crate::gtest::{self, FakeRunOutput};
 
@@ -129,6 +133,14 @@ fn fail_while_another_runs(asked: &[&str]) {
         }
     }
     run.end();
+}
+
+/// Takes this time.
+pub(crate) fn pass_time(duration: Duration) {
+    let begun = Instant::now();
+    while let Some(rest) = duration.checked_sub(begun.elapsed()).filter(|rest| !rest.is_zero()) {
+        std::thread::park_timeout(rest);
+    }
 }
 
 /// Waits until somebody ends the process.

@@ -25,6 +25,8 @@ use std::{
     time::Duration,
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::{ProgramId, TestId};
 use program_queue::{ProgramQueue, SlotShare};
 pub use slot_loads::{BusySlot, SlotLoads};
@@ -64,11 +66,21 @@ pub struct ProgramCosts {
     pub selection_budget_bytes: Option<usize>,
     /// Maximum number of its processes at a time.
     pub max_processes: Option<NonZeroU32>,
-    /// Whether its processes do not show when they are ready: the duration of the first test of each includes
-    /// the start, and says nothing about the others.
-    pub hides_start: bool,
-    /// Whether all of its tests run in one process, whatever they take, unless they are isolated.
+    pub process: ProcessTraits,
+}
+
+/// How the processes of a framework behave, as far as batches depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProcessTraits {
+    /// Whether all tests of a program run in one process, one after the other, unless they are isolated.
     pub is_one_batch: bool,
+    /// Whether a process does not show when it is ready: the duration of its first test includes the start,
+    /// and says nothing about the others.
+    pub hides_start: bool,
+    /// Whether a process can be ended between two tests: those that it has not begun may be taken back when
+    /// slots are idle.
+    pub ends_between_tests: bool,
 }
 
 /// A batch of tests for one process.
@@ -150,6 +162,20 @@ impl TestQueue {
         if !tests.is_empty() {
             self.remainders.push_back(BatchRemainder { program, tests: tests.into() });
         }
+    }
+
+    /// Puts tests back that a process did not come to, in their order, with what they are now expected to
+    /// take.
+    pub fn add_returned(&mut self, items: impl IntoIterator<Item = (ProgramId, QueuedTest)>) {
+        for (program, item) in items {
+            self.program(program).push(item);
+        }
+    }
+
+    /// Returns the maximum number of processes of a program at a time, if it is limited.
+    #[must_use]
+    pub fn max_processes(&self, program: ProgramId) -> Option<usize> {
+        self.programs.get(&program).and_then(ProgramQueue::max_processes)
     }
 
     /// Makes batches of this program ten times smaller, down to one test; returns the new size.
@@ -260,7 +286,7 @@ impl TestQueue {
 
     /// Returns how many more processes of a program may start.
     fn room_for(&self, program: ProgramId, loads: &SlotLoads) -> usize {
-        match self.programs.get(&program).and_then(ProgramQueue::max_processes) {
+        match self.max_processes(program) {
             Some(most) => most.saturating_sub(loads.processes_of(program)),
             None => usize::MAX,
         }

@@ -121,6 +121,17 @@ const COSTS_ITS_OWN_CASE: [(&str, &str, &str); 8] = [
 ];
 
 #[test]
+fn cases_behind_slow_ones_are_taken_back_for_an_idle_process() {
+    // By what is assumed of cases, they are worth one process.
+    let names: Vec<_> = (0..10).map(|number| format!("Slow/{number}/takes-200ms")).collect();
+    let mut suite = Suite::start(world(), &["-j", "2"]);
+    suite.ask(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let Finished { answers, stderr, starts } = suite.finish();
+    assert_eq!(answers.into_values().collect::<Vec<_>>(), vec![Answer::Response; names.len()], "{stderr}");
+    assert!(starts >= 3, "one process, and two that share its rest: {starts}");
+}
+
+#[test]
 fn whatever_a_client_does_costs_its_own_case() {
     let mut names = Vec::new();
     for (place, (behaviour, ..)) in COSTS_ITS_OWN_CASE.iter().enumerate() {

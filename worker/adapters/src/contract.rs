@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use heeler_core::test_path::NameNesting;
+use heeler_core::{batching::ProcessTraits, test_path::NameNesting};
 use heeler_protocol::control::{ListedTest, OsText, SelectionLimit, TestProgram};
 
 use crate::{
@@ -110,8 +110,8 @@ pub struct AdapterTraits {
     /// Returns whether a line of standard output outside any test, without its end, is the framework's own:
     /// it is not shown as output.
     pub is_own_line: fn(&[u8]) -> bool,
-    /// Whether all tests of a program run in one process, one after the other, unless they are isolated.
-    pub runs_in_one_batch: bool,
+    /// How its processes behave, as far as batches depend on it.
+    pub process: ProcessTraits,
     /// Whether the process is a server, which does not have to exit by itself: after its last request its
     /// standard input ends, and some time later it is ended.
     pub is_server: bool,
@@ -135,7 +135,7 @@ impl AdapterTraits {
             has_proven_answers: false,
             captures_output: false,
             is_own_line: |_| false,
-            runs_in_one_batch: false,
+            process: ProcessTraits { is_one_batch: false, hides_start: false, ends_between_tests: false },
             is_server: false,
         }
     }

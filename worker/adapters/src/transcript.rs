@@ -36,6 +36,10 @@ pub trait TranscriptParser {
         Vec::new()
     }
 
+    /// Called when no further test is to begin: a parser that requests one test after the other requests no
+    /// more. Those that run may end.
+    fn begin_no_more(&mut self) {}
+
     /// Returns whether no request follows, so that the process's standard input ends.
     fn is_over(&self) -> bool {
         self.is_complete()

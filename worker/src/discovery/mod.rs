@@ -133,8 +133,9 @@ pub(crate) async fn discover(
             nesting: nesting(listing.framework),
             selection_limit: heeler_adapters::by_name(listing.framework)
                 .and_then(|adapter| adapter.traits().selection_limit),
-            runs_in_one_batch: heeler_adapters::by_name(listing.framework)
-                .is_some_and(|adapter| adapter.traits().runs_in_one_batch),
+            process: heeler_adapters::by_name(listing.framework)
+                .map(|adapter| adapter.traits().process)
+                .unwrap_or_default(),
             tests: listing.tests,
             warnings: listing.warnings,
             start_us: asking.start_us.unwrap_or_default(),

@@ -281,6 +281,7 @@ impl<'a> RunningProcess<'a> {
                 self.terminate(grace_ms).await;
             }
             JobOrder::CancelAfterRunningTests { grace_ms } => {
+                self.reader.transcript.begin_no_more();
                 self.read_outputs();
                 self.awaited_tests = Some(AwaitedTests { places: self.batch.running_places(), grace_ms });
             }

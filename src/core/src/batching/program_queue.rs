@@ -152,7 +152,7 @@ impl ProgramQueue {
     }
 
     pub(super) fn hides_start(&self) -> bool {
-        self.costs.hides_start
+        self.costs.process.hides_start
     }
 
     pub(super) fn start_cost(&self) -> Duration {
@@ -161,7 +161,7 @@ impl ProgramQueue {
 
     /// Returns whether a test of this duration gets a process of its own.
     pub(super) fn is_worth_a_process(&self, weight: Duration) -> bool {
-        !self.costs.is_one_batch
+        !self.costs.process.is_one_batch
             && weight >= ISOLATE_FROM
             && weight >= self.start_cost().saturating_mul(ISOLATED_TEST_PER_START)
     }
@@ -169,7 +169,7 @@ impl ProgramQueue {
     /// Returns the size at which a batch is full, for this share of the slot that runs it. `limit` is that of
     /// the batch's duration.
     pub(super) fn full_batch(&self, share: SlotShare, limit: Option<Duration>) -> BatchSize {
-        if self.costs.is_one_batch {
+        if self.costs.process.is_one_batch {
             return BatchSize::UNLIMITED;
         }
         let unlimited = self.target_duration(share);

@@ -15,8 +15,7 @@ fn costs(start_ms: u64) -> ProgramCosts {
         listing: None,
         selection_budget_bytes: None,
         max_processes: None,
-        hides_start: false,
-        is_one_batch: false,
+        process: ProcessTraits::default(),
     }
 }
 
@@ -325,8 +324,7 @@ fn maximal_durations_do_not_overflow() {
         listing: None,
         selection_budget_bytes: None,
         max_processes: None,
-        hides_start: false,
-        is_one_batch: false,
+        process: ProcessTraits::default(),
     }]);
     queue.add(items(3, None));
     queue.observe_duration(ProgramId(0), Duration::MAX);
@@ -341,8 +339,7 @@ fn batch_names_stay_within_the_selection_budget() {
         listing: None,
         selection_budget_bytes: Some(100),
         max_processes: None,
-        hides_start: false,
-        is_one_batch: false,
+        process: ProcessTraits::default(),
     }]);
     let item = |test, selection_bytes| QueuedTest {
         test: TestId(test),
@@ -358,7 +355,10 @@ fn batch_names_stay_within_the_selection_budget() {
 #[test]
 fn first_test_of_a_process_that_hides_its_start_is_no_sample() {
     for hides_start in [false, true] {
-        let mut queue = TestQueue::new([ProgramCosts { hides_start, ..costs(20) }]);
+        let mut queue = TestQueue::new([ProgramCosts {
+            process: ProcessTraits { hides_start, ..ProcessTraits::default() },
+            ..costs(20)
+        }]);
         queue.add(items(9, None));
         let batch = queue.next_batch(&SlotLoads::idle(1)).unwrap();
         assert_eq!(queue.includes_start(&batch, batch.tests[0]), hides_start);
@@ -368,7 +368,10 @@ fn first_test_of_a_process_that_hides_its_start_is_no_sample() {
 
 #[test]
 fn program_that_runs_in_one_batch_is_never_split() {
-    let one = ProgramCosts { is_one_batch: true, ..costs(3) };
+    let one = ProgramCosts {
+        process: ProcessTraits { is_one_batch: true, ..ProcessTraits::default() },
+        ..costs(3)
+    };
     for weight in [None, Some(Duration::from_secs(5))] {
         let mut queue = TestQueue::new([one.clone()]).with_batch_limit(Some(SHARED_BATCH_LIMIT));
         queue.add(items(300, weight));

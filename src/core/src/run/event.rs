@@ -81,6 +81,8 @@ pub enum RunEvent {
     /// The number of leases that the run may hold at once from now on; existing leases continue. It may be 0
     /// for a while.
     SlotShare(usize),
+    /// The number of slots that no run can use as things are. Tests may be taken back for them.
+    SpareSlots(usize),
     /// A test has started.
     Started { lease: LeaseId, test: TestId },
     /// A test has ended, and its result is held until its process has proven it.

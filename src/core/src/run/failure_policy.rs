@@ -35,6 +35,8 @@ impl RunState {
         let rest = self.unfinished_tests(&held);
         if self.stop_reason.is_some() {
             self.requeue(&held, rest);
+        } else if end == LeaseOutcome::Cancelled && held.cancel_mode.is_some() {
+            self.return_to_queue(&held, &rest);
         } else if let LeaseOutcome::GuardLost(loss) = end {
             self.on_guard_lost(&held, rest, loss);
         } else if end == LeaseOutcome::StartTimedOut && rest.len() == held.batch.tests.len() {

@@ -22,6 +22,7 @@ mod finisher;
 mod guard_loss;
 mod repetition;
 mod state;
+mod take_back;
 
 pub use event::*;
 pub use state::RunState;

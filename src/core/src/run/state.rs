@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use super::{BatchLease, CancelMode, RunAction, RunEvent, RunStage, SchedulingPlan, guard_loss::GuardLosses};
+use super::{
+    BatchLease, CancelMode, RunAction, RunEvent, RunStage, SchedulingPlan, guard_loss::GuardLosses,
+    take_back::LeasePace,
+};
 use crate::{
     LeaseId, NotRunReason, Outcome, ProgramId, ProvisionalReason, SynthesizedResult, TestId, WorkerId,
     batching::{BusySlot, SlotLoads, TestBatch, TestQueue},
@@ -75,7 +78,8 @@ pub(super) struct ActiveLease {
     /// Number of startup limits that processes of the program had exceeded before.
     pub(super) start_timeouts: u32,
     /// How the lease was cancelled, if it was.
-    cancel_mode: Option<CancelMode>,
+    pub(super) cancel_mode: Option<CancelMode>,
+    pub(super) pace: LeasePace,
 }
 
 /// State of one run.
@@ -109,7 +113,9 @@ pub struct RunState {
     pub(super) is_finisher_given_up: bool,
     failures: usize,
     /// Maximum number of concurrent leases, limited because other runs need slots as well.
-    share: usize,
+    pub(super) share: usize,
+    /// Number of slots that no run can use.
+    pub(super) spare_slots: usize,
 }
 
 impl RunState {
@@ -151,6 +157,7 @@ impl RunState {
             is_completing: false,
             is_finisher_given_up: false,
             share: plan.slots.max(1),
+            spare_slots: 0,
             plan,
         }
     }
@@ -171,6 +178,7 @@ impl RunState {
             RunEvent::WorkerGranted(worker) => free = self.on_worker_granted(worker),
             RunEvent::WorkerNotStarted => self.on_worker_not_started(),
             RunEvent::SlotShare(share) => self.share = share,
+            RunEvent::SpareSlots(spare) => self.spare_slots = spare,
             RunEvent::Started { lease, test } => self.on_started(lease, test),
             RunEvent::Held { lease, test } => self.on_held(lease, test),
             RunEvent::Settled { worker, test, outcome, duration, position } => {
@@ -310,6 +318,7 @@ impl RunState {
         let includes_start =
             self.leases.get(&worker).is_some_and(|held| self.queue.includes_start(&held.batch, test));
         if outcome != Outcome::Skipped && !includes_start {
+            self.record_pace(worker, test, duration);
             self.queue.observe_duration(program, duration);
         }
         self.on_report_of(program);
@@ -365,7 +374,10 @@ impl RunState {
         }
         if self.stage == RunStage::Running {
             match self.stop_reason {
-                None => self.request_workers(&mut actions),
+                None => {
+                    self.request_workers(&mut actions);
+                    self.take_back(&mut actions);
+                }
                 Some(why) => self.cancel_remaining(why, &mut actions),
             }
             if self.ledger.open_count() == 0 && self.leases.is_empty() {
@@ -448,7 +460,13 @@ impl RunState {
         // be drained.
         self.ledger.open_stream(worker);
         let start_timeouts = self.programs[batch.program.index()].start_timeouts;
-        let held = ActiveLease { lease, batch: batch.clone(), start_timeouts, cancel_mode: None };
+        let held = ActiveLease {
+            lease,
+            batch: batch.clone(),
+            start_timeouts,
+            cancel_mode: None,
+            pace: LeasePace::default(),
+        };
         self.leases.insert(worker, held);
         Some(BatchLease {
             lease,
@@ -473,7 +491,7 @@ impl RunState {
     }
 
     /// Returns the slots with the programs that they run: how long they are busy is not looked at.
-    fn occupied_slots(&self) -> SlotLoads {
+    pub(super) fn occupied_slots(&self) -> SlotLoads {
         self.slot_loads(|_| Duration::ZERO)
     }
 

@@ -15,8 +15,7 @@ use crate::{
     search::hash,
     streams::{BarrierId, SimMessage, StreamOwner},
     world::{
-        ModelWorld, SHORT, SimCoordinator, SimFinish, SimFrame, SimWatchdog, SimWatchdogMessage,
-        SimWorkerMessage,
+        ModelWorld, SimCoordinator, SimFinish, SimFrame, SimWatchdog, SimWatchdogMessage, SimWorkerMessage,
     },
 };
 
@@ -183,7 +182,9 @@ impl ModelWorld {
                 let barrier = SimMessage::Barrier(BarrierId::Relayed(worker));
                 self.client.send_message(StreamOwner::Main, barrier);
             }
-            Some(message) => message.event(worker).into_iter().for_each(|event| self.feed(scenario, event)),
+            Some(message) => {
+                message.event(scenario, worker).into_iter().for_each(|event| self.feed(scenario, event))
+            }
             None => {}
         }
     }
@@ -224,7 +225,7 @@ impl ModelWorld {
     pub(crate) fn lose_worker(&mut self, scenario: &ModelScenario, worker: WorkerId, proven: u64) {
         let settled = match scenario.mistake {
             PlantedMistake::JournalNotRead => Vec::new(),
-            _ => self.results(worker),
+            _ => self.results(scenario, worker),
         };
         let outbox = self.from_workers.remove(&worker).unwrap_or_default();
         if let Some(coordinator) = &mut self.coordinator {
@@ -232,7 +233,7 @@ impl ModelWorld {
         }
         self.feed(scenario, RunEvent::WorkerLost { worker, proven, settled });
         if let Some(coordinator) = &self.coordinator {
-            let stale = outbox.into_iter().filter_map(|message| message.event(worker));
+            let stale = outbox.into_iter().filter_map(|message| message.event(scenario, worker));
             let checked = coordinator.observer.check_stale(&coordinator.run, worker, stale);
             self.note_check(checked);
         }
@@ -322,7 +323,7 @@ impl ModelWorld {
         let is_mistaken = scenario.mistake == PlantedMistake::ResentFromZero;
         let stream = |worker| LostStream {
             proven: proven.get(&worker).copied().filter(|_| !is_mistaken).unwrap_or(0),
-            settled: self.results(worker),
+            settled: self.results(scenario, worker),
         };
         let frames = match Arc::make_mut(&mut coordinator.run).complete_without_finisher(stream) {
             FinisherTask::Finish(due) => {
@@ -351,9 +352,9 @@ impl ModelWorld {
         }
     }
 
-    fn results(&self, worker: WorkerId) -> Vec<(TestId, Outcome, Duration)> {
+    fn results(&self, scenario: &ModelScenario, worker: WorkerId) -> Vec<(TestId, Outcome, Duration)> {
         let results = self.journals.get(&worker).into_iter().flat_map(|journal| &journal.results);
-        results.map(|(test, outcome)| (*test, *outcome, SHORT)).collect()
+        results.map(|(test, outcome)| (*test, *outcome, scenario.test_duration)).collect()
     }
 }
 
@@ -367,12 +368,13 @@ impl SimCoordinator {
 
 impl SimWorkerMessage {
     /// Returns the message as an event of the run.
-    fn event(self, worker: WorkerId) -> Option<RunEvent> {
+    fn event(self, scenario: &ModelScenario, worker: WorkerId) -> Option<RunEvent> {
         Some(match self {
             Self::Relayed { .. } | Self::RelayedBarrier => return None,
             Self::Started { lease, test } => RunEvent::Started { lease, test },
             Self::Settled { test, outcome, position } => {
-                RunEvent::Settled { worker, test, outcome, duration: SHORT, position }
+                let duration = scenario.test_duration;
+                RunEvent::Settled { worker, test, outcome, duration, position }
             }
             Self::Provisional { lease, test, by } => RunEvent::Provisional { lease, test, by },
             Self::LeaseEnded { lease, end } => RunEvent::LeaseEnded { worker, lease, end, start: None },

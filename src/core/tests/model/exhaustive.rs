@@ -122,6 +122,23 @@ fn lent_workers_that_die_and_come_back_do_not_stop_the_run() {
     search_all(abstract_scenario(plan, 1, ModelFaults { loans: 3, ..faults(2, 0, 0) }));
 }
 
+/// Returns a scenario of one program whose tests take much longer than expected, so that those that one
+/// process has not begun are taken back for the other slot.
+fn slow_scenario(client: ModelScenario, tests: usize) -> ModelScenario {
+    let mut plan = plan(&vec![0; tests], |_, _| {});
+    plan.programs[0].process.ends_between_tests = true;
+    ModelScenario { plan, test_duration: 1000 * SHORT, ..client }
+}
+
+#[test]
+fn tests_taken_back_run_once_whatever_dies() {
+    search_all(slow_scenario(abstract_scenario(plan(&[], |_, _| {}), 2, faults(1, 0, 0)), 5));
+    search_all(slow_scenario(abstract_scenario(plan(&[], |_, _| {}), 2, faults(0, 1, 1)), 5));
+    search_all(slow_scenario(callback_scenario(0), 5));
+    let loans = ModelFaults { loans: 2, ..faults(0, 0, 0) };
+    search_all(slow_scenario(abstract_scenario(plan(&[], |_, _| {}), 2, loans), 5));
+}
+
 #[test]
 fn run_without_tests_completes() {
     search_all(abstract_scenario(plan(&[], |_, _| {}), 1, faults(0, 0, 0)));

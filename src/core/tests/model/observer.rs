@@ -55,6 +55,8 @@ pub(crate) struct RunObserver {
     pub(crate) unanswered: Option<WorkerId>,
     /// Number of leases that are allowed at once.
     pub(crate) share: usize,
+    /// Number of slots that no run can use.
+    pub(crate) spare_slots: usize,
     /// Number of results that the client is proven to have, of each closed stream.
     pub(crate) proven: BTreeMap<WorkerId, usize>,
     pub(crate) tests: Vec<ObservedTest>,
@@ -88,6 +90,7 @@ impl RunObserver {
             starting: 0,
             unanswered: None,
             share: plan.slots,
+            spare_slots: 0,
             proven: BTreeMap::new(),
             tests: vec![test; plan.tests.len()],
             rests: Vec::new(),
@@ -111,6 +114,7 @@ impl RunObserver {
             }
             RunEvent::WorkerNotStarted => self.starting -= 1,
             RunEvent::SlotShare(share) => self.share = *share,
+            RunEvent::SpareSlots(spare) => self.spare_slots = *spare,
             RunEvent::Settled { test, outcome, .. } => self.settle(plan, *test, *outcome),
             RunEvent::Provisional { test, by, .. } => {
                 let observed = &mut self.tests[test.index()];
@@ -124,6 +128,13 @@ impl RunObserver {
             RunEvent::LeaseEnded { worker, end: LeaseOutcome::GuardLost(_), .. } => {
                 self.unanswered = Some(*worker);
                 self.lose_guard(*worker);
+            }
+            RunEvent::LeaseEnded { worker, end: LeaseOutcome::Cancelled, .. }
+                if self.is_taken_back(*worker) =>
+            {
+                self.unanswered = Some(*worker);
+                self.put_back(*worker);
+                self.worker(*worker).lease = None;
             }
             RunEvent::LeaseEnded { worker, .. } => {
                 self.unanswered = Some(*worker);
@@ -170,6 +181,11 @@ impl RunObserver {
 
     pub(crate) fn has_lease(&self, worker: WorkerId) -> bool {
         self.workers.get(&worker).is_some_and(|one| one.lease.is_some())
+    }
+
+    /// Returns whether the run has taken back the tests that this worker had not begun.
+    fn is_taken_back(&self, worker: WorkerId) -> bool {
+        !self.is_stopped && self.workers.get(&worker).is_some_and(|one| one.cancel_mode.is_some())
     }
 
     fn worker(&mut self, worker: WorkerId) -> &mut ObservedWorker {

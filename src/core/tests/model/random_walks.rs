@@ -13,6 +13,7 @@ use crate::{
         callback_scenario, plan,
     },
     search::{draw_below, number_from_env, walk},
+    world::SHORT,
 };
 
 const STEPS: usize = 500_000;
@@ -94,9 +95,14 @@ fn random_scenario(random: &mut u64) -> ModelScenario {
         may_refuse: false,
         window: 1 + below(4),
     };
+    for costs in &mut plan.programs {
+        costs.process.ends_between_tests = below(2) == 0;
+    }
+    let test_duration = [SHORT, SHORT, 200 * SHORT][below(3)];
     ModelScenario {
         client,
         queues,
+        test_duration,
         outbox: 4,
         watchdogs: 4,
         ..abstract_scenario(plan, below(6) as u32, faults)

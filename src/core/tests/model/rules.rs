@@ -8,7 +8,7 @@ use heeler_core::{
 };
 
 use crate::{
-    observer::{ObservedPlace, ObservedTest, RunObserver},
+    observer::{ObservedPlace, ObservedTest, ObservedWorker, RunObserver},
     world::{SHORT, SimJournal},
 };
 
@@ -20,7 +20,9 @@ pub(crate) const STARTED: &str = "a worker is started only if a lease could be g
 pub(crate) const LEASED: &str = "a lease is due, well formed, within the share, and given to a free worker";
 pub(crate) const ANSWERED: &str = "a worker that is granted, or ends a lease, is leased or released at once";
 pub(crate) const RESUMED: &str = "the rest of a batch is resumed whole, until the program's batches shrink";
-pub(crate) const CANCELLED: &str = "a lease is cancelled in a stopped run only, and only if that changes it";
+pub(crate) const CANCELLED: &str = "a lease is cancelled only if that changes it";
+pub(crate) const TAKEN_BACK: &str =
+    "tests are taken back only for an idle slot, from one process that may end between tests";
 pub(crate) const DRAINED: &str = "a stream is drained once, when no test is open";
 pub(crate) const FINISHED: &str = "the finish is ordered once, and names what the client may lack";
 pub(crate) const GIVEN_UP: &str = "a test is given up for its reason only, and a program as a whole";
@@ -36,7 +38,7 @@ pub(crate) const REACHED: &str = "a path that ends, ends with the completion";
 pub(crate) const ENDS: &str = "every path ends";
 
 /// The rules that [`BrokenRule`] names.
-pub(crate) const STEP_RULES: [&str; 19] = [
+pub(crate) const STEP_RULES: [&str; 20] = [
     ONE_RESULT,
     COMPLETE,
     NOTHING_AFTER,
@@ -45,6 +47,7 @@ pub(crate) const STEP_RULES: [&str; 19] = [
     LEASED,
     RESUMED,
     CANCELLED,
+    TAKEN_BACK,
     DRAINED,
     FINISHED,
     GIVEN_UP,
@@ -124,10 +127,32 @@ impl RunObserver {
     ) -> CheckResult {
         let is_changed =
             self.workers.get(&worker).is_some_and(|one| one.lease.is_some() && one.cancel_mode < Some(mode));
-        check(CANCELLED, is_changed && self.is_stopped, || format!("{worker:?} has nothing to cancel"))?;
+        check(CANCELLED, is_changed, || format!("{worker:?} has nothing to cancel"))?;
+        if !self.is_stopped {
+            return self.check_taken_back(plan, worker, mode);
+        }
         let may_finish = plan.failure_limit.is_some_and(|limit| limit.cancel_mode == mode)
             && stop_reason == Some(NotRunReason::TooManyFailures);
         check(CANCELLED, mode == CancelMode::Now || may_finish, || format!("{worker:?} is not cancelled now"))
+    }
+
+    /// Tests are taken back from a process that may be ended between two of them, if it has not begun some
+    /// that a slot without work can run.
+    fn check_taken_back(&self, plan: &SchedulingPlan, worker: WorkerId, mode: CancelMode) -> CheckResult {
+        let lease = self.workers[&worker].lease.as_ref();
+        let is_allowed =
+            lease.is_some_and(|lease| plan.programs[lease.batch.program.index()].process.ends_between_tests);
+        let count = |is_counted: &dyn Fn(&ObservedWorker) -> bool| {
+            self.workers.values().filter(|one| one.lease.is_some() && is_counted(one)).count()
+        };
+        let waiting = |place: ObservedPlace| self.tests.iter().filter(|test| test.place == place).count();
+        let is_idle = count(&|_| true) < self.share.min(self.slots) + self.spare_slots
+            && waiting(ObservedPlace::Waiting) == 0;
+        let is_only = count(&|one| one.cancel_mode.is_some()) == 0;
+        let is_useful = waiting(ObservedPlace::With(worker)) >= 2 && mode == CancelMode::AfterRunningTests;
+        check(TAKEN_BACK, is_allowed && is_idle && is_only && is_useful, || {
+            format!("{worker:?}: {is_allowed} {is_idle} {is_only} {is_useful}")
+        })
     }
 
     pub(crate) fn check_drain(&self, worker: WorkerId) -> CheckResult {

@@ -1,10 +1,14 @@
 //! What a search tries: a plan, the kind of client and of processes, what may go wrong, a planted mistake.
 
+use std::time::Duration;
+
 use heeler_core::{
     ProgramId, RetryPolicy,
     batching::ProgramCosts,
     run::{ScheduledTest, SchedulingPlan},
 };
+
+use crate::world::SHORT;
 
 /// A budget that is never used up.
 pub(crate) const UNLIMITED: u8 = u8::MAX;
@@ -20,6 +24,8 @@ pub(crate) struct ModelScenario {
     pub(crate) queues: QueueModel,
     pub(crate) processes: ProcessModel,
     pub(crate) faults: ModelFaults,
+    /// What every test takes.
+    pub(crate) test_duration: Duration,
     /// Number of messages of a worker under way at which its process waits.
     pub(crate) outbox: usize,
     /// Number of watchdogs that can be started, one after the other.
@@ -223,6 +229,7 @@ pub(crate) fn abstract_scenario(plan: SchedulingPlan, workers: u32, faults: Mode
         queues: QueueModel::default(),
         processes: ProcessModel::Arbitrary,
         faults,
+        test_duration: SHORT,
         outbox: 1,
         watchdogs: 0,
         mistake: PlantedMistake::None,
@@ -238,6 +245,7 @@ pub(crate) fn callback_scenario(deaths: u8) -> ModelScenario {
         queues: QueueModel::default(),
         processes: ProcessModel::InOrder,
         faults: ModelFaults { deaths, ..ModelFaults::default() },
+        test_duration: SHORT,
         outbox: usize::MAX,
         watchdogs: 4,
         mistake: PlantedMistake::None,

@@ -51,6 +51,8 @@ pub(crate) enum ModelStep {
     GiveBack(WorkerId),
     /// The run may have this number of leases at once.
     Share(usize),
+    /// This number of slots can be used by no run.
+    Spare(usize),
     KillCoordinator,
     KillWatchdog,
     ResetWatchdog,
@@ -108,7 +110,7 @@ impl ModelFaults {
             | ModelStep::KillWatchdogWriting(_)
             | ModelStep::JournalLate(_) => Some(&mut self.deaths),
             ModelStep::Cancel => Some(&mut self.cancels),
-            ModelStep::Lend(_) => Some(&mut self.loans),
+            ModelStep::Lend(_) | ModelStep::Spare(_) => Some(&mut self.loans),
             // No run is left without a share forever.
             ModelStep::Share(share) => {
                 let observer = &world.coordinator.as_ref()?.observer;
@@ -222,6 +224,9 @@ impl ModelWorld {
         steps.extend(self.idle_workers().into_iter().map(ModelStep::Lend));
         let shares = (0..=scenario.plan.slots).filter(|share| *share != observer.share);
         steps.extend(shares.map(ModelStep::Share));
+        let takes_back = scenario.plan.programs.iter().any(|costs| costs.process.ends_between_tests);
+        let spares = [0, 1].into_iter().filter(|spare| takes_back && *spare != observer.spare_slots);
+        steps.extend(spares.map(ModelStep::Spare));
     }
 
     fn connection_steps(
@@ -334,6 +339,7 @@ impl ModelWorld {
                 self.grant_idle_workers(scenario);
             }
             ModelStep::Share(share) => self.feed(scenario, RunEvent::SlotShare(share)),
+            ModelStep::Spare(spare) => self.feed(scenario, RunEvent::SpareSlots(spare)),
             ModelStep::KillCoordinator => self.kill_coordinator(),
             ModelStep::KillWatchdog => self.kill_watchdog(),
             ModelStep::ResetWatchdog => {

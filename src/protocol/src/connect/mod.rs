@@ -5,6 +5,8 @@
 //! - [`MessageDecoder`], [`append_message`]: messages with four bytes of length before them.
 //! - [`ClientRequest`]: a request, with what it is about; [`ClientResponse`]: an answer.
 
+use heeler_core::batching::ProcessTraits;
+
 mod message;
 mod size_delimited;
 
@@ -12,6 +14,11 @@ pub use message::{
     ClientAnswer, ClientError, ClientRequest, ClientResponse, MessageError, case_tags, decode_request,
     decode_response, encode_response,
 };
+/// How the processes of a client under test behave: each has one request at a time, and says nothing when it
+/// is ready.
+pub const CLIENT_PROCESS: ProcessTraits =
+    ProcessTraits { is_one_batch: false, hides_start: true, ends_between_tests: true };
+
 pub use size_delimited::{
     MessageDecoder, MessageTooLarge, REQUEST_LIMIT_BYTES, RESPONSE_LIMIT_BYTES, append_message,
 };

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, num::NonZeroU32};
 
 use heeler_core::{
     Attempt, DiagnosticsFile, GuardLoss, LeakedProcess, LeaseId, LeaseOutcome, NameNesting, OsText, Outcome,
-    ProcessUsage, TestId, WorkerId,
+    ProcessUsage, TestId, WorkerId, batching::ProcessTraits,
 };
 use serde::{Deserialize, Serialize};
 
@@ -372,9 +372,9 @@ pub enum FromWorker {
         /// What is wrong with the program, and prevents none of its tests from running.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         warnings: Vec<String>,
-        /// Whether all its tests run in one process, unless they are isolated.
+        /// How the framework's processes behave, as far as batches depend on it.
         #[serde(default)]
-        runs_in_one_batch: bool,
+        process: ProcessTraits,
     },
     /// The program could not be listed.
     NotDiscovered {

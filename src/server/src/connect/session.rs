@@ -12,7 +12,8 @@ use heeler_core::test_path::NameNesting;
 use heeler_protocol::{
     StreamDecoder as _,
     connect::{
-        MessageDecoder, MessageTooLarge, REQUEST_LIMIT_BYTES, append_message, case_tags, decode_request,
+        CLIENT_PROCESS, MessageDecoder, MessageTooLarge, REQUEST_LIMIT_BYTES, append_message, case_tags,
+        decode_request,
     },
     control::{ListedTest, RunUpdates, TestUpdate, TraitPair},
     mtp::ClientMembers,
@@ -229,8 +230,6 @@ impl ConnectSession {
         let SessionOptions { settings, provenance, .. } = &self.options;
         match prepare_run(&wanted, &PlanContext { catalogue: &catalogue, settings, provenance }) {
             Ok(PreparedRun { mut plan, warnings }) => {
-                // A client under test says nothing when it is ready.
-                plan.model.programs.iter_mut().for_each(|costs| costs.hides_start = true);
                 for (planned, selected) in plan.model.tests.iter_mut().zip(&plan.tests) {
                     planned.weight = Some(self.durations.estimate(&selected.listed.name));
                 }
@@ -260,7 +259,7 @@ impl ConnectSession {
             start: ASSUMED_START,
             failure: None,
             warnings: Vec::new(),
-            runs_in_one_batch: false,
+            process: CLIENT_PROCESS,
         };
         let mut catalogue = Catalogue::new(self.options.sources.clone());
         catalogue.record_listing(0, Ok(listing));

@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use heeler_core::test_path::{NameNesting, PARAMETER_SEPARATOR, TestPath};
+use heeler_core::{
+    batching::ProcessTraits,
+    test_path::{NameNesting, PARAMETER_SEPARATOR, TestPath},
+};
 use heeler_protocol::{
     control::{ListedTest, SelectionLimit, TestProgram},
     mtp::NodeDescription,
@@ -50,8 +53,7 @@ pub enum ListingState {
         failure: Option<Arc<str>>,
         /// What is wrong with the program, and prevents none of its tests from running.
         warnings: Arc<[String]>,
-        /// Whether all its tests run in one process, unless they are isolated.
-        runs_in_one_batch: bool,
+        process: ProcessTraits,
     },
     /// The listing failed.
     Broken {
@@ -77,8 +79,7 @@ pub struct ProgramListing {
     pub failure: Option<String>,
     /// What is wrong with the program, and prevents none of its tests from running.
     pub warnings: Vec<String>,
-    /// Whether all its tests run in one process, unless they are isolated.
-    pub runs_in_one_batch: bool,
+    pub process: ProcessTraits,
 }
 
 /// One program and the state of its listing.
@@ -178,7 +179,7 @@ impl Catalogue {
                 start: listing.start,
                 failure: listing.failure.map(Arc::from),
                 warnings: listing.warnings.into(),
-                runs_in_one_batch: listing.runs_in_one_batch,
+                process: listing.process,
             },
             Err(error) => ListingState::Broken { error },
         };
@@ -404,7 +405,7 @@ mod tests {
             start: Duration::ZERO,
             failure: None,
             warnings: Vec::new(),
-            runs_in_one_batch: false,
+            process: ProcessTraits::default(),
         }
     }
 

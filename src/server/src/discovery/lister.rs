@@ -158,7 +158,7 @@ impl ProgramLister {
                 start_us,
                 failure,
                 warnings,
-                runs_in_one_batch,
+                process,
                 job: _,
             } => {
                 let listing = ProgramListing {
@@ -169,7 +169,7 @@ impl ProgramLister {
                     start: Duration::from_micros(start_us),
                     failure,
                     warnings,
-                    runs_in_one_batch,
+                    process,
                 };
                 self.record_result(catalogue, worker, Ok(listing))
             }

@@ -76,7 +76,7 @@ mod tests {
             start: Duration::ZERO,
             failure: None,
             warnings: Vec::new(),
-            runs_in_one_batch: false,
+            process: heeler_core::batching::ProcessTraits::default(),
         };
         catalogue.record_listing(0, Ok(answer));
         catalogue.record_listing(1, Err("it is broken".to_owned()));

@@ -275,22 +275,15 @@ fn plan_test(
         apply_program_options(&mut program, &of.settings.program);
         let mut costs = ProgramCosts { start: of.history.start_of(suite), ..ProgramCosts::default() };
         let mut listing = ListingFacts::default();
-        if let ListingState::Listed {
-            framework,
-            selection_limit,
-            start,
-            tests,
-            failure,
-            runs_in_one_batch,
-            ..
-        } = &entry.listing
+        if let ListingState::Listed { framework, selection_limit, start, tests, failure, process, .. } =
+            &entry.listing
         {
             program.framework = Some(framework.clone());
             costs.selection_budget_bytes = selection_limit.map(|limit| limit.budget_bytes);
             costs.listing = Some(*start);
             listing.runnable_tests = Some(tests.iter().filter(|test| !test.is_skipped()).count());
             listing.start = Some(*start);
-            costs.is_one_batch = *runs_in_one_batch;
+            costs.process = *process;
             listing.failure.clone_from(failure);
         }
         PlannedProgram { program, costs, listing }
@@ -319,7 +312,7 @@ fn plan_test(
     let settings = of.settings.for_test(entry.source.config_suite.as_deref(), &subject);
     let costs = &mut programs.costs[program];
     // Tests that run in one process run one after the other, also those that are rerun after its death.
-    let one = (costs.is_one_batch && !settings.is_isolated).then_some(NonZeroU32::MIN);
+    let one = (costs.process.is_one_batch && !settings.is_isolated).then_some(NonZeroU32::MIN);
     costs.max_processes = costs.max_processes.into_iter().chain(settings.max_processes).chain(one).min();
     let planned = ScheduledTest {
         program: program_id(program),

@@ -326,7 +326,7 @@ mod tests {
             start: Duration::ZERO,
             failure: None,
             warnings: Vec::new(),
-            runs_in_one_batch: false,
+            process: heeler_core::batching::ProcessTraits::default(),
         }
     }
 

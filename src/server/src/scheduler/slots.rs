@@ -101,11 +101,12 @@ impl Scheduler {
         for (user, is_preferred) in users.iter_mut().zip(preferred) {
             user.is_preferred = is_preferred;
         }
+        let spare = self.options.slots.saturating_sub(shares.iter().sum());
         for (user, share) in users.iter().zip(&shares) {
             if let UserKey::Run(number) = user.key
                 && let Some(run) = self.runs.get_mut(&number)
             {
-                run.driver.set_share(*share);
+                run.driver.set_share(*share, spare);
             }
         }
         users.into_iter().zip(shares).collect()

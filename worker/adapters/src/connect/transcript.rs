@@ -25,6 +25,8 @@ pub(super) struct ClientParser {
     asked: usize,
     decoder: MessageDecoder,
     buffer: BytesMut,
+    /// No further case is asked.
+    is_ending: bool,
     /// What is wrong with the output: nothing after it is read.
     fault: Option<String>,
     /// The case that was answered more than once.
@@ -34,13 +36,21 @@ pub(super) struct ClientParser {
 impl ClientParser {
     pub(super) fn new(cases: Vec<(String, Vec<u8>)>) -> Self {
         let decoder = MessageDecoder::new(RESPONSE_LIMIT_BYTES);
-        Self { cases, asked: 0, decoder, buffer: BytesMut::new(), fault: None, answered_again: None }
+        Self {
+            cases,
+            asked: 0,
+            decoder,
+            buffer: BytesMut::new(),
+            is_ending: false,
+            fault: None,
+            answered_again: None,
+        }
     }
 
     /// Returns the request of the case that is to be asked, which begins with it.
     fn ask(&self, events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
         let mut request = Vec::new();
-        if let Some((_, case)) = self.cases.get(self.asked) {
+        if let Some((_, case)) = self.cases.get(self.asked).filter(|_| !self.is_ending) {
             append_message(&mut request, case);
             events.push(TranscriptEvent::Begun { place: self.asked });
         }
@@ -122,6 +132,10 @@ impl TranscriptParser for ClientParser {
         requests
     }
 
+    fn begin_no_more(&mut self) {
+        self.is_ending = true;
+    }
+
     fn on_output_end(&mut self, _events: &mut Vec<TranscriptEvent>) {}
 
     fn is_complete(&self) -> bool {
@@ -165,6 +179,19 @@ mod tests {
             TranscriptEvent::Ended { verdict, .. } => verdict.failures[0].message.as_deref().unwrap(),
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn no_case_is_asked_when_none_is_to_begin() {
+        let (mut parser, mut events) = (parser(), Vec::new());
+        assert!(!parser.opening_request(&mut events).is_empty());
+        parser.begin_no_more();
+        assert_eq!(parser.on_channel(&framed(&response("a/b")), &mut events), b"");
+        assert!(matches!(
+            events[..],
+            [TranscriptEvent::Begun { place: 0 }, TranscriptEvent::Ended { place: 0, .. }]
+        ));
+        assert!(!parser.is_over(), "a case is left");
     }
 
     #[test]

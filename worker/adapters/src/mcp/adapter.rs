@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use heeler_core::test_path::NameNesting;
+use heeler_core::{batching::ProcessTraits, test_path::NameNesting};
 use heeler_protocol::control::{ListedTest, TestProgram};
 
 use super::{listing::McpListing, transcript::McpParser};
@@ -16,7 +16,7 @@ pub(super) const NAME: &str = "mcp";
 
 static TRAITS: AdapterTraits = AdapterTraits {
     nesting: NameNesting::FullStops,
-    runs_in_one_batch: true,
+    process: ProcessTraits { is_one_batch: true, hides_start: false, ends_between_tests: false },
     is_server: true,
     ..AdapterTraits::new(NAME, "MCP server")
 };

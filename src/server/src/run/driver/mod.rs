@@ -108,6 +108,8 @@ pub struct RunDriver {
     actions: VecDeque<RunAction>,
     /// Maximum number of leases that the run may have open.
     share: usize,
+    /// Number of slots that no run can use.
+    spare_slots: usize,
     /// Number of leases granted so far.
     leases_granted: u64,
     /// The open leases, with their workers and programs.
@@ -169,6 +171,7 @@ impl RunDriver {
             run,
             actions,
             share: 0,
+            spare_slots: 0,
             leases_granted: 0,
             neighbours: LeaseNeighbours::default(),
             provisional: BTreeMap::new(),
@@ -263,11 +266,15 @@ impl RunDriver {
         self.run.involves(worker)
     }
 
-    /// Sets the maximum number of open leases.
-    pub fn set_share(&mut self, slots: usize) {
+    /// Sets the maximum number of open leases, and the number of slots that no run can use.
+    pub fn set_share(&mut self, slots: usize, spare: usize) {
         if self.share != slots {
             self.share = slots;
             self.apply_event(RunEvent::SlotShare(slots));
+        }
+        if self.spare_slots != spare {
+            self.spare_slots = spare;
+            self.apply_event(RunEvent::SpareSlots(spare));
         }
     }
 

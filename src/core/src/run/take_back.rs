@@ -1,0 +1,258 @@
+//! Taking tests back: tests that wait in a process behind others are given to slots that have nothing to do.
+//! The process is ended between two tests, where its framework allows that.
+
+use std::time::Duration;
+
+use super::{
+    CancelMode, RunAction,
+    state::{ActiveLease, RunState, TestLocation},
+};
+use crate::{TestId, WorkerId, batching::QueuedTest};
+
+/// Least time by which the run ends earlier for tests that are taken back, as a multiple of the cost of a
+/// start: they need another process.
+const SAVED_PER_START: u32 = 3;
+/// Tests are not expected to take less than this: they would be no measure of what a test really takes.
+const LEAST_EXPECTED: Duration = Duration::from_micros(10);
+
+/// How long the tests of a lease take, compared with what they were expected to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(super) struct LeasePace {
+    /// Sum of the durations of the tests that have ended.
+    taken: Duration,
+    /// Sum of their estimates.
+    expected: Duration,
+}
+
+impl LeasePace {
+    pub(super) fn record(&mut self, taken: Duration, expected: Duration) {
+        self.taken = self.taken.saturating_add(taken);
+        self.expected = self.expected.saturating_add(expected.max(LEAST_EXPECTED));
+    }
+
+    /// Returns what a test will take by what those before it took; `None` while none has ended.
+    fn estimate(self, expected: Duration) -> Option<Duration> {
+        if self.expected.is_zero() {
+            return None;
+        }
+        let expected = expected.max(LEAST_EXPECTED);
+        let factor = (self.taken.as_secs_f64() / self.expected.as_secs_f64()).max(1.0);
+        Some(Duration::try_from_secs_f64(expected.as_secs_f64() * factor).unwrap_or(Duration::MAX))
+    }
+}
+
+impl RunState {
+    /// Ends the process of the lease whose waiting tests are worth most to idle slots, after its running
+    /// tests. One at a time: what comes back is shared out before another is looked at.
+    pub(super) fn take_back(&mut self, actions: &mut Vec<RunAction>) {
+        if !self.plan.programs.iter().any(|costs| costs.process.ends_between_tests) {
+            return;
+        }
+        let usable = self.share.min(self.slots()).saturating_add(self.spare_slots);
+        let idle = usable.saturating_sub(self.leases.len());
+        let is_taking = self.leases.values().any(|held| held.cancel_mode.is_some());
+        if idle == 0 || is_taking || self.queue.available_batches(&self.occupied_slots()) > 0 {
+            return;
+        }
+        let saved =
+            self.leases.iter().filter_map(|(worker, held)| Some((self.time_saved(held, idle)?, *worker)));
+        let Some((_, worker)) = saved.max_by_key(|(saved, _)| *saved) else { return };
+        if let Some(held) = self.leases.get_mut(&worker) {
+            held.cancel_mode = Some(CancelMode::AfterRunningTests);
+            actions.push(RunAction::CancelLease { worker, mode: CancelMode::AfterRunningTests });
+        }
+    }
+
+    /// Returns the time by which a lease ends earlier without the tests that it shares with idle slots, if
+    /// that is worth another process. Only a lease whose process has brought a test to its end tells how long
+    /// the others take, and only then does taking tests back lead anywhere.
+    fn time_saved(&self, held: &ActiveLease, idle: usize) -> Option<Duration> {
+        let program = held.batch.program;
+        if !self.plan.programs[program.index()].process.ends_between_tests || held.batch.is_isolated {
+            return None;
+        }
+        let max_processes = self.queue.max_processes(program).unwrap_or(usize::MAX);
+        let held_processes = self.leases.values().filter(|other| other.batch.program == program).count();
+        let idle = idle.min(max_processes.saturating_sub(held_processes));
+        let waiting = held.batch.tests.iter().filter(|test| self.is_leased(**test, held));
+        let estimates = waiting.map(|test| self.paced_duration(held, *test));
+        let estimates = estimates.collect::<Option<Vec<_>>>()?;
+        let whole = estimates.iter().copied().fold(Duration::ZERO, Duration::saturating_add);
+        let longest = estimates.iter().copied().max()?;
+        let parts = u32::try_from(idle.saturating_add(1)).unwrap_or(u32::MAX);
+        let saved = whole.saturating_sub((whole / parts).max(longest));
+        (saved >= self.queue.start_cost(program).saturating_mul(SAVED_PER_START)).then_some(saved)
+    }
+
+    fn is_leased(&self, test: TestId, held: &ActiveLease) -> bool {
+        self.tests[test.index()].location == TestLocation::Leased(held.lease)
+    }
+
+    /// Returns what a test of a lease will take by the pace of that lease.
+    fn paced_duration(&self, held: &ActiveLease, test: TestId) -> Option<Duration> {
+        held.pace.estimate(self.expected_duration(held, test))
+    }
+
+    /// Returns what a test of a lease was expected to take.
+    pub(super) fn expected_duration(&self, held: &ActiveLease, test: TestId) -> Duration {
+        self.queue.estimated_duration(held.batch.program, self.plan.tests[test.index()].weight)
+    }
+
+    /// Returns tests of a process that was ended between two of them to the queue, with what they will take
+    /// by the pace of their lease. Tests that had begun nevertheless run again like the others.
+    pub(super) fn return_to_queue(&mut self, held: &ActiveLease, rest: &[TestId]) {
+        let returned = |test: &TestId| {
+            let (program, item) = self.plan.tests[test.index()].queued(*test);
+            let weight = self.paced_duration(held, *test).or(item.weight);
+            (program, QueuedTest { weight, is_isolated: false, ..item })
+        };
+        let items: Vec<_> = rest.iter().map(returned).collect();
+        for test in rest {
+            self.tests[test.index()].location = TestLocation::Waiting;
+        }
+        self.queue.add_returned(items);
+    }
+
+    /// Records how long a test has taken that ended in a worker's lease.
+    pub(super) fn record_pace(&mut self, worker: WorkerId, test: TestId, duration: Duration) {
+        let Some(held) = self.leases.get(&worker) else { return };
+        let expected = self.expected_duration(held, test);
+        if let Some(held) = self.leases.get_mut(&worker) {
+            held.pace.record(duration, expected);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        LeaseOutcome, Outcome, ProgramId, RetryPolicy,
+        batching::{ProcessTraits, ProgramCosts},
+        ledger::LedgerEntry,
+        run::{BatchLease, RunEvent, ScheduledTest, SchedulingPlan},
+    };
+
+    const FIRST: WorkerId = WorkerId(1);
+    const SECOND: WorkerId = WorkerId(2);
+    const SECOND_LONG: Duration = Duration::from_secs(1);
+
+    fn run_of(tests: usize, ends_between_tests: bool, max_processes: Option<u32>) -> RunState {
+        let test = ScheduledTest {
+            program: ProgramId(0),
+            weight: None,
+            is_isolated: false,
+            retries: RetryPolicy::immediate(0),
+            selection_bytes: 0,
+            is_unrunnable: false,
+        };
+        let max_processes = max_processes.and_then(std::num::NonZeroU32::new);
+        let process = ProcessTraits { ends_between_tests, ..ProcessTraits::default() };
+        RunState::new(SchedulingPlan {
+            programs: vec![ProgramCosts { process, max_processes, ..ProgramCosts::default() }],
+            tests: vec![test; tests],
+            batch_limit: None,
+            slots: 2,
+            failure_limit: None,
+            max_startup_crashes: 3,
+            retry_seed: 0,
+        })
+    }
+
+    fn lease_in(actions: &[RunAction]) -> BatchLease {
+        let lease = actions.iter().find_map(|action| match action {
+            RunAction::Lease(lease) => Some((**lease).clone()),
+            _ => None,
+        });
+        lease.unwrap_or_else(|| panic!("{actions:?}"))
+    }
+
+    fn cancelled_in(actions: &[RunAction]) -> Vec<WorkerId> {
+        let cancelled = |action: &RunAction| match action {
+            RunAction::CancelLease { worker, mode: CancelMode::AfterRunningTests } => Some(*worker),
+            _ => None,
+        };
+        actions.iter().filter_map(cancelled).collect()
+    }
+
+    fn settle(run: &mut RunState, lease: &BatchLease, place: usize, duration: Duration) -> Vec<RunAction> {
+        let (worker, test) = (lease.worker, lease.batch.tests[place]);
+        let _none = run.handle(RunEvent::Started { lease: lease.lease, test });
+        let position = run
+            .ledger()
+            .entries()
+            .iter()
+            .filter(|entry| matches!(entry, LedgerEntry::Settled { worker: by, .. } if *by == worker))
+            .count();
+        let position = u64::try_from(position).unwrap() + 1;
+        run.handle(RunEvent::Settled { worker, test, outcome: Outcome::Passed, duration, position })
+    }
+
+    fn end(run: &mut RunState, lease: &BatchLease, end: LeaseOutcome) -> Vec<RunAction> {
+        run.handle(RunEvent::LeaseEnded { worker: lease.worker, lease: lease.lease, end, start: None })
+    }
+
+    /// Leases all tests of a run to two workers, lets the second end its own at once, and the first its first
+    /// test after this time. Returns the first lease and the actions of that end.
+    fn late_run(run: &mut RunState, duration: Duration) -> (BatchLease, Vec<RunAction>) {
+        let _start = run.begin();
+        let first = lease_in(&run.handle(RunEvent::WorkerGranted(FIRST)));
+        let mut actions = run.handle(RunEvent::WorkerGranted(SECOND));
+        while actions.iter().any(|action| matches!(action, RunAction::Lease(_))) {
+            let lease = lease_in(&actions);
+            for place in 0..lease.batch.tests.len() {
+                let none = settle(run, &lease, place, Duration::ZERO);
+                assert_eq!(cancelled_in(&none), [], "nothing is known of the first lease");
+            }
+            actions = end(run, &lease, LeaseOutcome::Complete);
+        }
+        let actions = settle(run, &first, 0, duration);
+        (first, actions)
+    }
+
+    #[test]
+    fn tests_behind_slow_ones_are_shared_with_an_idle_slot() {
+        let mut run = run_of(40, true, None);
+        let (first, actions) = late_run(&mut run, SECOND_LONG);
+        assert!(first.batch.tests.len() >= 4, "{first:?}");
+        assert_eq!(cancelled_in(&actions), [FIRST]);
+        // The test that has begun may finish.
+        let begun = settle(&mut run, &first, 1, SECOND_LONG);
+        assert_eq!(cancelled_in(&begun), [], "once is enough");
+        let rest = &first.batch.tests[2..];
+        let next = lease_in(&end(&mut run, &first, LeaseOutcome::Cancelled));
+        let other = lease_in(&run.handle(RunEvent::WorkerGranted(SECOND)));
+        let parts = [next.batch.tests, other.batch.tests].concat();
+        assert_eq!(parts, rest[..parts.len()], "both slots continue with them");
+    }
+
+    #[test]
+    fn nothing_is_taken_back_without_gain() {
+        let cancelled = |mut run: RunState, duration| cancelled_in(&late_run(&mut run, duration).1);
+        assert_eq!(cancelled(run_of(40, false, None), SECOND_LONG), [], "the framework does not allow it");
+        assert_eq!(cancelled(run_of(40, true, None), Duration::from_micros(20)), [], "they end soon");
+        assert_eq!(cancelled(run_of(2, true, None), SECOND_LONG), [], "none waits");
+    }
+
+    #[test]
+    fn limited_programs_keep_their_tests() {
+        let mut run = run_of(40, true, Some(1));
+        let _start = run.begin();
+        let only = lease_in(&run.handle(RunEvent::WorkerGranted(FIRST)));
+        let actions = settle(&mut run, &only, 0, SECOND_LONG);
+        assert_eq!(cancelled_in(&actions), [], "no other process may run them");
+    }
+
+    #[test]
+    fn pace_never_makes_tests_faster_than_expected() {
+        let mut pace = LeasePace::default();
+        assert_eq!(pace.estimate(SECOND_LONG), None);
+        pace.record(Duration::from_millis(1), SECOND_LONG);
+        assert_eq!(pace.estimate(SECOND_LONG), Some(SECOND_LONG));
+        let mut slow = LeasePace::default();
+        slow.record(SECOND_LONG, Duration::ZERO);
+        assert_eq!(slow.estimate(Duration::ZERO), Some(SECOND_LONG));
+        slow.record(Duration::MAX, Duration::ZERO);
+        assert!(slow.estimate(Duration::MAX).is_some(), "bounded");
+    }
+}
