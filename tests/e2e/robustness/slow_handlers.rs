@@ -180,7 +180,7 @@ fn client_without_answers_costs_no_long_wait() {
         assert!(response.get("error").is_none(), "{response}");
     }
     let took = start.elapsed();
-    assert!(took < DEADLINE / 4, "two runs took {took:?}");
+    assert!(took < DEADLINE / 10, "two runs took {took:?}");
     let run = server.run(None);
     finish_handled(server, &run, &selected, ExpectedDelivery::AtLeastOnce).assert_all("passed");
 }

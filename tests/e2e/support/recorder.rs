@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::schema::server_schema_violation;
 
 /// Deadline of any wait. Far more than needed, so that only a hang is found, never a slow machine.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(150);
 
 const UPDATES: &str = "testing/testUpdates/tests";
 

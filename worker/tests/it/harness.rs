@@ -27,7 +27,7 @@ use tempfile::TempDir;
 use tokio::time::timeout;
 
 /// Generous: the machine may be busy.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(150);
 
 /// Shell functions that print GoogleTest's markers.
 const MARKERS: &str = r#"
