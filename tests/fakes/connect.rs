@@ -4,9 +4,13 @@
 use std::{
     io::{Read, Write},
     process::{Child, Command, Stdio, abort, exit},
+    time::Duration,
 };
 
-use crate::roles::wait_for_ever;
+use crate::wait::wait_for_ever;
+
+/// Time that a case takes whose client waits.
+const WAIT: Duration = Duration::from_millis(30);
 
 /// Answers all cases; returns the exit code.
 pub(crate) fn serve() -> u8 {
@@ -43,6 +47,7 @@ fn answer_to(name: &str, behaviour: &str) -> Vec<u8> {
         }
         "exits" => exit(0),
         "hangs" => wait_for_ever(),
+        "waits" => std::thread::park_timeout(WAIT),
         "prints" => println!("connecting to the server"),
         "answers-half" => {
             let mut output = std::io::stdout();

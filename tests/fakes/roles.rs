@@ -2,7 +2,10 @@
 
 use std::{collections::HashSet, process::abort};
 
-use crate::gtest::{self, FakeRunOutput};
+use crate::{
+    gtest::{self, FakeRunOutput},
+    wait::wait_for_ever,
+};
 
 const TESTS: [&str; 4] = ["One", "Two", "Three", "Four"];
 
@@ -129,11 +132,4 @@ fn fail_while_another_runs(asked: &[&str]) {
         }
     }
     run.end();
-}
-
-/// Waits until somebody ends the process.
-pub(crate) fn wait_for_ever() -> ! {
-    loop {
-        std::thread::park();
-    }
 }

@@ -1,0 +1,8 @@
+//! Waiting without an end.
+
+/// Waits until somebody ends the process.
+pub(crate) fn wait_for_ever() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
