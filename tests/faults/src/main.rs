@@ -9,12 +9,14 @@
     reason = "the harness stands outside: it starts heeler as a user's shell does"
 )]
 
+mod connect;
 mod fault_points;
 mod fixture_tests;
 mod heeler_process;
 mod hostile;
 mod injector;
 mod leftovers;
+mod mcp;
 mod mtp;
 mod panic_messages;
 mod planned_faults;
@@ -23,10 +25,13 @@ mod program;
 mod protocols;
 mod random;
 mod round;
+mod rsp;
 mod suites;
 mod support;
 mod system_limits;
+mod test_results;
 mod totals;
+mod traffic_record;
 
 use std::{
     process::ExitCode,
@@ -87,6 +92,7 @@ fn main() -> ExitCode {
     // Built before the rounds, which would otherwise wait for each other.
     support::fixtures::gtest("faults");
     support::fixtures::libtest();
+    connect::client_program();
     for program in hostile::PROGRAMS {
         support::fixtures::gtest(program.fixture);
     }

@@ -151,3 +151,40 @@ pub(crate) fn draw_point_fault(draws: &mut SeededRandom) -> PlannedFault {
         when: FaultMoment::Launched(Duration::ZERO),
     }
 }
+
+/// Draws a fault of a process: it is killed, or stopped for a while, at any instant or at a named point. No
+/// system error is among them, nor a limit.
+pub(crate) fn draw_process_fault(draws: &mut SeededRandom) -> PlannedFault {
+    let pause = Duration::from_millis(draws.between(1, 1500) as u64);
+    if draws.with_probability(30) {
+        let point = &POINTS[draws.below(POINTS.len())];
+        let nth = draws.pick_weighted(&[(60, 1), (20, 2), (10, 3), (10, 5)]);
+        let doing = draws.pick_weighted(&[
+            (70, PointAction::Kill),
+            (15, PointAction::Stop(pause)),
+            (15, PointAction::Sleep(pause)),
+        ]);
+        return PlannedFault {
+            action: InjectedAction::At(point, nth, doing),
+            when: FaultMoment::Launched(Duration::ZERO),
+        };
+    }
+    let target = draws.pick_weighted(&[
+        (20, FaultTarget::Coordinator),
+        (20, FaultTarget::ProcessRole(ProcessRole::Watchdog)),
+        (25, FaultTarget::ProcessRole(ProcessRole::Worker)),
+        (8, FaultTarget::ProcessRole(ProcessRole::ForkServer)),
+        (12, FaultTarget::ProcessRole(ProcessRole::Guard)),
+        (15, FaultTarget::Test),
+    ]);
+    let action =
+        draws.pick_weighted(&[(70, InjectedAction::Kill(target)), (30, InjectedAction::Stop(target, pause))]);
+    let when = match draws.below(100) {
+        0..10 => FaultMoment::Launched(draws.duration_below(SPAN)),
+        10..50 => FaultMoment::Requested(draws.duration_below(SPAN * 2)),
+        50..88 => FaultMoment::Updates(draws.between(1, 60)),
+        88..94 => FaultMoment::Completed,
+        _ => FaultMoment::Leaving(draws.duration_below(SPAN / 4)),
+    };
+    PlannedFault { action, when }
+}

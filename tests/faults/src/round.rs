@@ -116,7 +116,7 @@ impl FaultRound<'_> {
     }
 
     /// Returns the faults that took effect.
-    pub(crate) fn hits(&self) -> impl Iterator<Item = &InjectedFault> {
+    pub(crate) fn hits(&self) -> impl Iterator<Item = &InjectedFault> + Clone {
         self.injected.iter().filter(|one| one.hit.is_some())
     }
 
@@ -154,7 +154,8 @@ impl FaultRound<'_> {
             return left;
         }
         let mut next = heeler(self.dir, &self.mark);
-        next.arg("list").stdout(Stdio::null()).stderr(Stdio::null());
+        // Any program will do.
+        next.args(["list", "/bin/true"]).stdout(Stdio::null()).stderr(Stdio::null());
         next.status().unwrap();
         leftovers::wait_clean(self.dir, &self.mark, true)
     }

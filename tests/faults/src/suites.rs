@@ -38,10 +38,13 @@ pub(crate) struct PlannedSettings {
     pub(crate) drain: Duration,
 }
 
+/// Letters of cases that run into their time limit.
+const HANGING: [char; 3] = ['h', 'd', 'H'];
+
 impl PlannedSuite {
     pub(crate) fn has_hang(&self) -> bool {
         match &self.program {
-            PlannedProgram::Gtest(script) => script.contains(['h', 'd', 'H']),
+            PlannedProgram::Gtest(script) => script.contains(HANGING),
             PlannedProgram::Libtest | PlannedProgram::Mcp | PlannedProgram::Hostile(_) => false,
         }
     }
@@ -137,6 +140,25 @@ pub(crate) fn draw_suites(draws: &mut SeededRandom) -> Vec<PlannedSuite> {
     suites
 }
 
+/// Draws suites and settings of a round with many runs: in most of these rounds no test runs into its time
+/// limit, which would take its time in each run.
+pub(crate) fn draw_suites_of_many_runs(draws: &mut SeededRandom) -> (Vec<PlannedSuite>, PlannedSettings) {
+    let mut suites = draw_suites(draws);
+    if draws.with_probability(80) {
+        for suite in &mut suites {
+            if let PlannedProgram::Gtest(script) = &mut suite.program {
+                *script = script.replace(HANGING, "w");
+            }
+        }
+    }
+    let has_hang = suites.iter().any(PlannedSuite::has_hang);
+    let mut settings = draw_settings(draws, has_hang);
+    if has_hang {
+        settings.retries = 0;
+    }
+    (suites, settings)
+}
+
 /// Draws the actions of a program's cases: most of them pass, and a few misbehave.
 fn draw_script(draws: &mut SeededRandom) -> String {
     let length = draws.between(4, 24);
@@ -181,4 +203,19 @@ pub(crate) fn draw_settings(draws: &mut SeededRandom, has_hang: bool) -> Planned
         stall: Duration::from_millis(draws.between(1200, 2500) as u64),
         drain: Duration::from_millis(draws.between(300, 800) as u64),
     }
+}
+
+/// Returns the filter that selects these tests.
+pub(crate) fn filter_of(uids: &[String]) -> String {
+    if uids.is_empty() {
+        return "none()".to_owned();
+    }
+    let all: Vec<_> = uids.iter().map(|uid| format!("test(={uid})")).collect();
+    all.join(" | ")
+}
+
+/// Returns the tests that such a filter selects.
+pub(crate) fn uids_of_filter(filter: &str) -> Vec<String> {
+    let names = filter.split(" | ").filter_map(|one| one.strip_prefix("test(=")?.strip_suffix(')'));
+    names.map(str::to_owned).collect()
 }
