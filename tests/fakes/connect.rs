@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use crate::roles::{pass_time, wait_for_ever};
+use crate::wait::{pass_time, wait_for_ever};
+
+/// Time that a case takes whose client waits.
+const WAIT: Duration = Duration::from_millis(30);
 
 /// Answers all cases; returns the exit code.
 pub(crate) fn serve() -> u8 {
@@ -45,6 +48,7 @@ fn answer_to(name: &str, behaviour: &str) -> Vec<u8> {
         "exits" => exit(0),
         "hangs" => wait_for_ever(),
         "takes-200ms" => pass_time(Duration::from_millis(200)),
+        "waits" => pass_time(WAIT),
         "prints" => println!("connecting to the server"),
         "answers-half" => {
             let mut output = std::io::stdout();

@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::roles::wait_for_ever;
+use crate::wait::wait_for_ever;
 
 /// Tests that each of these roles lists.
 const COUNT: usize = 64;

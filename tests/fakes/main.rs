@@ -7,6 +7,7 @@ mod gtest;
 mod json_lines;
 mod other_user;
 mod roles;
+mod wait;
 
 use std::process::ExitCode;
 

@@ -1,12 +1,11 @@
 //! The roles: each has its own listing and its own run.
 
-use std::{
-    collections::HashSet,
-    process::abort,
-    time::{Duration, Instant},
-};
+use std::{collections::HashSet, process::abort};
 
-use crate::gtest::{self, FakeRunOutput};
+use crate::{
+    gtest::{self, FakeRunOutput},
+    wait::wait_for_ever,
+};
 
 const TESTS: [&str; 4] = ["One", "Two", "Three", "Four"];
 
@@ -133,19 +132,4 @@ fn fail_while_another_runs(asked: &[&str]) {
         }
     }
     run.end();
-}
-
-/// Takes this time.
-pub(crate) fn pass_time(duration: Duration) {
-    let begun = Instant::now();
-    while let Some(rest) = duration.checked_sub(begun.elapsed()).filter(|rest| !rest.is_zero()) {
-        std::thread::park_timeout(rest);
-    }
-}
-
-/// Waits until somebody ends the process.
-pub(crate) fn wait_for_ever() -> ! {
-    loop {
-        std::thread::park();
-    }
 }

@@ -66,11 +66,13 @@ pub(crate) fn mcp(name: &str) -> PathBuf {
     fixtures().join("mcp").join(name)
 }
 
-fn fixtures() -> PathBuf {
+/// Returns the directory of the fixtures' sources.
+pub(crate) fn fixtures() -> PathBuf {
     tests().join("fixtures")
 }
 
-fn built(name: &str, sources: &[&Path], build: impl FnOnce(&Path)) -> PathBuf {
+/// Returns a program that is built from these sources, unless it was built from them before.
+pub(crate) fn built(name: &str, sources: &[&Path], build: impl FnOnce(&Path)) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     for source in sources {
         fs::read(source).unwrap_or_else(|error| panic!("{}: {error}", source.display())).hash(&mut hasher);
@@ -90,7 +92,8 @@ fn built(name: &str, sources: &[&Path], build: impl FnOnce(&Path)) -> PathBuf {
     target
 }
 
-fn succeed(command: &mut Command, hint: &str) -> Vec<u8> {
+/// Runs a command, which must succeed; returns its standard output.
+pub(crate) fn succeed(command: &mut Command, hint: &str) -> Vec<u8> {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}; {hint}"));
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?} failed; {hint}\n{errors}");

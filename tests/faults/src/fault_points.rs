@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{round_plan::FaultTarget, support::process::ProcessRole};
+use crate::{planned_faults::FaultTarget, support::process::ProcessRole};
 
 /// A named point.
 #[derive(Debug, Clone, Copy, PartialEq)]

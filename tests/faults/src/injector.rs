@@ -10,16 +10,11 @@ use std::{
 use heeler_sys::process::{Pid, descendants};
 
 use crate::{
-    client::FaultClient,
-    round_plan::{FaultMoment, FaultTarget, InjectedAction, PlannedFault, PointAction},
-    support::{
-        process::{ProcessRole, processes_of_role, signal_if_there, state},
-        recorder::RecordedEvent,
-    },
+    planned_faults::{FaultMoment, FaultTarget, InjectedAction, PlannedFault, PointAction},
+    support::process::{ProcessRole, processes_of_role, signal_if_there, state},
     system_limits::{limit_files, limit_memory},
 };
 
-const UPDATES: &str = "testing/testUpdates/tests";
 /// Polling interval for levels that cause no event.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -65,6 +60,12 @@ impl RoundProgress {
         self.changed.notify_all();
     }
 
+    /// Waits for this time, or until the round's end.
+    pub(crate) fn wait_for(&self, pause: Duration) {
+        let until = Instant::now() + pause;
+        self.wait(RoundStage::Launched, Duration::ZERO, |_| Instant::now() >= until);
+    }
+
     /// Waits until `delay` after a stage and until `holds` returns true; returns whether that happened before
     /// the round's end.
     fn wait(&self, stage: RoundStage, delay: Duration, holds: impl Fn(RoundStage) -> bool) -> bool {
@@ -84,10 +85,25 @@ impl RoundProgress {
     }
 }
 
+/// The client of a round, as far as faults concern it.
+pub(crate) trait RoundClient: Sync {
+    /// Returns the process that the client has started.
+    fn coordinator(&self) -> u32;
+
+    /// Returns the number of messages about runs so far.
+    fn updates(&self) -> usize;
+
+    /// Returns whether the client knows of the end of a run.
+    fn has_completed_run(&self) -> bool;
+
+    /// Does what an action wants of the client itself; returns what was affected, `None` if nothing was.
+    fn act(&self, action: InjectedAction, progress: &RoundProgress) -> Option<String>;
+}
+
 /// Waits for the fault's moment and injects it.
 pub(crate) fn inject(
     fault: &PlannedFault,
-    client: &FaultClient,
+    client: &impl RoundClient,
     dir: &Path,
     progress: &RoundProgress,
 ) -> InjectedFault {
@@ -100,12 +116,11 @@ pub(crate) fn inject(
         FaultMoment::Requested(delay) => progress.wait(RoundStage::Requested, delay, |_| true),
         FaultMoment::Leaving(delay) => progress.wait(RoundStage::Leaving, delay, |_| true),
         FaultMoment::Updates(count) => progress.wait(RoundStage::Requested, Duration::ZERO, |stage| {
-            stage > RoundStage::Requested || updates(client, |_| true) >= count
+            stage > RoundStage::Requested || client.updates() >= count
         }),
-        FaultMoment::Completed => progress.wait(RoundStage::Requested, Duration::ZERO, |_| {
-            updates(client, |event| event.params(UPDATES).is_some_and(|params| params["changes"].is_null()))
-                > 0
-        }),
+        FaultMoment::Completed => {
+            progress.wait(RoundStage::Requested, Duration::ZERO, |_| client.has_completed_run())
+        }
     };
     if !is_due {
         return missed(RoundStage::Over);
@@ -115,7 +130,7 @@ pub(crate) fn inject(
     progress.wait(RoundStage::Launched, Duration::ZERO, |stage| {
         let at = progress.start.elapsed();
         *hit.borrow_mut() =
-            target_process(fault.action, stage, client, dir).map(|victim| (at, victim, stage));
+            target_process(fault.action, stage, client.coordinator(), dir).map(|victim| (at, victim, stage));
         hit.borrow().is_some()
     });
     let Some((at, victim, stage)) = hit.into_inner() else { return missed(RoundStage::Over) };
@@ -123,13 +138,6 @@ pub(crate) fn inject(
         Some(whom) => InjectedFault { fault: *fault, hit: Some((at, whom)), stage },
         None => missed(stage),
     }
-}
-
-fn updates(client: &FaultClient, is_meant: impl Fn(&RecordedEvent) -> bool) -> usize {
-    let count = |events: &[RecordedEvent]| {
-        events.iter().filter(|event| event.params(UPDATES).is_some() && is_meant(event)).count()
-    };
-    client.recorder.wait("the record", |events| Some(count(events)))
 }
 
 /// Waits until the point has been passed, which the program notes in a file; resumes a process that was
@@ -149,8 +157,7 @@ fn wait_for_point(
     });
     let at = progress.start.elapsed();
     if let (Some(pid), PointAction::Stop(pause)) = (pid(), doing) {
-        let until = Instant::now() + pause;
-        progress.wait(RoundStage::Launched, Duration::ZERO, |_| Instant::now() >= until);
+        progress.wait_for(pause);
         // The program writes the note before it stops, however long that takes.
         progress.wait(RoundStage::Launched, Duration::ZERO, |_| {
             if state(pid) == Some('T') {
@@ -170,23 +177,18 @@ fn wait_for_point(
 }
 
 /// Returns the target process of an action; `Some(0)` if the action needs none.
-fn target_process(
-    action: InjectedAction,
-    stage: RoundStage,
-    client: &FaultClient,
-    dir: &Path,
-) -> Option<u32> {
+fn target_process(action: InjectedAction, stage: RoundStage, coordinator: u32, dir: &Path) -> Option<u32> {
     match action {
         InjectedAction::Kill(target)
         | InjectedAction::Stop(target, _)
         | InjectedAction::LimitFiles(target, _)
-        | InjectedAction::LimitMemory(target, _) => find_process(target, client.pid, dir),
+        | InjectedAction::LimitMemory(target, _) => find_process(target, coordinator, dir),
         // Only a watchdog continues a coordinator, and the watchdog leaves first.
         InjectedAction::StopForGood(FaultTarget::Coordinator) if stage >= RoundStage::Leaving => None,
         InjectedAction::StopForGood(FaultTarget::Coordinator) => {
-            processes_of_role(client.pid, ProcessRole::Watchdog).first().map(|_| client.pid)
+            processes_of_role(coordinator, ProcessRole::Watchdog).first().map(|_| coordinator)
         }
-        InjectedAction::StopForGood(target) => find_process(target, client.pid, dir),
+        InjectedAction::StopForGood(target) => find_process(target, coordinator, dir),
         _ => Some(0),
     }
 }
@@ -194,7 +196,7 @@ fn target_process(
 fn apply_action(
     action: InjectedAction,
     pid: u32,
-    client: &FaultClient,
+    client: &impl RoundClient,
     progress: &RoundProgress,
 ) -> Option<String> {
     match action {
@@ -203,8 +205,7 @@ fn apply_action(
             if !signal_if_there(pid, "STOP") {
                 return None;
             }
-            let until = Instant::now() + pause;
-            progress.wait(RoundStage::Launched, Duration::ZERO, |_| Instant::now() >= until);
+            progress.wait_for(pause);
             signal_if_there(pid, "CONT");
             Some(format!("process {pid}"))
         }
@@ -223,41 +224,15 @@ fn apply_action(
         InjectedAction::StopForGood(_) => signal_if_there(pid, "STOP").then(|| format!("process {pid}")),
         InjectedAction::LimitFiles(_, more) => limit_files(pid, more).then(|| format!("process {pid}")),
         InjectedAction::LimitMemory(_, more) => limit_memory(pid, more).then(|| format!("process {pid}")),
-        InjectedAction::LimitProcesses(more, pause) => {
-            let group = client.counted.as_ref().filter(|group| group.limit(more))?;
-            let until = Instant::now() + pause;
-            progress.wait(RoundStage::Launched, Duration::ZERO, |_| Instant::now() >= until);
-            group.unlimit();
-            Some("all processes".to_owned())
-        }
-        InjectedAction::Cancel => {
-            let run_id = client.runs().first()?.run_id.clone();
-            client.notify("testing/cancelTestRun", serde_json::json!({"runId": run_id}));
-            Some(format!("run {run_id}"))
-        }
-        InjectedAction::StopReadingMain(pause) => {
-            client.recorder.stop_main();
-            resume_after(pause, client, progress)
-        }
-        InjectedAction::StopReadingCallbacks(pause) => {
-            client.recorder.stop_callbacks();
-            resume_after(pause, client, progress)
-        }
-        InjectedAction::Disconnect => {
-            client.disconnect();
-            Some("the client".to_owned())
-        }
-        InjectedAction::KillClient => client.kill_named().then(|| "the client's process".to_owned()),
         // The program injects it itself.
         InjectedAction::At(..) => None,
+        InjectedAction::LimitProcesses(..)
+        | InjectedAction::Cancel
+        | InjectedAction::StopReadingMain(_)
+        | InjectedAction::StopReadingCallbacks(_)
+        | InjectedAction::Disconnect
+        | InjectedAction::KillClient => client.act(action, progress),
     }
-}
-
-fn resume_after(pause: Duration, client: &FaultClient, progress: &RoundProgress) -> Option<String> {
-    let until = Instant::now() + pause;
-    progress.wait(RoundStage::Launched, Duration::ZERO, |_| Instant::now() >= until);
-    client.recorder.resume();
-    Some("the client".to_owned())
 }
 
 /// Returns a process in the role of a fault's target. The lowest number is the oldest; any will do.

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::client::MARK;
+use crate::heeler_process::MARK;
 
 /// One second is guaranteed; a machine that is busy with many rounds gets more.
 const GONE_WITHIN: Duration = Duration::from_secs(15);

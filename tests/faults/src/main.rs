@@ -9,24 +9,29 @@
     reason = "the harness stands outside: it starts heeler as a user's shell does"
 )]
 
-mod client;
+mod connect;
 mod fault_points;
 mod fixture_tests;
-mod guarantees;
+mod heeler_process;
 mod hostile;
 mod injector;
 mod leftovers;
+mod mcp;
+mod mtp;
 mod panic_messages;
+mod planned_faults;
 #[path = "../../../src/main.rs"]
 mod program;
+mod protocols;
 mod random;
 mod round;
-mod round_plan;
-mod run_files;
-mod slow_client;
+mod rsp;
+mod suites;
 mod support;
 mod system_limits;
+mod test_results;
 mod totals;
+mod traffic_record;
 
 use std::{
     process::ExitCode,
@@ -37,8 +42,8 @@ use std::{
 };
 
 use clap::Parser;
-use round_plan::RoundPlan;
-use slow_client::SlowClientLoad;
+use mtp::{MtpPlan, SlowClientLoad};
+use protocols::{RoundPlan, RoundProtocol};
 use totals::RoundTotals;
 
 /// Plays rounds with injected faults.
@@ -54,6 +59,9 @@ struct HarnessArguments {
     /// Number of concurrent rounds; they mostly wait.
     #[arg(long, default_value_t = 12)]
     jobs: usize,
+    /// The protocol of all rounds; without it each round draws one.
+    #[arg(long, value_enum, conflicts_with_all = ["points", "slow_clients", "hostile", "load"])]
+    protocol: Option<RoundProtocol>,
     /// Inject one fault at one named point in each round, in turn.
     #[arg(long)]
     points: bool,
@@ -75,7 +83,7 @@ struct HarnessArguments {
 }
 
 fn main() -> ExitCode {
-    if std::env::var_os(client::MARK).is_some() {
+    if std::env::var_os(heeler_process::MARK).is_some() {
         return program::main();
     }
     let arguments = HarnessArguments::parse();
@@ -84,6 +92,7 @@ fn main() -> ExitCode {
     // Built before the rounds, which would otherwise wait for each other.
     support::fixtures::gtest("faults");
     support::fixtures::libtest();
+    connect::client_program();
     for program in hostile::PROGRAMS {
         support::fixtures::gtest(program.fixture);
     }
@@ -97,15 +106,16 @@ fn main() -> ExitCode {
         () => "",
     };
     let totals = play(&arguments, arguments.rounds.unwrap_or(100), mode, |seed| {
-        if arguments.points {
-            RoundPlan::at_point(seed, usize::try_from(seed).expect("seeds are small"))
+        let plan = if arguments.points {
+            MtpPlan::at_point(seed, usize::try_from(seed).expect("seeds are small"))
         } else if arguments.slow_clients {
-            RoundPlan::with_slow_client(seed)
+            MtpPlan::with_slow_client(seed)
         } else if arguments.hostile {
-            RoundPlan::with_hostility(seed)
+            MtpPlan::with_hostility(seed)
         } else {
-            RoundPlan::draw(seed)
-        }
+            return RoundPlan::draw(seed, arguments.protocol);
+        };
+        RoundPlan::Mtp(Box::new(plan))
     });
     println!("{totals}");
     if totals.has_findings() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
@@ -118,7 +128,9 @@ fn play_loads(arguments: &HarnessArguments) -> ExitCode {
     let mut has_findings = false;
     for load in &arguments.load {
         let rounds = arguments.rounds.unwrap_or_else(|| load.rounds());
-        let totals = play(arguments, rounds, &format!("--load {}", load.name()), |seed| load.plan(seed));
+        let totals = play(arguments, rounds, &format!("--load {}", load.name()), |seed| {
+            RoundPlan::Mtp(Box::new(load.plan(seed)))
+        });
         has_findings |= totals.has_findings();
         table.push_str(&totals.table_row(load.description()));
     }

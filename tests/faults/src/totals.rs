@@ -8,9 +8,9 @@ use std::{
 
 use crate::{
     injector::InjectedFault,
+    planned_faults::{FaultTarget, InjectedAction, PointAction},
+    protocols::{Peculiarity, RoundPlan},
     round::RoundResult,
-    round_plan::{FaultTarget, InjectedAction, PlannedProgram, PointAction, RoundPlan},
-    system_limits::StateDisk,
 };
 
 /// Number of rounds between progress lines.
@@ -19,7 +19,7 @@ const PROGRESS_INTERVAL: u64 = 500;
 /// Totals of all rounds.
 pub(crate) struct RoundTotals {
     start: Instant,
-    /// Options that play the same rounds again, beside the seed.
+    /// Options that play the same rounds again, beside the protocol and the seed.
     mode: String,
     rounds: u64,
     findings: u64,
@@ -52,14 +52,9 @@ impl RoundTotals {
     /// Adds a round; prints a finding at once.
     pub(crate) fn add(&mut self, plan: &RoundPlan, played: RoundResult) {
         self.rounds += 1;
-        if plan.disk != StateDisk::Unlimited {
-            let name = if plan.disk == StateDisk::ReadOnly { "read-only disk" } else { "small disk" };
-            let count = self.faults.entry(name.to_owned()).or_default();
-            *count = (count.0 + 1, count.1 + u64::from(played.has_disk));
-        }
-        if !plan.clock.is_empty() {
-            let count = self.faults.entry("clock jumps".to_owned()).or_default();
-            *count = (count.0 + 1, count.1 + 1);
+        for Peculiarity { name, is_there } in plan.peculiarities(played.has_disk) {
+            let count = self.faults.entry(name).or_default();
+            *count = (count.0 + 1, count.1 + u64::from(is_there));
         }
         for InjectedFault { fault, hit, .. } in &played.injected {
             let count = self.faults.entry(name(fault.action)).or_default();
@@ -71,27 +66,15 @@ impl RoundTotals {
             let most = self.peaks.entry(name).or_default();
             *most = peak.max(*most);
         }
-        let hostile = plan.suites.iter().filter_map(|suite| match &suite.program {
-            PlannedProgram::Hostile(hostile) => Some(format!("{}: {}", hostile.fixture, hostile.attack.1)),
-            PlannedProgram::Gtest(_) | PlannedProgram::Libtest | PlannedProgram::Mcp => None,
-        });
-        for name in hostile {
-            let count = self.faults.entry(name).or_default();
-            *count = (count.0 + 1, count.1 + 1);
-        }
-        if plan.client.handling.is_some() {
-            let count = self.faults.entry("slow client".to_owned()).or_default();
-            *count = (count.0 + 1, count.1 + 1);
-        }
         self.durations.push(played.took);
-        self.slowest = self.slowest.max(Some((played.took, plan.seed)));
+        self.slowest = self.slowest.max(Some((played.took, plan.seed())));
         if let Some(finding) = played.finding {
             self.findings += 1;
             let what: String = finding.what.chars().take(1500).collect();
             println!(
                 "FINDING: {} --seed {} --rounds 1: {what}\nkept in {}\n",
-                self.mode,
-                plan.seed,
+                self.mode_of(plan),
+                plan.seed(),
                 finding.kept.display()
             );
             for injected in &played.injected {
@@ -101,6 +84,11 @@ impl RoundTotals {
         if self.rounds.is_multiple_of(PROGRESS_INTERVAL) {
             println!("{} rounds, {} findings, {:.1}/s", self.rounds, self.findings, self.per_second());
         }
+    }
+
+    /// Returns the options that play a round of this kind again.
+    fn mode_of(&self, plan: &RoundPlan) -> String {
+        format!("--protocol {} {}", plan.protocol().name(), self.mode)
     }
 
     /// Adds the leftovers in the places that all rounds share.

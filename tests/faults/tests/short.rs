@@ -19,7 +19,7 @@ fn play(words: &[&str]) {
 
 #[test]
 fn random_fault_rounds_break_no_guarantee() {
-    play(&["--seed", "1", "--rounds", "120", "--jobs", "6"]);
+    play(&["--protocol", "mtp", "--seed", "1", "--rounds", "120", "--jobs", "6"]);
 }
 
 #[test]
@@ -35,4 +35,19 @@ fn hostile_programs_and_stopped_processes_break_no_guarantee() {
 #[test]
 fn slow_clients_handle_everything_before_completion() {
     play(&["--slow-clients", "--seed", "1", "--rounds", "48", "--jobs", "6"]);
+}
+
+#[test]
+fn rounds_on_the_runtime_server_protocol_break_no_guarantee() {
+    play(&["--protocol", "rsp", "--seed", "20", "--rounds", "16", "--jobs", "8"]);
+}
+
+#[test]
+fn rounds_on_the_model_context_protocol_break_no_guarantee() {
+    play(&["--protocol", "mcp", "--seed", "40", "--rounds", "16", "--jobs", "8"]);
+}
+
+#[test]
+fn rounds_with_clients_under_test_break_no_guarantee() {
+    play(&["--protocol", "connect", "--seed", "20", "--rounds", "16", "--jobs", "8"]);
 }

@@ -1,22 +1,24 @@
 //! The client of a round: starts the real program, records everything, and tolerates its death.
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::{Read, Write},
     net::{Shutdown, TcpListener, TcpStream},
     path::Path,
     process::{Child, Command, Stdio},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, sync_channel},
     },
     time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
 
+use super::plan::{ClientPlan, MtpPlan, PlannedCallback, PlannedTransport};
 use crate::{
-    round_plan::{ClientPlan, PlannedCallback, PlannedTransport, RoundPlan},
+    heeler_process::{HeelerProcess, heeler},
+    injector::{RoundClient, RoundProgress},
+    planned_faults::InjectedAction,
     support::{
         callback_listener::{ListenerBehaviour, RecordingListener},
         checked_run::RequestedRun,
@@ -28,13 +30,11 @@ use crate::{
     system_limits::RoundCgroup,
 };
 
-/// Environment variable that marks the processes of a round, and all their descendants, with the round's id.
-pub(crate) const MARK: &str = "HEELER_FAULT_ROUND";
+const UPDATES: &str = "testing/testUpdates/tests";
 
 /// The client and the program that it started.
 pub(crate) struct FaultClient {
-    pub(crate) child: Mutex<Child>,
-    pub(crate) pid: u32,
+    pub(crate) process: HeelerProcess,
     pub(crate) recorder: TrafficRecorder,
     /// The control group that counts the round's processes, if there is one.
     pub(crate) counted: Option<RoundCgroup>,
@@ -47,10 +47,8 @@ pub(crate) struct FaultClient {
     port: Option<u16>,
     /// The process that the client gives as its own in `initialize`.
     named_process: Option<Mutex<Child>>,
-    errors: Arc<Mutex<String>>,
     /// Standard output of a command line client.
     output: Arc<Mutex<String>>,
-    all_gone: Mutex<Receiver<()>>,
     next_id: Mutex<u64>,
     /// The requested runs.
     runs: Mutex<Vec<RequestedRun>>,
@@ -60,7 +58,7 @@ impl FaultClient {
     /// Starts the program; `None` if it exited before it connected to its client.
     ///
     /// `words` are further arguments of the command line.
-    pub(crate) fn start(round: &RoundPlan, dir: &Path, mark: &str, words: &[String]) -> Option<Self> {
+    pub(crate) fn start(round: &MtpPlan, dir: &Path, mark: &str, words: &[String]) -> Option<Self> {
         let plan = &round.client;
         let dialled = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut command = heeler(dir, mark);
@@ -73,17 +71,16 @@ impl FaultClient {
             PlannedTransport::Stdio => command.args(["serve", "--stdio"]),
             PlannedTransport::CommandLine => command.args(["run", "--junit", "report.xml"]).args(words),
         };
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let counted = round.counts_processes().then(|| RoundCgroup::new(mark)).flatten();
-        let mut child = command.spawn().unwrap();
+        let process = HeelerProcess::start(command);
         if let Some(group) = &counted {
-            group.add_process(child.id());
+            group.add_process(process.pid);
         }
-        let (errors, all_gone) = listen_to_errors(child.stderr.take().unwrap());
         let recorder = TrafficRecorder::default();
         let (from, to, hang_up) = if plan.transport == PlannedTransport::Dial {
-            tcp(accept(&dialled, &mut child)?)
+            tcp(accept(&dialled, &process)?)
         } else {
+            let mut child = process.child.lock().unwrap();
             (
                 Box::new(child.stdout.take().unwrap()) as Box<dyn Read + Send>,
                 Box::new(child.stdin.take().unwrap()) as Box<dyn Write + Send>,
@@ -112,8 +109,7 @@ impl FaultClient {
             Mutex::new(cat.unwrap())
         });
         Some(Self {
-            pid: child.id(),
-            child: Mutex::new(child),
+            process,
             recorder,
             counted,
             to: Mutex::new(to),
@@ -122,9 +118,7 @@ impl FaultClient {
             port: listener.as_ref().map(|listener| listener.port).or(refused),
             listener: Mutex::new(listener),
             named_process: named,
-            errors,
             output,
-            all_gone: Mutex::new(all_gone),
             next_id: Mutex::new(1),
             runs: Mutex::default(),
         })
@@ -218,22 +212,64 @@ impl FaultClient {
         });
     }
 
-    /// Waits until no process holds the standard error that all of Heeler's processes inherit; returns
-    /// whether that happened.
-    pub(crate) fn wait_gone(&self) -> bool {
-        self.all_gone.lock().unwrap().recv_timeout(DEADLINE).is_ok()
-    }
-
-    pub(crate) fn exit_code(&self) -> Option<i32> {
-        self.child.lock().unwrap().wait().unwrap().code()
-    }
-
     pub(crate) fn output(&self) -> String {
         self.output.lock().unwrap().clone()
     }
+}
 
-    pub(crate) fn errors(&self) -> String {
-        self.errors.lock().unwrap().clone()
+impl RoundClient for FaultClient {
+    fn coordinator(&self) -> u32 {
+        self.process.pid
+    }
+
+    fn updates(&self) -> usize {
+        self.recorder.wait("the record", |events| {
+            Some(events.iter().filter(|event| event.params(UPDATES).is_some()).count())
+        })
+    }
+
+    fn has_completed_run(&self) -> bool {
+        let is_completion =
+            |event: &RecordedEvent| event.params(UPDATES).is_some_and(|params| params["changes"].is_null());
+        self.recorder.wait("the record", |events| Some(events.iter().any(is_completion)))
+    }
+
+    fn act(&self, action: InjectedAction, progress: &RoundProgress) -> Option<String> {
+        match action {
+            InjectedAction::Cancel => {
+                let run_id = self.runs().first()?.run_id.clone();
+                self.notify("testing/cancelTestRun", json!({"runId": run_id}));
+                return Some(format!("run {run_id}"));
+            }
+            InjectedAction::LimitProcesses(more, pause) => {
+                let group = self.counted.as_ref().filter(|group| group.limit(more))?;
+                progress.wait_for(pause);
+                group.unlimit();
+                return Some("all processes".to_owned());
+            }
+            InjectedAction::StopReadingMain(pause) => {
+                self.recorder.stop_main();
+                progress.wait_for(pause);
+                self.recorder.resume();
+            }
+            InjectedAction::StopReadingCallbacks(pause) => {
+                self.recorder.stop_callbacks();
+                progress.wait_for(pause);
+                self.recorder.resume();
+            }
+            InjectedAction::Disconnect => self.disconnect(),
+            InjectedAction::KillClient => {
+                return self.kill_named().then(|| "the client's process".to_owned());
+            }
+            // They need no client.
+            InjectedAction::Kill(_)
+            | InjectedAction::Stop(..)
+            | InjectedAction::StopForGood(_)
+            | InjectedAction::LimitFiles(..)
+            | InjectedAction::LimitMemory(..)
+            | InjectedAction::At(..) => return None,
+        }
+        Some("the client".to_owned())
     }
 }
 
@@ -241,10 +277,6 @@ impl Drop for FaultClient {
     fn drop(&mut self) {
         // PausedConnections readers would never reach the end.
         self.recorder.resume();
-        let mut child = self.child.lock().unwrap();
-        // The process may be gone already.
-        child.kill().ok();
-        child.wait().ok();
         if let Some(named) = &self.named_process {
             let mut named = named.lock().unwrap();
             named.kill().ok();
@@ -253,24 +285,12 @@ impl Drop for FaultClient {
     }
 }
 
-/// Returns a `heeler` command in a round's directory, without the tester's environment.
-pub(crate) fn heeler(dir: &Path, mark: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.current_dir(dir).env_clear();
-    for name in ["PATH", "HEELER_LOG"] {
-        command.envs(std::env::var_os(name).map(|value| (name, value)));
-    }
-    command.env("HOME", dir.join("home")).env("TMPDIR", dir.join("tmp")).env("LANG", "C.UTF-8");
-    command.env("XDG_RUNTIME_DIR", dir.join("run")).env(MARK, mark);
-    command
-}
-
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Waits for the program to connect; `None` if it exited before.
-fn accept(listener: &TcpListener, child: &mut Child) -> Option<TcpStream> {
+fn accept(listener: &TcpListener, process: &HeelerProcess) -> Option<TcpStream> {
     listener.set_nonblocking(true).unwrap();
     let until = Instant::now() + DEADLINE;
     loop {
@@ -278,7 +298,7 @@ fn accept(listener: &TcpListener, child: &mut Child) -> Option<TcpStream> {
             stream.set_nonblocking(false).unwrap();
             return Some(stream);
         }
-        if child.try_wait().unwrap().is_some() {
+        if process.has_exited() {
             return None;
         }
         assert!(Instant::now() < until, "waited in vain for the program to dial");
@@ -292,22 +312,6 @@ fn tcp(stream: TcpStream) -> ClientStreams {
     let (from, end) = (stream.try_clone().unwrap(), stream.try_clone().unwrap());
     let hang_up = move || end.shutdown(Shutdown::Both).unwrap_or_default();
     (Box::new(from), Box::new(stream), Box::new(hang_up))
-}
-
-fn listen_to_errors(from: impl Read + Send + 'static) -> (Arc<Mutex<String>>, Receiver<()>) {
-    let errors = Arc::new(Mutex::new(String::new()));
-    let (sender, all_gone) = sync_channel(1);
-    let text = Arc::clone(&errors);
-    std::thread::spawn(move || {
-        for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
-            let mut text = text.lock().unwrap();
-            text.push_str(&String::from_utf8_lossy(&line));
-            text.push('\n');
-        }
-        // The receiver may have given up.
-        sender.send(()).ok();
-    });
-    (errors, all_gone)
 }
 
 /// Records the end of a command line's output, which is not a protocol.

@@ -8,16 +8,19 @@ use heeler_protocol::mtp::{TestNode, outcome_of_node};
 use heeler_run_store::{self, EarlierRun, EarlierRunState, RecordedRun, RecordedRunError};
 use serde_json::Value;
 
-use crate::{
+use super::{
     client::FaultClient,
     guarantees::{self, PermittedEffects},
+    plan::{MtpPlan, PlannedTransport},
+};
+use crate::{
     injector::InjectedFault,
-    round_plan::{InjectedAction, PlannedTransport, PointAction, RoundPlan},
+    planned_faults::{InjectedAction, PointAction},
 };
 
 /// Checks the run directories of a round; panics if they differ from the facts.
 pub(crate) fn check(
-    plan: &RoundPlan,
+    plan: &MtpPlan,
     dir: &Path,
     client: &FaultClient,
     (licence, injected): (&PermittedEffects, &[InjectedFault]),
@@ -71,12 +74,7 @@ fn has_lost_place(one: &InjectedFault) -> bool {
 }
 
 /// Checks that the files hold each test once, with the result that the client received.
-fn compare(
-    plan: &RoundPlan,
-    story: &RecordedRun,
-    seen: &BTreeMap<String, Value>,
-    licence: &PermittedEffects,
-) {
+fn compare(plan: &MtpPlan, story: &RecordedRun, seen: &BTreeMap<String, Value>, licence: &PermittedEffects) {
     assert!(story.losses.is_empty(), "lost: {:?}", story.losses);
     let stored: BTreeMap<String, Outcome> =
         story.reports().map(|report| (report.uid, report.outcome)).collect();

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
+use super::{client::FaultClient, plan::MtpPlan};
 use crate::{
-    client::FaultClient,
     fault_points::PossibleLoss,
     hostile,
     injector::{InjectedFault, RoundStage},
-    round_plan::{FaultTarget, InjectedAction, PointAction, RoundPlan},
+    planned_faults::{FaultTarget, InjectedAction, PointAction},
     support::{
         checked_run::{CheckedRun, ExpectedDelivery, RequestedRun},
         handling_order,
@@ -52,14 +52,14 @@ pub(crate) struct PermittedEffects {
 }
 
 impl PermittedEffects {
-    pub(crate) fn new(plan: &RoundPlan, injected: &[InjectedFault], is_client_gone: bool) -> Self {
+    pub(crate) fn new(plan: &MtpPlan, injected: &[InjectedFault], is_client_gone: bool) -> Self {
         let hits: Vec<_> = injected.iter().filter(|one| one.hit.is_some()).collect();
         // A fault after the completion cannot have lost anything.
         let count = |is_meant: fn(InjectedAction) -> bool| {
             let early = hits.iter().filter(|hit| hit.stage <= RoundStage::Requested);
-            early.filter(|hit| is_meant(equivalent_action(hit.fault.action))).count()
+            early.filter(|hit| is_meant(hit.fault.action.equivalent())).count()
         };
-        let is_killed = |target| hits.iter().any(|hit| may_kill(hit.fault.action, target));
+        let is_killed = |target| hits.iter().any(|hit| hit.fault.action.may_kill(target));
         let costs = |cost| {
             hits.iter().any(|hit| matches!(hit.fault.action, InjectedAction::At(point, _, PointAction::Error(_)) if point.error == Some(cost)))
         };
@@ -95,38 +95,19 @@ impl PermittedEffects {
                     FaultTarget::ProcessRole(ProcessRole::Guard),
                     FaultTarget::ProcessRole(ProcessRole::ForkServer),
                 ];
-                fatal.iter().any(|target| may_kill(action, *target))
+                fatal.iter().any(|target| action.may_kill(*target))
             }),
             replaced: count(|action| {
                 let replaced = [
                     FaultTarget::ProcessRole(ProcessRole::Worker),
                     FaultTarget::ProcessRole(ProcessRole::Watchdog),
                 ];
-                replaced.iter().any(|target| may_kill(action, *target))
+                replaced.iter().any(|target| action.may_kill(*target))
             }),
             is_handling_proven: plan.client.proves_handling()
                 && !hits.iter().any(|hit| may_hide_handling(hit.fault.action)),
             delivery: if is_good && is_calm { ExpectedDelivery::Once } else { ExpectedDelivery::AtLeastOnce },
         }
-    }
-}
-
-/// Returns whether a fault may kill its target: a process that runs out of memory aborts.
-pub(crate) fn may_kill(action: InjectedAction, target: FaultTarget) -> bool {
-    equivalent_action(action) == InjectedAction::Kill(target)
-        || matches!(action, InjectedAction::LimitMemory(of, _) if of == target)
-        // A process that stays silent is replaced; nothing replaces a coordinator.
-        || (action == InjectedAction::StopForGood(target) && target != FaultTarget::Coordinator)
-}
-
-/// Returns the equivalent action of a fault at a named point.
-pub(crate) fn equivalent_action(action: InjectedAction) -> InjectedAction {
-    match action {
-        InjectedAction::At(point, _, PointAction::Kill) => InjectedAction::Kill(point.role),
-        InjectedAction::At(point, _, PointAction::Stop(pause) | PointAction::Sleep(pause)) => {
-            InjectedAction::Stop(point.role, pause)
-        }
-        other => other,
     }
 }
 
@@ -180,7 +161,7 @@ impl PermittedEffects {
 
 /// Checks the record of a round's runs; panics if a guarantee is broken.
 pub(crate) fn check(
-    plan: &RoundPlan,
+    plan: &MtpPlan,
     client: &FaultClient,
     (licence, injected): (&PermittedEffects, &[InjectedFault]),
 ) {
@@ -209,7 +190,7 @@ pub(crate) fn check(
 }
 
 fn check_record(
-    plan: &RoundPlan,
+    plan: &MtpPlan,
     events: &[RecordedEvent],
     run: &RequestedRun,
     licence: &PermittedEffects,
@@ -266,12 +247,7 @@ fn check_response(books: &CheckedRun, licence: &PermittedEffects, injected: &[In
 
 /// Checks a run whose coordinator died before it responded. If the watchdog has a connection of its own, it
 /// sends the client the results all the same.
-fn check_orphaned(
-    plan: &RoundPlan,
-    events: &[RecordedEvent],
-    run: &RequestedRun,
-    licence: &PermittedEffects,
-) {
+fn check_orphaned(plan: &MtpPlan, events: &[RecordedEvent], run: &RequestedRun, licence: &PermittedEffects) {
     let is_reachable = plan.client.callback.as_ref().is_some_and(|callback| callback.is_good());
     let has_begun = events.iter().any(|event| {
         let params = event.params(UPDATES).filter(|params| params["runId"] == run.run_id.as_str());
@@ -342,7 +318,7 @@ fn check_order(events: &[RecordedEvent], run: &RequestedRun, licence: &Permitted
 
 /// Checks that no test is reported better or worse than it was, and that no more of them are affected than
 /// the faults explain.
-fn check_results(plan: &RoundPlan, tests: &BTreeMap<String, Value>, licence: &PermittedEffects) {
+fn check_results(plan: &MtpPlan, tests: &BTreeMap<String, Value>, licence: &PermittedEffects) {
     let expected: BTreeMap<_, _> = plan.expected().into_iter().collect();
     let mut lost = Vec::new();
     for (uid, node) in tests {

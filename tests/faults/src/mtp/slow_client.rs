@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
+use super::plan::{ClientPlan, MtpPlan, PlannedCallback, PlannedTransport, RunPattern, SessionEnding};
 use crate::{
     random::SeededRandom,
-    round_plan::{
-        ClientPlan, PlannedCallback, PlannedProgram, PlannedSettings, PlannedSuite, PlannedTransport,
-        RoundPlan, RunPattern, SessionEnding,
-    },
+    suites::{PlannedProgram, PlannedSettings, PlannedSuite},
     support::{
         callback_listener::ListenerBehaviour,
         message_handlers::{HandlerDuration, HandlerQueues, MessageHandling, ResponseRule},
@@ -59,7 +57,7 @@ impl SlowClientLoad {
 
     /// Returns the round of a seed. Nothing is injected; half of the clients handle as StreamJsonRpc does,
     /// and half as vscode-jsonrpc does.
-    pub(crate) fn plan(self, seed: u64) -> RoundPlan {
+    pub(crate) fn plan(self, seed: u64) -> MtpPlan {
         let mut draws = SeededRandom::new(seed ^ SLOW_CLIENTS);
         let (script, time) = match self {
             Self::ManyTests => ("p".repeat(20_000), Duration::from_micros(300)),
@@ -74,7 +72,7 @@ impl SlowClientLoad {
         let is_throttled = self == Self::ThrottledStream;
         let connections =
             if is_throttled { draw_connections(&mut draws) } else { vec![ListenerBehaviour::Normal] };
-        RoundPlan {
+        MtpPlan {
             seed,
             suites: vec![PlannedSuite { name: "slow".to_owned(), program: PlannedProgram::Gtest(script) }],
             settings: PlannedSettings {
@@ -110,7 +108,7 @@ impl SlowClientLoad {
 }
 
 /// Makes the client of a round slow: always, or in two of five rounds with a callback port.
-pub(crate) fn slow_down(plan: &mut RoundPlan, is_always: bool) {
+pub(crate) fn slow_down(plan: &mut MtpPlan, is_always: bool) {
     let mut draws = SeededRandom::new(plan.seed ^ SLOW_CLIENTS);
     let is_drawn = plan.client.callback.is_some() && draws.with_probability(40);
     if plan.client.transport == PlannedTransport::CommandLine || !(is_drawn || is_always) {
@@ -147,7 +145,7 @@ pub(crate) fn slow_down(plan: &mut RoundPlan, is_always: bool) {
 }
 
 /// Adds tests that pass, so that the client's queues are long when a fault takes effect.
-fn add_trivial_tests(plan: &mut RoundPlan, count: usize) {
+fn add_trivial_tests(plan: &mut MtpPlan, count: usize) {
     let mut scripts = plan.suites.iter_mut().filter_map(|suite| match &mut suite.program {
         PlannedProgram::Gtest(script) => Some(script),
         PlannedProgram::Libtest | PlannedProgram::Mcp | PlannedProgram::Hostile(_) => None,

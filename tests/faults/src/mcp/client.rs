@@ -1,0 +1,190 @@
+//! The client: lines of JSON on the server's standard streams, and what faults want of it.
+
+use std::{
+    io::{BufRead as _, BufReader, Read, Write as _},
+    path::Path,
+    process::ChildStdin,
+    sync::{Arc, Mutex},
+};
+
+use serde_json::{Value, json};
+
+use super::plan::{McpPlan, ProtocolEra};
+use crate::{
+    heeler_process::{HeelerProcess, heeler},
+    injector::{RoundClient, RoundProgress},
+    planned_faults::{InjectedAction, environment_of},
+    traffic_record::{Traffic, TrafficRecord},
+};
+
+/// The client and the server that it has started.
+pub(crate) struct McpClient {
+    pub(crate) process: HeelerProcess,
+    pub(crate) record: Arc<TrafficRecord<Value>>,
+    stdin: Mutex<Option<ChildStdin>>,
+    eras: Vec<ProtocolEra>,
+    next_id: Mutex<usize>,
+}
+
+impl McpClient {
+    /// Starts the server.
+    pub(crate) fn start(plan: &McpPlan, dir: &Path, mark: &str) -> Self {
+        let mut command = heeler(dir, mark);
+        command.envs(environment_of(&plan.faults, &plan.clock, dir)).args(["serve", "mcp"]);
+        let process = HeelerProcess::start(command);
+        let (stdin, stdout) = {
+            let mut child = process.child.lock().unwrap();
+            (child.stdin.take(), child.stdout.take().unwrap())
+        };
+        Self {
+            process,
+            record: TrafficRecord::of_reader(reader_of_lines(stdout), plan.per_message),
+            stdin: Mutex::new(stdin),
+            eras: plan.eras.clone(),
+            next_id: Mutex::new(0),
+        }
+    }
+
+    /// Sends a request; returns its id.
+    pub(crate) fn request(&self, method: &str, mut params: Value) -> Value {
+        let number = {
+            let mut next = self.next_id.lock().unwrap();
+            *next += 1;
+            *next - 1
+        };
+        // Ids of both kinds.
+        let id = if number.is_multiple_of(3) { json!(format!("call {number}")) } else { json!(number) };
+        let is_handshake = ["initialize", "server/discover"].contains(&method);
+        if method == "server/discover"
+            || (!is_handshake && self.eras[number % self.eras.len()] == ProtocolEra::Modern)
+        {
+            params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
+            params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({});
+        }
+        self.send(json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
+        id
+    }
+
+    /// Calls a tool; returns the id of the call.
+    pub(crate) fn call(&self, tool: &str, arguments: Value) -> Value {
+        self.request("tools/call", json!({"name": tool, "arguments": arguments}))
+    }
+
+    /// Cancels a call.
+    pub(crate) fn cancel(&self, id: &Value) {
+        let params = json!({"requestId": id, "reason": "no longer needed"});
+        self.send(json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}));
+    }
+
+    /// Writes a message. A server that is gone does not receive it, which other checks detect.
+    pub(crate) fn send(&self, message: Value) {
+        let mut stdin = self.stdin.lock().unwrap();
+        let Some(stdin) = &mut *stdin else { return };
+        let line = match &message {
+            // A line that is no message.
+            Value::String(text) => format!("{text}\n"),
+            message => format!("{message}\n"),
+        };
+        self.record.send(message);
+        stdin.write_all(line.as_bytes()).and_then(|()| stdin.flush()).ok();
+    }
+
+    /// Ends the standard input of the server.
+    pub(crate) fn close_input(&self) {
+        self.record.leave();
+        drop(self.stdin.lock().unwrap().take());
+    }
+
+    /// Waits for a response; `None` if the output ends before.
+    pub(crate) fn wait_response(&self, id: &Value) -> Option<Value> {
+        self.record.wait(&format!("the response to {id}"), |traffic| {
+            traffic.iter().find_map(|one| match one {
+                Traffic::Received(message) if message.get("method").is_none() && message["id"] == *id => {
+                    Some(message.clone())
+                }
+                _ => None,
+            })
+        })
+    }
+
+    /// Returns the latest call of `run_tests` without an answer that was not cancelled.
+    pub(crate) fn open_run(&self) -> Option<Value> {
+        self.record.look(|traffic| open_runs(traffic).pop())
+    }
+
+    /// Returns the id of the latest run that has reported progress.
+    pub(crate) fn reported_run(&self) -> Option<String> {
+        let progress = self.record.last_received(|message| {
+            let text = message["params"]["message"].as_str();
+            text.is_some_and(|text| text.starts_with("run "))
+        })?;
+        let text = progress["params"]["message"].as_str()?;
+        Some(text.strip_prefix("run ")?.split_once(':')?.0.to_owned())
+    }
+}
+
+/// Returns the calls of `run_tests` that are neither answered nor cancelled.
+pub(super) fn open_runs(traffic: &[Traffic<Value>]) -> Vec<Value> {
+    let mut open: Vec<Value> = Vec::new();
+    for one in traffic {
+        match one {
+            Traffic::Sent(message) if message["params"]["name"] == "run_tests" => {
+                open.push(message["id"].clone());
+            }
+            Traffic::Sent(message) if message["method"] == "notifications/cancelled" => {
+                open.retain(|id| *id != message["params"]["requestId"]);
+            }
+            Traffic::Received(message) if message.get("method").is_none() => {
+                open.retain(|id| *id != message["id"]);
+            }
+            Traffic::Sent(_) | Traffic::Received(_) | Traffic::Closed => {}
+        }
+    }
+    open
+}
+
+/// Returns a reader of lines, of which each must be JSON. A killed server may leave the beginning of one.
+fn reader_of_lines(from: impl Read + Send + 'static) -> impl FnMut() -> Option<Value> + Send + 'static {
+    let mut from = BufReader::new(from);
+    move || {
+        let mut line = Vec::new();
+        from.read_until(b'\n', &mut line).ok()?;
+        let line = String::from_utf8_lossy(line.strip_suffix(b"\n")?).into_owned();
+        Some(serde_json::from_str(&line).unwrap_or(Value::String(line)))
+    }
+}
+
+impl RoundClient for McpClient {
+    fn coordinator(&self) -> u32 {
+        self.process.pid
+    }
+
+    fn updates(&self) -> usize {
+        self.record.received()
+    }
+
+    fn has_completed_run(&self) -> bool {
+        self.record.has_received(|message| {
+            message["result"]["content"][0]["text"].as_str().is_some_and(|text| text.contains("\"counts\""))
+        })
+    }
+
+    fn act(&self, action: InjectedAction, progress: &RoundProgress) -> Option<String> {
+        match action {
+            InjectedAction::Cancel => {
+                let call = self.open_run()?;
+                self.cancel(&call);
+                return Some(format!("call {call}"));
+            }
+            InjectedAction::StopReadingMain(pause) => {
+                self.record.set_paused(true);
+                progress.wait_for(pause);
+                self.record.set_paused(false);
+            }
+            InjectedAction::Disconnect => self.close_input(),
+            // No such fault is drawn for this protocol, or it needs no client.
+            _ => return None,
+        }
+        Some("the client".to_owned())
+    }
+}

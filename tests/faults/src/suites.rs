@@ -1,0 +1,221 @@
+//! The test programs of a round and their settings. All of it is drawn.
+
+use std::{fs, os::unix::fs::symlink, path::Path, time::Duration};
+
+use crate::{
+    fixture_tests::{LIBTEST, MCP},
+    hostile::HostileProgram,
+    random::SeededRandom,
+    support::fixtures,
+};
+
+/// The tests of one program.
+#[derive(Debug, Clone)]
+pub(crate) struct PlannedSuite {
+    pub(crate) name: String,
+    pub(crate) program: PlannedProgram,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum PlannedProgram {
+    /// One letter for each case; `faults.cc` defines the letters.
+    Gtest(String),
+    Libtest,
+    /// The fixture server of the Model Context Protocol.
+    Mcp,
+    Hostile(HostileProgram),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct PlannedSettings {
+    pub(crate) jobs: usize,
+    pub(crate) is_isolated: bool,
+    pub(crate) retries: usize,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) is_history_kept: bool,
+    pub(crate) has_memory_limit: bool,
+    pub(crate) stall: Duration,
+    pub(crate) drain: Duration,
+}
+
+/// Letters of cases that run into their time limit.
+const HANGING: [char; 3] = ['h', 'd', 'H'];
+
+impl PlannedSuite {
+    pub(crate) fn has_hang(&self) -> bool {
+        match &self.program {
+            PlannedProgram::Gtest(script) => script.contains(HANGING),
+            PlannedProgram::Libtest | PlannedProgram::Mcp | PlannedProgram::Hostile(_) => false,
+        }
+    }
+
+    pub(crate) fn tests(&self) -> Vec<(String, &'static str)> {
+        let uid = |test: &str| format!("{}::{test}", self.name);
+        match &self.program {
+            PlannedProgram::Gtest(script) => script
+                .chars()
+                .enumerate()
+                .map(|(number, letter)| (uid(&format!("N/Fault.Case/{number}")), state_of(letter)))
+                .collect(),
+            // The two tests that are missing overflow their stack, or hang.
+            PlannedProgram::Libtest => LIBTEST.iter().map(|(test, state)| (uid(test), *state)).collect(),
+            PlannedProgram::Mcp => MCP.iter().map(|(test, state)| (uid(test), *state)).collect(),
+            PlannedProgram::Hostile(hostile) => {
+                hostile.tests().into_iter().map(|(test, state)| (uid(&test), state)).collect()
+            }
+        }
+    }
+}
+
+/// Writes the programs and the configuration of a round, and creates the directories of its environment.
+pub(crate) fn prepare(dir: &Path, suites: &[PlannedSuite], settings: &PlannedSettings) {
+    for name in ["tmp", "run", "home", "points"] {
+        fs::create_dir(dir.join(name)).unwrap();
+    }
+    for suite in suites {
+        let program = match suite.program {
+            PlannedProgram::Gtest(_) => fixtures::gtest("faults"),
+            PlannedProgram::Libtest => fixtures::libtest(),
+            PlannedProgram::Mcp => fixtures::mcp_server(),
+            PlannedProgram::Hostile(hostile) => fixtures::gtest(hostile.fixture),
+        };
+        symlink(program, dir.join(&suite.name)).unwrap();
+    }
+    fs::write(dir.join("heeler.toml"), config_of(suites, settings)).unwrap();
+}
+
+/// Returns the configuration file of a round.
+pub(crate) fn config_of(suites: &[PlannedSuite], settings: &PlannedSettings) -> String {
+    let PlannedSettings { jobs, is_isolated, retries, is_history_kept, .. } = *settings;
+    let milliseconds = |duration: Duration| format!("\"{}ms\"", duration.as_millis());
+    let timeout = settings.timeout.map_or("false".to_owned(), milliseconds);
+    let (stall, drain) = (milliseconds(settings.stall), milliseconds(settings.drain));
+    let memory = if settings.has_memory_limit { "max-memory = \"1GiB\"\n" } else { "" };
+    let mut text = format!(
+        "[profile.default]\njobs = {jobs}\nisolate = {is_isolated}\nretries = {retries}\n\
+             history = {is_history_kept}\ntimeout = {timeout}\ngrace-period = \"100ms\"\n\
+             client-stall-timeout = {stall}\ndrain-timeout = {drain}\nconnect-timeout = \"2s\"\n\
+             startup-timeout = \"10s\"\nlist-timeout = \"10s\"\n{memory}"
+    );
+    for PlannedSuite { name, program } in suites {
+        text += &format!("[[suite]]\nname = \"{name}\"\nprograms = [\"{name}\"]\n");
+        let (variable, value) = match program {
+            PlannedProgram::Gtest(script) => ("HEELER_FIXTURE_SCRIPT", script.as_str()),
+            PlannedProgram::Hostile(hostile) => hostile.attack,
+            PlannedProgram::Libtest => continue,
+            PlannedProgram::Mcp => {
+                text += "framework = \"mcp\"\nargs = [\"faults\"]\n";
+                continue;
+            }
+        };
+        text += &format!("env = {{ {variable} = \"{value}\" }}\n");
+    }
+    text
+}
+
+/// Returns the final state of the case with this letter.
+fn state_of(letter: char) -> &'static str {
+    match letter {
+        's' => "skipped",
+        'f' | 'M' | 'T' => "failed",
+        'c' | 'a' | 'k' | 'e' | 'q' | 'E' => "error",
+        'h' | 'd' | 'H' => "timed-out",
+        _ => "passed",
+    }
+}
+
+pub(crate) fn draw_suites(draws: &mut SeededRandom) -> Vec<PlannedSuite> {
+    let count = draws.pick_weighted(&[(60, 1), (30, 2), (10, 3)]);
+    let mut suites: Vec<_> = (0..count)
+        .map(|number| PlannedSuite {
+            name: format!("faults-{number}"),
+            program: PlannedProgram::Gtest(draw_script(draws)),
+        })
+        .collect();
+    if draws.with_probability(30) {
+        suites[0] = PlannedSuite { name: "libtest".to_owned(), program: PlannedProgram::Libtest };
+    } else if draws.with_probability(15) {
+        suites[0] = PlannedSuite { name: "mcp".to_owned(), program: PlannedProgram::Mcp };
+    }
+    suites
+}
+
+/// Draws suites and settings of a round with many runs: in most of these rounds no test runs into its time
+/// limit, which would take its time in each run.
+pub(crate) fn draw_suites_of_many_runs(draws: &mut SeededRandom) -> (Vec<PlannedSuite>, PlannedSettings) {
+    let mut suites = draw_suites(draws);
+    if draws.with_probability(80) {
+        for suite in &mut suites {
+            if let PlannedProgram::Gtest(script) = &mut suite.program {
+                *script = script.replace(HANGING, "w");
+            }
+        }
+    }
+    let has_hang = suites.iter().any(PlannedSuite::has_hang);
+    let mut settings = draw_settings(draws, has_hang);
+    if has_hang {
+        settings.retries = 0;
+    }
+    (suites, settings)
+}
+
+/// Draws the actions of a program's cases: most of them pass, and a few misbehave.
+fn draw_script(draws: &mut SeededRandom) -> String {
+    let length = draws.between(4, 24);
+    let bad = draws.pick_weighted(&[(40, 0), (40, 8), (20, 20)]);
+    let mut hangs = 1;
+    let mut crashes = 3;
+    let letter = |_| {
+        if draws.with_probability(bad) {
+            let letter = draws.pick(&[
+                'f', 'f', 's', 'T', 'c', 'a', 'k', 'e', 'q', 'E', 'h', 'd', 'H', 'l', 'g', 'G', 'F', 'm',
+                'j', 'M', 'D',
+            ]);
+            match letter {
+                'h' | 'd' | 'H' if hangs == 0 => 'p',
+                'c' | 'a' | 'k' | 'e' | 'q' | 'E' if crashes == 0 => 'p',
+                'h' | 'd' | 'H' => {
+                    hangs -= 1;
+                    letter
+                }
+                'c' | 'a' | 'k' | 'e' | 'q' | 'E' => {
+                    crashes -= 1;
+                    letter
+                }
+                other => other,
+            }
+        } else {
+            draws.pick_weighted(&[(45, 'p'), (40, 'w'), (15, 'W')])
+        }
+    };
+    (0..length).map(letter).collect()
+}
+
+pub(crate) fn draw_settings(draws: &mut SeededRandom, has_hang: bool) -> PlannedSettings {
+    PlannedSettings {
+        jobs: draws.between(1, 3),
+        is_isolated: draws.with_probability(15),
+        retries: draws.pick_weighted(&[(85, 0), (15, 1)]),
+        // Long enough that a test that only waits for CPU time does not reach it.
+        timeout: has_hang.then(|| Duration::from_millis(draws.between(2000, 4000) as u64)),
+        is_history_kept: draws.with_probability(40),
+        has_memory_limit: draws.with_probability(10),
+        stall: Duration::from_millis(draws.between(1200, 2500) as u64),
+        drain: Duration::from_millis(draws.between(300, 800) as u64),
+    }
+}
+
+/// Returns the filter that selects these tests.
+pub(crate) fn filter_of(uids: &[String]) -> String {
+    if uids.is_empty() {
+        return "none()".to_owned();
+    }
+    let all: Vec<_> = uids.iter().map(|uid| format!("test(={uid})")).collect();
+    all.join(" | ")
+}
+
+/// Returns the tests that such a filter selects.
+pub(crate) fn uids_of_filter(filter: &str) -> Vec<String> {
+    let names = filter.split(" | ").filter_map(|one| one.strip_prefix("test(=")?.strip_suffix(')'));
+    names.map(str::to_owned).collect()
+}

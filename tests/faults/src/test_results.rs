@@ -1,0 +1,133 @@
+//! The results of tests as protocols with labels report them, against the tests' true states: no test is
+//! reported better or worse than it was, and no more of them are affected than the faults explain.
+
+use std::{collections::BTreeMap, path::Path};
+
+use heeler_core::Outcome;
+use heeler_run_store::{EarlierRun, EarlierRunState, RecordedRunError, list_runs, read_recorded_run};
+
+use crate::{
+    injector::InjectedFault,
+    planned_faults::{FaultTarget, InjectedAction},
+    support::process::ProcessRole,
+};
+
+/// What the faults of a round, those that took effect, may have done to the results of its tests.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PermittedLosses {
+    /// Number of faults that may each lose the running test.
+    pub(crate) tests: usize,
+    /// Number of workers and watchdogs that died: what they ran is run again, unless they die under it twice.
+    pub(crate) replaced: usize,
+    /// A process was stopped, and deadlines may have passed.
+    pub(crate) is_stopped: bool,
+}
+
+impl PermittedLosses {
+    pub(crate) fn new<'a>(hits: impl Iterator<Item = &'a InjectedFault> + Clone) -> Self {
+        let count = |targets: &[FaultTarget]| {
+            let is_one =
+                |hit: &&InjectedFault| targets.iter().any(|target| hit.fault.action.may_kill(*target));
+            hits.clone().filter(is_one).count()
+        };
+        let role = FaultTarget::ProcessRole;
+        Self {
+            tests: count(&[FaultTarget::Test, role(ProcessRole::Guard), role(ProcessRole::ForkServer)]),
+            replaced: count(&[role(ProcessRole::Worker), role(ProcessRole::Watchdog)]),
+            is_stopped: hits
+                .clone()
+                .any(|hit| matches!(hit.fault.action.equivalent(), InjectedAction::Stop(..))),
+        }
+    }
+
+    /// Returns whether faults may prevent a listing: it is tried twice, and a process that dies each time
+    /// hides its program's tests, which is reported.
+    pub(crate) fn may_hide_a_program(&self) -> bool {
+        self.tests + self.replaced >= 2
+    }
+
+    /// Returns whether faults may end a process outside its tests, which is reported as a failure of its
+    /// program.
+    pub(crate) fn may_fail_a_program(&self) -> bool {
+        self.tests > 0 || self.may_hide_a_program()
+    }
+
+    /// Checks the labels of the tests of one run against their states without faults. Returns the number of
+    /// tests that the faults have lost.
+    ///
+    /// # Panics
+    /// A test is reported better than it was, or as failed by itself.
+    pub(crate) fn check(
+        &self,
+        expected: &BTreeMap<String, &'static str>,
+        labels: &BTreeMap<String, String>,
+    ) -> usize {
+        let mut lost = 0;
+        for (uid, label) in labels {
+            let Some(expected) = expected.get(uid) else { panic!("{uid} is no selected test: {label}") };
+            let state = state_of_label(label);
+            if state == *expected {
+                continue;
+            }
+            let is_better = matches!(state, "passed" | "skipped");
+            assert!(!is_better, "{uid} is {expected} and is reported better: {label}");
+            assert!(state != "failed", "{uid} is {expected} and is reported as failed");
+            lost += 1;
+        }
+        lost
+    }
+}
+
+/// Returns the final state that a label means.
+fn state_of_label(label: &str) -> &str {
+    match label {
+        "passed" | "flaky" => "passed",
+        "timed out" | "idle" => "timed-out",
+        "skipped" | "failed" | "cancelled" => label,
+        _ => "error",
+    }
+}
+
+/// The results of a run that its client has received.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ReceivedRun {
+    pub(crate) run_id: String,
+    /// The labels by uid.
+    pub(crate) labels: BTreeMap<String, String>,
+    /// The client knows that the run is over, and that tests were run.
+    pub(crate) is_over: bool,
+}
+
+/// Checks the run directories when all processes are gone: every run is over, and has the results that the
+/// client received.
+pub(crate) fn check_run_files(dir: &Path, received: &[ReceivedRun]) {
+    let all = list_runs(&dir.join(".heeler"));
+    for run in &all {
+        let is_over = matches!(run.state, EarlierRunState::Ended(_) | EarlierRunState::Interrupted { .. });
+        assert!(is_over, "all processes are gone, and a run is {:?}: {:?}", run.state, run.problems);
+    }
+    for seen in received {
+        let is_it = |run: &&EarlierRun| run.head.as_ref().is_some_and(|head| head.run == seen.run_id);
+        let Some(run) = all.iter().find(is_it) else {
+            assert!(seen.labels.is_empty(), "the run {} has results and is not on the disk", seen.run_id);
+            continue;
+        };
+        let is_ended = matches!(run.state, EarlierRunState::Ended(_));
+        assert!(is_ended || !seen.is_over, "a run that is over has the state {:?}", run.state);
+        let story = match read_recorded_run(run) {
+            Ok(story) => story,
+            Err(RecordedRunError::NoManifest { .. }) => {
+                assert!(seen.labels.is_empty(), "there are results of a run without a manifest");
+                continue;
+            }
+            Err(error) => panic!("a run's files can't be read: {error}: {:?}", run.problems),
+        };
+        assert!(story.losses.is_empty(), "lost: {:?}", story.losses);
+        let stored: BTreeMap<String, Outcome> =
+            story.reports().map(|report| (report.uid, report.outcome)).collect();
+        for (uid, label) in &seen.labels {
+            let stored = stored.get(uid).map(|outcome| outcome.label());
+            assert_eq!(stored, Some(label.as_str()), "{uid} has another outcome in the files");
+        }
+    }
+}
