@@ -9,7 +9,7 @@ use std::{
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{OFlags, fcntl_getfl, fcntl_setfl},
-    io::{Errno, fcntl_dupfd_cloexec},
+    io::{Errno, fcntl_dupfd_cloexec, ioctl_fionread},
     stdio::{dup2_stderr, dup2_stdin, dup2_stdout, stdin},
 };
 
@@ -52,6 +52,14 @@ pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
 /// The system call failed.
 pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?)
+}
+
+/// Returns the number of bytes in a pipe that nobody has read, given either of its ends.
+///
+/// # Errors
+/// The descriptor is no pipe.
+pub fn unread_bytes(pipe: BorrowedFd<'_>) -> io::Result<u64> {
+    Ok(ioctl_fionread(pipe)?)
 }
 
 /// Returns the number of bytes written to a TCP socket that its peer's kernel has not acknowledged.

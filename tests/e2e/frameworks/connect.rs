@@ -173,6 +173,21 @@ fn answer_is_sent_while_requests_still_come() {
 }
 
 #[test]
+fn client_that_exits_after_an_answer_costs_no_case() {
+    // The next request is already written then, and nobody reads it.
+    let names: Vec<_> = (0..8)
+        .map(|number| {
+            format!("Suite/{number}/{}", if number % 2 == 0 { "exits-after-answer" } else { "passes" })
+        })
+        .collect();
+    let mut suite = Suite::start(world(), &["-j", "1"]);
+    suite.ask(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let Finished { answers, stderr, .. } = suite.finish();
+    assert_eq!(answers.into_values().collect::<Vec<_>>(), vec![Answer::Response; names.len()], "{stderr}");
+    assert!(stderr.contains("exited with code 7"), "{stderr}");
+}
+
+#[test]
 fn thousands_of_cases_take_few_processes() {
     let names: Vec<_> = (0..3000).map(|number| format!("Suite/{number}/passes")).collect();
     let mut suite = Suite::start(world(), &["-j", "4"]);

@@ -90,6 +90,18 @@ impl RunningBatch {
         BatchEnd::Begun(Box::new(BegunEnd { gone, settlement, is_in_test }))
     }
 
+    /// Returns the running test to those that wait: its process has not read the request that began it. Only
+    /// after another test has ended: what ends before the first request belongs to its test, so that no
+    /// process ends in vain.
+    pub(crate) fn withdraw_unread_test(&mut self) {
+        if self.last_ended.is_some()
+            && let [flight] = &self.running_tests[..]
+        {
+            self.progress[flight.place].state = BatchTestState::Waiting;
+            self.running_tests.clear();
+        }
+    }
+
     /// Settles the next results that the end of the process has decided, at most `SETTLED_TOGETHER`. Returns
     /// whether any remain: they are handed over in pieces, so that the client works on the first of them
     /// while the next are written.

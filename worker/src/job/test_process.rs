@@ -486,6 +486,9 @@ impl<'a> RunningProcess<'a> {
         }
         self.reader.transcript.on_output_end(&mut self.reader.events);
         self.reader.pass_on(RawOutputs::default(), &self.clock, &mut self.batch, self.sink);
+        if !self.process.is_terminating() && self.process.is_last_request_unread() {
+            self.batch.withdraw_unread_test();
+        }
         // A guard that was killed because it was overdue reports no signal.
         let is_own_death = self.diagnostics.is_own_death(&raw, self.process.is_terminating());
         let is_after_end_marker = self.reader.transcript.is_after_end_marker();

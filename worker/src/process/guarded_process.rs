@@ -253,6 +253,11 @@ impl<'a> GuardedProcess<'a> {
         self.outputs.channel.as_ref().is_some_and(ReportChannel::has_unsent)
     }
 
+    /// Returns whether the process has read nothing of its last request.
+    pub(crate) fn is_last_request_unread(&self) -> bool {
+        self.outputs.channel.as_ref().is_some_and(ReportChannel::is_last_request_unread)
+    }
+
     /// Returns whether a process that receives requests has closed what it reports on.
     pub(crate) fn has_closed_dialogue(&self) -> bool {
         match self.channel() {

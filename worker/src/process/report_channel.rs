@@ -29,6 +29,10 @@ pub(crate) struct ReportChannel {
     /// without reading gets at most those of its lease, which contain each test's name once. The batch limits
     /// how long they may stay unsent.
     unsent: Vec<u8>,
+    /// Bytes of the last request.
+    last_request: usize,
+    /// The process closed its end before it had taken all requests.
+    is_refused: bool,
 }
 
 /// The same end twice: registered with the runtime for waiting, and for reading and writing directly.
@@ -74,7 +78,14 @@ impl ReportChannel {
     }
 
     fn with_ends(ends: ChannelEnds, is_for_requests_only: bool) -> Self {
-        Self { ends: Some(ends), is_for_requests_only, is_finished: false, unsent: Vec::new() }
+        Self {
+            ends: Some(ends),
+            is_for_requests_only,
+            is_finished: false,
+            unsent: Vec::new(),
+            last_request: 0,
+            is_refused: false,
+        }
     }
 
     /// Returns whether reports come on standard output.
@@ -85,6 +96,14 @@ impl ReportChannel {
     /// Returns whether the process has not taken all requests.
     pub(crate) fn has_unsent(&self) -> bool {
         !self.unsent.is_empty()
+    }
+
+    /// Returns whether the process has read nothing of the last request from its standard input.
+    pub(crate) fn is_last_request_unread(&self) -> bool {
+        let Some(ChannelEnds::Requests { file, .. }) = &self.ends else { return false };
+        let unread = heeler_sys::io::unread_bytes(file.as_fd()).unwrap_or_default();
+        let unread = usize::try_from(unread).unwrap_or(usize::MAX).saturating_add(self.unsent.len());
+        self.is_refused || (self.last_request > 0 && unread >= self.last_request)
     }
 
     /// Waits until there is something to read, the end of file, or room for unsent bytes; forever after the
@@ -135,6 +154,9 @@ impl ReportChannel {
         if self.ends.is_none() {
             return;
         }
+        if !bytes.is_empty() {
+            self.last_request = bytes.len();
+        }
         if self.unsent.is_empty() {
             self.unsent = bytes;
         } else {
@@ -145,7 +167,10 @@ impl ReportChannel {
                 Ok(count) => drop(self.unsent.drain(..count)),
                 Err(error) if is_temporary(&error) => return,
                 // The process has closed its end; its last words can still be read.
-                Err(_) => self.unsent.clear(),
+                Err(_) => {
+                    self.unsent.clear();
+                    self.is_refused = true;
+                }
             }
         }
         if self.is_finished && self.is_for_requests_only {
@@ -228,6 +253,26 @@ mod tests {
             requests.send(Vec::new());
         }
         assert_eq!(reader.join().unwrap(), 1 << 20);
+    }
+
+    #[tokio::test]
+    async fn request_is_unread_until_the_process_reads_of_it() {
+        let (mut requests, theirs) = ReportChannel::for_requests().unwrap();
+        assert!(!requests.is_last_request_unread(), "there is none");
+        requests.send(b"first".to_vec());
+        let mut process = File::from(theirs);
+        let mut taken = [0; 5];
+        process.read_exact(&mut taken).unwrap();
+        assert!(!requests.is_last_request_unread());
+        requests.send(b"second".to_vec());
+        assert!(requests.is_last_request_unread());
+        process.read_exact(&mut taken[..1]).unwrap();
+        assert!(!requests.is_last_request_unread(), "a part is read");
+        requests.send(b"third".to_vec());
+        drop(process);
+        assert!(requests.is_last_request_unread(), "the process is gone");
+        requests.send(b"fourth".to_vec());
+        assert!(requests.is_last_request_unread(), "nobody took it");
     }
 
     #[tokio::test]
