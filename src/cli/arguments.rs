@@ -25,7 +25,7 @@ use clap_complete::Shell;
 pub(crate) use connect::{ClientArguments, ConnectArguments, ConnectCommand};
 pub(crate) use editor::EditorArguments;
 pub(crate) use history::{HistoryArguments, HistoryCommand};
-pub(crate) use mcp::{McpArguments, McpCommand};
+pub(crate) use mcp::{McpArguments, McpBridgeArguments, McpCommand};
 pub(crate) use normalise::{NormaliseError, normalise};
 pub(crate) use parse::{completion_script, parse, write_manual_pages};
 pub(crate) use shown_results::ShownResultArguments;
@@ -142,6 +142,9 @@ pub(crate) enum CliCommand {
     /// Serve the editor that started this process as its test application; see [`normalise`].
     #[command(name = normalise::EDITOR_COMMAND, hide = true)]
     Editor(Box<EditorArguments>),
+    /// Reach a server of the Model Context Protocol over HTTP, as a test process.
+    #[command(name = heeler_protocol::mcp::http::BRIDGE_COMMAND, hide = true)]
+    McpBridge(McpBridgeArguments),
 }
 
 /// Arguments of `heeler run`.
@@ -337,8 +340,8 @@ pub(crate) struct ProgramArguments {
     /// Further argument for cargo, such as --cargo-arg=--locked; may be repeated.
     #[arg(long = "cargo-arg", value_name = "ARG", allow_hyphen_values = true)]
     pub cargo_args: Vec<String>,
-    /// Run the mcp.test.* tools of an MCP server: the command that starts it, such as 'node server.js'; may
-    /// be repeated.
+    /// Run the mcp.test.* tools of an MCP server: the command that starts it, such as 'node server.js', or
+    /// the address of one that runs, such as http://127.0.0.1:3000/mcp; may be repeated.
     #[arg(long, value_name = "COMMAND")]
     pub mcp: Vec<String>,
     #[arg(long, value_name = "NAME", help = framework_help())]

@@ -5,6 +5,8 @@
 //! - `run`, `render_list`, `serve`: the commands.
 //! - `runs`, `report`, `rerun`: list, report and rerun earlier runs.
 //! - `connect`: clients under test of Connect's conformance suite.
+//! - `mcp_bridge`: a server that is reached over HTTP, as a test process.
+//! - `mcp_http_filter`: serves in front of such a server, without its tests.
 //! - `mcp_filter`: runs a server of the Model Context Protocol without its tests.
 //! - `history`: writes and takes over files of durations and outcomes.
 //! - `dump`: prints minidumps; `check_machine`: checks the machine; `machine`: facts about it.
@@ -25,7 +27,9 @@ mod history;
 mod in_process_server;
 mod list;
 mod machine;
+mod mcp_bridge;
 mod mcp_filter;
+mod mcp_http_filter;
 mod program_search;
 mod report;
 mod report_job;

@@ -15,7 +15,9 @@ use heeler_config::{CaptureStrategy, ResolvedSettings};
 use heeler_server::{
     listen::{
         self, ClientServer, ClientStream, FRONT_ENDS, FrontEnd, SessionCommand, SessionEnd, SessionOptions,
+        TcpTransport,
     },
+    mcp,
     pool::WorkerStdout,
     scheduler::{SchedulerHandle, SchedulerOptions},
 };
@@ -43,6 +45,10 @@ pub(super) async fn serve(arguments: &ServeArguments) -> Result<CliExitCode, Com
     let address = arguments.port.map(|port| format!("127.0.0.1:{port}")).or(arguments.listen.clone());
     let serving = async {
         match (&address, &arguments.pipe) {
+            (Some(address), _) if front_end.tcp_transport() == TcpTransport::Http => {
+                mcp::serve_http(address, &server, |url| eprintln!("heeler: listening on {url}"), stopped)
+                    .await
+            }
             (Some(address), _) => {
                 listen::serve_tcp(
                     address,

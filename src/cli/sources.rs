@@ -16,7 +16,10 @@ use std::{
 };
 
 use heeler_core::SourceRequest;
-use heeler_protocol::control::{OsText, TestProgram};
+use heeler_protocol::{
+    control::{OsText, TestProgram},
+    mcp::http::LocalUrlError,
+};
 
 use super::{
     arguments::ProgramArguments,
@@ -119,6 +122,9 @@ pub(super) enum SourcesError {
     /// The command of a server has no words, or an open quote.
     #[error("start the MCP server {command:?}: expected a command, with quotes as in a shell")]
     ServerCommand { command: String },
+    /// The address of a server is not one on this machine.
+    #[error("reach the MCP server {address}")]
+    ServerAddress { address: String, source: LocalUrlError },
     /// The program of a server's command does not exist.
     #[error("start the MCP server {command:?}: there is no program {program}")]
     NoServer { command: String, program: String },

@@ -13,7 +13,7 @@ use super::{
     arguments::{self, CliCommand, McpCommand},
     connect, doctor, dump,
     exit::{CliExitCode, CommandError},
-    history, list, mcp_filter, report, run, runs, serve,
+    history, list, mcp_bridge, mcp_filter, mcp_http_filter, report, run, runs, serve,
 };
 use heeler_config::{Config, ConfigError};
 
@@ -69,9 +69,16 @@ async fn run_command(command: &CliCommand) -> Result<ExitCode, CommandError> {
         CliCommand::Editor(arguments) => serve::serve_editor(arguments).await,
         CliCommand::Dump(arguments) => dump::dump(&arguments.file),
         CliCommand::Mcp(arguments) => {
-            let McpCommand::Filter { command } = &arguments.command;
-            // It exits with the code of the server.
-            return mcp_filter::run_filtered(command).await.map(ExitCode::from);
+            let McpCommand::Filter { port, url, command } = &arguments.command;
+            match (port, url) {
+                (Some(port), Some(url)) => mcp_http_filter::serve_filtered(*port, url).await,
+                // It exits with the code of the server.
+                _ => return mcp_filter::run_filtered(command).await.map(ExitCode::from),
+            }
+            .map(|()| CliExitCode::Success)
+        }
+        CliCommand::McpBridge(arguments) => {
+            mcp_bridge::run_bridge(&arguments.url).await.map(|()| CliExitCode::Success)
         }
         CliCommand::Doctor(general) => doctor::check_machine(general).await,
         CliCommand::Completions { shell } => {
@@ -102,6 +109,7 @@ fn verbosity(command: &CliCommand) -> u8 {
         }
         CliCommand::Doctor(general) => general.verbose,
         CliCommand::Mcp(_)
+        | CliCommand::McpBridge(_)
         | CliCommand::Dump(_)
         | CliCommand::Completions { .. }
         | CliCommand::Man { .. } => 0,

@@ -11,7 +11,7 @@ type FuzzCheck = fn(&[u8]);
 
 /// Each target with its check; a target without seeds fails, and so does a directory of seeds without a
 /// target.
-const CHECKS: [(&str, FuzzCheck); 25] = [
+const CHECKS: [(&str, FuzzCheck); 26] = [
     ("config", checks::config),
     ("connect_client", checks::connect_client),
     ("doctest_listing", checks::doctest_listing),
@@ -29,6 +29,7 @@ const CHECKS: [(&str, FuzzCheck); 25] = [
     ("libtest_transcript", checks::libtest_transcript),
     ("manifest", checks::manifest),
     ("mcp_filter", checks::mcp_filter),
+    ("mcp_http", checks::mcp_http),
     ("mcp_listing", checks::mcp_listing),
     ("mcp_message", checks::mcp_message),
     ("mcp_transcript", checks::mcp_transcript),

@@ -229,12 +229,34 @@ fn invalid_arguments_are_rejected_with_a_reason() {
 #[test]
 fn wrapped_server_keeps_its_options() {
     let line = "mcp filter -- node server.js --server --help -- x";
-    let Ok(CliCommand::Mcp(McpArguments { command: McpCommand::Filter { command } })) = parse(words(line))
+    let Ok(CliCommand::Mcp(McpArguments { command: McpCommand::Filter { command, .. } })) =
+        parse(words(line))
     else {
         panic!("{line}")
     };
     assert_eq!(command, ["node", "server.js", "--server", "--help", "--", "x"]);
     for line in ["mcp", "mcp filter", "mcp filter --", "mcp filter node server.js"] {
+        assert_eq!(parse(words(line)).unwrap_err().exit_code(), 5, "{line}");
+    }
+}
+
+#[test]
+fn filter_takes_a_port_and_an_address_together() {
+    let line = "mcp filter --port 0 http://127.0.0.1:3000/mcp";
+    let Ok(CliCommand::Mcp(McpArguments { command: McpCommand::Filter { port, url, command } })) =
+        parse(words(line))
+    else {
+        panic!("{line}")
+    };
+    assert_eq!((port, url.unwrap().to_string().as_str()), (Some(0), "http://127.0.0.1:3000/mcp"));
+    assert!(command.is_empty());
+    for line in [
+        "mcp filter --port 0",
+        "mcp filter http://127.0.0.1:3000/mcp",
+        "mcp filter --port 0 -- node server.js",
+        "mcp filter --port 0 http://127.0.0.1:3000/mcp -- node server.js",
+        "mcp filter --port 0 http://example.com/mcp",
+    ] {
         assert_eq!(parse(words(line)).unwrap_err().exit_code(), 5, "{line}");
     }
 }

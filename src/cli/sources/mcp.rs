@@ -1,9 +1,12 @@
 //! Servers of the Model Context Protocol, named by their commands: `--mcp 'node server.js'`, or
-//! `mcp = "node server.js"`.
+//! `mcp = "node server.js"`; or by their addresses: `--mcp http://127.0.0.1:3000/mcp`.
 
 use std::path::Path;
 
-use heeler_protocol::control::{OsText, TestProgram};
+use heeler_protocol::{
+    control::{OsText, TestProgram},
+    mcp::http::{BRIDGE_COMMAND, LocalUrl},
+};
 
 use super::{
     super::{arguments::ProgramArguments, program_search::find_program},
@@ -51,6 +54,9 @@ impl TestSource for McpSource {
 
 /// Returns the program of a server's command. A server of the command line is named after its command.
 fn server_program(command: &str, dir: &Path, suite: Option<String>) -> Result<TestProgram, SourcesError> {
+    if LocalUrl::is_meant(command.trim()) {
+        return running_server(command.trim(), dir, suite);
+    }
     let words = shlex::split(command).unwrap_or_default();
     let Some((name, args)) = words.split_first() else {
         return Err(SourcesError::ServerCommand { command: command.to_owned() });
@@ -63,6 +69,20 @@ fn server_program(command: &str, dir: &Path, suite: Option<String>) -> Result<Te
     let suite = suite.unwrap_or_else(|| suite_name(&words, dir));
     Ok(TestProgram {
         args: args.iter().map(|word| OsText::from(word.as_str())).collect(),
+        framework: Some(FRAMEWORK.to_owned()),
+        ..plain_program(suite, &path, dir)
+    })
+}
+
+/// Returns the program that reaches a server at an address: Heeler itself. A server of the command line is
+/// named after its host and port.
+fn running_server(address: &str, dir: &Path, suite: Option<String>) -> Result<TestProgram, SourcesError> {
+    let url = LocalUrl::parse(address)
+        .map_err(|source| SourcesError::ServerAddress { address: address.to_owned(), source })?;
+    let path = heeler_sys::process::shared_program_path();
+    let suite = suite.unwrap_or_else(|| format!("{}-{}", url.host(), url.port()));
+    Ok(TestProgram {
+        args: [BRIDGE_COMMAND, address].map(OsText::from).into(),
         framework: Some(FRAMEWORK.to_owned()),
         ..plain_program(suite, &path, dir)
     })
@@ -128,6 +148,19 @@ mod tests {
         ] {
             assert_eq!(name_of(command), name, "{command}");
         }
+    }
+
+    #[test]
+    fn address_is_reached_by_this_program() {
+        let program = server_program(" http://localhost:3000/mcp ", Path::new("/w"), None).unwrap();
+        let args: Vec<_> = program.args.iter().map(|arg| arg.to_text().into_owned()).collect();
+        assert_eq!(args, ["__mcp-http", "http://localhost:3000/mcp"]);
+        assert_eq!((program.suite.as_str(), program.framework.as_deref()), ("localhost-3000", Some("mcp")));
+        let error = server_program("https://example.com/mcp", Path::new("/w"), None).unwrap_err();
+        assert_eq!(
+            heeler_core::error_chain(&error),
+            "reach the MCP server https://example.com/mcp: expected http://HOST:PORT/PATH; TLS is not supported"
+        );
     }
 
     #[test]

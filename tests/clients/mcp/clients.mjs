@@ -1,25 +1,68 @@
-// The official clients: version 1, which knows the handshake only, and version 2 in both eras.
+// The official clients: version 1, which knows the handshake only, and version 2 in both eras; on standard streams,
+// or over HTTP if $TRANSPORT is "http".
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { createInterface } from "node:readline";
 import { Client as Client1 } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport as Stdio1 } from "@modelcontextprotocol/sdk/client/stdio.js";
-import { Client as Client2 } from "@modelcontextprotocol/client";
+import { StreamableHTTPClientTransport as Http1 } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
+import { Client as Client2, StreamableHTTPClientTransport as Http2 } from "@modelcontextprotocol/client";
 import { StdioClientTransport as Stdio2 } from "@modelcontextprotocol/client/stdio";
 
 const INFO = { name: "heeler-test", version: "1.0.0" };
 
 /** The kinds of clients, by name. */
 export const KINDS = {
-  v1: () => [new Client1(INFO), Stdio1],
-  "v2-legacy": () => [new Client2(INFO), Stdio2],
-  "v2-modern": () => [new Client2(INFO, { versionNegotiation: { mode: "auto" } }), Stdio2],
+  v1: () => [new Client1(INFO), Stdio1, Http1],
+  "v2-legacy": () => [new Client2(INFO), Stdio2, Http2],
+  "v2-modern": () => [new Client2(INFO, { versionNegotiation: { mode: "auto" } }), Stdio2, Http2],
 };
+
+export const isHttp = process.env.TRANSPORT === "http";
+
+/** Starts a server that prints its address; returns that and the process. */
+async function started(command, args) {
+  const server = spawn(command, args, { stdio: ["ignore", "pipe", "pipe"] });
+  const url = await new Promise((resolve, reject) => {
+    for (const output of [server.stdout, server.stderr]) {
+      createInterface({ input: output }).on("line", (line) => {
+        const [address] = /http:\/\/\S+/.exec(line) ?? [];
+        if (address) resolve(address);
+        else console.error(line);
+      });
+    }
+    server.on("exit", (code, signal) => reject(new Error(`${command} ended before it listened: ${code} ${signal}`)));
+  });
+  return { url, server };
+}
+
+/** Starts what a command line of standard streams means over HTTP. */
+async function startedOverHttp(command, args) {
+  const [first, second, , ...wrapped] = args;
+  if (first === "serve") return [await started(command, [...args, "--port", "0"])];
+  if (first !== "mcp") return [await started(command, [...args, "http"])];
+  assert.equal(second, "filter");
+  const server = await started(wrapped[0], [...wrapped.slice(1), "http"]);
+  return [await started(command, ["mcp", "filter", "--port", "0", server.url]), server];
+}
+
+/** Ends a process that was started, and waits for its end. */
+async function ended({ server }) {
+  const exit = new Promise((resolve) => server.once("exit", resolve));
+  server.kill("SIGTERM");
+  await exit;
+}
 
 /** Connects a client to a command. */
 export async function connected(kind, command, args) {
-  const [client, Stdio] = KINDS[kind]();
-  const transport = new Stdio({ command, args, env: { ...process.env }, stderr: "inherit" });
+  const [client, Stdio, Http] = KINDS[kind]();
+  const servers = isHttp ? await startedOverHttp(command, args) : [];
+  const transport = isHttp ? new Http(new URL(servers[0].url)) : new Stdio({ command, args, env: { ...process.env }, stderr: "inherit" });
   const errors = [];
+  let isClosing = false;
   client.onerror = (error) => {
+    // The first generation complains about the streams that it closes itself.
+    if (isClosing) return;
     // What the clients say when they read the last progress and the answer at once, whoever sends them.
     if (!error.message.startsWith("Received a progress notification for an unknown token")) errors.push(error);
   };
@@ -43,7 +86,10 @@ export async function connected(kind, command, args) {
     },
     /** Closes the connection; the client has complained about nothing. */
     async close() {
+      isClosing = true;
+      if (isHttp) await transport.terminateSession?.();
       await client.close();
+      for (const server of servers) await ended(server);
       assert.deepEqual(errors, []);
     },
   };

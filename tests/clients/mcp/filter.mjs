@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { setTimeout } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { connected } from "./clients.mjs";
+import { connected, isHttp } from "./clients.mjs";
 
 const SERVER = fileURLToPath(new URL("server.mjs", import.meta.url));
 const notes = () => readFileSync(process.env.NOTES, "utf8").split("\n");
@@ -42,12 +42,17 @@ async function invisible(kind, library) {
   const slow = await filtered.call("slow", { until: "seen" }, { onprogress });
   assert.equal(slow.content[0].text, "done");
   assert.deepEqual(progress, ["halfway"]);
+  // Without sessions, as the second library serves the first era over HTTP, a cancel finds no request.
+  if (!(isHttp && library === "v2" && kind !== "v2-modern")) await cancels(filtered);
+  await filtered.close();
+  assert.ok(!notes().some((line) => line.startsWith("call mcp.test.")), "no test has reached the server");
+}
+
+async function cancels(filtered) {
   const controller = new AbortController();
   const cancelled = filtered.call("slow", { until: "never" }, { signal: controller.signal, onprogress: () => controller.abort("enough") });
   await assert.rejects(cancelled);
   await noted("cancelled slow");
-  await filtered.close();
-  assert.ok(!notes().some((line) => line.startsWith("call mcp.test.")), "no test has reached the server");
 }
 
 export const filter_is_invisible_to_v1_client_of_v1_server = () => invisible("v1", "v1");

@@ -1,11 +1,12 @@
-// A server with ordinary tools and tests, on both official libraries: node server.mjs v1|v2. It notes in the file
+// A server with ordinary tools and tests, on both official libraries: node server.mjs v1|v2 [http]. It notes in the file
 // $NOTES what it is asked to do.
 import { appendFileSync, existsSync } from "node:fs";
 import { setTimeout } from "node:timers/promises";
 import { Server as Server1 } from "@modelcontextprotocol/sdk/server/index.js";
+import { WebStandardStreamableHTTPServerTransport } from "@modelcontextprotocol/sdk/server/webStandardStreamableHttp.js";
 import { StdioServerTransport } from "@modelcontextprotocol/sdk/server/stdio.js";
 import { CallToolRequestSchema, ListToolsRequestSchema } from "@modelcontextprotocol/sdk/types.js";
-import { Server as Server2 } from "@modelcontextprotocol/server";
+import { Server as Server2, createMcpHandler } from "@modelcontextprotocol/server";
 import { serveStdio } from "@modelcontextprotocol/server/stdio";
 
 const note = (text) => appendFileSync(process.env.NOTES, `${text}\n`);
@@ -34,7 +35,8 @@ async function call({ name, arguments: args }, { signal, progress }) {
 }
 
 const capabilities = { capabilities: { tools: {} } };
-if (process.argv[2] === "v1") {
+
+function newServer1() {
   const server = new Server1({ name: "fixture", version: "1.0.0" }, capabilities);
   server.setRequestHandler(ListToolsRequestSchema, ({ params }) => page(params?.cursor));
   server.setRequestHandler(CallToolRequestSchema, ({ params }, extra) =>
@@ -44,20 +46,32 @@ if (process.argv[2] === "v1") {
         extra.sendNotification({ method: "notifications/progress", params: { progressToken: params._meta?.progressToken, ...state } }),
     }),
   );
-  await server.connect(new StdioServerTransport());
-  process.stdin.on("end", () => process.exit(7));
+  return server;
+}
+
+function newServer2() {
+  const server = new Server2({ name: "fixture", version: "1.0.0" }, capabilities);
+  server.setRequestHandler("tools/list", ({ params }) => page(params?.cursor));
+  server.setRequestHandler("tools/call", ({ params }, ctx) =>
+    call(params, {
+      signal: ctx.mcpReq.signal,
+      progress: (state) =>
+        ctx.mcpReq.notify({ method: "notifications/progress", params: { progressToken: ctx.mcpReq._meta?.progressToken, ...state } }),
+    }),
+  );
+  return server;
+}
+
+const [library, transport] = process.argv.slice(2);
+if (transport === "http") {
+  const { listen, withSessions } = await import("../../fixtures/mcp/http.mjs");
+  if (library === "v1") listen(withSessions(WebStandardStreamableHTTPServerTransport, newServer1));
+  else {
+    const handler = createMcpHandler(newServer2);
+    listen((request) => handler.fetch(request));
+  }
 } else {
-  serveStdio(() => {
-    const server = new Server2({ name: "fixture", version: "1.0.0" }, capabilities);
-    server.setRequestHandler("tools/list", ({ params }) => page(params?.cursor));
-    server.setRequestHandler("tools/call", ({ params }, ctx) =>
-      call(params, {
-        signal: ctx.mcpReq.signal,
-        progress: (state) =>
-          ctx.mcpReq.notify({ method: "notifications/progress", params: { progressToken: ctx.mcpReq._meta?.progressToken, ...state } }),
-      }),
-    );
-    return server;
-  });
+  if (library === "v1") await newServer1().connect(new StdioServerTransport());
+  else serveStdio(newServer2);
   process.stdin.on("end", () => process.exit(7));
 }

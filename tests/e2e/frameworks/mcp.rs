@@ -1,11 +1,13 @@
 //! Servers of the Model Context Protocol: a hostile one of both eras, and servers of the libraries in use.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, path::Path, process::Command};
 
 use serde_json::Value;
 
+use crate::mcp::official_clients::rmcp_peer;
 use crate::support::{
     fixtures::{mcp as fixture, mcp_server},
+    http_peer::HttpServer,
     world::{FinishedCommand, TestWorld},
 };
 
@@ -343,6 +345,57 @@ fn server_of_the_first_python_library() {
 #[test]
 fn server_of_the_second_python_library() {
     check_library(&python(2, "sdk2.py"), "sdk2", "answered with an error: Error executing tool");
+}
+
+#[test]
+fn server_of_the_rust_library() {
+    let command = format!("{} server stdio", rmcp_peer().display());
+    check_library(&command, "heeler-rmcp-peer", "answered with error -32603: a bug");
+}
+
+/// Runs the tests of a server that serves over HTTP, directly and behind the filter.
+#[track_caller]
+fn check_library_over_http(command: &str, throws: &str) {
+    let world = world();
+    let words: Vec<&str> = command.split(' ').chain(["http", "harmless"]).collect();
+    let server = HttpServer::start(world.command(Command::new(words[0]), &words[1..]));
+    let ServerRun { command, order, ends } = run_in(&world, &server.url, &[]);
+    let suite = format!("127.0.0.1-{}", server.port());
+    let expected = [
+        ("capabilities", "passed", ""),
+        ("protocol.basic", "passed", ""),
+        ("tools.fails", "failed", "expected 2 templates, got 1"),
+        ("tools.throws", "failed", throws),
+        ("custom.last", "passed", ""),
+    ];
+    assert_eq!(order, expected.map(|(name, ..)| format!("{suite}::mcp.test.{name}")), "{command}");
+    for (name, outcome, message) in expected {
+        let end = &ends[&format!("{suite}::mcp.test.{name}")];
+        let said = end["message"].as_str().unwrap_or_default();
+        assert!(end["outcome"] == outcome && said.contains(message), "{end:#}");
+    }
+    let filter = HttpServer::start(world.heeler(&["mcp", "filter", "--port", "0", &server.url]));
+    run_in(&world, &filter.url, &[]).command.assert_code(8).assert_stdout("the programs have no tests");
+}
+
+#[test]
+fn servers_of_the_typescript_libraries_over_http() {
+    check_library_over_http(&node("sdk1.mjs"), "answered with error -32603: a bug");
+    check_library_over_http(&node("sdk2.mjs"), "answered with an error: a bug");
+}
+
+#[test]
+fn servers_of_the_python_libraries_over_http() {
+    check_library_over_http(&python(1, "sdk1.py"), "answered with an error: integer division");
+    check_library_over_http(&python(2, "sdk2.py"), "answered with an error: Error executing tool");
+}
+
+#[test]
+fn server_of_the_rust_library_over_http() {
+    check_library_over_http(
+        &format!("{} server", rmcp_peer().display()),
+        "answered with error -32603: a bug",
+    );
 }
 
 #[test]

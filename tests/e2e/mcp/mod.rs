@@ -1,6 +1,7 @@
 //! The Model Context Protocol: Heeler as a server for agents, and as a filter before servers.
 
 mod filter;
-mod official_clients;
+mod http;
+pub(crate) mod official_clients;
 mod serve;
 mod session;

@@ -6,11 +6,22 @@ use std::{
     process::Command,
 };
 
-use crate::support::world::{FinishedCommand, TestWorld, run};
+use crate::support::{
+    http_peer::HttpServer,
+    world::{FinishedCommand, TestWorld, run},
+};
 
 /// Returns a file of the clients' package.
 fn client(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/mcp").join(name)
+}
+
+/// Returns the peer on the Rust library (`tests/clients/mcp/rmcp`).
+#[track_caller]
+pub(crate) fn rmcp_peer() -> PathBuf {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mcp-rmcp/debug/heeler-rmcp-peer");
+    assert!(program.exists(), "{} is missing; scripts/test builds it", program.display());
+    program
 }
 
 fn world() -> TestWorld {
@@ -20,8 +31,20 @@ fn world() -> TestWorld {
     world
 }
 
+/// How a client reaches Heeler.
+#[derive(Clone, Copy, PartialEq)]
+enum Transport {
+    StandardStreams,
+    Http,
+}
+
+/// Returns Heeler as a server over HTTP.
+fn served_over_http(world: &TestWorld) -> HttpServer {
+    HttpServer::start(world.heeler(&["serve", "mcp", "--port", "0", "kinds"]))
+}
+
 #[track_caller]
-fn run_in_node(scenario: &str) {
+fn run_in_node(scenario: &str, transport: Transport) {
     assert!(
         client("node_modules").is_dir(),
         "the clients' libraries are missing; scripts/test installs them"
@@ -29,6 +52,9 @@ fn run_in_node(scenario: &str) {
     let world = world();
     world.write("notes", "");
     world.env("NOTES", world.path("notes").to_str().unwrap());
+    if transport == Transport::Http {
+        world.env("TRANSPORT", "http");
+    }
     let script = client("main.mjs");
     run(world.command(Command::new("node"), &[script.to_str().unwrap(), scenario])).assert_code(0);
     world.check_tidy();
@@ -36,13 +62,37 @@ fn run_in_node(scenario: &str) {
 
 /// Plays the script of the Python clients with one of the library's versions.
 #[track_caller]
-fn run_in_python(version: &str) {
+fn run_in_python(version: &str, transport: Transport) {
     let python = format!("mcp-python-{version}/bin/python");
     let python = Path::new(env!("CARGO_TARGET_TMPDIR")).join(python);
     assert!(python.exists(), "the clients' libraries are missing; scripts/test installs them");
     let world = world();
+    let server = (transport == Transport::Http).then(|| served_over_http(&world));
+    if let Some(server) = &server {
+        world.env("URL", &server.url);
+    }
     let script = client("python/uses_each_tool.py");
     run(world.command(Command::new(python), &[script.to_str().unwrap()])).assert_code(0);
+    if let Some(server) = server {
+        assert_eq!(server.end("TERM").code(), Some(0));
+    }
+    world.check_tidy();
+}
+
+/// Plays the script of the Rust client.
+#[track_caller]
+fn run_in_rust(era: &str, transport: Transport) {
+    let world = world();
+    let heeler = env!("CARGO_BIN_EXE_heeler");
+    let server = (transport == Transport::Http).then(|| served_over_http(&world));
+    let words = match &server {
+        Some(server) => vec!["client", era, "http", &server.url],
+        None => vec!["client", era, "stdio", heeler, "serve", "mcp", "kinds"],
+    };
+    run(world.command(Command::new(rmcp_peer()), &words)).assert_code(0);
+    if let Some(server) = server {
+        assert_eq!(server.end("TERM").code(), Some(0));
+    }
     world.check_tidy();
 }
 
@@ -92,12 +142,39 @@ fn filter_is_invisible_to_the_inspector() {
     assert!(!world.read("notes").contains("mcp.test."), "no test has reached the server");
 }
 
+#[test]
+fn inspector_calls_a_tool_over_http() {
+    let world = world();
+    let server = served_over_http(&world);
+    let listed = inspector(&world, &[&server.url, "--method", "tools/list"]).assert_code(0);
+    listed.assert_stdout("\"name\": \"mcp.test.protocol\"");
+    let call = ["--method", "tools/call", "--tool-name", "run_tests", "--tool-arg", "filter=Math.Add"];
+    let called = inspector(&world, &[&[server.url.as_str()], call.as_slice()].concat()).assert_code(0);
+    called.assert_stdout(r#"\"state\":\"completed\""#);
+    let filter = HttpServer::start(world.heeler(&["mcp", "filter", "--port", "0", &server.url]));
+    let listed = inspector(&world, &[&filter.url, "--method", "tools/list"]).assert_code(0);
+    assert!(listed.stdout.contains("run_tests") && !listed.stdout.contains("mcp.test."), "{listed}");
+    drop(filter);
+    assert_eq!(server.end("TERM").code(), Some(0));
+    world.check_tidy();
+}
+
 macro_rules! in_node {
     ($($scenario:ident)+) => {
         $(#[test]
         fn $scenario() {
-            run_in_node(stringify!($scenario));
+            run_in_node(stringify!($scenario), Transport::StandardStreams);
         })+
+
+        /// The same over HTTP.
+        mod over_http {
+            use super::{Transport, run_in_node};
+
+            $(#[test]
+            fn $scenario() {
+                run_in_node(stringify!($scenario), Transport::Http);
+            })+
+        }
     };
 }
 
@@ -117,11 +194,29 @@ in_node! {
 }
 
 #[test]
-fn python_client_of_the_legacy_era_uses_each_tool() {
-    run_in_python("1");
+fn python_clients_use_each_tool() {
+    for version in ["1", "2"] {
+        run_in_python(version, Transport::StandardStreams);
+    }
 }
 
 #[test]
-fn python_client_of_the_modern_era_uses_each_tool() {
-    run_in_python("2");
+fn python_clients_use_each_tool_over_http() {
+    for version in ["1", "2"] {
+        run_in_python(version, Transport::Http);
+    }
+}
+
+#[test]
+fn rust_client_uses_each_tool_in_both_eras() {
+    for era in ["legacy", "modern"] {
+        run_in_rust(era, Transport::StandardStreams);
+    }
+}
+
+#[test]
+fn rust_client_uses_each_tool_over_http_in_both_eras() {
+    for era in ["legacy", "modern"] {
+        run_in_rust(era, Transport::Http);
+    }
 }

@@ -1,17 +1,10 @@
 //! `heeler serve mcp` with clients that send what they should not, and that leave at any time.
 
-use std::{
-    io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::{Shutdown, TcpStream},
-    process::Stdio,
-};
-
 use serde_json::{Value, json};
 
 use super::session::LineProcess;
 use crate::support::{
     process::{signal, wait_until},
-    recorder::DEADLINE,
     world::TestWorld,
 };
 
@@ -77,34 +70,6 @@ fn garbage_is_refused_and_the_session_goes_on() {
     assert_eq!(server.request(json!(2), "ping", json!({}))["result"], json!({}));
     let (status, lines, _) = server.end();
     assert_eq!((status.code(), lines), (Some(0), vec![]));
-}
-
-#[test]
-fn browser_cannot_call_a_tool() {
-    let world = TestWorld::with_fake("json-lines");
-    let listen = ["serve", "--listen", "127.0.0.1:0", "--protocol", "mcp", "json-lines"];
-    let mut command = world.heeler(&listen);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut server = command.spawn().unwrap();
-    let mut first_line = String::new();
-    BufReader::new(server.stderr.take().unwrap()).read_line(&mut first_line).unwrap();
-    let address = first_line.trim().rsplit(' ').next().unwrap().to_owned();
-    let answers = |sent: &str| {
-        let mut stream = TcpStream::connect(&address).unwrap();
-        stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        stream.write_all(sent.as_bytes()).unwrap();
-        stream.shutdown(Shutdown::Write).unwrap();
-        let mut received = String::new();
-        // What it has not read resets the connection.
-        stream.read_to_string(&mut received).ok();
-        received
-    };
-    let ping = "{\"id\":1,\"method\":\"ping\"}\n";
-    assert!(answers(ping).contains("\"result\":{}"));
-    let posted = answers(&format!("POST / HTTP/1.1\r\nHost: {address}\r\n\r\n{ping}"));
-    assert!(!posted.contains("result"), "{posted}");
-    signal(server.id(), "TERM");
-    assert_eq!(server.wait().unwrap().code(), Some(0));
 }
 
 #[test]

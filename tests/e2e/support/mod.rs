@@ -9,6 +9,7 @@ pub(crate) mod debugging;
 pub(crate) mod fixtures;
 pub(crate) mod framing;
 pub(crate) mod handling_order;
+pub(crate) mod http_peer;
 pub(crate) mod message_handlers;
 pub(crate) mod node;
 pub(crate) mod other_user;

@@ -4,7 +4,7 @@
 //! - `unsafe_blocks`: bytes split at places that the bytes themselves determine.
 //! - `streams`: frames, packets, journals, manifests.
 //! - `messages`: envelopes, and the messages in them.
-//! - `mcp`: the Model Context Protocol.
+//! - `mcp`: the Model Context Protocol; `mcp_http`: what is added over HTTP.
 //! - `runtime_server`: messages of the Runtime Server Protocol.
 //! - `frameworks`: output of test programs.
 //! - `texts`: filters and configuration.
@@ -14,6 +14,7 @@
 mod dumps;
 mod frameworks;
 mod mcp;
+mod mcp_http;
 mod messages;
 mod pieces;
 mod programs;
@@ -27,6 +28,7 @@ pub use frameworks::{
     json_lines_transcript, libtest_listing, libtest_transcript, mcp_listing, mcp_transcript,
 };
 pub use mcp::{mcp_filter, mcp_message};
+pub use mcp_http::mcp_http;
 pub use messages::{envelope, is_control_message, message};
 pub use programs::program;
 pub use runtime_server::rsp_message;

@@ -65,6 +65,8 @@ pub struct ToolFilter {
     held_answers: BytesMut,
     pending: HashSet<ListId>,
     cancelled: VecDeque<ListId>,
+    /// Whether each response with tools counts as a list, whatever was requested.
+    is_for_any_list: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +77,29 @@ enum ServerLineMode {
 }
 
 impl ToolFilter {
+    /// Returns a filter of a stream whose responses may belong to requests that were sent elsewhere.
+    #[must_use]
+    pub fn for_any_list() -> Self {
+        Self { is_for_any_list: true, ..Self::default() }
+    }
+
+    /// Handles a whole message of the client, which may have line ends in it.
+    pub fn on_client_message(&mut self, message: &[u8], out: &mut FilterOutput) {
+        self.client_line = message.to_vec();
+        self.end_client_line(out);
+    }
+
+    /// Returns what is passed on of a whole message of the server, which may have line ends in it.
+    pub fn filtered_server_message<'m>(&mut self, message: &'m [u8]) -> Cow<'m, [u8]> {
+        self.filtered_server_line(message)
+    }
+
+    /// Returns whether a list of tools may come, so that messages of the server have to be read.
+    #[must_use]
+    pub fn may_get_list(&self) -> bool {
+        self.is_for_any_list || self.has_due_lists()
+    }
+
     /// Handles bytes of the client.
     ///
     /// # Errors
@@ -284,7 +309,7 @@ impl ToolFilter {
                 is_due = true;
             }
         }
-        if !is_due {
+        if !is_due && !self.is_for_any_list {
             return;
         }
         for tools in message.results.iter().flat_map(|result| member_values(line, result, "tools")) {

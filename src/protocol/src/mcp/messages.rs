@@ -20,6 +20,8 @@ pub mod method {
 
 /// Error codes beyond those of JSON-RPC.
 pub mod error_code {
+    /// A header of an HTTP request says something else than its body.
+    pub const HEADER_MISMATCH: i64 = -32020;
     /// The version of a request is not supported.
     pub const UNSUPPORTED_VERSION: i64 = -32022;
 }

@@ -6,9 +6,11 @@
 //! - `version`: the versions, and which era a request belongs to.
 //! - `tools`: the arguments and answers of Heeler's own tools.
 //! - `test_result`: the results of `mcp.test.*` tools.
+//! - `http`: messages over HTTP.
 //! - `filter`: the filter that hides `mcp.test.*` tools; `scan` is its scanner of JSON.
 
 mod filter;
+pub mod http;
 mod lines;
 mod messages;
 mod scan;

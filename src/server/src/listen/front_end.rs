@@ -41,6 +41,11 @@ pub trait FrontEnd: Debug + Sync {
         DefaultTransport::AnyPort
     }
 
+    /// Returns how clients speak on a TCP port.
+    fn tcp_transport(&self) -> TcpTransport {
+        TcpTransport::Stream
+    }
+
     /// Returns how many clients a listening server serves at the same time.
     fn connection_policy(&self) -> ConnectionPolicy {
         ConnectionPolicy::Concurrent
@@ -64,6 +69,15 @@ pub enum DefaultTransport {
     AnyPort,
     /// One client, the process that started the server, on standard input and output.
     StandardStreams,
+}
+
+/// How clients of a protocol speak on a TCP port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TcpTransport {
+    /// A connection is a client, whose messages follow each other.
+    Stream,
+    /// Each message is the body of an HTTP request.
+    Http,
 }
 
 /// How many clients a listening server serves at the same time.

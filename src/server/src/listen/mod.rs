@@ -12,7 +12,7 @@ mod stall_watch;
 pub use accept::{ClientServer, ListenError, dial, serve_local, serve_tcp, standard_streams};
 pub use front_end::{
     ByteStream, ClientStream, ConnectionPolicy, DefaultTransport, FRONT_ENDS, FrontEnd, ServingSession,
-    SessionCommand, SessionEnd, SessionOptions, front_end,
+    SessionCommand, SessionEnd, SessionOptions, TcpTransport, front_end,
 };
 pub(crate) use stall_watch::StallWatch;
 

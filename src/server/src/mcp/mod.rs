@@ -4,18 +4,22 @@
 //! - `calls`: the calls of tools that are in progress.
 //! - `selection`: the tests that a filter or an earlier run selects.
 //! - `recorded`: answers about runs, from their files.
+//! - `http`: clients that connect over HTTP.
 //! - `self_test`: the tools that test this server.
 
 mod calls;
+mod http;
 mod recorded;
 mod selection;
 mod self_test;
 mod session;
 
+pub use http::serve_http;
+
 use tokio::sync::mpsc;
 
 use crate::listen::{
-    ClientStream, DefaultTransport, FrontEnd, ServingSession, SessionCommand, SessionOptions,
+    ClientStream, DefaultTransport, FrontEnd, ServingSession, SessionCommand, SessionOptions, TcpTransport,
 };
 use crate::scheduler::SchedulerHandle;
 
@@ -31,6 +35,10 @@ impl FrontEnd for McpFrontEnd {
     /// An agent starts its servers.
     fn default_transport(&self) -> DefaultTransport {
         DefaultTransport::StandardStreams
+    }
+
+    fn tcp_transport(&self) -> TcpTransport {
+        TcpTransport::Http
     }
 
     fn serve(

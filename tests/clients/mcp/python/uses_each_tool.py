@@ -1,6 +1,6 @@
 """Uses each tool of `heeler serve mcp` with the official Python client, version 1 or 2: python uses_each_tool.py.
 
-The programs are in the working directory, Heeler's executable is in $HEELER.
+The programs are in the working directory, Heeler's executable is in $HEELER. If $URL is set, the server runs there.
 """
 
 import asyncio
@@ -16,9 +16,18 @@ TOOLS = ["list_tests", "run_tests", "get_failures", "get_output", "cancel_run", 
 SERVER = StdioServerParameters(command=os.environ["HEELER"], args=["serve", "mcp", "kinds"], env=dict(os.environ))
 
 
+URL = os.environ.get("URL")
+
+
 @asynccontextmanager
 async def connected():
-    if importlib.metadata.version("mcp").startswith("1."):
+    if importlib.metadata.version("mcp").startswith("1.") and URL:
+        from mcp.client.streamable_http import streamable_http_client
+
+        async with streamable_http_client(URL) as (read, write, _), ClientSession(read, write) as session:
+            await session.initialize()
+            yield session
+    elif importlib.metadata.version("mcp").startswith("1."):
         async with stdio_client(SERVER) as (read, write), ClientSession(read, write) as session:
             await session.initialize()
             yield session
@@ -26,7 +35,7 @@ async def connected():
         from mcp import Client
 
         # It finds out about the era by itself.
-        async with Client(SERVER) as client:
+        async with Client(URL or SERVER) as client:
             assert client.protocol_version == "2026-07-28", client.protocol_version
             yield client
 

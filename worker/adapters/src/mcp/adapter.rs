@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use heeler_core::{batching::ProcessTraits, test_path::NameNesting};
-use heeler_protocol::control::{ListedTest, TestProgram};
+use heeler_protocol::{
+    control::{ListedTest, TestProgram},
+    mcp::http::BRIDGE_COMMAND,
+};
 
 use super::{listing::McpListing, transcript::McpParser};
 use crate::{
@@ -83,8 +86,16 @@ impl Adapter for Mcp {
 
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {
         // The server needs the other side of its dialogue.
-        let words = [&program.path].into_iter().chain(&program.args);
-        let server: Vec<_> = words.map(|word| shell::quote(word.as_bytes())).collect();
+        let server: Vec<_> = match program.args.as_slice() {
+            // The user named an address.
+            [command, url] if command.as_bytes() == BRIDGE_COMMAND.as_bytes() => {
+                vec![url.to_text().into_owned()]
+            }
+            args => {
+                let words = [&program.path].into_iter().chain(args);
+                words.map(|word| shell::quote(word.as_bytes())).collect()
+            }
+        };
         let mut words = shell::environment_words(program);
         words.extend(["heeler", "run"].map(str::to_owned));
         let mut filter = format!("test(={})", test.name);

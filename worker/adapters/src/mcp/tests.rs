@@ -509,6 +509,14 @@ fn command_that_runs_a_test_again_starts_its_server() {
         again,
         r"(cd '/w x' && KEY=v heeler run --mcp '/bin/node '\''a b.js'\''' -E 'test(=mcp.test.a)')"
     );
+    let args =
+        std::mem::replace(&mut program.args, vec!["__mcp-http".into(), "http://localhost:1/mcp".into()]);
+    let again = Mcp.reproduce_command(&program, &modern_test("mcp.test.a"));
+    assert_eq!(
+        again, "(cd '/w x' && KEY=v heeler run --mcp http://localhost:1/mcp -E 'test(=mcp.test.a)')",
+        "a server that is reached at an address"
+    );
+    program.args = args;
     program.test_arguments.insert("mcp.test.a".into(), "{}".into());
     let again = Mcp.reproduce_command(&program, &modern_test("mcp.test.a"));
     assert_eq!(again, "(cd '/w x' && KEY=v heeler run -E 'test(=mcp.test.a) & suite(=s)')");

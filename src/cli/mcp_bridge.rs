@@ -1,0 +1,317 @@
+//! A server of the Model Context Protocol that is reached over HTTP, as one on standard streams: each line of
+//! standard input is sent as a request, each message of the responses is a line of standard output. So a
+//! server that already runs is tested as one that Heeler starts.
+//!
+//! What goes wrong on the way is the answer to the request that it concerns.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use heeler_core::error_chain;
+use heeler_http::{HttpExchange, Request, StatusCode, bytes_body, header, send_request, single_header};
+use heeler_protocol::{
+    StreamDecoder as _,
+    mcp::{
+        self, CancelledParams, LINE_LIMIT_BYTES, LineDecoder, PeerLine,
+        http::{EVENTS_TYPE, EventDecoder, JSON_TYPE, LocalUrl, header as mcp_header, mirrored_headers},
+        method, read_params,
+    },
+    rpc::{self, RequestId, RpcError, RpcMessage, code},
+};
+use heeler_server::listen;
+use serde_json::value::RawValue;
+use tokio::{
+    sync::mpsc,
+    task::{AbortHandle, JoinSet},
+    time::{Instant, timeout},
+};
+
+use super::exit::CommandError;
+
+/// Time limit for connecting to a server on this machine.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// Time limit for the response to a message that is no request, and for the rest of a message that has begun.
+const RESPONSE_LIMIT: Duration = Duration::from_secs(30);
+/// Time limit for taking leave of the server.
+const LEAVE_LIMIT: Duration = Duration::from_secs(1);
+/// Lines that wait to be written: a reader that stalls slows the server.
+const QUEUED_LINES: usize = 16;
+/// Maximum length of what is shown of a response that is no message.
+const SHOWN_BODY_BYTES: usize = 200;
+/// Maximum length of the body of an error that is read.
+const ERROR_BODY_BYTES: usize = 1 << 20;
+
+/// Passes messages between standard streams and a server until standard input ends.
+///
+/// Cancel safe: no, because requests in progress would be cut off.
+pub(super) async fn run_bridge(url: &LocalUrl) -> Result<(), CommandError> {
+    let stream = listen::standard_streams().await.map_err(CommandError::Listen)?;
+    let (outbox, mut inbox, mut link) = heeler_transport::open(stream, LineDecoder::default());
+    let (lines, mut queue) = mpsc::channel(QUEUED_LINES);
+    let server = Arc::new(HttpPeer { url: url.clone(), handshake: Mutex::default(), lines });
+    let mut bridge = Bridge { server, requests: JoinSet::new(), open: HashMap::new() };
+    loop {
+        tokio::select! {
+            line = inbox.next() => match line {
+                Ok(Some(PeerLine::Message(line))) => bridge.on_line(line).await,
+                Ok(Some(PeerLine::TooLong)) => tracing::error!("a line is too long, and was dropped"),
+                Ok(None) | Err(_) => break,
+            },
+            // The reader of a closed output is gone, and has closed the input too.
+            Some(line) = queue.recv() => drop(outbox.send(line).await),
+            Some(ended) = bridge.requests.join_next() => match ended {
+                Ok(id) => drop(bridge.open.remove(&id)),
+                Err(error) if error.is_cancelled() => {}
+                Err(error) => tracing::error!(%error, "a request failed inside"),
+            },
+        }
+    }
+    bridge.requests.shutdown().await;
+    if timeout(LEAVE_LIMIT, bridge.server.end_handshake()).await.is_err() {
+        tracing::warn!("the server did not answer the end of the session");
+    }
+    outbox.close();
+    // What is written last is for nobody if the reader is gone.
+    let _unread = timeout(LEAVE_LIMIT, link.join()).await;
+    Ok(())
+}
+
+struct Bridge {
+    server: Arc<HttpPeer>,
+    /// The requests that have no answer yet; each returns its id.
+    requests: JoinSet<RequestId>,
+    open: HashMap<RequestId, OpenRequest>,
+}
+
+struct OpenRequest {
+    task: AbortHandle,
+    /// Whether closing the connection cancels it.
+    is_modern: bool,
+}
+
+impl Bridge {
+    async fn on_line(&mut self, line: Bytes) {
+        let body = Bytes::copy_from_slice(line.trim_ascii());
+        match rpc::parse(&body) {
+            Ok(RpcMessage::Request { id, method, params }) => {
+                let headers = mirrored_headers(&method, params.as_deref());
+                let is_modern = !headers.is_empty();
+                let request = PeerRequest { id: id.clone(), method, headers, body };
+                let server = Arc::clone(&self.server);
+                let task = self.requests.spawn(async move {
+                    let id = request.id.clone();
+                    server.request(request).await;
+                    id
+                });
+                self.open.insert(id, OpenRequest { task, is_modern });
+            }
+            Ok(RpcMessage::Notification { method, params }) => {
+                if !self.cancel(&method, params.as_deref()) {
+                    self.server.notify(&method, mirrored_headers(&method, params.as_deref()), body).await;
+                }
+            }
+            Ok(RpcMessage::Response { .. }) => self.server.notify("a response", Vec::new(), body).await,
+            Err(error) => tracing::error!(%error, "a line is no message, and was dropped"),
+        }
+    }
+
+    /// Cancels a request by closing its connection, if the message asks for that and its era does it so.
+    fn cancel(&mut self, method: &str, params: Option<&RawValue>) -> bool {
+        if method != method::CANCELLED {
+            return false;
+        }
+        let Ok(cancelled) = read_params::<CancelledParams>(method, params) else { return false };
+        let Some(open) = self.open.get(&cancelled.request_id).filter(|open| open.is_modern) else {
+            return false;
+        };
+        open.task.abort();
+        self.open.remove(&cancelled.request_id);
+        true
+    }
+}
+
+/// A request, and the headers that repeat what it says.
+struct PeerRequest {
+    id: RequestId,
+    method: String,
+    headers: Vec<(&'static str, String)>,
+    body: Bytes,
+}
+
+/// What the server has said in a handshake.
+#[derive(Debug, Default, Clone)]
+struct Handshake {
+    session: Option<String>,
+    version: Option<String>,
+}
+
+/// The server.
+struct HttpPeer {
+    url: LocalUrl,
+    handshake: Mutex<Handshake>,
+    lines: mpsc::Sender<Bytes>,
+}
+
+/// Why a request has no answer of the server.
+#[derive(Debug, thiserror::Error)]
+enum NoAnswer {
+    #[error(transparent)]
+    Http(#[from] heeler_http::HttpClientError),
+    #[error(transparent)]
+    Body(#[from] heeler_http::ReadBodyError),
+    #[error("the event stream broke: {0}")]
+    Stream(heeler_http::BodyError),
+    #[error("the event stream ended before the answer")]
+    StreamEnd,
+    #[error(transparent)]
+    Event(#[from] mcp::http::EventTooLong),
+    #[error("expected status 200 OK, got {status}{}", shown(body))]
+    Status { status: StatusCode, body: Bytes },
+    #[error("expected a message or events, got the type {media_type:?}")]
+    MediaType { media_type: String },
+    #[error("build the request: {0}")]
+    Build(String),
+}
+
+fn shown(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&body[..body.len().min(SHOWN_BODY_BYTES)]);
+    if text.trim().is_empty() { String::new() } else { format!(": {}", text.trim()) }
+}
+
+impl HttpPeer {
+    fn lock_handshake(&self) -> std::sync::MutexGuard<'_, Handshake> {
+        // Two names can't be half changed.
+        self.handshake.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn send(
+        &self,
+        verb: &str,
+        headers: &[(&'static str, String)],
+        body: Bytes,
+    ) -> Result<HttpExchange, NoAnswer> {
+        let mut request = Request::builder().method(verb).uri(self.url.path());
+        request = request.header(header::ACCEPT, format!("{JSON_TYPE}, {EVENTS_TYPE}"));
+        if !body.is_empty() {
+            request = request.header(header::CONTENT_TYPE, JSON_TYPE);
+        }
+        let Handshake { session, version } = self.lock_handshake().clone();
+        if headers.is_empty() {
+            if let Some(version) = &version {
+                request = request.header(mcp_header::PROTOCOL_VERSION, version);
+            }
+            if let Some(session) = &session {
+                request = request.header(mcp_header::SESSION_ID, session);
+            }
+        }
+        for (name, value) in headers {
+            request = request.header(*name, value);
+        }
+        let request = request.body(bytes_body(body)).map_err(|error| NoAnswer::Build(error.to_string()))?;
+        Ok(send_request(&self.url, request, Instant::now() + CONNECT_LIMIT).await?)
+    }
+
+    /// Sends a request and passes its answer on. How long the server takes, the reader decides.
+    async fn request(&self, request: PeerRequest) {
+        if let Err(error) = self.pass_answer(&request).await {
+            let error = format!("{}: {}", self.url, error_chain(&error));
+            let error = RpcError::new(code::INTERNAL_ERROR, mcp::shortened(&error));
+            self.write(mcp::encode_error(&request.id, &error)).await;
+        }
+    }
+
+    async fn pass_answer(&self, request: &PeerRequest) -> Result<(), NoAnswer> {
+        let mut exchange = self.send("POST", &request.headers, request.body.clone()).await?;
+        let response = exchange.response();
+        let status = response.status();
+        let media_type = single_header(response.headers(), header::CONTENT_TYPE.as_str());
+        let media_type = media_type.ok().flatten().unwrap_or_default();
+        let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        if status != StatusCode::OK {
+            let body = exchange.read(ERROR_BODY_BYTES, Instant::now() + RESPONSE_LIMIT).await?;
+            // The server may say it in the words of the protocol, with an id or without.
+            return match rpc::parse(&body) {
+                Ok(RpcMessage::Response { outcome: Err(error), .. }) if error.code != 0 => {
+                    self.write(mcp::encode_error(&request.id, &error)).await;
+                    Ok(())
+                }
+                Ok(_) | Err(_) => Err(NoAnswer::Status { status, body }),
+            };
+        }
+        let session = single_header(response.headers(), mcp_header::SESSION_ID).ok().flatten();
+        let session = session.map(str::to_owned);
+        match media_type.as_str() {
+            EVENTS_TYPE => {
+                let (mut decoder, mut buffer) = (EventDecoder::default(), BytesMut::new());
+                loop {
+                    while let Some(event) = decoder.decode(&mut buffer)? {
+                        let Some(message) = event.data().filter(|data| !data.is_empty()) else { continue };
+                        if self.pass(request, &message, session.as_deref()).await {
+                            return Ok(());
+                        }
+                    }
+                    match exchange.next_bytes().await.map_err(NoAnswer::Stream)? {
+                        Some(bytes) => buffer.extend_from_slice(&bytes),
+                        None => return Err(NoAnswer::StreamEnd),
+                    }
+                }
+            }
+            JSON_TYPE => {
+                let body = exchange.read(LINE_LIMIT_BYTES, Instant::now() + RESPONSE_LIMIT).await?;
+                self.pass(request, &body, session.as_deref()).await;
+                Ok(())
+            }
+            _ => Err(NoAnswer::MediaType { media_type }),
+        }
+    }
+
+    /// Passes a message on; returns whether it is the answer.
+    async fn pass(&self, request: &PeerRequest, message: &[u8], session: Option<&str>) -> bool {
+        let parsed = rpc::parse(message);
+        let is_answer = matches!(&parsed, Ok(RpcMessage::Response { id, .. }) if *id == request.id);
+        if let Ok(RpcMessage::Response { outcome: Ok(Some(result)), .. }) = &parsed
+            && is_answer
+            && request.method == method::INITIALIZE
+        {
+            let result: serde_json::Value = serde_json::from_str(result.get()).unwrap_or_default();
+            let version = result["protocolVersion"].as_str().map(str::to_owned);
+            *self.lock_handshake() = Handshake { session: session.map(str::to_owned), version };
+        }
+        // A line end in a message can only be white space.
+        let mut line: Vec<u8> =
+            message.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect();
+        line.push(b'\n');
+        self.write(line.into()).await;
+        is_answer
+    }
+
+    async fn write(&self, line: Bytes) {
+        // Nobody reads any more.
+        let _closed = self.lines.send(line).await;
+    }
+
+    /// Sends a message that has no answer, in order before what follows.
+    async fn notify(&self, what: &str, headers: Vec<(&'static str, String)>, body: Bytes) {
+        let sent = timeout(RESPONSE_LIMIT, self.send("POST", &headers, body)).await;
+        let problem = match sent {
+            Ok(Ok(exchange)) if exchange.response().status().is_success() => return,
+            Ok(Ok(exchange)) => format!("status {}", exchange.response().status()),
+            Ok(Err(error)) => error_chain(&error),
+            Err(_elapsed) => format!("no response within {} s", RESPONSE_LIMIT.as_secs()),
+        };
+        tracing::error!("{} did not take {what}: {problem}", self.url);
+    }
+
+    /// Ends the session that a handshake has opened.
+    async fn end_handshake(&self) {
+        if self.lock_handshake().session.is_some()
+            && let Err(error) = self.send("DELETE", &[], Bytes::new()).await
+        {
+            tracing::debug!(error = error_chain(&error), "the session was not ended");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Bodies of requests and responses.
+
+use std::{
+    any::Any,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, combinators::UnsyncBoxBody};
+use hyper::body::{Body, Frame, Incoming};
+use tokio::{
+    sync::mpsc,
+    task::JoinSet,
+    time::{Instant, Interval, MissedTickBehavior, timeout_at},
+};
+
+/// Why a body broke off.
+pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A body to be sent.
+pub type HttpBody = UnsyncBoxBody<Bytes, BodyError>;
+
+/// Returns a body of these bytes.
+#[must_use]
+pub fn bytes_body(bytes: impl Into<Bytes>) -> HttpBody {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// What is sent where nothing else was for a while.
+#[derive(Debug, Clone, Copy)]
+pub struct KeepAlive {
+    pub interval: Duration,
+    pub bytes: &'static [u8],
+}
+
+/// Returns a body of what arrives in a queue, which ends with the queue. `guard` is dropped with the body:
+/// when it was sent, or when the client closes the connection.
+#[must_use]
+pub fn queue_body(queue: mpsc::Receiver<Bytes>, keep_alive: KeepAlive, guard: impl Any + Send) -> HttpBody {
+    let mut interval = tokio::time::interval_at(Instant::now() + keep_alive.interval, keep_alive.interval);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let body = QueueBody { queue, interval, keep_alive: keep_alive.bytes, _guard: Box::new(guard) };
+    body.boxed_unsync()
+}
+
+struct QueueBody {
+    queue: mpsc::Receiver<Bytes>,
+    interval: Interval,
+    keep_alive: &'static [u8],
+    _guard: Box<dyn Any + Send>,
+}
+
+impl Body for QueueBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Poll::Ready(bytes) = self.queue.poll_recv(cx) {
+            self.interval.reset();
+            return Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes))));
+        }
+        ready!(self.interval.poll_tick(cx));
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(self.keep_alive)))))
+    }
+}
+
+/// Changes the bytes of a body while they pass.
+pub trait BodyTransform: Send + Unpin + 'static {
+    /// Returns what is passed on after these bytes.
+    ///
+    /// # Errors
+    /// The body can't go on; its receiver sees that it broke off.
+    fn on_bytes(&mut self, bytes: Bytes) -> Result<Bytes, BodyError>;
+
+    /// Returns what is passed on at the end.
+    ///
+    /// # Errors
+    /// As for `on_bytes`.
+    fn on_end(&mut self) -> Result<Bytes, BodyError>;
+}
+
+/// The body of a response on its way to another client. The connection from which it comes is closed with it.
+pub(super) struct TransformedBody<T> {
+    pub(super) body: Incoming,
+    /// `None` after the end.
+    pub(super) transform: Option<T>,
+    pub(super) _connection: JoinSet<()>,
+}
+
+impl<T: BodyTransform> Body for TransformedBody<T> {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        loop {
+            if self.transform.is_none() {
+                return Poll::Ready(None);
+            }
+            let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+            let Some(transform) = &mut self.transform else { return Poll::Ready(None) };
+            let passed = match frame {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(bytes) => transform.on_bytes(bytes),
+                    // Trailers say nothing of messages.
+                    Err(_trailers) => continue,
+                },
+                Some(Err(error)) => Err(error.into()),
+                None => {
+                    let last = transform.on_end();
+                    self.transform = None;
+                    last
+                }
+            };
+            match passed {
+                Ok(bytes) if bytes.is_empty() => {}
+                Ok(bytes) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                Err(error) => {
+                    self.transform = None;
+                    return Poll::Ready(Some(Err(error)));
+                }
+            }
+        }
+    }
+}
+
+/// Error of reading a body.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadBodyError {
+    #[error("read a body: expected at most {limit} bytes")]
+    TooLong { limit: usize },
+    #[error("read a body in time")]
+    TimedOut,
+    #[error("read a body to its end")]
+    Broken(#[source] BodyError),
+}
+
+/// Reads a body to its end.
+///
+/// # Errors
+/// See [`ReadBodyError`].
+///
+/// Cancel safe: no, because what was read is lost.
+pub async fn read_body(body: Incoming, limit: usize, deadline: Instant) -> Result<Bytes, ReadBodyError> {
+    match timeout_at(deadline, Limited::new(body, limit).collect()).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ReadBodyError::TooLong { limit }),
+        Ok(Err(error)) => Err(ReadBodyError::Broken(error)),
+        Err(_elapsed) => Err(ReadBodyError::TimedOut),
+    }
+}

@@ -1,0 +1,43 @@
+//! HTTP/1.1 on loopback, without TLS: a server whose slow or hostile clients cost nobody else anything, and a
+//! client with one connection for each request.
+//!
+//! - `server`: accepts connections and reads requests, within limits.
+//! - `body`: bodies, sent and received.
+//! - `client`: one request and its response.
+//! - `stall_limit`: ends a connection whose peer does not read.
+
+mod body;
+mod client;
+mod server;
+mod stall_limit;
+#[cfg(test)]
+mod tests;
+
+pub use body::{
+    BodyError, BodyTransform, HttpBody, KeepAlive, ReadBodyError, bytes_body, queue_body, read_body,
+};
+pub use client::{HttpClientError, HttpExchange, send_request};
+pub use hyper::{
+    HeaderMap, Method, Request, Response, StatusCode,
+    body::Incoming,
+    header::{self, HeaderName, HeaderValue},
+};
+pub use server::{HttpService, serve};
+
+/// Returns the value of a header that occurs once and is ASCII.
+///
+/// # Errors
+/// The header is repeated or is not ASCII.
+pub fn single_header<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, InvalidHeader> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => value.to_str().map(Some).map_err(|_| InvalidHeader),
+        (Some(_), Some(_)) => Err(InvalidHeader),
+    }
+}
+
+/// A header is repeated or is not ASCII.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("expected the header once, in ASCII")]
+pub struct InvalidHeader;

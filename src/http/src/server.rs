@@ -1,0 +1,114 @@
+//! Accepts connections and reads requests, within limits.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::JoinSet,
+    time::timeout,
+};
+
+use super::{HttpBody, stall_limit::StallLimited};
+use heeler_transport::tcp::{PromptTcpStream, UnknownPeerPolicy, verify_peer};
+
+/// Maximum number of connections. Further ones wait until one is closed; a client with a request in progress
+/// uses one.
+const MAX_CONNECTIONS: usize = 64;
+/// Time limit for the headers of a request, also of the next one on an open connection.
+const HEADER_LIMIT: Duration = Duration::from_secs(10);
+/// Maximum size of the headers of a request.
+const HEADER_BYTES: usize = 32 << 10;
+/// Maximum number of headers of a request.
+const MAX_HEADERS: usize = 100;
+/// Time in which a client has to read something of what is sent.
+const STALL_LIMIT: Duration = Duration::from_secs(30);
+/// Time for the last responses, once the server stops.
+const FINISH_LIMIT: Duration = Duration::from_secs(1);
+/// Time between two attempts to accept a connection, when the system has no resources left for one.
+const ACCEPT_RETRY: Duration = Duration::from_millis(20);
+
+/// What answers requests.
+pub trait HttpService: Send + Sync + 'static {
+    /// Answers a request. The future, or the body that it returned, is dropped when the client closes the
+    /// connection.
+    fn respond(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<HttpBody>> + Send;
+}
+
+/// Serves the clients of a loopback address, of this user and of root, until `stop` is over; then it finishes
+/// the responses that are in progress.
+///
+/// Cancel safe: yes, because the connections are closed.
+pub async fn serve<S: HttpService>(listener: TcpListener, service: Arc<S>, stop: impl Future<Output = ()>) {
+    let mut connections = JoinSet::new();
+    let (stopping, stopped) = watch::channel(false);
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        tokio::select! {
+            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
+                Ok((stream, peer)) => match verify_peer(&stream, UnknownPeerPolicy::Refuse) {
+                    Ok(()) => {
+                        connections.spawn(serve_connection(stream, Arc::clone(&service), stopped.clone()));
+                    }
+                    Err(error) => tracing::warn!(%peer, %error, "a connection was refused"),
+                },
+                Err(error) => {
+                    tracing::warn!(%error, "a connection was refused");
+                    tokio::time::sleep(ACCEPT_RETRY).await;
+                }
+            },
+            Some(ended) = connections.join_next() => note_end(ended),
+            () = &mut stop => break,
+        }
+    }
+    drop(listener);
+    stopping.send_replace(true);
+    let finished = async {
+        while let Some(ended) = connections.join_next().await {
+            note_end(ended);
+        }
+    };
+    if timeout(FINISH_LIMIT, finished).await.is_err() {
+        tracing::debug!("connections of HTTP clients are closed");
+    }
+}
+
+fn note_end(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "a connection of an HTTP client failed inside");
+    }
+}
+
+async fn serve_connection<S: HttpService>(
+    stream: TcpStream,
+    service: Arc<S>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a connection keeps Nagle's delay");
+    }
+    let stream = TokioIo::new(StallLimited::new(PromptTcpStream::new(stream), STALL_LIMIT));
+    let service = service_fn(move |request| {
+        let response = Arc::clone(&service).respond(request);
+        async { Ok::<_, Infallible>(response.await) }
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_LIMIT);
+    builder.max_buf_size(HEADER_BYTES).max_headers(MAX_HEADERS);
+    let mut connection = std::pin::pin!(builder.serve_connection(stream, service));
+    let served = tokio::select! {
+        served = &mut connection => served,
+        () = async { drop(stopped.wait_for(|stopped| *stopped).await) } => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = served {
+        tracing::debug!(error = heeler_core::error_chain(&error), "a connection of an HTTP client ended");
+    }
+}

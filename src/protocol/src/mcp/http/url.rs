@@ -1,0 +1,157 @@
+//! The address of a server on this machine: `http://127.0.0.1:3000/mcp`.
+
+use std::{fmt, net::IpAddr};
+
+/// Why a text is no address of a server on this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LocalUrlError {
+    #[error("expected http://HOST:PORT/PATH; TLS is not supported")]
+    Scheme,
+    #[error("expected a server on this machine: localhost, 127.0.0.1 or [::1]")]
+    Host,
+    #[error("expected a port from 1 to 65535")]
+    Port,
+    #[error("expected a path without blanks, control characters or a fragment")]
+    Path,
+}
+
+/// The address of a server on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalUrl {
+    host: String,
+    port: u16,
+    /// With the leading slash, and the query.
+    path: String,
+}
+
+impl LocalUrl {
+    /// Returns whether a text is meant as an address, not as a command.
+    #[must_use]
+    pub fn is_meant(text: &str) -> bool {
+        ["http://", "https://"]
+            .iter()
+            .any(|scheme| text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)))
+    }
+
+    /// Parses an address; the path is `/` if there is none.
+    ///
+    /// # Errors
+    /// See [`LocalUrlError`].
+    pub fn parse(text: &str) -> Result<Self, LocalUrlError> {
+        let scheme = text.get(..7).filter(|scheme| scheme.eq_ignore_ascii_case("http://"));
+        let rest = scheme.and_then(|scheme| text.get(scheme.len()..)).ok_or(LocalUrlError::Scheme)?;
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(end);
+        let (host, port) = split_authority(authority).ok_or(LocalUrlError::Host)?;
+        if !is_loopback_name(host) {
+            return Err(LocalUrlError::Host);
+        }
+        let port = match port {
+            None => 80,
+            Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or(LocalUrlError::Port)?,
+        };
+        if !path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
+            return Err(LocalUrlError::Path);
+        }
+        let slash = if path.starts_with('/') { "" } else { "/" };
+        Ok(Self { host: host.to_owned(), port, path: format!("{slash}{path}") })
+    }
+
+    /// Returns the host, an IPv6 address in brackets.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns the path, with its query.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Returns host and port, as the header `Host` has them.
+    #[must_use]
+    pub fn authority(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+}
+
+impl fmt::Display for LocalUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}:{}{}", self.host, self.port, self.path)
+    }
+}
+
+/// Splits `HOST:PORT`, `HOST` or `[ADDRESS]:PORT`. A port is digits.
+pub(super) fn split_authority(authority: &str) -> Option<(&str, Option<&str>)> {
+    let port_at = match authority.rfind(']') {
+        Some(end) if authority.starts_with('[') => end + 1,
+        Some(_) => return None,
+        None => authority.find(':').unwrap_or(authority.len()),
+    };
+    let (host, port) = authority.split_at(port_at);
+    match port.strip_prefix(':') {
+        None if port.is_empty() => Some((host, None)),
+        Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => Some((host, Some(digits))),
+        _ => None,
+    }
+}
+
+/// Returns whether a host means this machine, whatever a name server says: a web page can give its own name
+/// any address.
+pub(super) fn is_loopback_name(host: &str) -> bool {
+    let address = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(bare) => bare.parse().map(IpAddr::V6).ok(),
+        None => host.parse().map(IpAddr::V4).ok(),
+    };
+    address.is_some_and(|address| address.to_canonical().is_loopback())
+        || host.eq_ignore_ascii_case("localhost")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_this_machine_are_parsed() {
+        for (text, shown) in [
+            ("http://127.0.0.1:3000/mcp", "http://127.0.0.1:3000/mcp"),
+            ("HTTP://LocalHost/a?b=c", "http://LocalHost:80/a?b=c"),
+            ("http://[::1]:8080", "http://[::1]:8080/"),
+            ("http://127.9.9.9:1?x", "http://127.9.9.9:1/?x"),
+        ] {
+            assert!(LocalUrl::is_meant(text));
+            assert_eq!(LocalUrl::parse(text).unwrap().to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn other_addresses_are_refused() {
+        for (text, error) in [
+            ("https://127.0.0.1/", LocalUrlError::Scheme),
+            ("node", LocalUrlError::Scheme),
+            ("http://example.com/", LocalUrlError::Host),
+            ("http://localhost.example.com/", LocalUrlError::Host),
+            ("http://user@127.0.0.1/", LocalUrlError::Host),
+            ("http://0.0.0.0:1/", LocalUrlError::Host),
+            ("http://::1/", LocalUrlError::Host),
+            ("http://[::1/", LocalUrlError::Host),
+            ("http:///mcp", LocalUrlError::Host),
+            ("http://127.0.0.1:x/", LocalUrlError::Host),
+            ("http://127.0.0.1:/", LocalUrlError::Port),
+            ("http://127.0.0.1:0/", LocalUrlError::Port),
+            ("http://127.0.0.1:65536/", LocalUrlError::Port),
+            ("http://127.0.0.1/a b", LocalUrlError::Path),
+            ("http://127.0.0.1/#a", LocalUrlError::Path),
+            ("http://127.0.0.1/\r\n", LocalUrlError::Path),
+            ("http://127.0.0.1/ü", LocalUrlError::Path),
+        ] {
+            assert_eq!(LocalUrl::parse(text), Err(error), "{text}");
+        }
+    }
+}

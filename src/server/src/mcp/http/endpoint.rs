@@ -1,0 +1,360 @@
+//! Decides what a request is, and answers it.
+//!
+//! A request that names its version (the modern era) stands for itself. Others follow a handshake, whose id
+//! they name; ids are only good for cancelling, since the session needs no handshake. In both eras a call is
+//! cancelled when its client closes the connection, because an answer can't be fetched later.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use heeler_http::{
+    HeaderMap, HeaderName, HeaderValue, HttpBody, HttpService, Incoming, KeepAlive, Method, ReadBodyError,
+    Request, Response, StatusCode, bytes_body, header, queue_body, read_body, single_header,
+};
+use heeler_protocol::{
+    mcp::{
+        self, CancelledParams, Era,
+        http::{
+            EVENTS_TYPE, HeaderField, JSON_TYPE, KEEP_ALIVE_COMMENT, check_local_request,
+            check_message_headers, header as mcp_header, is_modern_request,
+        },
+        method, read_params, request_era,
+    },
+    rpc::{self, InvalidMessage, RequestId, RpcError, RpcMessage, code},
+};
+use tokio::time::Instant;
+
+use super::{
+    handshakes::Handshakes,
+    relay::{ClientRequest, Relay, RelayedAnswer, SessionGone},
+};
+
+/// Path of the server. The root serves as well.
+pub(super) const PATH: &str = "/mcp";
+/// Maximum length of a message: arguments of tools are short.
+const BODY_LIMIT_BYTES: usize = 1 << 20;
+/// Time limit for the body of a request.
+const BODY_LIMIT: Duration = Duration::from_secs(10);
+/// Time without an event after which a comment is sent: clients take a silent connection for a broken one.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// The server's endpoint.
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    relay: Relay,
+    handshakes: Mutex<Handshakes>,
+}
+
+/// What a request is, as far as its head shows it.
+#[derive(Debug, PartialEq, Eq)]
+enum RequestHead {
+    /// A message of the client.
+    Message(MessageHead),
+    /// The client ends its handshake.
+    EndHandshake(String),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct MessageHead {
+    accepts_events: bool,
+    handshake: Option<String>,
+}
+
+/// A refused request: the status, and why.
+#[derive(Debug, PartialEq)]
+struct Refusal {
+    status: StatusCode,
+    id: RequestId,
+    error: RpcError,
+}
+
+impl Refusal {
+    fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, id: RequestId::Null, error: RpcError::new(code::INVALID_REQUEST, message) }
+    }
+
+    fn of_message(id: &RequestId, error: RpcError) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, id: id.clone(), error }
+    }
+
+    fn into_response(self) -> Response<HttpBody> {
+        let mut response = json_response(self.status, mcp::encode_error(&self.id, &self.error));
+        if self.status == StatusCode::METHOD_NOT_ALLOWED {
+            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST, DELETE"));
+        }
+        response
+    }
+}
+
+impl HttpService for Endpoint {
+    async fn respond(self: Arc<Self>, request: Request<Incoming>) -> Response<HttpBody> {
+        self.answer(request).await.unwrap_or_else(Refusal::into_response)
+    }
+}
+
+impl Endpoint {
+    pub(super) fn new(relay: Relay) -> Self {
+        Self { relay, handshakes: Mutex::default() }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Result<Response<HttpBody>, Refusal> {
+        let head = read_head(request.method(), request.uri().path(), request.headers())?;
+        match head {
+            RequestHead::EndHandshake(id) => {
+                if !self.lock_handshakes().remove(&id) {
+                    return Err(unknown_handshake());
+                }
+                self.relay.cancel(id, None).await;
+                Ok(empty_response(StatusCode::OK))
+            }
+            RequestHead::Message(head) => {
+                let (parts, body) = request.into_parts();
+                let body = read_body(body, BODY_LIMIT_BYTES, Instant::now() + BODY_LIMIT).await;
+                let body = body.map_err(|error| refused_body(&error))?;
+                let message = rpc::parse(&body)
+                    .map_err(|InvalidMessage { id, error }| Refusal::of_message(&id, error))?;
+                self.on_message(message, head, &parts.headers).await
+            }
+        }
+    }
+
+    async fn on_message(
+        &self,
+        message: RpcMessage,
+        head: MessageHead,
+        headers: &HeaderMap,
+    ) -> Result<Response<HttpBody>, Refusal> {
+        match message {
+            RpcMessage::Request { id, method, params } => {
+                let refused = |error| Refusal::of_message(&id, error);
+                check_message_headers(&method, params.as_deref(), |name| field(headers, name))
+                    .map_err(refused)?;
+                let era = request_era(&method, params.as_deref()).map_err(refused)?.era;
+                let is_initialize = method == method::INITIALIZE;
+                let handshake = match era {
+                    Era::Modern => None,
+                    Era::Legacy if is_initialize => Some(self.add_handshake().await),
+                    Era::Legacy => Some(self.known_handshake(head.handshake)?),
+                };
+                let new_handshake = handshake.clone().filter(|_| is_initialize);
+                // A call may take long; everything else is answered at once.
+                let wants_events = head.accepts_events && method == method::TOOLS_CALL;
+                let request = ClientRequest { id, method, params, handshake };
+                let mut response = match wants_events {
+                    true => self.respond_with_events(request).await?,
+                    false => self.respond_with_message(request, era).await?,
+                };
+                if let Some(id) = new_handshake {
+                    let id = HeaderValue::try_from(id).expect("a UUID is ASCII");
+                    response.headers_mut().insert(HeaderName::from_static(mcp_header::SESSION_ID), id);
+                }
+                Ok(response)
+            }
+            RpcMessage::Notification { method, params } => {
+                let is_modern = head.handshake.is_none() || is_modern_request(params.as_deref());
+                let handshake = (!is_modern).then(|| self.known_handshake(head.handshake)).transpose()?;
+                if let Some(handshake) = handshake
+                    && method == method::CANCELLED
+                    && let Ok(cancelled) = read_params::<CancelledParams>(&method, params.as_deref())
+                {
+                    self.relay.cancel(handshake, Some(cancelled.request_id)).await;
+                }
+                Ok(empty_response(StatusCode::ACCEPTED))
+            }
+            // The server requests nothing.
+            RpcMessage::Response { .. } => Ok(empty_response(StatusCode::ACCEPTED)),
+        }
+    }
+
+    async fn respond_with_events(&self, request: ClientRequest) -> Result<Response<HttpBody>, Refusal> {
+        let (open, events) = self.relay.request_events(request).await.map_err(session_gone)?;
+        let keep_alive = KeepAlive { interval: KEEP_ALIVE, bytes: KEEP_ALIVE_COMMENT };
+        let mut response = Response::new(queue_body(events, keep_alive, open));
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(EVENTS_TYPE));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        Ok(response)
+    }
+
+    async fn respond_with_message(
+        &self,
+        request: ClientRequest,
+        era: Era,
+    ) -> Result<Response<HttpBody>, Refusal> {
+        let (_open, answer) = self.relay.request(request).await.map_err(session_gone)?;
+        let RelayedAnswer { error_code, message } =
+            answer.await.map_err(|_cancelled| session_gone(SessionGone))?;
+        let status = match error_code {
+            Some(code::METHOD_NOT_FOUND) if era == Era::Modern => StatusCode::NOT_FOUND,
+            Some(_) | None => StatusCode::OK,
+        };
+        Ok(json_response(status, message))
+    }
+
+    fn lock_handshakes(&self) -> std::sync::MutexGuard<'_, Handshakes> {
+        // A list of names can't be half changed.
+        self.handshakes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the id of a new handshake.
+    async fn add_handshake(&self) -> String {
+        let id = uuid::Uuid::new_v4().to_string();
+        let forgotten = self.lock_handshakes().add(id.clone());
+        if let Some(forgotten) = forgotten {
+            self.relay.cancel(forgotten, None).await;
+        }
+        id
+    }
+
+    fn known_handshake(&self, id: Option<String>) -> Result<String, Refusal> {
+        let Some(id) = id else {
+            let expected =
+                format!("expected initialize, then its {} in each request", mcp_header::SESSION_ID);
+            return Err(Refusal::new(StatusCode::BAD_REQUEST, expected));
+        };
+        if self.lock_handshakes().touch(&id) { Ok(id) } else { Err(unknown_handshake()) }
+    }
+}
+
+/// Reads the head of a request.
+fn read_head(method: &Method, path: &str, headers: &HeaderMap) -> Result<RequestHead, Refusal> {
+    check_local_request(field(headers, "host"), field(headers, "origin"))
+        .map_err(|foreign| Refusal::new(StatusCode::FORBIDDEN, foreign.to_string()))?;
+    if !matches!(path, PATH | "/") {
+        return Err(Refusal::new(StatusCode::NOT_FOUND, format!("expected the path {PATH}")));
+    }
+    let handshake = match field(headers, mcp_header::SESSION_ID) {
+        HeaderField::Absent => None,
+        HeaderField::One(id) => Some(id.to_owned()),
+        HeaderField::Invalid => return Err(unknown_handshake()),
+    };
+    match (method, handshake) {
+        (&Method::POST, handshake) => {
+            let media_type = one_header(headers, header::CONTENT_TYPE.as_str()).unwrap_or_default();
+            if !is_media_type(media_type, JSON_TYPE) {
+                let expected = format!("expected a body of the type {JSON_TYPE}");
+                return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, expected));
+            }
+            let accept: Vec<_> = headers.get_all(header::ACCEPT).iter().map(HeaderValue::to_str).collect();
+            let accepted = || accept.iter().flatten().flat_map(|value| value.split(','));
+            let accepts = |wanted: &str| accepted().any(|range| is_media_type(range, wanted));
+            let accepts_events = accepts(EVENTS_TYPE);
+            if !accept.is_empty() && !["*/*", "application/*", JSON_TYPE].iter().any(|one| accepts(one)) {
+                let expected = format!("expected a client that accepts {JSON_TYPE}");
+                return Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, expected));
+            }
+            Ok(RequestHead::Message(MessageHead { accepts_events, handshake }))
+        }
+        (&Method::DELETE, Some(id)) => Ok(RequestHead::EndHandshake(id)),
+        (&Method::DELETE, None) => Err(unknown_handshake()),
+        // There is nothing to be said without a request.
+        _ => Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "expected POST, or DELETE to end a session")),
+    }
+}
+
+/// Returns whether a media type, or an accepted range, is this one; its parameters do not matter.
+fn is_media_type(value: &str, wanted: &str) -> bool {
+    value.split(';').next().is_some_and(|name| name.trim().eq_ignore_ascii_case(wanted))
+}
+
+fn field<'h>(headers: &'h HeaderMap, name: &str) -> HeaderField<'h> {
+    match single_header(headers, name) {
+        Ok(Some(value)) => HeaderField::One(value),
+        Ok(None) => HeaderField::Absent,
+        Err(_) => HeaderField::Invalid,
+    }
+}
+
+fn one_header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    single_header(headers, name).ok().flatten()
+}
+
+fn unknown_handshake() -> Refusal {
+    let message = format!("expected the {} of a session that has not ended", mcp_header::SESSION_ID);
+    Refusal::new(StatusCode::NOT_FOUND, message)
+}
+
+fn session_gone(_: SessionGone) -> Refusal {
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the request was cancelled, or the server is about to end")
+}
+
+fn refused_body(error: &ReadBodyError) -> Refusal {
+    let status = match error {
+        ReadBodyError::TooLong { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        ReadBodyError::TimedOut => StatusCode::REQUEST_TIMEOUT,
+        ReadBodyError::Broken(_) => StatusCode::BAD_REQUEST,
+    };
+    Refusal::new(status, error.to_string())
+}
+
+fn json_response(status: StatusCode, message: Bytes) -> Response<HttpBody> {
+    let mut response = Response::new(bytes_body(message));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON_TYPE));
+    response
+}
+
+fn empty_response(status: StatusCode) -> Response<HttpBody> {
+    let mut response = Response::new(bytes_body(Bytes::new()));
+    *response.status_mut() = status;
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(
+        method: Method,
+        path: &str,
+        headers: &[(&'static str, &'static str)],
+    ) -> Result<RequestHead, u16> {
+        let mut map = HeaderMap::new();
+        for (name, value) in [("host", "127.0.0.1:1")].iter().chain(headers).copied() {
+            map.append(name, HeaderValue::from_static(value));
+        }
+        read_head(&method, path, &map).map_err(|refusal| refusal.status.as_u16())
+    }
+
+    const JSON: (&str, &str) = ("content-type", "application/json; charset=utf-8");
+
+    fn message(accepts_events: bool, handshake: Option<&str>) -> Result<RequestHead, u16> {
+        Ok(RequestHead::Message(MessageHead { accepts_events, handshake: handshake.map(str::to_owned) }))
+    }
+
+    #[test]
+    fn message_is_accepted_with_its_headers() {
+        assert_eq!(head(Method::POST, "/mcp", &[JSON]), message(false, None));
+        let both = ("accept", "application/json, text/event-stream;q=0.5");
+        assert_eq!(head(Method::POST, "/", &[JSON, both]), message(true, None));
+        let split = [JSON, ("accept", "application/json"), ("accept", "text/event-stream")];
+        assert_eq!(head(Method::POST, "/mcp", &split), message(true, None));
+        let named = [JSON, ("accept", "*/*"), ("mcp-session-id", "x")];
+        assert_eq!(head(Method::POST, "/mcp", &named), message(false, Some("x")));
+        let end = head(Method::DELETE, "/mcp", &[("mcp-session-id", "x")]);
+        assert_eq!(end, Ok(RequestHead::EndHandshake("x".to_owned())));
+    }
+
+    #[test]
+    fn other_requests_are_refused_with_a_status() {
+        for (method, path, headers, status) in [
+            (Method::POST, "/mcp", [JSON, ("origin", "https://example.com")], 403),
+            (Method::POST, "/mcp", [JSON, ("host", "example.com")], 403),
+            (Method::GET, "/mcp", [("origin", "null"), ("x", "")], 403),
+            (Method::POST, "/other", [JSON, ("x", "")], 404),
+            (Method::GET, "/mcp", [("accept", "text/event-stream"), ("x", "")], 405),
+            (Method::PUT, "/mcp", [JSON, ("x", "")], 405),
+            (Method::OPTIONS, "/mcp", [("origin", "http://localhost:1"), ("x", "")], 405),
+            (Method::DELETE, "/mcp", [("x", ""), ("y", "")], 404),
+            (Method::POST, "/mcp", [("content-type", "text/plain"), ("x", "")], 415),
+            (Method::POST, "/mcp", [("x", ""), ("y", "")], 415),
+            (Method::POST, "/mcp", [JSON, ("accept", "text/html")], 406),
+            (Method::POST, "/mcp", [("mcp-session-id", "a"), ("mcp-session-id", "b")], 404),
+        ] {
+            assert_eq!(head(method.clone(), path, &headers), Err(status), "{method} {path} {headers:?}");
+        }
+    }
+}

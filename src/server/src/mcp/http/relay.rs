@@ -1,0 +1,279 @@
+//! Passes requests to the session and its messages back. One task owns the session's other end.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use heeler_protocol::{
+    mcp::{
+        self, CancelledParams, LineDecoder, PeerLine,
+        http::{RelayedMessage, RelayedRequest, encode_event},
+        method,
+    },
+    rpc::RequestId,
+};
+use heeler_transport::{Inbox, LinkTask, Outbox};
+use serde_json::Value;
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+};
+
+use crate::listen::{ClientServer, SessionCommand};
+
+/// Capacity of the connection to the session.
+const CONNECTION_BYTES: usize = 64 << 10;
+/// Messages on their way to the relay: one that opens and one that cancels for each connection of a client.
+const QUEUED_COMMANDS: usize = 256;
+/// Messages on their way to a client. The last place is the answer's: progress that finds no other is
+/// dropped.
+const QUEUED_MESSAGES: usize = 16;
+
+/// How a client wants the messages about its request.
+#[derive(Debug)]
+enum AnswerSink {
+    /// The answer alone.
+    Message(oneshot::Sender<RelayedAnswer>),
+    /// Progress and the answer, as events.
+    Events(mpsc::Sender<Bytes>),
+}
+
+/// The answer of the session.
+#[derive(Debug)]
+pub(super) struct RelayedAnswer {
+    /// The code of an error.
+    pub(super) error_code: Option<i64>,
+    pub(super) message: Bytes,
+}
+
+/// A request of a client.
+#[derive(Debug)]
+pub(super) struct ClientRequest {
+    pub(super) id: RequestId,
+    pub(super) method: String,
+    pub(super) params: Option<Box<serde_json::value::RawValue>>,
+    /// The handshake that came before it.
+    pub(super) handshake: Option<String>,
+}
+
+#[derive(Debug)]
+enum RelayCommand {
+    Open {
+        number: u64,
+        request: Box<ClientRequest>,
+        sink: AnswerSink,
+    },
+    /// The client does not wait any more.
+    Cancel {
+        number: u64,
+    },
+    /// The client has cancelled a request by its id, or everything by ending its handshake.
+    CancelOf {
+        handshake: String,
+        id: Option<RequestId>,
+    },
+}
+
+/// The way to the session, for each request of a client.
+#[derive(Debug, Clone)]
+pub(super) struct Relay {
+    commands: mpsc::Sender<RelayCommand>,
+    next_number: Arc<AtomicU64>,
+}
+
+/// The session's end is in the hand of its owner.
+#[derive(Debug)]
+pub(super) struct SessionOwner {
+    commands: mpsc::Sender<SessionCommand>,
+    ended: oneshot::Receiver<()>,
+}
+
+impl SessionOwner {
+    /// Ends the session: runs are cancelled and their calls answered.
+    pub(super) async fn end(&mut self) {
+        // Both fail only if it has ended.
+        let _gone = self.commands.send(SessionCommand::Exit).await;
+        let _gone = (&mut self.ended).await;
+    }
+}
+
+/// A request that the session works on, which is cancelled when this is dropped.
+#[derive(Debug)]
+pub(super) struct OpenRequest {
+    number: u64,
+    commands: mpsc::Sender<RelayCommand>,
+}
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        if self.commands.try_send(RelayCommand::Cancel { number: self.number }).is_err() {
+            tracing::debug!("the relay of HTTP clients has ended");
+        }
+    }
+}
+
+/// The session has ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SessionGone;
+
+impl Relay {
+    /// Starts the session, and the task that relays, which ends with it.
+    pub(super) fn start(server: &ClientServer, tasks: &mut JoinSet<()>) -> (Self, SessionOwner) {
+        let (ours, theirs) = tokio::io::duplex(CONNECTION_BYTES);
+        let (owner, owned) = mpsc::channel(1);
+        let (ending, ended) = oneshot::channel();
+        let ClientServer { front_end, options, scheduler } = server;
+        let session = front_end.serve(Box::new(theirs), options.clone(), scheduler.clone(), owned);
+        let (commands, receiver) = mpsc::channel(QUEUED_COMMANDS);
+        let (outbox, inbox, link) = heeler_transport::open(ours, LineDecoder::default());
+        let relaying = Relaying {
+            commands: receiver,
+            outbox,
+            inbox,
+            _link: link,
+            unsent: VecDeque::new(),
+            open: HashMap::new(),
+        };
+        tasks.spawn(async move {
+            let (end, ()) = tokio::join!(session, relaying.run());
+            tracing::debug!(?end, "the session of the HTTP clients ended");
+            // Whoever waited for it may be gone.
+            let _unheard = ending.send(());
+        });
+        let relay = Self { commands, next_number: Arc::new(AtomicU64::new(1)) };
+        (relay, SessionOwner { commands: owner, ended })
+    }
+
+    /// Passes a request to the session; its answer comes alone.
+    pub(super) async fn request(
+        &self,
+        request: ClientRequest,
+    ) -> Result<(OpenRequest, oneshot::Receiver<RelayedAnswer>), SessionGone> {
+        let (sender, answer) = oneshot::channel();
+        Ok((self.open(request, AnswerSink::Message(sender)).await?, answer))
+    }
+
+    /// Passes a request to the session; what it sends about it comes as events.
+    pub(super) async fn request_events(
+        &self,
+        request: ClientRequest,
+    ) -> Result<(OpenRequest, mpsc::Receiver<Bytes>), SessionGone> {
+        let (sender, events) = mpsc::channel(QUEUED_MESSAGES);
+        Ok((self.open(request, AnswerSink::Events(sender)).await?, events))
+    }
+
+    async fn open(&self, request: ClientRequest, sink: AnswerSink) -> Result<OpenRequest, SessionGone> {
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let open = RelayCommand::Open { number, request: Box::new(request), sink };
+        self.commands.send(open).await.map_err(|_| SessionGone)?;
+        Ok(OpenRequest { number, commands: self.commands.clone() })
+    }
+
+    /// Cancels a client's request, or all of them.
+    pub(super) async fn cancel(&self, handshake: String, id: Option<RequestId>) {
+        // Nothing is left to be cancelled if the session is gone.
+        let _gone = self.commands.send(RelayCommand::CancelOf { handshake, id }).await;
+    }
+}
+
+/// A request that has no answer yet.
+struct OpenSink {
+    id: RequestId,
+    progress_token: Option<Value>,
+    handshake: Option<String>,
+    sink: AnswerSink,
+}
+
+struct Relaying {
+    commands: mpsc::Receiver<RelayCommand>,
+    outbox: Outbox,
+    inbox: Inbox<LineDecoder>,
+    _link: LinkTask,
+    /// Lines that found no room in the connection; no command is taken until they are sent.
+    unsent: VecDeque<Bytes>,
+    open: HashMap<u64, OpenSink>,
+}
+
+impl Relaying {
+    /// Relays until the session ends.
+    async fn run(mut self) {
+        loop {
+            tokio::select! {
+                biased;
+                line = self.inbox.next() => match line {
+                    Ok(Some(PeerLine::Message(line))) => self.on_line(&line),
+                    // Answers are short.
+                    Ok(Some(PeerLine::TooLong)) => {}
+                    Ok(None) | Err(_) => break,
+                },
+                sent = self.outbox.send(self.unsent.front().cloned().unwrap_or_default()), if !self.unsent.is_empty() => {
+                    // That the session is gone is seen by what is read.
+                    let _closed = sent;
+                    self.unsent.pop_front();
+                }
+                Some(command) = self.commands.recv(), if self.unsent.is_empty() => self.on_command(command),
+            }
+        }
+    }
+
+    fn on_command(&mut self, command: RelayCommand) {
+        match command {
+            RelayCommand::Open { number, request, sink } => {
+                let ClientRequest { id, method, params, handshake } = *request;
+                let RelayedRequest { line, progress_token } =
+                    RelayedRequest::new(number, &method, params.as_deref());
+                self.open.insert(number, OpenSink { id, progress_token, handshake, sink });
+                self.unsent.push_back(line);
+            }
+            RelayCommand::Cancel { number } => self.cancel(number),
+            RelayCommand::CancelOf { handshake, id } => {
+                let is_meant = |open: &OpenSink| {
+                    open.handshake.as_deref() == Some(&handshake)
+                        && id.as_ref().is_none_or(|id| open.id == *id)
+                };
+                let meant: Vec<u64> =
+                    self.open.iter().filter(|(_, open)| is_meant(open)).map(|(number, _)| *number).collect();
+                meant.into_iter().for_each(|number| self.cancel(number));
+            }
+        }
+    }
+
+    /// Cancels a request that has no answer yet; there will be none.
+    fn cancel(&mut self, number: u64) {
+        if self.open.remove(&number).is_some() {
+            let params = CancelledParams { request_id: RequestId::number(number), reason: None };
+            self.unsent.push_back(mcp::encode_notification(method::CANCELLED, &params));
+        }
+    }
+
+    fn on_line(&mut self, line: &[u8]) {
+        let Some(message) = RelayedMessage::read(line) else { return };
+        let number = message.number();
+        let error_code = match &message {
+            RelayedMessage::Progress { .. } => {
+                if let Some(open) = self.open.get(&number)
+                    && let AnswerSink::Events(events) = &open.sink
+                    && events.capacity() > 1
+                {
+                    let event = encode_event(&message.for_client(&open.id, open.progress_token.as_ref()));
+                    // A client that is gone has cancelled.
+                    let _gone = events.try_send(event);
+                }
+                return;
+            }
+            RelayedMessage::Response { outcome, .. } => outcome.as_ref().err().map(|error| error.code),
+        };
+        let Some(OpenSink { id, progress_token, sink, .. }) = self.open.remove(&number) else { return };
+        let message = message.for_client(&id, progress_token.as_ref());
+        match sink {
+            AnswerSink::Message(answer) => drop(answer.send(RelayedAnswer { error_code, message })),
+            // There is a place for it, unless the client is gone.
+            AnswerSink::Events(events) => drop(events.try_send(encode_event(&message))),
+        }
+    }
+}
