@@ -4,10 +4,13 @@
 //!
 //! - [`MessageDecoder`], [`append_message`]: messages with four bytes of length before them.
 //! - [`ClientRequest`]: a request, with what it is about; [`ClientResponse`]: an answer.
+//! - [`parse_judge_report`]: the verdicts that the suite prints when its run is over.
 
+mod judge_report;
 mod message;
 mod size_delimited;
 
+pub use judge_report::{JudgeFinding, JudgeReport, JudgeReportError, parse_judge_report};
 pub use message::{
     ClientAnswer, ClientError, ClientRequest, ClientResponse, MessageError, case_tags, decode_request,
     decode_response, encode_response,
