@@ -8,7 +8,7 @@ use heeler_protocol::{
     mtp::{LogLevel, TestNode, key},
 };
 
-use super::{arguments::RunArguments, exit::CommandError, run_view::RunView, sources::NamedSources};
+use super::{display::RunDisplay, exit::CommandError, sources::NamedSources};
 use heeler_config::ResolvedSettings;
 use heeler_run_store::{self, Provenance, RerunSelector};
 
@@ -26,10 +26,10 @@ pub(super) struct RerunPlan {
 impl RerunPlan {
     /// Resolves `--rerun`; returns `None` without it.
     pub(super) fn resolve(
-        arguments: &RunArguments,
+        wanted: Option<&RerunSelector>,
         settings: &ResolvedSettings,
     ) -> Result<Option<Self>, CommandError> {
-        let Some(wanted) = arguments.rerun.clone() else { return Ok(None) };
+        let Some(wanted) = wanted.cloned() else { return Ok(None) };
         let all = heeler_run_store::list_runs(&settings.state_dir);
         let dir = settings.state_dir.join(heeler_run_store::DIR_NAME).display().to_string();
         let run =
@@ -74,7 +74,7 @@ impl RerunPlan {
     pub(super) fn select_nodes(
         &self,
         nodes: Vec<TestNode>,
-        watch: &mut RunView,
+        display: &mut RunDisplay,
     ) -> Result<Vec<TestNode>, String> {
         let wanted = self.selector.select(&self.rerun_set);
         let mut found: HashSet<&str> = HashSet::new();
@@ -108,7 +108,7 @@ impl RerunPlan {
                     )
                 }
             };
-            watch.display.log(LogLevel::Warning, &text);
+            display.log(LogLevel::Warning, &text);
         }
         Ok(chosen)
     }
