@@ -11,6 +11,7 @@ use heeler_protocol::{
 use super::{display::RunDisplay, exit::CommandError, sources::NamedSources};
 use heeler_config::ResolvedSettings;
 use heeler_run_store::{self, Provenance, RerunSelector};
+use heeler_server::connect::FRAMEWORK;
 
 /// Maximum number of names listed of tests that no longer exist.
 const MAX_NAMES: usize = 5;
@@ -48,6 +49,19 @@ impl RerunPlan {
         let RunOrigin { sources: requests, framework, program_args, .. } = head.origin;
         let sources = NamedSources { requests, framework, program_args };
         Ok(Some(Self { selector: wanted, run: head.run, sources, rerun_set: left }))
+    }
+
+    /// Checks that the earlier run is one of test programs.
+    ///
+    /// # Errors
+    /// Its tests are the cases of a conformance suite, which `heeler run` does not run.
+    pub(super) fn check_programs(&self) -> Result<(), CommandError> {
+        if self.sources.framework.as_deref() != Some(FRAMEWORK) {
+            return Ok(());
+        }
+        let run: String = self.run.chars().take(8).collect();
+        let what = format!("run {run} is one of heeler connect run, which has --rerun as well");
+        Err(CommandError::NothingToRerun { what })
     }
 
     /// Returns the sources to run: those of the command line, otherwise those of the earlier run's command

@@ -90,7 +90,10 @@ async fn run_tests(
     let rerun = RerunPlan::resolve(arguments.rerun.as_ref(), &settings)?;
     let named = NamedSources::from_arguments(&arguments.programs);
     let named = match &rerun {
-        Some(rerun) => rerun.sources(named),
+        Some(rerun) => {
+            rerun.check_programs()?;
+            rerun.sources(named)
+        }
         None => named,
     };
     let provenance = rerun::provenance(&named, rerun.as_ref());

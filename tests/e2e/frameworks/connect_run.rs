@@ -115,6 +115,9 @@ fn dead_client_costs_its_own_case_by_name() {
         if behaviour == "aborts" {
             assert!(ran.stderr.contains("heeler_fake::connect::answer_to at "), "a stack: {ran:?}");
         }
+        let other = judged.world.run_with_separate_outputs(&["run", "--rerun", "failed"]);
+        assert_eq!(other.code, Some(8), "{other:?}");
+        assert!(other.stderr.contains("is one of heeler connect run"), "{other:?}");
         // The next run has only this case, and the client is well.
         judged.world.env("HEELER_FIXTURE_BEHAVIOUR", "passes");
         let rerun = judged.run(&["--rerun", "failed"]);
