@@ -22,7 +22,10 @@ use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
-pub(crate) use connect::{ClientArguments, ConnectArguments, ConnectCommand};
+pub(crate) use connect::{
+    ClientArguments, ConnectArguments, ConnectCommand, ConnectListArguments, ConnectRunArguments,
+    JudgeArguments,
+};
 pub(crate) use editor::EditorArguments;
 pub(crate) use history::{HistoryArguments, HistoryCommand};
 pub(crate) use mcp::{McpArguments, McpBridgeArguments, McpCommand};

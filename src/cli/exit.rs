@@ -9,9 +9,9 @@ use heeler_run_store::{
     RecordedRunError, ReportFileError, ResolveRunError,
     history::{ExportError, HistoryError},
 };
-use heeler_server::listen::ListenError;
+use heeler_server::{connect::ListCasesError, listen::ListenError};
 
-use super::{mcp_filter::FilterRunError, sources::SourcesError};
+use super::{connect::JudgeError, mcp_filter::FilterRunError, sources::SourcesError};
 
 /// Defines the exit codes with their meanings, which the help and `docs/reference/exit-codes.md` repeat.
 macro_rules! exit_codes {
@@ -53,6 +53,27 @@ pub(super) enum CommandError {
         /// Name or path of the program.
         name: String,
     },
+    /// The judge of the conformance suite is not installed.
+    #[error(
+        "find the judge {name}: there is no such program; install it with go install \
+         connectrpc.com/conformance/cmd/connectconformance@v1.0.5, or name it with --judge"
+    )]
+    NoJudge { name: String },
+    /// The judge has not reported its verdicts, or they contradict what it was answered.
+    #[error("run the judge")]
+    Judge(#[source] JudgeError),
+    /// The cases of the judge can't be listed.
+    #[error("list the cases of the judge")]
+    ListCases(#[source] ListCasesError),
+    /// The process that the judge takes for its client can't reach its heeler.
+    #[error("connect to the heeler that started the judge")]
+    Forward(#[source] heeler_transport::local::ConnectError),
+    /// No directory for the journals of a run can be made.
+    #[error("make a directory for the run")]
+    RunDirectory(#[source] heeler_sys::dirs::DirError),
+    /// The beginning of a run can't be recorded.
+    #[error("write the manifest of the run")]
+    Manifest(#[source] std::io::Error),
     /// The profile does not exist.
     #[error("find the profile")]
     Profile(#[source] UnknownProfileError),
@@ -141,6 +162,7 @@ impl CommandError {
             Self::Config(ConfigError::Read { source, .. }) if heeler_sys::io::is_exhausted(source) => {
                 CliExitCode::Setup
             }
+            Self::Judge(error) if error.is_refusal() => CliExitCode::CommandLine,
             Self::Config(_) | Self::Profile(_) | Self::NoHistory { .. } => CliExitCode::CommandLine,
             Self::ResolveRun(ResolveRunError::Unknown { .. } | ResolveRunError::Ambiguous { .. }) => {
                 CliExitCode::CommandLine
@@ -160,6 +182,12 @@ impl CommandError {
             | Self::ManualPages { .. }
             | Self::NoDebugger { .. }
             | Self::NoClient { .. }
+            | Self::NoJudge { .. }
+            | Self::Judge(_)
+            | Self::ListCases(_)
+            | Self::Forward(_)
+            | Self::RunDirectory(_)
+            | Self::Manifest(_)
             | Self::NoServer { .. }
             | Self::RunServer(_)
             | Self::Listen(_)

@@ -1,15 +1,25 @@
 //! Writing of a run's report files, on a thread of its own: a report may go to a pipe that nothing reads, and
 //! the user must be able to end the command all the same.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tokio::sync::oneshot;
 
 use heeler_core::error_chain;
+use heeler_protocol::mtp::LogLevel;
 use heeler_report::{
     DetailSource, ReportContent, ReportRequest, ReportRunInfo, RunSummary, UnavailableDetails,
 };
 use heeler_run_store::{RecordedDetails, RecordedRun, ReportFileError};
+
+use super::{
+    display::RunDisplay,
+    signals::{SignalListener, SignalRequest},
+};
 
 /// The reports of one run.
 pub(super) struct ReportJob {
@@ -24,15 +34,58 @@ pub(super) struct ReportJob {
 }
 
 /// A report that was requested, and its file.
-pub(super) struct RequestedReport {
-    pub(super) title: &'static str,
-    pub(super) file: Result<PathBuf, ReportFileError>,
+struct RequestedReport {
+    title: &'static str,
+    file: Result<PathBuf, ReportFileError>,
+}
+
+/// What became of the reports.
+#[derive(Default)]
+pub(super) struct WrittenReports {
+    /// Title and path of each file.
+    pub(super) files: Vec<(String, String)>,
+    /// The first error, which ends the command.
+    pub(super) failed: Option<ReportFileError>,
+    /// The user did not wait for a report that was being written.
+    pub(super) is_left: bool,
 }
 
 impl ReportJob {
+    /// Prints the outputs that are shown at the end, and writes the reports. The user may leave them.
+    ///
+    /// Cancel safe: no, because the reports that are written are not known then.
+    pub(super) async fn finish(
+        self,
+        display: &mut RunDisplay,
+        signals: &mut SignalListener,
+    ) -> WrittenReports {
+        if display.has_final_outputs() {
+            self.with_content(|content| display.print_final_outputs(content, Instant::now()));
+        }
+        if self.requests.is_empty() {
+            return WrittenReports::default();
+        }
+        let Some(reports) = await_reports(self.start(), signals).await else {
+            display.log(LogLevel::Error, "interrupted before all reports were written");
+            return WrittenReports { is_left: true, ..WrittenReports::default() };
+        };
+        let mut written = WrittenReports::default();
+        for RequestedReport { title, file } in reports {
+            match file {
+                Ok(path) => written.files.push((format!("{title} report"), path.display().to_string())),
+                // The first error ends the command, after all reports were tried.
+                Err(error) if written.failed.is_some() => {
+                    display.log(LogLevel::Error, &format!("failed to {}", error_chain(&error)));
+                }
+                Err(error) => written.failed = Some(error),
+            }
+        }
+        written
+    }
+
     /// Starts to write. The receiver gets the reports in their order. Where the system has no thread left
     /// they are written here, and a pipe that nothing reads holds the command up.
-    pub(super) fn start(self) -> oneshot::Receiver<Vec<RequestedReport>> {
+    fn start(self) -> oneshot::Receiver<Vec<RequestedReport>> {
         let (sender, receiver) = oneshot::channel();
         heeler_sys::own_thread::run("heeler-report", move || drop(sender.send(self.write())));
         receiver
@@ -40,7 +93,7 @@ impl ReportJob {
 
     /// Uses the results of the run as a whole. Of the outputs of failures that were too large to be kept in
     /// memory, and only of those, what the run has recorded is read.
-    pub(super) fn with_content<T>(&self, use_content: impl FnOnce(&ReportContent<'_>) -> T) -> T {
+    fn with_content<T>(&self, use_content: impl FnOnce(&ReportContent<'_>) -> T) -> T {
         let recorded = self.summary.has_abridged_records().then(|| self.read_recorded());
         let details: Box<dyn DetailSource + '_> = match &recorded {
             Some(Ok(recorded)) => Box::new(RecordedDetails::new([recorded])),
@@ -70,5 +123,23 @@ impl ReportJob {
         let dir = heeler_run_store::find_run_dir(&self.state_dir, &self.run_id)
             .ok_or_else(|| "the directory of the run is not found".to_owned())?;
         heeler_run_store::read_run_files(&dir).map_err(|error| error_chain(&error))
+    }
+}
+
+/// Waits for the reports of a run; `None` when the user ends the command before they are written, or when
+/// they can't be written at all.
+async fn await_reports(
+    mut reports: oneshot::Receiver<Vec<RequestedReport>>,
+    signals: &mut SignalListener,
+) -> Option<Vec<RequestedReport>> {
+    loop {
+        tokio::select! {
+            written = &mut reports => return written.ok(),
+            wish = signals.next() => match wish {
+                SignalRequest::End => return None,
+                // Nothing runs that could be stopped.
+                SignalRequest::Pause => {}
+            },
+        }
     }
 }

@@ -8,9 +8,10 @@ use heeler_protocol::{
     mtp::{LogLevel, TestNode, key},
 };
 
-use super::{arguments::RunArguments, exit::CommandError, run_view::RunView, sources::NamedSources};
+use super::{display::RunDisplay, exit::CommandError, sources::NamedSources};
 use heeler_config::ResolvedSettings;
 use heeler_run_store::{self, Provenance, RerunSelector};
+use heeler_server::connect::FRAMEWORK;
 
 /// Maximum number of names listed of tests that no longer exist.
 const MAX_NAMES: usize = 5;
@@ -26,10 +27,10 @@ pub(super) struct RerunPlan {
 impl RerunPlan {
     /// Resolves `--rerun`; returns `None` without it.
     pub(super) fn resolve(
-        arguments: &RunArguments,
+        wanted: Option<&RerunSelector>,
         settings: &ResolvedSettings,
     ) -> Result<Option<Self>, CommandError> {
-        let Some(wanted) = arguments.rerun.clone() else { return Ok(None) };
+        let Some(wanted) = wanted.cloned() else { return Ok(None) };
         let all = heeler_run_store::list_runs(&settings.state_dir);
         let dir = settings.state_dir.join(heeler_run_store::DIR_NAME).display().to_string();
         let run =
@@ -48,6 +49,19 @@ impl RerunPlan {
         let RunOrigin { sources: requests, framework, program_args, .. } = head.origin;
         let sources = NamedSources { requests, framework, program_args };
         Ok(Some(Self { selector: wanted, run: head.run, sources, rerun_set: left }))
+    }
+
+    /// Checks that the earlier run is one of test programs.
+    ///
+    /// # Errors
+    /// Its tests are the cases of a conformance suite, which `heeler run` does not run.
+    pub(super) fn check_programs(&self) -> Result<(), CommandError> {
+        if self.sources.framework.as_deref() != Some(FRAMEWORK) {
+            return Ok(());
+        }
+        let run: String = self.run.chars().take(8).collect();
+        let what = format!("run {run} is one of heeler connect run, which has --rerun as well");
+        Err(CommandError::NothingToRerun { what })
     }
 
     /// Returns the sources to run: those of the command line, otherwise those of the earlier run's command
@@ -74,7 +88,7 @@ impl RerunPlan {
     pub(super) fn select_nodes(
         &self,
         nodes: Vec<TestNode>,
-        watch: &mut RunView,
+        display: &mut RunDisplay,
     ) -> Result<Vec<TestNode>, String> {
         let wanted = self.selector.select(&self.rerun_set);
         let mut found: HashSet<&str> = HashSet::new();
@@ -108,7 +122,7 @@ impl RerunPlan {
                     )
                 }
             };
-            watch.display.log(LogLevel::Warning, &text);
+            display.log(LogLevel::Warning, &text);
         }
         Ok(chosen)
     }

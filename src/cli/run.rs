@@ -20,7 +20,7 @@ use super::{
     },
     exit::{CliExitCode, CommandError},
     in_process_server::InProcessServer,
-    report_job::{ReportJob, RequestedReport},
+    report_job::{ReportJob, WrittenReports},
     rerun::{self, RerunPlan},
     run_events::RunEventPrinter,
     run_view::{RunView, display_options},
@@ -87,10 +87,13 @@ async fn run_tests(
     }
     let mut display = RunDisplay::new(options, OutputStream::StandardError.writer());
     let mut say = |label: &str, words: &str| display.show_phase(label, words, Instant::now());
-    let rerun = RerunPlan::resolve(arguments, &settings)?;
+    let rerun = RerunPlan::resolve(arguments.rerun.as_ref(), &settings)?;
     let named = NamedSources::from_arguments(&arguments.programs);
     let named = match &rerun {
-        Some(rerun) => rerun.sources(named),
+        Some(rerun) => {
+            rerun.check_programs()?;
+            rerun.sources(named)
+        }
         None => named,
     };
     let provenance = rerun::provenance(&named, rerun.as_ref());
@@ -177,7 +180,7 @@ impl RunCommand<'_> {
         }
         let found = nodes.iter().filter(|node| !is_unlisted_program(node)).count();
         let nodes = match &self.rerun {
-            Some(rerun) => match rerun.select_nodes(nodes, self.watch) {
+            Some(rerun) => match rerun.select_nodes(nodes, &mut self.watch.display) {
                 Ok(nodes) => nodes,
                 Err(none) => {
                     self.watch.fail(&none);
@@ -315,31 +318,7 @@ impl RunCommand<'_> {
             duration,
             state_dir: self.settings.state_dir.clone(),
         };
-        if self.watch.display.has_final_outputs() {
-            job.with_content(|content| self.watch.display.print_final_outputs(content, Instant::now()));
-        }
-        let written = if self.reports.is_empty() {
-            Some(Vec::new())
-        } else {
-            self.watch.await_reports(job.start()).await
-        };
-        let is_left = written.is_none();
-        let mut files = Vec::new();
-        let mut failed = None;
-        if is_left {
-            self.watch.display.log(LogLevel::Error, "interrupted before all reports were written");
-        }
-        for RequestedReport { title, file } in written.unwrap_or_default() {
-            match file {
-                Ok(path) => files.push((format!("{title} report"), path.display().to_string())),
-                // The first error ends the command, after all reports were tried.
-                Err(error) if failed.is_some() => {
-                    let text = format!("failed to {}", heeler_core::error_chain(&error));
-                    self.watch.display.log(LogLevel::Error, &text);
-                }
-                Err(error) => failed = Some(CommandError::Report(error)),
-            }
-        }
+        let WrittenReports { files, failed, is_left } = self.watch.finish_reports(job).await;
         // At the status level `all`, the slowest and largest tests are listed however small the values are.
         let slowest = (self.settings.run.status_level == Some(StatusLevel::All)).then_some(3);
         let mut problems = self.watch.take_problems();
@@ -349,7 +328,7 @@ impl RunCommand<'_> {
         let end = SummaryExtras { duration, slowest, problems, files, is_cancelled };
         // A closed pipe (`heeler run | head`) is not a failure of the tests.
         let _closed = self.watch.display.end(&summary, &end);
-        failed.map_or(Ok((!is_left).then_some(summary)), Err)
+        failed.map_or(Ok((!is_left).then_some(summary)), |error| Err(CommandError::Report(error)))
     }
 }
 
@@ -395,7 +374,11 @@ pub(super) fn describe_empty_selection(found: usize) -> String {
     }
 }
 
-fn exit_code_for(summary: &RunSummary, settings: &ResolvedSettings, is_cancelled: bool) -> CliExitCode {
+pub(super) fn exit_code_for(
+    summary: &RunSummary,
+    settings: &ResolvedSettings,
+    is_cancelled: bool,
+) -> CliExitCode {
     let is_at_limit = match settings.run.fail_limit() {
         FailLimit::Never => false,
         FailLimit::After { failures, .. } => summary.counts().failing() >= failures.get() as usize,

@@ -8,17 +8,14 @@ use std::{
 };
 
 use heeler_protocol::mtp::{ExecutionState, LogLevel, NodeChange, TestNode};
-use tokio::{
-    sync::oneshot,
-    time::{Interval, MissedTickBehavior},
-};
+use tokio::time::{Interval, MissedTickBehavior};
 
 use super::{
     arguments::GeneralArguments,
     debugger::{DebuggerAction, DebuggerCommand, DebuggerQueue},
     display::{self, OutputStream, RunDisplay, RunHead},
     in_process_server::InProcessServer,
-    report_job::RequestedReport,
+    report_job::{ReportJob, WrittenReports},
     run_events::RunEventPrinter,
     signals::{SignalListener, SignalRequest},
 };
@@ -169,24 +166,11 @@ impl RunView {
         }
     }
 
-    /// Waits for the reports of a run. Returns `None` when the user ends the command before they are written,
-    /// or when they can't be written at all.
+    /// Prints the outputs that are shown at the end of a run, and writes its reports.
     ///
-    /// Cancel safe: no, because the reports that are written are not known then.
-    pub(super) async fn await_reports(
-        &mut self,
-        mut reports: oneshot::Receiver<Vec<RequestedReport>>,
-    ) -> Option<Vec<RequestedReport>> {
-        loop {
-            tokio::select! {
-                written = &mut reports => return written.ok(),
-                wish = self.signals.next() => match wish {
-                    SignalRequest::End => return None,
-                    // Nothing runs that could be stopped.
-                    SignalRequest::Pause => {}
-                },
-            }
-        }
+    /// Cancel safe: no, as [`ReportJob::finish`].
+    pub(super) async fn finish_reports(&mut self, job: ReportJob) -> WrittenReports {
+        job.finish(&mut self.display, &mut self.signals).await
     }
 
     /// Waits until the user has left the debugger.

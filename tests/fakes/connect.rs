@@ -24,6 +24,12 @@ pub(crate) fn serve() -> u8 {
             Ok(_) => "passes".to_owned(),
             Err(_) => behaviour.to_owned(),
         };
+        let is_first = || std::fs::File::create_new("aborted-once").is_ok();
+        let behaviour = match behaviour.as_str() {
+            "aborts-once" if is_first() => abort(),
+            "aborts-once" => "passes".to_owned(),
+            _ => behaviour,
+        };
         let answer = match &mut real {
             Some(real) if behaviour == "passes" => ask(real, &request),
             _ => answer_to(&name, &behaviour),

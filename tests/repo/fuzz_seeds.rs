@@ -11,7 +11,7 @@ type FuzzCheck = fn(&[u8]);
 
 /// Each target with its check; a target without seeds fails, and so does a directory of seeds without a
 /// target.
-const CHECKS: [(&str, FuzzCheck); 26] = [
+const CHECKS: [(&str, FuzzCheck); 27] = [
     ("config", checks::config),
     ("connect_client", checks::connect_client),
     ("doctest_listing", checks::doctest_listing),
@@ -25,6 +25,7 @@ const CHECKS: [(&str, FuzzCheck); 26] = [
     ("journal", checks::journal),
     ("json_lines_listing", checks::json_lines_listing),
     ("json_lines_transcript", checks::json_lines_transcript),
+    ("judge_report", checks::judge_report),
     ("libtest_listing", checks::libtest_listing),
     ("libtest_transcript", checks::libtest_transcript),
     ("manifest", checks::manifest),

@@ -1,9 +1,22 @@
 //! The arguments of `heeler connect`.
 
-use clap::{Args, Subcommand};
+use std::{path::PathBuf, time::Duration};
 
-use super::{GeneralArguments, convert};
-use heeler_config::{JobCount, MemoryLimit, TimeLimit};
+use clap::{Args, Subcommand, ValueHint};
+
+use super::{GeneralArguments, ReportFileArguments, SelectionArguments, ShownResultArguments, convert};
+use crate::cli::{display::list::ListFormat, run_events::RunFormat};
+use heeler_config::{CommandLineSettings, FlakyResult, JobCount, MemoryLimit, RunLayer, TimeLimit};
+use heeler_core::RetryPolicy;
+use heeler_run_store::RerunSelector;
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  heeler connect run -- ./my-client
+  heeler connect run --conf conf.yaml --junit junit.xml -- ./my-client
+  heeler connect run -E 'tag(protocol=grpc) & test(Timeouts)' -- ./my-client
+  heeler connect run --rerun failed --retries 2 -- ./my-client
+  heeler connect list -E 'tag(tls=mutual)' -- ./my-client";
 
 /// Arguments of `heeler connect`.
 #[derive(Debug, Clone, PartialEq, Args)]
@@ -16,7 +29,10 @@ impl ConnectArguments {
     /// Returns the arguments common to all commands.
     pub(crate) fn general(&self) -> &GeneralArguments {
         match &self.command {
+            ConnectCommand::Run(run) => &run.client.general,
+            ConnectCommand::List(list) => &list.client.general,
             ConnectCommand::Relay(client) => &client.general,
+            ConnectCommand::Forward(forward) => &forward.general,
         }
     }
 }
@@ -24,11 +40,124 @@ impl ConnectArguments {
 /// What is done for a client under test.
 #[derive(Debug, Clone, PartialEq, Subcommand)]
 pub(crate) enum ConnectCommand {
+    /// Run the cases of the conformance suite, and report their results.
+    ///
+    /// The judge, connectconformance, is started for the cases that are selected; the verdicts are its own.
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(Box<ConnectRunArguments>),
+    /// List the cases of the conformance suite, with their tags.
+    List(Box<ConnectListArguments>),
     /// Stand between connectconformance and many processes of a client under test.
     ///
     /// It is started as the client: connectconformance --mode client -- heeler connect relay -- CLIENT. A
     /// process that dies, hangs or writes garbage costs its one case.
     Relay(Box<ClientArguments>),
+    /// Pass what the judge writes on to the heeler that started the judge.
+    #[command(hide = true)]
+    Forward(ForwardArguments),
+}
+
+/// Arguments of `heeler connect run`.
+#[derive(Debug, Clone, PartialEq, Args)]
+pub(crate) struct ConnectRunArguments {
+    #[command(flatten)]
+    pub judge: JudgeArguments,
+    /// End the judge after this time in which it has sent nothing and no case runs.
+    #[arg(long, value_name = "TIME", default_value = "60s", help_heading = "Judge", value_parser = heeler_config::parse_positive_duration)]
+    pub judge_timeout: Duration,
+    #[command(flatten)]
+    pub selection: SelectionArguments,
+    /// Run cases of an earlier run again: failed (the failed ones of the latest run), not-run (those without
+    /// a result), or both of RUN (latest, or the beginning of an id that heeler runs lists).
+    #[arg(long, value_name = "RUN", help_heading = "Selection")]
+    pub rerun: Option<RerunSelector>,
+    /// Number of retries of a failed case, each in a further run of the judge; or with delays, such as
+    /// count=3,backoff=exponential,delay=1s.
+    #[arg(long, value_name = "N", value_parser = heeler_config::parse_retries, help_heading = "Running")]
+    pub retries: Option<RetryPolicy>,
+    /// Result of a flaky case, one that passes on a retry.
+    #[arg(long, value_name = "RESULT", value_parser = convert::flaky_result(), help_heading = "Running")]
+    pub flaky_result: Option<FlakyResult>,
+    /// Time limit of the whole run, such as 30m: the judge is then ended, and cases without a verdict are
+    /// reported as not run.
+    #[arg(long, value_name = "TIME", value_parser = convert::time_limit, help_heading = "Running")]
+    pub run_timeout: Option<TimeLimit>,
+    /// Format of standard output: nothing (results are printed to standard error), or one JSON object a line
+    /// for each event of the run.
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Reporting")]
+    pub format: RunFormat,
+    #[command(flatten)]
+    pub shown: ShownResultArguments,
+    #[command(flatten)]
+    pub report_files: ReportFileArguments,
+    #[command(flatten)]
+    pub client: ClientArguments,
+}
+
+/// Arguments of `heeler connect list`.
+#[derive(Debug, Clone, PartialEq, Args)]
+pub(crate) struct ConnectListArguments {
+    #[command(flatten)]
+    pub judge: JudgeArguments,
+    #[command(flatten)]
+    pub selection: SelectionArguments,
+    /// Output format: for people, for programs, or one name per line.
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Output")]
+    pub format: ListFormat,
+    #[command(flatten)]
+    pub client: ClientArguments,
+}
+
+/// Arguments about the judge.
+#[derive(Debug, Clone, PartialEq, Args)]
+#[command(next_help_heading = "Judge")]
+pub(crate) struct JudgeArguments {
+    /// The judge: a path, or a name in PATH.
+    #[arg(long, value_name = "PROGRAM", default_value = "connectconformance", value_hint = ValueHint::CommandName)]
+    pub judge: String,
+    /// Configuration of the judge, in YAML: the features of the client. Without it, all but a few are
+    /// assumed.
+    #[arg(long = "conf", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub conf: Option<PathBuf>,
+    /// Pattern of cases that are known to fail, or @FILE with a pattern a line; may be repeated. They are
+    /// reported as skipped when they fail, and as failed when they pass.
+    #[arg(long, value_name = "PATTERN")]
+    pub known_failing: Vec<String>,
+}
+
+/// Arguments of `heeler connect forward`.
+#[derive(Debug, Clone, PartialEq, Args)]
+pub(crate) struct ForwardArguments {
+    /// The socket of the heeler that started the judge.
+    #[arg(value_name = "SOCKET")]
+    pub socket: PathBuf,
+    #[command(flatten)]
+    pub general: GeneralArguments,
+}
+
+impl ConnectRunArguments {
+    /// Returns the settings that the arguments of the run override, apart from those of each case.
+    #[must_use]
+    pub(crate) fn command_line(&self) -> CommandLineSettings {
+        let general = self.client.general.command_line();
+        CommandLineSettings {
+            run: RunLayer {
+                reports: self.report_files.requests(),
+                run_timeout: self.run_timeout,
+                is_history_kept: general.run.is_history_kept,
+                ..self.shown.layer_over(RunLayer::default())
+            },
+            ..self.selection.command_line(general)
+        }
+    }
+}
+
+impl ConnectListArguments {
+    /// Returns the settings that the arguments of the listing override.
+    #[must_use]
+    pub(crate) fn command_line(&self) -> CommandLineSettings {
+        self.selection.command_line(self.client.general.command_line())
+    }
 }
 
 /// The client under test, and how it is run.

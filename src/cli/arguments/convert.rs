@@ -235,6 +235,17 @@ impl SelectionArguments {
     fn split(&self) -> SplitOptions {
         SplitOptions { history: self.partition_history.clone(), digest: self.partition_digest }
     }
+
+    /// Returns these settings with the selection.
+    pub(super) fn command_line(&self, general: CommandLineSettings) -> CommandLineSettings {
+        CommandLineSettings {
+            filters: self.filters.clone(),
+            partition: self.partition,
+            split: self.split(),
+            run_ignored: self.run_ignored,
+            ..general
+        }
+    }
 }
 
 impl RunningArguments {
@@ -291,14 +302,10 @@ impl RunArguments {
                 ..self.reporting.shown.layer_over(self.running.run_layer())
             },
             tests: self.running.test_layer(),
-            filters: self.selection.filters.clone(),
-            partition: self.selection.partition,
-            split: self.selection.split(),
             framework: self.programs.framework.clone(),
             repeat: self.repetition.count(),
             stress_duration: self.repetition.duration(),
-            run_ignored: self.selection.run_ignored,
-            ..general
+            ..self.selection.command_line(general)
         }
     }
 }
@@ -308,12 +315,8 @@ impl ListArguments {
     #[must_use]
     pub(crate) fn command_line(&self) -> CommandLineSettings {
         CommandLineSettings {
-            filters: self.selection.filters.clone(),
-            partition: self.selection.partition,
-            split: self.selection.split(),
             framework: self.programs.framework.clone(),
-            run_ignored: self.selection.run_ignored,
-            ..self.general.command_line()
+            ..self.selection.command_line(self.general.command_line())
         }
     }
 }

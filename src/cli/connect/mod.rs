@@ -1,19 +1,37 @@
 //! `heeler connect`: clients under test of Connect's conformance suite.
+//!
+//! - `run`, `list`: run and list the cases of a judge that Heeler starts; `relay`: serves a judge that has
+//!   started Heeler.
+//! - `judge`: the process of the judge; `forward`: the process that it takes for its client.
+//! - `round`: one run of the judge, with the session that runs its cases.
+//! - `verdicts`: the results of cases, from Heeler's records and the judge's verdicts. Pure.
+//! - `run_output`: what the user sees of a run.
 
+mod forward;
+mod judge;
+mod list;
 mod relay;
+mod round;
+mod run;
+mod run_output;
+mod verdicts;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use heeler_config::{CommandLineSettings, JobCount, ResolvedSettings, RunLayer, TestLayer, TimeLimit};
+use heeler_config::{
+    CommandLineSettings, Config, JobCount, ResolvedSettings, RunLayer, TestLayer, TimeLimit,
+};
+use heeler_core::RetryPolicy;
 use heeler_protocol::control::{OsText, TestProgram};
 use heeler_server::{connect::FRAMEWORK, discovery::ProgramSource};
 
 use super::{
-    arguments::{ClientArguments, ConnectArguments, ConnectCommand},
+    arguments::{ClientArguments, ConnectArguments, ConnectCommand, JudgeArguments},
     exit::{CliExitCode, CommandError},
-    load_config,
     program_search::find_program,
 };
+use judge::JudgeCommand;
+pub(super) use judge::JudgeError;
 
 /// Number of processes of the client unless the user names another: most cases wait for a server or for a
 /// timeout, and more processes than this save nothing.
@@ -24,33 +42,42 @@ const DEFAULT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(15);
 
 pub(super) async fn connect(arguments: &ConnectArguments) -> Result<CliExitCode, CommandError> {
     match &arguments.command {
+        ConnectCommand::Run(arguments) => run::run(arguments).await,
+        ConnectCommand::List(arguments) => list::list(arguments).await,
         ConnectCommand::Relay(client) => relay::relay(client).await,
+        ConnectCommand::Forward(arguments) => forward::forward(&arguments.socket).await,
     }
 }
 
-/// Returns the settings of runs of a client.
-fn settings_of(client: &ClientArguments) -> Result<ResolvedSettings, CommandError> {
-    let config = load_config(client.general.config_file.as_deref())?;
+/// Returns the settings of runs of a client, each for a part of the suite's cases: without history, in which
+/// durations that include a process start would predict nothing, and without retries, which are the suite's.
+fn client_settings(config: &Config, client: &ClientArguments) -> Result<ResolvedSettings, CommandError> {
     let general = client.general.command_line();
-    let default_jobs = std::num::NonZeroUsize::new(DEFAULT_JOBS).map(JobCount::Count);
-    let command_line = CommandLineSettings {
-        // Durations that include a process start would predict nothing.
-        run: RunLayer { jobs: client.jobs.or(default_jobs), is_history_kept: Some(false), ..general.run },
-        tests: TestLayer {
-            timeout: Some(client.timeout.unwrap_or(TimeLimit::After(DEFAULT_TIMEOUT))),
-            is_isolated: client.is_isolated.then_some(true),
-            max_memory: client.max_memory,
-            ..TestLayer::default()
-        },
-        ..general
-    };
-    ResolvedSettings::resolve(&config, command_line).map_err(CommandError::Profile)
+    let tests = TestLayer { retries: Some(RetryPolicy::default()), ..case_settings(client) };
+    let run = RunLayer { jobs: Some(jobs_of(client)), is_history_kept: Some(false), ..general.run };
+    let command_line = CommandLineSettings { run, tests, ..general };
+    ResolvedSettings::resolve(config, command_line).map_err(CommandError::Profile)
+}
+
+/// Returns the settings of each case that the arguments name.
+fn case_settings(client: &ClientArguments) -> TestLayer {
+    TestLayer {
+        timeout: Some(client.timeout.unwrap_or(TimeLimit::After(DEFAULT_TIMEOUT))),
+        is_isolated: client.is_isolated.then_some(true),
+        max_memory: client.max_memory,
+        ..TestLayer::default()
+    }
+}
+
+fn jobs_of(client: &ClientArguments) -> JobCount {
+    let default = JobCount::Count(std::num::NonZeroUsize::new(DEFAULT_JOBS).expect("it is not zero"));
+    client.jobs.unwrap_or(default)
 }
 
 /// Returns the client as a program.
 fn program_of(client: &ClientArguments) -> Result<ProgramSource, CommandError> {
     let (name, args) = client.command.split_first().ok_or(CommandError::NothingToRun)?;
-    let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    let cwd = working_directory();
     let path = find_program(name, &cwd).ok_or_else(|| CommandError::NoClient { name: name.clone() })?;
     let suite = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     let program = TestProgram {
@@ -62,4 +89,17 @@ fn program_of(client: &ClientArguments) -> Result<ProgramSource, CommandError> {
         ..TestProgram::default()
     };
     Ok(ProgramSource { program, config_suite: None })
+}
+
+fn judge_command(arguments: &JudgeArguments) -> Result<JudgeCommand, CommandError> {
+    let program = find_program(&arguments.judge, &working_directory());
+    Ok(JudgeCommand {
+        program: program.ok_or_else(|| CommandError::NoJudge { name: arguments.judge.clone() })?,
+        config: arguments.conf.clone(),
+        known_failing: arguments.known_failing.clone(),
+    })
+}
+
+fn working_directory() -> PathBuf {
+    std::env::current_dir().unwrap_or_else(|_| Path::new("/").to_owned())
 }

@@ -8,12 +8,14 @@ use heeler_server::{connect::ConnectFrontEnd, listen::SessionOptions};
 use crate::cli::{
     arguments::ClientArguments,
     exit::{CliExitCode, CommandError},
+    load_config,
     serve::serve_standard_streams,
 };
 
 /// Answers the cases of the suite that has started this process, until it has no more.
 pub(super) async fn relay(client: &ClientArguments) -> Result<CliExitCode, CommandError> {
-    let settings = super::settings_of(client)?;
+    let config = load_config(client.general.config_file.as_deref())?;
+    let settings = super::client_settings(&config, client)?;
     let source = super::program_of(client)?;
     let options = SessionOptions {
         settings: Arc::new(settings),

@@ -27,7 +27,7 @@ pub(super) struct LiveView<'a> {
 impl LiveView<'_> {
     /// Returns the lines of the view, each no wider than the terminal.
     pub(super) fn lines(&self) -> Vec<StyledLine> {
-        let counts = StyledLine::with_label(Style::Plain, "").join(format::counts(self.progress.counts()));
+        let counts = StyledLine::with_label(Style::Plain, "").join(self.progress.counts_line());
         let mut lines = vec![self.bar_line(), counts];
         let running = self.progress.running();
         let room = MAX_RUNNING_LINES.min(self.size.rows.saturating_sub(5));

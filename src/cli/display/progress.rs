@@ -2,14 +2,17 @@
 //! time. Reads no clock: every time is passed in.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     time::{Duration, Instant},
 };
 
 use heeler_core::{Outcome, OutcomeCounts};
 use heeler_protocol::mtp::{ExecutionState, TestNode, key, outcome_of_node};
 
-use super::format::SuiteNames;
+use super::{
+    format::{self, SuiteNames},
+    style::StyledLine,
+};
 use heeler_report::TestReport;
 
 /// Data known when a run begins.
@@ -60,6 +63,8 @@ pub(super) struct DisplayProgress {
     paused: Option<Instant>,
     counts: OutcomeCounts,
     ended: HashMap<Box<str>, Outcome>,
+    /// Tests that have ended, and whose outcome is decided later.
+    unjudged: HashSet<Box<str>>,
     running: HashMap<Box<str>, DisplayedTest>,
     by_worker: HashMap<u64, Box<str>>,
     default_weight: Duration,
@@ -87,6 +92,7 @@ impl DisplayProgress {
             paused: None,
             counts: OutcomeCounts::default(),
             ended: HashMap::with_capacity(head.tests.min(1 << 20)),
+            unjudged: HashSet::new(),
             running: HashMap::new(),
             by_worker: HashMap::new(),
             default_weight,
@@ -109,8 +115,17 @@ impl DisplayProgress {
         &self.counts
     }
 
+    /// Returns the counts in words, with the tests that await their verdict.
+    pub(super) fn counts_line(&self) -> StyledLine {
+        let line = format::counts(&self.counts);
+        match self.unjudged.len() {
+            0 => line,
+            count => line.with_plain(format!(", {} answered", format::grouped_number(count))),
+        }
+    }
+
     pub(super) fn done(&self) -> usize {
-        self.counts.total()
+        self.counts.total() + self.unjudged.len()
     }
 
     /// Returns the number of tests, as far as it is known.
@@ -151,6 +166,23 @@ impl DisplayProgress {
         self.record_end(&ended, now)
     }
 
+    /// Records that a test has ended, and that its outcome is decided later.
+    pub(super) fn await_verdict(&mut self, uid: &str, now: Instant) {
+        self.remove_running(uid);
+        if !self.ended.contains_key(uid) && self.unjudged.insert(uid.into()) {
+            self.last_end = now;
+        }
+    }
+
+    fn remove_running(&mut self, uid: &str) {
+        if let Some(running) = self.running.remove(uid)
+            && let Some(worker) = running.worker
+            && self.by_worker.get(&worker).is_some_and(|current| &**current == uid)
+        {
+            self.by_worker.remove(&worker);
+        }
+    }
+
     /// Records an end. A group is not a test: of its outcomes only a failure of the program itself counts,
     /// once.
     fn record_end(&mut self, ended: &EndedTest<'_>, now: Instant) -> ProgressEvent {
@@ -169,12 +201,8 @@ impl DisplayProgress {
     }
 
     fn end(&mut self, uid: &str, outcome: Outcome, now: Instant) -> ProgressEvent {
-        if let Some(running) = self.running.remove(uid)
-            && let Some(worker) = running.worker
-            && self.by_worker.get(&worker).is_some_and(|current| &**current == uid)
-        {
-            self.by_worker.remove(&worker);
-        }
+        self.remove_running(uid);
+        self.unjudged.remove(uid);
         let replaced = match self.ended.get_mut(uid) {
             Some(known) if *known == outcome => return ProgressEvent::Nothing,
             Some(known) => Some(std::mem::replace(known, outcome)),
@@ -191,6 +219,7 @@ impl DisplayProgress {
 
     fn begin(&mut self, node: &TestNode, now: Instant) {
         let uid: Box<str> = node.uid.as_str().into();
+        self.unjudged.remove(&uid);
         let worker = heeler_report::read_number(node, key::WORKER);
         if let Some(before) = self.running.remove(&uid)
             && let Some(worker) = before.worker
@@ -330,6 +359,23 @@ mod tests {
         assert_eq!(progress.apply(&node("a", Passed, 1), now), ProgressEvent::Nothing);
         assert_eq!(progress.apply(&node("a", Failed, 1), now), ProgressEvent::Ended(Outcome::Failed));
         assert_eq!((progress.done(), progress.percent()), (1, 100));
+    }
+
+    #[test]
+    fn test_that_awaits_its_verdict_is_done_and_has_no_outcome() {
+        let now = Instant::now();
+        let mut progress = DisplayProgress::new(head(2, &[]), now);
+        progress.apply(&node("a", InProgress, 1), now);
+        progress.await_verdict("a", now);
+        progress.await_verdict("a", now);
+        assert_eq!((progress.done(), progress.counts().total(), names(&progress).len()), (1, 0, 0));
+        // It is run again before its outcome is decided.
+        assert_eq!(progress.apply(&node("a", InProgress, 1), now), ProgressEvent::Started);
+        assert_eq!((progress.done(), names(&progress)), (0, vec!["a"]));
+        progress.await_verdict("a", now);
+        assert_eq!(progress.apply(&node("a", Failed, 1), now), ProgressEvent::Ended(Outcome::Failed));
+        progress.await_verdict("a", now);
+        assert_eq!((progress.done(), progress.counts().failing()), (1, 1));
     }
 
     #[test]

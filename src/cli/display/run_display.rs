@@ -106,6 +106,13 @@ impl RunDisplay {
         self.flush_if_due(now);
     }
 
+    /// Shows that a test has ended, whose outcome is decided later.
+    pub(crate) fn await_verdict(&mut self, uid: &str, now: Instant) {
+        if let Some(progress) = &mut self.progress {
+            progress.await_verdict(uid, now);
+        }
+    }
+
     /// Shows a log message. The live view shows it with the next changes or tick.
     pub(crate) fn log(&mut self, level: LogLevel, message: &str) {
         if level < self.options.log_level {
@@ -533,7 +540,7 @@ fn progress_line(progress: &DisplayProgress, now: Instant) -> StyledLine {
     let line = StyledLine::with_label(Style::Success, "Running")
         .with_plain(words)
         .with_plain(": ")
-        .join(format::counts(progress.counts()));
+        .join(progress.counts_line());
     let Some(longest) = progress.running().into_iter().next() else { return line };
     let ran = now.saturating_duration_since(longest.since);
     if ran < MIN_PROGRESS_INTERVAL {

@@ -71,7 +71,7 @@ struct Suite {
     relay: Child,
 }
 
-fn world() -> TestWorld {
+pub(super) fn world() -> TestWorld {
     let world = TestWorld::with_fake("connect-client");
     world.note_starts();
     world
@@ -242,7 +242,7 @@ fn killed_suite_leaves_nothing() {
 }
 
 /// Returns the directory of the real suite and its clients; `scripts/test` installs them and sets it.
-fn real_suite() -> Option<PathBuf> {
+pub(super) fn real_suite() -> Option<PathBuf> {
     let found = std::env::var_os("HEELER_CONFORMANCE").map(PathBuf::from);
     if found.is_none() {
         eprintln!("Connect's conformance suite is not installed: not tried");
@@ -267,7 +267,7 @@ fn judge(behaviour: &str) -> Option<FinishedCommand> {
     Some(ran)
 }
 
-const CASE: &str = "Basic/HTTPVersion:1/Protocol:PROTOCOL_CONNECT/Codec:CODEC_PROTO/Compression:COMPRESSION_GZIP/TLS:false/unary/success";
+pub(super) const CASE: &str = "Basic/HTTPVersion:1/Protocol:PROTOCOL_CONNECT/Codec:CODEC_PROTO/Compression:COMPRESSION_GZIP/TLS:false/unary/success";
 
 #[test]
 fn real_suite_passes_the_reference_client() {

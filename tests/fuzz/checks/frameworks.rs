@@ -5,7 +5,10 @@ use std::path::Path;
 
 use heeler_adapters::{Adapter, BatchSelection, ListingOutput, SelectionScope, TranscriptEvent, by_name};
 use heeler_protocol::{
-    connect::{case_tags, decode_request, decode_response, encode_response},
+    connect::{
+        JudgeFinding, JudgeReport, case_tags, decode_request, decode_response, encode_response,
+        parse_judge_report,
+    },
     control::{ListedTest, TestProgram},
 };
 
@@ -76,6 +79,54 @@ pub fn connect_client(bytes: &[u8]) {
     if let Ok(response) = decode_response(whole) {
         assert_eq!(decode_response(&encode_response(&response)), Ok(response));
     }
+}
+
+/// Checks the parser of the verdicts of a conformance suite: what is accepted is printed and parsed to the
+/// same verdicts, and is refused when its end is missing.
+pub fn judge_report(bytes: &[u8]) {
+    let Ok(report) = parse_judge_report(&String::from_utf8_lossy(bytes)) else { return };
+    let text = printed_report(&report);
+    assert_eq!(parse_judge_report(&text), Ok(report), "{text}");
+    let cut = text.floor_char_boundary(text.len() - 1);
+    assert!(parse_judge_report(&text[..cut]).is_err(), "{text}");
+}
+
+/// Returns a report as the suite prints it.
+fn printed_report(report: &JudgeReport) -> String {
+    let mut text = String::new();
+    let mut expected = 0;
+    for (case, finding) in &report.findings {
+        let reason = match finding {
+            JudgeFinding::UnexpectedPass => {
+                text.push_str(&format!("FAILED: {case} was expected to fail but did not\n"));
+                continue;
+            }
+            JudgeFinding::Failed(reason) => {
+                text.push_str(&format!("FAILED: {case}:\n"));
+                reason
+            }
+            JudgeFinding::FailedAsExpected(reason) => {
+                expected += 1;
+                text.push_str(&format!("INFO: {case} failed (as expected):\n"));
+                reason
+            }
+        };
+        text.extend(reason.split('\n').map(|line| format!("\t{line}\n")));
+    }
+    let (failed, passed) = (report.findings.len() - expected, report.passed);
+    let total = report.findings.len() + passed;
+    text.push_str(&format!("\nTotal cases: {total}\n{passed} passed, {failed} failed\n"));
+    if report.not_run > 0 {
+        text.push_str(&format!(
+            "Another {} could not be run due to client timing out or exiting prematurely.\n",
+            report.not_run
+        ));
+    }
+    if expected > 0 {
+        let end = "failed as expected due to being known failures/flakes.)";
+        text.push_str(&format!("(Another {expected} {end}\n"));
+    }
+    text
 }
 
 /// Checks the parser of an MCP server's messages during a run: one test after the other, in order.

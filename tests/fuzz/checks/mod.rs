@@ -25,7 +25,7 @@ mod texts;
 pub use dumps::minidump;
 pub use frameworks::{
     connect_client, doctest_listing, doctest_transcript, gtest_listing, gtest_transcript, json_lines_listing,
-    json_lines_transcript, libtest_listing, libtest_transcript, mcp_listing, mcp_transcript,
+    json_lines_transcript, judge_report, libtest_listing, libtest_transcript, mcp_listing, mcp_transcript,
 };
 pub use mcp::{mcp_filter, mcp_message};
 pub use mcp_http::mcp_http;

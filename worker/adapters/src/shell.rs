@@ -49,7 +49,7 @@ pub(super) fn command_line(given: &TestProgram, words: &str) -> String {
 }
 
 /// Returns the start of a command line: the configured environment, the program, its arguments.
-fn program_words(program: &TestProgram) -> String {
+pub(super) fn program_words(program: &TestProgram) -> String {
     let mut words = environment_words(program);
     let path = relative_path(program.path.as_bytes(), program.cwd.as_bytes());
     let local: &[u8] = if path.starts_with(b"/") { b"" } else { b"./" };

@@ -4,21 +4,24 @@
 //!
 //! - [`MessageDecoder`], [`append_message`]: messages with four bytes of length before them.
 //! - [`ClientRequest`]: a request, with what it is about; [`ClientResponse`]: an answer.
+//! - [`parse_judge_report`]: the verdicts that the suite prints when its run is over.
 
 use heeler_core::batching::ProcessTraits;
 
+mod judge_report;
 mod message;
 mod size_delimited;
 
+pub use judge_report::{JudgeFinding, JudgeReport, JudgeReportError, parse_judge_report};
 pub use message::{
     ClientAnswer, ClientError, ClientRequest, ClientResponse, MessageError, case_tags, decode_request,
     decode_response, encode_response,
 };
+pub use size_delimited::{
+    MessageDecoder, MessageTooLarge, REQUEST_LIMIT_BYTES, RESPONSE_LIMIT_BYTES, append_message,
+};
+
 /// How the processes of a client under test behave: each has one request at a time, and says nothing when it
 /// is ready.
 pub const CLIENT_PROCESS: ProcessTraits =
     ProcessTraits { is_one_batch: false, hides_start: true, ends_between_tests: true };
-
-pub use size_delimited::{
-    MessageDecoder, MessageTooLarge, REQUEST_LIMIT_BYTES, RESPONSE_LIMIT_BYTES, append_message,
-};

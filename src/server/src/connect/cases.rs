@@ -81,6 +81,11 @@ impl Cases {
         self.runs.insert(run, cases);
     }
 
+    /// Returns a case that is not answered yet.
+    pub(super) fn open(&self, run: RequestNumber, uid: &str) -> Option<&OpenCase> {
+        self.runs.get(&run)?.get(uid)
+    }
+
     /// Takes a case that is to be answered; `None` if it has been answered.
     pub(super) fn answer(&mut self, run: RequestNumber, uid: &str) -> Option<OpenCase> {
         self.runs.get_mut(&run)?.remove(uid)

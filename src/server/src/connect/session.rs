@@ -1,4 +1,5 @@
-//! The session of a conformance suite: reads its cases, runs them, writes the answers.
+//! The session of a conformance suite: reads its cases, runs them, writes the answers, and reports both to an
+//! observer if there is one.
 
 use std::{
     collections::HashMap,
@@ -8,14 +9,11 @@ use std::{
 
 use bytes::{Buf as _, BytesMut};
 use data_encoding::BASE64;
-use heeler_core::test_path::NameNesting;
+use heeler_core::{Outcome, TestResult};
 use heeler_protocol::{
     StreamDecoder as _,
-    connect::{
-        CLIENT_PROCESS, MessageDecoder, MessageTooLarge, REQUEST_LIMIT_BYTES, append_message, case_tags,
-        decode_request,
-    },
-    control::{ListedTest, RunUpdates, TestUpdate, TraitPair},
+    connect::{MessageDecoder, MessageTooLarge, REQUEST_LIMIT_BYTES, append_message, decode_request},
+    control::{ListedTest, RunUpdates, TestUpdate},
     mtp::ClientMembers,
 };
 use heeler_sys::process::Pid;
@@ -25,13 +23,14 @@ use tokio::{
 };
 
 use super::{
-    FRAMEWORK,
+    CaseEvent,
     answer::{answer_of_error, answer_to},
     cases::{Cases, OpenCase},
     durations::CaseDurations,
+    listing::{case_catalogue, listed_case},
 };
 use crate::{
-    discovery::{Catalogue, ListingSettings, ProgramListing, TestRef, TestSelection},
+    discovery::{Catalogue, ListingSettings, TestRef, TestSelection},
     listen::{ClientStream, SessionCommand, SessionEnd, SessionOptions, wait_for_deadline},
     pool::{ProcessExitWatch, wait_for_exit},
     run::{PlanContext, PreparedRun, RunRequest, discard_run, prepare_run, record_run},
@@ -41,16 +40,14 @@ use crate::{
 /// Bytes of answers that wait for the suite, from which no further result is taken: a suite that does not
 /// read slows the run, and loses nothing.
 const ANSWER_BACKLOG_BYTES: usize = 1 << 20;
-/// Assumed time from the start of a client under test to its first call, by which cases are shared out: it
-/// says nothing when it is ready. Clients in Go, Rust and on the JVM take 10 to 300 ms.
-const ASSUMED_START: Duration = Duration::from_millis(50);
-
-/// Serves a conformance suite until all of its cases are answered and it has no more.
+/// Serves a conformance suite until all of its cases are answered and it has no more. Without an observer,
+/// warnings and what clients write to standard error go to standard error.
 pub(super) async fn serve(
     stream: ClientStream,
     options: SessionOptions,
     scheduler: SchedulerHandle,
     commands: mpsc::Receiver<SessionCommand>,
+    observer: Option<mpsc::Sender<CaseEvent>>,
 ) -> SessionEnd {
     let registration = ClientRegistration {
         delivery: UpdateDelivery::Events,
@@ -74,6 +71,7 @@ pub(super) async fn serve(
         durations: CaseDurations::default(),
         run_ids: HashMap::new(),
         started: Instant::now(),
+        observer,
     };
     let end = session.run(commands).await;
     session.client.leave().await;
@@ -103,6 +101,7 @@ struct ConnectSession {
     /// The process of the suite.
     suite: Option<ProcessExitWatch>,
     started: Instant,
+    observer: Option<mpsc::Sender<CaseEvent>>,
 }
 
 /// What a session waits for.
@@ -156,10 +155,12 @@ impl ConnectSession {
                 self.client.resume().await.err().map(|_| SessionEnd::Disconnected)
             }
             SessionEvent::Read(Ok(0) | Err(_)) => {
-                self.end_of_input();
+                self.end_of_input().await;
                 None
             }
-            SessionEvent::Read(Ok(_)) => self.read_requests().is_err().then_some(SessionEnd::Disconnected),
+            SessionEvent::Read(Ok(_)) => {
+                self.read_requests().await.is_err().then_some(SessionEnd::Disconnected)
+            }
             SessionEvent::Written(Ok(count)) if count > 0 => {
                 self.output.advance(count);
                 // Standard output is written by a thread, and has been written only once it is flushed.
@@ -173,7 +174,7 @@ impl ConnectSession {
             }
             SessionEvent::Client(event) => match event {
                 Some(event) => {
-                    self.on_client_event(event);
+                    self.on_client_event(event).await;
                     None
                 }
                 None => Some(SessionEnd::Disconnected),
@@ -181,32 +182,49 @@ impl ConnectSession {
         }
     }
 
-    fn end_of_input(&mut self) {
+    async fn end_of_input(&mut self) {
         if !self.input.is_empty() {
-            eprintln!("heeler: the conformance suite's output ends in the middle of a request");
+            self.warn("the conformance suite's output ends in the middle of a request".to_owned()).await;
         }
         self.cases.end();
+    }
+
+    async fn warn(&mut self, warning: String) {
+        match &self.observer {
+            Some(_) => self.observe(CaseEvent::Warning(warning)).await,
+            None => eprintln!("heeler: {warning}"),
+        }
+    }
+
+    async fn observe(&mut self, event: CaseEvent) {
+        if let Some(observer) = &self.observer {
+            // An observer that is gone needs nothing more; the session goes on for the suite.
+            let _gone = observer.send(event).await;
+        }
     }
 
     /// Reads the requests that have come.
     ///
     /// # Errors
     /// Where the next one begins is not known any more.
-    fn read_requests(&mut self) -> Result<(), MessageTooLarge> {
+    async fn read_requests(&mut self) -> Result<(), MessageTooLarge> {
         loop {
-            let read = self.decoder.decode(&mut self.input).inspect_err(|error| {
-                eprintln!(
-                    "heeler: standard input is no sequence of conformance requests, as connectconformance writes \
-                     them to its client: {error}"
-                );
-            });
-            let Some(bytes) = read? else { return Ok(()) };
+            let bytes = match self.decoder.decode(&mut self.input) {
+                Ok(Some(bytes)) => bytes,
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    let problem = "standard input is no sequence of conformance requests, as connectconformance \
+                                   writes them to its client";
+                    self.warn(format!("{problem}: {error}")).await;
+                    return Err(error);
+                }
+            };
             match decode_request(&bytes) {
                 Ok(request) if !request.test_name.is_empty() => {
                     self.cases.add(OpenCase { request, bytes }, self.started.elapsed());
                 }
-                Ok(_) => eprintln!("heeler: a conformance request without a name is not run"),
-                Err(error) => eprintln!("heeler: a conformance request cannot be read: {error}"),
+                Ok(_) => self.warn("a conformance request without a name is not run".to_owned()).await,
+                Err(error) => self.warn(format!("a conformance request cannot be read: {error}")).await,
             }
         }
     }
@@ -233,55 +251,41 @@ impl ConnectSession {
                 for (planned, selected) in plan.model.tests.iter_mut().zip(&plan.tests) {
                     planned.weight = Some(self.durations.estimate(&selected.listed.name));
                 }
-                warnings.iter().for_each(|warning| eprintln!("heeler: {warning}"));
+                for warning in warnings {
+                    self.warn(warning).await;
+                }
                 self.run_ids.insert(run_id, run);
                 // Without a scheduler, the next event ends the session.
                 let _gone = self.client.start_run(run, Box::new(plan), ClientMembers::default()).await;
             }
-            Err(error) => self.refuse(run, &heeler_core::error_chain(&error)),
+            Err(error) => self.refuse(run, &heeler_core::error_chain(&error)).await,
         }
     }
 
     /// Returns a catalogue of the client under test, with these cases as its tests.
     fn catalogue_of(&self, cases: &[OpenCase]) -> Catalogue {
-        let tag = |(name, value): (&str, &str)| TraitPair { name: name.to_owned(), value: value.to_owned() };
         let test = |case: &OpenCase| ListedTest {
-            name: case.request.test_name.clone(),
-            traits: case_tags(&case.request).into_iter().map(tag).collect(),
             selector: Some(BASE64.encode(&case.bytes)),
-            ..ListedTest::default()
+            ..listed_case(&case.request)
         };
-        let listing = ProgramListing {
-            framework: FRAMEWORK.to_owned(),
-            nesting: NameNesting::Slashes,
-            selection_limit: None,
-            tests: cases.iter().map(test).collect(),
-            start: ASSUMED_START,
-            failure: None,
-            warnings: Vec::new(),
-            process: CLIENT_PROCESS,
-        };
-        let mut catalogue = Catalogue::new(self.options.sources.clone());
-        catalogue.record_listing(0, Ok(listing));
-        catalogue.rebuild_index();
-        catalogue
+        case_catalogue(self.options.sources.clone(), cases.iter().map(test).collect())
     }
 
-    fn on_client_event(&mut self, event: ClientEvent) {
+    async fn on_client_event(&mut self, event: ClientEvent) {
         match event {
-            ClientEvent::Updates(updates) => self.on_updates(updates),
+            ClientEvent::Updates(updates) => self.on_updates(updates).await,
             ClientEvent::RunEnded { request, plan, outcome } => {
                 let took = Duration::ZERO;
                 if let Some(warning) = record_run(&self.options.settings, &plan, &outcome, took) {
-                    eprintln!("heeler: {warning}");
+                    self.warn(warning).await;
                 }
                 self.run_ids.remove(&plan.run_id);
-                self.refuse(request, "its run has ended without a result");
+                self.refuse(request, "its run has ended without a result").await;
             }
             ClientEvent::RunRefused { request, plan, error } => {
                 discard_run(&plan);
                 self.run_ids.remove(&plan.run_id);
-                self.refuse(request, &error);
+                self.refuse(request, &error).await;
             }
             ClientEvent::Log { lines, .. } => {
                 for line in lines {
@@ -297,7 +301,7 @@ impl ConnectSession {
         }
     }
 
-    fn on_updates(&mut self, RunUpdates { run, updates }: RunUpdates) {
+    async fn on_updates(&mut self, RunUpdates { run, updates }: RunUpdates) {
         let Some(run) = self.run_ids.get(&run).copied() else { return };
         for update in updates {
             match update {
@@ -306,21 +310,40 @@ impl ConnectSession {
                     if let Some(duration) = result.duration_us {
                         self.durations.record(&case.request.test_name, Duration::from_micros(duration));
                     }
-                    eprint!("{}", result.stderr);
-                    self.write_answer(&answer_to(&case.request.test_name, &result));
+                    if self.observer.is_none() {
+                        eprint!("{}", result.stderr);
+                    }
+                    self.answer(case.request.test_name, *result).await;
                 }
                 TestUpdate::ProgramFailed(failure) => {
-                    eprintln!("heeler: {}: {}", failure.suite, failure.message);
+                    self.warn(format!("{}: {}", failure.suite, failure.message)).await;
                 }
-                TestUpdate::Started { .. } | TestUpdate::Completed => {}
+                TestUpdate::Started { uid, worker, .. } => {
+                    if let Some(case) = self.cases.open(run, &uid) {
+                        let name = case.request.test_name.clone();
+                        self.observe(CaseEvent::Started { name, worker }).await;
+                    }
+                }
+                TestUpdate::Completed => {}
             }
         }
     }
 
+    /// Answers a case with what became of it.
+    async fn answer(&mut self, name: String, result: TestResult) {
+        self.write_answer(&answer_to(&name, &result));
+        // The suite has the answer.
+        let result = Box::new(TestResult { answer: None, ..result });
+        self.observe(CaseEvent::Ended { name, result }).await;
+    }
+
     /// Answers what is left of a run with an error.
-    fn refuse(&mut self, run: RequestNumber, error: &str) {
+    async fn refuse(&mut self, run: RequestNumber, error: &str) {
         for case in self.cases.finish(run) {
-            self.write_answer(&answer_of_error(&case.request.test_name, error));
+            let name = case.request.test_name;
+            self.write_answer(&answer_of_error(&name, error));
+            let result = Box::new(TestResult::with_reason(Outcome::Lost, error));
+            self.observe(CaseEvent::Ended { name, result }).await;
         }
     }
 

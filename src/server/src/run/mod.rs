@@ -1,6 +1,7 @@
 //! One run, from the selected tests to the proven completion.
 //!
 //! - `prepare`: the plan with its directory, and the records after its end; for front ends.
+//! - `composed`: the record of a run whose results its front end decides.
 //! - `plan`: the tests to run, in the forms that the model and the workers need.
 //! - `dump_budget`: the dump budget.
 //! - `resource_usage`: resource usage of its processes.
@@ -14,6 +15,7 @@
 
 mod attachments;
 mod client_log;
+mod composed;
 mod driver;
 mod dump_budget;
 mod groups;
@@ -26,6 +28,7 @@ mod resource_usage;
 mod synthesized;
 mod test_history;
 
+pub use composed::{ComposedRun, ComposedRunEnd};
 pub(crate) use driver::DriverClient;
 pub use driver::{RunDriver, RunOutcome, WaitingDebuggee};
 pub(crate) use plan::delivery_limits;

@@ -80,7 +80,7 @@ impl Adapter for ConnectClient {
             "(cd {} && connectconformance --mode client --run {} -- {})",
             shell::quote(program.cwd.as_bytes()),
             shell::quote(test.name.as_bytes()),
-            shell::command_line(program, "").trim_end()
+            shell::program_words(program)
         )
     }
 }

@@ -1,0 +1,40 @@
+//! `heeler connect forward`: the process that the judge takes for its client. It passes everything on to the
+//! process that has started the judge, and its answers back.
+
+use std::{path::Path, time::Duration};
+
+use heeler_server::listen;
+use heeler_transport::local;
+use tokio::{io::AsyncWriteExt as _, time::Instant};
+
+use crate::cli::exit::{CliExitCode, CommandError};
+
+/// Time for the connection: the process that has started the judge listens already.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+/// Passes the judge's requests and the answers on until there are no more answers.
+///
+/// Cancel safe: no, because bytes on their way would be lost.
+pub(super) async fn forward(socket: &Path) -> Result<CliExitCode, CommandError> {
+    let judge = listen::standard_streams().await.map_err(CommandError::Listen)?;
+    let connected = local::connect(socket, Instant::now() + CONNECT_LIMIT).await;
+    let runner = connected.map_err(CommandError::Forward)?;
+    let (mut from_judge, mut to_judge) = tokio::io::split(judge);
+    let (mut answers, mut requests) = runner.into_split();
+    // With the end of the answers, the judge needs nothing more, whatever it still writes.
+    tokio::select! {
+        biased;
+        _ = async {
+            // Either side may be gone: then the other learns it by the end of this process.
+            let _gone = tokio::io::copy(&mut answers, &mut to_judge).await;
+            let _gone = to_judge.flush().await;
+        } => {}
+        () = async {
+            let _gone = tokio::io::copy(&mut from_judge, &mut requests).await;
+            let _gone = requests.shutdown().await;
+            std::future::pending::<()>().await;
+        } => {}
+    }
+    // The judge calls any other code an error of the run.
+    Ok(CliExitCode::Success)
+}

@@ -1,0 +1,178 @@
+//! `heeler connect list`, and the list of cases that a run selects from: the judge is run once, and every
+//! case that it asks is answered with an error at once.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    io::Write as _,
+    time::Duration,
+};
+
+use heeler_config::ResolvedSettings;
+use heeler_protocol::{
+    connect::{JudgeFinding, JudgeReport},
+    control::{ListedTest, TraitPair},
+    mtp::{ExecutionState, TestNode, TestTrait, key},
+};
+use heeler_server::{
+    connect::{ListCasesError, case_catalogue, list_cases},
+    discovery::{Catalogue, ProgramSource},
+};
+use heeler_transport::local::LocalListener;
+
+use super::{
+    judge::{Judge, JudgeCommand, JudgeError, JudgeEvent, JudgedCases},
+    judge_command, program_of,
+};
+use crate::cli::{
+    arguments::ConnectListArguments,
+    display::{self, OutputStream},
+    exit::{CliExitCode, CommandError},
+    load_config,
+    run::describe_empty_selection,
+    run_view::display_options,
+    select::{check_filters, select},
+    signals::{SignalListener, SignalRequest},
+};
+
+/// Time for the judge to ask all cases, each of which is answered at once: some 5,000 take one second.
+const LISTING_LIMIT: Duration = Duration::from_secs(120);
+
+/// The cases of a judge.
+pub(super) struct CaseList {
+    pub(super) catalogue: Catalogue,
+    /// The cases that the user's patterns name as known to fail.
+    pub(super) known_failing: BTreeSet<String>,
+}
+
+/// Prints the cases to standard output, and everything else to standard error.
+pub(super) async fn list(arguments: &ConnectListArguments) -> Result<CliExitCode, CommandError> {
+    let config = load_config(arguments.client.general.config_file.as_deref())?;
+    let settings =
+        ResolvedSettings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
+    check_filters(&settings)?;
+    let judge = judge_command(&arguments.judge)?;
+    let source = program_of(&arguments.client)?;
+    let options = display_options(&arguments.client.general, &settings, OutputStream::StandardOutput);
+    let mut signals = SignalListener::listen().map_err(CommandError::Signals)?;
+    let listed = list_judge(&judge, source, &mut signals).await?;
+    let Some(cases) = listed else { return Ok(CliExitCode::Aborted) };
+    let nodes = case_nodes(&cases.catalogue);
+    let found = nodes.len();
+    let selection = select(nodes, &settings)?;
+    if let Some(warning) = selection.split_warning {
+        eprintln!("heeler: {warning}");
+    }
+    let text = display::list::render_list(&selection.chosen, arguments.format, options.colour, &options.root);
+    // A closed pipe is no error.
+    let _closed = std::io::stdout().write_all(text.as_bytes());
+    if selection.chosen.is_empty() {
+        eprintln!("heeler: {}", describe_empty_selection(found));
+        return Ok(CliExitCode::ZeroTests);
+    }
+    Ok(CliExitCode::Success)
+}
+
+/// Lists the cases of a judge; `None` when the user ends the command.
+///
+/// # Errors
+/// The judge refuses its configuration or patterns, ends early, or takes too long.
+///
+/// Cancel safe: no, because the judge would be left to the end of this process.
+pub(super) async fn list_judge(
+    command: &JudgeCommand,
+    client: ProgramSource,
+    signals: &mut SignalListener,
+) -> Result<Option<CaseList>, CommandError> {
+    let (mut judge, mut listener) =
+        Judge::start(command, &JudgedCases::default()).map_err(CommandError::Judge)?;
+    let asked = tokio::select! {
+        asked = ask_judge(&mut judge, &mut listener) => asked,
+        () = tokio::time::sleep(LISTING_LIMIT) => {
+            Err(CommandError::Judge(JudgeError::Listing { limit: LISTING_LIMIT }))
+        }
+        () = end_requested(signals) => {
+            judge.end().await;
+            return Ok(None);
+        }
+    };
+    let cases = match asked {
+        Ok(cases) => cases,
+        Err(error) => {
+            judge.end().await;
+            return Err(error);
+        }
+    };
+    let report = judge.report(cases.is_some()).await.map_err(CommandError::Judge)?;
+    let cases = cases.unwrap_or_default();
+    check_listing(&cases, &report).map_err(CommandError::Judge)?;
+    let is_known = |(name, finding): (String, JudgeFinding)| {
+        matches!(finding, JudgeFinding::FailedAsExpected(_)).then_some(name)
+    };
+    let known_failing = report.findings.into_iter().filter_map(is_known).collect();
+    Ok(Some(CaseList { catalogue: case_catalogue(vec![client], cases), known_failing }))
+}
+
+async fn end_requested(signals: &mut SignalListener) {
+    while signals.next().await != SignalRequest::End {}
+}
+
+/// Answers what the judge asks until it has exited; `None` if it has never connected.
+async fn ask_judge(
+    judge: &mut Judge,
+    listener: &mut LocalListener,
+) -> Result<Option<Vec<ListedTest>>, CommandError> {
+    let listing = async {
+        loop {
+            match listener.accept().await {
+                Ok(stream) => return list_cases(stream).await,
+                Err(error) => tracing::warn!(error = heeler_core::error_chain(&error), "no client"),
+            }
+        }
+    };
+    let mut listing = std::pin::pin!(listing);
+    let mut listed: Option<Result<Vec<ListedTest>, ListCasesError>> = None;
+    loop {
+        tokio::select! {
+            cases = &mut listing, if listed.is_none() => listed = Some(cases),
+            event = judge.next_event() => {
+                if let JudgeEvent::Exited = event.map_err(CommandError::Judge)? {
+                    return listed.transpose().map_err(CommandError::ListCases);
+                }
+            }
+        }
+    }
+}
+
+/// Checks that the judge has reported the cases that it has asked.
+fn check_listing(cases: &[ListedTest], report: &JudgeReport) -> Result<(), JudgeError> {
+    let asked: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+    let reported = report.findings.len() + report.passed + report.not_run;
+    match report.findings.keys().find(|name| !asked.contains(name.as_str())) {
+        Some(name) => Err(JudgeError::Contradiction(format!("it reports {name:?}, which it has not asked"))),
+        None if asked.len() != cases.len() || reported != cases.len() => Err(JudgeError::Contradiction(
+            format!("it has asked {} cases and reports {reported}", cases.len()),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Returns the cases as discovered tests.
+pub(super) fn case_nodes(catalogue: &Catalogue) -> Vec<TestNode> {
+    let node = |place| {
+        catalogue.with_description(place, |test| {
+            let mut node = TestNode::test(test.uid, test.display_name, ExecutionState::Discovered);
+            let tag = |one: &TraitPair| TestTrait { name: one.name.clone(), value: one.value.clone() };
+            node.traits = test.traits.iter().map(tag).collect();
+            node.members.insert(key::SUITE.to_owned(), test.suite.into());
+            node.members.insert(key::PROGRAM.to_owned(), test.program.into());
+            node
+        })
+    };
+    catalogue.all().map(node).collect()
+}
+
+/// Returns the uid of each case by its name.
+pub(super) fn uids_of(catalogue: &Catalogue) -> HashMap<String, String> {
+    let tests = catalogue.all().filter_map(|place| catalogue.test(place));
+    tests.map(|test| (test.name().to_owned(), test.uid().to_owned())).collect()
+}

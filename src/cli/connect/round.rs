@@ -1,0 +1,246 @@
+//! One run of the judge: its process, the session that runs its cases, and the user. This file only waits and
+//! does; `verdicts` decides what became of the cases.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use heeler_core::TestResult;
+use heeler_protocol::connect::JudgeReport;
+use heeler_server::{
+    connect::{CaseEvent, serve_observed},
+    listen::{ServingSession, SessionCommand, SessionEnd, SessionOptions},
+    scheduler::SchedulerHandle,
+};
+use heeler_transport::local::{AcceptError, LocalListener, LocalStream};
+use tokio::{
+    sync::mpsc,
+    task::JoinSet,
+    time::{Instant, timeout},
+};
+
+use super::{
+    judge::{Judge, JudgeCommand, JudgeError, JudgeEvent, JudgedCases},
+    run_output::{RunOutput, RunningCase},
+};
+use crate::cli::signals::SignalRequest;
+
+/// Capacity of the queue of case events: the user's side takes them faster than cases end.
+const EVENT_QUEUE_CAPACITY: usize = 256;
+/// Time for the session to end after the judge: its workers are ended then.
+const SESSION_END_LIMIT: Duration = Duration::from_secs(10);
+
+/// What all runs of the judge have in common.
+pub(super) struct RoundContext<'a> {
+    pub(super) judge: &'a JudgeCommand,
+    /// Parameters of the session that runs the cases.
+    pub(super) session: SessionOptions,
+    pub(super) scheduler: SchedulerHandle,
+    /// The uid of each case by its name.
+    pub(super) uids: &'a HashMap<String, String>,
+    pub(super) suite: &'a str,
+    /// Time without anything from the judge, while no case runs, after which it is ended.
+    pub(super) silence_limit: Duration,
+    /// When the whole run has reached its time limit.
+    pub(super) deadline: Option<Instant>,
+}
+
+/// What one run of the judge has shown.
+pub(super) struct Round {
+    /// The cases that were answered, with what Heeler knows of them.
+    pub(super) answered: HashMap<String, TestResult>,
+    pub(super) end: Result<JudgeReport, RoundStop>,
+}
+
+/// Why a run of the judge has no verdicts.
+pub(super) enum RoundStop {
+    Judge(JudgeError),
+    /// The user has cancelled the run.
+    Cancelled,
+    /// The run has reached its time limit.
+    TimeLimit,
+    /// The user exits at once.
+    Left,
+}
+
+/// Runs the judge once.
+///
+/// Cancel safe: no, because the judge would be left to the end of this process.
+pub(super) async fn run_judge(
+    context: &RoundContext<'_>,
+    cases: &JudgedCases<'_>,
+    output: &mut RunOutput<'_>,
+) -> Round {
+    let (mut judge, mut listener) = match Judge::start(context.judge, cases) {
+        Ok(started) => started,
+        Err(error) => return Round { answered: HashMap::new(), end: Err(RoundStop::Judge(error)) },
+    };
+    let mut driver = RoundDriver::new(context, judge.pid());
+    let stop = driver.drive(&mut judge, &mut listener, output).await;
+    driver.end_session(output).await;
+    let RoundDriver { answered, has_asked, .. } = driver;
+    let end = match stop {
+        None => judge.report(has_asked).await.map_err(RoundStop::Judge),
+        Some(RoundStop::Left) => Err(RoundStop::Left),
+        Some(stop) => tokio::select! {
+            () = judge.end() => Err(stop),
+            () = leave_requested(output) => Err(RoundStop::Left),
+        },
+    };
+    Round { answered, end }
+}
+
+async fn leave_requested(output: &mut RunOutput<'_>) {
+    while output.signals.next().await != SignalRequest::End {}
+}
+
+/// What a round waits for.
+enum RoundEvent {
+    Signal(SignalRequest),
+    Case(CaseEvent),
+    Accepted(Result<LocalStream, AcceptError>),
+    Judge(Result<JudgeEvent, JudgeError>),
+    SessionEnded,
+    Tick,
+}
+
+struct RoundDriver<'a> {
+    context: &'a RoundContext<'a>,
+    judge_pid: u32,
+    /// The session's ends of its channels, until the judge has connected.
+    unconnected: Option<(mpsc::Receiver<SessionCommand>, mpsc::Sender<CaseEvent>)>,
+    commands: mpsc::Sender<SessionCommand>,
+    events: mpsc::Receiver<CaseEvent>,
+    session: JoinSet<SessionEnd>,
+    answered: HashMap<String, TestResult>,
+    running: HashSet<String>,
+    has_asked: bool,
+    /// When the judge has last sent something, or a case has ended.
+    last_progress: Instant,
+}
+
+impl<'a> RoundDriver<'a> {
+    fn new(context: &'a RoundContext<'a>, judge_pid: u32) -> Self {
+        let (commands, receiver) = mpsc::channel(1);
+        let (observer, events) = mpsc::channel(EVENT_QUEUE_CAPACITY);
+        Self {
+            context,
+            judge_pid,
+            unconnected: Some((receiver, observer)),
+            commands,
+            events,
+            session: JoinSet::new(),
+            answered: HashMap::new(),
+            running: HashSet::new(),
+            has_asked: false,
+            last_progress: Instant::now(),
+        }
+    }
+
+    /// Runs until the judge has exited; returns why it has to be ended before.
+    async fn drive(
+        &mut self,
+        judge: &mut Judge,
+        listener: &mut LocalListener,
+        output: &mut RunOutput<'_>,
+    ) -> Option<RoundStop> {
+        loop {
+            let event = tokio::select! {
+                wish = output.signals.next() => RoundEvent::Signal(wish),
+                Some(event) = self.events.recv() => RoundEvent::Case(event),
+                accepted = listener.accept(), if self.unconnected.is_some() => {
+                    RoundEvent::Accepted(accepted)
+                }
+                event = judge.next_event() => RoundEvent::Judge(event),
+                Some(_ended) = self.session.join_next() => RoundEvent::SessionEnded,
+                _ = output.ticks.tick() => RoundEvent::Tick,
+            };
+            match event {
+                RoundEvent::Signal(SignalRequest::End) => {
+                    output.warn("cancelling; press again to exit at once");
+                    return Some(RoundStop::Cancelled);
+                }
+                // The judge would give up a client that is stopped.
+                RoundEvent::Signal(SignalRequest::Pause) => {}
+                RoundEvent::Case(event) => self.on_case(event, output),
+                RoundEvent::Accepted(Ok(stream)) => self.start_session(stream),
+                RoundEvent::Accepted(Err(error)) => output.warn(&heeler_core::error_chain(&error)),
+                RoundEvent::Judge(Ok(JudgeEvent::Exited)) => return None,
+                RoundEvent::Judge(Ok(JudgeEvent::Lines(lines))) => {
+                    self.last_progress = Instant::now();
+                    lines.iter().for_each(|line| output.warn(line));
+                }
+                RoundEvent::Judge(Ok(JudgeEvent::Progress)) | RoundEvent::SessionEnded => {
+                    self.last_progress = Instant::now();
+                }
+                RoundEvent::Judge(Err(error)) => return Some(RoundStop::Judge(error)),
+                RoundEvent::Tick => {
+                    output.tick();
+                    if let Some(stop) = self.overdue(Instant::now()) {
+                        return Some(stop);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns why the judge has to be ended now, if it has to.
+    fn overdue(&self, now: Instant) -> Option<RoundStop> {
+        if self.context.deadline.is_some_and(|deadline| deadline <= now) {
+            return Some(RoundStop::TimeLimit);
+        }
+        let limit = self.context.silence_limit;
+        let is_silent = self.running.is_empty() && now.duration_since(self.last_progress) > limit;
+        is_silent.then_some(RoundStop::Judge(JudgeError::Silent { limit }))
+    }
+
+    fn start_session(&mut self, stream: LocalStream) {
+        let Some((commands, observer)) = self.unconnected.take() else { return };
+        self.has_asked = true;
+        self.last_progress = Instant::now();
+        // Cases whose judge has died are not run to their end.
+        let options = SessionOptions { exit_with: Some(self.judge_pid), ..self.context.session.clone() };
+        let scheduler = self.context.scheduler.clone();
+        let session: ServingSession =
+            serve_observed(Box::new(stream), options, scheduler, commands, observer);
+        self.session.spawn(session);
+    }
+
+    fn on_case(&mut self, event: CaseEvent, output: &mut RunOutput<'_>) {
+        self.last_progress = Instant::now();
+        match event {
+            CaseEvent::Started { name, worker } => {
+                if let Some(uid) = self.context.uids.get(&name) {
+                    let (suite, worker) = (self.context.suite, worker.0);
+                    output.start_case(&RunningCase { uid, name: &name, suite, worker });
+                }
+                self.running.insert(name);
+            }
+            CaseEvent::Ended { name, result } => {
+                if let Some(uid) = self.context.uids.get(&name) {
+                    output.answer_case(uid);
+                }
+                self.running.remove(&name);
+                self.answered.insert(name, *result);
+            }
+            CaseEvent::Warning(text) => output.warn(&text),
+        }
+    }
+
+    /// Ends the session, and takes what it still reports.
+    async fn end_session(&mut self, output: &mut RunOutput<'_>) {
+        self.unconnected = None;
+        // A session that is over needs no command; one with a command in its queue ends by that.
+        let _over = self.commands.try_send(SessionCommand::Exit);
+        let ended = timeout(SESSION_END_LIMIT, async {
+            while let Some(event) = self.events.recv().await {
+                self.on_case(event, output);
+            }
+            while self.session.join_next().await.is_some() {}
+        });
+        if ended.await.is_err() {
+            output.warn("the processes of the client have not ended in time; their watchdog ends them");
+        }
+    }
+}

@@ -1,0 +1,512 @@
+//! `heeler connect run`: lists the judge's cases, selects, has them judged, retries what failed, reports.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    num::NonZeroU32,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use heeler_config::{Config, ResolvedSettings, StatusLevel};
+use heeler_core::{Attempt, NotRunReason, Outcome, TestId, TestResult, retry_random};
+use heeler_report::{PassedOutputs, ReportRequest, RunSummary};
+use heeler_run_store::{DIR_NAME, Provenance};
+use heeler_server::{
+    connect::FRAMEWORK,
+    discovery::TestSelection as SelectedUids,
+    listen::SessionOptions,
+    pool::WorkerStdout,
+    run::{ComposedRun, ComposedRunEnd, PlanContext, PreparedRun, RunRequest, prepare_run},
+    scheduler::{SchedulerHandle, SchedulerTask},
+};
+use uuid::Uuid;
+
+use super::{
+    client_settings, jobs_of,
+    judge::{JudgeCommand, JudgeError, JudgedCases},
+    judge_command,
+    list::{CaseList, case_nodes, list_judge, uids_of},
+    program_of,
+    round::{Round, RoundContext, RoundStop, run_judge},
+    run_output::RunOutput,
+    verdicts::{UnjudgedReason, attempt_of, final_result, judged_results, unjudged_results},
+};
+use crate::cli::{
+    arguments::ConnectRunArguments,
+    display::{DisplayKind, OutputStream, OutputTarget, RunDisplay, RunHead, SummaryExtras},
+    exit::{CliExitCode, CommandError},
+    load_config,
+    report_job::{ReportJob, WrittenReports},
+    rerun::{self, RerunPlan},
+    run::{describe_empty_selection, exit_code_for},
+    run_events::RunEventPrinter,
+    run_view::display_options,
+    select::{TestSelection, check_filters, select},
+    serve::scheduler_options,
+    signals::{SignalListener, SignalRequest},
+    sources::NamedSources,
+};
+
+/// Directory of the runs of the client's processes, below that of the run: their evidence stays there.
+const PARTS_DIR: &str = "parts";
+/// Directory of the evidence of a run.
+const EVIDENCE_DIR: &str = "evidence";
+/// Time limit for all processes to end after the last run of the judge.
+const SCHEDULER_END_LIMIT: Duration = Duration::from_secs(10);
+
+/// Runs the cases and reports their results.
+pub(super) async fn run(arguments: &ConnectRunArguments) -> Result<CliExitCode, CommandError> {
+    let mut events = arguments.format.printer();
+    let result = run_cases(arguments, events.as_mut()).await;
+    if let Some(events) = events {
+        events.end(&result);
+    }
+    result
+}
+
+async fn run_cases(
+    arguments: &ConnectRunArguments,
+    events: Option<&mut RunEventPrinter>,
+) -> Result<CliExitCode, CommandError> {
+    let config = load_config(arguments.client.general.config_file.as_deref())?;
+    let mut settings =
+        ResolvedSettings::resolve(&config, run_command_line(arguments)).map_err(CommandError::Profile)?;
+    check_filters(&settings)?;
+    let reports = std::mem::take(&mut settings.run.reports);
+    let judge = judge_command(&arguments.judge)?;
+    let source = program_of(&arguments.client)?;
+    let rerun = RerunPlan::resolve(arguments.rerun.as_ref(), &settings)?;
+    let display = run_display(arguments, &settings, events.is_some());
+    let signals = SignalListener::listen().map_err(CommandError::Signals)?;
+    let mut output = RunOutput::new(display, events, signals);
+    output.display.show_phase("Listing", "cases of the judge", Instant::now());
+    let listed = list_judge(&judge, source, &mut output.signals).await?;
+    let Some(cases) = listed else { return Ok(CliExitCode::Aborted) };
+    let nodes = case_nodes(&cases.catalogue);
+    let found = nodes.len();
+    let nodes = match &rerun {
+        Some(rerun) => match rerun.select_nodes(nodes, &mut output.display) {
+            Ok(nodes) => nodes,
+            Err(none) => {
+                output.fail(&none);
+                return Ok(CliExitCode::ZeroTests);
+            }
+        },
+        None => nodes,
+    };
+    let selection = select(nodes, &settings)?;
+    if let Some(warning) = selection.split_warning {
+        output.warn(warning);
+    }
+    if selection.chosen.is_empty() {
+        output.fail(&describe_empty_selection(found));
+        return Ok(CliExitCode::ZeroTests);
+    }
+    let run = ConnectRun { arguments, config: &config, settings, reports, judge, cases, rerun };
+    run.run(&selection, &mut output).await
+}
+
+/// Returns the settings that the arguments override.
+fn run_command_line(arguments: &ConnectRunArguments) -> heeler_config::CommandLineSettings {
+    let mut command_line = arguments.command_line();
+    command_line.run.jobs = Some(jobs_of(&arguments.client));
+    command_line.tests = heeler_config::TestLayer {
+        retries: arguments.retries,
+        flaky_result: arguments.flaky_result,
+        ..super::case_settings(&arguments.client)
+    };
+    command_line
+}
+
+fn run_display(arguments: &ConnectRunArguments, settings: &ResolvedSettings, has_events: bool) -> RunDisplay {
+    let mut options = display_options(&arguments.client.general, settings, OutputStream::StandardError);
+    if has_events
+        && options.kind == DisplayKind::Live
+        && OutputStream::StandardOutput.target() == OutputTarget::Terminal
+    {
+        // The lines of the event stream would be written into the live view.
+        options.kind = DisplayKind::Plain;
+    }
+    RunDisplay::new(options, OutputStream::StandardError.writer())
+}
+
+struct ConnectRun<'a> {
+    arguments: &'a ConnectRunArguments,
+    config: &'a Config,
+    settings: ResolvedSettings,
+    reports: Vec<ReportRequest>,
+    judge: JudgeCommand,
+    cases: CaseList,
+    rerun: Option<RerunPlan>,
+}
+
+/// How the runs of the judge ended.
+struct JudgedRun {
+    /// The result of each test, in the order of the plan.
+    results: Vec<TestResult>,
+    stop: Option<RoundStop>,
+}
+
+impl ConnectRun<'_> {
+    async fn run(
+        mut self,
+        selection: &TestSelection,
+        output: &mut RunOutput<'_>,
+    ) -> Result<CliExitCode, CommandError> {
+        let began = Instant::now();
+        let start_utc = heeler_run_store::wall_clock().to_string();
+        let run_id = Uuid::new_v4().to_string();
+        let record = self.begin_record(&run_id, selection, output)?;
+        self.begin_output(&run_id, selection, output);
+        let parts_dir = record.dir().join(PARTS_DIR);
+        let (scheduler, scheduler_task, session) = self.start_scheduler(&parts_dir)?;
+        let uids = uids_of(&self.cases.catalogue);
+        let suite = self.cases.catalogue.programs()[0].source.program.suite.clone();
+        let time_limit = self.settings.run.run_timeout.duration();
+        let context = RoundContext {
+            judge: &self.judge,
+            session,
+            scheduler,
+            uids: &uids,
+            suite: &suite,
+            silence_limit: self.arguments.judge_timeout,
+            deadline: time_limit.map(|limit| (began + limit).into()),
+        };
+        let known_failing = &self.cases.known_failing;
+        let JudgedRun { results, stop } = run_rounds(&context, known_failing, &record, output).await;
+        drop(context);
+        if matches!(stop, Some(RoundStop::Left)) {
+            // The watchdog detects the exit and cleans up.
+            return Ok(CliExitCode::Aborted);
+        }
+        scheduler_task.join(SCHEDULER_END_LIMIT).await;
+        let duration = began.elapsed();
+        let end = ComposedRunEnd {
+            results: &results,
+            stopped_by: stop.as_ref().and_then(stop_reason),
+            duration,
+            is_history_kept: self.settings.run.is_history_kept,
+        };
+        for warning in record.end(&end) {
+            output.warn(&warning);
+        }
+        remove_parts(&parts_dir);
+        let is_cancelled = matches!(stop, Some(RoundStop::Cancelled));
+        let exit = self.finish(output, &run_id, &start_utc, duration, is_cancelled).await?;
+        match stop {
+            Some(RoundStop::Judge(error)) => Err(CommandError::Judge(error)),
+            _ => Ok(exit),
+        }
+    }
+
+    /// Makes the directory of the run, and records its beginning.
+    fn begin_record(
+        &self,
+        run_id: &str,
+        selection: &TestSelection,
+        output: &mut RunOutput<'_>,
+    ) -> Result<ComposedRun, CommandError> {
+        let named = NamedSources {
+            framework: Some(FRAMEWORK.to_owned()),
+            program_args: self.arguments.client.command.clone(),
+            ..NamedSources::default()
+        };
+        let provenance = rerun::provenance(&named, self.rerun.as_ref());
+        let provenance = Provenance { shard: selection.shard.clone(), ..provenance };
+        let uids = selection.chosen.iter().map(|node| node.uid.clone()).collect();
+        let selection = SelectedUids { uids: Some(uids), filter: None };
+        let request =
+            RunRequest { run_id, selection: &selection, is_debugged: false, has_attachments_stream: false };
+        let context = PlanContext {
+            catalogue: &self.cases.catalogue,
+            settings: &self.settings,
+            provenance: &provenance,
+        };
+        let prepared = prepare_run(&request, &context).map_err(CommandError::RunDirectory)?;
+        let PreparedRun { plan, warnings } = prepared;
+        warnings.iter().for_each(|warning| output.warn(warning));
+        ComposedRun::begin(plan).map_err(CommandError::Manifest)
+    }
+
+    fn begin_output(&self, run_id: &str, selection: &TestSelection, output: &mut RunOutput<'_>) {
+        let mut notes = Vec::new();
+        if let Some(shard) = &selection.shard {
+            notes.push(format!("partition {} of {}", shard.partition, shard.digest));
+        }
+        notes.extend(self.rerun.as_ref().map(RerunPlan::describe));
+        let tests = selection.chosen.len();
+        let head = RunHead {
+            run: run_id.to_owned(),
+            tests,
+            filtered: selection.left_out,
+            programs: 1,
+            workers: self.settings.run.jobs.slots().get().min(tests),
+            expected: selection.expected.clone(),
+            notes,
+        };
+        let outputs = match self.settings.run.success_output.is_final() {
+            true => PassedOutputs::Kept,
+            false => PassedOutputs::Dropped,
+        };
+        output.begin(&head, RunSummary::new(Some(tests)).with_passed_outputs(outputs));
+    }
+
+    /// Starts the scheduler, and returns the parameters of sessions that run cases in it.
+    fn start_scheduler(
+        &self,
+        parts_dir: &Path,
+    ) -> Result<(SchedulerHandle, SchedulerTask, SessionOptions), CommandError> {
+        let mut settings = client_settings(self.config, &self.arguments.client)?;
+        settings.run.reports = Vec::new();
+        // Parts are removed with the run that they belong to.
+        settings.run.keep_runs = NonZeroU32::MAX;
+        settings.state_dir = parts_dir.to_owned();
+        let options = scheduler_options(&settings, WorkerStdout::StandardError);
+        let session = SessionOptions {
+            settings: Arc::new(settings),
+            sources: vec![program_of(&self.arguments.client)?],
+            finder: None,
+            client_host: String::new(),
+            callback: None,
+            exit_with: None,
+            initialize_within: None,
+            is_debug: false,
+            allows_program_options: false,
+            notices: Vec::new(),
+            provenance: Provenance::default(),
+        };
+        let (scheduler, task) = SchedulerHandle::start(options);
+        Ok((scheduler, task, session))
+    }
+
+    /// Writes the reports and prints the summary.
+    async fn finish(
+        &mut self,
+        output: &mut RunOutput<'_>,
+        run_id: &str,
+        start_utc: &str,
+        duration: Duration,
+        is_cancelled: bool,
+    ) -> Result<CliExitCode, CommandError> {
+        let summary = Arc::new(std::mem::take(&mut output.summary));
+        if let Some(events) = &mut output.events {
+            events.set_totals(&summary, duration);
+        }
+        let job = ReportJob {
+            requests: std::mem::take(&mut self.reports),
+            summary: Arc::clone(&summary),
+            name: self.settings.profile.clone(),
+            run_id: run_id.to_owned(),
+            start_utc: start_utc.to_owned(),
+            duration,
+            state_dir: self.settings.state_dir.clone(),
+        };
+        let WrittenReports { files, failed, is_left } =
+            job.finish(&mut output.display, &mut output.signals).await;
+        let slowest = (self.settings.run.status_level == Some(StatusLevel::All)).then_some(3);
+        let end = SummaryExtras { duration, slowest, problems: Vec::new(), files, is_cancelled };
+        // A closed pipe is not a failure of the tests.
+        let _closed = output.display.end(&summary, &end);
+        match failed {
+            Some(error) => Err(CommandError::Report(error)),
+            None if is_left => Ok(CliExitCode::Aborted),
+            None => Ok(exit_code_for(&summary, &self.settings, is_cancelled)),
+        }
+    }
+}
+
+/// Has all cases judged, and those that fail again as often as their settings say.
+async fn run_rounds(
+    context: &RoundContext<'_>,
+    known_failing: &BTreeSet<String>,
+    record: &ComposedRun,
+    output: &mut RunOutput<'_>,
+) -> JudgedRun {
+    let mut rounds = CaseRounds::new(record);
+    loop {
+        let due = rounds.due.clone();
+        let names: Vec<&str> = due.iter().map(|test| rounds.name(*test)).collect();
+        let known = names.iter().copied().filter(|name| known_failing.contains(*name)).collect();
+        let is_all = names.len() == context.uids.len();
+        let cases = JudgedCases { run: (!is_all).then(|| names.clone()), known_failing: Some(known) };
+        let Round { answered, end } = run_judge(context, &cases, output).await;
+        let ended = match end {
+            Ok(report) => match judged_results(&names, answered, &report) {
+                Ok(judged) => rounds.end_round(&due, judged),
+                Err(error) => {
+                    let error = JudgeError::Contradiction(error.to_string());
+                    return rounds.stop(&due, HashMap::new(), RoundStop::Judge(error), output);
+                }
+            },
+            Err(stop) => return rounds.stop(&due, answered, stop, output),
+        };
+        rounds.show(&ended, output);
+        if rounds.due.is_empty() {
+            return JudgedRun { results: rounds.into_results(), stop: None };
+        }
+        if let Some(stop) = wait_for_retries(rounds.delay(), context.deadline, output).await {
+            let due = std::mem::take(&mut rounds.due);
+            return rounds.stop(&due, HashMap::new(), stop, output);
+        }
+    }
+}
+
+/// Waits before the next run of the judge; returns why there is none, if so.
+async fn wait_for_retries(
+    delay: Duration,
+    deadline: Option<tokio::time::Instant>,
+    output: &mut RunOutput<'_>,
+) -> Option<RoundStop> {
+    let due = tokio::time::Instant::now() + delay;
+    loop {
+        tokio::select! {
+            wish = output.signals.next() => match wish {
+                SignalRequest::End => return Some(RoundStop::Cancelled),
+                // Nothing runs that could be stopped.
+                SignalRequest::Pause => {}
+            },
+            () = tokio::time::sleep_until(due) => return None,
+            _ = output.ticks.tick() => {
+                output.tick();
+                if deadline.is_some_and(|deadline| deadline <= tokio::time::Instant::now()) {
+                    return Some(RoundStop::TimeLimit);
+                }
+            }
+        }
+    }
+}
+
+/// The cases between their runs by the judge.
+struct CaseRounds<'a> {
+    record: &'a ComposedRun,
+    results: Vec<Option<TestResult>>,
+    attempts: Vec<Vec<Attempt>>,
+    /// The cases of the next run of the judge.
+    due: Vec<TestId>,
+}
+
+impl<'a> CaseRounds<'a> {
+    fn new(record: &'a ComposedRun) -> Self {
+        let count = record.tests().len();
+        Self {
+            record,
+            results: vec![None; count],
+            attempts: vec![Vec::new(); count],
+            due: (0..).map(TestId).take(count).collect(),
+        }
+    }
+
+    fn name(&self, test: TestId) -> &'a str {
+        &self.record.tests()[test.index()].listed.name
+    }
+
+    /// Records the results of one run of the judge; returns the tests that have their final result.
+    fn end_round(&mut self, due: &[TestId], judged: Vec<super::verdicts::JudgedCase>) -> Vec<TestId> {
+        self.due.clear();
+        let mut ended = Vec::new();
+        for (test, judged) in due.iter().zip(judged) {
+            let settings = &self.record.tests()[test.index()].settings;
+            let attempts = &mut self.attempts[test.index()];
+            let is_left = u32::try_from(attempts.len()).is_ok_and(|count| count < settings.retries.count);
+            if judged.is_retryable && is_left {
+                attempts.push(attempt_of(judged.result));
+                self.due.push(*test);
+            } else {
+                let attempts = std::mem::take(attempts);
+                self.results[test.index()] =
+                    Some(final_result(judged.result, attempts, settings.flaky_result));
+                ended.push(*test);
+            }
+        }
+        ended
+    }
+
+    /// Returns the wait before the next run of the judge: the longest of its cases.
+    fn delay(&self) -> Duration {
+        let delay = |test: &TestId| {
+            let retry = u32::try_from(self.attempts[test.index()].len()).unwrap_or(u32::MAX);
+            let policy = self.record.tests()[test.index()].settings.retries;
+            policy.delay.before(retry, retry_random(0, *test, retry))
+        };
+        self.due.iter().map(delay).max().unwrap_or_default()
+    }
+
+    /// Ends all cases that have no result yet.
+    fn stop(
+        mut self,
+        due: &[TestId],
+        answered: HashMap<String, TestResult>,
+        stop: RoundStop,
+        output: &mut RunOutput<'_>,
+    ) -> JudgedRun {
+        let names: Vec<&str> = due.iter().map(|test| self.name(*test)).collect();
+        let unjudged = unjudged_results(&names, answered, &unjudged_reason(&stop));
+        for (test, result) in due.iter().zip(unjudged) {
+            let attempts = std::mem::take(&mut self.attempts[test.index()]);
+            let last = attempts.last().filter(|_| result.outcome.lacks_result());
+            let result = match last {
+                Some(attempt) => TestResult::from_last_attempt(attempt, "it could not be retried"),
+                None => result,
+            };
+            self.results[test.index()] = Some(TestResult { attempts, ..result });
+        }
+        self.show(due, output);
+        JudgedRun { results: self.into_results(), stop: Some(stop) }
+    }
+
+    fn show(&self, tests: &[TestId], output: &mut RunOutput<'_>) {
+        for test in tests {
+            if let Some(result) = &self.results[test.index()] {
+                output.end_case(self.record.report(*test, result));
+            }
+        }
+    }
+
+    fn into_results(self) -> Vec<TestResult> {
+        let lost = || TestResult::new(Outcome::Lost);
+        self.results.into_iter().map(|result| result.unwrap_or_else(lost)).collect()
+    }
+}
+
+/// Returns why cases have no verdict.
+fn unjudged_reason(stop: &RoundStop) -> UnjudgedReason {
+    let not_run = |reason: NotRunReason, text: &str| UnjudgedReason {
+        answered: Outcome::NotRun(reason),
+        unanswered: Outcome::NotRun(reason),
+        reason: format!("not run to its verdict: {text}"),
+    };
+    match stop {
+        RoundStop::Judge(error) => UnjudgedReason {
+            answered: Outcome::Lost,
+            unanswered: Outcome::Interrupted,
+            reason: format!("no verdict of the judge: {}", heeler_core::error_chain(error)),
+        },
+        RoundStop::Cancelled | RoundStop::Left => {
+            not_run(NotRunReason::Cancelled, "the user cancelled the run")
+        }
+        RoundStop::TimeLimit => not_run(NotRunReason::TimeLimitReached, "the run reached its time limit"),
+    }
+}
+
+fn stop_reason(stop: &RoundStop) -> Option<NotRunReason> {
+    match stop {
+        RoundStop::Cancelled | RoundStop::Left => Some(NotRunReason::Cancelled),
+        RoundStop::TimeLimit => Some(NotRunReason::TimeLimitReached),
+        RoundStop::Judge(_) => None,
+    }
+}
+
+/// Removes what the run's own record replaces: everything but the evidence. What can't be removed is removed
+/// with the run.
+fn remove_parts(parts_dir: &Path) {
+    let Ok(parts) = std::fs::read_dir(parts_dir.join(DIR_NAME)) else { return };
+    for part in parts.flatten() {
+        let Ok(entries) = std::fs::read_dir(part.path()) else { continue };
+        for entry in entries.flatten().filter(|entry| entry.file_name() != EVIDENCE_DIR) {
+            let _stays = std::fs::remove_file(entry.path());
+        }
+        // Fails if there is evidence.
+        let _stays = std::fs::remove_dir(part.path());
+    }
+}
