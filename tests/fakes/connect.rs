@@ -35,6 +35,19 @@ pub(crate) fn serve() -> u8 {
     real.map_or(0, |mut real| u8::from(!real.wait().expect("it is a child").success()))
 }
 
+/// Appends all requests, as they come, to the file `$HEELER_FIXTURE_RECORD`, and answers each with an error;
+/// returns the exit code.
+pub(crate) fn record() -> u8 {
+    let path = std::env::var_os("HEELER_FIXTURE_RECORD").expect("a file is given");
+    let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+    let mut recording = std::io::BufWriter::new(file.expect("the file can be written"));
+    while let Some(request) = read_message(&mut std::io::stdin()) {
+        write_message(&mut recording, &request);
+        write_message(&mut std::io::stdout(), &answer_to(&name_of(&request), "says-error"));
+    }
+    0
+}
+
 fn answer_to(name: &str, behaviour: &str) -> Vec<u8> {
     match behaviour {
         "aborts" => {

@@ -18,6 +18,9 @@ fn main() -> ExitCode {
         return ExitCode::from(other_user::execute_commands());
     }
     note_start(&program);
+    if role == "connect-recorder" {
+        return ExitCode::from(connect::record());
+    }
     if role == "connect-client" {
         return ExitCode::from(connect::serve());
     }

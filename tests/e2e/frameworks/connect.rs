@@ -216,7 +216,7 @@ fn killed_suite_leaves_nothing() {
 }
 
 /// Returns the directory of the real suite and its clients; `scripts/test` installs them and sets it.
-fn real_suite() -> Option<PathBuf> {
+pub(super) fn real_suite() -> Option<PathBuf> {
     let found = std::env::var_os("HEELER_CONFORMANCE").map(PathBuf::from);
     if found.is_none() {
         eprintln!("Connect's conformance suite is not installed: not tried");
@@ -244,7 +244,7 @@ fn judge(behaviour: &str) -> Option<FinishedCommand> {
 const CASE: &str = "Basic/HTTPVersion:1/Protocol:PROTOCOL_CONNECT/Codec:CODEC_PROTO/Compression:COMPRESSION_GZIP/TLS:false/unary/success";
 
 #[test]
-fn real_suite_passes_the_reference_client() {
+pub(super) fn real_suite_passes_the_reference_client() {
     let Some(ran) = judge("passes") else { return };
     let totals = ran.stdout.lines().last().unwrap_or_default();
     assert!(totals.ends_with(" passed, 0 failed") && !totals.starts_with("0 "), "{ran:?}");
@@ -252,7 +252,7 @@ fn real_suite_passes_the_reference_client() {
 }
 
 #[test]
-fn real_suite_charges_only_the_case_whose_client_dies() {
+pub(super) fn real_suite_charges_only_the_case_whose_client_dies() {
     for (behaviour, message) in
         [("aborts", "SIGABRT"), ("hangs", "timed out"), ("prints", "what is no answer")]
     {

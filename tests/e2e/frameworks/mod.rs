@@ -1,6 +1,7 @@
 //! Real test programs of each framework.
 
 mod connect;
+mod connect_cases;
 mod doctest;
 mod forged_output;
 mod gtest;
