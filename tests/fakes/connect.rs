@@ -3,6 +3,8 @@
 
 use std::{
     io::{Read, Write},
+    net::Shutdown,
+    os::unix::net::UnixStream,
     process::{Child, Command, Stdio, abort, exit},
 };
 
@@ -35,15 +37,20 @@ pub(crate) fn serve() -> u8 {
     real.map_or(0, |mut real| u8::from(!real.wait().expect("it is a child").success()))
 }
 
-/// Appends all requests, as they come, to the file `$HEELER_FIXTURE_RECORD`, and answers each with an error;
-/// returns the exit code.
-pub(crate) fn record() -> u8 {
-    let path = std::env::var_os("HEELER_FIXTURE_RECORD").expect("a file is given");
-    let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-    let mut recording = std::io::BufWriter::new(file.expect("the file can be written"));
-    while let Some(request) = read_message(&mut std::io::stdin()) {
-        write_message(&mut recording, &request);
-        write_message(&mut std::io::stdout(), &answer_to(&name_of(&request), "says-error"));
+/// Connects standard input and output with the local socket `$HEELER_FIXTURE_SOCKET`, behind which a test plays
+/// the client; returns the exit code.
+pub(crate) fn bridge() -> u8 {
+    let path = std::env::var_os("HEELER_FIXTURE_SOCKET").expect("a socket is given");
+    let mut socket = UnixStream::connect(path).expect("the test listens");
+    let mut requests = socket.try_clone().expect("descriptors are left");
+    std::thread::spawn(move || {
+        while let Some(request) = read_message(&mut std::io::stdin()) {
+            write_message(&mut requests, &request);
+        }
+        requests.shutdown(Shutdown::Write).expect("it is connected");
+    });
+    while let Some(answer) = read_message(&mut socket) {
+        write_message(&mut std::io::stdout(), &answer);
     }
     0
 }

@@ -318,6 +318,32 @@ pub struct CallResult {
     pub feedback: Vec<String>,
 }
 
+/// An answer of a client under test (`ClientCompatResponse`).
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct CaseResponse {
+    #[prost(string, tag = "1")]
+    pub test_name: String,
+    #[prost(oneof = "CaseAnswer", tags = "2, 3")]
+    pub answer: Option<CaseAnswer>,
+}
+
+/// What became of a case.
+#[derive(Clone, PartialEq, Eq, Hash, Oneof)]
+pub enum CaseAnswer {
+    #[prost(message, tag = "2")]
+    Response(CallResult),
+    /// No call could be made.
+    #[prost(message, tag = "3")]
+    Error(CaseError),
+}
+
+/// Why no call could be made (`ClientErrorResult`).
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct CaseError {
+    #[prost(string, tag = "1")]
+    pub message: String,
+}
+
 /// A template of cases (`TestCase`).
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct CaseTemplate {

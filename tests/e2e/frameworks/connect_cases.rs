@@ -5,18 +5,21 @@ use std::{
     collections::BTreeMap,
     fmt::Write as _,
     fs,
+    io::{self, Read, Write},
+    os::unix::net::{UnixListener, UnixStream},
     path::{Path, PathBuf},
     process::Command,
+    thread,
 };
 
 use heeler_connect_judge::{
     Case, Configuration, Endpoint, expand,
-    message::{CaseRequest, TlsCreds},
+    message::{CaseAnswer, CaseError, CaseRequest, CaseResponse, TlsCreds},
 };
 use prost::Message as _;
 
 use super::connect::real_suite;
-use crate::support::world::{TestWorld, run_with_separate_outputs};
+use crate::support::world::{FinishedCommand, TestWorld, run_with_separate_outputs};
 
 /// All values of all axes, and every feature.
 const EVERYTHING: &str = "features:
@@ -38,7 +41,7 @@ includeCases:
 excludeCases:
 - {protocol: PROTOCOL_GRPC_WEB, version: HTTP_VERSION_1}
 ";
-const CONFIGURATIONS: [(&str, &str); 3] =
+pub(super) const CONFIGURATIONS: [(&str, &str); 3] =
     [("default", ""), ("everything", EVERYTHING), ("exceptions", EXCEPTIONS)];
 
 /// Returns the directory of the suites, in the module cache of Go.
@@ -65,24 +68,56 @@ pub(super) fn expanded(suites: &Path, configuration: &str) -> Vec<Case> {
     expand(files, &Configuration::parse(configuration).unwrap()).unwrap()
 }
 
+/// Has the real suite judge a client that the test plays, on a connection.
+pub(super) fn judge_played_client(
+    suite: &Path,
+    configuration: &str,
+    play: impl FnOnce(UnixStream) + Send,
+) -> FinishedCommand {
+    let world = TestWorld::with_fake("connect-bridge");
+    let socket = world.path("client.socket");
+    world.env("HEELER_FIXTURE_SOCKET", &socket.display().to_string());
+    world.write("conf.yaml", configuration);
+    let words = ["--mode", "client", "--conf", "conf.yaml", "--", "./connect-bridge"];
+    let suite = world.command(Command::new(suite.join("connectconformance")), &words);
+    let listener = UnixListener::bind(&socket).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(move || play(listener.accept().unwrap().0));
+        let ran = run_with_separate_outputs(suite);
+        // A suite that has started no client leaves the player waiting; else nobody listens any more.
+        drop(UnixStream::connect(&socket));
+        ran
+    })
+}
+
+/// Reads a message with its size; none at the end.
+pub(super) fn read_message(from: &mut impl Read) -> Option<Vec<u8>> {
+    let mut length = [0; 4];
+    from.read_exact(&mut length).ok()?;
+    let mut message = vec![0; u32::from_be_bytes(length) as usize];
+    from.read_exact(&mut message).unwrap();
+    Some(message)
+}
+
+/// Writes a message with its size.
+pub(super) fn write_message(to: &mut impl Write, message: &[u8]) -> io::Result<()> {
+    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+    to.write_all(&[&length, message].concat())
+}
+
 /// Returns the requests that the real suite sends, in the order of their names.
 fn recorded(suite: &Path, configuration: &str) -> BTreeMap<String, Vec<u8>> {
-    let world = TestWorld::with_fake("connect-recorder");
-    world.env("HEELER_FIXTURE_RECORD", &world.path("requests").display().to_string());
-    world.write("conf.yaml", configuration);
-    let words = ["--mode", "client", "--conf", "conf.yaml", "--", "./connect-recorder"];
-    let ran =
-        run_with_separate_outputs(world.command(Command::new(suite.join("connectconformance")), &words));
-    assert_eq!(ran.code, Some(1), "every case has failed: {}", ran.stderr);
-    let recording = fs::read(world.path("requests")).unwrap();
     let mut requests = BTreeMap::new();
-    let mut rest = recording.as_slice();
-    while let Some((length, after)) = rest.split_first_chunk::<4>() {
-        let (message, after) = after.split_at(u32::from_be_bytes(*length) as usize);
-        let name = CaseRequest::decode(message).unwrap().test_name;
-        assert_eq!(requests.insert(name, message.to_vec()), None, "a case is sent once");
-        rest = after;
-    }
+    let ran = judge_played_client(suite, configuration, |mut connection| {
+        while let Some(request) = read_message(&mut connection) {
+            let test_name = CaseRequest::decode(&request[..]).unwrap().test_name;
+            let answer = Some(CaseAnswer::Error(CaseError { message: "recorded".to_owned() }));
+            let response = CaseResponse { test_name: test_name.clone(), answer };
+            write_message(&mut connection, &response.encode_to_vec()).unwrap();
+            assert_eq!(requests.insert(test_name, request), None, "a case is sent once");
+        }
+    });
+    assert_eq!(ran.code, Some(1), "every case has failed: {}", ran.stderr);
     requests
 }
 

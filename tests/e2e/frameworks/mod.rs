@@ -2,6 +2,7 @@
 
 mod connect;
 mod connect_cases;
+mod connect_verdicts;
 mod doctest;
 mod forged_output;
 mod gtest;
