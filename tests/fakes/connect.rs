@@ -37,8 +37,8 @@ pub(crate) fn serve() -> u8 {
     real.map_or(0, |mut real| u8::from(!real.wait().expect("it is a child").success()))
 }
 
-/// Connects standard input and output with the local socket `$HEELER_FIXTURE_SOCKET`, behind which a test plays
-/// the client; returns the exit code.
+/// Connects standard input and output with the local socket `$HEELER_FIXTURE_SOCKET`, behind which a test
+/// plays the client; returns the exit code.
 pub(crate) fn bridge() -> u8 {
     let path = std::env::var_os("HEELER_FIXTURE_SOCKET").expect("a socket is given");
     let mut socket = UnixStream::connect(path).expect("the test listens");

@@ -59,6 +59,7 @@ pub struct Case {
     /// The request without what a run adds.
     request: CaseRequest,
     pub stream_type: StreamType,
+    pub compression: Compression,
     /// The result that the client should report.
     pub expected: CallResult,
     /// Codes that an error may have instead of the expected one.
@@ -227,6 +228,7 @@ fn expand_template(
         },
         request,
         stream_type,
+        compression: point.compression,
         expected,
         other_allowed_error_codes: template.other_allowed_error_codes.clone(),
     }))

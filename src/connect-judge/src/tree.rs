@@ -37,13 +37,13 @@ pub(crate) enum ValueTree {
 /// A message of any type. Addresses are compared whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AnyTree {
-    type_url: String,
-    contents: AnyContents,
+    pub(crate) type_url: String,
+    pub(crate) contents: AnyContents,
 }
 
 /// The contents of [`AnyTree`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum AnyContents {
+pub(crate) enum AnyContents {
     Known(MessageTree),
     /// Of a type that is not known, or no message of its type.
     Opaque(Vec<u8>),
@@ -87,6 +87,19 @@ fn any_tree(any: &Any, depth: usize) -> AnyTree {
 }
 
 impl MessageTree {
+    /// Returns the tree of a message.
+    ///
+    /// # Errors
+    /// The bytes are no message of that type.
+    pub(crate) fn decode_message(bytes: &[u8], message_type: &MessageType) -> Result<Self, TreeError> {
+        Self::decode(bytes, message_type, 0)
+    }
+
+    /// Returns the values of a field, if it is set.
+    pub(crate) fn values(&self, number: u32) -> Option<&[ValueTree]> {
+        self.fields.get(&number).map(Vec::as_slice)
+    }
+
     fn decode(bytes: &[u8], message_type: &MessageType, depth: usize) -> Result<Self, TreeError> {
         if depth == MAX_DEPTH {
             return Err(TreeError::TooDeep);

@@ -41,7 +41,7 @@ includeCases:
 excludeCases:
 - {protocol: PROTOCOL_GRPC_WEB, version: HTTP_VERSION_1}
 ";
-pub(super) const CONFIGURATIONS: [(&str, &str); 3] =
+const CONFIGURATIONS: [(&str, &str); 3] =
     [("default", ""), ("everything", EVERYTHING), ("exceptions", EXCEPTIONS)];
 
 /// Returns the directory of the suites, in the module cache of Go.

@@ -1,5 +1,5 @@
 //! The verdicts of `heeler-connect-judge` about answers of a client, against those of the real conformance
-//! suite: of its reference client, and of one whose answers are damaged in many ways.
+//! suite: of its reference client, of one whose answers are damaged, and of one that makes mistakes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,17 +11,18 @@ use std::{
 };
 
 use heeler_connect_judge::{
+    Case, JudgedRun,
     message::{
-        Any, CallResult, CaseAnswer, CaseError, CaseResponse, ConformancePayload, Header, RequestInfo,
-        RpcError,
+        Any, CallResult, CaseAnswer, CaseError, CaseRequest, CaseResponse, ConformancePayload, Header,
+        RequestInfo, RpcError,
     },
-    problems_of_answer,
+    not_judged, problems_of_answer,
 };
 use prost::Message as _;
 
 use super::{
     connect::real_suite,
-    connect_cases::{CONFIGURATIONS, expanded, judge_played_client, read_message, suites_dir, write_message},
+    connect_cases::{expanded, judge_played_client, read_message, suites_dir, write_message},
 };
 
 /// A way to damage an answer.
@@ -161,6 +162,11 @@ const DAMAGES: [(&str, Damage); 29] = [
     }),
 ];
 
+/// Returns a number that selects a change for a case.
+fn hash_of_name(name: &str) -> usize {
+    name.bytes().fold(7, |sum, byte| sum * 31 % 65_521 + usize::from(byte))
+}
+
 /// Damages an answer in a way that its name selects; a few answers are errors, or nothing.
 fn damage(response: &mut CaseResponse) -> &'static str {
     if let Some(CaseAnswer::Response(result)) = &mut response.answer
@@ -169,8 +175,7 @@ fn damage(response: &mut CaseResponse) -> &'static str {
         get_info.query_params.iter_mut().for_each(|parameter| parameter.value = vec!["x".to_owned()]);
         return "other query parameters";
     }
-    let number = response.test_name.bytes().fold(7_usize, |sum, byte| sum * 31 % 65_521 + usize::from(byte));
-    match number % (DAMAGES.len() + 2) {
+    match hash_of_name(&response.test_name) % (DAMAGES.len() + 2) {
         0 => {
             response.answer = Some(CaseAnswer::Error(CaseError { message: "no".to_owned() }));
             "an error instead"
@@ -189,22 +194,79 @@ fn damage(response: &mut CaseResponse) -> &'static str {
     }
 }
 
-/// Plays the reference client, whose answers `change` changes; returns all answers.
+/// A client that does not do what it is asked: what it does instead.
+type Mistake = fn(&mut CaseRequest);
+
+const MISTAKES: [(&str, Mistake); 13] = [
+    ("another codec", |request| request.codec = 3 - request.codec),
+    ("another compression", |request| request.compression = if request.compression == 1 { 2 } else { 1 }),
+    ("another protocol", |request| request.protocol = if request.protocol == 3 { 1 } else { 3 }),
+    ("no header of the case", |request| {
+        request.request_headers.retain(|header| header.name.starts_with("x-"));
+    }),
+    ("a header twice", |request| {
+        let first = request.request_headers.first().cloned();
+        request.request_headers.extend(first);
+    }),
+    ("no expected protocol", |request| {
+        request.request_headers.retain(|header| header.name != "x-expect-protocol");
+    }),
+    ("no name of the case", |request| {
+        request.request_headers.retain(|header| header.name != "x-test-case-name");
+    }),
+    ("no timeout", |request| request.timeout_ms = None),
+    ("a longer timeout", |request| {
+        request.timeout_ms = request.timeout_ms.map(|timeout| timeout + 600);
+    }),
+    ("a short timeout", |request| request.timeout_ms = request.timeout_ms.map(|_| 1)),
+    ("other data", |request| {
+        for any in &mut request.request_messages {
+            let data = if any.type_url.contains("Bidi") { b"\x1a\x01!" } else { b"\x12\x01!" };
+            any.value.extend_from_slice(data);
+        }
+    }),
+    ("a later second message", |request| request.request_delay_ms += 10),
+    ("another HTTP version", |request| {
+        if request.stream_type == 1 {
+            request.http_version = 3 - request.http_version;
+        }
+    }),
+];
+
+/// Makes the mistake that the name of the case selects.
+fn make_mistake(request: &mut CaseRequest) -> &'static str {
+    // Whether a cancelled call fails before it is cancelled depends on the moment.
+    if request.test_name.starts_with("Client Cancellation/") {
+        return "nothing";
+    }
+    let (name, mistake) = MISTAKES[hash_of_name(&request.test_name) / 3 % MISTAKES.len()];
+    mistake(request);
+    name
+}
+
+/// Plays the reference client, whose requests and answers are changed; returns all answers.
 fn play_reference_client(
     programs: &Path,
     connection: &UnixStream,
+    change_request: impl Fn(&mut CaseRequest) + Send,
     mut change: impl FnMut(&mut CaseResponse),
 ) -> BTreeMap<String, CaseResponse> {
-    let mut client = Command::new(programs.join("referenceclient"));
-    client.args(["-p", "16"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    // A server that does not answer a call would keep the client waiting.
+    let mut client = Command::new("timeout");
+    client.arg("180").arg(programs.join("referenceclient")).args(["-p", "16"]);
+    client.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut client = client.spawn().unwrap();
     let (mut requests, mut answers) = (client.stdin.take().unwrap(), client.stdout.take().unwrap());
     let mut responses = BTreeMap::new();
     thread::scope(|scope| {
         scope.spawn(move || {
-            while let Some(request) = read_message(&mut { connection })
-                && write_message(&mut requests, &request).is_ok()
-            {}
+            while let Some(request) = read_message(&mut { connection }) {
+                let mut request = CaseRequest::decode(&request[..]).unwrap();
+                change_request(&mut request);
+                if write_message(&mut requests, &request.encode_to_vec()).is_err() {
+                    break;
+                }
+            }
         });
         while let Some(answer) = read_message(&mut answers) {
             let mut response = CaseResponse::decode(&answer[..]).unwrap();
@@ -222,53 +284,134 @@ fn play_reference_client(
     responses
 }
 
-/// Has the real suite and ours judge the reference client with damaged answers; returns the failed cases with
-/// their damages.
-fn judge_damaged(
+/// How the reference client is made a worse one: requests and answers are changed; the changes are named.
+#[derive(Clone, Copy)]
+struct WorseClient {
+    mistake: fn(&mut CaseRequest) -> &'static str,
+    damage: fn(&mut CaseResponse) -> &'static str,
+}
+
+/// What judges found: cases that failed, with what is wrong about them.
+type FailedCases = BTreeMap<String, String>;
+
+/// Has the real suite judge a client; returns the failed cases, and all answers.
+fn judge_by_suite(
+    programs: &Path,
     configuration: &str,
-    damage: impl Fn(&mut CaseResponse) -> &'static str + Sync,
-) -> Option<BTreeMap<&'static str, usize>> {
-    let (programs, suites) = (real_suite()?, suites_dir()?);
-    let mut damages = BTreeMap::new();
+    client: WorseClient,
+) -> (FailedCases, BTreeMap<String, CaseResponse>) {
     let mut responses = BTreeMap::new();
-    let ran = judge_played_client(&programs, configuration, |connection| {
-        responses = play_reference_client(&programs, &connection, |response| {
-            damages.insert(response.test_name.clone(), damage(response));
-        });
+    let ran = judge_played_client(programs, configuration, |connection| {
+        let mistake = |request: &mut CaseRequest| {
+            (client.mistake)(request);
+        };
+        let damage = |response: &mut CaseResponse| {
+            (client.damage)(response);
+        };
+        responses = play_reference_client(programs, &connection, mistake, damage);
     });
-    let real: BTreeSet<&str> =
-        ran.stdout.lines().filter_map(|line| line.strip_prefix("FAILED: ")?.strip_suffix(':')).collect();
-    let cases = expanded(&suites, configuration);
-    assert_eq!(responses.len(), cases.len(), "{}", ran.stderr);
-    assert!(ran.stdout.contains(&format!("Total cases: {}\n", cases.len())), "{}", ran.stdout);
-    let verdicts: BTreeMap<&str, Vec<String>> = cases
-        .iter()
-        .map(|case| (case.name(), problems_of_answer(case, responses[case.name()].answer.as_ref())))
-        .collect();
-    let ours: BTreeSet<&str> =
-        verdicts.iter().filter(|(_, problems)| !problems.is_empty()).map(|(name, _)| *name).collect();
-    let described = |name: &&&str| format!("{name}: {}: {:?}", damages[**name], verdicts[**name]);
-    let (missed, invented): (Vec<_>, Vec<_>) = (
-        real.difference(&ours).collect::<Vec<_>>().iter().map(described).collect(),
-        ours.difference(&real).collect::<Vec<_>>().iter().map(described).collect(),
-    );
-    assert!(missed.is_empty() && invented.is_empty(), "missed: {missed:#?}\ninvented: {invented:#?}");
-    let mut failed = BTreeMap::new();
-    for name in real {
-        *failed.entry(damages[name]).or_default() += 1;
+    assert!(ran.stdout.contains(&format!("Total cases: {}\n", responses.len())), "{}", ran.stderr);
+    let mut failed = FailedCases::new();
+    let mut name = String::new();
+    for line in ran.stdout.lines() {
+        if let Some(case) = line.strip_prefix("FAILED: ").and_then(|line| line.strip_suffix(':')) {
+            name = case.to_owned();
+            failed.insert(name.clone(), String::new());
+        } else if let Some(problem) = line.strip_prefix('\t') {
+            failed.entry(name.clone()).or_default().push_str(problem);
+        }
     }
-    Some(failed)
+    (failed, responses)
+}
+
+/// Has our servers and our judge judge a client, as far as they do; returns the judged and the failed cases.
+fn judge_by_us(programs: &Path, cases: Vec<Case>, client: WorseClient) -> (BTreeSet<String>, FailedCases) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let run = runtime.block_on(JudgedRun::start(cases)).unwrap();
+    let (suite, connection) = UnixStream::pair().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let responses = thread::scope(|scope| {
+        scope.spawn(|| runtime.block_on(stopped));
+        scope.spawn(|| {
+            for request in run.requests() {
+                write_message(&mut &suite, &request).unwrap();
+            }
+            suite.shutdown(Shutdown::Write).unwrap();
+        });
+        // Somebody has to read what the client writes.
+        scope.spawn(|| while read_message(&mut &suite).is_some() {});
+        let mistake = |request: &mut CaseRequest| {
+            (client.mistake)(request);
+        };
+        let damage = |response: &mut CaseResponse| {
+            (client.damage)(response);
+        };
+        let responses = play_reference_client(programs, &connection, mistake, damage);
+        drop(stop);
+        responses
+    });
+    assert_eq!(responses.len(), run.requests().count(), "every case is answered");
+    let problems = |response: &CaseResponse| run.problems(response).unwrap();
+    let failed = responses.iter().map(|(name, response)| (name.clone(), problems(response)));
+    let failed = failed.filter(|(_, problems)| !problems.is_empty());
+    let failed = failed.map(|(name, problems)| (name, format!("{problems:?}"))).collect();
+    (responses.into_keys().collect(), failed)
+}
+
+/// Asserts that the cases that failed are the same.
+fn assert_same_failures(real: &FailedCases, ours: &FailedCases, change_of: impl Fn(&str) -> String) {
+    let only_in = |one: &FailedCases, other: &FailedCases| -> Vec<String> {
+        let only = one.iter().filter(|(name, _)| !other.contains_key(*name));
+        only.map(|(name, problem)| format!("{name}: {}: {problem}", change_of(name))).collect()
+    };
+    let (missed, invented) = (only_in(real, ours), only_in(ours, real));
+    assert!(missed.is_empty() && invented.is_empty(), "missed: {missed:#?}\ninvented: {invented:#?}");
+}
+
+const PERFECT: WorseClient = WorseClient { mistake: |_| "nothing", damage: |_| "nothing" };
+
+/// Returns the number of failed cases of each change.
+fn count_changes(failed: &FailedCases, change_of: impl Fn(&str) -> String) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for name in failed.keys() {
+        *counts.entry(change_of(name)).or_default() += 1;
+    }
+    counts
 }
 
 #[test]
-fn reference_client_passes_all_cases_of_both_judges() {
-    let Some(failed) = judge_damaged(CONFIGURATIONS[0].1, |_| "nothing") else { return };
-    assert_eq!(failed, BTreeMap::new());
+fn reference_client_passes_all_cases_of_all_judges() {
+    let (Some(programs), Some(suites)) = (real_suite(), suites_dir()) else { return };
+    let (failed, responses) = judge_by_suite(&programs, "", PERFECT);
+    assert_eq!(failed, FailedCases::new());
+    let cases = expanded(&suites, "");
+    for case in &cases {
+        let problems = problems_of_answer(case, responses[case.name()].answer.as_ref());
+        assert!(problems.is_empty(), "{}: {problems:?}", case.name());
+    }
+    let (judged, failed) = judge_by_us(&programs, cases.clone(), PERFECT);
+    assert_eq!(failed, FailedCases::new());
+    let expected = cases.iter().filter(|case| not_judged(case).is_none());
+    let expected: BTreeSet<_> = expected.map(|case| case.name().to_owned()).collect();
+    assert_eq!(judged, expected);
 }
 
 #[test]
 fn damaged_answers_fail_the_same_cases_of_both_judges() {
-    let Some(failed) = judge_damaged(CONFIGURATIONS[0].1, damage) else { return };
+    let (Some(programs), Some(suites)) = (real_suite(), suites_dir()) else { return };
+    let client = WorseClient { mistake: |_| "nothing", damage };
+    let (real, responses) = judge_by_suite(&programs, "", client);
+    let problems = |case: &Case| problems_of_answer(case, responses[case.name()].answer.as_ref());
+    let cases = expanded(&suites, "");
+    let ours = cases.iter().map(|case| (case.name().to_owned(), problems(case)));
+    let ours = ours.filter(|(_, problems)| !problems.is_empty());
+    let ours = ours.map(|(name, problems)| (name, format!("{problems:?}"))).collect();
+    let change_of = |name: &str| {
+        let answer = responses[name].answer.clone();
+        damage(&mut CaseResponse { test_name: name.to_owned(), answer }).to_owned()
+    };
+    assert_same_failures(&real, &ours, change_of);
+    let failed = count_changes(&real, change_of);
     let tolerated = [
         "nothing",
         "names in capitals",
@@ -276,12 +419,26 @@ fn damaged_answers_fail_the_same_cases_of_both_judges() {
         "another order of fields in requests",
         "another number of unsent requests, another status",
     ];
-    let names = DAMAGES.iter().map(|(name, _)| *name).chain([
-        "other query parameters",
-        "an error instead",
-        "nothing instead",
-    ]);
-    for name in names {
+    let names = DAMAGES.iter().map(|(name, _)| *name);
+    for name in names.chain(["other query parameters", "an error instead", "nothing instead"]) {
         assert_eq!(failed.contains_key(name), !tolerated.contains(&name), "{name}: {failed:#?}");
+    }
+}
+
+#[test]
+fn mistaken_calls_fail_the_same_cases_of_both_judges() {
+    let (Some(programs), Some(suites)) = (real_suite(), suites_dir()) else { return };
+    let client = WorseClient { mistake: make_mistake, damage: |_| "nothing" };
+    let (mut real, _) = judge_by_suite(&programs, "", client);
+    let (judged, ours) = judge_by_us(&programs, expanded(&suites, ""), client);
+    real.retain(|name, _| judged.contains(name));
+    let change_of = |name: &str| {
+        make_mistake(&mut CaseRequest { test_name: name.to_owned(), ..CaseRequest::default() }).to_owned()
+    };
+    assert_same_failures(&real, &ours, change_of);
+    let failed = count_changes(&real, change_of);
+    for (name, _) in MISTAKES {
+        let is_tolerated = name == "a later second message";
+        assert_eq!(failed.contains_key(name), !is_tolerated, "{name}: {failed:#?}");
     }
 }

@@ -21,7 +21,8 @@ pub(crate) fn encode_document(text: &str, message_type: &MessageType) -> Result<
     encode_message(&parse(text)?, message_type)
 }
 
-fn encode_message(node: &Node, message_type: &MessageType) -> Result<Vec<u8>, TextError> {
+/// Returns the bytes of the message that a node describes.
+pub(super) fn encode_message(node: &Node, message_type: &MessageType) -> Result<Vec<u8>, TextError> {
     match &node.content {
         Content::Mapping(entries) => encode_fields(entries, message_type, ""),
         _ if node.is_null() => Ok(Vec::new()),
