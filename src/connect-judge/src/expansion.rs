@@ -306,6 +306,21 @@ mod tests {
     }
 
     #[test]
+    fn suite_cut_anywhere_is_read_or_refused() {
+        let messages = "    requestMessages:\n    - \"@type\": x/connectrpc.conformance.v1.ServerStreamRequest\n      \
+                        responseDefinition: {responseData: [\"YQ==\"], error: {code: CODE_ABORTED}}\n";
+        let whole = format!("{SUITE}{messages}");
+        let default = configuration("");
+        assert!(expand([("a.yaml", whole.as_str())], &default).is_ok());
+        for cut in 0..whole.len() {
+            for text in [&whole[..cut], &whole[cut..], &whole.replace(&whole[cut..=cut], "")] {
+                let expanded = expand([("a.yaml", text)], &default);
+                assert!(expanded.is_err() || expanded.is_ok_and(|cases| !cases.is_empty()), "{text}");
+            }
+        }
+    }
+
+    #[test]
     fn names_are_resolved_as_paths() {
         let prefix = ["Suite".to_owned(), "TLS:true".to_owned()];
         for (name, expected) in

@@ -154,7 +154,7 @@ fn fingerprint(configuration: &str, requests: impl Iterator<Item = CaseRequest>)
     })
 }
 
-const FINGERPRINT: &str = "tests/golden/connect_cases.txt";
+const FINGERPRINT: &str = "tests/e2e/frameworks/connect_cases.txt";
 
 #[test]
 fn expanded_cases_have_the_fingerprint_of_the_real_ones() {

@@ -92,7 +92,7 @@ impl ServerKind {
 }
 
 impl ReferenceServer {
-    /// Starts a server on a free port of the loopback interface.
+    /// Starts a server on a free port of the loopback interface. Cancel safe: yes, nothing is left listening.
     ///
     /// # Errors
     /// No port can be listened on.
