@@ -3,6 +3,8 @@
 
 use std::{
     io::{Read, Write},
+    net::Shutdown,
+    os::unix::net::UnixStream,
     process::{Child, Command, Stdio, abort, exit},
     time::Duration,
 };
@@ -43,6 +45,24 @@ pub(crate) fn serve() -> u8 {
     }
     drop(real.as_mut().and_then(|real| real.stdin.take()));
     real.map_or(0, |mut real| u8::from(!real.wait().expect("it is a child").success()))
+}
+
+/// Connects standard input and output with the local socket `$HEELER_FIXTURE_SOCKET`, behind which a test
+/// plays the client; returns the exit code.
+pub(crate) fn bridge() -> u8 {
+    let path = std::env::var_os("HEELER_FIXTURE_SOCKET").expect("a socket is given");
+    let mut socket = UnixStream::connect(path).expect("the test listens");
+    let mut requests = socket.try_clone().expect("descriptors are left");
+    std::thread::spawn(move || {
+        while let Some(request) = read_message(&mut std::io::stdin()) {
+            write_message(&mut requests, &request);
+        }
+        requests.shutdown(Shutdown::Write).expect("it is connected");
+    });
+    while let Some(answer) = read_message(&mut socket) {
+        write_message(&mut std::io::stdout(), &answer);
+    }
+    0
 }
 
 fn answer_to(name: &str, behaviour: &str) -> Vec<u8> {

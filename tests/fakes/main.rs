@@ -19,6 +19,9 @@ fn main() -> ExitCode {
         return ExitCode::from(other_user::execute_commands());
     }
     note_start(&program);
+    if role == "connect-bridge" {
+        return ExitCode::from(connect::bridge());
+    }
     if role == "connect-client" {
         return ExitCode::from(connect::serve());
     }

@@ -270,7 +270,7 @@ fn judge(behaviour: &str) -> Option<FinishedCommand> {
 pub(super) const CASE: &str = "Basic/HTTPVersion:1/Protocol:PROTOCOL_CONNECT/Codec:CODEC_PROTO/Compression:COMPRESSION_GZIP/TLS:false/unary/success";
 
 #[test]
-fn real_suite_passes_the_reference_client() {
+pub(super) fn real_suite_passes_the_reference_client() {
     let Some(ran) = judge("passes") else { return };
     let totals = ran.stdout.lines().last().unwrap_or_default();
     assert!(totals.ends_with(" passed, 0 failed") && !totals.starts_with("0 "), "{ran:?}");
@@ -278,7 +278,7 @@ fn real_suite_passes_the_reference_client() {
 }
 
 #[test]
-fn real_suite_charges_only_the_case_whose_client_dies() {
+pub(super) fn real_suite_charges_only_the_case_whose_client_dies() {
     for (behaviour, message) in
         [("aborts", "SIGABRT"), ("hangs", "timed out"), ("prints", "what is no answer")]
     {

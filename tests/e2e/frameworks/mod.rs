@@ -1,7 +1,9 @@
 //! Real test programs of each framework.
 
 mod connect;
+mod connect_cases;
 mod connect_run;
+mod connect_verdicts;
 mod doctest;
 mod forged_output;
 mod gtest;
