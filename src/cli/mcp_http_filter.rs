@@ -17,7 +17,7 @@ use heeler_protocol::{
         self, FilterOutput, LINE_LIMIT_BYTES, ToolFilter,
         http::{
             EVENTS_TYPE, EventDecoder, HeaderField, JSON_TYPE, LocalUrl, check_local_request,
-            decode_header_value, header as mcp_header,
+            decode_header_value, header as mcp_header, is_media_type,
         },
         is_test_tool,
     },
@@ -96,9 +96,13 @@ impl HttpFilter {
     async fn pass(&self, request: Request<Incoming>) -> Result<Response<HttpBody>, Refusal> {
         let null = RequestId::Null;
         let (mut parts, body) = request.into_parts();
-        check_local_request(field(&parts.headers, "host"), field(&parts.headers, "origin")).map_err(
-            |foreign| Refusal::new(StatusCode::FORBIDDEN, &null, code::INVALID_REQUEST, foreign.to_string()),
-        )?;
+        check_local_request(
+            HeaderField::from(single_header(&parts.headers, "host")),
+            HeaderField::from(single_header(&parts.headers, "origin")),
+        )
+        .map_err(|foreign| {
+            Refusal::new(StatusCode::FORBIDDEN, &null, code::INVALID_REQUEST, foreign.to_string())
+        })?;
         let read = read_body(body, LINE_LIMIT_BYTES, Instant::now() + BODY_LIMIT).await;
         let body = read.map_err(|error| {
             Refusal::new(StatusCode::BAD_REQUEST, &null, code::INVALID_REQUEST, error.to_string())
@@ -199,15 +203,7 @@ fn is_message(headers: &HeaderMap) -> bool {
 
 fn has_media_type(headers: &HeaderMap, wanted: &str) -> bool {
     let stated = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    stated.split(';').next().is_some_and(|name| name.trim().eq_ignore_ascii_case(wanted))
-}
-
-fn field<'h>(headers: &'h HeaderMap, name: &str) -> HeaderField<'h> {
-    match single_header(headers, name) {
-        Ok(Some(value)) => HeaderField::One(value),
-        Ok(None) => HeaderField::Absent,
-        Err(_) => HeaderField::Invalid,
-    }
+    is_media_type(stated, wanted)
 }
 
 /// Passes a body as it is.

@@ -25,6 +25,22 @@ pub enum HeaderField<'h> {
     Invalid,
 }
 
+impl<'h, E> From<Result<Option<&'h str>, E>> for HeaderField<'h> {
+    fn from(value: Result<Option<&'h str>, E>) -> Self {
+        match value {
+            Ok(Some(value)) => Self::One(value),
+            Ok(None) => Self::Absent,
+            Err(_) => Self::Invalid,
+        }
+    }
+}
+
+/// Returns whether a media type, or an accepted range, is this one; its parameters do not matter.
+#[must_use]
+pub fn is_media_type(value: &str, wanted: &str) -> bool {
+    value.split(';').next().is_some_and(|name| name.trim().eq_ignore_ascii_case(wanted))
+}
+
 /// A request that is not meant for this server, or that another site sends.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ForeignRequest {

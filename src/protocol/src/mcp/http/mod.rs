@@ -16,7 +16,7 @@ pub use events::{
 };
 pub use headers::{
     ForeignRequest, HeaderField, check_local_request, check_message_headers, decode_header_value,
-    encode_header_value, is_modern_request, mirrored_headers,
+    encode_header_value, is_media_type, is_modern_request, mirrored_headers,
 };
 pub use relay::{RelayedMessage, RelayedRequest};
 pub use url::{LocalUrl, LocalUrlError};

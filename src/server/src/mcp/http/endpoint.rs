@@ -19,7 +19,7 @@ use heeler_protocol::{
         self, CancelledParams, Era,
         http::{
             EVENTS_TYPE, HeaderField, JSON_TYPE, KEEP_ALIVE_COMMENT, check_local_request,
-            check_message_headers, header as mcp_header, is_modern_request,
+            check_message_headers, header as mcp_header, is_media_type, is_modern_request,
         },
         method, read_params, request_era,
     },
@@ -130,8 +130,10 @@ impl Endpoint {
         match message {
             RpcMessage::Request { id, method, params } => {
                 let refused = |error| Refusal::of_message(&id, error);
-                check_message_headers(&method, params.as_deref(), |name| field(headers, name))
-                    .map_err(refused)?;
+                check_message_headers(&method, params.as_deref(), |name| {
+                    HeaderField::from(single_header(headers, name))
+                })
+                .map_err(refused)?;
                 let era = request_era(&method, params.as_deref()).map_err(refused)?.era;
                 let is_initialize = method == method::INITIALIZE;
                 let handshake = match era {
@@ -221,12 +223,15 @@ impl Endpoint {
 
 /// Reads the head of a request.
 fn read_head(method: &Method, path: &str, headers: &HeaderMap) -> Result<RequestHead, Refusal> {
-    check_local_request(field(headers, "host"), field(headers, "origin"))
-        .map_err(|foreign| Refusal::new(StatusCode::FORBIDDEN, foreign.to_string()))?;
+    check_local_request(
+        HeaderField::from(single_header(headers, "host")),
+        HeaderField::from(single_header(headers, "origin")),
+    )
+    .map_err(|foreign| Refusal::new(StatusCode::FORBIDDEN, foreign.to_string()))?;
     if !matches!(path, PATH | "/") {
         return Err(Refusal::new(StatusCode::NOT_FOUND, format!("expected the path {PATH}")));
     }
-    let handshake = match field(headers, mcp_header::SESSION_ID) {
+    let handshake = match HeaderField::from(single_header(headers, mcp_header::SESSION_ID)) {
         HeaderField::Absent => None,
         HeaderField::One(id) => Some(id.to_owned()),
         HeaderField::Invalid => return Err(unknown_handshake()),
@@ -252,19 +257,6 @@ fn read_head(method: &Method, path: &str, headers: &HeaderMap) -> Result<Request
         (&Method::DELETE, None) => Err(unknown_handshake()),
         // There is nothing to be said without a request.
         _ => Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "expected POST, or DELETE to end a session")),
-    }
-}
-
-/// Returns whether a media type, or an accepted range, is this one; its parameters do not matter.
-fn is_media_type(value: &str, wanted: &str) -> bool {
-    value.split(';').next().is_some_and(|name| name.trim().eq_ignore_ascii_case(wanted))
-}
-
-fn field<'h>(headers: &'h HeaderMap, name: &str) -> HeaderField<'h> {
-    match single_header(headers, name) {
-        Ok(Some(value)) => HeaderField::One(value),
-        Ok(None) => HeaderField::Absent,
-        Err(_) => HeaderField::Invalid,
     }
 }
 
