@@ -166,12 +166,12 @@ fn death_of_the_judge_is_one_error_and_leaves_nothing() {
 fn judge_that_hangs_is_ended() {
     let Some(judged) = JudgedWorld::new("hangs") else { return };
     // The only case that runs is killed soon: then nothing comes from the judge.
-    let heeler = judged.start(&["-E", CASES, "--timeout", "3s", "--judge-timeout", "2s"]);
+    let heeler = judged.start(&["-E", CASES, "--timeout", "3s", "--judge-timeout", "15s"]);
     let judge = judged.judge_of(&heeler);
     signal(judge, "STOP");
     let (code, stderr) = finish(heeler);
     assert_eq!(code, Some(4), "{stderr}");
-    assert!(stderr.contains("it has sent nothing for 2 s, and was ended"), "{stderr}");
+    assert!(stderr.contains("it has sent nothing for 15 s, and was ended"), "{stderr}");
     assert!(state(judge).is_none());
     judged.world.check_tidy();
 }
