@@ -1,5 +1,5 @@
-//! The patterns of `--known-failing`, for the native judge: paths of names in which `*` stands for one component
-//! and `**` for any number of them. `connectconformance` reads its own.
+//! The patterns of `--known-failing`, for the native judge: paths of names in which `*` stands for one
+//! component and `**` for any number of them. `connectconformance` reads its own.
 
 use std::{collections::BTreeSet, io, path::PathBuf};
 

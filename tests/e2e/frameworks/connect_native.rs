@@ -1,6 +1,6 @@
-//! `heeler connect run --native` and `heeler connect list --native`: the judge is Heeler's own, and the suites
-//! are those of the module cache. A fake starts a process of the real judge's own client for each of its
-//! processes, and misbehaves at a case. Where both are not installed, only the errors are tried.
+//! `heeler connect run --native` and `heeler connect list --native`: the judge is Heeler's own, and the
+//! suites are those of the module cache. A fake starts a process of the real judge's own client for each of
+//! its processes, and misbehaves at a case. Where both are not installed, only the errors are tried.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
