@@ -25,6 +25,8 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
+use super::native::NativeJudgeError;
+
 /// Maximum size of the judge's output: thousands of failed cases have a few KiB each.
 const OUTPUT_LIMIT_BYTES: usize = 64 << 20;
 /// Time for the end of the outputs after the judge's exit. Only a process that it left behind keeps them
@@ -65,12 +67,18 @@ pub(crate) enum JudgeError {
     Listing { limit: Duration },
     #[error("{0}")]
     Contradiction(String),
+    #[error(transparent)]
+    Native(NativeJudgeError),
 }
 
 impl JudgeError {
     /// Returns whether what the user wrote is the reason.
     pub(crate) fn is_refusal(&self) -> bool {
-        matches!(self, Self::Refused { .. })
+        match self {
+            Self::Refused { .. } => true,
+            Self::Native(error) => error.is_refusal(),
+            _ => false,
+        }
     }
 }
 

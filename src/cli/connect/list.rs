@@ -2,7 +2,7 @@
 //! case that it asks is answered with an error at once.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     io::Write as _,
     time::Duration,
 };
@@ -20,8 +20,9 @@ use heeler_server::{
 use heeler_transport::local::LocalListener;
 
 use super::{
+    ChosenJudge, chosen_judge,
     judge::{Judge, JudgeCommand, JudgeError, JudgeEvent, JudgedCases},
-    judge_command, program_of,
+    program_of,
 };
 use crate::cli::{
     arguments::ConnectListArguments,
@@ -42,6 +43,8 @@ pub(super) struct CaseList {
     pub(super) catalogue: Catalogue,
     /// The cases that the user's patterns name as known to fail.
     pub(super) known_failing: BTreeSet<String>,
+    /// The cases that the judge does not judge, with the reason.
+    pub(super) not_judged: BTreeMap<String, String>,
 }
 
 /// Prints the cases to standard output, and everything else to standard error.
@@ -50,13 +53,13 @@ pub(super) async fn list(arguments: &ConnectListArguments) -> Result<CliExitCode
     let settings =
         ResolvedSettings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
     check_filters(&settings)?;
-    let judge = judge_command(&arguments.judge)?;
+    let judge = chosen_judge(&arguments.judge)?;
     let source = program_of(&arguments.client)?;
     let options = display_options(&arguments.client.general, &settings, OutputStream::StandardOutput);
     let mut signals = SignalListener::listen().map_err(CommandError::Signals)?;
-    let listed = list_judge(&judge, source, &mut signals).await?;
+    let listed = list_chosen(&judge, source, &mut signals).await?;
     let Some(cases) = listed else { return Ok(CliExitCode::Aborted) };
-    let nodes = case_nodes(&cases.catalogue);
+    let nodes = case_nodes(&cases);
     let found = nodes.len();
     let selection = select(nodes, &settings)?;
     if let Some(warning) = selection.split_warning {
@@ -72,13 +75,36 @@ pub(super) async fn list(arguments: &ConnectListArguments) -> Result<CliExitCode
     Ok(CliExitCode::Success)
 }
 
-/// Lists the cases of a judge; `None` when the user ends the command.
+/// Lists the cases of the judge that the user has chosen; `None` when the user ends the command.
+///
+/// # Errors
+/// The judge can't list its cases.
+///
+/// Cancel safe: no, because a judge that is a process would be left to the end of this one.
+pub(super) async fn list_chosen(
+    judge: &ChosenJudge,
+    client: ProgramSource,
+    signals: &mut SignalListener,
+) -> Result<Option<CaseList>, CommandError> {
+    let suites = match judge {
+        ChosenJudge::Program(command) => return list_judge(command, client, signals).await,
+        ChosenJudge::Native(suites) => suites,
+    };
+    let listed = suites.listed().map_err(|error| CommandError::Judge(JudgeError::Native(error)))?;
+    Ok(Some(CaseList {
+        catalogue: case_catalogue(vec![client], listed),
+        known_failing: suites.known_failing.clone(),
+        not_judged: suites.not_judged(),
+    }))
+}
+
+/// Lists the cases of a judge that is a process; `None` when the user ends the command.
 ///
 /// # Errors
 /// The judge refuses its configuration or patterns, ends early, or takes too long.
 ///
 /// Cancel safe: no, because the judge would be left to the end of this process.
-pub(super) async fn list_judge(
+async fn list_judge(
     command: &JudgeCommand,
     client: ProgramSource,
     signals: &mut SignalListener,
@@ -109,7 +135,8 @@ pub(super) async fn list_judge(
         matches!(finding, JudgeFinding::FailedAsExpected(_)).then_some(name)
     };
     let known_failing = report.findings.into_iter().filter_map(is_known).collect();
-    Ok(Some(CaseList { catalogue: case_catalogue(vec![client], cases), known_failing }))
+    let catalogue = case_catalogue(vec![client], cases);
+    Ok(Some(CaseList { catalogue, known_failing, not_judged: BTreeMap::new() }))
 }
 
 async fn end_requested(signals: &mut SignalListener) {
@@ -156,13 +183,17 @@ fn check_listing(cases: &[ListedTest], report: &JudgeReport) -> Result<(), Judge
     }
 }
 
-/// Returns the cases as discovered tests.
-pub(super) fn case_nodes(catalogue: &Catalogue) -> Vec<TestNode> {
+/// Returns the cases as discovered tests; those that are not judged have the reason.
+pub(super) fn case_nodes(cases: &CaseList) -> Vec<TestNode> {
+    let CaseList { catalogue, not_judged, .. } = cases;
     let node = |place| {
+        let name = catalogue.test(place).map(|test| test.name());
+        let reason = name.and_then(|name| not_judged.get(name)).cloned();
         catalogue.with_description(place, |test| {
             let mut node = TestNode::test(test.uid, test.display_name, ExecutionState::Discovered);
             let tag = |one: &TraitPair| TestTrait { name: one.name.clone(), value: one.value.clone() };
             node.traits = test.traits.iter().map(tag).collect();
+            node.error_message = reason;
             node.members.insert(key::SUITE.to_owned(), test.suite.into());
             node.members.insert(key::PROGRAM.to_owned(), test.program.into());
             node

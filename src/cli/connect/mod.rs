@@ -2,6 +2,7 @@
 //!
 //! - `run`, `list`: run and list the cases of a judge that Heeler starts; `relay`: serves a judge that has
 //!   started Heeler.
+//! - `native`: the judge of `--native`, in this process; `known_failing`: the patterns that it is given.
 //! - `judge`: the process of the judge; `forward`: the process that it takes for its client.
 //! - `round`: one run of the judge, with the session that runs its cases.
 //! - `verdicts`: the results of cases, from Heeler's records and the judge's verdicts. Pure.
@@ -9,7 +10,9 @@
 
 mod forward;
 mod judge;
+mod known_failing;
 mod list;
+mod native;
 mod relay;
 mod round;
 mod run;
@@ -32,6 +35,7 @@ use super::{
 };
 use judge::JudgeCommand;
 pub(super) use judge::JudgeError;
+use native::NativeSuites;
 
 /// Number of processes of the client unless the user names another: most cases wait for a server or for a
 /// timeout, and more processes than this save nothing.
@@ -91,13 +95,28 @@ fn program_of(client: &ClientArguments) -> Result<ProgramSource, CommandError> {
     Ok(ProgramSource { program, config_suite: None })
 }
 
-fn judge_command(arguments: &JudgeArguments) -> Result<JudgeCommand, CommandError> {
+/// The judge of a command.
+enum ChosenJudge {
+    Program(JudgeCommand),
+    Native(NativeSuites),
+}
+
+/// Returns the judge that the arguments name.
+///
+/// # Errors
+/// There is no such program; the files of the native judge are wrong.
+fn chosen_judge(arguments: &JudgeArguments) -> Result<ChosenJudge, CommandError> {
+    if let Some(suites) = arguments.suites.as_deref().filter(|_| arguments.is_native) {
+        let suites = NativeSuites::read(suites, arguments.conf.as_deref(), &arguments.known_failing);
+        let suites = suites.map_err(|error| CommandError::Judge(JudgeError::Native(error)))?;
+        return Ok(ChosenJudge::Native(suites));
+    }
     let program = find_program(&arguments.judge, &working_directory());
-    Ok(JudgeCommand {
+    Ok(ChosenJudge::Program(JudgeCommand {
         program: program.ok_or_else(|| CommandError::NoJudge { name: arguments.judge.clone() })?,
         config: arguments.conf.clone(),
         known_failing: arguments.known_failing.clone(),
-    })
+    }))
 }
 
 fn working_directory() -> PathBuf {

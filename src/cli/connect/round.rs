@@ -10,10 +10,10 @@ use heeler_core::TestResult;
 use heeler_protocol::connect::JudgeReport;
 use heeler_server::{
     connect::{CaseEvent, serve_observed},
-    listen::{ServingSession, SessionCommand, SessionEnd, SessionOptions},
+    listen::{ClientStream, ServingSession, SessionCommand, SessionEnd, SessionOptions},
     scheduler::SchedulerHandle,
 };
-use heeler_transport::local::{AcceptError, LocalListener, LocalStream};
+use heeler_transport::local::{AcceptError, LocalListener};
 use tokio::{
     sync::mpsc,
     task::JoinSet,
@@ -21,7 +21,9 @@ use tokio::{
 };
 
 use super::{
-    judge::{Judge, JudgeCommand, JudgeError, JudgeEvent, JudgedCases},
+    ChosenJudge,
+    judge::{Judge, JudgeError, JudgeEvent, JudgedCases},
+    native::NativeRound,
     run_output::{RunOutput, RunningCase},
 };
 use crate::cli::signals::SignalRequest;
@@ -33,7 +35,7 @@ const SESSION_END_LIMIT: Duration = Duration::from_secs(10);
 
 /// What all runs of the judge have in common.
 pub(super) struct RoundContext<'a> {
-    pub(super) judge: &'a JudgeCommand,
+    pub(super) judge: &'a ChosenJudge,
     /// Parameters of the session that runs the cases.
     pub(super) session: SessionOptions,
     pub(super) scheduler: SchedulerHandle,
@@ -72,12 +74,12 @@ pub(super) async fn run_judge(
     cases: &JudgedCases<'_>,
     output: &mut RunOutput<'_>,
 ) -> Round {
-    let (mut judge, mut listener) = match Judge::start(context.judge, cases) {
+    let mut judge = match RunningJudge::start(context.judge, cases).await {
         Ok(started) => started,
         Err(error) => return Round { answered: HashMap::new(), end: Err(RoundStop::Judge(error)) },
     };
     let mut driver = RoundDriver::new(context, judge.pid());
-    let stop = driver.drive(&mut judge, &mut listener, output).await;
+    let stop = driver.drive(&mut judge, output).await;
     driver.end_session(output).await;
     let RoundDriver { answered, has_asked, .. } = driver;
     let end = match stop {
@@ -95,11 +97,69 @@ async fn leave_requested(output: &mut RunOutput<'_>) {
     while output.signals.next().await != SignalRequest::End {}
 }
 
+/// A judge that runs.
+enum RunningJudge {
+    Program { judge: Box<Judge>, listener: LocalListener, is_connected: bool },
+    Native(NativeRound),
+}
+
+impl RunningJudge {
+    async fn start(chosen: &ChosenJudge, cases: &JudgedCases<'_>) -> Result<Self, JudgeError> {
+        match chosen {
+            ChosenJudge::Program(command) => {
+                let (judge, listener) = Judge::start(command, cases)?;
+                Ok(Self::Program { judge: Box::new(judge), listener, is_connected: false })
+            }
+            ChosenJudge::Native(suites) => Ok(Self::Native(NativeRound::start(suites, cases).await?)),
+        }
+    }
+
+    /// Returns its process, if it has one of its own.
+    fn pid(&self) -> Option<u32> {
+        match self {
+            Self::Program { judge, .. } => Some(judge.pid()),
+            Self::Native(_) => None,
+        }
+    }
+
+    /// Returns what happens next. Cancel safe: yes, because nothing that has happened is lost.
+    async fn next_event(&mut self) -> RoundEvent {
+        match self {
+            Self::Program { judge, listener, is_connected } => tokio::select! {
+                accepted = listener.accept(), if !*is_connected => {
+                    *is_connected = accepted.is_ok();
+                    RoundEvent::Connected(accepted.map(|stream| Box::new(stream) as ClientStream))
+                }
+                event = judge.next_event() => RoundEvent::Judge(event),
+            },
+            Self::Native(round) => match round.take_session_end() {
+                Some(stream) => RoundEvent::Connected(Ok(stream)),
+                None => RoundEvent::Judge(round.next_event().await),
+            },
+        }
+    }
+
+    async fn report(self, has_asked: bool) -> Result<JudgeReport, JudgeError> {
+        match self {
+            Self::Program { judge, .. } => judge.report(has_asked).await,
+            Self::Native(round) => Ok(round.into_report()),
+        }
+    }
+
+    async fn end(self) {
+        match self {
+            Self::Program { judge, .. } => judge.end().await,
+            // Its servers end with it.
+            Self::Native(_) => {}
+        }
+    }
+}
+
 /// What a round waits for.
 enum RoundEvent {
     Signal(SignalRequest),
     Case(CaseEvent),
-    Accepted(Result<LocalStream, AcceptError>),
+    Connected(Result<ClientStream, AcceptError>),
     Judge(Result<JudgeEvent, JudgeError>),
     SessionEnded,
     Tick,
@@ -107,7 +167,7 @@ enum RoundEvent {
 
 struct RoundDriver<'a> {
     context: &'a RoundContext<'a>,
-    judge_pid: u32,
+    judge_pid: Option<u32>,
     /// The session's ends of its channels, until the judge has connected.
     unconnected: Option<(mpsc::Receiver<SessionCommand>, mpsc::Sender<CaseEvent>)>,
     commands: mpsc::Sender<SessionCommand>,
@@ -121,7 +181,7 @@ struct RoundDriver<'a> {
 }
 
 impl<'a> RoundDriver<'a> {
-    fn new(context: &'a RoundContext<'a>, judge_pid: u32) -> Self {
+    fn new(context: &'a RoundContext<'a>, judge_pid: Option<u32>) -> Self {
         let (commands, receiver) = mpsc::channel(1);
         let (observer, events) = mpsc::channel(EVENT_QUEUE_CAPACITY);
         Self {
@@ -139,20 +199,12 @@ impl<'a> RoundDriver<'a> {
     }
 
     /// Runs until the judge has exited; returns why it has to be ended before.
-    async fn drive(
-        &mut self,
-        judge: &mut Judge,
-        listener: &mut LocalListener,
-        output: &mut RunOutput<'_>,
-    ) -> Option<RoundStop> {
+    async fn drive(&mut self, judge: &mut RunningJudge, output: &mut RunOutput<'_>) -> Option<RoundStop> {
         loop {
             let event = tokio::select! {
                 wish = output.signals.next() => RoundEvent::Signal(wish),
                 Some(event) = self.events.recv() => RoundEvent::Case(event),
-                accepted = listener.accept(), if self.unconnected.is_some() => {
-                    RoundEvent::Accepted(accepted)
-                }
-                event = judge.next_event() => RoundEvent::Judge(event),
+                event = judge.next_event() => event,
                 Some(_ended) = self.session.join_next() => RoundEvent::SessionEnded,
                 _ = output.ticks.tick() => RoundEvent::Tick,
             };
@@ -164,8 +216,8 @@ impl<'a> RoundDriver<'a> {
                 // The judge would give up a client that is stopped.
                 RoundEvent::Signal(SignalRequest::Pause) => {}
                 RoundEvent::Case(event) => self.on_case(event, output),
-                RoundEvent::Accepted(Ok(stream)) => self.start_session(stream),
-                RoundEvent::Accepted(Err(error)) => output.warn(&heeler_core::error_chain(&error)),
+                RoundEvent::Connected(Ok(stream)) => self.start_session(stream),
+                RoundEvent::Connected(Err(error)) => output.warn(&heeler_core::error_chain(&error)),
                 RoundEvent::Judge(Ok(JudgeEvent::Exited)) => return None,
                 RoundEvent::Judge(Ok(JudgeEvent::Lines(lines))) => {
                     self.last_progress = Instant::now();
@@ -195,15 +247,14 @@ impl<'a> RoundDriver<'a> {
         is_silent.then_some(RoundStop::Judge(JudgeError::Silent { limit }))
     }
 
-    fn start_session(&mut self, stream: LocalStream) {
+    fn start_session(&mut self, stream: ClientStream) {
         let Some((commands, observer)) = self.unconnected.take() else { return };
         self.has_asked = true;
         self.last_progress = Instant::now();
         // Cases whose judge has died are not run to their end.
-        let options = SessionOptions { exit_with: Some(self.judge_pid), ..self.context.session.clone() };
+        let options = SessionOptions { exit_with: self.judge_pid, ..self.context.session.clone() };
         let scheduler = self.context.scheduler.clone();
-        let session: ServingSession =
-            serve_observed(Box::new(stream), options, scheduler, commands, observer);
+        let session: ServingSession = serve_observed(stream, options, scheduler, commands, observer);
         self.session.spawn(session);
     }
 

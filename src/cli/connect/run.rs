@@ -1,7 +1,7 @@
 //! `heeler connect run`: lists the judge's cases, selects, has them judged, retries what failed, reports.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     num::NonZeroU32,
     path::Path,
     sync::Arc,
@@ -23,10 +23,9 @@ use heeler_server::{
 use uuid::Uuid;
 
 use super::{
-    client_settings, jobs_of,
-    judge::{JudgeCommand, JudgeError, JudgedCases},
-    judge_command,
-    list::{CaseList, case_nodes, list_judge, uids_of},
+    ChosenJudge, chosen_judge, client_settings, jobs_of,
+    judge::{JudgeError, JudgedCases},
+    list::{CaseList, case_nodes, list_chosen, uids_of},
     program_of,
     round::{Round, RoundContext, RoundStop, run_judge},
     run_output::RunOutput,
@@ -74,16 +73,16 @@ async fn run_cases(
         ResolvedSettings::resolve(&config, run_command_line(arguments)).map_err(CommandError::Profile)?;
     check_filters(&settings)?;
     let reports = std::mem::take(&mut settings.run.reports);
-    let judge = judge_command(&arguments.judge)?;
+    let judge = chosen_judge(&arguments.judge)?;
     let source = program_of(&arguments.client)?;
     let rerun = RerunPlan::resolve(arguments.rerun.as_ref(), &settings)?;
     let display = run_display(arguments, &settings, events.is_some());
     let signals = SignalListener::listen().map_err(CommandError::Signals)?;
     let mut output = RunOutput::new(display, events, signals);
     output.display.show_phase("Listing", "cases of the judge", Instant::now());
-    let listed = list_judge(&judge, source, &mut output.signals).await?;
+    let listed = list_chosen(&judge, source, &mut output.signals).await?;
     let Some(cases) = listed else { return Ok(CliExitCode::Aborted) };
-    let nodes = case_nodes(&cases.catalogue);
+    let nodes = case_nodes(&cases);
     let found = nodes.len();
     let nodes = match &rerun {
         Some(rerun) => match rerun.select_nodes(nodes, &mut output.display) {
@@ -136,7 +135,7 @@ struct ConnectRun<'a> {
     config: &'a Config,
     settings: ResolvedSettings,
     reports: Vec<ReportRequest>,
-    judge: JudgeCommand,
+    judge: ChosenJudge,
     cases: CaseList,
     rerun: Option<RerunPlan>,
 }
@@ -173,8 +172,7 @@ impl ConnectRun<'_> {
             silence_limit: self.arguments.judge_timeout,
             deadline: time_limit.map(|limit| (began + limit).into()),
         };
-        let known_failing = &self.cases.known_failing;
-        let JudgedRun { results, stop } = run_rounds(&context, known_failing, &record, output).await;
+        let JudgedRun { results, stop } = run_rounds(&context, &self.cases, &record, output).await;
         drop(context);
         if matches!(stop, Some(RoundStop::Left)) {
             // The watchdog detects the exit and cleans up.
@@ -235,6 +233,10 @@ impl ConnectRun<'_> {
             notes.push(format!("partition {} of {}", shard.partition, shard.digest));
         }
         notes.extend(self.rerun.as_ref().map(RerunPlan::describe));
+        let not_judged = selection.chosen.iter().filter(|node| node.error_message.is_some()).count();
+        if not_judged > 0 {
+            notes.push(format!("{not_judged} not judged by the native judge"));
+        }
         let tests = selection.chosen.len();
         let head = RunHead {
             run: run_id.to_owned(),
@@ -319,15 +321,17 @@ impl ConnectRun<'_> {
 /// Has all cases judged, and those that fail again as often as their settings say.
 async fn run_rounds(
     context: &RoundContext<'_>,
-    known_failing: &BTreeSet<String>,
+    list: &CaseList,
     record: &ComposedRun,
     output: &mut RunOutput<'_>,
 ) -> JudgedRun {
     let mut rounds = CaseRounds::new(record);
-    loop {
+    let skipped = rounds.skip(&list.not_judged);
+    rounds.show(&skipped, output);
+    while !rounds.due.is_empty() {
         let due = rounds.due.clone();
         let names: Vec<&str> = due.iter().map(|test| rounds.name(*test)).collect();
-        let known = names.iter().copied().filter(|name| known_failing.contains(*name)).collect();
+        let known = names.iter().copied().filter(|name| list.known_failing.contains(*name)).collect();
         let is_all = names.len() == context.uids.len();
         let cases = JudgedCases { run: (!is_all).then(|| names.clone()), known_failing: Some(known) };
         let Round { answered, end } = run_judge(context, &cases, output).await;
@@ -343,13 +347,14 @@ async fn run_rounds(
         };
         rounds.show(&ended, output);
         if rounds.due.is_empty() {
-            return JudgedRun { results: rounds.into_results(), stop: None };
+            break;
         }
         if let Some(stop) = wait_for_retries(rounds.delay(), context.deadline, output).await {
             let due = std::mem::take(&mut rounds.due);
             return rounds.stop(&due, HashMap::new(), stop, output);
         }
     }
+    JudgedRun { results: rounds.into_results(), stop: None }
 }
 
 /// Waits before the next run of the judge; returns why there is none, if so.
@@ -395,6 +400,17 @@ impl<'a> CaseRounds<'a> {
             attempts: vec![Vec::new(); count],
             due: (0..).map(TestId).take(count).collect(),
         }
+    }
+
+    /// Skips the cases that are not judged, for their reasons; returns them.
+    fn skip(&mut self, not_judged: &BTreeMap<String, String>) -> Vec<TestId> {
+        let (skipped, due) = self.due.iter().partition(|test| not_judged.contains_key(self.name(**test)));
+        self.due = due;
+        for test in &skipped {
+            let reason = not_judged[self.name(*test)].clone();
+            self.results[test.index()] = Some(TestResult::with_reason(Outcome::Skipped, reason));
+        }
+        skipped
     }
 
     fn name(&self, test: TestId) -> &'a str {

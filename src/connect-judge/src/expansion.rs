@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use prost::Message as _;
+
 use crate::{
     axes::{CaseAxes, Codec, Compression, HttpVersion, Protocol, StreamType, UnknownValue},
     configuration::Configuration,
@@ -87,6 +89,12 @@ impl Case {
     #[must_use]
     pub fn raw_response(&self) -> Option<RawHttpResponse> {
         raw_response(&self.request.request_messages)
+    }
+
+    /// Returns the request as a client under test gets it, encoded.
+    #[must_use]
+    pub fn encoded_request(&self, endpoint: &Endpoint) -> Vec<u8> {
+        self.request(endpoint).encode_to_vec()
     }
 
     /// Returns the request as a client under test gets it.

@@ -80,7 +80,7 @@ impl JudgedRun {
 
     /// Returns the requests, in the order of the cases' names.
     pub fn requests(&self) -> impl Iterator<Item = Vec<u8>> {
-        self.cases.values().map(|case| case.request(&self.server(case).endpoint()).encode_to_vec())
+        self.cases.values().map(|case| case.encoded_request(&self.server(case).endpoint()))
     }
 
     /// Returns what is wrong with a case: with the answer, and with what the server has seen; nothing if the
@@ -91,6 +91,24 @@ impl JudgedRun {
         let mut problems = self.server(case).feedback(case.name());
         problems.extend(problems_of_answer(case, response.answer.as_ref()));
         Some(problems)
+    }
+
+    /// Returns what [`Self::problems`] does for an answer to the case `name` as its client has written it. An
+    /// answer that is no such message, or one to another case, is a problem of the case.
+    #[must_use]
+    pub fn problems_of_encoded(&self, name: &str, answer: &[u8]) -> Option<Vec<String>> {
+        match CaseResponse::decode(answer) {
+            Ok(response) if response.test_name == name => self.problems(&response),
+            Ok(response) => {
+                let problem =
+                    format!("expected an answer to this case, found one to {:?}", response.test_name);
+                self.cases.contains_key(name).then(|| vec![problem])
+            }
+            Err(error) => {
+                let problem = format!("expected an answer, found what is no such message: {error}");
+                self.cases.contains_key(name).then(|| vec![problem])
+            }
+        }
     }
 
     fn server(&self, case: &Case) -> &ReferenceServer {

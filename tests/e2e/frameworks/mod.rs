@@ -2,6 +2,7 @@
 
 mod connect;
 mod connect_cases;
+mod connect_native;
 mod connect_run;
 mod connect_verdicts;
 mod doctest;

@@ -44,6 +44,9 @@ use framing::BodyReader;
 
 /// Frames of a response that wait for the connection: a slow client slows its own call.
 const FRAMES: usize = 4;
+/// Number of connections of a server at a time; more wait to be accepted. Each process of a client has a few,
+/// and clients that never close theirs leave file descriptors to the other servers.
+const CONNECTIONS: usize = 256;
 
 /// A running server. It ends when it is dropped.
 #[derive(Debug)]
@@ -128,7 +131,7 @@ async fn accept(listener: TcpListener, seen: Arc<SeenCalls>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            accepted = listener.accept() => {
+            accepted = listener.accept(), if connections.len() < CONNECTIONS => {
                 // A connection that fails before it is accepted is the client's matter.
                 if let Ok((stream, _)) = accepted {
                     connections.spawn(serve_connection(stream, Arc::clone(&seen)));

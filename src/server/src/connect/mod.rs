@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use crate::listen::{ClientStream, FrontEnd, ServingSession, SessionCommand, SessionOptions};
 use crate::scheduler::SchedulerHandle;
 
-pub use listing::{ListCasesError, case_catalogue, list_cases};
+pub use listing::{ListCasesError, case_catalogue, list_cases, listed_case};
 
 /// The name of the adapter that runs clients under test.
 pub const FRAMEWORK: &str = "connect";
