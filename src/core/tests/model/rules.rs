@@ -47,7 +47,6 @@ pub(crate) const STEP_RULES: [&str; 20] = [
     LEASED,
     RESUMED,
     CANCELLED,
-    TAKEN_BACK,
     DRAINED,
     FINISHED,
     GIVEN_UP,
@@ -59,6 +58,7 @@ pub(crate) const STEP_RULES: [&str; 20] = [
     HANDLED_LAST,
     HANDLED_COMPLETION,
     BLAMELESS,
+    TAKEN_BACK,
 ];
 
 /// A rule that a step has broken.
