@@ -11,9 +11,10 @@ type FuzzCheck = fn(&[u8]);
 
 /// Each target with its check; a target without seeds fails, and so does a directory of seeds without a
 /// target.
-const CHECKS: [(&str, FuzzCheck); 27] = [
+const CHECKS: [(&str, FuzzCheck); 28] = [
     ("config", checks::config),
     ("connect_client", checks::connect_client),
+    ("connect_suite", checks::connect_suite),
     ("doctest_listing", checks::doctest_listing),
     ("doctest_transcript", checks::doctest_transcript),
     ("envelope", checks::envelope),

@@ -8,9 +8,11 @@
 //! - `runtime_server`: messages of the Runtime Server Protocol.
 //! - `frameworks`: output of test programs.
 //! - `texts`: filters and configuration.
+//! - `conformance`: suite files of Connect's conformance suite.
 //! - `dumps`: minidumps.
 //! - `programs`: programs as stacks lead through them.
 
+mod conformance;
 mod dumps;
 mod frameworks;
 mod mcp;
@@ -22,6 +24,7 @@ mod runtime_server;
 mod streams;
 mod texts;
 
+pub use conformance::connect_suite;
 pub use dumps::minidump;
 pub use frameworks::{
     connect_client, doctest_listing, doctest_transcript, gtest_listing, gtest_transcript, json_lines_listing,
