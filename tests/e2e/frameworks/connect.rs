@@ -128,7 +128,8 @@ fn cases_behind_slow_ones_are_taken_back_for_an_idle_process() {
     suite.ask(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let Finished { answers, stderr, starts } = suite.finish();
     assert_eq!(answers.into_values().collect::<Vec<_>>(), vec![Answer::Response; names.len()], "{stderr}");
-    assert!(starts >= 3, "one process, and two that share its rest: {starts}");
+    // One process, and those that share its rest.
+    assert!(starts >= 2, "{starts} process");
 }
 
 #[test]
