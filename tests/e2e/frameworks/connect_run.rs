@@ -238,7 +238,9 @@ fn sample_client_passes_what_its_library_passes() {
     let judge = programs.join("connectconformance");
     let known = concat!("@", env!("CARGO_MANIFEST_DIR"), "/samples/connect-client/known-failing.txt");
     let judge = ["--judge", judge.to_str().unwrap(), "--known-failing", known];
-    let words = [&["connect", "run"], &judge[..], &["--retries", "2", "--"]].concat();
+    // All cases take minutes in a debug build on a busy machine: docs/guide/connect.md has the command.
+    let selected = ["-E", "test(Basic) | test(unexpected-compressed-message)"];
+    let words = [&["connect", "run"], &judge[..], &selected, &["--retries", "2", "--"]].concat();
     let world = world();
     let ran = world.run_with_separate_outputs(&[&words[..], &[client.to_str().unwrap()]].concat());
     assert_eq!(ran.code, Some(0), "{ran:?}");

@@ -421,7 +421,8 @@ fn damaged_answers_fail_the_same_cases_of_both_judges() {
     ];
     let names = DAMAGES.iter().map(|(name, _)| *name);
     for name in names.chain(["other query parameters", "an error instead", "nothing instead"]) {
-        assert_eq!(failed.contains_key(name), !tolerated.contains(&name), "{name}: {failed:#?}");
+        // A tolerated change may meet a case that fails for its time, in both runs.
+        assert!(failed.contains_key(name) || tolerated.contains(&name), "{name}: {failed:#?}");
     }
 }
 
