@@ -172,12 +172,6 @@ impl TestQueue {
         }
     }
 
-    /// Returns the maximum number of processes of a program at a time, if it is limited.
-    #[must_use]
-    pub fn max_processes(&self, program: ProgramId) -> Option<usize> {
-        self.programs.get(&program).and_then(ProgramQueue::max_processes)
-    }
-
     /// Makes batches of this program ten times smaller, down to one test; returns the new size.
     pub fn shrink_batches(&mut self, program: ProgramId, died_with: usize) -> usize {
         let queue = self.program(program);
@@ -285,8 +279,8 @@ impl TestQueue {
     }
 
     /// Returns how many more processes of a program may start.
-    fn room_for(&self, program: ProgramId, loads: &SlotLoads) -> usize {
-        match self.max_processes(program) {
+    pub(crate) fn room_for(&self, program: ProgramId, loads: &SlotLoads) -> usize {
+        match self.programs.get(&program).and_then(ProgramQueue::max_processes) {
             Some(most) => most.saturating_sub(loads.processes_of(program)),
             None => usize::MAX,
         }

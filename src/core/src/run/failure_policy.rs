@@ -91,9 +91,7 @@ impl RunState {
 
     /// Splits the unfinished tests of a lease into those that had begun and the others.
     pub(super) fn split_begun(&self, held: &ActiveLease, rest: Vec<TestId>) -> (Vec<TestId>, Vec<TestId>) {
-        let is_waiting =
-            |test: &TestId| self.tests[test.index()].location == TestLocation::Leased(held.lease);
-        rest.into_iter().partition(|test| !is_waiting(test))
+        rest.into_iter().partition(|test| !self.is_leased(*test, held))
     }
 
     /// Handles a process that completed a part of its batch. The rest continues in one new process; but the

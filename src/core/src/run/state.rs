@@ -516,9 +516,7 @@ impl RunState {
                 | TestLocation::Settled => Duration::ZERO,
             }
         };
-        let is_waiting =
-            |test: &TestId| self.tests[test.index()].location == TestLocation::Leased(held.lease);
-        let is_starting = held.batch.tests.iter().all(is_waiting);
+        let is_starting = held.batch.tests.iter().all(|test| self.is_leased(*test, held));
         let start = if is_starting { self.queue.start_cost(program) / 2 } else { Duration::ZERO };
         held.batch.tests.iter().map(of_test).fold(start, Duration::saturating_add)
     }

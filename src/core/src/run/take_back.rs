@@ -71,9 +71,7 @@ impl RunState {
         if !self.plan.programs[program.index()].process.ends_between_tests || held.batch.is_isolated {
             return None;
         }
-        let max_processes = self.queue.max_processes(program).unwrap_or(usize::MAX);
-        let held_processes = self.leases.values().filter(|other| other.batch.program == program).count();
-        let idle = idle.min(max_processes.saturating_sub(held_processes));
+        let idle = idle.min(self.queue.room_for(program, &self.occupied_slots()));
         let waiting = held.batch.tests.iter().filter(|test| self.is_leased(**test, held));
         let estimates = waiting.map(|test| self.paced_duration(held, *test));
         let estimates = estimates.collect::<Option<Vec<_>>>()?;
@@ -84,7 +82,8 @@ impl RunState {
         (saved >= self.queue.start_cost(program).saturating_mul(SAVED_PER_START)).then_some(saved)
     }
 
-    fn is_leased(&self, test: TestId, held: &ActiveLease) -> bool {
+    /// Returns whether a test waits in this lease: its process has not begun it.
+    pub(super) fn is_leased(&self, test: TestId, held: &ActiveLease) -> bool {
         self.tests[test.index()].location == TestLocation::Leased(held.lease)
     }
 
