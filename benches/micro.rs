@@ -140,6 +140,7 @@ fn run_20_000_tests(bencher: Bencher<'_, '_>) {
             })
             .collect(),
         batch_limit: None,
+        is_open: false,
         slots: 2,
         failure_limit: None,
         max_startup_crashes: 3,
@@ -190,7 +191,10 @@ fn simulate_run(plan: SchedulingPlan) -> RunState {
                 is_complete = true;
                 Vec::new()
             }
-            RunAction::CancelLease { .. } | RunAction::DelayRetry { .. } => {
+            RunAction::CancelLease { .. }
+            | RunAction::ExtendLease(_)
+            | RunAction::EndLease { .. }
+            | RunAction::DelayRetry { .. } => {
                 panic!("not in this run: {action:?}")
             }
         };

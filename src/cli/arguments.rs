@@ -4,13 +4,16 @@
 //! Doc comments on fields are the help text that users read. Command lines in the form in which editors start
 //! a test application are first translated by [`normalise`].
 
+mod cargo;
 mod connect;
 mod convert;
 mod editor;
 mod history;
 mod mcp;
 mod normalise;
+mod other_tools;
 mod parse;
+mod pytest;
 #[cfg(test)]
 mod reference;
 mod shown_results;
@@ -22,6 +25,7 @@ use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
+pub(crate) use cargo::CargoTargetArguments;
 pub(crate) use connect::{
     ClientArguments, ConnectArguments, ConnectCommand, ConnectListArguments, ConnectRunArguments,
     JudgeArguments,
@@ -31,6 +35,7 @@ pub(crate) use history::{HistoryArguments, HistoryCommand};
 pub(crate) use mcp::{McpArguments, McpBridgeArguments, McpCommand};
 pub(crate) use normalise::{NormaliseError, normalise};
 pub(crate) use parse::{completion_script, parse, write_manual_pages};
+pub(crate) use pytest::PytestArguments;
 pub(crate) use shown_results::ShownResultArguments;
 
 use super::{
@@ -333,8 +338,8 @@ fn framework_help() -> String {
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Programs")]
 pub(crate) struct ProgramArguments {
-    /// Test programs, or directories in which they are searched; without any, the suites of heeler.toml, or
-    /// the cargo package of this directory.
+    /// Test programs or globs, or directories in which they are searched; without any, the suites of
+    /// heeler.toml, or the cargo package of this directory.
     #[arg(value_name = "PROGRAM", value_hint = ValueHint::FilePath, help_heading = None)]
     pub programs: Vec<PathBuf>,
     /// Build and run the test programs of a cargo package or workspace.
@@ -347,6 +352,15 @@ pub(crate) struct ProgramArguments {
     /// the address of one that runs, such as http://127.0.0.1:3000/mcp; may be repeated.
     #[arg(long, value_name = "COMMAND")]
     pub mcp: Vec<String>,
+    /// Run the tests of an application of Microsoft Testing Platform (MSTest, NUnit, xUnit): the command that
+    /// starts it, such as bin/Debug/net10.0/Tests, or 'dotnet exec Tests.dll'; may be repeated.
+    #[arg(long, value_name = "COMMAND")]
+    pub mtp: Vec<String>,
+    /// Run the CTest tests of this build folder of a CMake project.
+    #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = ".", value_hint = ValueHint::DirPath)]
+    pub ctest: Option<PathBuf>,
+    #[command(flatten)]
+    pub pytest: PytestArguments,
     #[arg(long, value_name = "NAME", help = framework_help())]
     pub framework: Option<String>,
     #[command(flatten)]
@@ -354,54 +368,6 @@ pub(crate) struct ProgramArguments {
     /// Arguments of the test programs, behind those of heeler.toml.
     #[arg(last = true, value_name = "ARGS", help_heading = None)]
     pub program_args: Vec<String>,
-}
-
-/// What cargo builds; the options and their meanings are those of cargo. Each of them means `--cargo`.
-#[derive(Debug, Clone, Default, PartialEq, Args)]
-#[command(next_help_heading = "Cargo")]
-pub(crate) struct CargoTargetArguments {
-    /// Test this package; may be repeated.
-    #[arg(short = 'p', long = "package", value_name = "SPEC")]
-    pub packages: Vec<String>,
-    /// Test all packages of the workspace.
-    #[arg(long = "workspace")]
-    pub is_workspace: bool,
-    /// Build with optimisation.
-    #[arg(long = "release")]
-    pub is_release: bool,
-    /// Build with this profile of cargo.
-    #[arg(long, value_name = "NAME")]
-    pub cargo_profile: Option<String>,
-    /// Features to activate; may be repeated.
-    #[arg(long, value_name = "FEATURES")]
-    pub features: Vec<String>,
-    /// Activate all features.
-    #[arg(long = "all-features")]
-    pub has_all_features: bool,
-    /// Do not activate the default features.
-    #[arg(long = "no-default-features")]
-    pub has_no_default_features: bool,
-    /// Test only the library.
-    #[arg(long = "lib")]
-    pub is_lib: bool,
-    /// Test all binaries.
-    #[arg(long = "bins")]
-    pub has_bins: bool,
-    /// Test only this binary; may be repeated.
-    #[arg(long = "bin", value_name = "NAME")]
-    pub bins: Vec<String>,
-    /// Test only this integration test; may be repeated.
-    #[arg(long = "test", value_name = "NAME")]
-    pub tests: Vec<String>,
-    /// Test all targets that are tested by default.
-    #[arg(long = "tests")]
-    pub has_tests: bool,
-    /// Run only the documentation tests of libraries.
-    #[arg(long = "doc", conflicts_with = "has_no_doctests")]
-    pub is_doc: bool,
-    /// Do not run documentation tests.
-    #[arg(long = "no-doc")]
-    pub has_no_doctests: bool,
 }
 
 impl ProgramArguments {
@@ -415,6 +381,7 @@ impl ProgramArguments {
         let flag = |option: &str, is_set: bool| is_set.then(|| option.to_owned());
         let mut options = named("--package", &of.packages);
         options.extend(flag("--workspace", of.is_workspace));
+        options.extend(named("--exclude", &of.excluded));
         options.extend(flag("--release", of.is_release));
         options.extend(named("--features", &of.features));
         options.extend(flag("--all-features", of.has_all_features));

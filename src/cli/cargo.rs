@@ -169,6 +169,28 @@ pub(crate) fn run_build_command(
     command.finish(|line| eprintln!("{}", String::from_utf8_lossy(line)))
 }
 
+/// Returns what a tool of the user writes to its standard output; its standard error is shown.
+///
+/// # Errors
+/// The tool is not found, can't be started, or fails.
+pub(crate) fn read_tool_output(
+    name: &str,
+    args: Vec<OsString>,
+    dir: &Path,
+    supervision: BuildSupervision<'_>,
+) -> Result<Vec<u8>, CargoError> {
+    let program = find_in_path(name)?;
+    // What it writes is no message of a build.
+    let quiet = BuildSupervision { tail: None, ..supervision };
+    let tool = ToolProcess::start(&program, args, dir, StderrTarget::Shown, quiet)?;
+    let mut output = Vec::new();
+    tool.finish(|line| {
+        output.extend_from_slice(line);
+        output.push(b'\n');
+    })?;
+    Ok(output)
+}
+
 /// Returns the package names and versions that are missing in the build messages. Tests still run without
 /// them.
 fn read_metadata(dir: &Path, manifest: &str) -> Value {

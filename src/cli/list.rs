@@ -11,7 +11,7 @@ use super::{
     run_view::{RunView, display_options},
     select::{check_filters, select},
     signals::SignalListener,
-    sources::{NamedSources, find_sources},
+    sources::{NamedSources, check_programs_exist, find_sources},
 };
 use heeler_client::ClientOptions;
 use heeler_config::ResolvedSettings;
@@ -30,6 +30,7 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, Comma
     options.kind = display::DisplayKind::Plain;
     let mut display = RunDisplay::new(options, OutputStream::StandardError.writer());
     let mut say = |label: &str, words: &str| display.show_phase(label, words, Instant::now());
+    check_programs_exist(&arguments.programs).map_err(CommandError::Sources)?;
     let named = NamedSources::from_arguments(&arguments.programs);
     let sources = find_sources(&config, &named, &mut say).map_err(CommandError::Sources)?;
     if sources.is_empty() {

@@ -25,7 +25,7 @@ use super::{
     run_events::RunEventPrinter,
     run_view::{RunView, display_options},
     select::{TestSelection, check_filters, select},
-    sources::{NamedSources, find_sources},
+    sources::{NamedSources, check_programs_exist, find_sources},
 };
 use heeler_client::{ClientError, ClientOptions, TestRequest};
 use heeler_config::{CaptureStrategy, FailLimit, OutputTiming, ResolvedSettings, ShuffleMode, StatusLevel};
@@ -86,8 +86,9 @@ async fn run_tests(
         options.typed_lines = typed_line_source();
     }
     let mut display = RunDisplay::new(options, OutputStream::StandardError.writer());
-    let mut say = |label: &str, words: &str| display.show_phase(label, words, Instant::now());
+    let mut say = |label: &str, words: &str| display.show_build_step(label, words, Instant::now());
     let rerun = RerunPlan::resolve(arguments.rerun.as_ref(), &settings)?;
+    check_programs_exist(&arguments.programs).map_err(CommandError::Sources)?;
     let named = NamedSources::from_arguments(&arguments.programs);
     let named = match &rerun {
         Some(rerun) => {
@@ -178,6 +179,9 @@ impl RunCommand<'_> {
             self.watch.fail("no program could be listed, so there is nothing to run");
             return Ok(Some(CliExitCode::Setup));
         }
+        // They have been shown, and the run reports them once more.
+        let errors = nodes.iter().filter(|node| is_unlisted_program(node));
+        self.watch.display.skip_known_errors(errors.filter_map(|node| node.error_message.clone()));
         let found = nodes.iter().filter(|node| !is_unlisted_program(node)).count();
         let nodes = match &self.rerun {
             Some(rerun) => match rerun.select_nodes(nodes, &mut self.watch.display) {
@@ -279,6 +283,14 @@ impl RunCommand<'_> {
         let mut notes = Vec::new();
         if let ShuffleMode::Seed(seed) = self.settings.run.shuffle {
             notes.push(format!("shuffled with seed {seed}"));
+        }
+        if let Some(times) = self.settings.program.repeat.filter(|times| times.get() > 1) {
+            notes.push(format!("each {times} times"));
+        }
+        match self.settings.program.stress_duration {
+            Some(time) if time >= UNLIMITED => notes.push("repeated until the run is cancelled".to_owned()),
+            Some(time) => notes.push(format!("repeated for {time:?}")),
+            None => {}
         }
         if let Some(shard) = &selection.shard {
             notes.push(format!("partition {} of {}", shard.partition, shard.digest));

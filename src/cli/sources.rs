@@ -4,9 +4,13 @@
 //! and its options of the command line; manifests, reruns and the search for programs use only the registry.
 
 mod cargo;
+mod command;
+mod ctest;
 mod finder;
 mod mcp;
+mod mtp;
 mod programs;
+mod pytest;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +22,7 @@ use std::{
 use heeler_core::SourceRequest;
 use heeler_protocol::{
     control::{OsText, TestProgram},
+    ctest::CtestListingError,
     mcp::http::LocalUrlError,
 };
 
@@ -25,16 +30,21 @@ use super::{
     arguments::ProgramArguments,
     cargo::{BuildSupervision, CargoError, doctests::FRAMEWORK, run_build_command},
 };
-use heeler_config::{Config, FindProgramsError, SuiteConfig};
+use heeler_config::{Config, FindProgramsError, SuiteConfig, closest_match, is_glob};
 use heeler_server::discovery::ProgramSource;
 
 use cargo::CargoSource;
+use command::CommandSource;
+use ctest::{CtestSource, is_ctest_folder};
 pub(super) use finder::SourceFinder;
 use mcp::McpSource;
+use mtp::MtpSource;
 use programs::ProgramsSource;
+use pytest::PytestSource;
 
 /// Every source, in the order in which the programs of a command line run.
-static TEST_SOURCES: &[&dyn TestSource] = &[&ProgramsSource, &CargoSource, &McpSource];
+static TEST_SOURCES: &[&dyn TestSource] =
+    &[&ProgramsSource, &CargoSource, &McpSource, &MtpSource, &PytestSource, &CtestSource, &CommandSource];
 
 /// A source of test programs, such as paths or a build tool.
 trait TestSource: Sync {
@@ -112,6 +122,22 @@ pub(super) enum SourcesError {
         /// The directory.
         path: PathBuf,
     },
+    /// No test program matches a glob of the command line.
+    #[error(
+        "find test programs that match {glob}: no native executable that matches contains a test framework"
+    )]
+    NoMatch {
+        /// The glob, absolute.
+        glob: String,
+    },
+    /// A program of the command line does not exist.
+    #[error("find the program {}: there is no such file; {hint}", path.display())]
+    NoProgram {
+        /// The path, unchanged.
+        path: PathBuf,
+        /// What may have been meant.
+        hint: String,
+    },
     /// A directory is too large to be searched.
     #[error("find test programs below {}: it has more than {limit} files; name the programs, or a directory below", path.display())]
     TooManyFiles {
@@ -119,15 +145,27 @@ pub(super) enum SourcesError {
         path: PathBuf,
         limit: usize,
     },
-    /// The command of a server has no words, or an open quote.
-    #[error("start the MCP server {command:?}: expected a command, with quotes as in a shell")]
-    ServerCommand { command: String },
+    /// The command of a server, an application or a test has no words, or an open quote.
+    #[error("start the {what} {command:?}: expected a command, with quotes as in a shell")]
+    Command { what: &'static str, command: String },
     /// The address of a server is not one on this machine.
     #[error("reach the MCP server {address}")]
     ServerAddress { address: String, source: LocalUrlError },
-    /// The program of a server's command does not exist.
-    #[error("start the MCP server {command:?}: there is no program {program}")]
-    NoServer { command: String, program: String },
+    /// The program of such a command does not exist.
+    #[error("start the {what} {command:?}: there is no program {program}")]
+    NoCommand { what: &'static str, command: String, program: String },
+    /// A directory is not the build folder of a project with tests.
+    #[error("list the CTest tests of {}: it has no CTestTestfile.cmake; configure the project, and enable testing", path.display())]
+    NoCtestFolder { path: PathBuf },
+    /// CTest can't be run.
+    #[error("list the CTest tests of {}", path.display())]
+    Ctest { path: PathBuf, source: CargoError },
+    /// What CTest wrote is no list of tests.
+    #[error("list the CTest tests of {}", path.display())]
+    CtestListing { path: PathBuf, source: CtestListingError },
+    /// There is no Python interpreter.
+    #[error("run pytest with {python}: there is no such program; name the interpreter with --python")]
+    NoPython { python: String },
     /// The build command of a suite failed.
     #[error("build the suite \"{suite}\"")]
     Build { suite: String, source: CargoError },
@@ -139,11 +177,52 @@ pub(super) enum SourcesError {
     Programs(#[from] FindProgramsError),
 }
 
+/// Checks the programs that a command line names before any of them runs: of several, those that exist run,
+/// and the others are reported with the results.
+///
+/// # Errors
+/// None of the programs exists, or one that does not exist has no `/` in its name, which is more likely the
+/// name of a test.
+pub(super) fn check_programs_exist(arguments: &ProgramArguments) -> Result<(), SourcesError> {
+    let missing = |path: &&PathBuf| !path.exists() && !is_glob(&path.to_string_lossy());
+    let all: Vec<&PathBuf> = arguments.programs.iter().filter(missing).collect();
+    let is_none_left = all.len() == arguments.programs.len();
+    match all.into_iter().find(|path| is_none_left || !has_slash(path)) {
+        Some(path) => Err(SourcesError::NoProgram { path: path.clone(), hint: hint_about_missing(path) }),
+        None => Ok(()),
+    }
+}
+
+fn has_slash(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().contains(&b'/')
+}
+
+/// Maximum number of files among which the one that was meant is searched.
+const MAX_CANDIDATES: usize = 2_000;
+
+/// Returns what may have been meant by a path that does not exist: the nearest name beside it, or the name of
+/// a test.
+fn hint_about_missing(path: &Path) -> String {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let entries = std::fs::read_dir(directory.unwrap_or(Path::new("."))).into_iter().flatten().flatten();
+    let is_program = |entry: &std::fs::DirEntry| heeler_worker::is_test_program(&entry.path());
+    let names = entries.take(MAX_CANDIDATES).map(|entry| (entry.file_name().into_string(), entry));
+    let names: Vec<_> = names.filter_map(|(name, entry)| Some((name.ok()?, entry))).collect();
+    let wanted = path.file_name().unwrap_or_default().to_string_lossy();
+    let nearest = closest_match(&wanted, names.iter().map(|(name, _)| name.as_str()));
+    let nearest = names.iter().find(|(name, entry)| Some(name.as_str()) == nearest && is_program(entry));
+    match (nearest, has_slash(path)) {
+        (Some((name, _)), _) => format!("did you mean {}?", path.with_file_name(name).display()),
+        (None, false) => format!("to select tests by their name, use -E '{wanted}'"),
+        (None, true) => "is it built?".to_owned(),
+    }
+}
+
 /// Returns the programs of the sources that the command line names; without any, those of the suites.
 ///
 /// # Errors
 /// A build fails, or a suite's programs do not exist. A program of the command line that does not exist is no
-/// error here: it is reported together with the results.
+/// error here: it is reported together with the results, unless [`check_programs_exist`] refuses it.
 pub(super) fn find_sources(
     config: &Config,
     named: &NamedSources,
@@ -232,7 +311,8 @@ fn suite_sources(
 /// Applies the suite's own settings to a program.
 fn apply_suite_settings(suite: &SuiteConfig, program: &mut TestProgram) {
     if takes_arguments(program) {
-        if suite.framework.is_some() {
+        // A source that knows the framework of a program has asked nobody.
+        if suite.framework.is_some() && suite.source.source != CtestSource.name() {
             program.framework.clone_from(&suite.framework);
         }
         program.args.extend(suite.args.iter().map(|word| OsText::from(word.as_str())));
@@ -264,6 +344,7 @@ fn plain_program(suite: String, path: &Path, cwd: &Path) -> TestProgram {
         cwd: OsText::from(cwd),
         framework: None,
         test_arguments: BTreeMap::new(),
+        entries: Vec::new(),
     }
 }
 

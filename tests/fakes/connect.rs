@@ -1,6 +1,7 @@
 //! A fake client under test of Connect's conformance suite. What it does with a case stands in the last part
 //! of the case's name. With `$HEELER_FIXTURE_CLIENT`, a command, it passes all other cases on to that client;
-//! with `$HEELER_FIXTURE_MISTAKES`, most of them with a mistake that the name selects.
+//! with `$HEELER_FIXTURE_MISTAKES`, most of them with a mistake that the name selects. With
+//! `$HEELER_FIXTURE_RECORDING`, a file of requests with their answers, it answers as the file says.
 
 use std::{
     io::{Read, Write},
@@ -17,6 +18,9 @@ const WAIT: Duration = Duration::from_millis(30);
 
 /// Answers all cases; returns the exit code.
 pub(crate) fn serve() -> u8 {
+    if let Some(recording) = std::env::var_os("HEELER_FIXTURE_RECORDING") {
+        return replay(&std::fs::read(recording).expect("a recording is a file"));
+    }
     let mut real = std::env::var("HEELER_FIXTURE_CLIENT").ok().map(|command| start(&command));
     while let Some(request) = read_message(&mut std::io::stdin()) {
         let name = name_of(&request);
@@ -49,6 +53,16 @@ pub(crate) fn serve() -> u8 {
     }
     drop(real.as_mut().and_then(|real| real.stdin.take()));
     real.map_or(0, |mut real| u8::from(!real.wait().expect("it is a child").success()))
+}
+
+/// Answers each request as it was answered when it was recorded; returns the exit code.
+fn replay(mut recording: &[u8]) -> u8 {
+    let messages: Vec<_> = std::iter::from_fn(|| read_message(&mut recording)).collect();
+    while let Some(request) = read_message(&mut std::io::stdin()) {
+        let recorded = messages.chunks_exact(2).find(|pair| pair[0] == request);
+        write_message(&mut std::io::stdout(), &recorded.expect("the request was recorded")[1]);
+    }
+    0
 }
 
 /// Connects standard input and output with the local socket `$HEELER_FIXTURE_SOCKET`, behind which a test

@@ -11,10 +11,16 @@ type FuzzCheck = fn(&[u8]);
 
 /// Each target with its check; a target without seeds fails, and so does a directory of seeds without a
 /// target.
-const CHECKS: [(&str, FuzzCheck); 28] = [
+const CHECKS: [(&str, FuzzCheck); 39] = [
+    ("boost_listing", checks::boost_listing),
+    ("boost_transcript", checks::boost_transcript),
+    ("catch2_listing", checks::catch2_listing),
+    ("catch2_transcript", checks::catch2_transcript),
+    ("command_transcript", checks::command_transcript),
     ("config", checks::config),
     ("connect_client", checks::connect_client),
     ("connect_suite", checks::connect_suite),
+    ("ctest_listing", checks::ctest_listing),
     ("doctest_listing", checks::doctest_listing),
     ("doctest_transcript", checks::doctest_transcript),
     ("envelope", checks::envelope),
@@ -37,9 +43,14 @@ const CHECKS: [(&str, FuzzCheck); 28] = [
     ("mcp_transcript", checks::mcp_transcript),
     ("message", checks::message),
     ("minidump", checks::minidump),
+    ("mtp_listing", checks::mtp_listing),
+    ("mtp_transcript", checks::mtp_transcript),
     ("packet", checks::packet),
     ("program", checks::program),
+    ("pytest_listing", checks::pytest_listing),
+    ("pytest_transcript", checks::pytest_transcript),
     ("rsp_message", checks::rsp_message),
+    ("tap_transcript", checks::tap_transcript),
 ];
 
 fn names(dir: &Path) -> Vec<String> {

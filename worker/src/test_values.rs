@@ -21,6 +21,7 @@ pub(crate) fn program() -> TestProgram {
         cwd: "/".into(),
         framework: Some("gtest".into()),
         test_arguments: std::collections::BTreeMap::new(),
+        entries: Vec::new(),
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 
-use super::{CliCommand, CommandLineArguments, NormaliseError, normalise};
+use super::{CliCommand, CommandLineArguments, NormaliseError, normalise, other_tools};
 use crate::cli::exit::CliExitCode;
 use heeler_server::listen::DefaultTransport;
 
@@ -51,9 +51,17 @@ impl ParseArgumentsError {
 /// The arguments are invalid or request help: print the refusal, and exit with its exit code.
 pub(crate) fn parse(argv: Vec<OsString>) -> Result<CliCommand, ParseArgumentsError> {
     let words = normalise(argv).map_err(|source| ParseArgumentsError::Editor { source })?;
-    CommandLineArguments::try_parse_from(insert_shuffle_default(name_protocol(words)))
+    let words = insert_shuffle_default(name_protocol(words));
+    let command = CommandLineArguments::try_parse_from(&words)
         .map(|found| found.command)
-        .map_err(ParseArgumentsError::Arguments)
+        .map_err(|error| ParseArgumentsError::Arguments(other_tools::with_own_form(error, &words)))?;
+    let program_args = match &command {
+        CliCommand::Run(run) => &run.programs.program_args[..],
+        CliCommand::List(list) => &list.programs.program_args,
+        _ => &[],
+    };
+    other_tools::check_program_arguments(program_args).map_err(ParseArgumentsError::Arguments)?;
+    Ok(command)
 }
 
 /// Returns the completion script for a shell.

@@ -118,8 +118,10 @@ fn options_of_cargo_are_passed_on_as_cargo_has_them() {
     let passed = |line: &str| run(line).programs.cargo_options().join(" ");
     assert_eq!(passed(""), "");
     assert_eq!(
-        passed("-p a --package b --workspace --release --features x,y --no-default-features --all-features"),
-        "--package a --package b --workspace --release --features x,y --all-features --no-default-features"
+        passed(
+            "-p a --package b --workspace --exclude c --release --features x,y --no-default-features --all-features"
+        ),
+        "--package a --package b --workspace --exclude c --release --features x,y --all-features --no-default-features"
     );
     assert_eq!(
         passed("--lib --bins --bin one --test two --tests --cargo-profile fast --cargo-arg=--locked"),

@@ -25,7 +25,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::native::NativeJudgeError;
+use super::{case_patterns::CasePatternError, native::NativeJudgeError};
 
 /// Maximum size of the judge's output: thousands of failed cases have a few KiB each.
 const OUTPUT_LIMIT_BYTES: usize = 64 << 20;
@@ -67,6 +67,10 @@ pub(crate) enum JudgeError {
     Listing { limit: Duration },
     #[error("{0}")]
     Contradiction(String),
+    #[error("read the cases of {option}")]
+    Patterns { option: &'static str, source: CasePatternError },
+    #[error("both --known-failing and --known-flaky name the case {case:?}")]
+    Ambiguous { case: String },
     #[error(transparent)]
     Native(NativeJudgeError),
 }
@@ -75,7 +79,7 @@ impl JudgeError {
     /// Returns whether what the user wrote is the reason.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
-            Self::Refused { .. } => true,
+            Self::Refused { .. } | Self::Patterns { .. } | Self::Ambiguous { .. } => true,
             Self::Native(error) => error.is_refusal(),
             _ => false,
         }
@@ -98,6 +102,8 @@ pub(super) struct JudgedCases<'a> {
     pub(super) run: Option<Vec<&'a str>>,
     /// Those of them that are known to fail; `None` takes the user's patterns.
     pub(super) known_failing: Option<BTreeSet<&'a str>>,
+    /// Those of them that are known to be flaky.
+    pub(super) known_flaky: BTreeSet<&'a str>,
 }
 
 /// A running judge.
@@ -299,6 +305,10 @@ fn arguments(
             }
         }
     }
+    if !cases.known_flaky.is_empty() {
+        let list = list_file(dir, "known-flaky", cases.known_flaky.iter())?;
+        args.extend(["--known-flaky".into(), list]);
+    }
     args.extend(["--".into(), shared_program_path().into()]);
     args.extend(["connect".into(), "forward".into(), socket.into()]);
     Ok(args)
@@ -362,12 +372,17 @@ mod tests {
         let expected = ["--mode", "client", "--conf", "c.yaml", "--known-failing", "a/**", "--"];
         assert_eq!(&all[..7], expected);
         assert_eq!(&all[8..], ["connect", "forward", "/s"]);
-        let some = JudgedCases { run: Some(vec!["A b/c", "D"]), known_failing: Some(BTreeSet::from(["D"])) };
+        let some = JudgedCases {
+            run: Some(vec!["A b/c", "D"]),
+            known_failing: Some(BTreeSet::from(["D"])),
+            known_flaky: BTreeSet::from(["A b/c"]),
+        };
         let words = arguments(&command, &some, dir.path(), Path::new("/s")).unwrap();
         let file = |word: &OsString| {
             std::fs::read_to_string(word.to_str().unwrap().strip_prefix('@').unwrap()).unwrap()
         };
         assert_eq!((&words[4], file(&words[5]).as_str()), (&"--run".into(), "A b/c\nD\n"));
         assert_eq!((&words[6], file(&words[7]).as_str()), (&"--known-failing".into(), "D\n"));
+        assert_eq!((&words[8], file(&words[9]).as_str()), (&"--known-flaky".into(), "A b/c\n"));
     }
 }

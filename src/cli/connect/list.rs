@@ -20,12 +20,15 @@ use heeler_server::{
 use heeler_transport::local::LocalListener;
 
 use super::{
-    ChosenJudge, chosen_judge,
+    ChosenJudge,
+    case_patterns::matching_cases,
+    chosen_judge,
     judge::{Judge, JudgeCommand, JudgeError, JudgeEvent, JudgedCases},
+    native::NativeSuites,
     program_of,
 };
 use crate::cli::{
-    arguments::ConnectListArguments,
+    arguments::{ConnectListArguments, JudgeArguments},
     display::{self, OutputStream},
     exit::{CliExitCode, CommandError},
     load_config,
@@ -43,6 +46,10 @@ pub(super) struct CaseList {
     pub(super) catalogue: Catalogue,
     /// The cases that the user's patterns name as known to fail.
     pub(super) known_failing: BTreeSet<String>,
+    /// The cases that the user's patterns name as known to be flaky.
+    pub(super) known_flaky: BTreeSet<String>,
+    /// The cases that the user's patterns leave out.
+    left_out: BTreeSet<String>,
     /// The cases that the judge does not judge, with the reason.
     pub(super) not_judged: BTreeMap<String, String>,
 }
@@ -57,7 +64,7 @@ pub(super) async fn list(arguments: &ConnectListArguments) -> Result<CliExitCode
     let source = program_of(&arguments.client)?;
     let options = display_options(&arguments.client.general, &settings, OutputStream::StandardOutput);
     let mut signals = SignalListener::listen().map_err(CommandError::Signals)?;
-    let listed = list_chosen(&judge, source, &mut signals).await?;
+    let listed = list_chosen(&arguments.judge, &judge, source, &mut signals).await?;
     let Some(cases) = listed else { return Ok(CliExitCode::Aborted) };
     let nodes = case_nodes(&cases);
     let found = nodes.len();
@@ -82,20 +89,53 @@ pub(super) async fn list(arguments: &ConnectListArguments) -> Result<CliExitCode
 ///
 /// Cancel safe: no, because a judge that is a process would be left to the end of this one.
 pub(super) async fn list_chosen(
+    arguments: &JudgeArguments,
     judge: &ChosenJudge,
     client: ProgramSource,
     signals: &mut SignalListener,
 ) -> Result<Option<CaseList>, CommandError> {
-    let suites = match judge {
-        ChosenJudge::Program(command) => return list_judge(command, client, signals).await,
-        ChosenJudge::Native(suites) => suites,
+    let listed = match judge {
+        ChosenJudge::Program(command) => list_judge(command, client, signals).await?,
+        ChosenJudge::Native(suites) => Some(list_native(suites, client)?),
     };
+    let Some(mut cases) = listed else { return Ok(None) };
+    cases.apply_patterns(arguments).map_err(CommandError::Judge)?;
+    Ok(Some(cases))
+}
+
+impl CaseList {
+    fn new(catalogue: Catalogue, known_failing: BTreeSet<String>) -> Self {
+        Self {
+            catalogue,
+            known_failing,
+            known_flaky: BTreeSet::new(),
+            left_out: BTreeSet::new(),
+            not_judged: BTreeMap::new(),
+        }
+    }
+
+    /// Takes the patterns that the judge is not given.
+    fn apply_patterns(&mut self, arguments: &JudgeArguments) -> Result<(), JudgeError> {
+        let tests = self.catalogue.all().filter_map(|place| self.catalogue.test(place));
+        let names: Vec<&str> = tests.map(|test| test.name()).collect();
+        let matched = |option, patterns: &[String]| {
+            matching_cases(patterns, &names).map_err(|source| JudgeError::Patterns { option, source })
+        };
+        let known_flaky = matched("--known-flaky", &arguments.known_flaky)?;
+        let left_out = matched("--skip", &arguments.skip)?;
+        if let Some(case) = known_flaky.intersection(&self.known_failing).next() {
+            return Err(JudgeError::Ambiguous { case: case.clone() });
+        }
+        (self.known_flaky, self.left_out) = (known_flaky, left_out);
+        Ok(())
+    }
+}
+
+fn list_native(suites: &NativeSuites, client: ProgramSource) -> Result<CaseList, CommandError> {
     let listed = suites.listed().map_err(|error| CommandError::Judge(JudgeError::Native(error)))?;
-    Ok(Some(CaseList {
-        catalogue: case_catalogue(vec![client], listed),
-        known_failing: suites.known_failing.clone(),
-        not_judged: suites.not_judged(),
-    }))
+    let catalogue = case_catalogue(vec![client], listed);
+    let list = CaseList::new(catalogue, suites.known_failing.clone());
+    Ok(CaseList { not_judged: suites.not_judged(), ..list })
 }
 
 /// Lists the cases of a judge that is a process; `None` when the user ends the command.
@@ -136,7 +176,7 @@ async fn list_judge(
     };
     let known_failing = report.findings.into_iter().filter_map(is_known).collect();
     let catalogue = case_catalogue(vec![client], cases);
-    Ok(Some(CaseList { catalogue, known_failing, not_judged: BTreeMap::new() }))
+    Ok(Some(CaseList::new(catalogue, known_failing)))
 }
 
 async fn end_requested(signals: &mut SignalListener) {
@@ -183,9 +223,9 @@ fn check_listing(cases: &[ListedTest], report: &JudgeReport) -> Result<(), Judge
     }
 }
 
-/// Returns the cases as discovered tests; those that are not judged have the reason.
+/// Returns the cases that are not left out as discovered tests; those that are not judged have the reason.
 pub(super) fn case_nodes(cases: &CaseList) -> Vec<TestNode> {
-    let CaseList { catalogue, not_judged, .. } = cases;
+    let CaseList { catalogue, not_judged, left_out, .. } = cases;
     let node = |place| {
         let name = catalogue.test(place).map(|test| test.name());
         let reason = name.and_then(|name| not_judged.get(name)).cloned();
@@ -199,7 +239,8 @@ pub(super) fn case_nodes(cases: &CaseList) -> Vec<TestNode> {
             node
         })
     };
-    catalogue.all().map(node).collect()
+    let is_wanted = |place: &_| catalogue.test(*place).is_none_or(|test| !left_out.contains(test.name()));
+    catalogue.all().filter(is_wanted).map(node).collect()
 }
 
 /// Returns the uid of each case by its name.

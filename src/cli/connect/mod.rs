@@ -2,16 +2,18 @@
 //!
 //! - `run`, `list`: run and list the cases of a judge that Heeler starts; `relay`: serves a judge that has
 //!   started Heeler.
-//! - `native`: the judge of `--native`, in this process; `known_failing`: the patterns that it is given.
+//! - `native`: the judge of `--native`, in this process; `module_cache`: where its suite files are.
+//! - `case_patterns`: patterns of cases.
 //! - `judge`: the process of the judge; `forward`: the process that it takes for its client.
 //! - `round`: one run of the judge, with the session that runs its cases.
 //! - `verdicts`: the results of cases, from Heeler's records and the judge's verdicts. Pure.
 //! - `run_output`: what the user sees of a run.
 
+mod case_patterns;
 mod forward;
 mod judge;
-mod known_failing;
 mod list;
+mod module_cache;
 mod native;
 mod relay;
 mod round;
@@ -35,7 +37,8 @@ use super::{
 };
 use judge::JudgeCommand;
 pub(super) use judge::JudgeError;
-use native::NativeSuites;
+use module_cache::find_suites;
+use native::{NativeJudgeError, NativeSuites};
 
 /// Number of processes of the client unless the user names another: most cases wait for a server or for a
 /// timeout, and more processes than this save nothing.
@@ -106,8 +109,11 @@ enum ChosenJudge {
 /// # Errors
 /// There is no such program; the files of the native judge are wrong.
 fn chosen_judge(arguments: &JudgeArguments) -> Result<ChosenJudge, CommandError> {
-    if let Some(suites) = arguments.suites.as_deref().filter(|_| arguments.is_native) {
-        let suites = NativeSuites::read(suites, arguments.conf.as_deref(), &arguments.known_failing);
+    if arguments.is_native {
+        let dir = arguments.suites.clone().map_or_else(find_suites, Ok);
+        let suites = dir
+            .map_err(NativeJudgeError::FindSuites)
+            .and_then(|dir| NativeSuites::read(&dir, arguments.conf.as_deref(), &arguments.known_failing));
         let suites = suites.map_err(|error| CommandError::Judge(JudgeError::Native(error)))?;
         return Ok(ChosenJudge::Native(suites));
     }

@@ -25,8 +25,9 @@ use heeler_server::{connect::listed_case, listen::ClientStream};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 use super::{
+    case_patterns::{CasePatternError, matching_cases},
     judge::{JudgeError, JudgeEvent, JudgedCases},
-    known_failing::{KnownFailingError, known_cases},
+    module_cache::FindSuitesError,
 };
 
 /// Maximum size of a suite file and of a configuration. The largest of the suite has some 100 KiB.
@@ -40,6 +41,8 @@ const LISTED_CERT: &[u8] = b"listed";
 /// Error of the native judge.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NativeJudgeError {
+    #[error("find the suite files")]
+    FindSuites(#[source] FindSuitesError),
     #[error("list the suite files in {}", path.display())]
     Directory { path: PathBuf, source: io::Error },
     #[error("{} has no suite files: expected files named *.yaml", path.display())]
@@ -53,7 +56,7 @@ pub(crate) enum NativeJudgeError {
     #[error("read the suites")]
     Suites(#[source] ExpansionError),
     #[error("read the cases that are known to fail")]
-    KnownFailing(#[source] KnownFailingError),
+    KnownFailing(#[source] CasePatternError),
     #[error("encode the request of a case")]
     Request(#[source] MessageError),
     #[error("start its reference servers")]
@@ -70,7 +73,8 @@ impl NativeJudgeError {
     /// Returns whether what the user named is the reason.
     pub(super) fn is_refusal(&self) -> bool {
         match self {
-            Self::Directory { .. }
+            Self::FindSuites(_)
+            | Self::Directory { .. }
             | Self::NoSuites { .. }
             | Self::File { .. }
             | Self::FileTooLarge { .. }
@@ -111,7 +115,7 @@ impl NativeSuites {
         let files = files.iter().map(|(file, text)| (file.as_str(), text.as_str()));
         let cases = expand(files, &configuration).map_err(NativeJudgeError::Suites)?;
         let names: Vec<&str> = cases.iter().map(Case::name).collect();
-        let known_failing = known_cases(known_failing, &names).map_err(NativeJudgeError::KnownFailing)?;
+        let known_failing = matching_cases(known_failing, &names).map_err(NativeJudgeError::KnownFailing)?;
         Ok(Self { cases, known_failing })
     }
 
@@ -198,14 +202,15 @@ impl NativeRound {
         let is_wanted = |case: &&Case| wanted.as_ref().is_none_or(|wanted| wanted.contains(case.name()));
         let run = JudgedRun::start(suites.cases.iter().filter(is_wanted).cloned()).await;
         let run = run.map_err(|error| JudgeError::Native(NativeJudgeError::Servers(error)))?;
-        let known_failing = match &cases.known_failing {
-            Some(names) => names.iter().map(|name| (*name).to_owned()).collect(),
-            None => suites.known_failing.clone(),
+        let owned = |names: &BTreeSet<&str>| names.iter().map(|name| (*name).to_owned()).collect();
+        let expected_failures = ExpectedFailures {
+            known_failing: cases.known_failing.as_ref().map_or_else(|| suites.known_failing.clone(), owned),
+            known_flaky: owned(&cases.known_flaky),
         };
         let (session_end, judge_end) = tokio::io::duplex(STREAM_BYTES);
         Ok(Self {
             session_end: Some(Box::new(session_end)),
-            judging: Some(Box::pin(judge_cases(run, known_failing, judge_end))),
+            judging: Some(Box::pin(judge_cases(run, expected_failures, judge_end))),
             report: JudgeReport::default(),
         })
     }
@@ -238,7 +243,7 @@ impl NativeRound {
 /// Asks all cases of a run, and judges their answers until there are no more.
 async fn judge_cases(
     run: JudgedRun,
-    known_failing: BTreeSet<String>,
+    expected_failures: ExpectedFailures,
     stream: DuplexStream,
 ) -> Result<JudgeReport, NativeJudgeError> {
     let (mut reader, mut writer) = tokio::io::split(stream);
@@ -263,7 +268,7 @@ async fn judge_cases(
                 // The session answers only what it was asked.
                 let Some(problems) = run.problems_of_encoded(&name, &answer) else { continue };
                 report.not_run = report.not_run.saturating_sub(1);
-                match finding(&problems, known_failing.contains(&name)) {
+                match expected_failures.finding(&name, &problems) {
                     Some(finding) => {
                         report.findings.insert(name, finding);
                     }
@@ -277,11 +282,44 @@ async fn judge_cases(
     report
 }
 
-fn finding(problems: &[String], is_known_failing: bool) -> Option<JudgeFinding> {
-    match (problems.is_empty(), is_known_failing) {
-        (true, false) => None,
-        (true, true) => Some(JudgeFinding::UnexpectedPass),
-        (false, false) => Some(JudgeFinding::Failed(problems.join("\n"))),
-        (false, true) => Some(JudgeFinding::FailedAsExpected(problems.join("\n"))),
+/// The cases of a run that must fail, and those that may.
+struct ExpectedFailures {
+    known_failing: BTreeSet<String>,
+    known_flaky: BTreeSet<String>,
+}
+
+impl ExpectedFailures {
+    /// Returns what the judge finds about a case with these problems; nothing if it simply passes.
+    fn finding(&self, name: &str, problems: &[String]) -> Option<JudgeFinding> {
+        let is_known_failing = self.known_failing.contains(name);
+        match (problems.is_empty(), is_known_failing) {
+            (true, false) => None,
+            (true, true) => Some(JudgeFinding::UnexpectedPass),
+            (false, is_known) if is_known || self.known_flaky.contains(name) => {
+                Some(JudgeFinding::FailedAsExpected(problems.join("\n")))
+            }
+            (false, _) => Some(JudgeFinding::Failed(problems.join("\n"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_failures_must_fail_and_flaky_cases_may() {
+        let set = |name: &str| BTreeSet::from([name.to_owned()]);
+        let expected = ExpectedFailures { known_failing: set("fails"), known_flaky: set("flaky") };
+        let problems = ["wrong".to_owned()];
+        let failed = || JudgeFinding::FailedAsExpected("wrong".to_owned());
+        for (name, if_passed, if_failed) in [
+            ("other", None, JudgeFinding::Failed("wrong".to_owned())),
+            ("fails", Some(JudgeFinding::UnexpectedPass), failed()),
+            ("flaky", None, failed()),
+        ] {
+            assert_eq!(expected.finding(name, &[]), if_passed, "{name}");
+            assert_eq!(expected.finding(name, &problems), Some(if_failed), "{name}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! `heeler connect run`: lists the judge's cases, selects, has them judged, retries what failed, reports.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     num::NonZeroU32,
     path::Path,
     sync::Arc,
@@ -80,7 +80,7 @@ async fn run_cases(
     let signals = SignalListener::listen().map_err(CommandError::Signals)?;
     let mut output = RunOutput::new(display, events, signals);
     output.display.show_phase("Listing", "cases of the judge", Instant::now());
-    let listed = list_chosen(&judge, source, &mut output.signals).await?;
+    let listed = list_chosen(&arguments.judge, &judge, source, &mut output.signals).await?;
     let Some(cases) = listed else { return Ok(CliExitCode::Aborted) };
     let nodes = case_nodes(&cases);
     let found = nodes.len();
@@ -331,9 +331,14 @@ async fn run_rounds(
     while !rounds.due.is_empty() {
         let due = rounds.due.clone();
         let names: Vec<&str> = due.iter().map(|test| rounds.name(*test)).collect();
-        let known = names.iter().copied().filter(|name| list.known_failing.contains(*name)).collect();
+        let named =
+            |known: &BTreeSet<String>| names.iter().copied().filter(|name| known.contains(*name)).collect();
         let is_all = names.len() == context.uids.len();
-        let cases = JudgedCases { run: (!is_all).then(|| names.clone()), known_failing: Some(known) };
+        let cases = JudgedCases {
+            run: (!is_all).then(|| names.clone()),
+            known_failing: Some(named(&list.known_failing)),
+            known_flaky: named(&list.known_flaky),
+        };
         let Round { answered, end } = run_judge(context, &cases, output).await;
         let ended = match end {
             Ok(report) => match judged_results(&names, answered, &report) {

@@ -50,6 +50,8 @@ pub(crate) struct RunDisplay {
     last_write: Option<Instant>,
     milestone: usize,
     annotations: usize,
+    /// Texts of errors that have been shown and are not shown again.
+    known_errors: Vec<String>,
     write_error: Option<io::Error>,
 }
 
@@ -67,6 +69,7 @@ impl RunDisplay {
             last_write: None,
             milestone: 0,
             annotations: 0,
+            known_errors: Vec::new(),
             write_error: None,
         }
     }
@@ -79,6 +82,13 @@ impl RunDisplay {
         } else {
             self.print_lines(&[phase_line(label, words)]);
         }
+        self.flush(now);
+    }
+
+    /// Shows a step of a build before the run begins. The build tool may write to the terminal below it.
+    pub(crate) fn show_build_step(&mut self, label: &str, words: &str, now: Instant) {
+        self.phase = None;
+        self.print_lines(&[phase_line(label, words)]);
         self.flush(now);
     }
 
@@ -113,9 +123,14 @@ impl RunDisplay {
         }
     }
 
+    /// Leaves out error messages with these texts from now on: they have been shown.
+    pub(crate) fn skip_known_errors(&mut self, texts: impl IntoIterator<Item = String>) {
+        self.known_errors.extend(texts);
+    }
+
     /// Shows a log message. The live view shows it with the next changes or tick.
     pub(crate) fn log(&mut self, level: LogLevel, message: &str) {
-        if level < self.options.log_level {
+        if level < self.options.log_level || self.known_errors.iter().any(|known| known == message) {
             return;
         }
         let (tone, label) = match level {
@@ -231,11 +246,11 @@ impl RunDisplay {
         let place = format!("{:>width$}/{total}", grouped_number(progress.done()), width = total.len());
         let place = if record.is_group { String::new() } else { place };
         let manner = self.detail_level(progress.suites());
-        let line = test_line::result_line(record, &manner, &place);
+        let line = manner.wrapped(test_line::result_line(record, &manner, &place));
         if !record.outcome.is_failure() || matches!(record.outcome, Outcome::NotRun(_)) {
             let left = test_line::leaked_process_lines(record.leaked());
             let left = left.map(|line| StyledLine::with_label(Style::Warning, "left").join(line));
-            let lines: Vec<_> = std::iter::once(line).chain(left).collect();
+            let lines: Vec<_> = line.into_iter().chain(left).collect();
             let is_output_shown = record.has_passed() && self.options.success_output.is_immediate();
             let block =
                 (is_output_shown && record.has_output()).then(|| test_line::output_sections(record, &manner));
@@ -251,7 +266,7 @@ impl RunDisplay {
             OutputTiming::Immediate | OutputTiming::ImmediateFinal => Some(TestOutputs::Shown),
         };
         let block = block.map(|outputs| test_line::failure_details(record, &manner, outputs));
-        self.print_lines(&[line]);
+        self.print_lines(&line);
         if let Some(block) = block {
             self.print_block(record, &block);
         }
@@ -293,13 +308,13 @@ impl RunDisplay {
                 continue;
             }
             let manner = self.detail_level(suites);
-            let line = test_line::result_line(&whole, &manner, "");
+            let line = manner.wrapped(test_line::result_line(&whole, &manner, ""));
             let block = if whole.has_passed() {
                 test_line::output_sections(&whole, &manner)
             } else {
                 test_line::failure_details(&whole, &manner, TestOutputs::Shown)
             };
-            self.print_lines(&[line]);
+            self.print_lines(&line);
             self.print_block(&whole, &block);
             if self.pending.len() > PENDING_BYTES {
                 self.flush(now);

@@ -74,10 +74,9 @@ pub(super) fn summary_lines(
                 .with_plain(format!("{what}: {}", sanitise::one_line(path))),
         );
     }
-    lines.push(
-        StyledLine::with_label(verdict_style(summary, end), "Summary")
-            .join(format::counts(&summary.counts())),
-    );
+    let counts = format::counts(&summary.counts());
+    let counts = StyledLine::with_label(verdict_style(summary, end), "Summary").join(counts);
+    lines.extend(manner.wrapped(counts));
     push_missing_results(&mut lines, summary);
     lines.push(verdict_line(summary, end));
     lines
@@ -93,7 +92,7 @@ fn push_unremarkable(
     let is_slow = |record: &TestReport| record.duration.is_some_and(|took| took >= manner.slow_after);
     let mut push = |least, is_listed: &dyn Fn(&TestReport) -> bool| {
         let records = summary.records().iter().filter(|record| level >= least && is_listed(record));
-        lines.extend(records.map(|record| test_line::result_line(record, manner, "")));
+        lines.extend(records.flat_map(|record| manner.wrapped(test_line::result_line(record, manner, ""))));
     };
     let passed = |record: &TestReport| record.outcome == Outcome::Passed && !record.is_leaky();
     push(FinalStatusLevel::Pass, &|record| passed(record) && !is_slow(record));
@@ -228,13 +227,19 @@ fn push_not_run(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &Deta
 fn push_failures(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &DetailLevel<'_>) {
     let total = summary.failures().count();
     for record in summary.failures().take(MAX_LISTED) {
-        lines.push(test_line::result_line(record, manner, ""));
+        lines.extend(manner.wrapped(test_line::result_line(record, manner, "")));
         let headline =
             record.detail_text(|detail| detail.message.as_ref()).map(sanitise::headline).unwrap_or_default();
         let location = test_line::relative_location(record, manner.root);
+        // That of a test that was not run stands in its line.
+        let headline = if matches!(record.outcome, Outcome::NotRun(_)) { String::new() } else { headline };
+        // The messages of some frameworks begin with the location; later lines have those of other failures.
+        let first_line = record
+            .detail_text(|detail| detail.message.as_ref())
+            .and_then(|message| message.lines().find(|line| !line.trim().is_empty()));
+        let has_location = |location: &String| first_line.is_some_and(|line| line.contains(location));
         let why = match (location, headline.is_empty()) {
-            // The messages of some frameworks begin with the location already.
-            (Some(location), false) if !headline.contains(&location) => format!("{location}: {headline}"),
+            (Some(location), false) if !has_location(&location) => format!("{location}: {headline}"),
             (Some(location), true) => location,
             (_, _) => headline,
         };

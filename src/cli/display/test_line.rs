@@ -3,7 +3,7 @@
 use std::{borrow::Cow, time::Duration};
 
 use heeler_core::Outcome;
-use heeler_protocol::mtp::LeakedProcessInfo;
+use heeler_protocol::mtp::{FailureInfo, LeakedProcessInfo};
 
 use super::{
     format::{self, NAME_COLUMNS, SuiteNames},
@@ -73,6 +73,8 @@ pub(super) fn result_line(record: &TestReport, manner: &DetailLevel<'_>, place: 
     }
     match (record.outcome, record.detail_text(|detail| detail.message.as_ref())) {
         (Outcome::Skipped | Outcome::Cancelled | Outcome::NotRun(_), Some(reason)) => {
+            // Of a program that could not be listed, stack and files follow, which have been shown.
+            let reason = reason.lines().next().unwrap_or_default();
             line.with(Style::Dim, format!("  ({})", format::cut_name(&sanitise::headline(reason), 120)))
         }
         _ => line,
@@ -120,8 +122,9 @@ pub(super) fn failure_details(
     };
     let stdout = output(|detail| detail.stdout.as_ref());
     let stderr = output(|detail| detail.stderr.as_ref());
+    let failures = record.detail.as_deref().map_or(&[][..], |detail| &detail.failures);
     if let Some(message) = record.detail_text(|detail| detail.message.as_ref())
-        && ![stdout, stderr].into_iter().flatten().any(|output| contains_message(output, message))
+        && ![stdout, stderr].into_iter().flatten().any(|output| contains_message(output, message, failures))
     {
         push_output(&mut lines, message, manner.colour);
     }
@@ -198,8 +201,12 @@ pub(super) fn relative_path<'a>(file: &'a str, root: &str) -> &'a str {
         .unwrap_or(file)
 }
 
-fn contains_message(output: &str, message: &str) -> bool {
-    output.lines().count() <= SHORT_OUTPUT_LINES && output.contains(message.trim())
+/// Returns whether a short output contains the message, and if there are several failures, each of theirs.
+fn contains_message(output: &str, message: &str, failures: &[FailureInfo]) -> bool {
+    let is_contained = |text: &String| output.contains(text.trim());
+    let is_each_contained =
+        || failures.len() > 1 && failures.iter().all(|one| one.message.as_ref().is_some_and(is_contained));
+    output.lines().count() <= SHORT_OUTPUT_LINES && (output.contains(message.trim()) || is_each_contained())
 }
 
 fn push_output(lines: &mut Vec<StyledLine>, output: &str, colour: ColourMode) {

@@ -300,6 +300,15 @@ fn github_annotations_are_limited() {
 }
 
 #[test]
+fn output_of_a_build_begins_below_its_step() {
+    let sink = SharedSink::default();
+    let mut display = RunDisplay::new(options(DisplayKind::Live), Box::new(sink.clone()));
+    display.show_build_step("Building", "the tests of herd", Instant::now());
+    // Not only drawn, and the cursor is below it.
+    assert!(sink.text().contains("the tests of herd\n"), "{:?}", sink.text());
+}
+
+#[test]
 fn live_view_is_below_the_log_and_removed() {
     let sink = SharedSink::default();
     let start = Instant::now();

@@ -57,19 +57,39 @@ fn server_program(command: &str, dir: &Path, suite: Option<String>) -> Result<Te
     if LocalUrl::is_meant(command.trim()) {
         return running_server(command.trim(), dir, suite);
     }
+    command_program(command, dir, suite, CommandKind { framework: FRAMEWORK, what: "MCP server" })
+}
+
+/// What a command starts.
+#[derive(Clone, Copy)]
+pub(super) struct CommandKind {
+    pub(super) framework: &'static str,
+    /// Name in messages.
+    pub(super) what: &'static str,
+}
+
+/// Returns the program of a command, which is split as a shell does. One of the command line is named after
+/// its command.
+pub(super) fn command_program(
+    command: &str,
+    dir: &Path,
+    suite: Option<String>,
+    kind: CommandKind,
+) -> Result<TestProgram, SourcesError> {
+    let CommandKind { framework, what } = kind;
     let words = shlex::split(command).unwrap_or_default();
     let Some((name, args)) = words.split_first() else {
-        return Err(SourcesError::ServerCommand { command: command.to_owned() });
+        return Err(SourcesError::Command { what, command: command.to_owned() });
     };
     let Some(path) = find_program(name, dir) else {
-        return Err(SourcesError::NoServer { command: command.to_owned(), program: name.clone() });
+        return Err(SourcesError::NoCommand { what, command: command.to_owned(), program: name.clone() });
     };
     let path =
         std::path::absolute(&path).map_err(|source| SourcesError::Path { path: path.clone(), source })?;
     let suite = suite.unwrap_or_else(|| suite_name(&words, dir));
     Ok(TestProgram {
         args: args.iter().map(|word| OsText::from(word.as_str())).collect(),
-        framework: Some(FRAMEWORK.to_owned()),
+        framework: Some(framework.to_owned()),
         ..plain_program(suite, &path, dir)
     })
 }

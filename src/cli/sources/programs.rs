@@ -7,15 +7,18 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use heeler_config::{SuiteConfig, find_programs, suite_name_from_path, suite_names_without_base};
+use heeler_config::{
+    FindProgramsError, SuiteConfig, find_programs, is_glob, suite_name_from_path, suite_names_without_base,
+};
 use heeler_protocol::control::{OsText, TestProgram};
 
 use super::{
     super::arguments::ProgramArguments, PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text,
-    plain_program,
+    is_ctest_folder, plain_program,
 };
 
-/// The arguments are paths; those of a suite may be globs.
+/// The arguments are paths or globs. Of a glob of the command line, as of a directory, only the files in
+/// which a test framework is found are programs.
 pub(super) struct ProgramsSource;
 
 impl TestSource for ProgramsSource {
@@ -24,7 +27,12 @@ impl TestSource for ProgramsSource {
     }
 
     fn command_line_arguments(&self, command_line: &ProgramArguments) -> Option<Vec<OsText>> {
-        let paths: Vec<OsText> = command_line.programs.iter().map(|path| absolute_text(path)).collect();
+        let paths: Vec<OsText> = command_line
+            .programs
+            .iter()
+            .filter(|path| !is_ctest_folder(path))
+            .map(|path| absolute_text(path))
+            .collect();
         (!paths.is_empty()).then_some(paths)
     }
 
@@ -52,7 +60,12 @@ fn named_programs(
     };
     let mut paths = Vec::new();
     for path in arguments.iter().map(absolute) {
-        let path = without_parent_steps(&path?);
+        let path = path?;
+        if !path.exists() && is_glob(&path.to_string_lossy()) {
+            paths.extend(test_programs_that_match(&path, context)?);
+            continue;
+        }
+        let path = without_parent_steps(&path);
         if !path.is_dir() {
             paths.push(path);
             continue;
@@ -76,6 +89,23 @@ fn named_programs(
         ..plain_program(name, path, &cwd)
     };
     Ok(paths.iter().zip(names).map(program).collect())
+}
+
+/// Returns the programs that match an absolute glob: with a framework that the command line names, all
+/// executables are.
+fn test_programs_that_match(glob: &Path, context: &SourceContext<'_>) -> Result<Vec<PathBuf>, SourcesError> {
+    let here =
+        std::env::current_dir().map_err(|source| SourcesError::Path { path: PathBuf::from("."), source })?;
+    // The names of the directories above the working directory are no patterns.
+    let pattern = glob.strip_prefix(&here).unwrap_or(glob).to_string_lossy().into_owned();
+    let no_match = || SourcesError::NoMatch { glob: glob.display().to_string() };
+    let found = match find_programs("", &here, &[pattern]) {
+        Err(FindProgramsError::NoMatch { .. }) => return Err(no_match()),
+        found => found?.into_iter().map(|program| program.path),
+    };
+    let is_named = context.framework.is_some();
+    let found: Vec<_> = found.filter(|path| is_named || heeler_worker::is_test_program(path)).collect();
+    if found.is_empty() { Err(no_match()) } else { Ok(found) }
 }
 
 /// Returns the path without `..`, where that leads to the same file: names of programs come from their paths.

@@ -52,11 +52,11 @@ fn source_of_a_recorded_request_is_found_by_its_name() {
     let programs = resolve_request(registry, &request, &context, &mut display).unwrap();
     let paths: Vec<_> = programs.iter().map(|program| program.path.to_text().into_owned()).collect();
     assert_eq!(paths, ["/d/a", "/d/b"]);
-    let unknown = SourceRequest::new("ctest", []);
+    let unknown = SourceRequest::new("elsewhere", []);
     let error = resolve_request(registry, &unknown, &context, &mut display).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "use the source \"ctest\" of an earlier run, which this heeler does not have"
+        "use the source \"elsewhere\" of an earlier run, which this heeler does not have"
     );
     assert_eq!(phases, ["Searching"]);
 }
@@ -70,6 +70,9 @@ fn command_line_names_sources_in_order_with_absolute_paths() {
         cargo_targets: crate::cli::arguments::CargoTargetArguments::default(),
         framework: Some("gtest".into()),
         mcp: vec!["node s.js".into()],
+        mtp: Vec::new(),
+        ctest: Some("/b".into()),
+        pytest: crate::cli::arguments::PytestArguments { path: Some("t".into()), python: Some("py".into()) },
         program_args: vec!["--data=x".into()],
     };
     let named = NamedSources::from_arguments(&arguments);
@@ -77,6 +80,8 @@ fn command_line_names_sources_in_order_with_absolute_paths() {
         SourceRequest::new("programs", ["/p/a".into(), "/p/b".into()]),
         SourceRequest::new("cargo", ["/c".into(), "--release".into()]),
         SourceRequest::new("mcp", [absolute_text(Path::new(".")), "node s.js".into()]),
+        SourceRequest::new("pytest", [absolute_text(Path::new(".")), "t".into(), "py".into()]),
+        SourceRequest::new("ctest", ["/b".into()]),
     ];
     assert_eq!((named.requests.as_slice(), named.framework.as_deref()), (&expected[..], Some("gtest")));
     assert_eq!(named.program_args, ["--data=x"]);

@@ -32,8 +32,8 @@ pub use closest_match::closest_match;
 pub use file::{ConfigError, ConfigProblem, FILE_NAME};
 pub use partition::{PartitionError, PartitionKind, PartitionSpec, SplitOptions};
 pub use programs::{
-    FindProgramsError, FoundProgram, MatchingFiles, find_programs, matching_files, suite_name_from_path,
-    suite_names_without_base,
+    FindProgramsError, FoundProgram, MatchingFiles, find_files, find_programs, is_glob, matching_files,
+    suite_name_from_path, suite_names_without_base,
 };
 pub use quantity::{QuantityError, parse_duration, parse_positive_duration, parse_size};
 pub use reports::{ReportRequestError, parse_report_request, report_format_names};

@@ -151,6 +151,8 @@ pub(super) struct PathArray;
 pub(super) struct ReportArray;
 /// A command as a shell reads it.
 pub(super) struct CommandText;
+/// The name or path of a program.
+pub(super) struct ProgramText;
 /// A program with its arguments.
 pub(super) struct CommandArray;
 
@@ -190,6 +192,8 @@ notations! {
     PathArray -> Vec<String>, "an array of paths or globs".to_owned(),
         |written| written.texts(|paths| !paths.is_empty() && paths.iter().all(|path| !path.is_empty()));
     CommandText -> String, "a command, such as \"node server.js\"".to_owned(),
+        |written| Ok(written.nonempty_text()?.to_owned());
+    ProgramText -> String, "a program, such as \"python3\"".to_owned(),
         |written| Ok(written.nonempty_text()?.to_owned());
     CommandArray -> Vec<String>, "a command as an array of words, such as [\"make\", \"tests\"]".to_owned(),
         |written| written.texts(|words| words.first().is_some_and(|program| !program.is_empty()));

@@ -54,10 +54,16 @@ impl Config {
         }
         let hint =
             crate::closest_match(name, known.iter().copied()).map(|near| format!("did you mean \"{near}\"?"));
-        let known = hint.unwrap_or_else(|| format!("the profiles are {}", known.join(", ")));
+        let mut known = hint.unwrap_or_else(|| format!("the profiles are {}", known.join(", ")));
+        if CARGO_PROFILES.contains(&name) {
+            known.push_str("; profiles of cargo are named with --cargo-profile");
+        }
         UnknownProfileError { name: name.to_owned(), known }
     }
 }
+
+/// The profiles that cargo has by itself.
+const CARGO_PROFILES: [&str; 4] = ["dev", "release", "test", "bench"];
 
 /// The default state directory, relative to the directory of the file.
 pub(super) const STATE_DIR: &str = ".heeler";

@@ -54,10 +54,33 @@ pub fn find_programs(
     dir: &Path,
     patterns: &[String],
 ) -> Result<Vec<FoundProgram>, FindProgramsError> {
+    let paths = find_paths(suite, dir, patterns, is_executable)?;
+    let is_only_program = paths.len() == 1;
+    let name = |path: &Path| {
+        if is_only_program { suite.to_owned() } else { format!("{suite}::{}", stable_name(path)) }
+    };
+    Ok(paths.into_iter().map(|path| FoundProgram { suite: name(&path), path }).collect())
+}
+
+/// Returns the files that paths and globs below `dir` name, each once, sorted within a glob, whether they are
+/// executable or not.
+///
+/// # Errors
+/// A path does not exist, a glob matches nothing, or a directory can't be read.
+pub fn find_files(suite: &str, dir: &Path, patterns: &[String]) -> Result<Vec<PathBuf>, FindProgramsError> {
+    find_paths(suite, dir, patterns, Path::is_file)
+}
+
+fn find_paths(
+    suite: &str,
+    dir: &Path,
+    patterns: &[String],
+    is_wanted: fn(&Path) -> bool,
+) -> Result<Vec<PathBuf>, FindProgramsError> {
     let mut paths: Vec<PathBuf> = Vec::new();
     for pattern in patterns {
         let found = if is_glob(pattern) {
-            find_matching(suite, dir, pattern, &mut |_| {})?.into_iter().collect()
+            find_matching(suite, dir, pattern, is_wanted, &mut |_| {})?.into_iter().collect()
         } else {
             let path = super::profiles::resolve_path(dir, pattern);
             if !path.exists() {
@@ -71,11 +94,7 @@ pub fn find_programs(
             }
         }
     }
-    let is_only_program = paths.len() == 1;
-    let name = |path: &Path| {
-        if is_only_program { suite.to_owned() } else { format!("{suite}::{}", stable_name(path)) }
-    };
-    Ok(paths.into_iter().map(|path| FoundProgram { suite: name(&path), path }).collect())
+    Ok(paths)
 }
 
 /// Returns the suite name of a program that no suite names: its path below `base`, otherwise its file name,
@@ -147,7 +166,7 @@ pub fn matching_files(dir: &Path, patterns: &[String]) -> MatchingFiles {
                     files.directories.insert(directory.to_owned());
                 }
             };
-            if let Ok(found) = find_matching("", dir, pattern, &mut visit) {
+            if let Ok(found) = find_matching("", dir, pattern, is_executable, &mut visit) {
                 files.programs.extend(found);
             }
         } else {
@@ -157,7 +176,9 @@ pub fn matching_files(dir: &Path, patterns: &[String]) -> MatchingFiles {
     files
 }
 
-fn is_glob(pattern: &str) -> bool {
+/// Returns whether a pattern of programs is a glob, and not a path.
+#[must_use]
+pub fn is_glob(pattern: &str) -> bool {
     pattern.contains(['*', '?', '[', '{'])
 }
 
@@ -176,11 +197,12 @@ fn search_depth(glob: &str) -> Option<usize> {
     (!rest.contains("**")).then(|| rest.matches('/').count())
 }
 
-/// Returns the programs that a glob matches, and calls `visit` with each directory of the search.
+/// Returns the files of a kind that a glob matches, and calls `visit` with each directory of the search.
 fn find_matching(
     suite: &str,
     dir: &Path,
     glob: &str,
+    is_wanted: fn(&Path) -> bool,
     visit: &mut impl FnMut(&Path),
 ) -> Result<BTreeSet<PathBuf>, FindProgramsError> {
     let matcher = globset::GlobBuilder::new(glob.trim_start_matches("./"))
@@ -217,7 +239,7 @@ fn find_matching(
                 if depth < deepest {
                     waiting.push(path);
                 }
-            } else if matcher.is_match(path.strip_prefix(dir).unwrap_or(&path)) && is_executable(&path) {
+            } else if matcher.is_match(path.strip_prefix(dir).unwrap_or(&path)) && is_wanted(&path) {
                 found.insert(path);
             }
         }

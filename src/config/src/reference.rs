@@ -15,7 +15,7 @@ use super::{
     TestSettings, TimeLimit,
     notation::{
         ByteSize, CommandArray, CommandText, Count, DirectoryPath, DurationText, FilterText, Flag,
-        FrameworkName, Number, PathArray, PeriodText, ReportArray, SuiteName, TextArray,
+        FrameworkName, Number, PathArray, PeriodText, ProgramText, ReportArray, SuiteName, TextArray,
     },
     reader::{ConfigDocument, TableReader},
     retries::{BACKOFF_WORDS, BackoffWord, RetriesTable, RetryNotation},
@@ -74,6 +74,7 @@ described_notations! {
     ByteSize -> u64, "size", {"type": "string"}, |bytes| size_text(*bytes);
     DirectoryPath -> std::path::PathBuf, "path", {"type": "string", "minLength": 1}, |path| path;
     SuiteName -> String, "text", {"type": "string", "minLength": 1}, |text| text;
+    ProgramText -> String, "program", {"type": "string", "minLength": 1}, |text| text;
     CommandText -> String, "command", {"type": "string", "minLength": 1}, |text| text;
     FrameworkName -> String, "text", {"type": "string", "minLength": 1}, |text| text;
     FilterText -> String, "filter", {"type": "string"}, |text| text;

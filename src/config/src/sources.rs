@@ -9,13 +9,23 @@ use serde::Deserialize;
 #[cfg(test)]
 use super::reference::WriteNotation as _;
 use super::{
-    notation::{CommandText, DirectoryPath, Notation as _, PathArray, TextArray},
+    notation::{CommandText, DirectoryPath, Notation as _, PathArray, ProgramText, TextArray},
     profiles::resolve_path,
     reader::TableReader,
 };
 
 /// The keys of each source: the one that selects it, then those that have no effect without it.
-const SOURCE_KEYS: [&[&str]; 3] = [&["programs"], &["cargo", "cargo-args"], &["mcp"]];
+const SOURCE_KEYS: [&[&str]; 7] = [
+    &["programs"],
+    &["cargo", "cargo-args"],
+    &["mcp"],
+    &["mtp"],
+    &["pytest", "python"],
+    &["ctest", "ctest-args"],
+    &["command", "pattern"],
+];
+/// The key that selects its source as well, without the first one.
+const FURTHER_SELECTING_KEY: &str = "pattern";
 
 /// The keys of `[[suite]]` that name its source; exactly one source is named.
 #[derive(Debug, Default, Deserialize)]
@@ -23,7 +33,7 @@ const SOURCE_KEYS: [&[&str]; 3] = [&["programs"], &["cargo", "cargo-args"], &["m
 #[serde(rename_all = "kebab-case", default)]
 pub(super) struct SourceTable {
     /// Test programs: paths or globs (`*`, `?`, `**`, `[…]`, `{…}`), relative to the file. A suite has either
-    /// this key, `cargo` or `mcp`.
+    /// this key, `cargo`, `mcp`, `mtp`, `pytest`, `ctest` or `command`.
     #[serde(with = "PathArray")]
     programs: Option<Vec<String>>,
     /// A cargo package or workspace whose test programs are built and run, relative to the file.
@@ -36,6 +46,33 @@ pub(super) struct SourceTable {
     /// as in a shell. Its program is looked up in `PATH`, or relative to the file.
     #[serde(with = "CommandText")]
     mcp: Option<String>,
+    /// The command of an application of Microsoft Testing Platform, such as `"bin/Debug/net10.0/Tests"`, with
+    /// quotes as in a shell. Its program is looked up in `PATH`, or relative to the file.
+    #[serde(with = "CommandText")]
+    mtp: Option<String>,
+    /// The build folder of a CMake project whose CTest tests are run, relative to the file.
+    #[serde(with = "DirectoryPath")]
+    ctest: Option<PathBuf>,
+    /// Arguments of `ctest`, such as `["-C", "Debug"]`.
+    #[serde(with = "TextArray")]
+    ctest_args: Option<Vec<String>>,
+    /// A command that is one test, such as `"./check.sh --all"`, with quotes as in a shell. Its program is
+    /// looked up in `PATH`, or relative to the file. Its exit code decides, or with `framework = "tap"` what
+    /// it reports.
+    #[serde(with = "CommandText")]
+    command: Option<String>,
+    /// Scripts or programs of which each is one test: paths or globs, relative to the file. With `command`,
+    /// each is the last argument of that command instead, such as of `"perl -w"`.
+    #[serde(with = "PathArray")]
+    pattern: Option<Vec<String>>,
+    /// A directory or file whose tests pytest collects and runs, relative to the file; pytest runs in the
+    /// directory of the file.
+    #[serde(with = "DirectoryPath")]
+    pytest: Option<PathBuf>,
+    /// The Python interpreter that runs pytest; without it that of `VIRTUAL_ENV`, or `python3`. It is looked
+    /// up in `PATH`, or relative to the file.
+    #[serde(with = "ProgramText")]
+    python: Option<String>,
 }
 
 impl SourceTable {
@@ -48,16 +85,43 @@ impl SourceTable {
             let path = OsText::from(resolve_path(dir, path).as_path());
             SourceRequest::new("cargo", [path].into_iter().chain(texts(cargo_args)))
         });
-        let server = self.mcp.map(|command| SourceRequest::new("mcp", [OsText::from(dir), command.into()]));
-        programs.or(cargo).or(server)
+        let command = |source, command: Option<String>| {
+            command.map(|command| SourceRequest::new(source, [OsText::from(dir), command.into()]))
+        };
+        let ctest_args = self.ctest_args.unwrap_or_default();
+        let ctest = self.ctest.map(|path| {
+            let path = OsText::from(resolve_path(dir, path).as_path());
+            SourceRequest::new("ctest", [path, OsText::from("--")].into_iter().chain(texts(ctest_args)))
+        });
+        let is_command = self.command.is_some() || self.pattern.is_some();
+        let commands = is_command.then(|| {
+            let words = OsText::from(self.command.unwrap_or_default());
+            let patterns = texts(self.pattern.unwrap_or_default());
+            SourceRequest::new("command", [OsText::from(dir), words].into_iter().chain(patterns))
+        });
+        let python = self.python.map(OsText::from);
+        let pytest = self.pytest.map(|path| {
+            let tests = [OsText::from(dir), OsText::from(path.as_path())];
+            SourceRequest::new("pytest", tests.into_iter().chain(python))
+        });
+        programs
+            .or(cargo)
+            .or(command("mcp", self.mcp))
+            .or(command("mtp", self.mtp))
+            .or(pytest)
+            .or(ctest)
+            .or(commands)
     }
 }
 
 /// Reads the source of a suite. A suite without one, or with several, is reported.
 pub(super) fn read_source(dir: &Path, table: &TableReader<'_, '_>) -> SourceRequest {
     let source: SourceTable = table.read();
-    let selected: Vec<&str> =
-        SOURCE_KEYS.iter().map(|keys| keys[0]).filter(|key| table.contains_key(key)).collect();
+    let is_selected = |keys: &&&[&str]| {
+        let further = keys.contains(&FURTHER_SELECTING_KEY) && table.contains_key(FURTHER_SELECTING_KEY);
+        further || table.contains_key(keys[0])
+    };
+    let selected: Vec<&str> = SOURCE_KEYS.iter().filter(is_selected).map(|keys| keys[0]).collect();
     match selected[..] {
         [] => {
             let keys = SOURCE_KEYS.map(|keys| format!("{:?}", keys[0])).join(" or ");
@@ -69,7 +133,9 @@ pub(super) fn read_source(dir: &Path, table: &TableReader<'_, '_>) -> SourceRequ
         [key] => report_keys_without_effect(table, key),
         [first, other, ..] => {
             let message = format!("{other:?} and {first:?} exclude each other; make two suites");
-            table.document.report(table.key_span(other), message);
+            // The other one may be there by its further key only.
+            let key = if table.contains_key(other) { other } else { FURTHER_SELECTING_KEY };
+            table.document.report(table.key_span(key), message);
         }
     }
     // A wrong value has been reported, and the file is not used.

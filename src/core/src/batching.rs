@@ -81,6 +81,21 @@ pub struct ProcessTraits {
     /// Whether a process can be ended between two tests: those that it has not begun may be taken back when
     /// slots are idle.
     pub ends_between_tests: bool,
+    /// Whether a process that has ended its tests can be given others of its program.
+    pub takes_more_tests: bool,
+    /// Whether each test is a process of its own, as all tests are that are isolated.
+    pub is_one_test: bool,
+}
+
+impl ProcessTraits {
+    /// Processes without any of these traits.
+    pub const NONE: Self = Self {
+        is_one_batch: false,
+        hides_start: false,
+        ends_between_tests: false,
+        takes_more_tests: false,
+        is_one_test: false,
+    };
 }
 
 /// A batch of tests for one process.
@@ -312,6 +327,29 @@ impl TestQueue {
         Some(TestBatch { program, tests, is_isolated })
     }
 
+    /// Removes and returns the next batch for a process of this program that has ended its tests, as one of
+    /// these slots. `None` if there is none, or if the slot is needed for a test that runs in isolation.
+    pub fn next_extension(&mut self, program: ProgramId, loads: &SlotLoads) -> Option<TestBatch> {
+        if self.isolated.iter().any(|(_, _, program)| self.room_for(*program, loads) > 0)
+            || self.programs.get(&program).is_some_and(|one| one.cap == Some(1))
+        {
+            return None;
+        }
+        if let Some(place) = self.remainders.iter().position(|rest| rest.program == program) {
+            return Some(self.take_remainder(place));
+        }
+        let known_median = self.known_median;
+        let share = self.share_of_slot(program, self.remaining_work(), loads);
+        let limit = self.batch_limit;
+        let queue = self.program(program);
+        if queue.waiting.front().is_none_or(|item| item.is_isolated) {
+            return None;
+        }
+        let full = queue.full_extension(share, limit);
+        let tests = queue.take_batch(full, known_median);
+        Some(TestBatch { program, tests, is_isolated: false })
+    }
+
     /// Returns the remaining work of all programs, each with one start.
     fn remaining_work(&self) -> Duration {
         let waiting = self.programs.values().filter(|one| !one.waiting.is_empty());
@@ -351,6 +389,10 @@ impl TestQueue {
 
     fn next_remainder(&mut self, loads: &SlotLoads) -> Option<TestBatch> {
         let place = self.remainders.iter().position(|rest| self.room_for(rest.program, loads) > 0)?;
+        Some(self.take_remainder(place))
+    }
+
+    fn take_remainder(&mut self, place: usize) -> TestBatch {
         let rest = &mut self.remainders[place];
         let program = rest.program;
         let cap = self.programs.get(&program).and_then(|one| one.cap);
@@ -359,7 +401,7 @@ impl TestQueue {
         if rest.tests.is_empty() {
             self.remainders.remove(place);
         }
-        Some(TestBatch { program, tests, is_isolated: cap == Some(1) })
+        TestBatch { program, tests, is_isolated: cap == Some(1) }
     }
 
     fn program(&mut self, program: ProgramId) -> &mut ProgramQueue {

@@ -80,6 +80,12 @@ impl Ledger {
         Self { entries: vec![LedgerEntry::Open; selected], open: selected, streams: BTreeMap::new() }
     }
 
+    /// Adds tests, all without a result. They are numbered after those before them.
+    pub fn add_tests(&mut self, added: usize) {
+        self.entries.extend(std::iter::repeat_n(LedgerEntry::Open, added));
+        self.open += added;
+    }
+
     /// Opens a worker's stream: it may carry something of this run, even if only the start of a test.
     pub fn open_stream(&mut self, worker: WorkerId) {
         self.streams.entry(worker).or_default();

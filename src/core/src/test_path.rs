@@ -19,6 +19,9 @@ pub enum NameNesting {
     FullStops,
     /// One group before each pair of colons: `a::b::name` is `name` in `b` in `a`.
     Colons,
+    /// As with colons, for node ids of pytest: parameters are in brackets, and no group begins in them.
+    /// `a/b.py::C::name[x::y]` is `name[x::y]` in `C` in `a/b.py`.
+    NodeIds,
 }
 
 impl NameNesting {
@@ -29,7 +32,7 @@ impl NameNesting {
             Self::Flat => "",
             Self::FullStop | Self::FullStops => ".",
             Self::Slashes => "/",
-            Self::Colons => "::",
+            Self::Colons | Self::NodeIds => "::",
         }
     }
 
@@ -67,6 +70,13 @@ impl<'a> TestPath<'a> {
             NameNesting::FullStop => split_name(name, nesting.separator(), 1),
             NameNesting::FullStops | NameNesting::Slashes | NameNesting::Colons => {
                 split_name(name, nesting.separator(), usize::MAX)
+            }
+            NameNesting::NodeIds => {
+                // Names of files may have brackets, too.
+                let path = name.find("::").unwrap_or(0);
+                let parameters = name[path..].find('[').map_or(name.len(), |found| path + found);
+                let separators = name[..parameters].matches("::").count();
+                split_name(name, nesting.separator(), separators)
             }
         };
         Self { suite, groups, case }
@@ -121,6 +131,14 @@ mod tests {
         assert_eq!(parts(NameNesting::Slashes, "a/b:c/name"), ["a", "b:c", "name"]);
         assert_eq!(parts(NameNesting::Colons, "a:b::c.d"), ["a:b", "c.d"]);
         assert_eq!(parts(NameNesting::Flat, "a::b.c"), ["a::b.c"]);
+    }
+
+    #[test]
+    fn node_ids_have_no_group_in_their_parameters() {
+        let id = "a/b[1].py::C::name[x::y[z]::]";
+        assert_eq!(parts(NameNesting::NodeIds, id), ["a/b[1].py", "C", "name[x::y[z]::]"]);
+        assert_eq!(parts(NameNesting::NodeIds, "a/b.py"), ["a/b.py"]);
+        assert_eq!(parts(NameNesting::NodeIds, "::[::"), ["::[::"]);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! - `connect`: the messages between Connect's conformance suite and a client under test.
 //! - [`mcp`]: the messages of the Model Context Protocol, and the filter that hides test tools.
 //! - [`rsp`]: the messages of the Runtime Server Protocol.
+//! - [`ctest`]: the list of tests that CTest writes.
 //! - [`control`]: messages between coordinator, watchdog, worker and guard.
 //! - [`fork_server`]: messages between a worker and its fork server, which creates the guards.
 //! - [`journal`]: the records of write-ahead journals.
@@ -16,6 +17,7 @@
 #[cfg(feature = "connect")]
 pub mod connect;
 pub mod control;
+pub mod ctest;
 pub mod fork_server;
 pub mod frame;
 pub mod journal;

@@ -337,7 +337,8 @@ pub fn encode_error(id: &RequestId, error: &RpcError) -> Bytes {
 }
 
 /// Encodes a request without a frame.
-pub(crate) fn request_body(id: &RequestId, method: &str, params: &impl Serialize) -> Vec<u8> {
+#[must_use]
+pub fn request_body(id: &RequestId, method: &str, params: &impl Serialize) -> Vec<u8> {
     body(&RequestEnvelope { jsonrpc: "2.0", id: Some(id), method, params })
 }
 

@@ -38,6 +38,20 @@ pub(crate) fn of_stack(stack: &str, test_file: Option<&str>) -> Option<SourcePla
     places.find(|place| is_own(&place.file, test_file))
 }
 
+/// Returns the place that the summary of a sanitizer names, with which the message then begins, if it is in
+/// the user's own code: `AddressSanitizer: heap-use-after-free FILE:LINE in FUNCTION`.
+pub(crate) fn of_sanitizer(message: &str, test_file: Option<&str>) -> Option<SourcePlace> {
+    let line = message.lines().next()?;
+    let (_, finding) = line.split_once(": ").filter(|(name, _)| name.ends_with("Sanitizer"))?;
+    let found = finding.split_whitespace().find_map(|word| {
+        let mut parts = word.split(':');
+        let (file, line) = (parts.next()?, parts.next()?.parse().ok()?);
+        let is_file = file.contains(['.', '/']) && parts.all(|column| column.parse::<u32>().is_ok());
+        (is_file && line > 0).then(|| place(file, Some(line), test_file))
+    });
+    found.filter(|place| is_own(&place.file, test_file))
+}
+
 fn place_of_line(line: &str) -> Option<SourcePlace> {
     let line = line.trim();
     let place = match line.strip_prefix('#') {
@@ -76,5 +90,20 @@ mod tests {
         assert_eq!(place(rust, None).as_deref(), Some("/w/src/lib.rs:12"));
         assert_eq!(place("a.cc:7\na.cc:9", None).as_deref(), Some("a.cc:7"));
         assert_eq!(place("no place: 7", None), None);
+    }
+
+    #[test]
+    fn place_of_a_sanitizer_is_that_of_its_summary() {
+        let place = |message: &str| {
+            let place = of_sanitizer(message, Some("/w/src/t.cc"))?;
+            Some(format!("{}:{}", place.file, place.line.unwrap_or(0)))
+        };
+        let asan = "AddressSanitizer: heap-use-after-free /w/lib/a.cc:2 in a::use(int*)\nexited with code 1";
+        assert_eq!(place(asan).as_deref(), Some("/w/lib/a.cc:2"));
+        let ubsan = "UndefinedBehaviorSanitizer: overflow: 1 + 2 of type 'int' at src/t.cc:4:35";
+        assert_eq!(place(ubsan).as_deref(), Some("/w/src/t.cc:4"));
+        assert_eq!(place("AddressSanitizer: overflow ../../src/libsanitizer/a.cpp:8 in memcpy"), None);
+        assert_eq!(place("AddressSanitizer: SEGV (/w/a_test+0x4d) in f"), None);
+        assert_eq!(place("a message about a.cc:2"), None);
     }
 }

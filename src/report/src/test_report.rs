@@ -247,9 +247,11 @@ impl FailureDetail {
             stacktrace: text(describe::shown_stack(result, test.file.is_some())),
             actual: comparison.and_then(|failure| failure.actual.clone()),
             expected: comparison.and_then(|failure| failure.expected.clone()),
-            failed_at: failed_place::of_failures(places, test.file).or_else(|| {
-                failed_place::of_stack(&describe::shown_stack(result, test.file.is_some())?, test.file)
-            }),
+            failed_at: failed_place::of_failures(places, test.file)
+                .or_else(|| failed_place::of_sanitizer(&describe::shown_message(result)?, test.file))
+                .or_else(|| {
+                    failed_place::of_stack(&describe::shown_stack(result, test.file.is_some())?, test.file)
+                }),
             file,
             line,
             failures: FailureInfo::of_result(result),
@@ -285,6 +287,7 @@ impl FailureDetail {
             file: node.location_file.clone(),
             line: node.location_line_start,
             failed_at: failed_place::of_failures(places, test_file)
+                .or_else(|| failed_place::of_sanitizer(node.error_message.as_deref()?, test_file))
                 .or_else(|| failed_place::of_stack(node.error_stacktrace.as_deref()?, test_file)),
             failures,
             stdout: node.standard_output.clone(),

@@ -54,6 +54,15 @@ pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?)
 }
 
+/// Has the next bytes that a TCP socket receives acknowledged at once. The system returns to its own choice
+/// later, so that this is called after each read.
+///
+/// # Errors
+/// The descriptor is no TCP socket.
+pub fn acknowledge_at_once(socket: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::net::sockopt::set_tcp_quickack(socket, true)?)
+}
+
 /// Returns the number of bytes in a pipe that nobody has read, given either of its ends.
 ///
 /// # Errors

@@ -96,3 +96,65 @@ fn words_behind_two_dashes_reach_the_programs_and_their_reruns() {
     world.run(&words).assert_code(2).assert_stdout("hello");
     world.run(&["run", "--rerun", "failed", "--no-capture"]).assert_code(2).assert_stdout("hello");
 }
+
+#[test]
+fn glob_in_quotes_names_the_test_programs_that_match() {
+    let world = TestWorld::with_gtest("kinds");
+    fs::create_dir(world.path("build")).unwrap();
+    for name in ["one_test", "two_test"] {
+        fs::copy(world.path("kinds"), world.path(&format!("build/{name}"))).unwrap();
+    }
+    fs::copy("/bin/true", world.path("build/tool_test")).unwrap();
+    world.write_program("build/script_test", "touch executed");
+    let ran = world.run(&["run", "build/*_test", "-E", "test(=Math.Add)"]).assert_code(0);
+    ran.assert_stdout("2 tests of 2 programs");
+    assert!(!world.path("executed").exists());
+    let ran = world.run(&["run", "build/*_check"]).assert_code(4);
+    ran.assert_stderr("no native executable that matches contains a test framework");
+}
+
+#[test]
+fn word_that_names_no_program_runs_nothing_and_gets_a_hint() {
+    let world = TestWorld::with_gtest("kinds");
+    let ran = world.run(&["run", "kinds", "Math.Add"]).assert_code(4);
+    ran.assert_stderr(
+        "find the program Math.Add: there is no such file; to select tests by their name, use -E",
+    );
+    let ran = world.run(&["run", "./kind"]).assert_code(4);
+    ran.assert_stderr("did you mean ./kinds?");
+    let ran = world.run(&["run", "./build/kinds"]).assert_code(4);
+    ran.assert_stderr("find the program ./build/kinds: there is no such file; is it built?");
+    // Where others are there, they run, and the missing one is reported once in each part of the log.
+    let ran = world.run(&["run", "kinds", "./build/kinds", "-E", "test(=Math.Add)"]);
+    ran.line_with(&["NOT RUN", "does not exist"]);
+    let errors = ran.stdout.lines().filter(|line| line.contains("does not exist")).count();
+    assert_eq!(errors, 2, "{}", ran.stdout);
+}
+
+#[test]
+fn option_of_another_tool_is_answered_with_the_own_one() {
+    let world = TestWorld::with_gtest("kinds");
+    let ran = world.run(&["run", "kinds", "--gtest_filter=Math.*"]).assert_code(5);
+    ran.assert_stderr("tip: use -E 'Math.*'");
+    let ran = world.run(&["./kinds"]).assert_code(5);
+    ran.assert_stderr("tip: to run its tests: heeler run ./kinds");
+}
+
+#[test]
+fn error_of_undefined_behavior_sanitizer_is_the_message() {
+    let world = TestWorld::with_gtest("last_words");
+    let ran = world.run(&["run", "last_words", "-E", "LastWords.BehavesUndefined"]).assert_code(2);
+    ran.line_with(&["UBSAN", "LastWords.BehavesUndefined"]);
+    ran.line_with(&[
+        "UndefinedBehaviorSanitizer: signed integer overflow: 1 + 2147483647 at lib/sum.cc:4:35",
+    ]);
+    let is_place = |line: &str| line.trim() == "at lib/sum.cc:4";
+    assert!(ran.stdout.lines().any(is_place), "{}", ran.stdout);
+}
+
+#[test]
+fn repeated_run_says_how_often() {
+    let world = TestWorld::with_gtest("kinds");
+    let ran = world.run(&["run", "kinds", "-E", "test(=Math.Add)", "--repeat", "3"]).assert_code(0);
+    ran.line_with(&["Running", "1 test of 1 program", "each 3 times"]);
+}

@@ -110,7 +110,7 @@ fn command_that_runs_nothing_prints_its_last_event_only() {
     let world = TestWorld::with_gtest("kinds");
     for (words, code, error) in [
         (&["run", "kinds", "-E", "nothing"][..], 8, "is selected"),
-        (&["run", "missing"], 4, "nothing to run"),
+        (&["run", "missing"], 4, "there is no such file"),
     ] {
         let ran = run_json(&world, words).assert_code(code);
         let last: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran}"));

@@ -174,6 +174,31 @@ fn answer_is_sent_while_requests_still_come() {
 }
 
 #[test]
+fn one_process_answers_what_the_suite_hands_out_one_after_the_other() {
+    let mut suite = Suite::start(world(), &["-j", "1"]);
+    let names: Vec<_> = (10..40).map(|number| format!("Suite/{number}/passes")).collect();
+    for (number, name) in names.iter().enumerate() {
+        suite.ask(&[name]);
+        let mut answer = vec![0; 4 + 2 + name.len() + 2];
+        suite.relay.stdout.as_mut().unwrap().read_exact(&mut answer).unwrap();
+        assert_eq!(answers(&answer), BTreeMap::from([(name.clone(), Answer::Response)]));
+        if number == 20 {
+            // It dies between two of its hand-outs, and costs its own case.
+            suite.ask(&["Suite/20/aborts"]);
+            let mut length = [0; 4];
+            let output = suite.relay.stdout.as_mut().unwrap();
+            output.read_exact(&mut length).unwrap();
+            let mut message = vec![0; u32::from_be_bytes(length) as usize];
+            output.read_exact(&mut message).unwrap();
+            let answer = answers(&framed(&message)).into_values().next();
+            assert!(matches!(&answer, Some(Answer::Error(error)) if error.contains("SIGABRT")), "{answer:?}");
+        }
+    }
+    let Finished { answers, stderr, starts } = suite.finish();
+    assert_eq!((answers.len(), starts), (0, 2), "{stderr}");
+}
+
+#[test]
 fn client_that_exits_after_an_answer_costs_no_case() {
     // The next request is already written then, and nobody reads it.
     let names: Vec<_> = (0..8)
@@ -194,7 +219,7 @@ fn thousands_of_cases_take_few_processes() {
     let mut suite = Suite::start(world(), &["-j", "4"]);
     suite.ask(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let Finished { answers, stderr, starts } = suite.finish();
-    assert!(starts < 600, "{starts} processes");
+    assert!(starts < 40, "{starts} processes");
     assert_eq!(answers.len(), 3000);
     assert!(answers.values().all(|answer| *answer == Answer::Response), "{stderr}");
 }

@@ -22,14 +22,14 @@ const CASE: &str = "Basic/HTTPVersion:1/Protocol:PROTOCOL_CONNECT/Codec:CODEC_PR
                     Compression:COMPRESSION_IDENTITY/TLS:false/unary/success";
 
 /// Suites, and a client that misbehaves at [`CASE`]; `None` where they are not installed.
-struct NativeWorld {
-    world: TestWorld,
+pub(super) struct NativeWorld {
+    pub(super) world: TestWorld,
     suites: String,
-    judge: String,
+    pub(super) judge: String,
 }
 
 impl NativeWorld {
-    fn new(behaviour: &str) -> Option<Self> {
+    pub(super) fn new(behaviour: &str) -> Option<Self> {
         let (programs, suites) = (real_suite()?, suites_dir()?);
         let world = world();
         world.env("HEELER_FIXTURE_CLIENT", &format!("{} -p 1", programs.join("referenceclient").display()));
@@ -40,7 +40,12 @@ impl NativeWorld {
     }
 
     fn run_judge(&self, judge: &[&str], words: &[&str]) -> FinishedCommand {
-        let words = [&["connect", "run"], judge, words, &["--", "./connect-client"]].concat();
+        self.run_judge_of(judge, words, "./connect-client")
+    }
+
+    /// Has the judge that the words name judge a client.
+    pub(super) fn run_judge_of(&self, judge: &[&str], words: &[&str], client: &str) -> FinishedCommand {
+        let words = [&["connect", "run"], judge, words, &["--", client]].concat();
         let ran = self.world.run_with_separate_outputs(&words);
         self.world.check_tidy();
         wait_until("no client is left", || self.world.starts().iter().all(|one| state(one.pid).is_none()));
@@ -48,7 +53,12 @@ impl NativeWorld {
     }
 
     fn run(&self, words: &[&str]) -> FinishedCommand {
-        self.run_judge(&["--native", "--suites", &self.suites], words)
+        self.run_judge(&self.native(), words)
+    }
+
+    /// The words that choose the native judge.
+    pub(super) fn native(&self) -> [&str; 3] {
+        ["--native", "--suites", &self.suites]
     }
 
     /// The cases of the default configuration.
@@ -127,6 +137,14 @@ fn retries_and_known_failures_are_those_of_any_judge() {
     let ran = native.run(&["-E", CASES, "--retries", "1"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.stderr.contains("1 flaky"), "{ran:?}");
+    // What is known to be flaky is not retried, and may pass.
+    std::fs::remove_file(native.world.path("aborted-once")).unwrap();
+    let flaky = ["-E", CASES, "--retries", "1", "--known-flaky", CASE];
+    for counts in [format!("{} passed, 1 skipped", CASE_COUNT - 1), format!("{CASE_COUNT} passed")] {
+        let ran = native.run(&flaky);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        assert!(ran.stderr.contains(&counts), "{counts}: {ran:?}");
+    }
     let known = ["-E", CASES, "--known-failing", "Basic/HTTPVersion:1/*/*/*/TLS:false/unary/success"];
     let ran = native.run(&known);
     assert!(ran.stderr.contains("passed, and is named as known to fail"), "{ran:?}");
@@ -155,6 +173,9 @@ fn cases_are_listed_with_the_reason_and_none_is_run() {
     let listed = list(&["--format", "names", "-E", CASES]);
     assert_eq!((listed.code, listed.stdout.lines().count()), (Some(0), CASE_COUNT), "{listed:?}");
     assert!(listed.stdout.lines().any(|line| line == format!("connect-client::{CASE}")), "{listed:?}");
+    let listed = list(&["--format", "names", "-E", CASES, "--skip", CASE, "--skip", "Errors/**"]);
+    assert_eq!((listed.code, listed.stdout.lines().count()), (Some(0), CASE_COUNT - 1), "{listed:?}");
+    assert!(!listed.stdout.contains(&format!("::{CASE}\n")), "{listed:?}");
     assert!(native.world.starts().is_empty());
 }
 
@@ -172,8 +193,7 @@ fn wrong_input_is_one_error() {
     world.write("conf.yaml", "features: {versions: [nope]}\n");
     let own = ["--native", "--suites", "suites"];
     for (words, message) in [
-        (&["--native"][..], "--suites <DIR>"),
-        (&["--suites", "suites"], "--native"),
+        (&["--suites", "suites"][..], "--native"),
         (&[&own[..], &["--judge", "x"]].concat(), "'--native' cannot be used with '--judge <PROGRAM>'"),
         (&["--native", "--suites", "none"], "list the suite files in none: No such file or directory"),
         (&["--native", "--suites", "empty"], "empty has no suite files: expected files named *.yaml"),
@@ -185,6 +205,15 @@ fn wrong_input_is_one_error() {
         (&[&own[..], &["--conf", "none.yaml"]].concat(), "read none.yaml: No such file"),
         (&[&own[..], &["--known-failing", "x/**"]].concat(), "the pattern \"x/**\" matches no case"),
         (&[&own[..], &["--known-failing", "@none"]].concat(), "read none: No such file"),
+        (
+            &[&own[..], &["--known-flaky", "x/**"]].concat(),
+            "read the cases of --known-flaky: the pattern \"x/**\" matches no case",
+        ),
+        (&[&own[..], &["--skip", "@none"]].concat(), "read the cases of --skip: read none: No such file"),
+        (
+            &[&own[..], &["--known-flaky", "Own/**", "--known-failing", "Own/**"]].concat(),
+            "both --known-failing and --known-flaky name the case \"Own/",
+        ),
     ] {
         for command in ["run", "list"] {
             let words = [&["connect", command], words, &["--", "./connect-client"]].concat();
@@ -196,4 +225,54 @@ fn wrong_input_is_one_error() {
     }
     assert!(world.starts().is_empty());
     world.check_tidy();
+}
+
+/// Returns a world whose only program in `PATH` is `go`, a shell script.
+fn world_with_go(script: &str) -> TestWorld {
+    let world = world();
+    fs::create_dir(world.path("bin")).unwrap();
+    world.write_program("bin/go", &format!("#!/bin/sh\n{script}\n"));
+    world.env("PATH", world.path("bin").to_str().unwrap());
+    world
+}
+
+#[test]
+fn suites_are_found_in_the_module_cache_of_go() {
+    let world = world_with_go("[ \"$*\" = 'env GOMODCACHE' ] && echo \"$HOME/cache dir\"");
+    let list = || {
+        let words = ["connect", "list", "--native", "--format", "names", "--", "./connect-client"];
+        world.run_with_separate_outputs(&words)
+    };
+    let suites =
+        "home/cache dir/connectrpc.com/conformance@v1.0.5/internal/app/connectconformance/testsuites/data";
+    let missing = list();
+    assert_eq!(missing.code, Some(5), "{missing:?}");
+    let message = format!("find the suite files: there is no directory {}", world.path(suites).display());
+    assert!(missing.stderr.contains(&message) && missing.stderr.contains("--suites"), "{missing:?}");
+    fs::create_dir_all(world.path(suites)).unwrap();
+    world.write(&format!("{suites}/own.yaml"), SUITE);
+    let listed = list();
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    assert!(listed.stdout.contains("connect-client::Own/"), "{listed:?}");
+}
+
+#[test]
+fn go_that_names_no_module_cache_is_one_error_that_names_the_option() {
+    for (script, message) in [
+        ("exit 1", "go has not named its module cache, but printed \"\""),
+        ("echo nonsense", "go has not named its module cache, but printed \"nonsense\\n\""),
+        ("exec /bin/sleep 1000", "go has not named its module cache within 10 s"),
+    ] {
+        let world = world_with_go(script);
+        let ran = world.run_with_separate_outputs(&["connect", "run", "--native", "--", "./connect-client"]);
+        assert_eq!(ran.code, Some(5), "{ran:?}");
+        assert!(ran.stderr.contains(message) && ran.stderr.contains("--suites"), "{ran:?}");
+        assert_eq!(ran.stderr.matches("error: ").count(), 1, "{ran:?}");
+        world.check_tidy();
+    }
+    let world = world();
+    world.env("PATH", world.path("tmp").to_str().unwrap());
+    let ran = world.run_with_separate_outputs(&["connect", "run", "--native", "--", "./connect-client"]);
+    assert_eq!(ran.code, Some(5), "{ran:?}");
+    assert!(ran.stderr.contains("there is no go in PATH") && ran.stderr.contains("--suites"), "{ran:?}");
 }

@@ -190,6 +190,41 @@ fn cancelled_run_leaves_nothing() {
 }
 
 #[test]
+fn killed_run_leaves_nothing() {
+    let Some(judged) = JudgedWorld::new("hangs") else { return };
+    // The judge's reference servers are in its own process, or below it.
+    let mut heeler = judged.start(&["-E", CASES, "--timeout", "60s"]);
+    let judge = judged.judge_of(&heeler);
+    let below = |pid| children(pid).into_iter().map(|child| child.as_u32());
+    let mut started: Vec<u32> = below(heeler.id()).flat_map(|child| below(child).chain([child])).collect();
+    started.extend(judged.world.starts().iter().map(|one| one.pid));
+    assert!(started.contains(&judge) && started.len() > 4, "{started:?}");
+    signal(heeler.id(), "KILL");
+    heeler.wait().unwrap();
+    wait_until("nothing is left", || started.iter().all(|pid| state(*pid).is_none_or(|state| state == 'Z')));
+}
+
+#[test]
+fn known_flaky_case_may_fail_and_skipped_ones_are_left_out() {
+    let Some(judged) = JudgedWorld::new("aborts-once") else { return };
+    let words = ["-E", CASES, "--retries", "1", "--known-flaky", CASE, "--skip", "**/(grpc server impl)/**"];
+    let skipped = CASE_COUNT - 2;
+    for counts in [format!("{} passed, 1 skipped", skipped - 1), format!("{skipped} passed")] {
+        let ran = judged.run(&words);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        assert!(ran.stderr.contains(&counts), "{counts}: {ran:?}");
+    }
+    for (words, message) in [
+        (["--skip", "Nope/**"], "read the cases of --skip: the pattern \"Nope/**\" matches no case"),
+        (["--known-flaky", "@nope"], "read the cases of --known-flaky: read nope: No such file"),
+    ] {
+        let ran = judged.run(&words);
+        assert_eq!(ran.code, Some(5), "{ran:?}");
+        assert!(ran.stderr.contains(message), "{ran:?}");
+    }
+}
+
+#[test]
 fn refused_configuration_is_the_judges_own_error() {
     let Some(judged) = JudgedWorld::new("passes") else { return };
     fs::write(judged.world.path("conf.yaml"), "features: { versions: [nope] }\n").unwrap();

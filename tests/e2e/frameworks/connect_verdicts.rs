@@ -197,7 +197,7 @@ fn damage(response: &mut CaseResponse) -> &'static str {
 /// A client that does not do what it is asked: what it does instead.
 type Mistake = fn(&mut CaseRequest);
 
-const MISTAKES: [(&str, Mistake); 13] = [
+const MISTAKES: [(&str, Mistake); 20] = [
     ("another codec", |request| request.codec = 3 - request.codec),
     ("another compression", |request| request.compression = if request.compression == 1 { 2 } else { 1 }),
     ("another protocol", |request| request.protocol = if request.protocol == 3 { 1 } else { 3 }),
@@ -208,12 +208,8 @@ const MISTAKES: [(&str, Mistake); 13] = [
         let first = request.request_headers.first().cloned();
         request.request_headers.extend(first);
     }),
-    ("no expected protocol", |request| {
-        request.request_headers.retain(|header| header.name != "x-expect-protocol");
-    }),
-    ("no name of the case", |request| {
-        request.request_headers.retain(|header| header.name != "x-test-case-name");
-    }),
+    ("no expected protocol", |request| remove_header(request, "x-expect-protocol")),
+    ("no name of the case", |request| remove_header(request, "x-test-case-name")),
     ("no timeout", |request| request.timeout_ms = None),
     ("a longer timeout", |request| {
         request.timeout_ms = request.timeout_ms.map(|timeout| timeout + 600);
@@ -231,10 +227,29 @@ const MISTAKES: [(&str, Mistake); 13] = [
             request.http_version = 3 - request.http_version;
         }
     }),
+    ("no expected codec", |request| remove_header(request, "x-expect-codec")),
+    ("no expected compression", |request| remove_header(request, "x-expect-compression")),
+    ("no expected HTTP version", |request| remove_header(request, "x-expect-http-version")),
+    ("no expected HTTP method", |request| remove_header(request, "x-expect-http-method")),
+    ("no expected TLS", |request| remove_header(request, "x-expect-tls")),
+    ("a message more", |request| {
+        let last = request.request_messages.last().cloned();
+        request.request_messages.extend(last);
+    }),
+    ("other values of headers", |request| {
+        for header in request.request_headers.iter_mut().filter(|header| !header.name.starts_with("x-expect"))
+        {
+            header.value.iter_mut().for_each(|value| value.push('!'));
+        }
+    }),
 ];
 
+fn remove_header(request: &mut CaseRequest, name: &str) {
+    request.request_headers.retain(|header| header.name != name);
+}
+
 /// Makes the mistake that the name of the case selects.
-fn make_mistake(request: &mut CaseRequest) -> &'static str {
+pub(super) fn make_mistake(request: &mut CaseRequest) -> &'static str {
     // Whether a cancelled call fails before it is cancelled depends on the moment.
     if request.test_name.starts_with("Client Cancellation/") {
         return "nothing";
@@ -245,7 +260,7 @@ fn make_mistake(request: &mut CaseRequest) -> &'static str {
 }
 
 /// Plays the reference client, whose requests and answers are changed; returns all answers.
-fn play_reference_client(
+pub(super) fn play_reference_client(
     programs: &Path,
     connection: &UnixStream,
     change_request: impl Fn(&mut CaseRequest) + Send,

@@ -399,6 +399,45 @@ fn server_of_the_rust_library_over_http() {
 }
 
 #[test]
+fn server_over_http_that_is_killed_fails_its_tool_and_those_after_it() {
+    // Whether the head of the response was there depends on the moment.
+    let broken = ["connection closed before message completed", "the event stream broke", "Connection reset"];
+    for (generation, script) in [(1, "sdk1.py"), (2, "sdk2.py")] {
+        let world = world();
+        let command = python(generation, script);
+        let words: Vec<&str> = command.split(' ').chain(["http", "is-killed"]).collect();
+        let server = HttpServer::start(world.command(Command::new(words[0]), &words[1..]));
+        let run = run_in(&world, &server.url, &[]);
+        let suite = format!("127.0.0.1-{}", server.port());
+        let expected = [
+            ("capabilities", "passed", ""),
+            ("protocol.basic", "passed", ""),
+            ("tools.fails", "failed", "expected 2 templates, got 1"),
+            ("tools.throws", "failed", "answered with an error"),
+            ("custom.aborts", "failed", ""),
+            // The address of a process that is just being ended may still reset connections.
+            ("custom.hangs", "failed", "Connection re"),
+            ("custom.last", "failed", "Connection re"),
+        ];
+        assert_eq!(
+            run.order,
+            expected.map(|(name, ..)| format!("{suite}::mcp.test.{name}")),
+            "{}",
+            run.command
+        );
+        for (name, outcome, message) in expected {
+            let end = &run.ends[&format!("{suite}::mcp.test.{name}")];
+            let said = end["message"].as_str().unwrap_or_default();
+            assert!(end["outcome"] == outcome && said.contains(message), "{end:#}");
+            if name == "custom.aborts" {
+                assert!(broken.iter().any(|text| said.contains(text)), "{end:#}");
+            }
+        }
+        run.command.assert_code(2);
+    }
+}
+
+#[test]
 fn server_without_test_tools_has_no_tests() {
     let command = node("node_modules/@modelcontextprotocol/server-everything/dist/index.js");
     world().run(&["run", "--mcp", &command]).assert_code(8).assert_stdout("the programs have no tests");

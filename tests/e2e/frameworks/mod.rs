@@ -1,10 +1,16 @@
 //! Real test programs of each framework.
 
+mod boost;
+mod catch2;
+mod command;
 mod connect;
+mod connect_all_cases;
 mod connect_cases;
 mod connect_native;
+mod connect_recorded;
 mod connect_run;
 mod connect_verdicts;
+mod ctest;
 mod doctest;
 mod forged_output;
 mod gtest;
@@ -12,3 +18,5 @@ mod gtest_programs;
 mod json_lines;
 mod libtest;
 mod mcp;
+mod mtp;
+mod pytest;

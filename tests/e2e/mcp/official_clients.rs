@@ -60,19 +60,24 @@ fn run_in_node(scenario: &str, transport: Transport) {
     world.check_tidy();
 }
 
+/// Returns the Python that has one of the library's versions.
+#[track_caller]
+fn python(version: &str) -> PathBuf {
+    let python = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("mcp-python-{version}/bin/python"));
+    assert!(python.exists(), "the clients' libraries are missing; scripts/test installs them");
+    python
+}
+
 /// Plays the script of the Python clients with one of the library's versions.
 #[track_caller]
 fn run_in_python(version: &str, transport: Transport) {
-    let python = format!("mcp-python-{version}/bin/python");
-    let python = Path::new(env!("CARGO_TARGET_TMPDIR")).join(python);
-    assert!(python.exists(), "the clients' libraries are missing; scripts/test installs them");
     let world = world();
     let server = (transport == Transport::Http).then(|| served_over_http(&world));
     if let Some(server) = &server {
         world.env("URL", &server.url);
     }
     let script = client("python/uses_each_tool.py");
-    run(world.command(Command::new(python), &[script.to_str().unwrap()])).assert_code(0);
+    run(world.command(Command::new(python(version)), &[script.to_str().unwrap()])).assert_code(0);
     if let Some(server) = server {
         assert_eq!(server.end("TERM").code(), Some(0));
     }
@@ -218,5 +223,73 @@ fn rust_client_uses_each_tool_in_both_eras() {
 fn rust_client_uses_each_tool_over_http_in_both_eras() {
     for era in ["legacy", "modern"] {
         run_in_rust(era, Transport::Http);
+    }
+}
+
+/// Has a client use the tools of `server.mjs` behind the filter; its command is built from the words that
+/// name the filter for it.
+#[track_caller]
+fn run_behind_filter(transport: Transport, library: &str, client: impl Fn(&TestWorld, &[&str]) -> Command) {
+    assert!(
+        self::client("node_modules").is_dir(),
+        "the server's libraries are missing; scripts/test installs them"
+    );
+    let world = world();
+    world.write("notes", "");
+    world.env("NOTES", world.path("notes").to_str().unwrap());
+    let script = self::client("server.mjs");
+    let script = script.to_str().unwrap();
+    let heeler = env!("CARGO_BIN_EXE_heeler");
+    let servers = (transport == Transport::Http).then(|| {
+        let server = HttpServer::start(world.command(Command::new("node"), &[script, library, "http"]));
+        let filter = HttpServer::start(world.heeler(&["mcp", "filter", "--port", "0", &server.url]));
+        (server, filter)
+    });
+    let words = match &servers {
+        Some((server, filter)) => {
+            world.env("SERVER_URL", &server.url);
+            world.env("URL", &filter.url);
+            vec!["http", &filter.url]
+        }
+        None => vec!["stdio", heeler, "mcp", "filter", "--", "node", script, library],
+    };
+    run(client(&world, &words)).assert_code(0);
+    assert!(!world.read("notes").contains("call mcp.test."), "no test has reached the server");
+    if let Some((server, filter)) = servers {
+        assert_eq!(filter.end("TERM").code(), Some(0));
+        drop(server);
+    }
+    world.check_tidy();
+}
+
+/// Both transports, with both libraries of the server.
+const FILTERED: [(Transport, &str); 4] = [
+    (Transport::StandardStreams, "v1"),
+    (Transport::StandardStreams, "v2"),
+    (Transport::Http, "v1"),
+    (Transport::Http, "v2"),
+];
+
+#[test]
+fn filter_is_invisible_to_python_clients() {
+    for version in ["1", "2"] {
+        for (transport, library) in FILTERED {
+            run_behind_filter(transport, library, |world, _| {
+                let script = client("python/sees_no_tests.py");
+                world.command(Command::new(python(version)), &[script.to_str().unwrap(), library])
+            });
+        }
+    }
+}
+
+#[test]
+fn filter_is_invisible_to_the_rust_client_in_both_eras() {
+    for (transport, library) in FILTERED {
+        // The first library of the server knows the handshake only.
+        for era in if library == "v1" { &["legacy"][..] } else { &["legacy", "modern"] } {
+            run_behind_filter(transport, library, |world, words| {
+                world.command(Command::new(rmcp_peer()), &[&["filtered-client", era], words].concat())
+            });
+        }
     }
 }

@@ -33,6 +33,69 @@ pub(crate) fn doctest(name: &str) -> PathBuf {
     })
 }
 
+/// Returns the build folder of the CMake project `tests/fixtures/ctest`.
+pub(crate) fn ctest_project() -> PathBuf {
+    let source = fixtures().join("ctest");
+    let files = ["CMakeLists.txt", "unit.cc", "cases.cc"].map(|name| source.join(name));
+    // CMake writes the path of the folder into it, so that it can't be moved to where it is wanted.
+    let place = built("ctest-project", &files.each_ref().map(PathBuf::as_path), |place| {
+        let folder = place.with_extension("build");
+        let hint = "is cmake there, with g++, libgtest-dev and doctest-dev? scripts/test installs them";
+        succeed(Command::new("cmake").arg("-S").arg(&source).arg("-B").arg(&folder), hint);
+        succeed(Command::new("cmake").arg("--build").arg(&folder), hint);
+        fs::write(place, folder.to_str().unwrap()).unwrap();
+    });
+    fs::read_to_string(place).unwrap().into()
+}
+
+/// Returns a program of `tests/fixtures/boost`, by the name of its source.
+pub(crate) fn boost(name: &str) -> PathBuf {
+    let source = fixtures().join("boost").join(format!("{name}.cc"));
+    built(&format!("boost-{name}"), &[&source], |target| {
+        let mut compiler = Command::new("g++");
+        compiler.args(["-std=c++17", "-O0", "-o"]).arg(target).arg(&source);
+        succeed(&mut compiler, "is g++ there, and libboost-test-dev? scripts/test installs them");
+    })
+}
+
+/// Major version of Catch2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Catch2Version {
+    /// Debian's package.
+    Two,
+    /// Its sources, which `scripts/test` unpacks and compiles.
+    Three,
+}
+
+/// Returns a program of `tests/fixtures/catch2`, by the name of its source; `None` where this version of
+/// Catch2 is not installed.
+pub(crate) fn catch2(name: &str, version: Catch2Version) -> Option<PathBuf> {
+    let source = fixtures().join("catch2").join(format!("{name}.cc"));
+    let hint = "is g++ there, and catch2? scripts/test installs them";
+    let compile = |target: &Path, words: &[&std::ffi::OsStr]| {
+        let mut compiler = Command::new("g++");
+        compiler.args(["-std=c++17", "-O0", "-o"]).arg(target).args(words);
+        succeed(&mut compiler, hint);
+    };
+    if version == Catch2Version::Two {
+        let main = built("catch2-main", &[&fixtures().join("catch2/main.cc")], |target| {
+            let main = fixtures().join("catch2/main.cc");
+            compile(target, &["-c".as_ref(), main.as_os_str()]);
+        });
+        let words = [source.as_os_str(), "-x".as_ref(), "none".as_ref(), main.as_os_str()];
+        return Some(built(&format!("catch2-v2-{name}"), &[&source], |target| compile(target, &words)));
+    }
+    let Some(library) = std::env::var_os("HEELER_CATCH2_V3").map(PathBuf::from) else {
+        eprintln!("left out: HEELER_CATCH2_V3 names no directory with Catch2 3; scripts/test makes one");
+        return None;
+    };
+    let object = library.join("catch_amalgamated.o");
+    let include = [b"-I", library.as_os_str().as_encoded_bytes()].concat();
+    let include = String::from_utf8(include).unwrap();
+    let words = ["-DV3".as_ref(), include.as_ref(), source.as_os_str(), object.as_os_str()];
+    Some(built(&format!("catch2-v3-{name}"), &[&source], |target| compile(target, &words)))
+}
+
 /// Returns the test program of the crate `tests/fixtures/libtest`.
 pub(crate) fn libtest() -> PathBuf {
     let dir = libtest_crate();

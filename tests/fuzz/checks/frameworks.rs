@@ -3,13 +3,17 @@
 
 use std::path::Path;
 
-use heeler_adapters::{Adapter, BatchSelection, ListingOutput, SelectionScope, TranscriptEvent, by_name};
+use heeler_adapters::{
+    Adapter, BatchSelection, ConnectionInput, DeathEvidence, ListingOutput, SelectionScope, TranscriptEvent,
+    by_name,
+};
 use heeler_protocol::{
     connect::{
         JudgeFinding, JudgeReport, case_tags, decode_request, decode_response, encode_response,
         parse_judge_report,
     },
-    control::{ListedTest, TestProgram},
+    control::{CommandRules, CommandTest, ListedTest, TestProgram, TimeoutAfterMatch},
+    ctest::read_ctest_listing,
 };
 
 use super::pieces::pieces;
@@ -33,6 +37,91 @@ pub fn doctest_transcript(bytes: &[u8]) {
     transcript("doctest", bytes);
 }
 
+/// Checks the parser of a report in the Test Anything Protocol.
+pub fn tap_transcript(bytes: &[u8]) {
+    command_run("tap", None, bytes);
+}
+
+/// Checks the parser of a command's output. The first line is an expression for all of its rules.
+pub fn command_transcript(bytes: &[u8]) {
+    let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
+    let expressions = vec![String::from_utf8_lossy(&bytes[..end]).into_owned()];
+    let rules = CommandRules {
+        pass_expressions: expressions.clone(),
+        fail_expressions: expressions.clone(),
+        skip_expressions: expressions.clone(),
+        timeout_after_match: Some(TimeoutAfterMatch { timeout_ms: 5, expressions }),
+        ..CommandRules::default()
+    };
+    let command = CommandTest { rules, ..CommandTest::default() };
+    command_run("command", Some(command.to_selector()), &bytes[end..]);
+}
+
+/// Checks the list of tests that CTest writes.
+pub fn ctest_listing(bytes: &[u8]) {
+    if let Err(error) = read_ctest_listing(bytes) {
+        assert!(error.to_string().len() < 1 << 16, "an error that nobody reads to its end");
+    }
+}
+
+/// A command begins once, and ends once with its process, however its output is cut.
+fn command_run(framework: &str, selector: Option<String>, bytes: &[u8]) {
+    let test = ListedTest { name: "c".to_owned(), selector, ..ListedTest::default() };
+    let program = TestProgram { path: "/p".into(), cwd: "/".into(), ..TestProgram::default() };
+    let selection = BatchSelection {
+        tests: &[&test],
+        scope: SelectionScope::SomeTests,
+        runs_ignored: false,
+        follows_unclear_death: false,
+    };
+    let _refused = adapter(framework).run_command(&program, &selection, Path::new("/scratch"));
+    let run = |pieces: &[&[u8]], code| {
+        let mut transcript = adapter(framework).transcript_parser(&[&test]);
+        let mut events = Vec::new();
+        assert_eq!(transcript.opening_request(&mut events), b"");
+        pieces.iter().for_each(|piece| transcript.on_stdout(piece, &mut events));
+        transcript.on_output_end(&mut events);
+        assert!(!transcript.is_complete() && !transcript.explains_exit(code));
+        transcript.on_exit(code, &mut events);
+        merge(events)
+    };
+    let (whole, pieces) = pieces(bytes);
+    for code in [0, 7] {
+        let events = run(&[whole], code);
+        assert!(matches!(events.first(), Some(TranscriptEvent::Begun { place: 0 })));
+        assert!(matches!(events.last(), Some(TranscriptEvent::Ended { place: 0, .. })));
+        let ends = events
+            .iter()
+            .filter(|event| matches!(event, TranscriptEvent::Begun { .. } | TranscriptEvent::Ended { .. }));
+        assert_eq!(ends.count(), 2);
+        assert_eq!(run(&pieces, code), events, "cut otherwise, {framework}");
+    }
+}
+
+/// Checks the parser of a Boost.Test program's output during a run.
+pub fn boost_transcript(bytes: &[u8]) {
+    transcript("boost", bytes);
+}
+
+/// Checks the parsers of a Catch2 program's output during a run: of several tests, and of one.
+pub fn catch2_transcript(bytes: &[u8]) {
+    transcript("catch2", bytes);
+    let test = ListedTest { name: NAMES[0].to_owned(), ..ListedTest::default() };
+    let (whole, pieces) = pieces(bytes);
+    let replay_one = |pieces: &[&[u8]]| {
+        let mut transcript = adapter("catch2").transcript_parser(&[&test]);
+        let mut events = Vec::new();
+        transcript.opening_request(&mut events);
+        pieces.iter().for_each(|piece| transcript.on_stdout(piece, &mut events));
+        transcript.on_output_end(&mut events);
+        merge(events)
+    };
+    let events = replay_one(&[whole]);
+    let ends = events.iter().filter(|event| matches!(event, TranscriptEvent::Ended { .. })).count();
+    assert!(matches!(events.first(), Some(TranscriptEvent::Begun { place: 0 })) && ends <= 1);
+    assert_eq!(replay_one(&pieces), events, "cut otherwise");
+}
+
 /// Checks the parsers of reports as JSON lines, on a channel and on standard output. Several tests may run at
 /// once; each begins at most once, and ends at most once after that.
 pub fn json_lines_transcript(bytes: &[u8]) {
@@ -44,13 +133,54 @@ pub fn json_lines_transcript(bytes: &[u8]) {
             let (place, state) = match event {
                 TranscriptEvent::Begun { place } => (place, 0),
                 TranscriptEvent::Part { place, .. } | TranscriptEvent::Ended { place, .. } => (place, 1),
-                TranscriptEvent::Output(_) => continue,
+                TranscriptEvent::Output(_)
+                | TranscriptEvent::ErrorOutput(_)
+                | TranscriptEvent::TimeLimit { .. }
+                | TranscriptEvent::File { .. }
+                | TranscriptEvent::Confirmed => continue,
             };
             assert_eq!(states[*place], state, "{framework}: {event:?}");
             states[*place] = if matches!(event, TranscriptEvent::Ended { .. }) { 2 } else { 1 };
         }
         assert_eq!(replay_dialogue(framework, &pieces), (events, requests), "cut otherwise, {framework}");
     }
+}
+
+/// Checks the parser of pytest's plugin. The first byte's bits say which of the three ways each piece takes:
+/// where the reports and the outputs are cut does not matter, as long as nothing waits for a fence.
+pub fn pytest_transcript(bytes: &[u8]) {
+    let Some((ways, bytes)) = bytes.split_first() else { return };
+    let mut ends = [0; NAMES.len()];
+    let (whole, _) = pieces(bytes);
+    let tests = NAMES.map(|name| ListedTest { name: name.to_owned(), ..ListedTest::default() });
+    let mut parser = adapter("pytest").transcript_parser(&tests.iter().collect::<Vec<_>>());
+    let (mut events, mut written, mut passed_on) = (Vec::new(), 0, 0);
+    for (place, line) in whole.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        let (mut stdout, mut stderr) = (&b""[..], &b""[..]);
+        match (ways >> (place % 4 * 2)) & 3 {
+            0 | 1 => drop(parser.on_channel(line, &mut events)),
+            2 => stdout = line,
+            _ => stderr = line,
+        }
+        written += stdout.len() + stderr.len();
+        assert!(parser.on_outputs(stdout, stderr, &mut events));
+    }
+    parser.on_output_end(&mut events);
+    for event in events {
+        match event {
+            TranscriptEvent::Begun { place } => assert_eq!(ends[place], 0),
+            TranscriptEvent::Part { place, .. } => assert_eq!(ends[place], 0),
+            TranscriptEvent::Ended { place, .. } => ends[place] += 1,
+            TranscriptEvent::Output(bytes) | TranscriptEvent::ErrorOutput(bytes) => passed_on += bytes.len(),
+            TranscriptEvent::TimeLimit { .. } | TranscriptEvent::File { .. } | TranscriptEvent::Confirmed => {
+                panic!("{event:?}")
+            }
+        }
+    }
+    assert!(
+        ends.iter().all(|count| *count <= 1) && passed_on <= written,
+        "{ends:?}, {passed_on} of {written}"
+    );
 }
 
 /// Checks the parser of the answers of a conformance client, and the messages themselves. One case runs at a
@@ -67,7 +197,12 @@ pub fn connect_client(bytes: &[u8]) {
                 begun += 1;
             }
             TranscriptEvent::Ended { place, .. } => assert_eq!(running.take(), Some(*place)),
-            TranscriptEvent::Part { .. } | TranscriptEvent::Output(_) => panic!("{event:?}"),
+            TranscriptEvent::Part { .. }
+            | TranscriptEvent::Output(_)
+            | TranscriptEvent::ErrorOutput(_)
+            | TranscriptEvent::TimeLimit { .. }
+            | TranscriptEvent::File { .. }
+            | TranscriptEvent::Confirmed => panic!("{event:?}"),
         }
     }
     assert!(begun <= NAMES.len());
@@ -142,7 +277,11 @@ pub fn mcp_transcript(bytes: &[u8]) {
             }
             TranscriptEvent::Part { place, .. } => assert_eq!(running, Some(*place)),
             TranscriptEvent::Ended { place, .. } => assert_eq!(running.take(), Some(*place)),
-            TranscriptEvent::Output(_) => {}
+            TranscriptEvent::Output(_)
+            | TranscriptEvent::ErrorOutput(_)
+            | TranscriptEvent::TimeLimit { .. }
+            | TranscriptEvent::File { .. }
+            | TranscriptEvent::Confirmed => {}
         }
     }
     assert_eq!(replay_dialogue("mcp", &pieces), (events, requests), "cut otherwise");
@@ -177,7 +316,11 @@ fn transcript(framework: &str, bytes: &[u8]) {
                 assert_eq!(in_flight.take(), Some(*place), "the test that ends is the one that runs");
             }
             TranscriptEvent::Part { place, .. } => assert_eq!(in_flight, Some(*place)),
-            TranscriptEvent::Output(_) => {}
+            TranscriptEvent::Output(_)
+            | TranscriptEvent::ErrorOutput(_)
+            | TranscriptEvent::TimeLimit { .. }
+            | TranscriptEvent::File { .. }
+            | TranscriptEvent::Confirmed => {}
         }
     }
     assert_eq!(replay(framework, &pieces), events, "cut otherwise, {framework}");
@@ -224,10 +367,30 @@ pub fn doctest_listing(bytes: &[u8]) {
     listing("doctest", &[printed(bytes)]);
 }
 
+/// Checks Boost.Test's listing, which is on standard error.
+pub fn boost_listing(bytes: &[u8]) {
+    listing("boost", &[ListingOutput { stderr: bytes.to_vec(), ..printed(b"") }]);
+}
+
+/// Checks Catch2's listings: JSON, XML, and the texts of version 2.
+pub fn catch2_listing(bytes: &[u8]) {
+    listing("catch2", &[printed(bytes)]);
+    listing("catch2", &[printed(b""), printed(bytes)]);
+    let (_, pieces) = pieces(bytes);
+    let tests = bytes.windows(2).filter(|pair| pair == b"\t@").count();
+    let names = ListingOutput { code: i32::try_from(tests).ok(), ..printed(pieces[0]) };
+    listing("catch2-v2", &[names, printed(pieces[pieces.len() - 1])]);
+}
+
 /// Checks listings as JSON lines, on a channel and on standard output.
 pub fn json_lines_listing(bytes: &[u8]) {
     listing("json-lines", &[ListingOutput { channel: bytes.to_vec(), ..printed(b"") }]);
     listing("json-lines-stdio", &[printed(bytes)]);
+}
+
+/// Checks the listing of pytest's plugin.
+pub fn pytest_listing(bytes: &[u8]) {
+    listing("pytest", &[ListingOutput { channel: bytes.to_vec(), ..printed(b"") }]);
 }
 
 /// Checks the dialogue of an MCP server's listing: what it asks does not depend on how the replies are cut,
@@ -249,6 +412,63 @@ pub fn mcp_listing(bytes: &[u8]) {
     assert!(methods <= MOST_REQUESTS, "{methods} requests");
     assert_eq!(ask(&pieces), (requests, is_open, listed), "cut otherwise");
     listing("mcp", &[printed(bytes)]);
+}
+
+/// Checks the dialogue of an application's listing: it does not depend on how the messages are cut, and a
+/// listing is complete.
+pub fn mtp_listing(bytes: &[u8]) {
+    let program = TestProgram { path: "/p".into(), cwd: "/".into(), ..TestProgram::default() };
+    let (whole, pieces) = pieces(bytes);
+    let ask = |pieces: &[&[u8]]| {
+        let mut dialogue = adapter("mtp").listing_dialogue(&program).expect("it is a dialogue");
+        let mut requests = dialogue.on_connection(0, ConnectionInput::Opened);
+        for piece in pieces {
+            requests.extend(dialogue.on_connection(0, ConnectionInput::Bytes(piece)));
+        }
+        let is_open = dialogue.awaited_reply().is_some();
+        (requests, is_open, dialogue.finish(&printed(b"")))
+    };
+    let (requests, is_open, listed) = ask(&[whole]);
+    assert!(requests.is_ascii());
+    assert!(!(is_open && listed.is_ok()), "a listing without its end");
+    assert_eq!(ask(&pieces), (requests, is_open, listed), "cut otherwise");
+}
+
+/// Checks the dialogue of an application's run: it does not depend on how the messages are cut, tests end
+/// only after they have begun, and a run that is complete has an end of each test.
+pub fn mtp_transcript(bytes: &[u8]) {
+    let test = |number: usize| ListedTest {
+        name: format!("t{number}"),
+        selector: Some(format!("[\"u{number}\",\"t{number}\",\"N.T.t{number}\"]")),
+        ..ListedTest::default()
+    };
+    let tests: Vec<ListedTest> = (0..3).map(test).collect();
+    let tests: Vec<&ListedTest> = tests.iter().collect();
+    let (whole, pieces) = pieces(bytes);
+    let run = |pieces: &[&[u8]]| {
+        let mut parser = adapter("mtp").transcript_parser(&tests);
+        let mut events = Vec::new();
+        let mut requests = parser.on_connection(0, ConnectionInput::Opened, &mut events);
+        for piece in pieces {
+            requests.extend(parser.on_connection(0, ConnectionInput::Bytes(piece), &mut events));
+        }
+        parser.on_output_end(&mut events);
+        let evidence = DeathEvidence { stderr: "   at N.T.t1()", crash_report: bytes, journal: bytes };
+        parser.on_death(&evidence, &mut events);
+        (events, requests, parser.is_complete(), parser.culprit())
+    };
+    let found = run(&[whole]);
+    let (mut begun, mut ended) = ([false; 3], [false; 3]);
+    for event in &found.0 {
+        match event {
+            TranscriptEvent::Begun { place } => assert!(!std::mem::replace(&mut begun[*place], true)),
+            TranscriptEvent::Ended { place, .. } => ended[*place] = begun[*place],
+            _ => {}
+        }
+    }
+    assert!(!found.2 || ended == [true; 3], "{found:?}");
+    assert!(found.1.is_ascii());
+    assert_eq!(run(&pieces), found, "cut otherwise");
 }
 
 /// Returns whether a line is a request of ours, and no response to one of the server.
@@ -278,7 +498,8 @@ fn listing(framework: &str, outputs: &[ListingOutput]) {
     let tests: Vec<_> = listing.tests.iter().collect();
     assert!(adapter.selectable_together(&tests) <= tests.len());
     for scope in [SelectionScope::SomeTests, SelectionScope::WholeProgram] {
-        let selection = BatchSelection { tests: &tests, scope, runs_ignored: false };
+        let selection =
+            BatchSelection { tests: &tests, scope, runs_ignored: false, follows_unclear_death: false };
         let _selected = adapter.run_command(&program, &selection, Path::new("/scratch"));
     }
     let mut events = Vec::new();

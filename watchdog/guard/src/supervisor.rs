@@ -93,6 +93,7 @@ fn first_command(control: &mut GuardSocket) -> Result<TestCommand, WorkerGone> {
                 | ToGuard::Resume
                 | ToGuard::Sample
                 | ToGuard::Dump
+                | ToGuard::Abort
                 | ToGuard::ContinueUntraced
                 | ToGuard::ContinueTraced,
             ) => return Err(WorkerGone),
@@ -374,6 +375,12 @@ impl GuardSupervisor {
                     let report = self.tracer.dump_tree(self.dump_rounds);
                     self.dump_rounds += 1;
                     self.control.send(&FromGuard::Dumped(report))?;
+                }
+                ToGuard::Abort => {
+                    if !self.is_root_reaped {
+                        // A process of another user may refuse the signal: it is ended without its stacks.
+                        let _is_permitted = process::abort_child(self.root);
+                    }
                 }
                 ToGuard::ContinueUntraced => {
                     if let Some(debugged) = &mut self.debug_hold {

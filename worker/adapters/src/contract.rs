@@ -45,6 +45,12 @@ pub trait Adapter: Sync {
         outputs: &[ListingOutput],
     ) -> Result<AdapterListing, ListingError>;
 
+    /// Returns how the processes of a program with these tests behave, as far as batches depend on it.
+    fn process_traits(&self, tests: &[ListedTest]) -> ProcessTraits {
+        let _ = tests;
+        self.traits().process
+    }
+
     /// Returns the number of tests, from the front, that one command can select. At least the first one is
     /// tried, so that [`Self::run_command`] reports a test that no command can select.
     fn selectable_together(&self, tests: &[&ListedTest]) -> usize {
@@ -76,6 +82,12 @@ pub trait Adapter: Sync {
     fn stack_position(&self, stack: &str, test: Option<&ListedTest>) -> StackPosition {
         let _ = (stack, test);
         StackPosition::Unknown
+    }
+
+    /// Returns the stacks of a report that a process's runtime has written, as people read them.
+    fn read_crash_report(&self, report: &[u8]) -> Option<String> {
+        let _ = report;
+        None
     }
 
     /// Returns a quoted shell command line that runs only this test.
@@ -115,6 +127,10 @@ pub struct AdapterTraits {
     /// Whether the process is a server, which does not have to exit by itself: after its last request its
     /// standard input ends, and some time later it is ended.
     pub is_server: bool,
+    /// Whether its processes report their own crashes, which a tracer would prevent.
+    pub reports_own_crashes: bool,
+    /// Whether a test may end several times until [`crate::TranscriptEvent::Confirmed`] follows.
+    pub has_several_ends: bool,
 }
 
 /// Adds the details of the failed test of this name from its standard error.
@@ -135,8 +151,10 @@ impl AdapterTraits {
             has_proven_answers: false,
             captures_output: false,
             is_own_line: |_| false,
-            process: ProcessTraits { is_one_batch: false, hides_start: false, ends_between_tests: false },
+            process: ProcessTraits::NONE,
             is_server: false,
+            reports_own_crashes: false,
+            has_several_ends: false,
         }
     }
 }
@@ -161,6 +179,8 @@ pub struct BatchSelection<'a> {
     pub scope: SelectionScope,
     /// Whether those run, too, that the framework would skip.
     pub runs_ignored: bool,
+    /// Whether a process of the program has died before in a way that did not show in which test.
+    pub follows_unclear_death: bool,
 }
 
 /// Which part of a program a batch is.
@@ -175,6 +195,11 @@ pub enum SelectionScope {
 /// A program whose framework is to be found.
 #[derive(Debug, Clone, Copy)]
 pub enum DiscoveryTarget<'a> {
+    /// A regular file, of which the next target says what it is: for what is beside it.
+    File {
+        /// Its path.
+        path: &'a Path,
+    },
     /// A native executable; adapters are asked about each piece of its image until one claims it.
     Executable {
         /// Bytes of the file.
@@ -203,7 +228,7 @@ impl DiscoveryTarget<'_> {
             Self::Executable { image: bytes } | Self::Command { script: bytes, .. } => {
                 memchr::memmem::find(bytes, text).is_some()
             }
-            Self::Directory { .. } => false,
+            Self::File { .. } | Self::Directory { .. } => false,
         }
     }
 }
@@ -234,8 +259,31 @@ pub struct AdapterInvocation {
     pub run_report: Option<RunReportFiles>,
     /// Where the process reports.
     pub channel: InvocationChannel,
+    /// Directories to create before the start, all of them in the scratch directory, outer ones first.
+    pub directories: Vec<PathBuf>,
+    /// The directories in which the process leaves files about its own death or hang, if it does.
+    pub death_files: Option<DeathFiles>,
     /// Request that a listing command gets on its report channel or its standard input.
     pub listing_request: Vec<u8>,
+    /// The command in place of the program's own, for tests that are commands.
+    pub own_command: Option<OwnCommand>,
+}
+
+/// A command that is not the program's: the test is one of its own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OwnCommand {
+    /// Path of its program.
+    pub path: OsText,
+    /// All of its arguments before those of the invocation.
+    pub args: Vec<OsText>,
+    /// Its working directory.
+    pub cwd: OsText,
+    /// Files without which it is not run; relative ones are below its working directory.
+    pub required_files: Vec<OsText>,
+    /// Files that are attached to its result after it has ended, where they exist.
+    pub attached_files: Vec<OsText>,
+    /// Files that are attached to its result if it has failed.
+    pub attached_files_on_failure: Vec<OsText>,
 }
 
 /// Where a process reports its tests.
@@ -244,11 +292,29 @@ pub enum InvocationChannel {
     /// On its standard output, between what the tests write.
     #[default]
     StandardOutput,
+    /// On its standard output, which is its standard error as well: what it writes to either is one output.
+    CombinedOutput,
     /// On descriptor 3, a stream socket on which it also receives requests.
     Descriptor,
     /// On its standard output, between what the tests write. Its standard input is a pipe on which it
     /// receives requests.
     StandardStreams,
+    /// On connections that it, or processes below it, make to a port of the loopback interface on which the
+    /// worker listens: an argument that is [`PORT_ARGUMENT`] is replaced by its number.
+    Connections,
+}
+
+/// The argument that stands for the port on which the worker listens.
+pub const PORT_ARGUMENT: &str = "{port}";
+
+/// The files that a process leaves about its own death or hang.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeathFiles {
+    /// The directory of the reports that its runtime writes when it crashes, and on SIGABRT: a process that
+    /// hangs is sent that signal once before it is ended.
+    pub crash_reports: PathBuf,
+    /// The directory of the journal of its tests, if it writes one.
+    pub journal: Option<PathBuf>,
 }
 
 /// Where in a run a process was, by its stack.

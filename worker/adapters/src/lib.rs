@@ -8,39 +8,50 @@
 //! - `registry`: the frameworks by name, one line for each.
 //! - `stream_parser`: the parser that all transcripts on standard output share, over `expected_tests` (the
 //!   sequence of a batch) and `scan` (bytes).
+//! - `json_reports`: reports as lines of JSON, which `json_lines` and `pytest` share.
+//! - `assertion_failures`, `xml_elements`: what adapters of frameworks with an XML reporter share.
 //! - `gtest`, `libtest` and the others: one folder per framework, each with listing, command and transcript.
 //! - `shell`: quoting, for the command lines that users copy.
 #![warn(missing_docs)]
 
+mod assertion_failures;
+mod boost;
+mod catch2;
+mod command;
 mod connect;
 mod contract;
 mod doctest;
 mod expected_tests;
 mod gtest;
 mod json_lines;
+mod json_reports;
 mod libtest;
 mod listing_dialogue;
 mod listing_output;
 mod mcp;
+mod mtp;
+mod pytest;
 mod registry;
 mod run_report;
 mod rustdoc;
 mod scan;
 mod shell;
 mod stream_parser;
+mod tap;
 #[cfg(test)]
 mod tests;
 mod transcript;
+mod xml_elements;
 
 pub use contract::{
     Adapter, AdapterInvocation, AdapterTraits, AddDetails, BatchSelection, ClaimConfidence, CommandLineError,
-    DiscoveryTarget, InvocationChannel, SelectionScope, StackPosition,
+    DeathFiles, DiscoveryTarget, InvocationChannel, OwnCommand, PORT_ARGUMENT, SelectionScope, StackPosition,
 };
 pub use listing_dialogue::ListingDialogue;
 pub use listing_output::{AdapterListing, ListingError, ListingOutput};
 pub use registry::{all_adapters, by_name, detectable_programs, framework_names};
 pub use run_report::{RunReport, RunReportFiles};
 pub use transcript::{
-    FixtureFailure, FrameworkResult, FrameworkVerdict, MAX_FAILURES, SuitePhase, TestPart, TranscriptEvent,
-    TranscriptParser,
+    ConnectionInput, DeathCulprit, DeathEvidence, FixtureFailure, FrameworkResult, FrameworkVerdict,
+    MAX_FAILURES, SuitePhase, TestPart, TranscriptEvent, TranscriptParser,
 };

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::{AdapterListing, ListingError, ListingOutput};
+use crate::{AdapterListing, ConnectionInput, ListingError, ListingOutput};
 
-/// The dialogue of one listing: requests go to the program's standard input, and replies come on its standard
+/// The dialogue of one listing: requests go to the program's standard input, replies come on its standard
 /// output. Pure: the worker writes, reads, and measures the time.
 pub trait ListingDialogue: Send {
     /// Returns the first request.
@@ -12,6 +12,15 @@ pub trait ListingDialogue: Send {
 
     /// Parses the next chunk of standard output; returns the next requests.
     fn on_reply(&mut self, chunk: &[u8]) -> Vec<u8>;
+
+    /// Handles what happens on one of several connections, as a transcript parser does.
+    fn on_connection(&mut self, connection: usize, input: ConnectionInput<'_>) -> Vec<u8> {
+        let _ = connection;
+        match input {
+            ConnectionInput::Opened => Vec::new(),
+            ConnectionInput::Bytes(chunk) => self.on_reply(chunk),
+        }
+    }
 
     /// Returns how long the reply to the last request may take before [`Self::on_reply_timeout`]; `None`
     /// leaves it to the time limit of the listing.

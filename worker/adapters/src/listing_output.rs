@@ -30,6 +30,8 @@ pub struct AdapterListing {
     pub failure: Option<ListingError>,
     /// What is wrong with the program, and prevents none of its tests from running.
     pub warnings: Vec<String>,
+    /// Files and directories beside the program after whose change the tests may be others; absolute.
+    pub depends_on: Vec<String>,
 }
 
 impl AdapterListing {
@@ -43,7 +45,7 @@ impl AdapterListing {
         read: fn(&ListingOutput) -> Result<Vec<ListedTest>, ListingError>,
     ) -> Result<Self, ListingError> {
         let tests = read(outputs.first().unwrap_or(&ListingOutput::default()))?;
-        Ok(Self { framework, tests, failure: None, warnings: Vec::new() })
+        Ok(Self { framework, tests, failure: None, warnings: Vec::new(), depends_on: Vec::new() })
     }
 }
 

@@ -11,11 +11,18 @@ static ADAPTERS: &[&dyn Adapter] = &[
     &super::libtest::LibtestFormat::Events,
     &super::libtest::LibtestFormat::Plain,
     &super::doctest::Doctest,
+    &super::catch2::Catch2::Version3,
+    &super::catch2::Catch2::Version2,
+    &super::boost::BoostTest,
     &super::rustdoc::Rustdoc,
     &super::json_lines::JsonLines::Channel,
     &super::json_lines::JsonLines::StandardStreams,
     &super::connect::ConnectClient,
     &super::mcp::Mcp,
+    &super::mtp::Mtp,
+    &super::command::CommandFramework::ExitCode,
+    &super::command::CommandFramework::Tap,
+    &super::pytest::Pytest,
 ];
 
 /// Returns all adapters, in the order in which a program of unknown kind is tried.
@@ -56,7 +63,7 @@ mod tests {
             assert_eq!(by_name(name).unwrap().traits().name, name);
         }
         assert!(by_name("libtest-plain").is_some());
-        assert!(by_name("pytest").is_none());
+        assert!(by_name("unittest").is_none());
     }
 
     #[test]

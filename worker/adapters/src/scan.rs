@@ -112,6 +112,22 @@ impl<'a> ByteCursor<'a> {
         }
     }
 
+    /// Reads the attributes of a tag up to its end, `>` and a newline, which must come within `limit` bytes.
+    /// A `<` cannot stand among attributes.
+    pub(super) fn attributes(&mut self, limit: usize) -> ScanResult<&'a [u8]> {
+        let rest = self.rest();
+        let next_tag = memchr::memchr(b'<', &rest[..rest.len().min(limit)]);
+        let mut tag = ByteCursor::new(&rest[..next_tag.unwrap_or(rest.len())]);
+        match tag.until(b">\n", limit) {
+            Ok(attributes) => {
+                self.used += tag.used;
+                Ok(attributes)
+            }
+            Err(ScanStop::NeedsMore) if next_tag.is_none() => Err(ScanStop::NeedsMore),
+            Err(_) => Err(ScanStop::Mismatch),
+        }
+    }
+
     /// Reads a name as the listing spelled it. Each U+FFFD in it may represent one byte that was not UTF-8.
     pub(super) fn name(&mut self, name: &[u8]) -> ScanResult<()> {
         if self.literal(name).is_ok() {

@@ -114,6 +114,7 @@ mod tests {
             cwd: "/src".into(),
             framework: None,
             test_arguments: std::collections::BTreeMap::new(),
+            entries: Vec::new(),
         };
         assert_eq!(
             command_line(&given, "-x"),

@@ -48,6 +48,8 @@ pub(super) enum Marker {
     Begin(usize),
     /// The running test reports its end.
     End(FrameworkVerdict),
+    /// A test that the framework does not begin has this result; it confirms an end marker before it.
+    Unbegun(usize, FrameworkVerdict),
     /// The framework continues, which confirms an end marker before it. Its text is output of no test.
     Confirm,
     /// The framework's final line, with its counts. Its text is output of no test.
@@ -82,10 +84,10 @@ pub(super) struct FrameworkCounts {
 }
 
 impl FrameworkCounts {
-    fn count(&mut self, result: FrameworkResult) {
+    pub(super) fn count(&mut self, result: FrameworkResult) {
         match result {
             FrameworkResult::Passed => self.passed += 1,
-            FrameworkResult::Skipped => self.skipped += 1,
+            FrameworkResult::Skipped | FrameworkResult::NotRun => self.skipped += 1,
             FrameworkResult::Failed => self.failed += 1,
         }
     }
@@ -109,6 +111,10 @@ pub(super) trait MarkerGrammar: Send {
     fn find_marker(&self, bytes: &[u8], situation: &ParserState<'_>) -> Option<usize>;
     /// Reads a marker at the front of the bytes; returns its length.
     fn read_marker(&mut self, at: &[u8], situation: &ParserState<'_>) -> ScanResult<(usize, Marker)>;
+    /// Returns whether the first test begins with the process: the framework reports no begin.
+    fn begins_with_process(&self) -> bool {
+        false
+    }
     /// Handles the begin of a test.
     fn on_begin(&mut self, _place: usize) {}
     /// Handles output.
@@ -268,6 +274,13 @@ impl<G: MarkerGrammar> StreamParser<G> {
                 let text = text[..text.len().min(MARKER_TEXT_BYTES)].to_vec();
                 self.unconfirmed = Some(UnconfirmedEnd { verdict, text, is_text_emitted: false });
             }
+            Marker::Unbegun(place, verdict) => {
+                self.confirm_end(events);
+                self.begin(place, events);
+                self.running = None;
+                self.reported.count(verdict.result);
+                events.push(TranscriptEvent::Ended { place, verdict });
+            }
             Marker::Confirm => {
                 self.confirm_end(events);
                 self.emit_output(text, events);
@@ -346,6 +359,13 @@ impl<G: MarkerGrammar> StreamParser<G> {
 }
 
 impl<G: MarkerGrammar> TranscriptParser for StreamParser<G> {
+    fn opening_request(&mut self, events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
+        if self.grammar.begins_with_process() && self.running.is_none() && !self.is_complete {
+            self.begin(0, events);
+        }
+        Vec::new()
+    }
+
     fn on_stdout(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>) {
         if self.buffered.is_empty() {
             let done = self.read(chunk, events);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use heeler_core::{Failure, Outcome};
-use heeler_protocol::journal::SuiteFixture;
+use heeler_core::{Failure, NotRunReason, Outcome};
+use heeler_protocol::{control::ListedTest, journal::SuiteFixture};
 
 /// Parser of a framework's reports: on its standard output, or on its report channel. Its memory is bounded
 /// by the names of the tests plus a constant, whatever the input.
@@ -29,10 +29,58 @@ pub trait TranscriptParser {
         Vec::new()
     }
 
+    /// Handles what happens on one of several connections, numbered in the order in which they were made;
+    /// returns the next request on this connection. A channel with only one end is connection 0, and always
+    /// open.
+    fn on_connection(
+        &mut self,
+        connection: usize,
+        input: ConnectionInput<'_>,
+        events: &mut Vec<TranscriptEvent>,
+    ) -> Vec<u8> {
+        let _ = connection;
+        match input {
+            ConnectionInput::Opened => Vec::new(),
+            ConnectionInput::Bytes(chunk) => self.on_channel(chunk, events),
+        }
+    }
+
+    /// Handles the evidence of a process that has ended before its reports did, after
+    /// [`Self::on_output_end`]: appends the beginning of the test in which it seems to have died.
+    fn on_death(&mut self, evidence: &DeathEvidence<'_>, events: &mut Vec<TranscriptEvent>) {
+        let _ = (evidence, events);
+    }
+
+    /// Returns in which test the process died, as far as its reports and [`Self::on_death`] show.
+    fn culprit(&self) -> DeathCulprit {
+        DeathCulprit::RunningTests
+    }
+
+    /// Parses the next chunks of standard output and standard error of a command with a report channel, after
+    /// the reports that were read with them. Returns whether the parser divides them among the tests, with
+    /// [`TranscriptEvent::Output`] and [`TranscriptEvent::ErrorOutput`]; otherwise the worker attributes them
+    /// by the time at which they were read.
+    fn on_outputs(&mut self, stdout: &[u8], stderr: &[u8], events: &mut Vec<TranscriptEvent>) -> bool {
+        let _ = (stdout, stderr, events);
+        false
+    }
+
     /// Returns the request by which the running tests are asked to stop, before the process is ended. None of
     /// them has a [`TranscriptEvent::Ended`] after that, and no other begins.
     fn cancel_request(&mut self, reason: &str) -> Vec<u8> {
         let _ = reason;
+        Vec::new()
+    }
+
+    /// Returns whether all tests have ended, and the process can be given others by [`Self::add_tests`].
+    fn takes_more_tests(&self) -> bool {
+        false
+    }
+
+    /// Adds tests, whose indices follow those before them; returns the request for them, as
+    /// [`Self::opening_request`] does. Called when [`Self::takes_more_tests`].
+    fn add_tests(&mut self, tests: &[&ListedTest], events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
+        let _ = (tests, events);
         Vec::new()
     }
 
@@ -47,6 +95,12 @@ pub trait TranscriptParser {
 
     /// Handles the end of the output. A test that is running then has no [`TranscriptEvent::Ended`].
     fn on_output_end(&mut self, events: &mut Vec<TranscriptEvent>);
+
+    /// Handles the exit of the process by itself with this code, after the end of its output. Where the exit
+    /// decides the test, its [`TranscriptEvent::Ended`] is appended.
+    fn on_exit(&mut self, code: i32, events: &mut Vec<TranscriptEvent>) {
+        let _ = (code, events);
+    }
 
     /// Returns whether the framework printed its final line.
     fn is_complete(&self) -> bool;
@@ -92,6 +146,38 @@ pub trait TranscriptParser {
     }
 }
 
+/// What happens on a connection of the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectionInput<'a> {
+    /// It was made.
+    Opened,
+    /// Bytes were received.
+    Bytes(&'a [u8]),
+}
+
+/// The test in which a process has died.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum DeathCulprit {
+    /// One of those that were running.
+    #[default]
+    RunningTests,
+    /// Any of those without an end: what was running is not known for certain.
+    Unknown,
+    /// This one: an index in the tests given. Others that were running are not to blame.
+    Test(usize),
+}
+
+/// What a process left behind that has died.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DeathEvidence<'a> {
+    /// The end of its standard error.
+    pub stderr: &'a str,
+    /// The report of its runtime.
+    pub crash_report: &'a [u8],
+    /// The journal of its tests.
+    pub journal: &'a [u8],
+}
+
 /// A failure in the set-up or tear-down of a suite that the framework reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FixtureFailure {
@@ -130,12 +216,21 @@ pub enum TranscriptEvent {
     },
     /// Output of the running test, or of no test if none is running.
     Output(Vec<u8>),
+    /// Standard error of the running test, or of no test if none is running.
+    ErrorOutput(Vec<u8>),
     /// A part of a running test has begun or ended.
     Part {
         /// Index in the tests given.
         place: usize,
         /// The part; its name identifies it within its test.
         part: TestPart,
+    },
+    /// A running test gets another time limit.
+    TimeLimit {
+        /// Index in the tests given.
+        place: usize,
+        /// The limit, from now.
+        limit: Duration,
     },
     /// A test has ended, as reported by the framework.
     Ended {
@@ -144,6 +239,17 @@ pub enum TranscriptEvent {
         /// Result that the framework reported.
         verdict: FrameworkVerdict,
     },
+    /// A file of a running test, which the framework may remove at any time.
+    File {
+        /// Index in the tests given.
+        place: usize,
+        /// Where it is.
+        path: String,
+        /// What it is.
+        description: String,
+    },
+    /// No test that has ended ends again.
+    Confirmed,
 }
 
 /// A part of a test, which can be neither listed nor selected: a subcase, a section, a data row.
@@ -166,6 +272,8 @@ pub enum FrameworkResult {
     Failed,
     /// The framework did not run the test, or the test ended itself as skipped.
     Skipped,
+    /// The framework left out a test that it was asked to run.
+    NotRun,
 }
 
 impl FrameworkResult {
@@ -176,6 +284,7 @@ impl FrameworkResult {
             Self::Passed => "passed",
             Self::Failed => "failed",
             Self::Skipped => "skipped",
+            Self::NotRun => "not run",
         }
     }
 }
@@ -186,6 +295,7 @@ impl From<FrameworkResult> for Outcome {
             FrameworkResult::Passed => Self::Passed,
             FrameworkResult::Failed => Self::Failed,
             FrameworkResult::Skipped => Self::Skipped,
+            FrameworkResult::NotRun => Self::NotRun(NotRunReason::Unrunnable),
         }
     }
 }
@@ -204,6 +314,8 @@ pub struct FrameworkVerdict {
     pub failures: Vec<Failure>,
     /// Output that the framework itself captured.
     pub stdout: Option<String>,
+    /// Standard error that the framework itself captured.
+    pub stderr: Option<String>,
     /// What the test answered, in base64, where its framework passes answers on.
     pub answer: Option<String>,
 }
@@ -216,7 +328,15 @@ impl FrameworkVerdict {
     /// Returns a verdict with only a result and a duration.
     #[must_use]
     pub fn new(result: FrameworkResult, duration: Option<Duration>) -> Self {
-        Self { result, duration, reason: None, failures: Vec::new(), stdout: None, answer: None }
+        Self {
+            result,
+            duration,
+            reason: None,
+            failures: Vec::new(),
+            stdout: None,
+            stderr: None,
+            answer: None,
+        }
     }
 
     /// Appends a failure, unless nothing is known of it.

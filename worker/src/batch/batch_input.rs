@@ -1,6 +1,6 @@
 //! Input of a batch from its process: output, the end of the process, and what is due at a deadline.
 
-use heeler_adapters::{FixtureFailure, SuitePhase, TranscriptEvent};
+use heeler_adapters::{DeathCulprit, FixtureFailure, SuitePhase, TranscriptEvent};
 use heeler_core::GuardLoss;
 use heeler_protocol::control::{ProcessExit, TestDiagnostics};
 
@@ -56,6 +56,8 @@ pub(crate) struct ProcessExitSummary {
     pub(crate) doubtful_since: Option<usize>,
     /// A test that began, by the output, though it was not selected.
     pub(crate) unselected_test: Option<String>,
+    /// In which test it died.
+    pub(crate) culprit: DeathCulprit,
     /// The suite whose set-up or tear-down was running.
     pub(crate) suite_phase: Option<SuitePhase>,
 }

@@ -4,7 +4,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use heeler_adapters::FrameworkVerdict;
+use heeler_adapters::{FrameworkResult, FrameworkVerdict};
 use heeler_core::Outcome;
 use heeler_protocol::{
     control::{LeaseEvent, LogLine, TestDiagnostics},
@@ -67,6 +67,10 @@ pub(super) struct HeldTests {
     /// Whether results are held while their process runs, and when they are checked next.
     is_on: bool,
     check_at: Option<Duration>,
+    /// Whether results are held until the framework confirms that no test ends again.
+    pub(super) is_until_confirmed: bool,
+    /// Failures of tests that came after their results were settled.
+    pub(super) late_failures: Vec<String>,
 }
 
 impl HeldTests {
@@ -76,6 +80,11 @@ impl HeldTests {
         }
         self.output_bytes += ended.output_bytes();
         self.tests.push_back(HeldTest { ended, verdict });
+    }
+
+    /// Returns the held test of this index.
+    pub(super) fn find(&mut self, place: usize) -> Option<&mut HeldTest> {
+        self.tests.iter_mut().rev().find(|held| held.ended.place == place)
     }
 
     /// Returns when, in running time, the tests are checked next.
@@ -164,9 +173,16 @@ impl RunningBatch {
         self.held_tests.is_on = self.tests.len() > 1;
     }
 
+    /// Has results held until the framework confirms that no test ends again.
+    pub(crate) fn hold_until_confirmed(&mut self) {
+        self.held_tests.is_until_confirmed = true;
+    }
+
     /// Returns whether an ended test is held. The only test of a process waits for its end, which decides.
     pub(super) fn holds_results(&self) -> bool {
-        self.held_tests.is_on || (self.tests.len() == 1 && !self.framework.has_proven_answers())
+        self.held_tests.is_on
+            || self.held_tests.is_until_confirmed
+            || (self.tests.len() == 1 && !self.framework.has_proven_answers())
     }
 
     /// Settles the tests that have been held for long enough and are proven, unless something is suspicious.
@@ -189,6 +205,9 @@ impl RunningBatch {
     /// Settles the tests that are proven before the process is ended on request: how it ends says nothing
     /// about them. The others stay undecided.
     pub(crate) fn settle_proven(&mut self, conditions: ReleaseConditions, updates: &mut UpdateBatch) {
+        if self.held_tests.is_until_confirmed && self.tests.len() > 1 {
+            self.settle_confirmed(updates);
+        }
         let alone = conditions.alone.filter(|_| conditions.doubtful_since.is_none() && self.tests.len() > 1);
         let proven = alone.map(|alone| self.held_tests.take_proven(alone, |_| true));
         for HeldTest { ended, verdict } in proven.into_iter().flatten() {
@@ -204,6 +223,19 @@ impl RunningBatch {
             self.held_tests.output_bytes -= ended.output_bytes();
             self.progress[ended.place].settled_early = Some(verdict.result);
             self.settle(ended, TestEnding::Verdict(verdict), updates);
+        }
+    }
+
+    /// Returns whether a test that has ended, and is not settled yet, has failed.
+    pub(crate) fn has_held_failure(&self) -> bool {
+        let is_failure = |held: &HeldTest| held.verdict.result == FrameworkResult::Failed;
+        self.held_tests.tests.is_empty() || self.held_tests.tests.iter().any(is_failure)
+    }
+
+    /// Adds files to the result of a test that has ended, and is not settled yet.
+    pub(crate) fn attach_to_held(&mut self, evidence: TestDiagnostics) {
+        if let Some(held) = self.held_tests.tests.back_mut() {
+            held.ended.outputs.evidence = Some(Box::new(evidence));
         }
     }
 
@@ -245,7 +277,8 @@ impl RunningBatch {
                 if let Some(interference) =
                     interference_text(test).filter(|_| result.outcome == Outcome::Flaky)
                 {
-                    let message = format!("{} failed and passes alone: {interference}", test.uid);
+                    // The name of the test stands before each line about it.
+                    let message = format!("failed and passes alone: {interference}");
                     updates.logs.push(LogLine { test: Some(test.test), level: LogLevel::Warning, message });
                 }
                 add_result(&mut self.node_writer, test, *result, updates);

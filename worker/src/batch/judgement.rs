@@ -11,16 +11,15 @@ use heeler_protocol::{
 };
 
 use super::{
-    BatchTerminateReason, BatchTestState, MIN_MESSAGE_LIMIT_BYTES, ProcessExitSummary, RawOutputs,
-    RunEvidence, RunningBatch,
+    BatchTerminateReason, BatchTestState, ProcessExitSummary, RawOutputs, RunEvidence, RunningBatch,
     exit_reason::exit_reason_of,
     held_tests::{EndedTest, HeldTest},
+    message_limit::truncate_messages,
     process_end::{append_evidence, append_section, exit_text},
     run_evidence::{
-        ProcessEndFacts, ProvenResults, contradicted_result_text, proven_results, sanitizer_summary,
-        shared_blame,
+        ProcessEndFacts, ProvenResults, contradicted_result_text, proven_results, sanitizer_finding,
+        sanitizer_summary, shared_blame,
     },
-    truncate_messages,
     verdict::{DeathPosition, TestEnding},
 };
 use crate::results::update_batch::UpdateBatch;
@@ -100,7 +99,7 @@ impl RunningBatch {
         let (detail, cause) = (gone.detail.clone(), self.memory_cause(gone));
         let mut exit_reason = ExitReason { detail, cause, ..exit_reason_of(&gone.exit) };
         let stderr = self.unattributed_output.stderr_text();
-        exit_reason.detail = exit_reason.detail.or_else(|| sanitizer_summary(&stderr).map(str::to_owned));
+        exit_reason.detail = exit_reason.detail.or_else(|| sanitizer_finding(&stderr));
         let mut evidence = gone.evidence.take();
         for place in places {
             if self.progress[*place].state != BatchTestState::Waiting {
@@ -206,7 +205,7 @@ impl RunningBatch {
                 Some(reported) if reported.result == verdict.result => take_places(&mut verdict, &reported),
                 Some(reported) => {
                     verdict = reported;
-                    truncate_messages(&mut verdict, self.limits.output_bytes.max(MIN_MESSAGE_LIMIT_BYTES));
+                    truncate_messages(&mut verdict, self.limits.output_bytes);
                 }
                 // It seemed to run, and did not: it is run again.
                 None => {

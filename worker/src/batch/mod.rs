@@ -11,6 +11,7 @@
 //! Pure: takes events and times, returns update batches and deadlines. No test gets two results, and a test
 //! without one stays waiting, whatever the order of events: the coordinator leases it again.
 
+mod batch_extension;
 mod batch_input;
 mod dialogue_stall;
 pub(crate) mod exit_reason;
@@ -18,7 +19,9 @@ mod framework_queries;
 mod held_tests;
 mod interference;
 mod judgement;
+mod later_ends;
 mod live_output;
+mod message_limit;
 mod process_end;
 mod process_leaks;
 mod run_evidence;
@@ -37,14 +40,16 @@ use heeler_protocol::control::{LeaseEvent, LeasedTest, ProcessExit, TestLimits, 
 
 use crate::{
     process::process_clock::{ClockReading, UtcTime},
-    results::{node_writer::NodeWriter, output_capture::truncate_text, update_batch::UpdateBatch},
+    results::{node_writer::NodeWriter, update_batch::UpdateBatch},
 };
+use batch_extension::settle_skipped;
 pub(crate) use batch_input::{DeadlineAction, OutputChunk, ProcessExitSummary, RawOutputs};
 pub(crate) use dialogue_stall::DialogueStall;
 pub(crate) use framework_queries::FrameworkQueries;
 use heeler_adapters::{FrameworkResult, FrameworkVerdict, TranscriptEvent};
 use held_tests::{EndedTest, HeldTests};
 pub(crate) use held_tests::{ReleaseConditions, SoleWriterSpan};
+use message_limit::truncate_messages;
 use process_leaks::TestTimeSpans;
 pub(crate) use run_evidence::RunEvidence;
 use running_test::RunningTest;
@@ -57,9 +62,6 @@ use verdict::{TestEnding, TestOutputs};
 
 /// Framework durations are whole milliseconds or absent; a duration below this is measured by the worker.
 const FRAMEWORK_CLOCK_RESOLUTION: Duration = Duration::from_millis(1);
-
-/// The minimum size limit of an error message, however small the limit for output is.
-const MIN_MESSAGE_LIMIT_BYTES: u64 = 64 << 10;
 
 /// The tests of one lease and their state.
 pub(crate) struct RunningBatch {
@@ -114,6 +116,8 @@ pub(crate) struct RunningBatch {
     dialogue_stall: Option<(DialogueStall, Duration)>,
     /// The end of a process that is a server.
     server_exit: Option<ServerExit>,
+    /// Its tests have ended, and the process waits for others: it has no time limit.
+    is_waiting: bool,
     /// A debugger controls the process, and no limits apply.
     is_unlimited: bool,
     /// A debugger has launched the process, and only the debugger learns how it ends.
@@ -122,14 +126,15 @@ pub(crate) struct RunningBatch {
     are_arguments_shown: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum BatchTestState {
+    #[default]
     Waiting,
     Running,
     Done,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct BatchTestProgress {
     state: BatchTestState,
     /// The last chunk whose standard error may be this test's.
@@ -149,22 +154,9 @@ impl RunningBatch {
         framework: Box<dyn FrameworkQueries>,
     ) -> Self {
         let mut node_writer = NodeWriter::new(&lease, worker);
-        let (skipped, tests): (Vec<_>, Vec<_>) =
-            lease.tests.into_iter().partition(|test| test.listed.skip.is_some());
-        for test in skipped {
-            let reason = test.listed.skip.as_deref().unwrap_or_default();
-            let result = TestResult::with_reason(Outcome::Skipped, reason);
-            settle_without_process(&mut node_writer, &test, result, updates);
-        }
+        let tests = settle_skipped(&mut node_writer, lease.tests, updates);
         Self {
-            progress: vec![
-                BatchTestProgress {
-                    state: BatchTestState::Waiting,
-                    output_chunk_number: 0,
-                    settled_early: None
-                };
-                tests.len()
-            ],
+            progress: vec![BatchTestProgress::default(); tests.len()],
             tests,
             running_tests: Vec::new(),
             recycled: None,
@@ -194,6 +186,7 @@ impl RunningBatch {
             has_failures: false,
             dialogue_stall: None,
             server_exit: None,
+            is_waiting: false,
             is_unlimited: false,
             is_launched: false,
             are_arguments_shown: lease.is_environment_shown,
@@ -244,6 +237,9 @@ impl RunningBatch {
         }
         let dialogue = self.stall_deadline().into_iter().chain(self.server_exit_deadline());
         let always = dialogue.chain(self.held_tests.check_at());
+        if self.is_waiting {
+            return always.min();
+        }
         if self.running_tests.is_empty() {
             let idle = self.idle_since.saturating_add(self.startup_limit());
             return always.chain([idle]).min();
@@ -390,11 +386,17 @@ impl RunningBatch {
             match event {
                 TranscriptEvent::Begun { place } => self.on_test_begun(place, outputs, before, updates),
                 TranscriptEvent::Output(bytes) => self.on_stdout(&bytes),
+                TranscriptEvent::ErrorOutput(bytes) => self.on_stderr(&bytes),
                 TranscriptEvent::Part { place, part } => {
-                    if let Some(flight) = self.running_tests.iter_mut().find(|one| one.place == place) {
-                        flight.record_part(part);
+                    match self.running_tests.iter_mut().find(|one| one.place == place) {
+                        Some(flight) => flight.record_part(part),
+                        None => self.record_later_part(place, part),
                     }
                 }
+                // The worker has kept it.
+                TranscriptEvent::File { .. } => {}
+                TranscriptEvent::Confirmed => self.settle_confirmed(updates),
+                TranscriptEvent::TimeLimit { place, limit } => self.limit_from_now(place, limit),
                 TranscriptEvent::Ended { place, verdict } => {
                     // An end without a beginning: some frameworks report skipped tests in this way only.
                     self.on_test_begun(place, outputs, before, updates);
@@ -406,15 +408,6 @@ impl RunningBatch {
             self.show_outputs(writer, outputs, updates);
         }
         self.report_running_tests(now, updates);
-    }
-
-    /// Returns the time limit of a test: its own, otherwise the lease's.
-    fn time_limit(&self, place: usize) -> Option<Duration> {
-        self.tests[place].timeout_ms.or(self.limits.timeout_ms).map(Duration::from_millis)
-    }
-
-    fn idle_timeout(&self, place: usize) -> Option<Duration> {
-        self.tests[place].idle_timeout_ms.map(Duration::from_millis)
     }
 
     fn estimated_duration(&self, events: &[TranscriptEvent], now: ClockReading) -> Duration {
@@ -487,8 +480,17 @@ impl RunningBatch {
         }
     }
 
+    fn on_stderr(&mut self, bytes: &[u8]) {
+        match self.running_tests.last_mut() {
+            Some(flight) => flight.push_outputs(RawOutputs { stdout: &[], stderr: bytes }, false),
+            None => self.unattributed_output.push_stderr(bytes),
+        }
+    }
+
     fn on_test_ended(&mut self, place: usize, verdict: FrameworkVerdict, updates: &mut UpdateBatch) {
-        let Some(index) = self.running_tests.iter().position(|flight| flight.place == place) else { return };
+        let Some(index) = self.running_tests.iter().position(|flight| flight.place == place) else {
+            return self.record_later_end(place, verdict);
+        };
         // It timed out, or it failed because the user cancelled it: the end of the process decides.
         let is_over = self.running_tests[index].is_timed_out
             || self.terminate_reason == Some(BatchTerminateReason::Cancelled)
@@ -501,13 +503,16 @@ impl RunningBatch {
         let mut verdict = verdict;
         self.time_spans.record_end(place, self.now.since_boot, verdict.duration.unwrap_or_default());
         if let Some(captured) = verdict.stdout.take() {
-            flight.stdout.push(captured.as_bytes());
+            flight.push_captured(&captured);
+        }
+        if let Some(captured) = verdict.stderr.take() {
+            flight.stderr.push(captured.as_bytes());
         }
         if verdict.result == FrameworkResult::Failed {
             let test = &self.tests[place].listed;
             self.framework.complete_verdict(&mut verdict, test, &flight.stderr.text());
         }
-        truncate_messages(&mut verdict, self.limits.output_bytes.max(MIN_MESSAGE_LIMIT_BYTES));
+        truncate_messages(&mut verdict, self.limits.output_bytes);
         let since_begun = self.now.running.saturating_sub(flight.started_at.running);
         // The clocks of frameworks go on in a pause.
         let paused = self.now.paused.saturating_sub(flight.started_at.paused);
@@ -557,17 +562,6 @@ impl RunningBatch {
         self.progress[place].state = BatchTestState::Done;
         self.last_ended = Some(place);
         self.idle_since = self.now.running;
-    }
-}
-
-/// Truncates the reason and the failure messages, which have one limit together.
-fn truncate_messages(verdict: &mut FrameworkVerdict, limit_bytes: u64) {
-    let mut room = limit_bytes;
-    let messages = verdict.failures.iter_mut().map(|failure| &mut failure.message);
-    for message in messages.chain([&mut verdict.reason]) {
-        *message = message.take().map(|text| truncate_text(text, room));
-        let size = message.as_ref().map_or(0, |text| text.len() as u64);
-        room = room.saturating_sub(size);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use heeler_adapters::{FixtureFailure, FrameworkResult};
+use heeler_adapters::{DeathCulprit, FixtureFailure, FrameworkResult};
 use heeler_core::{
     GuardLoss,
     describe::{guard_loss_text, program_name},
@@ -19,7 +19,7 @@ use super::{
     held_tests::{EndedTest, HeldTest},
     judgement::EndSettlement,
     process_leaks::{ProcessLeak, leak_message},
-    run_evidence::sanitizer_summary,
+    run_evidence::sanitizer_finding,
     unattributed_output::ExitPosition,
     verdict::{DeathPosition, TestEnding, format_seconds},
 };
@@ -129,11 +129,23 @@ impl RunningBatch {
         }
         self.report_leaks(&gone.exit.leaked, updates);
         self.log_dialogue_stall(updates);
+        if !self.held_tests.late_failures.is_empty() {
+            let late = std::mem::take(&mut self.held_tests.late_failures).join("\n");
+            let other = gone.outside_failure.take();
+            gone.outside_failure = Some(other.map_or(late.clone(), |other| format!("{other}\n{late}")));
+            gone.is_explained = false;
+        }
         let suspects = self.settle_running_tests(&gone, settlement, updates);
+        let is_unclear = gone.culprit == DeathCulprit::Unknown && self.terminate_reason.is_none();
+        if is_unclear {
+            let how = exit_text(&exit_reason_of(&gone.exit));
+            let message = format!("{how}, and nothing shows in which test: those without a result run again");
+            updates.logs.push(LogLine { test: None, level: LogLevel::Warning, message });
+        }
         let EndSettlement { unproven, is_charged, is_contradicted } = settlement;
         match self.terminate_reason {
             Some(BatchTerminateReason::Cancelled | BatchTerminateReason::Abandoned) => LeaseEnd::Cancelled,
-            _ if suspects.len() > 1 => {
+            _ if suspects.len() > 1 && !is_unclear => {
                 let message = suspects_text(&suspects, &exit_reason_of(&gone.exit));
                 LeaseEnd::DiedOutsideTest { end: gone.exit, message }
             }
@@ -141,7 +153,7 @@ impl RunningBatch {
                 let message = contradicting_exit_text(&exit_reason_of(&gone.exit), unproven);
                 LeaseEnd::DiedOutsideTest { end: gone.exit, message }
             }
-            _ if is_in_test || is_charged => LeaseEnd::DiedInTest { end: gone.exit },
+            _ if is_in_test || is_charged || is_unclear => LeaseEnd::DiedInTest { end: gone.exit },
             Some(
                 BatchTerminateReason::TimedOut
                 | BatchTerminateReason::ProcessStalled
@@ -165,8 +177,14 @@ impl RunningBatch {
         let is_stalled_in_one = self.running_tests.len() == 1
             && matches!(self.terminate_reason, Some(BatchTerminateReason::DialogueStalled(_)));
         let mut suspects = Vec::new();
-        let others = self.running_tests.len().saturating_sub(1);
+        let is_known = matches!(gone.culprit, DeathCulprit::Test(_));
+        let others = if is_known { 0 } else { self.running_tests.len().saturating_sub(1) };
         for mut flight in std::mem::take(&mut self.running_tests) {
+            let is_innocent = matches!(gone.culprit, DeathCulprit::Test(culprit) if culprit != flight.place);
+            if is_innocent && self.terminate_reason.is_none() {
+                self.progress[flight.place].state = BatchTestState::Waiting;
+                continue;
+            }
             flight.duration = self.now.running.saturating_sub(flight.started_at.running);
             let seen = match self.terminate_reason {
                 // At its limit it was in another test.
@@ -217,10 +235,11 @@ impl RunningBatch {
         others: usize,
     ) -> TestEnding {
         let unknown_exit = || self.is_launched.then(|| EXIT_KNOWN_TO_DEBUGGER_ONLY.to_owned());
-        let summary = || sanitizer_summary(&flight.stderr.text()).map(str::to_owned);
-        let detail = gone.detail.clone().or_else(unknown_exit).or_else(summary);
+        let finding = || sanitizer_finding(&flight.stderr.text());
+        let detail = gone.detail.clone().or_else(unknown_exit).or_else(finding);
         // What seems to run is no better proven than what seems to have ended.
-        let unproven = if settlement.is_contradicted { settlement.unproven.max(1) } else { 0 };
+        let is_unproven = settlement.is_contradicted || gone.culprit == DeathCulprit::Unknown;
+        let unproven = if is_unproven { settlement.unproven.max(1) } else { 0 };
         let exit_reason = ExitReason {
             cause: self.memory_cause(gone),
             detail,

@@ -93,10 +93,25 @@ pub(super) fn sanitizer_summary(stderr: &str) -> Option<&str> {
     summary.filter(|summary| summary.contains("Sanitizer"))
 }
 
+/// Returns what a sanitizer found when it ended the process: its summary, or the error that
+/// UndefinedBehaviorSanitizer writes without one, as `UndefinedBehaviorSanitizer: WHAT at FILE:LINE:COLUMN`.
+pub(super) fn sanitizer_finding(stderr: &str) -> Option<String> {
+    // Its summary does not say what was found.
+    let summary = sanitizer_summary(stderr).filter(|one| !one.starts_with("UndefinedBehaviorSanitizer"));
+    summary.map(str::to_owned).or_else(|| {
+        let (place, what) = stderr.lines().rev().find_map(|line| line.split_once(": runtime error: "))?;
+        let mut numbers = place.rsplitn(3, ':');
+        let is_place = numbers.by_ref().take(2).all(|number| number.parse::<u32>().is_ok());
+        (is_place && numbers.next().is_some())
+            .then(|| format!("UndefinedBehaviorSanitizer: {} at {}", what.trim(), place.trim()))
+    })
+}
+
 /// Joins the output of the first crash and of the isolated rerun, where they differ: in the addresses of a
 /// sanitizer's report they always do.
 pub(super) fn join_outputs(first: &str, isolated: &str) -> String {
-    let is_same_report = sanitizer_summary(first).is_some_and(|one| sanitizer_summary(isolated) == Some(one));
+    let finding = sanitizer_finding(first);
+    let is_same_report = finding.is_some() && sanitizer_finding(isolated) == finding;
     if isolated.is_empty() || isolated == first || is_same_report {
         return first.to_owned();
     }
@@ -181,6 +196,15 @@ mod tests {
     fn last_summary_of_a_sanitizer_is_found() {
         let report = "==1==ERROR: x\n    #0 f\nSUMMARY: AddressSanitizer: SEGV a.cc:3 in f\n==1==ABORTING\n";
         assert_eq!(sanitizer_summary(report), Some("AddressSanitizer: SEGV a.cc:3 in f"));
+        assert_eq!(sanitizer_finding(report).as_deref(), Some("AddressSanitizer: SEGV a.cc:3 in f"));
+        let error = "/w/b.cc:4:35: runtime error: signed integer overflow: 1 + 2\n";
+        let found = "UndefinedBehaviorSanitizer: signed integer overflow: 1 + 2 at /w/b.cc:4:35";
+        assert_eq!(sanitizer_finding(error).as_deref(), Some(found));
+        let with_summary =
+            format!("{error}SUMMARY: UndefinedBehaviorSanitizer: undefined-behavior b.cc:4:35\n");
+        assert_eq!(sanitizer_finding(&with_summary).as_deref(), Some(found));
+        assert_eq!(sanitizer_finding("b.cc: runtime error: no place\n"), None);
+        assert_eq!(join_outputs(error, &format!("==2==\n{error}")), error);
         assert_eq!(sanitizer_summary("SUMMARY: all is well\n"), None);
     }
 }

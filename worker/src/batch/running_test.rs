@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use heeler_adapters::{FrameworkResult, TestPart};
 
-use super::{RawOutputs, live_output::LiveOutput, verdict::TestOutputs};
+use super::{RawOutputs, RunningBatch, live_output::LiveOutput, verdict::TestOutputs};
 use crate::{process::process_clock::ClockReading, results::output_capture::OutputCapture};
 
 pub(super) const SHARED_OUTPUT_NOTE: &[u8] =
@@ -27,12 +27,25 @@ pub(super) struct RunningTest {
     /// not schedule it.
     pub(super) last_activity: Duration,
     pub(super) is_idle: bool,
+    /// Limit that its framework has set while it ran, in place of the settings'.
+    pub(super) own_time_limit: Option<Duration>,
     /// Its framework reported its end after its time limit had passed.
     pub(super) is_late: bool,
     /// The number of times it was reported as slow.
     pub(super) slow_warnings: u32,
     /// Parts in the order in which they first began.
     pub(super) parts: Vec<TestPart>,
+}
+
+/// Records a part; one that is reported again keeps its worst result, and an open one becomes the result.
+pub(super) fn record_part(parts: &mut Vec<TestPart>, part: TestPart) {
+    let known = parts.iter().position(|known| known.name == part.name);
+    match known {
+        Some(place) if parts[place].result == Some(FrameworkResult::Failed) => {}
+        Some(place) => parts[place] = part,
+        None if parts.len() < MAX_PARTS => parts.push(part),
+        None => {}
+    }
 }
 
 impl RunningTest {
@@ -47,6 +60,7 @@ impl RunningTest {
             is_timed_out: false,
             last_activity: Duration::ZERO,
             is_idle: false,
+            own_time_limit: None,
             is_late: false,
             slow_warnings: 0,
             parts: Vec::new(),
@@ -68,19 +82,20 @@ impl RunningTest {
         self.live.push(bytes);
     }
 
+    /// Adds the output that the framework captured, unless it has let it through as well.
+    pub(super) fn push_captured(&mut self, captured: &str) {
+        if self.stdout.is_empty() || !self.stdout.text().contains(captured.trim()) {
+            self.stdout.push(captured.as_bytes());
+        }
+    }
+
     pub(super) fn push_stderr(&mut self, bytes: &[u8]) {
         self.stderr.push(bytes);
     }
 
-    /// Records a part; one that is reported again keeps its worst result, and an open one becomes the result.
+    /// Records a part.
     pub(super) fn record_part(&mut self, part: TestPart) {
-        let known = self.parts.iter().position(|known| known.name == part.name);
-        match known {
-            Some(place) if self.parts[place].result == Some(FrameworkResult::Failed) => {}
-            Some(place) => self.parts[place] = part,
-            None if self.parts.len() < MAX_PARTS => self.parts.push(part),
-            None => {}
-        }
+        record_part(&mut self.parts, part);
     }
 
     pub(super) fn outputs(&self) -> TestOutputs {
@@ -97,8 +112,32 @@ impl RunningTest {
         self.stderr.clear();
         self.is_timed_out = false;
         self.is_idle = false;
+        self.own_time_limit = None;
         self.is_late = false;
         self.slow_warnings = 0;
         self.parts.clear();
+    }
+}
+
+impl RunningBatch {
+    /// Returns the time limit of a test: that of its framework while it runs, its own, otherwise the lease's.
+    pub(super) fn time_limit(&self, place: usize) -> Option<Duration> {
+        let running = self.running_tests.iter().find(|flight| flight.place == place);
+        if let Some(limit) = running.and_then(|flight| flight.own_time_limit) {
+            return Some(limit);
+        }
+        self.tests[place].timeout_ms.or(self.limits.timeout_ms).map(Duration::from_millis)
+    }
+
+    pub(super) fn idle_timeout(&self, place: usize) -> Option<Duration> {
+        self.tests[place].idle_timeout_ms.map(Duration::from_millis)
+    }
+
+    /// Gives a running test this limit, from now, in place of its other one.
+    pub(super) fn limit_from_now(&mut self, place: usize, limit: Duration) {
+        if let Some(flight) = self.running_tests.iter_mut().find(|one| one.place == place) {
+            let since = self.now.running.saturating_sub(flight.started_at.running);
+            flight.own_time_limit = Some(since.saturating_add(limit));
+        }
     }
 }

@@ -189,11 +189,18 @@ impl RunningBatch {
                 let writer = self.running_tests.last().map(|flight| flight.place);
                 self.show(writer, (StandardStream::Output, bytes), updates);
             }
+            TranscriptEvent::ErrorOutput(bytes) => {
+                let writer = self.running_tests.last().map(|flight| flight.place);
+                self.show(writer, (StandardStream::Error, bytes), updates);
+            }
             TranscriptEvent::Ended { place, verdict } => {
                 let captured = verdict.stdout.as_deref().unwrap_or_default().as_bytes();
                 self.show(Some(*place), (StandardStream::Output, captured), updates);
             }
-            TranscriptEvent::Part { .. } => {}
+            TranscriptEvent::Part { .. }
+            | TranscriptEvent::TimeLimit { .. }
+            | TranscriptEvent::File { .. }
+            | TranscriptEvent::Confirmed => {}
         }
     }
 

@@ -45,7 +45,11 @@ pub(crate) fn attribute_stderr(
             TranscriptEvent::Begun { .. }
             | TranscriptEvent::Ended { .. }
             | TranscriptEvent::Part { .. }
-            | TranscriptEvent::Output(_) => {}
+            | TranscriptEvent::TimeLimit { .. }
+            | TranscriptEvent::File { .. }
+            | TranscriptEvent::Output(_)
+            | TranscriptEvent::ErrorOutput(_)
+            | TranscriptEvent::Confirmed => {}
         }
     }
     let mut receivers = failed;

@@ -285,6 +285,7 @@ fn isolated_rerun_reason(
             FrameworkResult::Skipped => {
                 (format!("{after_others}; is skipped in isolation"), Some(IsolatedRerun::Passes))
             }
+            FrameworkResult::NotRun => (format!("{after_others}; is not run in isolation"), None),
             FrameworkResult::Failed => {
                 let message = verdict.failures.iter().find_map(|failure| failure.message.as_deref());
                 let message = message.unwrap_or("no message");

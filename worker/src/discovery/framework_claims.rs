@@ -34,7 +34,10 @@ pub(super) async fn framework_claims(program: &TestProgram) -> Vec<FrameworkClai
         Ok(found) if found.is_dir() => raise_claims(&mut claims, &DiscoveryTarget::Directory { path }),
         // A pipe or a device is no program: it may block its reader, or have no end.
         Ok(found) if !found.is_file() => {}
-        Ok(_) | Err(_) => claim_file(program, &mut claims).await,
+        Ok(_) | Err(_) => {
+            raise_claims(&mut claims, &DiscoveryTarget::File { path });
+            claim_file(program, &mut claims).await
+        }
     }
     claims.retain(|(_, confidence)| *confidence > ClaimConfidence::Unclaimed);
     claims.sort_by_key(|(_, confidence)| std::cmp::Reverse(*confidence));
@@ -58,6 +61,7 @@ async fn claim_file(program: &TestProgram, claims: &mut Vec<FrameworkClaim>) {
 pub fn is_test_program(path: &Path) -> bool {
     let mut file = ProgramFile::open(path);
     let mut claims = unclaimed();
+    raise_claims(&mut claims, &DiscoveryTarget::File { path });
     while file.read_piece(&[], &mut claims) {
         let is_found = claims.iter().any(|(_, confidence)| *confidence == ClaimConfidence::Likely);
         if is_found || file.is_native != Some(true) {

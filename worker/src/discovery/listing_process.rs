@@ -11,7 +11,7 @@ use crate::process::{
     guarded_process::{GuardedProcess, ProcessEvent},
     job_order::JobOrder,
 };
-use heeler_adapters::{AdapterInvocation, ListingDialogue};
+use heeler_adapters::{AdapterInvocation, ConnectionInput, ListingDialogue};
 use heeler_core::{GuardLoss, describe::guard_loss_text, error_chain};
 
 /// A listing of 100,000 tests with long names is about 20 MB.
@@ -140,8 +140,8 @@ impl<'a> DialogueProgress<'a> {
         }
     }
 
-    fn on_reply(&mut self, reply: &[u8]) -> Vec<u8> {
-        let requests = self.dialogue.on_reply(reply);
+    fn on_reply(&mut self, connection: usize, input: ConnectionInput<'_>) -> Vec<u8> {
+        let requests = self.dialogue.on_connection(connection, input);
         if !requests.is_empty() {
             self.requested_at = Some(Instant::now());
         }
@@ -349,12 +349,13 @@ impl ListingProcess<'_> {
     fn read_outputs(&mut self) -> bool {
         let CapturedListing { stdout, stderr, channel, .. } = &mut self.captured;
         let dialogue = &mut self.dialogue;
-        let read = self.process.read_outputs(|reports| match dialogue {
-            Some(progress) => progress.on_reply(reports),
-            None => {
+        let read = self.process.read_outputs(|connection, input| match (&mut *dialogue, input) {
+            (Some(progress), input) => progress.on_reply(connection, input),
+            (None, ConnectionInput::Bytes(reports)) => {
                 append_up_to(STDOUT_LIMIT_BYTES + 1, channel, reports);
                 Vec::new()
             }
+            (None, ConnectionInput::Opened) => Vec::new(),
         });
         append_up_to(STDOUT_LIMIT_BYTES + 1, stdout, read.stdout);
         append_up_to(STDERR_LIMIT_BYTES, stderr, read.stderr);

@@ -24,7 +24,7 @@ use crate::process::{
 use heeler_adapters::{
     self, Adapter, AdapterInvocation, AdapterListing, ClaimConfidence, ListingError, ListingOutput,
 };
-use heeler_core::error_chain;
+use heeler_core::{OsText, error_chain};
 use listing_crash::{ListingCrashFiles, missing_evidence};
 use listing_process::{CaptureError, CapturedListing, ListingTimeLimit, capture_listing};
 
@@ -134,10 +134,11 @@ pub(crate) async fn discover(
             selection_limit: heeler_adapters::by_name(listing.framework)
                 .and_then(|adapter| adapter.traits().selection_limit),
             process: heeler_adapters::by_name(listing.framework)
-                .map(|adapter| adapter.traits().process)
+                .map(|adapter| adapter.process_traits(&listing.tests))
                 .unwrap_or_default(),
             tests: listing.tests,
             warnings: listing.warnings,
+            depends_on: listing.depends_on.iter().map(|path| OsText::from(path.as_str())).collect(),
             start_us: asking.start_us.unwrap_or_default(),
             failure: listing.failure.map(|source| {
                 let program = program.path.to_text().into_owned();
@@ -177,8 +178,12 @@ impl ProgramDiscovery<'_> {
         let path = self.program.path.as_path();
         if let Some(name) = &self.program.framework {
             // What is in the file does not matter, and an interpreter has many megabytes.
-            check_program(path, false)?;
-            return self.list_with_retry(find_adapter(name)?).await;
+            let adapter = find_adapter(name)?;
+            // Tests that are commands of their own are checked one by one when they run.
+            if self.program.entries.is_empty() || !adapter.traits().process.is_one_test {
+                check_program(path, false)?;
+            }
+            return self.list_with_retry(adapter).await;
         }
         let claims = framework_claims::framework_claims(self.program).await;
         check_program(path, !claims.is_empty())?;

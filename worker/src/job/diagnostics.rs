@@ -65,6 +65,8 @@ pub(super) struct CrashDiagnostics {
     /// Stack of the process's own exit in the middle of its tests.
     exit_stack: Option<String>,
     hang: Option<HangReport>,
+    /// Stacks by the process's own runtime, and its report.
+    runtime_report: Option<(String, Vec<u8>)>,
     /// States of the processes of a hung tree, from two samples.
     states: Vec<ProcessSample>,
     /// Deadline of the guard's capture of a hung tree, while one is running.
@@ -84,7 +86,10 @@ impl CrashDiagnostics {
         let process =
             if iteration.is_first() { String::new() } else { format!("-iteration-{}", iteration.number()) };
         Self {
-            watch: CrashCapturePlan { mode: trace_mode(lease), ..lease.crash_capture },
+            watch: CrashCapturePlan {
+                mode: trace_mode(lease).filter(|_| !framework.reports_own_crashes),
+                ..lease.crash_capture
+            },
             dir: lease.run_dir.as_path().join("evidence"),
             file_prefix: format!("worker-{worker}-lease-{}{process}", lease.lease.0),
             is_isolated_rerun: lease.tests.iter().any(|test| test.crashed_attempt.is_some()),
@@ -99,6 +104,7 @@ impl CrashDiagnostics {
             crash: None,
             exit_stack: None,
             hang: None,
+            runtime_report: None,
             states: Vec::new(),
             capture_deadline: None,
             has_started_capture: false,
@@ -185,6 +191,22 @@ impl CrashDiagnostics {
         (is_crash || is_unclear).then(|| format!("no stack: {reason}"))
     }
 
+    /// Records the report of the process's own runtime: its stacks, and the report itself.
+    pub(super) fn record_runtime_report(&mut self, stacks: String, report: Vec<u8>) {
+        self.runtime_report = Some((stacks, report));
+    }
+
+    /// Returns the prefix of the names of this process's files.
+    pub(super) fn file_prefix(&self) -> &str {
+        &self.file_prefix
+    }
+
+    /// Returns the directory of evidence, which exists then.
+    pub(super) fn evidence_directory(&self) -> Result<&Path, heeler_sys::dirs::DirError> {
+        heeler_sys::dirs::private_dir(&self.dir)?;
+        Ok(&self.dir)
+    }
+
     pub(super) fn record_hang(&mut self, report: HangReport) {
         self.hang = Some(report);
     }
@@ -215,6 +237,11 @@ impl CrashDiagnostics {
         }
     }
 
+    /// Returns where evidence is kept.
+    pub(super) fn evidence_path(&self) -> &Path {
+        &self.dir
+    }
+
     /// Returns where the files of the process's temporary directory are kept.
     pub(super) fn kept_directory(&self) -> PathBuf {
         self.dir.join(format!("{}.tmp", self.file_prefix))
@@ -232,10 +259,10 @@ impl CrashDiagnostics {
         in_flight: Option<(&LeasedTest, TestOutputs)>,
         core: Option<&OsText>,
     ) -> (Option<Box<TestDiagnostics>>, Option<String>) {
-        let (crash, hang) = (self.crash.take(), self.hang.take());
+        let (crash, hang, runtime_report) = (self.crash.take(), self.hang.take(), self.runtime_report.take());
         // The system's core file is better than no dump; a user who enables core files knows where they are.
         let core = core.filter(|_| crash.is_none() && self.watch.mode.is_some() && self.watch.dumps.crash);
-        if crash.is_none() && hang.is_none() && core.is_none() {
+        if crash.is_none() && hang.is_none() && core.is_none() && runtime_report.is_none() {
             return (None, None);
         }
         let mut evidence = TestDiagnostics::default();
@@ -260,6 +287,14 @@ impl CrashDiagnostics {
         }
         if let Some(hang) = hang {
             self.add_hang_evidence(&mut evidence, hang, &files);
+        }
+        if let Some((stacks, report)) = runtime_report
+            && self.evidence_directory().is_ok()
+        {
+            evidence.stack = stacks;
+            let kind =
+                EvidenceKind { extension: "crashreport.json", description: "crash report of the runtime" };
+            files.write(&mut evidence, &String::from_utf8_lossy(&report), kind);
         }
         if let Some((_, outputs)) = in_flight {
             files.write(

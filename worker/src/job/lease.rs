@@ -6,15 +6,18 @@ use std::sync::Arc;
 
 use heeler_protocol::{
     control::{
-        LeaseEnd, LeaseId, LeasedTest, ListedTest, LogLine, OsText, OutputDisplay, TestCommand, TestId,
-        TestProgram, WorkerLease,
+        CommandTest, LeaseEnd, LeaseId, LeasedTest, ListedTest, LogLine, OsText, OutputDisplay, TestCommand,
+        TestId, TestProgram, WorkerLease,
     },
     mtp::LogLevel,
 };
 use tokio::sync::mpsc;
 
 use super::{
+    death_files::DeathFileReader,
     diagnostics::CrashDiagnostics,
+    extension::{ExtensionCheck, LeaseExtension},
+    named_files::{NamedFiles, missing_need},
     repetition::{IterationEnd, RepetitionStep, end_of_lease, may_continue, step_after},
     run_report::RunReportReader,
     test_process::{EndedProcess, RunningProcess},
@@ -33,8 +36,8 @@ use crate::{
     results::{journal::Journal, update_batch::UpdateBatch, uplink::SenderMessage},
 };
 use heeler_adapters::{
-    self, Adapter, AdapterInvocation, BatchSelection, CommandLineError, FrameworkVerdict, InvocationChannel,
-    SelectionScope, StackPosition, TranscriptParser,
+    self, Adapter, AdapterInvocation, AdapterTraits, BatchSelection, CommandLineError, FrameworkVerdict,
+    InvocationChannel, SelectionScope, StackPosition, TranscriptParser,
 };
 use heeler_core::{Iteration, error_chain};
 
@@ -159,8 +162,13 @@ pub(super) struct StartedProcess<'a> {
     pub(super) offer: Option<LaunchOffer>,
     pub(super) diagnostics: CrashDiagnostics,
     pub(super) run_report: RunReportReader,
+    pub(super) death_files: DeathFileReader,
+    pub(super) context: &'a WorkerContext,
     /// Removed with this, unless its contents are kept.
     pub(super) test_directory: Option<TestDirectory>,
+    pub(super) extension: LeaseExtension,
+    /// Files that the command of the test names for its result.
+    pub(super) named_files: Option<NamedFiles>,
 }
 
 /// Settles the tests that need no process, and starts a process for the others.
@@ -181,13 +189,18 @@ async fn prepare_process<'a>(
     let (memory_bytes, is_debugged) = (lease.limits.memory_bytes, lease.is_debugged);
     let diagnostics = CrashDiagnostics::new(&lease, iteration, context.worker, adapter.traits());
     let reproduced = reproduced_program(&program, lease.is_environment_shown);
-    let framework = Box::new(LeaseFramework { adapter, program: reproduced });
+    let framework = Box::new(LeaseFramework {
+        adapter,
+        program: reproduced,
+        is_environment_shown: lease.is_environment_shown,
+    });
     let (is_whole_program, runs_ignored) = (lease.is_whole_program, lease.runs_ignored);
     let directory_variables = if lease.has_private_tmpdir {
         TestDirectoryVariables::TestTmpdirAndTmpdir
     } else {
         TestDirectoryVariables::TestTmpdir
     };
+    let extension = ExtensionCheck::of(&lease, adapter, &context.scratch);
     let mut batch = RunningBatch::new(lease, iteration, context.worker, &mut sink.updates, framework);
     context.clean_scratch().map_err(|error| not_started(error_chain(&error)))?;
     let runnable_tests = is_whole_program.then_some(batch.tests().len());
@@ -199,20 +212,8 @@ async fn prepare_process<'a>(
     sink.try_send_batch();
     let transcript = adapter.transcript_parser(&listed_tests(&batch));
     let run_report = RunReportReader::new(adapter, invocation.run_report.clone());
-    if invocation.channel == InvocationChannel::StandardOutput {
-        batch.hold_results();
-    }
-    if adapter.traits().is_server {
-        batch.expect_server(grace_ms);
-    }
-    let test_directory = match context.create_test_directory(sink.lease, directory_variables) {
-        Ok(directory) => Some(directory),
-        Err(error) => {
-            let message = format!("tests share a temporary directory: failed to {}", error_chain(&error));
-            sink.add_log_line(None, LogLevel::Warning, message);
-            None
-        }
-    };
+    expect_ends(&mut batch, adapter.traits(), invocation.channel, grace_ms);
+    let test_directory = create_test_directory(context, sink, directory_variables);
     let command = context.prepare_command(&program, &invocation, Some(&sink.run), test_directory.as_ref());
     let mut command = command.map_err(|error| not_started(error_chain(&error)))?;
     // A process under a debugger has no limits; if no debugger takes it, this worker samples its memory
@@ -221,11 +222,13 @@ async fn prepare_process<'a>(
     command.is_stopped_at_start = is_debugged;
     let run_mark = invocation.run_report.as_ref().map(|files| files.run_mark.as_path());
     command.trace = diagnostics.trace_plan(run_mark, &mut sink.updates.logs);
-    let offer = if is_debugged {
+    // A debugger attaches to a process that makes connections: where it listens, the guard's command says.
+    let offer = if is_debugged && invocation.channel != InvocationChannel::Connections {
         create_launch_offer(context, &command, invocation.channel, &mut sink.updates)
     } else {
         None
     };
+    let extension = LeaseExtension::on(invocation.channel, extension);
     let clock = ProcessClock::start();
     let process = GuardedProcess::start(&context.guards, command, invocation.channel, orders)
         .await
@@ -241,8 +244,40 @@ async fn prepare_process<'a>(
         offer,
         diagnostics,
         run_report,
+        death_files: DeathFileReader::new(adapter, program, invocation.death_files),
+        context,
         test_directory,
+        extension,
+        named_files: invocation.own_command.as_ref().and_then(NamedFiles::of_command),
     })
+}
+
+/// Has a batch treat ends of tests, and of the process, as the framework reports them.
+fn expect_ends(batch: &mut RunningBatch, traits: &AdapterTraits, channel: InvocationChannel, grace_ms: u64) {
+    let has_requests = matches!(channel, InvocationChannel::Descriptor | InvocationChannel::StandardStreams);
+    if !has_requests {
+        batch.hold_results();
+    }
+    if traits.has_several_ends {
+        batch.hold_until_confirmed();
+    }
+    if traits.is_server {
+        batch.expect_server(grace_ms);
+    }
+}
+
+/// Creates the temporary directory of a process. Without one, its tests share that of others.
+fn create_test_directory(
+    context: &WorkerContext,
+    sink: &mut ResultSink,
+    variables: TestDirectoryVariables,
+) -> Option<TestDirectory> {
+    let created = context.create_test_directory(sink.lease, variables);
+    if let Err(error) = &created {
+        let message = format!("tests share a temporary directory: failed to {}", error_chain(error));
+        sink.add_log_line(None, LogLevel::Warning, message);
+    }
+    created.ok()
 }
 
 /// Offers a process for a debugger to launch. Without the offer a debugger can still attach.
@@ -293,9 +328,17 @@ impl CommandChoice<'_> {
             } else {
                 SelectionScope::SomeTests
             };
-            let selection = BatchSelection { tests: &tests, scope, runs_ignored: self.runs_ignored };
+            let selection = BatchSelection {
+                tests: &tests,
+                scope,
+                runs_ignored: self.runs_ignored,
+                follows_unclear_death: context.unclear_deaths.contains(self.program),
+            };
             match self.adapter.run_command(self.program, &selection, &context.scratch) {
-                Ok(invocation) => return Some(invocation),
+                Ok(invocation) => match invocation.own_command.as_ref().and_then(missing_need) {
+                    None => return Some(invocation),
+                    Some(reason) => batch.refuse(0, &reason, updates),
+                },
                 Err(CommandLineError::Unselectable { place, reason }) => {
                     batch.refuse(place, &reason, updates)
                 }
@@ -316,10 +359,14 @@ const HIDDEN_VALUE: &str = "(hidden, see --show-env)";
 fn reproduced_program(program: &TestProgram, is_environment_shown: bool) -> TestProgram {
     let mut reproduced = program.clone();
     if !is_environment_shown {
-        let values = reproduced.env.iter_mut().filter_map(|(_, value)| value.as_mut());
-        values.for_each(|value| *value = OsText::from(HIDDEN_VALUE));
+        hide_values(&mut reproduced.env);
     }
     reproduced
+}
+
+fn hide_values(env: &mut [(OsText, Option<OsText>)]) {
+    let values = env.iter_mut().filter_map(|(_, value)| value.as_mut());
+    values.for_each(|value| *value = OsText::from(HIDDEN_VALUE));
 }
 
 /// The framework of one lease.
@@ -327,6 +374,7 @@ struct LeaseFramework {
     adapter: &'static dyn Adapter,
     /// As the commands that run its tests again name it.
     program: TestProgram,
+    is_environment_shown: bool,
 }
 
 impl FrameworkQueries for LeaseFramework {
@@ -335,6 +383,12 @@ impl FrameworkQueries for LeaseFramework {
     }
 
     fn reproduce(&self, test: &ListedTest) -> String {
+        let command = test.selector.as_deref().and_then(CommandTest::from_selector);
+        if let Some(mut command) = command.filter(|_| !self.is_environment_shown) {
+            hide_values(&mut command.env);
+            let test = ListedTest { selector: Some(command.to_selector()), ..test.clone() };
+            return self.adapter.reproduce_command(&self.program, &test);
+        }
         self.adapter.reproduce_command(&self.program, test)
     }
 

@@ -31,7 +31,7 @@ use crate::{
     process::{
         guard_spawner::GuardSpawner,
         job_order::{JobOrder, QUEUED_ORDERS},
-        worker_context::WorkerContext,
+        worker_context::{UnclearDeaths, WorkerContext},
     },
     results::{
         journal::Journal,
@@ -102,6 +102,7 @@ async fn join(place: WorkerConfig) -> Result<(WorkerMainLoop, ControlReceiver, L
         guards: GuardSpawner::for_executable(image),
         test_directories: test_directories(&socket),
         scratch: scratch_dir(&socket, worker),
+        unclear_deaths: UnclearDeaths::default(),
     });
     let worker = WorkerMainLoop {
         context: setting,
@@ -232,6 +233,9 @@ impl WorkerMainLoop {
                 heeler_sys::fail::pass("worker.lease");
                 self.enqueue_job(WorkerJob::Lease(lease));
             }
+            // An order that comes back is too late: the process has ended.
+            ToWorker::ExtendLease(lease) => drop(self.send_order(JobOrder::Extend(lease))),
+            ToWorker::EndLease { lease } => drop(self.send_order(JobOrder::EndIdle { lease })),
             ToWorker::Cancel { grace_ms } => self.cancel(JobOrder::Cancel { grace_ms }),
             ToWorker::CancelAfterRunningTests { grace_ms } => {
                 self.cancel(JobOrder::CancelAfterRunningTests { grace_ms })

@@ -1,10 +1,14 @@
 //! The worker's jobs: the main loop that receives them, and the execution of one lease. It starts processes
 //! with `process`, asks `batch` what their output and exits mean, and passes the results to `results`.
 
+mod death_files;
 mod diagnostics;
+mod extension;
 pub(crate) mod lease;
 pub(crate) mod main_loop;
 mod marker_writers;
+mod named_files;
 mod repetition;
 mod run_report;
 mod test_process;
+mod transcript_reader;

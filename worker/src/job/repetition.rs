@@ -77,7 +77,7 @@ pub(super) async fn may_continue(orders: &mut mpsc::Receiver<JobOrder>, is_pause
             // Dropping the sender confirms the pause.
             Some(JobOrder::Pause { .. }) => is_paused = true,
             Some(JobOrder::Resume) => is_paused = false,
-            Some(JobOrder::Debugger { .. }) => {}
+            Some(JobOrder::Debugger { .. } | JobOrder::Extend(_) | JobOrder::EndIdle { .. }) => {}
             Some(JobOrder::Cancel { .. } | JobOrder::CancelAfterRunningTests { .. } | JobOrder::Kill)
             | None => {
                 return false;

@@ -1,15 +1,21 @@
 //! Event loop of one test process.
 
+mod evidence;
+
 use super::{
+    death_files::{DeathFileReader, keep_files},
     diagnostics::{CrashDiagnostics, ExitKind},
+    extension::LeaseExtension,
     lease::{ResultSink, StartedProcess},
     marker_writers::{MarkerWriters, WriterSample},
+    named_files::NamedFiles,
     run_report::RunReportReader,
+    transcript_reader::TranscriptReader,
 };
 use crate::{
     batch::{
-        DeadlineAction, DialogueStall, OutputChunk, ProcessExitSummary, RawOutputs, ReleaseConditions,
-        RunningBatch, verdict::microseconds,
+        DeadlineAction, DialogueStall, ProcessExitSummary, RawOutputs, ReleaseConditions, RunningBatch,
+        verdict::microseconds,
     },
     process::{
         debugger_handover::DebuggerHandover,
@@ -21,27 +27,26 @@ use crate::{
         process_clock::{ClockHold, ProcessClock, sleep_until_deadline},
         process_handle::ProcessHandle,
         test_directory::TestDirectory,
+        worker_context::WorkerContext,
     },
 };
-use heeler_adapters::{InvocationChannel, TranscriptEvent, TranscriptParser};
+use heeler_adapters::{InvocationChannel, TranscriptEvent};
 use heeler_core::GuardLoss;
 use heeler_protocol::{
-    control::{
-        DebuggerDecision, LeaseEnd, LeaseEvent, LeasedTest, ProcessExit, TestDiagnostics, TestId, ToGuard,
-        TreeSample,
-    },
+    control::{DebuggerDecision, LeaseEnd, LeaseEvent, LeasedTest, ProcessExit, TestId, ToGuard, TreeSample},
     mtp::LogLevel,
 };
 use heeler_sys::process::Pid;
-use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 /// One running test process and its state.
 pub(super) struct RunningProcess<'a> {
-    batch: RunningBatch,
-    process: GuardedProcess<'a>,
-    reader: TranscriptReader,
-    clock: ProcessClock,
-    sink: &'a mut ResultSink,
+    pub(super) batch: RunningBatch,
+    pub(super) process: GuardedProcess<'a>,
+    pub(super) reader: TranscriptReader,
+    pub(super) clock: ProcessClock,
+    pub(super) sink: &'a mut ResultSink,
+    pub(super) extension: LeaseExtension,
     grace_ms: u64,
     /// The tests after whose end the process is ended.
     awaited_tests: Option<AwaitedTests>,
@@ -51,7 +56,13 @@ pub(super) struct RunningProcess<'a> {
     debugger_handover: DebuggerHandover,
     diagnostics: CrashDiagnostics,
     run_report: RunReportReader,
+    death_files: DeathFileReader,
+    context: &'a WorkerContext,
+    /// Number of files of tests that were kept.
+    kept_files: u32,
     test_directory: Option<TestDirectory>,
+    /// Files that the command of the test names for its result.
+    named_files: Option<NamedFiles>,
     /// The process that the guard started.
     root: Option<Pid>,
     marker_writers: MarkerWriters,
@@ -72,6 +83,8 @@ enum TestProcessEvent {
     MemorySampleDue,
     /// Capturing a hung process takes the guard too long.
     HangCaptureTimedOut,
+    /// The report of a hung process's runtime is to be looked for.
+    RuntimeReportDue,
     /// The clock is to be looked at.
     ClockLookDue,
 }
@@ -111,7 +124,11 @@ impl<'a> RunningProcess<'a> {
             offer,
             diagnostics,
             run_report,
+            death_files,
+            context,
             test_directory,
+            extension,
+            named_files,
         } = ready;
         Self {
             batch,
@@ -119,6 +136,7 @@ impl<'a> RunningProcess<'a> {
             reader: TranscriptReader { transcript, events: Vec::new() },
             clock,
             sink,
+            extension,
             grace_ms,
             awaited_tests: None,
             cancel_request: Vec::new(),
@@ -126,7 +144,11 @@ impl<'a> RunningProcess<'a> {
             debugger_handover: DebuggerHandover::new(is_debugged, offer),
             diagnostics,
             run_report,
+            death_files,
+            context,
+            kept_files: 0,
             test_directory,
+            named_files,
             root: None,
             marker_writers: MarkerWriters::default(),
             has_begun_by_request: false,
@@ -156,6 +178,7 @@ impl<'a> RunningProcess<'a> {
                 };
             }
             self.terminate_after_awaited_tests().await;
+            self.report_idle();
         }
     }
 
@@ -193,6 +216,7 @@ impl<'a> RunningProcess<'a> {
             () = sleep_until_deadline(self.diagnostics.capture_deadline()) => {
                 TestProcessEvent::HangCaptureTimedOut
             }
+            () = sleep_until_deadline(self.death_files.next_look()) => TestProcessEvent::RuntimeReportDue,
             () = sleep_until_deadline(Some(self.clock.next_look().into())) => TestProcessEvent::ClockLookDue,
         }
     }
@@ -210,6 +234,11 @@ impl<'a> RunningProcess<'a> {
             TestProcessEvent::Launched(taken) => self.adopt_launched_process(*taken).await,
             TestProcessEvent::SenderReady => self.sink.try_send_batch(),
             TestProcessEvent::HangCaptureTimedOut => self.terminate(self.grace_ms).await,
+            TestProcessEvent::RuntimeReportDue => {
+                if self.death_files.look(self.root, Instant::now()) {
+                    self.process.terminate(self.grace_ms).await;
+                }
+            }
             TestProcessEvent::ClockLookDue => {}
             TestProcessEvent::MemorySampleDue => {
                 if let Some(used) = self.memory.sample() {
@@ -282,9 +311,12 @@ impl<'a> RunningProcess<'a> {
             }
             JobOrder::CancelAfterRunningTests { grace_ms } => {
                 self.reader.transcript.begin_no_more();
+                self.extension = LeaseExtension::Impossible;
                 self.read_outputs();
                 self.awaited_tests = Some(AwaitedTests { places: self.batch.running_places(), grace_ms });
             }
+            JobOrder::Extend(lease) => self.extend(*lease),
+            JobOrder::EndIdle { lease } => self.end_idle(lease),
             JobOrder::Debugger { lease, decision } if lease == self.sink.lease => {
                 self.apply_debugger_decision(decision).await;
             }
@@ -359,6 +391,7 @@ impl<'a> RunningProcess<'a> {
             DeadlineAction::CheckHeldTests => self.check_held_tests(),
             DeadlineAction::SampleProcess => self.process.send(ToGuard::Sample).await,
             // Two samples show what a hung process does; its stacks and dumps show why.
+            DeadlineAction::Terminate if self.is_report_awaited().await => {}
             DeadlineAction::Terminate if self.diagnostics.start_hang_capture() => {
                 self.process.send(ToGuard::Sample).await
             }
@@ -437,22 +470,41 @@ impl<'a> RunningProcess<'a> {
     fn read_outputs(&mut self) {
         let channel = self.process.channel();
         let TranscriptReader { transcript, events, .. } = &mut self.reader;
-        let read = self.process.read_outputs(|reports| transcript.on_channel(reports, events));
+        let read = self
+            .process
+            .read_outputs(|connection, input| transcript.on_connection(connection, input, events));
+        self.death_files.on_stderr(read.stderr);
+        self.death_files.on_stdout(read.stdout);
         let mut outputs = RawOutputs { stdout: read.stdout, stderr: read.stderr };
         match channel {
-            InvocationChannel::Descriptor => {}
+            InvocationChannel::Connections => {}
+            InvocationChannel::Descriptor => {
+                if transcript.on_outputs(read.stdout, read.stderr, events) {
+                    outputs = RawOutputs::default();
+                }
+            }
             InvocationChannel::StandardStreams => outputs.stdout = &[],
-            InvocationChannel::StandardOutput => {
+            InvocationChannel::StandardOutput | InvocationChannel::CombinedOutput => {
                 outputs.stdout = &[];
                 if !read.stdout.is_empty() {
                     transcript.on_stdout(read.stdout, events);
                 }
             }
         }
+        let has_file = |event: &TranscriptEvent| matches!(event, TranscriptEvent::File { .. });
+        if events.iter().any(has_file)
+            && let Ok(directory) = self.diagnostics.evidence_directory()
+        {
+            let prefix = self.diagnostics.file_prefix();
+            for (place, file) in keep_files(events, directory, prefix, &mut self.kept_files) {
+                let test = self.batch.tests().get(place).map(|test| test.test);
+                self.sink.updates.reports.push(LeaseEvent::FilesAttached { test, files: vec![file] });
+            }
+        }
         self.reader.pass_on(outputs, &self.clock, &mut self.batch, self.sink);
-        if self.reader.transcript.is_over() && self.cancel_request.is_empty() {
-            self.process.finish_requests();
-            self.batch.on_requests_finished(self.clock.now());
+        let is_over = self.reader.transcript.is_over() && !self.may_be_extended();
+        if is_over && self.cancel_request.is_empty() {
+            self.finish_requests();
         }
         let stall = if self.process.has_unread_request() {
             Some(DialogueStall::RequestUnread)
@@ -460,18 +512,6 @@ impl<'a> RunningProcess<'a> {
             self.process.has_closed_dialogue().then_some(DialogueStall::ReportsClosed)
         };
         self.batch.set_dialogue_stall(stall, self.clock.now());
-    }
-
-    /// Logs which evidence of a crash or hang could not be kept, and why.
-    fn log_evidence_losses(&mut self, evidence: Option<&TestDiagnostics>, end: &ProcessExit) {
-        let test = self.affected_test();
-        for note in evidence.iter().flat_map(|evidence| &evidence.notes) {
-            let text = format!("not all of its evidence could be kept: {note}");
-            self.sink.add_log_line(test, LogLevel::Warning, text);
-        }
-        if end.code.is_none() && end.signal.is_none() {
-            self.diagnostics.remove_partial_files();
-        }
     }
 
     /// Reads the outputs to their ends and decides the tests that have no result. If the guard was lost, the
@@ -485,12 +525,17 @@ impl<'a> RunningProcess<'a> {
             }
         }
         self.reader.transcript.on_output_end(&mut self.reader.events);
+        self.read_death_files();
+        if let Some(code) = raw.code.filter(|_| !self.process.is_terminating()) {
+            self.reader.transcript.on_exit(code, &mut self.reader.events);
+        }
         self.reader.pass_on(RawOutputs::default(), &self.clock, &mut self.batch, self.sink);
         if !self.process.is_terminating() && self.process.is_last_request_unread() {
             self.batch.withdraw_unread_test();
         }
         // A guard that was killed because it was overdue reports no signal.
-        let is_own_death = self.diagnostics.is_own_death(&raw, self.process.is_terminating());
+        let is_ending = self.process.is_terminating() || self.death_files.is_report_begun();
+        let is_own_death = self.diagnostics.is_own_death(&raw, is_ending);
         let is_after_end_marker = self.reader.transcript.is_after_end_marker();
         let exit_kind = if is_after_end_marker { ExitKind::AfterEndMarker } else { ExitKind::Other };
         let missing_stack = self.diagnostics.missing_stack_reason(&raw, exit_kind);
@@ -515,9 +560,13 @@ impl<'a> RunningProcess<'a> {
             guard_loss,
             run_evidence: self.run_report.read(&self.batch),
             doubtful_since: self.reader.transcript.doubtful_since(),
+            culprit: self.reader.transcript.culprit(),
             unselected_test: self.reader.transcript.unselected_test().map(str::to_owned),
             suite_phase: self.reader.transcript.suite_phase(),
         };
+        if let Some(files) = self.named_files.take() {
+            files.attach(&mut self.batch, self.diagnostics.evidence_path());
+        }
         let end = self.batch.begin_end(gone, self.clock.now(), &mut self.sink.updates);
         while self.batch.settle_decided(&mut self.sink.updates) {
             // Lets the sender, which shares this thread, take what is written.
@@ -529,68 +578,5 @@ impl<'a> RunningProcess<'a> {
         self.sink.try_send_batch();
         self.remove_test_directory(&end).await;
         end
-    }
-
-    /// Removes the temporary directory of the tests. What they have left there is kept if any of them, or
-    /// their process, has failed.
-    async fn remove_test_directory(&mut self, end: &LeaseEnd) {
-        // An empty one, which most are, is removed at once.
-        let Some(directory) = self.test_directory.take().filter(|directory| !directory.is_empty()) else {
-            return;
-        };
-        let has_failed = match end {
-            LeaseEnd::BadExit { .. } | LeaseEnd::DiedInTest { .. } | LeaseEnd::DiedOutsideTest { .. } => true,
-            LeaseEnd::StartTimedOut { .. }
-            | LeaseEnd::Complete
-            | LeaseEnd::NotStarted { .. }
-            | LeaseEnd::GuardLost { .. }
-            | LeaseEnd::Cancelled => self.batch.has_failures(),
-        };
-        let target = has_failed.then(|| self.diagnostics.kept_directory());
-        let kept_in = target.clone();
-        let (report, removed) = oneshot::channel();
-        // Beside the runtime's thread, which goes on to serve the worker's messages.
-        heeler_sys::own_thread::run("heeler-remove", move || {
-            let kept = target.map(|target| directory.keep(&target));
-            // Removed before the report: the next process of the lease has a directory of the same path.
-            drop(directory);
-            drop(report.send(kept));
-        });
-        let text = match (removed.await, kept_in) {
-            (Ok(Some(Ok(true))), Some(target)) => {
-                format!("files of the tests' temporary directory are kept in {}", target.display())
-            }
-            (Ok(Some(Err(error))), _) => {
-                format!("files of the tests' temporary directory could not be kept: {error}")
-            }
-            // There was nothing to keep.
-            (Ok(_) | Err(_), _) => return,
-        };
-        self.sink.add_log_line(self.affected_test(), LogLevel::Information, text);
-    }
-}
-
-/// Turns the output of a test process into events for its batch.
-struct TranscriptReader {
-    transcript: Box<dyn TranscriptParser + Send>,
-    /// Events that are not passed on yet.
-    events: Vec<TranscriptEvent>,
-}
-
-impl TranscriptReader {
-    /// Turns events and raw outputs into results, and hands them over.
-    fn pass_on(
-        &mut self,
-        outputs: RawOutputs<'_>,
-        clock: &ProcessClock,
-        batch: &mut RunningBatch,
-        sink: &mut ResultSink,
-    ) {
-        if self.events.is_empty() && outputs.is_empty() {
-            return;
-        }
-        let chunk = OutputChunk { events: &mut self.events, outputs, now: clock.now() };
-        batch.on_output(chunk, &mut sink.updates);
-        sink.try_send_batch();
     }
 }

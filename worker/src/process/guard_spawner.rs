@@ -47,6 +47,8 @@ const MAX_FORK_FAILURES: u32 = 3;
 pub(crate) enum GuardStartError {
     #[error("make the connection and the pipes of a guard")]
     Pipes(#[source] io::Error),
+    #[error("listen for the connections of a process")]
+    Listen(#[source] io::Error),
     #[error("start a guard")]
     Spawn(#[source] SpawnError),
 }
@@ -258,9 +260,13 @@ async fn request_fork(
 fn create_guard_pipes(channel: InvocationChannel) -> io::Result<(GuardPipes, GuardEndpoints)> {
     let (ours, theirs) = heeler_sys::io::socket_pair()?;
     let (stdout, stdout_end) = OutputPipe::new()?;
-    let (stderr, stderr_end) = OutputPipe::new()?;
+    let (stderr, mut stderr_end) = OutputPipe::new()?;
+    if channel == InvocationChannel::CombinedOutput {
+        stderr_end = stdout_end.try_clone()?;
+    }
     let (channel, channel_end) = create_channel(channel)?.unzip();
-    let guard_pipes = GuardPipes { control: ours, outputs: ProcessOutputs { stdout, stderr, channel } };
+    let outputs = ProcessOutputs { stdout, stderr, channel, connections: None };
+    let guard_pipes = GuardPipes { control: ours, outputs };
     let endpoints =
         GuardEndpoints { control: theirs, stdout: stdout_end, stderr: stderr_end, channel: channel_end };
     Ok((guard_pipes, endpoints))
@@ -269,7 +275,9 @@ fn create_guard_pipes(channel: InvocationChannel) -> io::Result<(GuardPipes, Gua
 /// Creates the report channel, or the standard input, that a command needs, if it needs one.
 pub(crate) fn create_channel(channel: InvocationChannel) -> io::Result<Option<(ReportChannel, OwnedFd)>> {
     match channel {
-        InvocationChannel::StandardOutput => Ok(None),
+        InvocationChannel::StandardOutput
+        | InvocationChannel::CombinedOutput
+        | InvocationChannel::Connections => Ok(None),
         InvocationChannel::Descriptor => ReportChannel::new().map(Some),
         InvocationChannel::StandardStreams => ReportChannel::for_requests().map(Some),
     }

@@ -4,15 +4,16 @@
 
 use std::time::Duration;
 
-use heeler_adapters::InvocationChannel;
+use heeler_adapters::{ConnectionInput, InvocationChannel, PORT_ARGUMENT};
 use heeler_core::GuardLoss;
-use heeler_protocol::control::{TestCommand, ToGuard};
+use heeler_protocol::control::{OsText, TestCommand, ToGuard};
 use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, timeout_at},
 };
 
 use super::{
+    connections::ProcessConnections,
     guard_connection::{GuardConnection, GuardEvent},
     guard_spawner::{GuardPipes, GuardSpawner, GuardStartError},
     job_order::JobOrder,
@@ -103,7 +104,15 @@ impl<'a> GuardedProcess<'a> {
         channel: InvocationChannel,
         orders: &'a mut mpsc::Receiver<JobOrder>,
     ) -> Result<Self, GuardStartError> {
-        let (process, GuardPipes { control, outputs }) = guards.start_guard(channel).await?;
+        let mut command = command;
+        let (process, GuardPipes { control, mut outputs }) = guards.start_guard(channel).await?;
+        if channel == InvocationChannel::Connections {
+            let connections = ProcessConnections::listen().map_err(GuardStartError::Listen)?;
+            let port = connections.port().to_string();
+            let is_port = |argument: &&mut OsText| argument.as_bytes() == PORT_ARGUMENT.as_bytes();
+            command.args.iter_mut().filter(is_port).for_each(|argument| *argument = port.as_str().into());
+            outputs.connections = Some(connections);
+        }
         let mut guard = GuardConnection::open(process, control).map_err(GuardStartError::Pipes)?;
         guard.send(ToGuard::Exec(command)).await;
         Ok(Self {
@@ -228,6 +237,7 @@ impl<'a> GuardedProcess<'a> {
     /// Returns where the process reports, and whether it receives requests.
     pub(crate) fn channel(&self) -> InvocationChannel {
         match &self.outputs.channel {
+            None if self.outputs.connections.is_some() => InvocationChannel::Connections,
             None => InvocationChannel::StandardOutput,
             Some(channel) if channel.is_for_requests_only() => InvocationChannel::StandardStreams,
             Some(_) => InvocationChannel::Descriptor,
@@ -238,6 +248,8 @@ impl<'a> GuardedProcess<'a> {
     pub(crate) fn send_request(&mut self, request: Vec<u8>) {
         if let Some(channel) = &mut self.outputs.channel {
             channel.send(request);
+        } else if let Some(connections) = &mut self.outputs.connections {
+            connections.send(&request);
         }
     }
 
@@ -251,6 +263,7 @@ impl<'a> GuardedProcess<'a> {
     /// Returns whether the process has not read all of its requests.
     pub(crate) fn has_unread_request(&self) -> bool {
         self.outputs.channel.as_ref().is_some_and(ReportChannel::has_unsent)
+            || self.outputs.connections.as_ref().is_some_and(ProcessConnections::has_unsent)
     }
 
     /// Returns whether the process has read nothing of its last request.
@@ -261,8 +274,11 @@ impl<'a> GuardedProcess<'a> {
     /// Returns whether a process that receives requests has closed what it reports on.
     pub(crate) fn has_closed_dialogue(&self) -> bool {
         match self.channel() {
-            InvocationChannel::StandardOutput => false,
+            InvocationChannel::StandardOutput | InvocationChannel::CombinedOutput => false,
             InvocationChannel::StandardStreams => self.outputs.stdout.is_at_end(),
+            InvocationChannel::Connections => {
+                self.outputs.connections.as_ref().is_some_and(ProcessConnections::are_closed)
+            }
             InvocationChannel::Descriptor => {
                 self.outputs.channel.as_ref().is_some_and(ReportChannel::is_at_end)
             }
@@ -272,9 +288,15 @@ impl<'a> GuardedProcess<'a> {
     /// Reads the available output, the reports first: what a test wrote to another output before its end
     /// marker is then already there. `on_reports` takes those of a process that receives requests, and
     /// returns the request that follows them.
-    pub(crate) fn read_outputs(&mut self, on_reports: impl FnOnce(&[u8]) -> Vec<u8>) -> ReadOutputs<'_> {
-        let ProcessOutputs { stdout, stderr, channel } = &mut self.outputs;
+    pub(crate) fn read_outputs(
+        &mut self,
+        mut on_reports: impl FnMut(usize, ConnectionInput<'_>) -> Vec<u8>,
+    ) -> ReadOutputs<'_> {
+        let ProcessOutputs { stdout, stderr, channel, connections } = &mut self.outputs;
         let buffers = &mut self.buffers;
+        if let Some(connections) = connections {
+            read_connections(connections, &mut buffers.channel, &mut on_reports);
+        }
         let reported = channel.as_mut().map_or(0, |one| byte_count(one.try_read(&mut buffers.channel)));
         let count = byte_count(stdout.try_read(&mut buffers.stdout));
         let errors = byte_count(stderr.try_read(&mut buffers.stderr));
@@ -286,7 +308,7 @@ impl<'a> GuardedProcess<'a> {
             } else {
                 &buffers.channel[..reported]
             };
-            let request = on_reports(reports);
+            let request = on_reports(0, ConnectionInput::Bytes(reports));
             is_urgent |= !request.is_empty();
             channel.send(request);
         }
@@ -333,6 +355,27 @@ impl<'a> GuardedProcess<'a> {
     /// Returns the handle, whose guard may take a moment more to exit, and takes no more orders.
     pub(crate) fn into_handle(self) -> ProcessHandle {
         self.handle
+    }
+}
+
+/// Reads once from each connection, and accepts those that wait.
+fn read_connections(
+    connections: &mut ProcessConnections,
+    buffer: &mut [u8],
+    on_reports: &mut impl FnMut(usize, ConnectionInput<'_>) -> Vec<u8>,
+) {
+    connections.send_rest();
+    while connections.try_accept() {
+        let opened = connections.count() - 1;
+        let request = on_reports(opened, ConnectionInput::Opened);
+        connections.send_on(opened, &request);
+    }
+    for connection in 0..connections.count() {
+        let count = byte_count(connections.try_read(connection, buffer));
+        if count > 0 {
+            let request = on_reports(connection, ConnectionInput::Bytes(&buffer[..count]));
+            connections.answer(connection, &request);
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Orders from the coordinator for the process of a job.
 
-use heeler_protocol::control::{DebuggerDecision, LeaseId};
+use heeler_protocol::control::{DebuggerDecision, LeaseId, WorkerLease};
 use tokio::sync::oneshot;
 
 /// An order from the coordinator for the running process.
@@ -10,6 +10,10 @@ pub(crate) enum JobOrder {
     Cancel { grace_ms: u64 },
     /// End the process when the tests that run now have ended; the others stay undecided.
     CancelAfterRunningTests { grace_ms: u64 },
+    /// Give the idle process of a lease the tests of this one.
+    Extend(Box<WorkerLease>),
+    /// End the idle process of this lease.
+    EndIdle { lease: LeaseId },
     /// Pause the process. The sender is used or dropped when nothing runs any more.
     Pause { paused: oneshot::Sender<()> },
     /// Resume the process.

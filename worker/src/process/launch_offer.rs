@@ -144,7 +144,7 @@ fn pass_outputs(stream: &UnixStream, channel: InvocationChannel) -> io::Result<A
     let mut fds = vec![stdout_end.as_fd(), stderr_end.as_fd(), lifeline_end.as_fd()];
     fds.extend(channel_end.as_ref().map(|end| end.as_fd()));
     fd_passing::send(stream.as_fd(), &READY_BYTE, &fds)?;
-    let outputs = ProcessOutputs { stdout, stderr, channel };
+    let outputs = ProcessOutputs { stdout, stderr, channel, connections: None };
     Ok(AcceptedLaunch { process: LaunchedProcess::new(child, lifeline), outputs })
 }
 

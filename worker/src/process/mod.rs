@@ -2,6 +2,7 @@
 //! memory, the orders for it, and its handover to a debugger. What its output means is decided in `batch` and
 //! `discovery`.
 
+pub(crate) mod connections;
 pub mod debuggee;
 pub(crate) mod debugger_handover;
 pub(crate) mod evidence_files;

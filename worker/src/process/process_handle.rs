@@ -34,6 +34,7 @@ impl ProcessHandle {
                 | ToGuard::Resume
                 | ToGuard::Sample
                 | ToGuard::Dump
+                | ToGuard::Abort
                 | ToGuard::ContinueUntraced
                 | ToGuard::ContinueTraced => {}
             },

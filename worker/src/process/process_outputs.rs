@@ -6,6 +6,7 @@ use tokio::{
 };
 
 use super::{
+    connections::{self, ProcessConnections},
     output_pipe::OutputPipe,
     report_channel::{self, ReportChannel},
 };
@@ -16,13 +17,16 @@ pub(crate) struct ProcessOutputs {
     pub(crate) stderr: OutputPipe,
     /// The report channel, if the command has one.
     pub(crate) channel: Option<ReportChannel>,
+    /// The connections of the process, if its command makes them.
+    pub(crate) connections: Option<ProcessConnections>,
 }
 
 impl ProcessOutputs {
     /// Returns whether the ends of all outputs were read.
     pub(super) fn are_at_end(&self) -> bool {
         let is_channel_at_end = self.channel.as_ref().is_none_or(ReportChannel::is_at_end);
-        self.stdout.is_at_end() && self.stderr.is_at_end() && is_channel_at_end
+        let are_connections_at_end = self.connections.as_ref().is_none_or(ProcessConnections::are_at_end);
+        self.stdout.is_at_end() && self.stderr.is_at_end() && is_channel_at_end && are_connections_at_end
     }
 
     /// Waits until there is output to read.
@@ -33,6 +37,7 @@ impl ProcessOutputs {
             () = self.stdout.wait_readable() => {}
             () = self.stderr.wait_readable() => {}
             () = report_channel::wait_ready(self.channel.as_ref()) => {}
+            () = connections::wait_ready(self.connections.as_ref()) => {}
         }
     }
 
@@ -44,6 +49,7 @@ impl ProcessOutputs {
             () = self.stderr.wait_readable() => true,
             () = self.stdout.wait_readable() => false,
             () = report_channel::wait_ready(self.channel.as_ref()) => false,
+            () = connections::wait_ready(self.connections.as_ref()) => true,
         };
         // The timer rounds up to a whole millisecond, even for a time that has passed: a pipe that fills up
         // must not wait for it.
@@ -71,7 +77,7 @@ mod tests {
     async fn process_that_writes_without_end_lets_other_tasks_run() {
         let (stdout, writer) = OutputPipe::new().unwrap();
         let (stderr, _stderr_writer) = OutputPipe::new().unwrap();
-        let outputs = ProcessOutputs { stdout, stderr, channel: None };
+        let outputs = ProcessOutputs { stdout, stderr, channel: None, connections: None };
         File::from(writer).write_all(b"y\ny\n").unwrap();
         outputs.wait_readable().await;
         let mut others = JoinSet::new();

@@ -2,10 +2,11 @@
 //! execute.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     fs, io,
     os::unix::{ffi::OsStrExt as _, fs::OpenOptionsExt as _},
     path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use heeler_protocol::control::{LeaseId, OsText, TestCommand, TestProgram, WorkerId};
@@ -26,6 +27,28 @@ pub(crate) struct WorkerContext {
     pub(crate) scratch: PathBuf,
     /// The private directory of the temporary directories of test processes.
     pub(crate) test_directories: PathBuf,
+    /// The programs of which a process has died in a way that did not show in which test.
+    pub(crate) unclear_deaths: UnclearDeaths,
+}
+
+/// Programs of which a process has died in a way that did not show in which test.
+#[derive(Debug, Default)]
+pub(crate) struct UnclearDeaths(Mutex<HashSet<OsText>>);
+
+impl UnclearDeaths {
+    /// Records such a death.
+    pub(crate) fn record(&self, program: &TestProgram) {
+        self.programs().insert(program.path.clone());
+    }
+
+    /// Returns whether there was one.
+    pub(crate) fn contains(&self, program: &TestProgram) -> bool {
+        self.programs().contains(&program.path)
+    }
+
+    fn programs(&self) -> MutexGuard<'_, HashSet<OsText>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Why a command could not be prepared.
@@ -46,17 +69,21 @@ impl WorkerContext {
         run: Option<&str>,
         test_directory: Option<&TestDirectory>,
     ) -> Result<TestCommand, PrepareError> {
+        for path in &invocation.directories {
+            heeler_sys::dirs::private_dir_in_existing(path).map_err(PrepareError::Scratch)?;
+        }
         for (path, content) in &invocation.files {
             create_private_file(path, content)
                 .map_err(|source| PrepareError::File { path: path.clone(), source })?;
         }
-        let mut args = program.args.clone();
-        args.extend(invocation.args.iter().cloned());
+        let own = invocation.own_command.as_ref();
+        let (path, args, cwd) =
+            own.map_or((&program.path, &program.args, &program.cwd), |own| (&own.path, &own.args, &own.cwd));
         Ok(TestCommand {
-            program: program.path.clone(),
-            args,
+            program: path.clone(),
+            args: args.iter().chain(&invocation.args).cloned().collect(),
             env: self.environment(program, invocation, run, test_directory),
-            cwd: program.cwd.clone(),
+            cwd: cwd.clone(),
             trace: None,
             memory_bytes: None,
             is_stopped_at_start: false,
@@ -164,6 +191,7 @@ mod tests {
             guards: GuardSpawner::for_executable("/x".into()),
             scratch: dir.path().join("scratch"),
             test_directories: dir.path().to_owned(),
+            unclear_deaths: UnclearDeaths::default(),
         };
         setting.clean_scratch().unwrap();
         let mut program = program();

@@ -3,7 +3,7 @@
 
 use heeler_core::TestResult;
 use heeler_protocol::{
-    control::{LeasedTest, UpdateEncoding, WorkerId, WorkerLease},
+    control::{LeasedTest, TestGroup, UpdateEncoding, WorkerId, WorkerLease},
     mtp::{ClientMembers, GroupDescription, NodeDescription},
 };
 
@@ -37,31 +37,31 @@ struct AncestorGroup {
 impl NodeWriter {
     /// Returns the writer for one lease's tests.
     pub(crate) fn new(lease: &WorkerLease, worker: WorkerId) -> Self {
-        let encoding = lease.route.encoding;
-        let group = |group: &heeler_protocol::control::TestGroup| {
-            let parent = group.parent.map(|place| place as usize);
-            let parent_uid = parent.and_then(|place| Some(lease.groups.get(place)?.uid.as_str()));
-            let description = GroupDescription {
-                uid: &group.uid,
-                name: &group.name,
-                parent: parent_uid,
-                file: group.file.as_deref(),
-                line: group.line,
-                client_members: lease.client_members.get(&group.uid),
-            };
-            let mut change = Vec::new();
-            encoding.append_group(&mut change, &description);
-            AncestorGroup { uid: group.uid.clone(), parent, change, is_sent: false }
-        };
-        let groups = if encoding.has_groups() { lease.groups.as_slice() } else { &[] };
+        let groups = ancestor_groups(lease);
         Self {
-            encoding,
+            encoding: lease.route.encoding,
             suite: lease.program.suite.clone(),
             program: lease.program.path.to_text().into_owned(),
             worker,
-            groups: groups.iter().map(group).collect(),
+            groups,
             client_members: lease.client_members.clone(),
         }
+    }
+
+    /// Adds the groups of an extended lease; returns the lease with its tests in them.
+    pub(crate) fn extend(&mut self, mut lease: WorkerLease) -> WorkerLease {
+        let first = self.groups.len();
+        let added = ancestor_groups(&lease).into_iter();
+        self.groups.extend(added.map(|group| {
+            let parent = group.parent.map(|parent| parent.saturating_add(first));
+            AncestorGroup { parent, ..group }
+        }));
+        let first = u32::try_from(first).unwrap_or(u32::MAX);
+        for group in lease.tests.iter_mut().filter_map(|test| test.group.as_mut()) {
+            *group = group.saturating_add(first);
+        }
+        self.client_members.append(std::mem::take(&mut lease.client_members));
+        lease
     }
 
     /// Returns the suite's name.
@@ -123,13 +123,32 @@ impl NodeWriter {
         }
     }
 }
+/// Returns the groups of a lease, none of which has been sent.
+fn ancestor_groups(lease: &WorkerLease) -> Vec<AncestorGroup> {
+    let encoding = lease.route.encoding;
+    let group = |group: &TestGroup| {
+        let parent = group.parent.map(|place| place as usize);
+        let parent_uid = parent.and_then(|place| Some(lease.groups.get(place)?.uid.as_str()));
+        let description = GroupDescription {
+            uid: &group.uid,
+            name: &group.name,
+            parent: parent_uid,
+            file: group.file.as_deref(),
+            line: group.line,
+            client_members: lease.client_members.get(&group.uid),
+        };
+        let mut change = Vec::new();
+        encoding.append_group(&mut change, &description);
+        AncestorGroup { uid: group.uid.clone(), parent, change, is_sent: false }
+    };
+    let groups = if encoding.has_groups() { lease.groups.as_slice() } else { &[] };
+    groups.iter().map(group).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use heeler_core::TestId;
-    use heeler_protocol::{
-        control::TestGroup,
-        mtp::{NodeChange, NodeType},
-    };
+    use heeler_protocol::mtp::{NodeChange, NodeType};
 
     use super::*;
     use crate::test_values;

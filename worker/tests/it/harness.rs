@@ -324,6 +324,7 @@ fn program(script: &TestScript) -> TestProgram {
         cwd: "/".into(),
         framework: Some("gtest".into()),
         test_arguments: std::collections::BTreeMap::new(),
+        entries: Vec::new(),
     }
 }
 

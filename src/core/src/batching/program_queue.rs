@@ -192,6 +192,14 @@ impl ProgramQueue {
         BatchSize { duration: unlimited.min(limit), tests: tests.max(1), unmeasured, remainder }
     }
 
+    /// Returns the size of a full batch for a process that is running: it costs no start.
+    pub(super) fn full_extension(&mut self, share: SlotShare, limit: Option<Duration>) -> BatchSize {
+        let start = self.costs.start.replace(Duration::ZERO);
+        let full = self.full_batch(share, limit);
+        self.costs.start = start;
+        full
+    }
+
     /// Returns the maximum number of tests without any data in one batch. Batches begin small, and grow as
     /// results come, so that slow tests that nobody knows are not all one slot's.
     fn unmeasured_limit(&self, share: SlotShare) -> usize {

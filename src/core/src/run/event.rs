@@ -16,6 +16,9 @@ pub struct SchedulingPlan {
     pub tests: Vec<ScheduledTest>,
     /// Maximum number of concurrent workers.
     pub slots: usize,
+    /// Whether tests are added while it runs: until [`RunEvent::NoMoreTests`], or until the first synthesized
+    /// result, which is sent at the end of the run.
+    pub is_open: bool,
     /// Target duration of a batch beyond which it is not extended, so that other runs soon get a slot; `None`
     /// where no other run can begin.
     pub batch_limit: Option<Duration>,
@@ -108,6 +111,14 @@ pub enum RunEvent {
         /// Duration of the iteration.
         duration: Duration,
     },
+    /// All tests of a lease have ended, and its process can be given others: [`RunAction::ExtendLease`] or
+    /// [`RunAction::EndLease`] follows, at once or, while tests may be added to the run, later.
+    LeaseIdle { worker: WorkerId, lease: LeaseId },
+    /// Tests are added to an open run; they are numbered after those before them. If the run has stopped or
+    /// is not open, nothing changes: they are not tests of this run.
+    TestsAdded(Vec<ScheduledTest>),
+    /// No further tests are added to an open run.
+    NoMoreTests,
     /// The process of a lease has exited. The run leases another batch to the worker or releases it.
     LeaseEnded {
         worker: WorkerId,
@@ -159,6 +170,10 @@ pub enum RunAction {
     StartWorker,
     /// Lease a batch to a worker.
     Lease(Box<BatchLease>),
+    /// Give the process of an idle lease the tests of this batch, in addition to those before them.
+    ExtendLease(Box<BatchLease>),
+    /// Have the process of an idle lease end; [`RunEvent::LeaseEnded`] follows.
+    EndLease { worker: WorkerId, lease: LeaseId },
     /// Return a worker to the pool: the run has no work for it now. It may be granted again; until then its
     /// stream stays open, and has to be proven.
     ReleaseWorker(WorkerId),

@@ -16,6 +16,11 @@ const EARLY_ENDS_BEFORE_SHRINK: u32 = 3;
 /// Divisor: a process ends early if it completes at most a tenth of its batch, or only its first test.
 const EARLY_END_DIVISOR: usize = 10;
 
+/// Returns whether the process of a lease has brought no test to its end; these are left of its tests.
+pub(super) fn is_unproductive(held: &ActiveLease, rest: &[TestId]) -> bool {
+    !held.is_extended && rest.len() == held.batch.tests.len()
+}
+
 impl RunState {
     /// Returns the worker if it had this lease.
     pub(super) fn on_lease_ended(
@@ -39,11 +44,11 @@ impl RunState {
             self.return_to_queue(&held, &rest);
         } else if let LeaseOutcome::GuardLost(loss) = end {
             self.on_guard_lost(&held, rest, loss);
-        } else if end == LeaseOutcome::StartTimedOut && rest.len() == held.batch.tests.len() {
+        } else if end == LeaseOutcome::StartTimedOut && is_unproductive(&held, &rest) {
             self.on_start_timeout(&held, rest);
         } else if rest.is_empty() {
             self.on_complete_batch(&held, end);
-        } else if rest.len() < held.batch.tests.len() {
+        } else if !is_unproductive(&held, &rest) {
             self.on_partial_batch(&held, rest);
         } else {
             self.on_unproductive_process(&held, rest, end);
@@ -257,6 +262,7 @@ mod tests {
             programs: vec![ProgramCosts::default()],
             tests: vec![test; 3],
             batch_limit: None,
+            is_open: false,
             slots: 1,
             failure_limit: None,
             max_startup_crashes: 3,

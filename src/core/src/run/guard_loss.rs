@@ -1,6 +1,9 @@
 //! What becomes of the tests of a process that has ended with its guard.
 
-use super::state::{ActiveLease, RunState};
+use super::{
+    failure_policy::is_unproductive,
+    state::{ActiveLease, RunState},
+};
 use crate::{GuardLoss, NotRunReason, TestId};
 
 /// Number of consecutive losses of guards during a test after which the test is not tried again: a test that
@@ -36,7 +39,7 @@ impl RunState {
     /// others continue in one new process: no test and no program is to blame. Only the losses of guards are
     /// counted, because a test or a program that kills them would never end.
     pub(super) fn on_guard_lost(&mut self, held: &ActiveLease, rest: Vec<TestId>, loss: GuardLoss) {
-        let is_unreported = rest.len() == held.batch.tests.len();
+        let is_unreported = is_unproductive(held, &rest);
         let (mut suspects, mut waiting) = self.split_begun(held, rest);
         let is_begun = !suspects.is_empty();
         if held.batch.tests.len() == 1 {
@@ -135,6 +138,7 @@ mod tests {
             programs: vec![ProgramCosts::default()],
             tests: vec![test; tests],
             batch_limit: None,
+            is_open: false,
             slots,
             failure_limit: None,
             max_startup_crashes: 3,
@@ -181,9 +185,11 @@ mod tests {
                 }
                 RunAction::Finish(_) => actions.extend(run.handle(RunEvent::Finished)),
                 RunAction::ReleaseWorker(_) | RunAction::Complete => {}
-                RunAction::DelayRetry { .. } | RunAction::CancelLease { .. } | RunAction::KillFinisher => {
-                    panic!("{action:?}")
-                }
+                RunAction::DelayRetry { .. }
+                | RunAction::CancelLease { .. }
+                | RunAction::ExtendLease(_)
+                | RunAction::EndLease { .. }
+                | RunAction::KillFinisher => panic!("{action:?}"),
             }
         }
         assert_eq!(run.stage(), RunStage::Completed);

@@ -6,6 +6,9 @@
 //!      │  cancel, too many failures: no more work is assigned, leases are cancelled
 //! ```
 //!
+//! A lease whose process can run further tests is extended when its tests have ended, and ended when there
+//! are none for it. An open run receives tests while it runs; it drains after the last of them.
+//!
 //! Every test is in exactly one place: waiting in the queue, in one lease, or settled in the ledger. A worker
 //! may die at any point: the results in its journal are settled, tests that had started are rerun in
 //! isolation, the rest waits again.
@@ -20,6 +23,7 @@ mod event;
 mod failure_policy;
 mod finisher;
 mod guard_loss;
+mod lease_extension;
 mod repetition;
 mod state;
 mod take_back;

@@ -120,6 +120,7 @@ mod tests {
             programs: vec![ProgramCosts::default()],
             tests: vec![test; tests],
             batch_limit: None,
+            is_open: false,
             slots: 1,
             failure_limit: None,
             max_startup_crashes: 3,

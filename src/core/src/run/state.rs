@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    BatchLease, CancelMode, RunAction, RunEvent, RunStage, SchedulingPlan, guard_loss::GuardLosses,
-    take_back::LeasePace,
+    BatchLease, CancelMode, RunAction, RunEvent, RunStage, ScheduledTest, SchedulingPlan,
+    guard_loss::GuardLosses, lease_extension::LeaseIdleness, take_back::LeasePace,
 };
 use crate::{
     LeaseId, NotRunReason, Outcome, ProgramId, ProvisionalReason, SynthesizedResult, TestId, WorkerId,
@@ -80,6 +80,9 @@ pub(super) struct ActiveLease {
     /// How the lease was cancelled, if it was.
     pub(super) cancel_mode: Option<CancelMode>,
     pub(super) pace: LeasePace,
+    /// Whether its process has run tests before those of the batch.
+    pub(super) is_extended: bool,
+    pub(super) idle: LeaseIdleness,
 }
 
 /// State of one run.
@@ -106,6 +109,8 @@ pub struct RunState {
     /// What becomes of the running tests when the run has stopped.
     cancel_mode: CancelMode,
     pub(super) stage: RunStage,
+    /// Whether tests may be added.
+    pub(super) is_open: bool,
     pub(super) draining: Vec<WorkerId>,
     /// Whether the finisher has proven everything but the completion.
     pub(super) is_completing: bool,
@@ -121,30 +126,16 @@ pub struct RunState {
 impl RunState {
     /// Creates a run from its plan; [`RunState::begin`] starts it.
     #[must_use]
-    pub fn new(plan: SchedulingPlan) -> Self {
-        let mut queue = TestQueue::new(plan.programs.iter().cloned()).with_batch_limit(plan.batch_limit);
-        let mut ledger = Ledger::new(plan.tests.len());
-        let mut tests = vec![TestState::default(); plan.tests.len()];
-        let mut items = Vec::with_capacity(plan.tests.len());
-        for (test, planned) in (0..).map(TestId).zip(&plan.tests) {
-            if planned.is_unrunnable {
-                tests[test.index()].location = TestLocation::Settled;
-                ledger
-                    .record_synthesized(test, SynthesizedResult::NotRun(NotRunReason::Unrunnable))
-                    .expect("nothing is booked yet");
-                continue;
-            }
-            items.push(planned.queued(test));
-        }
-        queue.add(items);
-        Self {
-            queue,
-            tests,
+    pub fn new(mut plan: SchedulingPlan) -> Self {
+        let tests = std::mem::take(&mut plan.tests);
+        let mut run = Self {
+            queue: TestQueue::new(plan.programs.iter().cloned()).with_batch_limit(plan.batch_limit),
+            tests: Vec::with_capacity(tests.len()),
             delayed: BTreeSet::new(),
             next_round: Vec::new(),
             programs: vec![ProgramState::default(); plan.programs.len()],
-            failures: ledger.failure_count(),
-            ledger,
+            failures: 0,
+            ledger: Ledger::new(0),
             leases: BTreeMap::new(),
             requested: 0,
             failed_starts: 0,
@@ -153,13 +144,34 @@ impl RunState {
             stop_reason: None,
             cancel_mode: CancelMode::AfterRunningTests,
             stage: RunStage::Running,
+            is_open: plan.is_open,
             draining: Vec::new(),
             is_completing: false,
             is_finisher_given_up: false,
             share: plan.slots.max(1),
             spare_slots: 0,
             plan,
+        };
+        run.add_tests(tests);
+        run
+    }
+
+    /// Adds tests, numbered after those before them.
+    pub(super) fn add_tests(&mut self, added: Vec<ScheduledTest>) {
+        let first = self.tests.len();
+        self.tests.resize(first + added.len(), TestState::default());
+        self.ledger.add_tests(added.len());
+        let first = u32::try_from(first).unwrap_or(u32::MAX);
+        let mut waiting = Vec::with_capacity(added.len());
+        for (test, planned) in (first..).map(TestId).zip(&added) {
+            if planned.is_unrunnable {
+                self.record_synthesized(test, SynthesizedResult::NotRun(NotRunReason::Unrunnable));
+            } else {
+                waiting.push(planned.queued(test));
+            }
         }
+        self.plan.tests.extend(added);
+        self.queue.add(waiting);
     }
 
     /// Starts the run, which has no workers yet.
@@ -191,6 +203,9 @@ impl RunState {
             RunEvent::IterationPassed { lease, test, duration } => {
                 self.on_iteration_passed(lease, test, duration);
             }
+            RunEvent::LeaseIdle { worker, lease } => self.on_lease_idle(worker, lease),
+            RunEvent::TestsAdded(added) => self.on_tests_added(added),
+            RunEvent::NoMoreTests => self.is_open = false,
             RunEvent::LeaseEnded { worker, lease, end, start } => {
                 free = self.on_lease_ended(worker, lease, end, start);
             }
@@ -223,6 +238,12 @@ impl RunState {
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// Returns whether tests may be added.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.is_open && self.is_assigning()
     }
 
     /// Returns the reason why the run assigns no more work, if it has stopped.
@@ -315,8 +336,7 @@ impl RunState {
         self.tests[test.index()].location = TestLocation::Settled;
         self.unproductive_workers = 0;
         let program = self.plan.tests[test.index()].program;
-        let includes_start =
-            self.leases.get(&worker).is_some_and(|held| self.queue.includes_start(&held.batch, test));
+        let includes_start = self.leases.get(&worker).is_some_and(|held| self.includes_start(held, test));
         if outcome != Outcome::Skipped && !includes_start {
             self.record_pace(worker, test, duration);
             self.queue.observe_duration(program, duration);
@@ -356,6 +376,8 @@ impl RunState {
 
     pub(super) fn record_synthesized(&mut self, test: TestId, told: SynthesizedResult) {
         self.tests[test.index()].location = TestLocation::Settled;
+        // Synthesized results are sent at the end of the run, which must not wait for further tests.
+        self.is_open = false;
         if self.ledger.record_synthesized(test, told).is_ok() {
             self.failures += usize::from(told.outcome().is_failure());
         }
@@ -375,12 +397,13 @@ impl RunState {
         if self.stage == RunStage::Running {
             match self.stop_reason {
                 None => {
+                    self.serve_idle_leases(&mut actions);
                     self.request_workers(&mut actions);
                     self.take_back(&mut actions);
                 }
                 Some(why) => self.cancel_remaining(why, &mut actions),
             }
-            if self.ledger.open_count() == 0 && self.leases.is_empty() {
+            if self.ledger.open_count() == 0 && self.leases.is_empty() && !self.is_open() {
                 self.begin_drain(&mut actions);
             }
         }
@@ -416,7 +439,7 @@ impl RunState {
     }
 
     /// Returns whether waiting tests are leased.
-    fn is_assigning(&self) -> bool {
+    pub(super) fn is_assigning(&self) -> bool {
         self.stage == RunStage::Running && self.stop_reason.is_none()
     }
 
@@ -442,9 +465,35 @@ impl RunState {
         if !self.is_assigning() || self.free_slots() == 0 {
             return None;
         }
-        let batch = self.next_batch()?;
+        let loads = self.slot_loads(|held| self.remaining_time(held));
+        let batch = self.next_batch(|queue| queue.next_batch(&loads))?;
         let lease = LeaseId(self.next_lease);
         self.next_lease += 1;
+        // From now on the worker may send something of this run, even if only the start of a test: it has to
+        // be drained.
+        self.ledger.open_stream(worker);
+        let start_timeouts = self.programs[batch.program.index()].start_timeouts;
+        let held = ActiveLease {
+            lease,
+            batch: batch.clone(),
+            start_timeouts,
+            cancel_mode: None,
+            pace: LeasePace::default(),
+            is_extended: false,
+            idle: LeaseIdleness::Busy,
+        };
+        self.leases.insert(worker, held);
+        Some(self.assign(worker, lease, batch, start_timeouts))
+    }
+
+    /// Assigns the tests of a batch to a lease.
+    pub(super) fn assign(
+        &mut self,
+        worker: WorkerId,
+        lease: LeaseId,
+        batch: TestBatch,
+        start_timeouts: u32,
+    ) -> BatchLease {
         let mut is_failure_held = Vec::with_capacity(batch.tests.len());
         let mut passed_iterations = Vec::with_capacity(batch.tests.len());
         for test in &batch.tests {
@@ -456,32 +505,23 @@ impl RunState {
             is_failure_held.push(!is_lone_check && state.failures < retries);
             passed_iterations.push(state.passed_iterations);
         }
-        // From now on the worker may send something of this run, even if only the start of a test: it has to
-        // be drained.
-        self.ledger.open_stream(worker);
-        let start_timeouts = self.programs[batch.program.index()].start_timeouts;
-        let held = ActiveLease {
-            lease,
-            batch: batch.clone(),
-            start_timeouts,
-            cancel_mode: None,
-            pace: LeasePace::default(),
-        };
-        self.leases.insert(worker, held);
-        Some(BatchLease {
+        BatchLease {
             lease,
             worker,
             batch,
             is_failure_provisional: is_failure_held,
             passed_iterations,
             start_timeouts,
-        })
+        }
     }
 
-    fn next_batch(&mut self) -> Option<TestBatch> {
-        let loads = self.slot_loads(|held| self.remaining_time(held));
+    /// Takes the next batch out of the queue.
+    pub(super) fn next_batch(
+        &mut self,
+        take: impl Fn(&mut TestQueue) -> Option<TestBatch>,
+    ) -> Option<TestBatch> {
         loop {
-            let mut batch = self.queue.next_batch(&loads)?;
+            let mut batch = take(&mut self.queue)?;
             // A test that has received its result in another way is never run again.
             batch.tests.retain(|test| self.tests[test.index()].location == TestLocation::Waiting);
             if !batch.tests.is_empty() {
@@ -496,13 +536,13 @@ impl RunState {
     }
 
     /// Returns the slots with the programs that they run, and how long each lease is expected to remain.
-    fn slot_loads(&self, remaining: impl Fn(&ActiveLease) -> Duration) -> SlotLoads {
+    pub(super) fn slot_loads(&self, remaining: impl Fn(&ActiveLease) -> Duration) -> SlotLoads {
         let busy = |held: &ActiveLease| BusySlot { program: held.batch.program, remaining: remaining(held) };
         SlotLoads { slots: self.slots(), busy: self.leases.values().map(busy).collect() }
     }
 
     /// Returns how long a lease is expected to take from now. Of a test that runs, half is left on average.
-    fn remaining_time(&self, held: &ActiveLease) -> Duration {
+    pub(super) fn remaining_time(&self, held: &ActiveLease) -> Duration {
         let program = held.batch.program;
         let of_test = |test: &TestId| {
             let duration = self.queue.estimated_duration(program, self.plan.tests[test.index()].weight);
@@ -516,7 +556,8 @@ impl RunState {
                 | TestLocation::Settled => Duration::ZERO,
             }
         };
-        let is_starting = held.batch.tests.iter().all(|test| self.is_leased(*test, held));
+        let is_starting =
+            !held.is_extended && held.batch.tests.iter().all(|test| self.is_leased(*test, held));
         let start = if is_starting { self.queue.start_cost(program) / 2 } else { Duration::ZERO };
         held.batch.tests.iter().map(of_test).fold(start, Duration::saturating_add)
     }

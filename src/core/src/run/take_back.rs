@@ -49,6 +49,7 @@ impl RunState {
             return;
         }
         let usable = self.share.min(self.slots()).saturating_add(self.spare_slots);
+        // A process that waits for tests soon has some, and taking tests back would end another for it.
         let idle = usable.saturating_sub(self.leases.len());
         let is_taking = self.leases.values().any(|held| held.cancel_mode.is_some());
         if idle == 0 || is_taking || self.queue.available_batches(&self.occupied_slots()) > 0 {
@@ -151,6 +152,7 @@ mod tests {
             programs: vec![ProgramCosts { process, max_processes, ..ProgramCosts::default() }],
             tests: vec![test; tests],
             batch_limit: None,
+            is_open: false,
             slots: 2,
             failure_limit: None,
             max_startup_crashes: 3,

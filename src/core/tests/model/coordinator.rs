@@ -4,7 +4,7 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use heeler_core::{
-    Outcome, TestId, WorkerId,
+    LeaseId, Outcome, TestId, WorkerId,
     delivery::LastRelayedFrame,
     run::{DueResults, FinisherTask, LostStream, RunAction, RunEvent, RunStage},
 };
@@ -15,7 +15,8 @@ use crate::{
     search::hash,
     streams::{BarrierId, SimMessage, StreamOwner},
     world::{
-        ModelWorld, SimCoordinator, SimFinish, SimFrame, SimWatchdog, SimWatchdogMessage, SimWorkerMessage,
+        ModelWorld, SimCoordinator, SimFinish, SimFrame, SimProcess, SimWatchdog, SimWatchdogMessage,
+        SimWorkerMessage,
     },
 };
 
@@ -107,6 +108,17 @@ impl ModelWorld {
                     worker.process = Some((*lease).into());
                 }
             }
+            // What comes after the process has ended is too late.
+            RunAction::ExtendLease(lease) => {
+                if let Some(process) = self.process_of(lease.worker).filter(|one| one.is_of(lease.lease)) {
+                    *process = (*lease).into();
+                }
+            }
+            RunAction::EndLease { worker, lease } => {
+                if let Some(process) = self.process_of(worker).filter(|one| one.is_of(lease)) {
+                    process.is_ending = true;
+                }
+            }
             RunAction::CancelLease { worker, mode } => {
                 if let Some(worker) = self.workers.get_mut(&worker) {
                     worker.cancel_mode = Some(mode);
@@ -122,6 +134,10 @@ impl ModelWorld {
             RunAction::Complete if scenario.is_abstract() => {}
             RunAction::Complete => self.client.respond(),
         }
+    }
+
+    fn process_of(&mut self, worker: WorkerId) -> Option<&mut SimProcess> {
+        self.workers.get_mut(&worker)?.process.as_mut()
     }
 
     fn make_mistake(&mut self, scenario: &ModelScenario, actions: &mut Vec<RunAction>) {
@@ -146,6 +162,9 @@ impl ModelWorld {
                         due.resend.clear();
                     }
                 }
+            }
+            PlantedMistake::IdleProcessForgotten => {
+                actions.retain(|action| !matches!(action, RunAction::EndLease { .. }));
             }
             PlantedMistake::WorkerKept => {
                 actions.retain(|action| !matches!(action, RunAction::ReleaseWorker(_)));
@@ -366,6 +385,12 @@ impl SimCoordinator {
     }
 }
 
+impl SimProcess {
+    fn is_of(&self, lease: LeaseId) -> bool {
+        self.lease.lease == lease
+    }
+}
+
 impl SimWorkerMessage {
     /// Returns the message as an event of the run.
     fn event(self, scenario: &ModelScenario, worker: WorkerId) -> Option<RunEvent> {
@@ -377,6 +402,7 @@ impl SimWorkerMessage {
                 RunEvent::Settled { worker, test, outcome, duration, position }
             }
             Self::Provisional { lease, test, by } => RunEvent::Provisional { lease, test, by },
+            Self::LeaseIdle { lease } => RunEvent::LeaseIdle { worker, lease },
             Self::LeaseEnded { lease, end } => RunEvent::LeaseEnded { worker, lease, end, start: None },
             Self::Drained { proven } => RunEvent::Drained { worker, proven },
         })

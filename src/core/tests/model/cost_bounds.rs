@@ -107,6 +107,7 @@ fn run(
             RunAction::Complete => return RunTally { run: Some(run), ..tally },
             RunAction::StartWorker | RunAction::ReleaseWorker(_) => panic!("these are carried out at once"),
             RunAction::CancelLease { .. } => panic!("nothing is cancelled"),
+            RunAction::ExtendLease(_) | RunAction::EndLease { .. } => panic!("no process is idle"),
             RunAction::DelayRetry { .. } => panic!("no retry has a delay"),
         }
     }
@@ -326,6 +327,7 @@ fn a_test_that_kills_worker_after_worker_without_a_word_costs_only_itself() {
             RunAction::KillFinisher => panic!("no finisher is late"),
             RunAction::Finish(_) => actions.extend(run.handle(RunEvent::Finished)),
             RunAction::DelayRetry { .. } => panic!("no retry has a delay"),
+            RunAction::ExtendLease(_) | RunAction::EndLease { .. } => panic!("no process is idle"),
             RunAction::ReleaseWorker(_) | RunAction::CancelLease { .. } | RunAction::Complete => {}
         }
     }

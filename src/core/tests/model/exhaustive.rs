@@ -139,6 +139,38 @@ fn tests_taken_back_run_once_whatever_dies() {
     search_all(slow_scenario(abstract_scenario(plan(&[], |_, _| {}), 2, loans), 5));
 }
 
+/// Returns a scenario of two programs, the processes of one of which can be given further tests.
+fn extensible_scenario(client: ModelScenario) -> ModelScenario {
+    let mut plan = SchedulingPlan { batch_limit: Some(SHORT), ..plan(&[0, 0, 0, 1], |_, _| {}) };
+    plan.programs[0].process.takes_more_tests = true;
+    ModelScenario { plan, ..client }
+}
+
+#[test]
+fn extended_leases_survive_deaths_failures_and_cancellation() {
+    let extensible =
+        |workers, faults| extensible_scenario(abstract_scenario(plan(&[], |_, _| {}), workers, faults));
+    search_all(extensible(1, faults(2, 0, 0)));
+    search_all(extensible(2, faults(1, 0, 0)));
+    search_all(extensible(2, faults(0, 1, 1)));
+    search_all(extensible(2, ModelFaults { guards: 1, loans: 1, ..faults(0, 0, 0) }));
+    search_all(extensible_scenario(callback_scenario(1)));
+}
+
+#[test]
+fn tests_added_to_an_open_run_have_one_result_each() {
+    let open = |workers, faults| {
+        let mut plan = plan(&[0, 0, 0], |_, _| {});
+        plan.is_open = true;
+        plan.programs[0].process.takes_more_tests = true;
+        ModelScenario { added: 2, ..abstract_scenario(plan, workers, faults) }
+    };
+    search_all(open(1, faults(2, 0, 0)));
+    search_all(open(2, faults(1, 0, 1)));
+    search_all(open(2, ModelFaults { guards: 1, loans: 1, ..faults(0, 0, 0) }));
+    search_all(ModelScenario { added: 3, ..open(1, faults(1, 0, 0)) });
+}
+
 #[test]
 fn run_without_tests_completes() {
     search_all(abstract_scenario(plan(&[], |_, _| {}), 1, faults(0, 0, 0)));

@@ -36,6 +36,9 @@ pub(crate) struct ObservedTest {
     pub(crate) guard_losses: u32,
 }
 
+const NEW_TEST: ObservedTest =
+    ObservedTest { place: ObservedPlace::Waiting, attempts: 0, is_rerun_due: false, guard_losses: 0 };
+
 /// A worker that the run takes for alive.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ObservedWorker {
@@ -44,6 +47,12 @@ pub(crate) struct ObservedWorker {
     pub(crate) cancel_mode: Option<CancelMode>,
     pub(crate) is_asked_to_drain: bool,
     pub(crate) is_drained: bool,
+    /// Its process waits for further tests.
+    pub(crate) is_idle: bool,
+    /// Its process was told that there are none.
+    pub(crate) is_ending: bool,
+    /// Its process has run tests before those of the lease's last batch.
+    pub(crate) is_extended: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -66,6 +75,8 @@ pub(crate) struct RunObserver {
     pub(crate) unproductive: Vec<u32>,
     /// By program: from three on, its rests may be cut.
     pub(crate) cuts: Vec<u8>,
+    /// Tests may be added.
+    pub(crate) is_open: bool,
     pub(crate) is_stopped: bool,
     pub(crate) is_finishing: bool,
     is_finisher_late: bool,
@@ -82,8 +93,6 @@ impl ObservedPlace {
 
 impl RunObserver {
     pub(crate) fn new(plan: &SchedulingPlan) -> Self {
-        let test =
-            ObservedTest { place: ObservedPlace::Waiting, attempts: 0, is_rerun_due: false, guard_losses: 0 };
         Self {
             slots: plan.slots,
             workers: BTreeMap::new(),
@@ -92,10 +101,11 @@ impl RunObserver {
             share: plan.slots,
             spare_slots: 0,
             proven: BTreeMap::new(),
-            tests: vec![test; plan.tests.len()],
+            tests: vec![NEW_TEST; plan.tests.len()],
             rests: Vec::new(),
             unproductive: vec![0; plan.programs.len()],
             cuts: vec![0; plan.programs.len()],
+            is_open: plan.is_open,
             is_stopped: false,
             is_finishing: false,
             is_finisher_late: false,
@@ -125,6 +135,17 @@ impl RunObserver {
                 }
                 self.unproductive[plan.tests[test.index()].program.index()] = 0;
             }
+            RunEvent::LeaseIdle { worker, .. } => {
+                let worker = self.worker(*worker);
+                worker.is_idle = worker.cancel_mode.is_none();
+            }
+            RunEvent::TestsAdded(added) => {
+                // A run that has stopped takes no more.
+                self.is_open &= !self.is_stopped;
+                let count = if self.is_open { added.len() } else { 0 };
+                self.tests.extend(std::iter::repeat_n(NEW_TEST, count));
+            }
+            RunEvent::NoMoreTests => self.is_open = false,
             RunEvent::LeaseEnded { worker, end: LeaseOutcome::GuardLost(_), .. } => {
                 self.unanswered = Some(*worker);
                 self.lose_guard(*worker);
@@ -228,7 +249,8 @@ impl RunObserver {
         let rest = self.put_back(worker);
         let lease = self.worker(worker).lease.take().expect("a process has a lease");
         let program = lease.batch.program.index();
-        let is_unproductive = rest.len() == lease.batch.tests.len();
+        let is_extended = self.worker(worker).is_extended;
+        let is_unproductive = rest.len() == lease.batch.tests.len() && !is_extended;
         if is_unproductive && rest.len() == 1 {
             self.unproductive[program] += 1;
         }
@@ -258,6 +280,8 @@ impl RunObserver {
             let is_waiting = matches!(observed.place, ObservedPlace::Waiting | ObservedPlace::Delayed);
             if let (true, LedgerEntry::Synthesized(result)) = (is_waiting, entry) {
                 observed.place = ObservedPlace::Synthesized(*result);
+                // Such results are sent at the end, which must not wait for further tests.
+                self.is_open = false;
             }
         }
         let failures = self.tests.iter().filter(|observed| match observed.place {
@@ -290,6 +314,15 @@ impl RunObserver {
                 self.check_lease(plan, lease)?;
                 self.begin_lease(lease);
                 self.unanswered = None;
+            }
+            RunAction::ExtendLease(lease) => {
+                self.check_extension(plan, lease)?;
+                self.begin_lease(lease);
+                self.worker(lease.worker).is_extended = true;
+            }
+            RunAction::EndLease { worker, .. } => {
+                self.check_end_of_idle(*worker)?;
+                self.worker(*worker).is_ending = true;
             }
             RunAction::ReleaseWorker(worker) => {
                 self.check_release(*worker)?;
@@ -334,5 +367,6 @@ impl RunObserver {
         worker.lease = Some(lease.clone());
         worker.has_had_lease = true;
         worker.cancel_mode = None;
+        (worker.is_idle, worker.is_ending, worker.is_extended) = (false, false, false);
     }
 }

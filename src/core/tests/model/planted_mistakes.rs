@@ -2,8 +2,8 @@
 
 use crate::{
     rules::{
-        ANSWERED, BLAMELESS, COMPLETE, FINISHED, HANDLED_COMPLETE, HANDLED_COMPLETION, HANDLED_LAST,
-        HANDLED_ONCE, HANDLED_ORDER, NOTHING_AFTER, ONE_RESULT, REACHED, RESPONSE,
+        ANSWERED, BLAMELESS, COMPLETE, EXTENDED, FINISHED, HANDLED_COMPLETE, HANDLED_COMPLETION,
+        HANDLED_LAST, HANDLED_ONCE, HANDLED_ORDER, NOTHING_AFTER, ONE_RESULT, REACHED, RESPONSE,
     },
     scenario::{
         ClientModel, ModelFaults, ModelScenario, PlantedMistake, QueueModel, abstract_scenario,
@@ -54,6 +54,14 @@ fn results_not_sent_again() {
     let what = find(&abstract_with(PlantedMistake::NoResend), FINISHED);
     assert!(what.contains("are proven, but resent is None"), "{what}");
     find(&with(PlantedMistake::NoResend, 1), COMPLETE);
+}
+
+#[test]
+fn idle_process_forgotten() {
+    let mut scenario = abstract_with(PlantedMistake::IdleProcessForgotten);
+    scenario.plan.programs[0].process.takes_more_tests = true;
+    let what = find(&scenario, EXTENDED);
+    assert!(what.contains("waits for nothing"), "{what}");
 }
 
 #[test]

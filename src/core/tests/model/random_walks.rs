@@ -97,6 +97,7 @@ fn random_scenario(random: &mut u64) -> ModelScenario {
     };
     for costs in &mut plan.programs {
         costs.process.ends_between_tests = below(2) == 0;
+        costs.process.takes_more_tests = below(2) == 0;
     }
     let test_duration = [SHORT, SHORT, 200 * SHORT][below(3)];
     ModelScenario {

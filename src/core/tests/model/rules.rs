@@ -23,6 +23,7 @@ pub(crate) const RESUMED: &str = "the rest of a batch is resumed whole, until th
 pub(crate) const CANCELLED: &str = "a lease is cancelled only if that changes it";
 pub(crate) const TAKEN_BACK: &str =
     "tests are taken back only for an idle slot, from one process that may end between tests";
+pub(crate) const EXTENDED: &str = "an idle process is given waiting tests of its program, ended, or kept for tests that may be added, at once";
 pub(crate) const DRAINED: &str = "a stream is drained once, when no test is open";
 pub(crate) const FINISHED: &str = "the finish is ordered once, and names what the client may lack";
 pub(crate) const GIVEN_UP: &str = "a test is given up for its reason only, and a program as a whole";
@@ -38,7 +39,7 @@ pub(crate) const REACHED: &str = "a path that ends, ends with the completion";
 pub(crate) const ENDS: &str = "every path ends";
 
 /// The rules that [`BrokenRule`] names.
-pub(crate) const STEP_RULES: [&str; 20] = [
+pub(crate) const STEP_RULES: [&str; 21] = [
     ONE_RESULT,
     COMPLETE,
     NOTHING_AFTER,
@@ -59,6 +60,7 @@ pub(crate) const STEP_RULES: [&str; 20] = [
     HANDLED_COMPLETION,
     BLAMELESS,
     TAKEN_BACK,
+    EXTENDED,
 ];
 
 /// A rule that a step has broken.
@@ -83,12 +85,44 @@ impl RunObserver {
 
     pub(crate) fn check_lease(&self, plan: &SchedulingPlan, lease: &BatchLease) -> CheckResult {
         let check = |holds: bool, what: &str| check(LEASED, holds, || format!("{what}: {lease:?}"));
-        let tests = &lease.batch.tests;
         let worker = self.workers.get(&lease.worker);
         check(worker.is_some_and(|worker| worker.lease.is_none()), "the worker is busy or dead")?;
         let busy = self.workers.values().filter(|worker| worker.lease.is_some()).count();
         check(busy < self.slots.min(self.share), "one more than there are slots")?;
         check(self.unanswered == Some(lease.worker), "the worker is not granted")?;
+        self.check_batch(plan, lease)
+    }
+
+    /// A process gets further tests when its own have ended, and none that are to be isolated.
+    pub(crate) fn check_extension(&self, plan: &SchedulingPlan, lease: &BatchLease) -> CheckResult {
+        let check = |holds: bool, what: &str| check(EXTENDED, holds, || format!("{what}: {lease:?}"));
+        let worker = self.workers.get(&lease.worker).filter(|worker| worker.is_idle && !worker.is_ending);
+        check(worker.is_some(), "its process is not idle")?;
+        let earlier = worker.and_then(|worker| worker.lease.as_ref());
+        let is_same =
+            |held: &BatchLease| held.lease == lease.lease && held.batch.program == lease.batch.program;
+        check(earlier.is_some_and(is_same), "it is another lease, or of another program")?;
+        let is_isolated = |held: &BatchLease| held.batch.is_isolated;
+        check(!is_isolated(lease) && !earlier.is_some_and(is_isolated), "it is isolated")?;
+        let busy = self.workers.values().filter(|worker| worker.lease.is_some()).count();
+        check(busy <= self.slots.min(self.share), "more than there are slots")?;
+        self.check_batch(plan, lease)
+    }
+
+    /// An idle process is ended when there is nothing for it, or its slot is needed.
+    pub(crate) fn check_end_of_idle(&self, worker: WorkerId) -> CheckResult {
+        let idle = self.workers.get(&worker).filter(|one| one.is_idle && !one.is_ending);
+        check(EXTENDED, idle.is_some(), || format!("{worker:?} is not idle"))?;
+        let busy = self.workers.values().filter(|worker| worker.lease.is_some()).count();
+        let is_waiting = self.tests.iter().any(|test| test.place == ObservedPlace::Waiting);
+        let is_kept = self.is_open && !is_waiting && busy <= self.slots.min(self.share);
+        check(EXTENDED, !is_kept, || format!("{worker:?} could wait for further tests"))
+    }
+
+    /// Checks the tests of a lease.
+    fn check_batch(&self, plan: &SchedulingPlan, lease: &BatchLease) -> CheckResult {
+        let check = |holds: bool, what: &str| check(LEASED, holds, || format!("{what}: {lease:?}"));
+        let tests = &lease.batch.tests;
         check(!self.is_stopped, "after the run was stopped")?;
         let is_draining = self.workers.values().any(|worker| worker.is_asked_to_drain);
         check(!is_draining && !self.is_finishing, "after the drain began")?;
@@ -115,7 +149,13 @@ impl RunObserver {
 
     /// Checks the books after all actions of an event.
     pub(crate) fn check_answered(&self) -> CheckResult {
-        check(ANSWERED, self.unanswered.is_none(), || format!("{:?} is kept", self.unanswered))
+        check(ANSWERED, self.unanswered.is_none(), || format!("{:?} is kept", self.unanswered))?;
+        let is_waiting = self.tests.iter().any(|test| test.place == ObservedPlace::Waiting);
+        let is_kept = |worker: &&ObservedWorker| {
+            worker.is_idle && !worker.is_ending && worker.cancel_mode.is_none() && worker.lease.is_some()
+        };
+        let kept = self.workers.values().find(is_kept).filter(|_| !self.is_open || is_waiting);
+        check(EXTENDED, kept.is_none(), || format!("{kept:?} waits for nothing"))
     }
 
     pub(crate) fn check_cancel(
@@ -163,6 +203,7 @@ impl RunObserver {
 
     /// Nothing runs, and nothing is to be run.
     fn check_quiet(&self, rule: &'static str) -> CheckResult {
+        check(rule, !self.is_open || self.is_stopped, || "the run ends while it is open".to_owned())?;
         let is_open = |place: ObservedPlace| {
             !matches!(place, ObservedPlace::Settled(_) | ObservedPlace::Synthesized(_))
         };
@@ -283,6 +324,7 @@ impl RunObserver {
             if worker.lease.is_none() {
                 let (lease, end) = (LeaseId(u32::MAX), LeaseOutcome::Complete);
                 events.push(RunEvent::LeaseEnded { worker: *id, lease, end, start: None });
+                events.push(RunEvent::LeaseIdle { worker: *id, lease });
             }
         }
         check_ignored(run, events)

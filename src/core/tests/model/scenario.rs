@@ -17,6 +17,8 @@ pub(crate) const UNLIMITED: u8 = u8::MAX;
 #[derive(Debug, Clone)]
 pub(crate) struct ModelScenario {
     pub(crate) plan: SchedulingPlan,
+    /// Number of the plan's last tests that are added while the run is open, one by one.
+    pub(crate) added: usize,
     /// Number of workers that the run begins with.
     pub(crate) workers: u32,
     pub(crate) client: ClientModel,
@@ -162,6 +164,8 @@ pub(crate) enum PlantedMistake {
     FinisherStreamAbandoned,
     /// A watchdog without a coordinator assumes that the client lacks no synthesized result.
     NothingDueAlone,
+    /// The coordinator does not tell idle processes to end.
+    IdleProcessForgotten,
 }
 
 impl ModelFaults {
@@ -172,6 +176,18 @@ impl ModelFaults {
 }
 
 impl ModelScenario {
+    /// Returns the plan with the tests that the run begins with.
+    pub(crate) fn first_plan(&self) -> SchedulingPlan {
+        let mut plan = self.plan.clone();
+        plan.tests.truncate(plan.tests.len() - self.added);
+        plan
+    }
+
+    /// Returns whether processes of this program can be given further tests.
+    pub(crate) fn takes_more_tests(&self, program: ProgramId) -> bool {
+        self.plan.programs[program.index()].process.takes_more_tests
+    }
+
     /// Returns the upper bound of the length of a path.
     pub(crate) fn longest_path(&self) -> usize {
         400 + 80 * self.plan.tests.len() + 20 * usize::from(self.faults.deaths)
@@ -213,6 +229,7 @@ pub(crate) fn plan(programs: &[u32], change: impl Fn(usize, &mut ScheduledTest))
         programs: vec![ProgramCosts::default(); programs.iter().max().map_or(0, |most| *most as usize + 1)],
         tests: programs.iter().enumerate().map(scheduled).collect(),
         batch_limit: None,
+        is_open: false,
         slots: 2,
         failure_limit: None,
         max_startup_crashes: 3,
@@ -224,6 +241,7 @@ pub(crate) fn plan(programs: &[u32], change: impl Fn(usize, &mut ScheduledTest))
 pub(crate) fn abstract_scenario(plan: SchedulingPlan, workers: u32, faults: ModelFaults) -> ModelScenario {
     ModelScenario {
         plan,
+        added: 0,
         workers,
         client: ClientModel::Abstract,
         queues: QueueModel::default(),
@@ -240,6 +258,7 @@ pub(crate) fn abstract_scenario(plan: SchedulingPlan, workers: u32, faults: Mode
 pub(crate) fn callback_scenario(deaths: u8) -> ModelScenario {
     ModelScenario {
         plan: plan(&[0, 0, 1], |_, _| {}),
+        added: 0,
         workers: 2,
         client: ClientModel::Callback,
         queues: QueueModel::default(),

@@ -53,6 +53,10 @@ pub(crate) enum ModelStep {
     Share(usize),
     /// This number of slots can be used by no run.
     Spare(usize),
+    /// A test is added to the open run.
+    AddTest,
+    /// No further one is.
+    NoMoreTests,
     KillCoordinator,
     KillWatchdog,
     ResetWatchdog,
@@ -127,6 +131,8 @@ impl ModelFaults {
             | ModelStep::ReadJournal(_)
             | ModelStep::ReportFinished
             | ModelStep::Finished
+            | ModelStep::AddTest
+            | ModelStep::NoMoreTests
             | ModelStep::CoordinatorGone
             | ModelStep::Read(_)
             | ModelStep::Handle(_)
@@ -224,6 +230,10 @@ impl ModelWorld {
         steps.extend(self.idle_workers().into_iter().map(ModelStep::Lend));
         let shares = (0..=scenario.plan.slots).filter(|share| *share != observer.share);
         steps.extend(shares.map(ModelStep::Share));
+        if observer.is_open {
+            let is_left = observer.tests.len() < scenario.plan.tests.len();
+            steps.push(if is_left { ModelStep::AddTest } else { ModelStep::NoMoreTests });
+        }
         let takes_back = scenario.plan.programs.iter().any(|costs| costs.process.ends_between_tests);
         let spares = [0, 1].into_iter().filter(|spare| takes_back && *spare != observer.spare_slots);
         steps.extend(spares.map(ModelStep::Spare));
@@ -340,6 +350,12 @@ impl ModelWorld {
             }
             ModelStep::Share(share) => self.feed(scenario, RunEvent::SlotShare(share)),
             ModelStep::Spare(spare) => self.feed(scenario, RunEvent::SpareSlots(spare)),
+            ModelStep::AddTest => {
+                let Some(coordinator) = &self.coordinator else { return };
+                let next = scenario.plan.tests[coordinator.observer.tests.len()].clone();
+                self.feed(scenario, RunEvent::TestsAdded(vec![next]));
+            }
+            ModelStep::NoMoreTests => self.feed(scenario, RunEvent::NoMoreTests),
             ModelStep::KillCoordinator => self.kill_coordinator(),
             ModelStep::KillWatchdog => self.kill_watchdog(),
             ModelStep::ResetWatchdog => {

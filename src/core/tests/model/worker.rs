@@ -27,6 +27,8 @@ pub(crate) enum WorkerStep {
     Settle,
     /// The client refuses the connection for the result.
     Refused,
+    /// All tests of the process have ended, and it can be given others.
+    ReportIdle,
     /// The process exits outside any test.
     Leave(LeaseOutcome),
     /// The process ends with its guard.
@@ -115,6 +117,11 @@ impl SimWorker {
         let count = process.lease.batch.tests.len();
         let is_guarded = matches!(process.phase, ProcessPhase::Idle | ProcessPhase::Running(_));
         steps.extend((is_guarded && !scenario.has_queues()).then_some(WorkerStep::LoseGuard));
+        let takes_more = scenario.takes_more_tests(process.lease.batch.program);
+        let is_extensible = takes_more && !process.lease.batch.is_isolated && self.cancel_mode.is_none();
+        let has_ended = process.next == count && process.phase == ProcessPhase::Idle;
+        let may_report = is_extensible && has_ended && !process.is_waiting;
+        steps.extend(may_report.then_some(WorkerStep::ReportIdle));
         match process.phase {
             ProcessPhase::Idle if is_arbitrary => {
                 steps.extend((process.next..count).take(2).map(WorkerStep::Begin));
@@ -124,7 +131,8 @@ impl SimWorker {
                 steps.extend((process.next == 0).then_some(WorkerStep::Leave(LeaseOutcome::NotStarted)));
             }
             ProcessPhase::Idle if process.next == count => {
-                steps.push(WorkerStep::Leave(LeaseOutcome::Complete))
+                let is_over = !is_extensible || process.is_ending;
+                steps.extend(is_over.then_some(WorkerStep::Leave(LeaseOutcome::Complete)))
             }
             ProcessPhase::Idle if self.cancel_mode.is_some() => {
                 steps.push(WorkerStep::Leave(LeaseOutcome::Cancelled))
@@ -197,6 +205,12 @@ impl ModelWorld {
             WorkerStep::Refused => {
                 self.worker(id).route = SimRoute::Broken;
                 self.settle(scenario, id);
+            }
+            WorkerStep::ReportIdle => {
+                let process = self.process(id);
+                process.is_waiting = true;
+                let lease = process.lease.lease;
+                self.send_to_coordinator(id, SimWorkerMessage::LeaseIdle { lease });
             }
             WorkerStep::Leave(end) => self.leave(id, end),
             WorkerStep::LoseGuard if scenario.mistake == PlantedMistake::GuardLossBlamed => {

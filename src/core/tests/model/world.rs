@@ -160,6 +160,10 @@ pub(crate) struct SimProcess {
     pub(crate) phase: ProcessPhase,
     /// How the process ends after the result that is being settled, if it does.
     pub(crate) end: Option<LeaseOutcome>,
+    /// It has reported that its tests have ended, and waits for others.
+    pub(crate) is_waiting: bool,
+    /// It was told that there are none.
+    pub(crate) is_ending: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -199,6 +203,7 @@ pub(crate) enum SimWorkerMessage {
     RelayedBarrier,
     Settled { test: TestId, outcome: Outcome, position: u64 },
     Provisional { lease: LeaseId, test: TestId, by: ProvisionalReason },
+    LeaseIdle { lease: LeaseId },
     LeaseEnded { lease: LeaseId, end: LeaseOutcome },
     Drained { proven: u64 },
 }
@@ -227,9 +232,9 @@ impl ModelWorld {
         for worker in (0..scenario.workers).map(WorkerId) {
             world.add_worker(scenario, worker);
         }
-        let mut run = RunState::new(scenario.plan.clone());
+        let mut run = RunState::new(scenario.first_plan());
         let actions = run.begin();
-        let mut observer = RunObserver::new(&scenario.plan);
+        let mut observer = RunObserver::new(&scenario.first_plan());
         observer.learn(&scenario.plan, &run);
         observer.is_blameless = scenario.faults.has_guards_only();
         world.coordinator = Some(SimCoordinator {
@@ -307,6 +312,6 @@ impl Hash for SimCoordinator {
 
 impl From<BatchLease> for SimProcess {
     fn from(lease: BatchLease) -> Self {
-        Self { lease, next: 0, phase: ProcessPhase::Idle, end: None }
+        Self { lease, next: 0, phase: ProcessPhase::Idle, end: None, is_waiting: false, is_ending: false }
     }
 }

@@ -23,5 +23,9 @@ pub use size_delimited::{
 
 /// How the processes of a client under test behave: each has one request at a time, and says nothing when it
 /// is ready.
-pub const CLIENT_PROCESS: ProcessTraits =
-    ProcessTraits { is_one_batch: false, hides_start: true, ends_between_tests: true };
+pub const CLIENT_PROCESS: ProcessTraits = ProcessTraits {
+    hides_start: true,
+    ends_between_tests: true,
+    takes_more_tests: true,
+    ..ProcessTraits::NONE
+};

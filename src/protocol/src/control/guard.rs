@@ -31,6 +31,8 @@ pub enum ToGuard {
     /// Requests dumps and stacks of all processes of the tree, which keep running; answered by
     /// [`FromGuard::Dumped`].
     Dump,
+    /// Sends SIGABRT to the test process itself, whose runtime then reports its stacks.
+    Abort,
     /// Continues a process that is stopped before its first instruction, untraced, because it belongs to a
     /// debugger.
     ContinueUntraced,

@@ -2,6 +2,7 @@
 //! ([`crate::packet`]); enums are tagged by their one outer key. Both ends are always the same program, so
 //! there are no versions to bridge.
 
+mod command_test;
 mod guard;
 mod streams;
 mod unfinished_tests;
@@ -9,6 +10,7 @@ mod updates;
 mod watchdog;
 mod worker;
 
+pub use command_test::*;
 pub use guard::*;
 pub use heeler_core::{
     Attempt, DiagnosticsFile, ExitReason, LeakedProcess, LeaseId, NameNesting, OsText, Outcome, ProcessUsage,

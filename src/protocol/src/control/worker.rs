@@ -24,6 +24,11 @@ pub enum ToWorker {
     Discover(Box<DiscoveryJob>),
     /// Runs a batch; answered by reports and finally by [`FromWorker::LeaseEnded`].
     Lease(Box<WorkerLease>),
+    /// Gives the idle process of a lease further tests: the lease with these tests alone, and their groups.
+    /// Ignored after the process has ended: [`FromWorker::LeaseEnded`] is on its way.
+    ExtendLease(Box<WorkerLease>),
+    /// Has the idle process of a lease end; answered by [`FromWorker::LeaseEnded`].
+    EndLease { lease: LeaseId },
     /// Ends the current lease: the running test becomes `cancelled`, the tests not yet started are returned.
     Cancel {
         /// Milliseconds between SIGTERM and SIGKILL.
@@ -75,6 +80,10 @@ pub struct TestProgram {
     /// Arguments of tests by their names, each as a JSON object: for frameworks whose tests take arguments.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub test_arguments: BTreeMap<String, String>,
+    /// Tests that the source of the program names, where it does: no others of its listing are tests, and
+    /// what the source knows of them is added. Only for listings; leases go without them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub entries: Vec<ListedTest>,
 }
 
 /// Discovery job for a worker: list the tests of one program.
@@ -125,6 +134,9 @@ pub struct ListedTest {
     /// Time limit that the test names for itself, in milliseconds; a shorter one of the settings applies.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub timeout_ms: Option<u64>,
+    /// Reason why the test can't be run, which is an error.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub broken: Option<String>,
 }
 
 impl ListedTest {
@@ -372,6 +384,9 @@ pub enum FromWorker {
         /// What is wrong with the program, and prevents none of its tests from running.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         warnings: Vec<String>,
+        /// Files and directories beside the program after whose change its tests may be others.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        depends_on: Vec<OsText>,
         /// How the framework's processes behave, as far as batches depend on it.
         #[serde(default)]
         process: ProcessTraits,
@@ -385,6 +400,9 @@ pub enum FromWorker {
     },
     /// Events of the tests of a lease, in order.
     LeaseEvents { lease: LeaseId, events: Vec<LeaseEvent> },
+    /// All tests of the lease have ended, everything about them is reported, and its process waits for
+    /// others: answered by [`ToWorker::ExtendLease`] or [`ToWorker::EndLease`].
+    LeaseIdle { lease: LeaseId },
     /// The lease's process has exited and everything about it is reported.
     LeaseEnded {
         lease: LeaseId,

@@ -59,6 +59,11 @@ impl ClientMembers {
         self.0.insert(uid, members);
     }
 
+    /// Adds the members of other tests and groups.
+    pub fn append(&mut self, mut others: Self) {
+        self.0.append(&mut others.0);
+    }
+
     /// Returns the members of a test or a group.
     #[must_use]
     pub fn get(&self, uid: &str) -> Option<&str> {

@@ -1,7 +1,7 @@
 //! The cases of a conformance suite between their request and their answer.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     time::Duration,
 };
 
@@ -27,14 +27,35 @@ pub(super) struct OpenCase {
     pub(super) bytes: Bytes,
 }
 
+/// The cases of one run.
+#[derive(Debug, Default)]
+struct RunCases {
+    /// Those that are not answered yet, by their uid.
+    open: HashMap<String, OpenCase>,
+    /// The uids of all.
+    uids: HashSet<String>,
+}
+
+/// What is to be done with gathered cases.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Assignment {
+    /// The run that they belong to from now on.
+    pub(super) run: RequestNumber,
+    /// It is new; otherwise they are added to it.
+    pub(super) is_new: bool,
+    /// The run that takes no further cases.
+    pub(super) closed: Option<RequestNumber>,
+}
+
 /// The cases that are not answered yet. Times are those since any fixed instant.
 #[derive(Debug, Default)]
 pub(super) struct Cases {
     gathered: Vec<OpenCase>,
     gathering_since: Option<Duration>,
-    /// The cases of each run by their uid.
-    runs: BTreeMap<RequestNumber, HashMap<String, OpenCase>>,
+    runs: BTreeMap<RequestNumber, RunCases>,
     next_run: u64,
+    /// The run that takes further cases.
+    open_run: Option<RequestNumber>,
     /// No further case comes.
     is_ended: bool,
 }
@@ -57,7 +78,7 @@ impl Cases {
 
     /// Returns whether a further request is to be read.
     pub(super) fn has_room(&self) -> bool {
-        let open: usize = self.runs.values().map(HashMap::len).sum();
+        let open: usize = self.runs.values().map(|run| run.open.len()).sum();
         !self.is_ended && self.gathered.len() + open < OPEN_CASES
     }
 
@@ -68,32 +89,49 @@ impl Cases {
         Some(if is_full { since } else { since + GATHER_FOR })
     }
 
-    /// Takes the gathered cases for a new run, in the order in which they came.
-    pub(super) fn take_run(&mut self) -> (RequestNumber, Vec<OpenCase>) {
+    /// Takes the gathered cases, in the order in which they came.
+    pub(super) fn take_gathered(&mut self) -> Vec<OpenCase> {
         self.gathering_since = None;
-        let number = RequestNumber(self.next_run);
-        self.next_run += 1;
-        (number, std::mem::take(&mut self.gathered))
+        std::mem::take(&mut self.gathered)
     }
 
-    /// Records a run that has been started, with its cases by uid.
-    pub(super) fn start(&mut self, run: RequestNumber, cases: HashMap<String, OpenCase>) {
-        self.runs.insert(run, cases);
+    /// Assigns cases, given by their uids, to the open run, or to a new one if there is none. A run has one
+    /// case of a uid: a suite that repeats a case has it run in another one.
+    pub(super) fn assign(&mut self, cases: HashMap<String, OpenCase>) -> Assignment {
+        let is_taken = |run: &RequestNumber| {
+            self.runs.get(run).is_none_or(|run| cases.keys().any(|uid| run.uids.contains(uid)))
+        };
+        let closed = self.open_run.take_if(|run| is_taken(run));
+        let is_new = self.open_run.is_none();
+        let run = *self.open_run.get_or_insert_with(|| {
+            self.next_run += 1;
+            RequestNumber(self.next_run - 1)
+        });
+        let assigned = self.runs.entry(run).or_default();
+        assigned.uids.extend(cases.keys().cloned());
+        assigned.open.extend(cases);
+        Assignment { run, is_new, closed }
+    }
+
+    /// Returns the run that takes further cases when none follows, and lets it take none any more.
+    pub(super) fn close_run_at_end(&mut self) -> Option<RequestNumber> {
+        self.open_run.take_if(|_| self.is_ended && self.gathered.is_empty())
     }
 
     /// Returns a case that is not answered yet.
     pub(super) fn open(&self, run: RequestNumber, uid: &str) -> Option<&OpenCase> {
-        self.runs.get(&run)?.get(uid)
+        self.runs.get(&run)?.open.get(uid)
     }
 
     /// Takes a case that is to be answered; `None` if it has been answered.
     pub(super) fn answer(&mut self, run: RequestNumber, uid: &str) -> Option<OpenCase> {
-        self.runs.get_mut(&run)?.remove(uid)
+        self.runs.get_mut(&run)?.open.remove(uid)
     }
 
-    /// Removes a run that is over; returns the cases that it has not answered.
-    pub(super) fn finish(&mut self, run: RequestNumber) -> Vec<OpenCase> {
-        self.runs.remove(&run).into_iter().flat_map(HashMap::into_values).collect()
+    /// Removes a run that is over; returns the cases that it has not answered, by uid.
+    pub(super) fn finish(&mut self, run: RequestNumber) -> HashMap<String, OpenCase> {
+        self.open_run.take_if(|open| *open == run);
+        self.runs.remove(&run).unwrap_or_default().open
     }
 }
 
@@ -104,6 +142,12 @@ mod tests {
     fn case(name: &str) -> OpenCase {
         let request = ClientRequest { test_name: name.to_owned(), ..ClientRequest::default() };
         OpenCase { request, bytes: Bytes::new() }
+    }
+
+    /// Assigns the gathered cases, with their names as uids.
+    fn assign_gathered(cases: &mut Cases) -> Assignment {
+        let taken = cases.take_gathered();
+        cases.assign(taken.into_iter().map(|case| (case.request.test_name.clone(), case)).collect())
     }
 
     fn ms(time: u64) -> Duration {
@@ -122,7 +166,7 @@ mod tests {
             cases.add(case("c"), ms(10));
         }
         assert_eq!(cases.due_at(), Some(ms(5)));
-        assert_eq!(cases.take_run().1.len(), RUN_CASES);
+        assert_eq!(cases.take_gathered().len(), RUN_CASES);
         assert_eq!(cases.due_at(), None);
         cases.add(case("d"), ms(20));
         cases.end();
@@ -134,16 +178,37 @@ mod tests {
         let mut cases = Cases::default();
         cases.add(case("a"), ms(0));
         cases.add(case("b"), ms(0));
-        let (run, taken) = cases.take_run();
-        let by_uid = taken.into_iter().map(|case| (case.request.test_name.clone(), case)).collect();
-        cases.start(run, by_uid);
+        let run = assign_gathered(&mut cases).run;
         cases.end();
         assert!(!cases.is_over());
         assert_eq!(cases.answer(run, "a"), Some(case("a")));
         assert_eq!(cases.answer(run, "a"), None, "an update may arrive twice");
         assert_eq!(cases.answer(RequestNumber(7), "b"), None);
-        assert_eq!(cases.finish(run), [case("b")], "a run that is over owes the rest");
+        let owed = cases.finish(run);
+        assert_eq!(owed, [("b".to_owned(), case("b"))].into(), "a run that is over owes the rest");
         assert!(cases.is_over() && cases.finish(run).is_empty());
+    }
+
+    #[test]
+    fn open_run_takes_each_case_once_until_it_is_over() {
+        let mut cases = Cases::default();
+        let assign = |cases: &mut Cases, name: &str| {
+            cases.add(case(name), ms(0));
+            let Assignment { run, is_new, closed } = assign_gathered(cases);
+            (run.0, is_new, closed.map(|run| run.0))
+        };
+        assert_eq!(assign(&mut cases, "a"), (0, true, None));
+        assert_eq!(assign(&mut cases, "b"), (0, false, None));
+        assert!(cases.answer(RequestNumber(0), "a").is_some());
+        assert_eq!(assign(&mut cases, "a"), (1, true, Some(0)), "the suite repeats a case");
+        assert_eq!(assign(&mut cases, "b"), (1, false, None));
+        assert_eq!(cases.finish(RequestNumber(0)).len(), 1);
+        assert_eq!(cases.finish(RequestNumber(1)).len(), 2, "it has ended by itself");
+        assert_eq!(assign(&mut cases, "c"), (2, true, None));
+        assert_eq!(cases.close_run_at_end(), None, "others may follow");
+        cases.end();
+        assert_eq!(cases.close_run_at_end(), Some(RequestNumber(2)));
+        assert_eq!(cases.close_run_at_end(), None);
     }
 
     #[test]
@@ -154,8 +219,8 @@ mod tests {
             cases.add(case("a"), ms(0));
         }
         assert!(!cases.has_room());
-        let (run, taken) = cases.take_run();
-        cases.start(run, (0..).map(|number: u32| number.to_string()).zip(taken).collect());
+        let taken = cases.take_gathered();
+        let run = cases.assign((0..).map(|number: u32| number.to_string()).zip(taken).collect()).run;
         assert!(!cases.has_room());
         assert!(cases.answer(run, "9").is_some());
         assert!(cases.has_room());

@@ -72,6 +72,7 @@ pub fn case_catalogue(sources: Vec<ProgramSource>, tests: Vec<ListedTest>) -> Ca
         start: ASSUMED_START,
         failure: None,
         warnings: Vec::new(),
+        depends_on: Vec::new(),
         process: CLIENT_PROCESS,
     };
     let mut catalogue = Catalogue::new(sources);

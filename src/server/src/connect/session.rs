@@ -2,7 +2,7 @@
 //! observer if there is one.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     io,
     time::{Duration, Instant},
 };
@@ -25,7 +25,7 @@ use tokio::{
 use super::{
     CaseEvent,
     answer::{answer_of_error, answer_to},
-    cases::{Cases, OpenCase},
+    cases::{Assignment, Cases, OpenCase},
     durations::CaseDurations,
     listing::{case_catalogue, listed_case},
 };
@@ -33,7 +33,7 @@ use crate::{
     discovery::{Catalogue, ListingSettings, TestRef, TestSelection},
     listen::{ClientStream, SessionCommand, SessionEnd, SessionOptions, wait_for_deadline},
     pool::{ProcessExitWatch, wait_for_exit},
-    run::{PlanContext, PreparedRun, RunRequest, discard_run, prepare_run, record_run},
+    run::{PlanContext, PreparedRun, RunPlan, discard_run, plan_tests, prepare_open_run, record_run},
     scheduler::{ClientEvent, ClientRegistration, RequestNumber, RunClient, SchedulerHandle, UpdateDelivery},
 };
 
@@ -169,7 +169,8 @@ impl ConnectSession {
             }
             SessionEvent::Written(_) | SessionEvent::SuiteExited => Some(SessionEnd::Disconnected),
             SessionEvent::RunDue => {
-                self.start_run().await;
+                self.run_gathered().await;
+                self.close_run_at_end().await;
                 None
             }
             SessionEvent::Client(event) => match event {
@@ -187,6 +188,7 @@ impl ConnectSession {
             self.warn("the conformance suite's output ends in the middle of a request".to_owned()).await;
         }
         self.cases.end();
+        self.close_run_at_end().await;
     }
 
     async fn warn(&mut self, warning: String) {
@@ -229,36 +231,49 @@ impl ConnectSession {
         }
     }
 
-    async fn start_run(&mut self) {
-        let (run, cases) = self.cases.take_run();
+    /// Has the gathered cases run.
+    async fn run_gathered(&mut self) {
+        let cases = self.cases.take_gathered();
         let catalogue = self.catalogue_of(&cases);
         let uids = (0..cases.len()).map(|test| {
             let place = TestRef { program: 0, test: Some(test) };
             catalogue.test(place).map(|test| test.uid().to_owned()).unwrap_or_default()
         });
-        let by_uid: HashMap<_, _> = uids.zip(cases).collect();
-        self.cases.start(run, by_uid);
-        let run_id = uuid::Uuid::new_v4().to_string();
-        let wanted = RunRequest {
-            run_id: &run_id,
-            selection: &TestSelection { uids: None, filter: None },
-            is_debugged: false,
-            has_attachments_stream: false,
-        };
+        let Assignment { run, is_new, closed } = self.cases.assign(uids.zip(cases).collect());
+        // Without a scheduler, the next event ends the session.
+        if let Some(closed) = closed {
+            let _gone = self.client.end_tests(closed).await;
+        }
+        let selection = TestSelection { uids: None, filter: None };
         let SessionOptions { settings, provenance, .. } = &self.options;
-        match prepare_run(&wanted, &PlanContext { catalogue: &catalogue, settings, provenance }) {
-            Ok(PreparedRun { mut plan, warnings }) => {
-                for (planned, selected) in plan.model.tests.iter_mut().zip(&plan.tests) {
-                    planned.weight = Some(self.durations.estimate(&selected.listed.name));
-                }
+        let context = PlanContext { catalogue: &catalogue, settings, provenance };
+        let mut planned = plan_tests(&selection, &context);
+        planned.estimate_durations(|name| self.durations.estimate(name));
+        if !is_new {
+            let _gone = self.client.add_tests(run, planned).await;
+            return;
+        }
+        let run_id = uuid::Uuid::new_v4().to_string();
+        match prepare_open_run(&run_id, planned, &context) {
+            Ok(PreparedRun { plan, warnings }) => {
                 for warning in warnings {
                     self.warn(warning).await;
                 }
                 self.run_ids.insert(run_id, run);
-                // Without a scheduler, the next event ends the session.
                 let _gone = self.client.start_run(run, Box::new(plan), ClientMembers::default()).await;
             }
-            Err(error) => self.refuse(run, &heeler_core::error_chain(&error)).await,
+            Err(error) => {
+                let cases = self.cases.finish(run);
+                self.refuse(cases, &heeler_core::error_chain(&error)).await;
+            }
+        }
+    }
+
+    /// Ends the run that takes further cases when none follows.
+    async fn close_run_at_end(&mut self) {
+        if let Some(run) = self.cases.close_run_at_end() {
+            // Without a scheduler, the next event ends the session.
+            let _gone = self.client.end_tests(run).await;
         }
     }
 
@@ -280,12 +295,13 @@ impl ConnectSession {
                     self.warn(warning).await;
                 }
                 self.run_ids.remove(&plan.run_id);
-                self.refuse(request, "its run has ended without a result").await;
+                self.finish_run(request, &plan).await;
             }
             ClientEvent::RunRefused { request, plan, error } => {
                 discard_run(&plan);
                 self.run_ids.remove(&plan.run_id);
-                self.refuse(request, &error).await;
+                let cases = self.cases.finish(request);
+                self.refuse(cases, &error).await;
             }
             ClientEvent::Log { lines, .. } => {
                 for line in lines {
@@ -337,9 +353,21 @@ impl ConnectSession {
         self.observe(CaseEvent::Ended { name, result }).await;
     }
 
-    /// Answers what is left of a run with an error.
-    async fn refuse(&mut self, run: RequestNumber, error: &str) {
-        for case in self.cases.finish(run) {
+    /// Answers what is left of a run that is over. Cases that it did not take any more run in another.
+    async fn finish_run(&mut self, run: RequestNumber, plan: &RunPlan) {
+        let own: HashSet<_> = plan.tests.iter().map(|test| test.uid.as_str()).collect();
+        let is_own = |(uid, _): &(String, OpenCase)| own.contains(uid.as_str());
+        let (owed, late): (HashMap<_, _>, HashMap<_, _>) =
+            self.cases.finish(run).into_iter().partition(is_own);
+        for case in late.into_values() {
+            self.cases.add(case, self.started.elapsed());
+        }
+        self.refuse(owed, "its run has ended without a result").await;
+    }
+
+    /// Answers cases with an error.
+    async fn refuse(&mut self, cases: HashMap<String, OpenCase>, error: &str) {
+        for case in cases.into_values() {
             let name = case.request.test_name;
             self.write_answer(&answer_of_error(&name, error));
             let result = Box::new(TestResult::with_reason(Outcome::Lost, error));

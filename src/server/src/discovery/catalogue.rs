@@ -13,11 +13,12 @@ use heeler_core::{
     test_path::{NameNesting, PARAMETER_SEPARATOR, TestPath},
 };
 use heeler_protocol::{
-    control::{ListedTest, SelectionLimit, TestProgram},
+    control::{ListedTest, OsText, SelectionLimit, TestProgram},
     mtp::NodeDescription,
 };
 
 use super::{
+    entries::join_entries,
     file_identity::{ProgramIdentity, program_identity},
     group_locations::{GroupLocation, GroupLocations},
     test_entry::{SUITE_SEPARATOR, TestEntry, assign_uids},
@@ -79,6 +80,8 @@ pub struct ProgramListing {
     pub failure: Option<String>,
     /// What is wrong with the program, and prevents none of its tests from running.
     pub warnings: Vec<String>,
+    /// Files and directories beside the program after whose change its tests may be others.
+    pub depends_on: Vec<OsText>,
     pub process: ProcessTraits,
 }
 
@@ -89,6 +92,8 @@ pub struct ProgramEntry {
     pub source: ProgramSource,
     pub listing: ListingState,
     identity: ProgramIdentity,
+    /// What the listing depends on beside the program, as it named it.
+    depends_on: Arc<[OsText]>,
 }
 
 impl ProgramEntry {
@@ -96,7 +101,7 @@ impl ProgramEntry {
     #[must_use]
     pub fn is_current(&self) -> bool {
         !matches!(self.listing, ListingState::Unknown)
-            && self.identity == program_identity(&self.source.program)
+            && self.identity == program_identity(&self.source.program, &self.depends_on)
     }
 
     /// Returns whether both are the same program, started in the same way: only the suites may differ.
@@ -110,6 +115,7 @@ impl ProgramEntry {
             && one.cwd == other.cwd
             && one.framework == other.framework
             && one.test_arguments == other.test_arguments
+            && one.entries == other.entries
     }
 }
 
@@ -146,7 +152,12 @@ impl Catalogue {
                 if *times > 1 {
                     source.program.suite = format!("{}#{times}", source.program.suite);
                 }
-                ProgramEntry { source, listing: ListingState::Unknown, identity: ProgramIdentity::default() }
+                ProgramEntry {
+                    source,
+                    listing: ListingState::Unknown,
+                    identity: ProgramIdentity::default(),
+                    depends_on: Arc::default(),
+                }
             })
             .collect();
         Self { programs, ..Self::default() }
@@ -169,13 +180,20 @@ impl Catalogue {
     /// Records a program's listing, or why it failed.
     pub fn record_listing(&mut self, program: usize, answer: Result<ProgramListing, String>) {
         let entry = &mut self.programs[program];
-        entry.identity = program_identity(&entry.source.program);
+        if let Ok(listing) = &answer {
+            entry.depends_on = listing.depends_on.as_slice().into();
+        }
+        entry.identity = program_identity(&entry.source.program, &entry.depends_on);
         entry.listing = match answer {
             Ok(listing) => ListingState::Listed {
                 framework: listing.framework,
                 nesting: listing.nesting,
                 selection_limit: listing.selection_limit,
-                tests: assign_uids(&entry.source.program.suite, listing.tests).into(),
+                tests: assign_uids(
+                    &entry.source.program.suite,
+                    join_entries(&entry.source.program.entries, listing.tests),
+                )
+                .into(),
                 start: listing.start,
                 failure: listing.failure.map(Arc::from),
                 warnings: listing.warnings.into(),
@@ -189,6 +207,7 @@ impl Catalogue {
     pub fn adopt_listing(&mut self, program: usize, other: &ProgramEntry) {
         let entry = &mut self.programs[program];
         entry.identity.clone_from(&other.identity);
+        entry.depends_on = Arc::clone(&other.depends_on);
         entry.listing = other.listing.clone();
         let suite = &entry.source.program.suite;
         if let ListingState::Listed { tests, .. } = &mut entry.listing
@@ -392,6 +411,7 @@ mod tests {
             cwd: OsText::from("/"),
             framework: None,
             test_arguments: std::collections::BTreeMap::new(),
+            entries: Vec::new(),
         };
         ProgramSource { program, config_suite: None }
     }
@@ -405,6 +425,7 @@ mod tests {
             start: Duration::ZERO,
             failure: None,
             warnings: Vec::new(),
+            depends_on: Vec::new(),
             process: ProcessTraits::default(),
         }
     }
@@ -429,6 +450,29 @@ mod tests {
         }
         let second = catalogue.test(catalogue.find("a::t#2").unwrap()).unwrap();
         assert!(second.unrunnable().unwrap().contains("2 tests of this name"));
+    }
+
+    #[test]
+    fn listing_is_out_of_date_when_what_it_depends_on_has_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("test_a.py");
+        std::fs::write(&file, "one").unwrap();
+        let mut catalogue = Catalogue::new(vec![source("a", "/bin/true")]);
+        let list = |catalogue: &mut Catalogue| {
+            let depends_on = vec![OsText::from(file.as_path()), OsText::from(dir.path())];
+            catalogue
+                .record_listing(0, Ok(ProgramListing { depends_on, ..program_listing(vec![listed("t")]) }));
+            assert!(catalogue.unlisted().is_empty());
+        };
+        list(&mut catalogue);
+        std::fs::write(&file, "longer").unwrap();
+        assert_eq!(catalogue.unlisted(), [0], "a file has changed");
+        list(&mut catalogue);
+        std::fs::create_dir(dir.path().join("new")).unwrap();
+        assert_eq!(catalogue.unlisted(), [0], "a directory has changed");
+        list(&mut catalogue);
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(catalogue.unlisted(), [0], "a file is gone");
     }
 
     #[test]

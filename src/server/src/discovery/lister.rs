@@ -158,6 +158,7 @@ impl ProgramLister {
                 start_us,
                 failure,
                 warnings,
+                depends_on,
                 process,
                 job: _,
             } => {
@@ -169,12 +170,14 @@ impl ProgramLister {
                     start: Duration::from_micros(start_us),
                     failure,
                     warnings,
+                    depends_on,
                     process,
                 };
                 self.record_result(catalogue, worker, Ok(listing))
             }
             FromWorker::NotDiscovered { error, .. } => self.record_result(catalogue, worker, Err(error)),
             FromWorker::LeaseEvents { .. }
+            | FromWorker::LeaseIdle { .. }
             | FromWorker::LeaseEnded { .. }
             | FromWorker::Paused
             | FromWorker::Blocked { .. }

@@ -10,6 +10,7 @@
 //! - `test_entry`: compact test entries.
 
 mod catalogue;
+mod entries;
 mod file_identity;
 mod group_locations;
 mod lister;

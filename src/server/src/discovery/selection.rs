@@ -76,6 +76,7 @@ mod tests {
             start: Duration::ZERO,
             failure: None,
             warnings: Vec::new(),
+            depends_on: Vec::new(),
             process: heeler_core::batching::ProcessTraits::default(),
         };
         catalogue.record_listing(0, Ok(answer));

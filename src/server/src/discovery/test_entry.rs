@@ -69,6 +69,11 @@ impl TestEntry {
         self.unrunnable.as_deref()
     }
 
+    /// Returns whether another test before it has its name.
+    fn is_repeated(&self) -> bool {
+        self.name.end as usize != self.uid.len()
+    }
+
     /// Returns whether its framework would skip it without running it.
     pub(crate) fn is_skipped(&self) -> bool {
         self.skip.is_some()
@@ -89,6 +94,8 @@ impl TestEntry {
                 .collect(),
             selector: self.selector.as_deref().map(str::to_owned),
             timeout_ms: self.timeout_ms.map(|limit| u64::from(limit.get())),
+            // Of a test that can't be told from another of its name, that is the reason instead.
+            broken: self.unrunnable().filter(|_| !self.is_repeated()).map(str::to_owned),
         }
     }
 }
@@ -107,11 +114,13 @@ pub(super) fn assign_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<TestEntry>
         if times > 1 {
             uid.push_str(&format!("#{times}"));
         }
-        let unrunnable = (times > 1 && listed.selector.is_none()).then(|| {
+        let is_ambiguous = times > 1 && listed.selector.is_none();
+        let repeated = is_ambiguous.then(|| {
             format!(
                 "not run: the program lists {times} tests of this name and can't select one of them alone; the first is run, rename this one"
             )
         });
+        let unrunnable = listed.broken.or(repeated);
         let mut traits = listed.traits;
         // The same word for all frameworks, so that filters and `--run-ignored` find these tests.
         if listed.skip.is_some() && !traits.iter().any(|one| one.name == key::IGNORED_TRAIT) {
@@ -176,6 +185,7 @@ mod tests {
                 .to_vec(),
             selector: None,
             timeout_ms: Some(250),
+            broken: None,
         };
         let bare = ListedTest { name: "t".into(), ..ListedTest::default() };
         let listed = vec![full.clone(), bare, full];

@@ -217,6 +217,7 @@ impl FrameForwarder {
             FromWorker::LeaseEvents { events, .. } => self.unfinished.record(events),
             FromWorker::LeaseEnded { .. } => !std::mem::take(&mut self.unfinished).is_empty(),
             FromWorker::Drained { .. }
+            | FromWorker::LeaseIdle { .. }
             | FromWorker::Log { .. }
             | FromWorker::Paused
             | FromWorker::Blocked { .. }

@@ -32,8 +32,10 @@ pub use composed::{ComposedRun, ComposedRunEnd};
 pub(crate) use driver::DriverClient;
 pub use driver::{RunDriver, RunOutcome, WaitingDebuggee};
 pub(crate) use plan::delivery_limits;
-pub use plan::{RunPlan, SelectedTest};
-pub use prepare::{PlanContext, PreparedRun, RunRequest, discard_run, prepare_run, record_run};
+pub use plan::{PlannedTests, RunPlan, SelectedTest};
+pub use prepare::{
+    PlanContext, PreparedRun, RunRequest, discard_run, plan_tests, prepare_open_run, prepare_run, record_run,
+};
 pub(crate) use report_writer::ReportWriter;
 pub use resource_usage::RunResourceUsage;
 pub(crate) use test_history::HistorySnapshot;

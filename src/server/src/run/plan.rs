@@ -130,10 +130,19 @@ pub(crate) struct RunPlanInputs<'a> {
     pub(crate) history: &'a HistorySnapshot,
 }
 
-impl RunPlan {
-    /// Plans a run of the selected tests.
-    pub(crate) fn new(run: &str, run_dir: RunDir, ingredients: &RunPlanInputs<'_>) -> Self {
-        let settings = ingredients.settings;
+/// Selected tests, with their programs and groups.
+#[derive(Debug)]
+pub struct PlannedTests {
+    programs: ProgramTable,
+    tests: Vec<SelectedTest>,
+    /// Groups above the tests, each after its parent.
+    groups: Vec<TestGroup>,
+    /// The tests for the state machine.
+    scheduled: Vec<ScheduledTest>,
+}
+
+impl PlannedTests {
+    pub(crate) fn new(ingredients: &RunPlanInputs<'_>) -> Self {
         let mut programs = ProgramTable::default();
         let mut groups = GroupList::default();
         let mut tests = Vec::with_capacity(ingredients.selected.len());
@@ -149,14 +158,35 @@ impl RunPlan {
             tests.push(test);
             planned.push(plan);
         }
-        if let ShuffleMode::Seed(seed) = settings.run.shuffle {
+        if let ShuffleMode::Seed(seed) = ingredients.settings.run.shuffle {
             shuffle(&mut tests, &mut planned, seed);
         }
+        Self { programs, tests, groups: groups.finish(), scheduled: planned }
+    }
+
+    /// Replaces the estimates of how long the tests take, by their names.
+    pub fn estimate_durations(&mut self, estimate: impl Fn(&str) -> Duration) {
+        for (scheduled, selected) in self.scheduled.iter_mut().zip(&self.tests) {
+            scheduled.weight = Some(estimate(&selected.listed.name));
+        }
+    }
+}
+
+impl RunPlan {
+    /// Plans a run of these tests.
+    pub(crate) fn new(
+        run: &str,
+        run_dir: RunDir,
+        settings: &ResolvedSettings,
+        planned: PlannedTests,
+    ) -> Self {
+        let PlannedTests { programs, tests, groups, scheduled } = planned;
         let model = SchedulingPlan {
             programs: programs.costs,
-            tests: planned,
+            tests: scheduled,
             slots: settings.run.jobs.slots().get(),
             batch_limit: None,
+            is_open: false,
             failure_limit: match settings.run.fail_limit() {
                 FailLimit::Never => None,
                 FailLimit::After { failures, is_immediate } => Some(FailureLimit {
@@ -177,7 +207,7 @@ impl RunPlan {
             programs: programs.programs,
             listings: programs.listings,
             tests,
-            groups: groups.finish(),
+            groups,
             model,
             limits: test_limits(settings),
             journal_limit_bytes: settings.run.journal_limit_bytes,
@@ -198,6 +228,30 @@ impl RunPlan {
             is_debugged: false,
             has_attachments_stream: false,
         }
+    }
+
+    /// Adds tests of the same programs; returns them for the state machine. `None` if their programs are
+    /// others: then nothing is added.
+    pub(super) fn append(&mut self, added: PlannedTests) -> Option<Vec<ScheduledTest>> {
+        if added.programs.programs != self.programs {
+            return None;
+        }
+        let mut places: HashMap<_, _> =
+            self.groups.iter().zip(0_u32..).map(|(group, place)| (group.uid.clone(), place)).collect();
+        let mut moved = Vec::with_capacity(added.groups.len());
+        for group in added.groups {
+            let place = *places.entry(group.uid.clone()).or_insert_with(|| {
+                let parent = group.parent.map(|parent| moved[parent as usize]);
+                self.groups.push(TestGroup { parent, ..group });
+                u32::try_from(self.groups.len() - 1).expect("there are fewer groups than tests")
+            });
+            moved.push(place);
+        }
+        self.tests.extend(added.tests.into_iter().map(|test| {
+            let group = test.group.map(|group| moved[group as usize]);
+            SelectedTest { group, ..test }
+        }));
+        Some(added.scheduled)
     }
 
     /// Makes this a debug run: each test runs once. Tests are not retried, because an effect of the debugger
@@ -243,7 +297,7 @@ struct PlannedProgram {
     listing: ListingFacts,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct ProgramTable {
     by_place: HashMap<Option<usize>, usize>,
     programs: Vec<TestProgram>,
@@ -271,7 +325,7 @@ fn plan_test(
     let entry = &of.catalogue.programs()[place.program];
     let suite = &entry.source.program.suite;
     let program = programs.get_or_insert(Some(place.program), || {
-        let mut program = entry.source.program.clone();
+        let mut program = entry.source.program.without_entries();
         apply_program_options(&mut program, &of.settings.program);
         let mut costs = ProgramCosts { start: of.history.start_of(suite), ..ProgramCosts::default() };
         let mut listing = ListingFacts::default();
@@ -281,7 +335,9 @@ fn plan_test(
             program.framework = Some(framework.clone());
             costs.selection_budget_bytes = selection_limit.map(|limit| limit.budget_bytes);
             costs.listing = Some(*start);
-            listing.runnable_tests = Some(tests.iter().filter(|test| !test.is_skipped()).count());
+            // Of a program with entries, tests may be left out that it would run without a selection.
+            let is_whole = entry.source.program.entries.is_empty();
+            listing.runnable_tests = is_whole.then(|| tests.iter().filter(|test| !test.is_skipped()).count());
             listing.start = Some(*start);
             costs.process = *process;
             listing.failure.clone_from(failure);
@@ -317,7 +373,7 @@ fn plan_test(
     let planned = ScheduledTest {
         program: program_id(program),
         weight: weight_of_iterations(of.history.duration_of(&uid), repeat_of(of.settings)),
-        is_isolated: settings.is_isolated || of.history.needs_isolation(&uid),
+        is_isolated: settings.is_isolated || costs.process.is_one_test || of.history.needs_isolation(&uid),
         retries: settings.retries,
         selection_bytes: selection_limit.map_or(0, |limit| limit.cost(&listed.name)),
         is_unrunnable: unrunnable.is_some(),
@@ -371,6 +427,7 @@ fn plan_missing_test(uid: &str, programs: &mut ProgramTable) -> (SelectedTest, S
             cwd: "".into(),
             framework: None,
             test_arguments: BTreeMap::new(),
+            entries: Vec::new(),
         };
         PlannedProgram { program: nobody, costs: ProgramCosts::default(), listing: ListingFacts::default() }
     });

@@ -5,7 +5,11 @@ use std::{num::NonZeroU32, time::Duration};
 
 use heeler_sys::dirs::{DirError, private_dir, temporary_dir, unique_dir};
 
-use super::{HistorySnapshot, RunOutcome, RunPlan, manifest, plan::RunPlanInputs, test_history};
+use super::{
+    HistorySnapshot, RunOutcome, RunPlan, manifest,
+    plan::{PlannedTests, RunPlanInputs},
+    test_history,
+};
 use crate::discovery::{Catalogue, TestRef, TestSelection, select_tests};
 use heeler_config::ResolvedSettings;
 use heeler_run_store::{DIR_NAME, Provenance, RunDir, fallback_state_dir, make_run_dir};
@@ -38,9 +42,45 @@ pub struct PreparedRun {
 /// # Errors
 /// No directory for its journals can be made.
 pub fn prepare_run(request: &RunRequest<'_>, context: &PlanContext<'_>) -> Result<PreparedRun, DirError> {
-    let (selected, missing) = select_tests(context.catalogue, request.selection);
+    let planned = plan_tests(request.selection, context);
+    let mut prepared = prepare_planned_run(request.run_id, planned, context)?;
+    prepared.plan.has_attachments_stream = request.has_attachments_stream;
+    if request.is_debugged {
+        prepared.plan.make_debug_run();
+    }
+    Ok(prepared)
+}
+
+/// Plans an open run that begins with these tests, and makes its directory.
+///
+/// # Errors
+/// As [`prepare_run`].
+pub fn prepare_open_run(
+    run_id: &str,
+    planned: PlannedTests,
+    context: &PlanContext<'_>,
+) -> Result<PreparedRun, DirError> {
+    let mut prepared = prepare_planned_run(run_id, planned, context)?;
+    prepared.plan.model.is_open = true;
+    Ok(prepared)
+}
+
+fn prepare_planned_run(
+    run_id: &str,
+    planned: PlannedTests,
+    context: &PlanContext<'_>,
+) -> Result<PreparedRun, DirError> {
     let mut warnings = Vec::new();
-    let run_dir = prepare_run_dir(request.run_id, context.settings, &mut warnings)?;
+    let run_dir = prepare_run_dir(run_id, context.settings, &mut warnings)?;
+    let mut plan = RunPlan::new(run_id, run_dir, context.settings, planned);
+    plan.provenance = context.provenance.clone();
+    Ok(PreparedRun { plan, warnings })
+}
+
+/// Plans tests that are added to an open run, or that a run begins with.
+#[must_use]
+pub fn plan_tests(selection: &TestSelection, context: &PlanContext<'_>) -> PlannedTests {
+    let (selected, missing) = select_tests(context.catalogue, selection);
     let history = read_history(context, &selected);
     let inputs = RunPlanInputs {
         catalogue: context.catalogue,
@@ -49,13 +89,7 @@ pub fn prepare_run(request: &RunRequest<'_>, context: &PlanContext<'_>) -> Resul
         settings: context.settings,
         history: &history,
     };
-    let mut plan = RunPlan::new(request.run_id, run_dir, &inputs);
-    plan.has_attachments_stream = request.has_attachments_stream;
-    plan.provenance = context.provenance.clone();
-    if request.is_debugged {
-        plan.make_debug_run();
-    }
-    Ok(PreparedRun { plan, warnings })
+    PlannedTests::new(&inputs)
 }
 
 fn read_history(context: &PlanContext<'_>, selected: &[TestRef]) -> HistorySnapshot {

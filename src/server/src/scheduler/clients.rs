@@ -109,6 +109,8 @@ impl Scheduler {
             Some(ClientCommand::StartRun { request, plan, client_members }) => {
                 self.start_run(client, request, *plan, client_members).await
             }
+            Some(ClientCommand::AddTests { request, tests }) => self.add_tests(client, request, *tests),
+            Some(ClientCommand::EndTests { request }) => self.end_tests(client, request),
             Some(ClientCommand::Cancel { request }) => self.cancel_request(client, request).await,
             Some(ClientCommand::Kill { request }) => self.kill_request(client, request).await,
             Some(ClientCommand::DecideDebuggee { lease, decision }) => {

@@ -184,13 +184,14 @@ impl Scheduler {
             FromWorker::Log { client, run: None, lines } => return self.log_for_client(*client, lines),
             // A lease whose run is over has no assigned run.
             FromWorker::LeaseEvents { .. }
+            | FromWorker::LeaseIdle { .. }
             | FromWorker::LeaseEnded { .. }
             | FromWorker::Paused
             | FromWorker::Blocked { .. } => {
                 self.pool.as_ref().and_then(|pool| pool.assigned_run(worker)).cloned()
             }
         };
-        if matches!(message, FromWorker::LeaseEnded { .. }) {
+        if matches!(message, FromWorker::LeaseIdle { .. } | FromWorker::LeaseEnded { .. }) {
             // Recompute the shares before the run leases its next batch: another run may be entitled to the
             // slot.
             let _shares = self.update_shares();

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::discovery::{ListingSettings, ProgramFinder, ProgramSource};
 use crate::pool::{ClientSink, MainBarriers, WorkerStdout};
-use crate::run::RunPlan;
+use crate::run::{PlannedTests, RunPlan};
 
 /// Capacity of a client's command queue. A client that has sent so many waits until the scheduler has handled
 /// one.
@@ -125,6 +125,8 @@ pub struct SchedulerGone;
 pub(super) enum ClientCommand {
     List { request: RequestNumber, build: BuildRequest },
     StartRun { request: RequestNumber, plan: Box<RunPlan>, client_members: ClientMembers },
+    AddTests { request: RequestNumber, tests: Box<PlannedTests> },
+    EndTests { request: RequestNumber },
     Cancel { request: RequestNumber },
     Kill { request: RequestNumber },
     DecideDebuggee { lease: DebuggeeLease, decision: DebuggerDecision },
@@ -230,6 +232,27 @@ impl RunClient {
         client_members: ClientMembers,
     ) -> Result<(), SchedulerGone> {
         self.send(ClientCommand::StartRun { request, plan, client_members }).await
+    }
+
+    /// Adds tests to an open run. A run may end before it takes them: the plan in its
+    /// [`ClientEvent::RunEnded`] has all tests that it took.
+    ///
+    /// # Errors
+    /// The scheduler is gone.
+    ///
+    /// Cancel safe: yes, as [`RunClient::list`].
+    pub async fn add_tests(&self, request: RequestNumber, tests: PlannedTests) -> Result<(), SchedulerGone> {
+        self.send(ClientCommand::AddTests { request, tests: Box::new(tests) }).await
+    }
+
+    /// Ends an open run after the tests that it has; [`ClientEvent::RunEnded`] follows.
+    ///
+    /// # Errors
+    /// The scheduler is gone.
+    ///
+    /// Cancel safe: yes, as [`RunClient::list`].
+    pub async fn end_tests(&self, request: RequestNumber) -> Result<(), SchedulerGone> {
+        self.send(ClientCommand::EndTests { request }).await
     }
 
     /// Cancels a request. A run ends as a cancelled one; of a listing nothing more is reported.

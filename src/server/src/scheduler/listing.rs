@@ -326,6 +326,7 @@ mod tests {
             start: Duration::ZERO,
             failure: None,
             warnings: Vec::new(),
+            depends_on: Vec::new(),
             process: heeler_core::batching::ProcessTraits::default(),
         }
     }

@@ -7,7 +7,7 @@ use heeler_protocol::{
 };
 
 use super::{ClientEvent, DebuggeeLease, DebuggeeWaiting, RequestNumber, event_loop::Scheduler};
-use crate::run::{DriverClient, RunDriver, RunPlan};
+use crate::run::{DriverClient, PlannedTests, RunDriver, RunPlan};
 
 /// Sequence number of a run, in order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,10 +59,28 @@ impl Scheduler {
         self.runs.insert(number, RunEntry { client, request, driver, debuggees: Vec::new() });
     }
 
-    pub(super) async fn cancel_request(&mut self, client: ClientId, request: RequestNumber) {
+    /// Returns the run of a client's request.
+    fn run_of(&mut self, client: ClientId, request: RequestNumber) -> Option<&mut RunDriver> {
         let is_meant = |run: &&mut RunEntry| run.client == client && run.request == request;
-        match self.runs.values_mut().find(is_meant) {
-            Some(run) => run.driver.cancel(),
+        self.runs.values_mut().find(is_meant).map(|run| run.driver.as_mut())
+    }
+
+    /// Adds tests to a client's open run. One that is over was reported with the tests that it had.
+    pub(super) fn add_tests(&mut self, client: ClientId, request: RequestNumber, tests: PlannedTests) {
+        if let Some(driver) = self.run_of(client, request) {
+            driver.add_tests(tests);
+        }
+    }
+
+    pub(super) fn end_tests(&mut self, client: ClientId, request: RequestNumber) {
+        if let Some(driver) = self.run_of(client, request) {
+            driver.end_tests();
+        }
+    }
+
+    pub(super) async fn cancel_request(&mut self, client: ClientId, request: RequestNumber) {
+        match self.run_of(client, request) {
+            Some(driver) => driver.cancel(),
             None => self.cancel_listing(client, request).await,
         }
     }

@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
-use data_encoding::BASE64;
 use heeler_core::test_path::NameNesting;
 use heeler_protocol::control::{ListedTest, TestProgram};
 
-use super::transcript::ClientParser;
+use super::transcript::{ClientParser, request_of};
 use crate::{
     Adapter, AdapterInvocation, AdapterListing, AdapterTraits, BatchSelection, ClaimConfidence,
     CommandLineError, DiscoveryTarget, InvocationChannel, ListingError, ListingOutput, TranscriptParser,
@@ -70,8 +69,7 @@ impl Adapter for ConnectClient {
     }
 
     fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send> {
-        let request = |test: &&ListedTest| (test.name.clone(), request_of(test).unwrap_or_default());
-        Box::new(ClientParser::new(tests.iter().map(request).collect()))
+        Box::new(ClientParser::new(tests))
     }
 
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {
@@ -83,9 +81,4 @@ impl Adapter for ConnectClient {
             shell::program_words(program)
         )
     }
-}
-
-/// Returns the request of a test, as its conformance suite wrote it.
-fn request_of(test: &ListedTest) -> Option<Vec<u8>> {
-    BASE64.decode(test.selector.as_deref()?.as_bytes()).ok()
 }

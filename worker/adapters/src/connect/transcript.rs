@@ -10,6 +10,7 @@ use heeler_protocol::{
         ClientResponse, MessageDecoder, MessageError, MessageTooLarge, RESPONSE_LIMIT_BYTES, append_message,
         decode_response,
     },
+    control::ListedTest,
 };
 
 use crate::{FrameworkResult, FrameworkVerdict, TranscriptEvent, TranscriptParser, scan};
@@ -27,6 +28,8 @@ pub(super) struct ClientParser {
     buffer: BytesMut,
     /// No further case is asked.
     is_ending: bool,
+    /// The process is being ended: what it writes is not read any more.
+    is_cancelled: bool,
     /// What is wrong with the output: nothing after it is read.
     fault: Option<String>,
     /// The case that was answered more than once.
@@ -34,7 +37,8 @@ pub(super) struct ClientParser {
 }
 
 impl ClientParser {
-    pub(super) fn new(cases: Vec<(String, Vec<u8>)>) -> Self {
+    pub(super) fn new(tests: &[&ListedTest]) -> Self {
+        let cases = tests.iter().map(|test| case_of(test)).collect();
         let decoder = MessageDecoder::new(RESPONSE_LIMIT_BYTES);
         Self {
             cases,
@@ -42,6 +46,7 @@ impl ClientParser {
             decoder,
             buffer: BytesMut::new(),
             is_ending: false,
+            is_cancelled: false,
             fault: None,
             answered_again: None,
         }
@@ -99,6 +104,16 @@ impl ClientParser {
     }
 }
 
+/// Returns the name and the request of a case.
+fn case_of(test: &ListedTest) -> (String, Vec<u8>) {
+    (test.name.clone(), request_of(test).unwrap_or_default())
+}
+
+/// Returns the request of a test, as its conformance suite wrote it.
+pub(super) fn request_of(test: &ListedTest) -> Option<Vec<u8>> {
+    BASE64.decode(test.selector.as_deref()?.as_bytes()).ok()
+}
+
 /// Checks that an answer is one of this case.
 fn check_answer(response: Result<ClientResponse, MessageError>, name: &str) -> Result<(), String> {
     let response = response.map_err(|error| format!("wrote an answer that cannot be read: {error}"))?;
@@ -118,7 +133,7 @@ impl TranscriptParser for ClientParser {
 
     fn on_channel(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
         let mut requests = Vec::new();
-        if self.fault.is_some() {
+        if self.fault.is_some() || self.is_cancelled {
             return requests;
         }
         self.buffer.extend_from_slice(chunk);
@@ -132,8 +147,24 @@ impl TranscriptParser for ClientParser {
         requests
     }
 
+    fn takes_more_tests(&self) -> bool {
+        self.asked == self.cases.len() && !self.is_ending && self.outside_failure().is_none()
+    }
+
+    fn add_tests(&mut self, tests: &[&ListedTest], events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
+        self.cases.extend(tests.iter().map(|test| case_of(test)));
+        self.ask(events)
+    }
+
     fn begin_no_more(&mut self) {
         self.is_ending = true;
+    }
+
+    fn cancel_request(&mut self, _reason: &str) -> Vec<u8> {
+        // A client knows no such request. The process is being ended: no other case begins in it, also if an
+        // answer comes after the time limit.
+        self.is_cancelled = true;
+        Vec::new()
     }
 
     fn on_output_end(&mut self, _events: &mut Vec<TranscriptEvent>) {}
@@ -171,7 +202,11 @@ mod tests {
     }
 
     fn parser() -> ClientParser {
-        ClientParser::new(vec![("a/b".to_owned(), b"first".to_vec()), ("c".to_owned(), b"second".to_vec())])
+        ClientParser::new(&[&case("a/b", b"first"), &case("c", b"second")])
+    }
+
+    fn case(name: &str, request: &[u8]) -> ListedTest {
+        ListedTest { name: name.to_owned(), selector: Some(BASE64.encode(request)), ..ListedTest::default() }
     }
 
     fn message_of(event: &TranscriptEvent) -> &str {
@@ -192,6 +227,37 @@ mod tests {
             [TranscriptEvent::Begun { place: 0 }, TranscriptEvent::Ended { place: 0, .. }]
         ));
         assert!(!parser.is_over(), "a case is left");
+    }
+
+    #[test]
+    fn cases_that_are_added_are_asked_by_the_same_process() {
+        let (mut parser, mut events) = (parser(), Vec::new());
+        parser.opening_request(&mut events);
+        assert!(!parser.takes_more_tests(), "a case runs");
+        for name in ["a/b", "c"] {
+            parser.on_channel(&framed(&response(name)), &mut events);
+        }
+        assert!(parser.takes_more_tests());
+        events.clear();
+        let asked = parser.add_tests(&[&case("d", b"third")], &mut events);
+        assert_eq!((asked, &events[..]), (framed(b"third"), &[TranscriptEvent::Begun { place: 2 }][..]));
+        assert!(!parser.takes_more_tests() && !parser.is_complete());
+        parser.on_channel(&framed(&response("d")), &mut events);
+        assert!(matches!(events[1], TranscriptEvent::Ended { place: 2, .. }) && parser.takes_more_tests());
+        parser.on_channel(&framed(&response("c")), &mut events);
+        assert!(!parser.takes_more_tests(), "it has answered a case again");
+        parser.begin_no_more();
+        assert!(!parser.takes_more_tests());
+    }
+
+    #[test]
+    fn process_that_is_being_ended_answers_and_begins_nothing() {
+        let (mut parser, mut events) = (parser(), Vec::new());
+        assert!(!parser.opening_request(&mut events).is_empty());
+        assert_eq!(parser.cancel_request("timed out"), b"");
+        assert_eq!(parser.on_channel(&framed(&response("a/b")), &mut events), b"");
+        assert!(matches!(events[..], [TranscriptEvent::Begun { place: 0 }]), "{events:?}");
+        assert!(!parser.is_complete());
     }
 
     #[test]

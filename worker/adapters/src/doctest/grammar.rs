@@ -7,20 +7,19 @@ use heeler_core::Failure;
 use heeler_protocol::control::ListedTest;
 
 use super::listing::{NameUse, TestSelector};
-use super::xml::{self, XmlElement, attribute, child_texts, escape_attribute, unescape};
 use crate::{
-    FrameworkResult, FrameworkVerdict, MAX_FAILURES, TestPart,
+    FrameworkResult, FrameworkVerdict, TestPart,
+    assertion_failures::{AssertionFailures, equality_sides},
     expected_tests::ExpectedTests,
-    scan::{ByteCursor, ScanResult, ScanStop, either, truncated},
+    scan::{ByteCursor, ScanResult, ScanStop, either},
     stream_parser::{FrameworkCounts, Marker, MarkerGrammar, ParserState, StreamParser},
+    xml_elements::{XmlElement, attribute, child_texts, escape_attribute, read_element, unescape},
 };
 
 /// Spaces before an element that belong to it: deeper subcases are rare.
 const INDENTATION_BYTES: usize = 64;
 /// Size of a tag with its attributes.
 const TAG_BYTES: usize = 16 * 1024;
-/// Size of the texts of all failures of a test.
-const MESSAGE_BYTES: usize = 64 * 1024;
 /// Nesting of subcases that is followed.
 const SUBCASE_DEPTH: usize = 64;
 
@@ -55,48 +54,13 @@ pub(crate) struct DoctestGrammar {
     decorators: Vec<u8>,
     /// Those of the test whose begin marker was read: it also confirms the end of the test before it.
     next_decorators: Vec<u8>,
-    failures: TestFailures,
+    failures: AssertionFailures,
     /// Open subcases from the outermost in, and whether something in them failed.
     subcases: Vec<(String, bool)>,
     /// doctest's signal handler ran: it closes all elements as if the run had ended.
     is_crashing: bool,
     /// Tests run that are not of this batch: another has the same name.
     failed_others: u64,
-}
-
-/// The failures of the running test.
-#[derive(Default)]
-struct TestFailures {
-    failures: Vec<Failure>,
-    /// Size of all of their texts.
-    failure_bytes: usize,
-}
-
-impl TestFailures {
-    /// Adds a failed assertion. Above the limits its text is added to the one before it, as far as there is
-    /// room.
-    fn push(&mut self, failure: Failure) {
-        let room = MESSAGE_BYTES.saturating_sub(self.failure_bytes);
-        let texts = [&failure.message, &failure.file, &failure.expected, &failure.actual];
-        let size: usize = texts.into_iter().flatten().map(String::len).sum();
-        let text = failure.message.as_deref().unwrap_or_default();
-        if self.failures.len() < MAX_FAILURES && size <= room {
-            self.failure_bytes += size;
-            self.failures.push(failure);
-        } else if let Some(last) = self.failures.last_mut() {
-            let message = last.message.get_or_insert_default();
-            let text = truncated(text, room);
-            self.failure_bytes += text.len() + 1;
-            if !text.is_empty() {
-                message.push('\n');
-                message.push_str(text);
-            }
-        } else {
-            let message = Some(truncated(text, room).to_owned());
-            self.failure_bytes = MESSAGE_BYTES;
-            self.failures.push(Failure { message, line: failure.line, ..Failure::default() });
-        }
-    }
 }
 
 /// Marker with its length.
@@ -225,16 +189,15 @@ impl DoctestGrammar {
 
     fn read_report(&mut self, cursor: ByteCursor<'_>) -> ReadMarker {
         let mut expression = cursor;
-        if let Some(element) = found(xml::read_element(&mut expression, "Expression", &EXPRESSION_CHILDREN))?
-        {
+        if let Some(element) = found(read_element(&mut expression, "Expression", &EXPRESSION_CHILDREN))? {
             return Ok((expression.used(), self.on_expression(&element)));
         }
         let mut message = cursor;
-        if let Some(element) = found(xml::read_element(&mut message, "Message", &MESSAGE_CHILDREN))? {
+        if let Some(element) = found(read_element(&mut message, "Message", &MESSAGE_CHILDREN))? {
             return Ok((message.used(), self.on_message(&element)));
         }
         let mut exception = cursor;
-        let element = xml::read_element(&mut exception, "Exception", &[])?;
+        let element = read_element(&mut exception, "Exception", &[])?;
         self.on_exception(&element);
         Ok((exception.used(), Marker::Ignore))
     }
@@ -262,7 +225,10 @@ impl DoctestGrammar {
         let expected = ["ExpectedException", "ExpectedExceptionString"]
             .into_iter()
             .find_map(|name| child_texts(element.body, name).into_iter().next());
-        let (expected, actual) = expected.zip(thrown).unzip();
+        let values = child_texts(element.body, "Expanded").into_iter().next();
+        let sides = values.as_deref().and_then(equality_sides);
+        let sides = sides.map(|(actual, expected)| (expected.to_owned(), actual.to_owned()));
+        let (expected, actual) = expected.zip(thrown).or(sides).unzip();
         let failure = Failure { message: Some(text), expected, actual, ..Failure::default() };
         self.report(element, kind.starts_with("WARN"), "WARNING", failure)
     }
@@ -364,7 +330,7 @@ impl MarkerGrammar for DoctestGrammar {
 
     fn on_begin(&mut self, _place: usize) {
         self.decorators = std::mem::take(&mut self.next_decorators);
-        self.failures = TestFailures::default();
+        self.failures = AssertionFailures::default();
         self.subcases.clear();
     }
 
@@ -373,7 +339,7 @@ impl MarkerGrammar for DoctestGrammar {
         if verdict.result != FrameworkResult::Failed {
             return;
         }
-        failures.failures.into_iter().for_each(|failure| verdict.push_failure(failure));
+        failures.add_to(verdict);
         if verdict.failures.is_empty() {
             let message = match attribute(&self.decorators, "timeout") {
                 _ if attribute(&self.decorators, "should_fail").is_some() => {

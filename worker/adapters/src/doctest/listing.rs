@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use heeler_protocol::control::{ListedTest, TraitPair};
 
-use super::{adapter::NAME, xml};
-use crate::{ListingError, ListingOutput, scan};
+use super::adapter::NAME;
+use crate::{ListingError, ListingOutput, scan, xml_elements as xml};
 
 const START: &[u8] = b"<doctest binary=";
 const TEST: &[u8] = b"  <TestCase ";
@@ -109,6 +109,7 @@ fn read_test(tag: &[u8], place: &mut u32) -> ListedTest {
         skip: is_skipped.then(|| "skipped by its decorator".to_owned()),
         traits: suite.map(|value| TraitPair { name: "testsuite".to_owned(), value }).into_iter().collect(),
         selector: (!is_skipped).then(|| TestSelector { place: *place, name: name_use }.to_text()),
+        broken: None,
         name: name.unwrap_or_else(|| UNNAMED.to_owned()),
         display: None,
         timeout_ms: None,

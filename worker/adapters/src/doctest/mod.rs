@@ -5,6 +5,5 @@ mod adapter;
 mod command;
 mod grammar;
 mod listing;
-mod xml;
 
 pub(super) use adapter::Doctest;

@@ -56,7 +56,7 @@ impl Adapter for GoogleTest {
         match target {
             // The listing with GoogleTest's own flags detects when a program needs this one.
             _ if *self == Self::AbseilFlags => ClaimConfidence::Unclaimed,
-            DiscoveryTarget::Directory { .. } => ClaimConfidence::Unclaimed,
+            DiscoveryTarget::File { .. } | DiscoveryTarget::Directory { .. } => ClaimConfidence::Unclaimed,
             _ if HINTS.iter().any(|hint| target.contains(hint)) => ClaimConfidence::Likely,
             DiscoveryTarget::Executable { .. } | DiscoveryTarget::Command { .. } => ClaimConfidence::Possible,
         }

@@ -177,7 +177,12 @@ mod tests {
     }
 
     fn run(own: &[OsText], tests: &[&ListedTest]) -> AdapterInvocation {
-        let selection = BatchSelection { tests, scope: SelectionScope::SomeTests, runs_ignored: false };
+        let selection = BatchSelection {
+            tests,
+            scope: SelectionScope::SomeTests,
+            runs_ignored: false,
+            follows_unclear_death: false,
+        };
         run_command(own, &selection, Path::new("/s"), "--gtest_flagfile=")
     }
 
@@ -185,8 +190,12 @@ mod tests {
     fn whole_program_needs_no_filter() {
         let tests = ["A.b", "C.d"].map(test);
         let tests = tests.each_ref();
-        let selection =
-            BatchSelection { tests: &tests, scope: SelectionScope::WholeProgram, runs_ignored: false };
+        let selection = BatchSelection {
+            tests: &tests,
+            scope: SelectionScope::WholeProgram,
+            runs_ignored: false,
+            follows_unclear_death: false,
+        };
         let whole = run_command(&[], &selection, Path::new("/s"), "--gtest_flagfile=");
         assert_eq!(whole.files, []);
         let some = run(&[], &tests);

@@ -238,7 +238,7 @@ pub(super) fn complete(verdict: &mut FrameworkVerdict, blocks: &BlockCollector) 
             blocks.failures.iter().map(failure).for_each(|one| verdict.push_failure(one))
         }
         FrameworkResult::Skipped => verdict.reason = blocks.skip.as_ref().and_then(FailureBlock::text),
-        FrameworkResult::Passed => {}
+        FrameworkResult::Passed | FrameworkResult::NotRun => {}
     }
 }
 

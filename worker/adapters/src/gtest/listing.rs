@@ -25,7 +25,7 @@ pub(super) fn read(framework: &'static str, output: &ListingOutput) -> Result<Ad
         }
     };
     number_tests_of_one_name(&mut tests);
-    Ok(AdapterListing { framework, tests, failure, warnings: Vec::new() })
+    Ok(AdapterListing { framework, tests, failure, warnings: Vec::new(), depends_on: Vec::new() })
 }
 
 fn read_tests(output: &ListingOutput) -> Result<Vec<ListedTest>, ListingError> {
@@ -131,6 +131,7 @@ impl ListedCase {
             traits,
             selector: None,
             timeout_ms: None,
+            broken: None,
         }
     }
 }

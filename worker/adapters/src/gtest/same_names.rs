@@ -122,10 +122,17 @@ impl BatchParser {
             TranscriptEvent::Part { place, part } => {
                 Some(TranscriptEvent::Part { place: places[place]?, part })
             }
+            TranscriptEvent::TimeLimit { place, limit } => {
+                Some(TranscriptEvent::TimeLimit { place: places[place]?, limit })
+            }
             TranscriptEvent::Ended { place, verdict } => {
                 Some(TranscriptEvent::Ended { place: places[place]?, verdict })
             }
-            TranscriptEvent::Output(bytes) => Some(TranscriptEvent::Output(bytes)),
+            TranscriptEvent::File { place, path, description } => {
+                Some(TranscriptEvent::File { place: places[place]?, path, description })
+            }
+            output @ (TranscriptEvent::Output(_) | TranscriptEvent::ErrorOutput(_)) => Some(output),
+            TranscriptEvent::Confirmed => Some(TranscriptEvent::Confirmed),
         }));
     }
 }

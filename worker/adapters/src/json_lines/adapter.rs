@@ -4,11 +4,11 @@ use std::path::Path;
 
 use heeler_protocol::control::{ListedTest, TestProgram};
 
-use super::{listing, message, transcript::JsonLinesParser};
+use super::{listing, transcript::JsonLinesParser};
 use crate::{
     Adapter, AdapterInvocation, AdapterListing, AdapterTraits, BatchSelection, ClaimConfidence,
     CommandLineError, DiscoveryTarget, InvocationChannel, ListingError, ListingOutput, TranscriptParser,
-    shell,
+    json_reports::message, shell,
 };
 
 /// The adapters of programs that report as JSON lines, by what carries the lines.

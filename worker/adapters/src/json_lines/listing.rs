@@ -1,9 +1,12 @@
 //! Parser of a listing in JSON lines.
 
-use heeler_protocol::control::{ListedTest, TraitPair};
+use heeler_protocol::control::ListedTest;
 
-use super::message::{RECORD_START, ReportLine};
-use crate::{ListingError, ListingOutput, scan};
+use crate::{
+    ListingError, ListingOutput,
+    json_reports::message::{RECORD_START, ReportLine},
+    scan,
+};
 
 /// Parses the reports of a listing on the report channel.
 pub(super) fn read_channel(output: &ListingOutput) -> Result<Vec<ListedTest>, ListingError> {
@@ -44,26 +47,12 @@ fn read<'a>(
         };
         let report = ReportLine::parse(line).ok_or_else(unreadable)?;
         match report.kind() {
-            "test" => tests.push(listed_test(&report).ok_or_else(unreadable)?),
+            "test" => tests.push(report.listed_test().ok_or_else(unreadable)?),
             "listed" => return Ok(tests),
             _ => {}
         }
     }
     Err(damaged("it ends without \"listed\"".to_owned()))
-}
-
-fn listed_test(report: &ReportLine) -> Option<ListedTest> {
-    let tags = report.texts("tags").into_iter();
-    Some(ListedTest {
-        name: report.text("id")?,
-        display: report.text("name"),
-        file: report.text("file"),
-        line: report.line_number(),
-        skip: report.text("skip"),
-        traits: tags.map(|name| TraitPair { name, value: String::new() }).collect(),
-        selector: None,
-        timeout_ms: None,
-    })
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@
 
 mod adapter;
 mod listing;
-mod message;
 mod transcript;
 
 pub(super) use adapter::JsonLines;

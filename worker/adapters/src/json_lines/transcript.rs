@@ -1,70 +1,40 @@
 //! Parser of the reports of a run in JSON lines, and the dialogue that requests one batch after the other.
 
-use std::{ops::Range, time::Duration};
-
-use heeler_core::Failure;
-
-use super::{
-    adapter::JsonLines,
-    message::{self, RECORD_START, ReportLine},
+use super::adapter::JsonLines;
+use crate::{
+    TranscriptEvent, TranscriptParser,
+    json_reports::{
+        dialogue::ReportDialogue,
+        lines::{LINE_BYTES, ReportLineReader},
+        message::{RECORD_START, ReportLine},
+    },
 };
-use crate::{FrameworkResult, FrameworkVerdict, TestPart, TranscriptEvent, TranscriptParser, scan};
 
 /// Tests of one request. Small, so that a process that dies has few tests in hand that it had not begun.
 const TESTS_PER_REQUEST: usize = 16;
-/// Length of a line; a longer one is an error of the program.
-const LINE_BYTES: usize = 1 << 20;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ReportedState {
-    Waiting,
-    Running,
-    Ended,
-}
 
 /// The parser of one process's reports.
 pub(super) struct JsonLinesParser {
     carrier: JsonLines,
-    tests: Vec<String>,
-    states: Vec<ReportedState>,
-    /// Tests of the current request.
-    requested: Range<usize>,
-    /// The beginning of a line; on standard output, with the byte before it.
-    buffered: Vec<u8>,
-    is_complete: bool,
-    /// The first error of the program's reports.
-    fault: Option<String>,
+    dialogue: ReportDialogue,
+    lines: ReportLineReader,
+    /// The beginning of a record on standard output, with the byte before it.
+    record: Vec<u8>,
 }
 
 impl JsonLinesParser {
     pub(super) fn new(carrier: JsonLines, tests: Vec<String>) -> Self {
-        let requested = 0..tests.len().min(TESTS_PER_REQUEST);
-        let states = vec![ReportedState::Waiting; tests.len()];
-        Self { carrier, tests, states, requested, buffered: Vec::new(), is_complete: false, fault: None }
-    }
-
-    fn request(&self) -> Vec<u8> {
-        message::run(&self.tests[self.requested.clone()], self.tests.len() == 1)
+        let dialogue = ReportDialogue::new(tests, TESTS_PER_REQUEST);
+        Self { carrier, dialogue, lines: ReportLineReader::default(), record: Vec::new() }
     }
 
     /// Reads lines, each of which is a report; returns the next requests.
     fn read_lines(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
         let mut request = Vec::new();
-        for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
-            let room = LINE_BYTES.saturating_sub(self.buffered.len());
-            self.buffered.extend_from_slice(&piece[..piece.len().min(room)]);
-            if piece.len() > room {
-                self.record_fault(format!("a line of more than {LINE_BYTES} bytes"));
-            }
-            if piece.ends_with(b"\n") {
-                let line = std::mem::take(&mut self.buffered);
-                match ReportLine::parse(line.trim_ascii()) {
-                    Some(report) => request.extend(self.on_report_line(&report, events)),
-                    None => {
-                        let text = scan::decode_lossy(&line);
-                        self.record_fault(format!("unreadable line {:?}", scan::truncated(&text, 200)));
-                    }
-                }
+        for report in self.lines.read(chunk) {
+            match report {
+                Ok(report) => request.extend(self.dialogue.on_report_line(&report, events)),
+                Err(fault) => self.dialogue.record_fault(fault),
             }
         }
         request
@@ -76,86 +46,29 @@ impl JsonLinesParser {
         let mut request = Vec::new();
         let mut rest = chunk;
         while !rest.is_empty() {
-            if self.buffered.is_empty() {
+            if self.record.is_empty() {
                 let start = memchr::memchr(RECORD_START, rest).unwrap_or(rest.len());
                 emit_output(&rest[..start], events);
                 rest = &rest[start..];
             }
             // A record ends with its line; another one that begins in it shows that it was none.
-            let from = usize::from(self.buffered.is_empty()).min(rest.len());
+            let from = usize::from(self.record.is_empty()).min(rest.len());
             let end = memchr::memchr2(b'\n', RECORD_START, &rest[from..]).map(|end| from + end);
             let is_line = end.is_some_and(|end| rest[end] == b'\n');
             let (piece, behind) = rest.split_at(end.map_or(rest.len(), |end| end + usize::from(is_line)));
-            self.buffered.extend_from_slice(piece);
+            self.record.extend_from_slice(piece);
             rest = behind;
-            if self.buffered.len() > LINE_BYTES || end.is_some() {
-                let record = std::mem::take(&mut self.buffered);
+            if self.record.len() > LINE_BYTES || end.is_some() {
+                let record = std::mem::take(&mut self.record);
                 let report =
                     record.get(1..).filter(|_| is_line).and_then(|line| ReportLine::parse(line.trim_ascii()));
                 match report.filter(|_| record.len() <= LINE_BYTES) {
-                    Some(report) => request.extend(self.on_report_line(&report, events)),
+                    Some(report) => request.extend(self.dialogue.on_report_line(&report, events)),
                     None => emit_output(&record, events),
                 }
             }
         }
         request
-    }
-
-    /// Handles a report; returns the next request.
-    fn on_report_line(&mut self, report: &ReportLine, events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
-        match report.kind() {
-            "done" => return self.on_done(),
-            "begin" | "end" | "part" => self.on_report(report, events),
-            _ => {}
-        }
-        Vec::new()
-    }
-
-    fn on_done(&mut self) -> Vec<u8> {
-        if self.is_complete {
-            return Vec::new();
-        }
-        if let Some(open) = self.requested.clone().find(|place| self.states[*place] == ReportedState::Running)
-        {
-            self.record_fault(format!("\"done\" while {:?} was running", self.tests[open]));
-        }
-        self.requested = self.requested.end..self.tests.len().min(self.requested.end + TESTS_PER_REQUEST);
-        if self.requested.is_empty() {
-            self.is_complete = true;
-            return message::stop();
-        }
-        self.request()
-    }
-
-    fn on_report(&mut self, report: &ReportLine, events: &mut Vec<TranscriptEvent>) {
-        let place = report.index().and_then(|index| self.requested.start.checked_add(index));
-        let Some(place) = place.filter(|place| self.requested.contains(place)) else {
-            return self.record_fault(format!("{:?} of a test that was not requested", report.kind()));
-        };
-        let kind = report.kind();
-        match (kind, self.states[place]) {
-            ("begin", ReportedState::Waiting) => {
-                self.states[place] = ReportedState::Running;
-                events.push(TranscriptEvent::Begun { place });
-            }
-            ("end", ReportedState::Running) => match verdict(report) {
-                Some(verdict) => {
-                    self.states[place] = ReportedState::Ended;
-                    events.push(TranscriptEvent::Ended { place, verdict });
-                }
-                None => self.record_fault(format!("{:?} ends in an unknown state", self.tests[place])),
-            },
-            ("part", ReportedState::Running) => {
-                let name = report.text("name").unwrap_or_default();
-                let part = TestPart { name, result: result(report), message: report.text("message") };
-                events.push(TranscriptEvent::Part { place, part });
-            }
-            (kind, _) => self.record_fault(format!("{kind:?} of {:?} at the wrong time", self.tests[place])),
-        }
-    }
-
-    fn record_fault(&mut self, fault: String) {
-        self.fault.get_or_insert_with(|| format!("its reports are in error: {fault}"));
     }
 }
 
@@ -165,42 +78,9 @@ fn emit_output(bytes: &[u8], events: &mut Vec<TranscriptEvent>) {
     }
 }
 
-fn result(report: &ReportLine) -> Option<FrameworkResult> {
-    match report.text("state")?.as_str() {
-        "passed" => Some(FrameworkResult::Passed),
-        "failed" => Some(FrameworkResult::Failed),
-        "skipped" => Some(FrameworkResult::Skipped),
-        _ => None,
-    }
-}
-
-fn verdict(report: &ReportLine) -> Option<FrameworkVerdict> {
-    let milliseconds = report.number("ms");
-    let duration = milliseconds.and_then(|time| Duration::try_from_secs_f64(time / 1000.0).ok());
-    let mut verdict = FrameworkVerdict::new(result(report)?, duration);
-    if verdict.result == FrameworkResult::Failed {
-        verdict.push_failure(failure(report));
-        report.objects("failures").iter().map(failure).for_each(|one| verdict.push_failure(one));
-    } else {
-        verdict.reason = report.text("message");
-    }
-    Some(verdict)
-}
-
-fn failure(report: &ReportLine) -> Failure {
-    Failure {
-        message: report.text("message"),
-        file: report.text("file"),
-        line: report.line_number(),
-        expected: report.text("expected"),
-        actual: report.text("actual"),
-        stack: report.text("stack"),
-    }
-}
-
 impl TranscriptParser for JsonLinesParser {
     fn opening_request(&mut self, _events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
-        self.request()
+        self.dialogue.request()
     }
 
     fn on_channel(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
@@ -211,22 +91,22 @@ impl TranscriptParser for JsonLinesParser {
     }
 
     fn on_output_end(&mut self, events: &mut Vec<TranscriptEvent>) {
-        let rest = std::mem::take(&mut self.buffered);
+        let rest = std::mem::take(&mut self.record);
         if self.carrier == JsonLines::StandardStreams {
             emit_output(&rest, events);
         }
     }
 
     fn is_complete(&self) -> bool {
-        self.is_complete
+        self.dialogue.is_complete()
     }
 
     fn explains_exit(&self, code: i32) -> bool {
-        code == 0 && self.fault.is_none()
+        code == 0 && self.dialogue.fault().is_none()
     }
 
     fn outside_failure(&self) -> Option<&str> {
-        self.fault.as_deref()
+        self.dialogue.fault()
     }
 }
 
@@ -321,7 +201,7 @@ mod tests {
         for _ in 0..40 {
             parser.on_channel(&vec![b'x'; LINE_BYTES / 10], &mut Vec::new());
         }
-        assert!(parser.buffered.len() <= LINE_BYTES && parser.outside_failure().is_some());
+        assert!(parser.record.len() <= LINE_BYTES && parser.outside_failure().is_some());
     }
 
     /// Returns the events with adjacent outputs joined: how output is cut has no meaning.
@@ -372,7 +252,7 @@ mod tests {
         parser.on_channel(&[RECORD_START], &mut events);
         for _ in 0..40 {
             parser.on_channel(&vec![b'x'; LINE_BYTES / 10], &mut events);
-            assert!(parser.buffered.len() <= LINE_BYTES + LINE_BYTES / 10);
+            assert!(parser.record.len() <= LINE_BYTES + LINE_BYTES / 10);
         }
         let bytes: usize = events
             .iter()

@@ -96,7 +96,13 @@ impl Adapter for LibtestFormat {
             Self::Events => listing::read(outputs, is_framework_configured)?,
             Self::Plain => (Self::Plain, listing::read_terse(outputs, is_framework_configured)?),
         };
-        Ok(AdapterListing { framework: form.traits().name, tests, failure: None, warnings: Vec::new() })
+        Ok(AdapterListing {
+            framework: form.traits().name,
+            tests,
+            failure: None,
+            warnings: Vec::new(),
+            depends_on: Vec::new(),
+        })
     }
 
     fn run_command(

@@ -101,7 +101,15 @@ mod tests {
     use heeler_protocol::control::ListedTest;
 
     fn command_of(form: LibtestFormat, tests: &[&ListedTest]) -> Result<AdapterInvocation, CommandLineError> {
-        run_command(form, &BatchSelection { tests, scope: SelectionScope::SomeTests, runs_ignored: false })
+        run_command(
+            form,
+            &BatchSelection {
+                tests,
+                scope: SelectionScope::SomeTests,
+                runs_ignored: false,
+                follows_unclear_death: false,
+            },
+        )
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub(super) const NAME: &str = "mcp";
 
 static TRAITS: AdapterTraits = AdapterTraits {
     nesting: NameNesting::FullStops,
-    process: ProcessTraits { is_one_batch: true, hides_start: false, ends_between_tests: false },
+    process: ProcessTraits { is_one_batch: true, ..ProcessTraits::NONE },
     is_server: true,
     ..AdapterTraits::new(NAME, "MCP server")
 };

@@ -277,6 +277,7 @@ impl ListingDialogue for McpListing {
             tests: tools.into_iter().map(|tool| tool.test).collect(),
             failure: (!is_well).then(|| ListingError::of_recognized_exit(output)),
             warnings: std::mem::take(&mut self.warnings),
+            depends_on: Vec::new(),
         })
     }
 }

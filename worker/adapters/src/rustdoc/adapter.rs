@@ -83,7 +83,13 @@ impl Adapter for Rustdoc {
             test
         };
         let tests = names.iter().zip(selectors).map(test).collect();
-        Ok(AdapterListing { framework: TRAITS.name, tests, failure: None, warnings: Vec::new() })
+        Ok(AdapterListing {
+            framework: TRAITS.name,
+            tests,
+            failure: None,
+            warnings: Vec::new(),
+            depends_on: Vec::new(),
+        })
     }
 
     fn selectable_together(&self, tests: &[&ListedTest]) -> usize {
@@ -160,7 +166,8 @@ mod tests {
         assert_eq!(listing.tests.iter().map(ListedTest::is_ignored).collect::<Vec<_>>(), [false, true]);
         let tests: Vec<&ListedTest> = listing.tests.iter().collect();
         let words = |tests: &[&ListedTest], scope| {
-            let selection = BatchSelection { tests, scope, runs_ignored: false };
+            let selection =
+                BatchSelection { tests, scope, runs_ignored: false, follows_unclear_death: false };
             let command = Rustdoc.run_command(&program, &selection, Path::new("")).unwrap();
             command.args[1].to_text().into_owned()
         };

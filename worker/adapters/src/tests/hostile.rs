@@ -326,7 +326,12 @@ proptest! {
                         let is_there = memchr::memmem::find(&bytes, marker.as_bytes()).is_some();
                         prop_assert!(verdict.result != FrameworkResult::Passed || is_there);
                     }
-                    TranscriptEvent::Output(_) | TranscriptEvent::Part { .. } => {}
+                    TranscriptEvent::Output(_)
+                    | TranscriptEvent::ErrorOutput(_)
+                    | TranscriptEvent::Part { .. }
+                    | TranscriptEvent::TimeLimit { .. }
+                    | TranscriptEvent::File { .. }
+                    | TranscriptEvent::Confirmed => {}
                 }
             }
             let mut places: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();

@@ -16,6 +16,7 @@ fn program(framework: Option<&str>) -> TestProgram {
         cwd: "/".into(),
         framework: framework.map(str::to_owned),
         test_arguments: std::collections::BTreeMap::new(),
+        entries: Vec::new(),
     }
 }
 

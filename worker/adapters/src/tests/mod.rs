@@ -1,6 +1,7 @@
 //! Tests of whole adapters: recorded outputs of real programs, and hostile outputs.
 
 mod hostile;
+mod hostile_catch2;
 mod listing;
 mod recorded;
 
@@ -36,6 +37,7 @@ fn replay<'a>(
 ) -> (Vec<TranscriptEvent>, Box<dyn TranscriptParser + Send>) {
     let mut transcript = transcript(framework, tests);
     let mut events = Vec::new();
+    transcript.opening_request(&mut events);
     chunks.into_iter().for_each(|chunk| transcript.on_stdout(chunk, &mut events));
     transcript.on_output_end(&mut events);
     (merge(events), transcript)
@@ -46,7 +48,12 @@ fn summary(events: &[TranscriptEvent]) -> Vec<String> {
     let line = |event: &TranscriptEvent| match event {
         TranscriptEvent::Begun { place } => Some(format!("begun {place}")),
         TranscriptEvent::Ended { place, verdict } => Some(format!("{} {place}", verdict.result.as_str())),
-        TranscriptEvent::Output(_) | TranscriptEvent::Part { .. } => None,
+        TranscriptEvent::Output(_)
+        | TranscriptEvent::ErrorOutput(_)
+        | TranscriptEvent::Part { .. }
+        | TranscriptEvent::TimeLimit { .. }
+        | TranscriptEvent::File { .. }
+        | TranscriptEvent::Confirmed => None,
     };
     events.iter().filter_map(line).collect()
 }

@@ -44,6 +44,8 @@ const BLOCKED_AFTER: Duration = Duration::from_secs(1);
 pub(crate) enum SenderMessage {
     /// Journalled results of a lease.
     Updates { run: Arc<str>, lease: LeaseId, updates: Box<UpdateBatch> },
+    /// All tests of a lease have ended, and its process waits for others.
+    LeaseIdle { lease: LeaseId },
     /// The end of a lease: no more results of it follow.
     LeaseEnded { lease: LeaseId, end: Box<LeaseEnd>, start_us: Option<u64> },
     /// The delivery of a run's results is to be proven.
@@ -153,6 +155,9 @@ impl ResultSender {
             match message {
                 SenderMessage::Updates { run, lease, updates } => {
                     self.send_updates(run, lease, *updates).await?
+                }
+                SenderMessage::LeaseIdle { lease } => {
+                    self.control.send(&FromWorker::LeaseIdle { lease }).await?;
                 }
                 SenderMessage::LeaseEnded { lease, end, start_us } => {
                     if self.unfinished.remove(&lease).is_some_and(|tests| !tests.is_empty()) {

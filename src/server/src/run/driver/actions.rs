@@ -41,6 +41,15 @@ impl RunDriver {
         match action {
             RunAction::StartWorker => pool.request_worker(self.user()),
             RunAction::Lease(lease) => self.send_lease(pool, *lease).await,
+            RunAction::ExtendLease(lease) => {
+                let worker = lease.worker;
+                self.leases_granted += 1;
+                let extended = Box::new(self.worker_lease(&lease));
+                pool.send_to_worker(worker, &ToWorker::ExtendLease(extended)).await;
+            }
+            RunAction::EndLease { worker, lease } => {
+                pool.send_to_worker(worker, &ToWorker::EndLease { lease }).await;
+            }
             RunAction::ReleaseWorker(worker) => pool.release(worker),
             RunAction::DelayRetry { test, delay } => {
                 // A delay that no clock can hold never ends.
@@ -86,6 +95,19 @@ impl RunDriver {
     }
 
     async fn send_lease(&mut self, pool: &mut WorkerPool, lease: ModelLease) {
+        let wire = self.worker_lease(&lease);
+        self.neighbours.open(wire.lease, lease.worker, lease.batch.program.index());
+        if let [only] = wire.tests.as_slice() {
+            self.neighbours.begin(wire.lease, only.test);
+            self.running_tests.insert(lease.worker, only.test);
+        }
+        self.leases_granted += 1;
+        pool.assign_run(lease.worker, &self.client.key);
+        pool.send_to_worker(lease.worker, &ToWorker::Lease(Box::new(wire))).await;
+    }
+
+    /// Returns a lease as its worker needs it.
+    fn worker_lease(&self, lease: &ModelLease) -> WorkerLease {
         let program = lease.batch.program.index();
         let mut tests: Vec<_> = lease
             .batch
@@ -101,7 +123,7 @@ impl RunDriver {
         tests.sort_by_key(|test| self.plan.tests[test.test.0 as usize].listing_index);
         let groups = groups::subset(&self.plan, &mut tests);
         let uids = tests.iter().map(|test| &test.uid).chain(groups.iter().map(|group| &group.uid));
-        let wire = WorkerLease {
+        WorkerLease {
             lease: lease.lease,
             client_members: self.client.client_members.subset(uids.map(String::as_str)),
             run: self.client.key.clone(),
@@ -127,15 +149,7 @@ impl RunDriver {
             has_private_tmpdir: self.plan.has_private_tmpdir,
             is_environment_shown: self.plan.is_environment_shown,
             runs_ignored: self.plan.runs_ignored,
-        };
-        self.neighbours.open(wire.lease, lease.worker, program);
-        if let [only] = wire.tests.as_slice() {
-            self.neighbours.begin(wire.lease, only.test);
-            self.running_tests.insert(lease.worker, only.test);
         }
-        self.leases_granted += 1;
-        pool.assign_run(lease.worker, &self.client.key);
-        pool.send_to_worker(lease.worker, &ToWorker::Lease(Box::new(wire))).await;
     }
 
     /// Returns the startup limit of a process: the setting, or a multiple of what a start of the program is
@@ -191,6 +205,10 @@ impl RunDriver {
     async fn send_finish(&mut self, pool: &mut WorkerPool, due: &DueResults) {
         heeler_sys::fail::pass("run.finish");
         self.set_stage(RunStage::Finishing);
+        if self.plan.model.is_open {
+            // The one that was written at the beginning lacks the tests that were added.
+            self.write_manifest();
+        }
         let finish = Box::new(self.finish_request(due));
         if let Err(error) = manifest::write_synthesized(&self.plan, &finish) {
             let text =

@@ -37,6 +37,7 @@ impl RunDriver {
                     }
                 }
             }
+            FromWorker::LeaseIdle { lease } => self.apply_event(RunEvent::LeaseIdle { worker, lease }),
             FromWorker::LeaseEnded { lease, end, start_us } => {
                 let start = start_us.map(Duration::from_micros);
                 if let Some(program) = self.neighbours.close(lease) {

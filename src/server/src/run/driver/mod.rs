@@ -32,7 +32,7 @@ use heeler_recovery::JournalFile;
 use tokio::time::Instant;
 
 use super::{
-    RunPlan, RunResourceUsage,
+    PlannedTests, RunPlan, RunResourceUsage,
     attachments::RunAttachments,
     client_log::ClientLog,
     dump_budget::DumpBudget,
@@ -204,17 +204,21 @@ impl RunDriver {
             plan,
             client,
         };
-        if let Err(error) = manifest::write_manifest(&driver.plan) {
-            driver.has_manifest = false;
-            let text = format!(
-                "the run's manifest could not be written, so it can't be reported or rerun later: {error}"
-            );
-            driver.log(LogLevel::Warning, text);
-        }
+        driver.write_manifest();
         driver.report_failed_listings();
         driver.send_begin_run(pool).await;
         heeler_sys::fail::pass("run.begun");
         driver
+    }
+
+    fn write_manifest(&mut self) {
+        if let Err(error) = manifest::write_manifest(&self.plan) {
+            self.has_manifest = false;
+            let text = format!(
+                "the run's manifest could not be written, so it can't be reported or rerun later: {error}"
+            );
+            self.log(LogLevel::Warning, text);
+        }
     }
 
     /// Charges programs whose listing process failed after it had listed all tests.
@@ -331,6 +335,23 @@ impl RunDriver {
     /// Cancels the run: running tests are cancelled, the rest is reported as not run.
     pub fn cancel(&mut self) {
         self.apply_event(RunEvent::Cancel);
+    }
+
+    /// Adds tests to an open run. A run that takes none, or none of their programs, ends without them: its
+    /// outcome shows which tests were its own.
+    pub(crate) fn add_tests(&mut self, added: PlannedTests) {
+        if !self.run.is_open() {
+            return;
+        }
+        match self.plan.append(added) {
+            Some(scheduled) => self.apply_event(RunEvent::TestsAdded(scheduled)),
+            None => self.end_tests(),
+        }
+    }
+
+    /// Ends an open run after the tests that it has.
+    pub(crate) fn end_tests(&mut self) {
+        self.apply_event(RunEvent::NoMoreTests);
     }
 
     /// Returns whether the completion has been sent.

@@ -5,10 +5,12 @@
 //! heeler-rmcp-peer server stdio|http [harmless]
 //! heeler-rmcp-peer client legacy|modern stdio COMMAND [ARGUMENT]...
 //! heeler-rmcp-peer client legacy|modern http URL
+//! heeler-rmcp-peer filtered-client legacy|modern stdio COMMAND [ARGUMENT]...
+//! heeler-rmcp-peer filtered-client legacy|modern http URL
 //! ```
 //!
-//! The client lists and calls the tools of `heeler serve mcp kinds`; it exits with 0 if all is as it should
-//! be.
+//! The client lists and calls the tools of `heeler serve mcp kinds`, the filtered client those of
+//! `../server.mjs` behind `heeler mcp filter`; they exit with 0 if all is as it should be.
 
 use std::sync::Arc;
 
@@ -55,14 +57,12 @@ async fn main() -> Result<(), Failure> {
         ["server", "http", more @ ..] => {
             serve_http(TestServer { is_harmless: more.contains(&"harmless") }).await
         }
-        ["client", era, "stdio", program, args @ ..] => {
-            let mut command = tokio::process::Command::new(program);
-            command.args(args);
-            use_tools(().serve_with_lifecycle(TokioChildProcess::new(command)?, lifecycle(era)).await?).await
-        }
-        ["client", era, "http", url] => {
-            let transport = StreamableHttpClientTransport::from_uri(*url);
-            use_tools(().serve_with_lifecycle(transport, lifecycle(era)).await?).await
+        [client @ ("client" | "filtered-client"), era, server @ ..] => {
+            let connected = connect(era, server).await?;
+            match *client {
+                "client" => use_tools(connected).await,
+                _ => use_filtered_tools(connected).await,
+            }
         }
         _ => Err(format!("unknown arguments: {words:?}").into()),
     }
@@ -151,6 +151,22 @@ async fn serve_http(server: TestServer) -> Result<(), Failure> {
     }
 }
 
+/// Connects a client to a server: `stdio COMMAND [ARGUMENT]...` or `http URL`.
+async fn connect(era: &str, server: &[&str]) -> Result<RunningService<RoleClient, ()>, Failure> {
+    match server {
+        ["stdio", program, args @ ..] => {
+            let mut command = tokio::process::Command::new(program);
+            command.args(args);
+            Ok(().serve_with_lifecycle(TokioChildProcess::new(command)?, lifecycle(era)).await?)
+        }
+        ["http", url] => {
+            let transport = StreamableHttpClientTransport::from_uri(*url);
+            Ok(().serve_with_lifecycle(transport, lifecycle(era)).await?)
+        }
+        _ => Err(format!("unknown server: {server:?}").into()),
+    }
+}
+
 fn lifecycle(era: &str) -> ClientLifecycleMode {
     match era {
         "modern" => ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] },
@@ -182,6 +198,24 @@ async fn use_tools(client: RunningService<RoleClient, ()>) -> Result<(), Failure
     assert_eq!(wrong.is_error, Some(true), "{wrong:?}");
     match call(&client, "no_such_tool", json!({})).await.unwrap_err() {
         rmcp::ServiceError::McpError(error) => assert_eq!(error.code, ErrorCode::INVALID_PARAMS),
+        other => return Err(other.into()),
+    }
+    client.cancel().await?;
+    Ok(())
+}
+
+/// Lists and calls the tools of `../server.mjs`, whose tests are hidden.
+async fn use_filtered_tools(client: RunningService<RoleClient, ()>) -> Result<(), Failure> {
+    let tools = client.list_all_tools().await?;
+    let names: Vec<_> = tools.iter().map(|tool| tool.name.as_ref()).collect();
+    assert_eq!(names, ["add", "slow", "echo", "my.mcp.test.x"]);
+    let added = call(&client, "add", json!({ "a": 2, "b": 3 })).await?;
+    assert_eq!(serde_json::to_value(&added.content)?[0]["text"], "5", "{added:?}");
+    match call(&client, "mcp.test.first", json!({})).await.unwrap_err() {
+        rmcp::ServiceError::McpError(error) => {
+            assert_eq!(error.code, ErrorCode::INVALID_PARAMS);
+            assert_eq!(error.message, "Unknown tool: mcp.test.first");
+        }
         other => return Err(other.into()),
     }
     client.cancel().await?;

@@ -1,0 +1,245 @@
+//! Options and commands of cargo-nextest, CTest, GoogleTest and libtest that Heeler has under another name:
+//! the error about such a word names Heeler's own form.
+
+use std::{borrow::Cow, ffi::OsString, path::Path};
+
+use clap::{
+    CommandFactory as _, Error,
+    builder::StyledStr,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
+
+use super::CommandLineArguments;
+
+/// Names of an option in other tools, and what to use instead; `{}` stands for the option's value.
+type OwnForm = (&'static [&'static str], &'static str);
+
+const OWN_FORMS: &[OwnForm] = &[
+    (&["--list", "--gtest_list_tests", "--list-test-cases", "--show-only", "-N"], "use heeler list"),
+    (&["--gtest_filter", "--filterset", "--filter-expr", "--test-case"], "use -E '{}'"),
+    (&["--tests-regex", "-R"], "use -E 'test(/{}/)'"),
+    (&["--exclude-regex"], "use -E 'not test(/{}/)'"),
+    (&["--skip", "--test-case-exclude"], "use -E 'not test({})'"),
+    (&["--exact"], "use -E 'test(={})'"),
+    (&["--label-regex", "-L"], "use -E 'tag({})'"),
+    (&["--label-exclude", "-LE"], "use -E 'not tag({})'"),
+    (&["--gtest_repeat", "--repeat-until-fail", "--until-fail"], "use --repeat {}"),
+    (&["--gtest_shuffle", "--schedule-random"], "use --shuffle"),
+    (&["--gtest_random_seed", "--shuffle-seed"], "use --shuffle {}"),
+    (&["--gtest_output", "--output-junit", "--junit-xml", "--junitxml"], "use --junit FILE"),
+    (&["--gtest_also_run_disabled_tests", "--include-ignored"], "use --run-ignored all"),
+    (&["--ignored"], "use --run-ignored only"),
+    (&["--gtest_break_on_failure"], "use --debugger gdb"),
+    (&["--gtest_fail_fast", "--stop-on-failure", "--failfast", "--exitfirst"], "use --fail-fast"),
+    (&["--gtest_color", "--colour"], "use --color {}"),
+    (&["--parallel", "--num-threads"], "use -j {}"),
+    (&["--rerun-failed", "--failed", "--last-failed"], "use --rerun failed"),
+    (
+        &["--output-on-failure", "--show-output", "--extra-verbose", "-VV"],
+        "what failed tests write is shown; use --success-output final for passed tests",
+    ),
+    (&["--quiet", "-q"], "use --status-level fail"),
+    (&["--logger"], "use --format json"),
+    (&["--test-dir", "--build-dir"], "use heeler run {}"),
+    (&["--test-timeout"], "use --timeout {}"),
+    (&["--manifest-path"], "use --cargo with the package's directory"),
+    (&["--locked", "--offline", "--frozen", "--target", "--target-dir"], "use --cargo-arg={option}"),
+];
+
+/// Options of libtest and GoogleTest that the processes get from Heeler: given twice, they would be refused
+/// or have no effect. The second is what to use instead, where [`OWN_FORMS`] does not say it.
+const OPTIONS_OF_PROCESSES: [(&str, &str); 8] = [
+    ("--nocapture", "use --no-capture"),
+    ("--no-capture", "use --no-capture before the two dashes"),
+    ("--test-threads", "use -j {}"),
+    ("--gtest_filter", ""),
+    ("--gtest_list_tests", ""),
+    ("--gtest_output", ""),
+    ("--gtest_repeat", ""),
+    ("--gtest_shuffle", ""),
+];
+
+/// Commands of other tools that run tests.
+const RUN_COMMANDS: [&str; 5] = ["test", "t", "nextest", "ctest", "check"];
+
+/// Returns the error of the parser with a hint in the words of Heeler, if it is about an option or command of
+/// another tool, or about an option that may be one of the test programs. `words` is the command line.
+pub(super) fn with_own_form(mut error: Error, words: &[OsString]) -> Error {
+    let hint = match error.kind() {
+        ErrorKind::UnknownArgument => {
+            let Some(option) = text_of(&error, ContextKind::InvalidArg) else { return error };
+            match own_form(&option, words) {
+                Some(form) => form,
+                // The parser's own hint names the nearest option.
+                None if error.get(ContextKind::SuggestedArg).is_some() => {
+                    error.remove(ContextKind::Suggested);
+                    return error;
+                }
+                None if takes_program_arguments(words) => {
+                    format!("to give it to the test programs, write it behind two dashes: -- {option}")
+                }
+                None => return error,
+            }
+        }
+        ErrorKind::InvalidSubcommand => {
+            let Some(command) = text_of(&error, ContextKind::InvalidSubcommand) else { return error };
+            if command.contains('/') || Path::new(&command).exists() {
+                let word = shlex::try_quote(&command).unwrap_or(Cow::Borrowed(&command));
+                format!("to run its tests: heeler run {word}")
+            } else if RUN_COMMANDS.contains(&command.as_str()) {
+                "to run tests: heeler run".to_owned()
+            } else {
+                return error;
+            }
+        }
+        _ => return error,
+    };
+    // They are guesses by spelling.
+    for guess in [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::Usage] {
+        error.remove(guess);
+    }
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(hint)]));
+    error
+}
+
+/// Checks the arguments for the test programs, those behind the two dashes.
+///
+/// # Errors
+/// One of them is an option that the processes get from Heeler.
+pub(super) fn check_program_arguments(words: &[String]) -> Result<(), Error> {
+    let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+    for word in &words {
+        let word = word.to_string_lossy();
+        let name = word.split('=').next().unwrap_or(&word);
+        let Some((_, form)) = OPTIONS_OF_PROCESSES.iter().find(|(option, _)| *option == name) else {
+            continue;
+        };
+        let form = own_form(name, &words).unwrap_or_else(|| filled(form, name, &words));
+        let text = format!(
+            "{name} can't be given to the test programs, which get it from Heeler where needed\n\n  tip: {form}\n"
+        );
+        return Err(Error::raw(ErrorKind::ArgumentConflict, text));
+    }
+    Ok(())
+}
+
+fn text_of(error: &Error, kind: ContextKind) -> Option<String> {
+    match error.get(kind)? {
+        ContextValue::String(text) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+/// Returns what to use instead of an option of another tool, with its value where that is given.
+fn own_form(option: &str, words: &[OsString]) -> Option<String> {
+    let name = option.split('=').next().unwrap_or(option);
+    let (_, form) = OWN_FORMS.iter().find(|(names, _)| names.contains(&name))?;
+    Some(filled(form, name, words))
+}
+
+/// Returns the form with the option's name and value.
+fn filled(form: &str, name: &str, words: &[OsString]) -> String {
+    let value = value_of(name, words).unwrap_or_else(|| "…".to_owned());
+    form.replace("{option}", name).replace("{}", &value.replace('\'', r"'\''"))
+}
+
+/// Returns the value of an option: joined by `=`, behind a short option, or the next word.
+fn value_of(name: &str, words: &[OsString]) -> Option<String> {
+    let place = words.iter().position(|word| word.to_string_lossy().starts_with(name))?;
+    let word = words[place].to_string_lossy();
+    let rest = &word[name.len()..];
+    if !rest.is_empty() {
+        return Some(rest.trim_start_matches('=').to_owned());
+    }
+    let next = words.get(place + 1)?.to_string_lossy();
+    (!next.starts_with('-')).then(|| next.into_owned())
+}
+
+/// Returns whether the command on the command line takes arguments for the test programs.
+fn takes_program_arguments(words: &[OsString]) -> bool {
+    let all = CommandLineArguments::command();
+    let command = words.get(1).and_then(|word| all.find_subcommand(word));
+    command.is_some_and(|command| command.get_positionals().any(clap::Arg::is_last_set))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the message about a command line, without the first line.
+    fn hint(words: &[&str]) -> String {
+        message(words).lines().skip(1).collect::<Vec<_>>().join("\n").trim().to_owned()
+    }
+
+    fn message(words: &[&str]) -> String {
+        let words: Vec<OsString> = ["heeler"].iter().chain(words).map(OsString::from).collect();
+        let error = super::super::parse(words).unwrap_err();
+        assert_eq!(error.exit_code(), 5, "{error}");
+        error.to_string()
+    }
+
+    #[test]
+    fn options_of_other_tools_are_answered_with_own_forms() {
+        for (words, expected) in [
+            (&["run", "a", "--gtest_filter=A.*:B.*-C.*"][..], "use -E 'A.*:B.*-C.*'"),
+            (&["run", "a", "--filterset", "test(x)"], "use -E 'test(x)'"),
+            (&["run", "a", "-R", "Parser"], "use -E 'test(/Parser/)'"),
+            (&["run", "a", "-RParser"], "use -E 'test(/Parser/)'"),
+            (&["run", "a", "--exact", "a::b"], "use -E 'test(=a::b)'"),
+            (&["run", "a", "--skip=it's"], r"use -E 'not test(it'\''s)'"),
+            (&["run", "a", "--gtest_repeat=3"], "use --repeat 3"),
+            (&["run", "a", "--list"], "use heeler list"),
+            (&["run", "--rerun-failed"], "use --rerun failed"),
+            (&["run", "--ignored"], "use --run-ignored only"),
+            (&["run", "a", "--parallel", "--ignored"], "use -j …"),
+            (&["run", "a", "--offline"], "use --cargo-arg=--offline"),
+            (
+                &["run", "a", "--data=dir"],
+                "to give it to the test programs, write it behind two dashes: -- --data",
+            ),
+            (&["./build/a_test"], "to run its tests: heeler run ./build/a_test"),
+            (&["./build/a test"], "to run its tests: heeler run './build/a test'"),
+            (&["nextest", "run"], "to run tests: heeler run"),
+        ] {
+            let hint = hint(words);
+            assert!(hint.starts_with(&format!("tip: {expected}\n")), "{words:?}: {hint}");
+            assert!(!hint.contains("similar") && !hint.contains("Usage"), "{hint}");
+        }
+        assert!(
+            hint(&["run", "a", "--retires", "2"]).starts_with("tip: a similar argument exists: '--retries'")
+        );
+        assert!(!hint(&["report", "--no-such-option"]).contains("two dashes"));
+        let behind = |word| message(&["run", "a", "--", word]);
+        assert!(
+            behind("--nocapture").contains("--nocapture can't be given")
+                && behind("--nocapture").contains("use --no-capture")
+        );
+        assert!(behind("--test-threads=1").contains("use -j 1"));
+        assert!(behind("--gtest_filter=A.*").contains("use -E 'A.*'"));
+    }
+
+    #[test]
+    fn own_forms_name_own_options_and_no_name_is_an_own_one() {
+        let all = CommandLineArguments::command();
+        let run = all.find_subcommand("run").unwrap();
+        let is_own = |word: &str| {
+            let long = word.strip_prefix("--");
+            let short =
+                word.strip_prefix('-').and_then(|text| text.chars().next()).filter(|_| word.len() == 2);
+            run.get_arguments().any(|argument| {
+                let names = argument.get_long_and_visible_aliases().unwrap_or_default();
+                let hidden = argument.get_all_aliases().unwrap_or_default();
+                long.is_some_and(|long| names.contains(&long) || hidden.contains(&long))
+                    || short.is_some() && argument.get_short() == short
+            })
+        };
+        for (names, form) in OWN_FORMS {
+            for name in *names {
+                assert!(!is_own(name), "{name} is an option of Heeler");
+            }
+            for word in form.split([' ', '=']).filter(|word| word.starts_with('-')) {
+                assert!(is_own(word), "{word} of {form:?} is no option of Heeler");
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Commands as tests: `command = "./check.sh"` is one, and each file of `pattern = ["checks/*.sh"]` is one.
+
+use std::path::Path;
+
+use heeler_config::find_files;
+use heeler_protocol::control::{CommandTest, ListedTest, OsText, TestProgram};
+
+use super::{
+    super::{arguments::ProgramArguments, program_search::find_program},
+    PhaseDisplay, SourceContext, SourcesError, TestSource, plain_program,
+};
+
+/// Name of the framework of commands whose exit code decides.
+pub(super) const FRAMEWORK: &str = "command";
+
+/// The arguments are the directory in which the commands run, the command or an empty text, then the paths
+/// and globs of the files that are tests.
+pub(super) struct CommandSource;
+
+impl TestSource for CommandSource {
+    fn name(&self) -> &'static str {
+        "command"
+    }
+
+    fn command_line_arguments(&self, _command_line: &ProgramArguments) -> Option<Vec<OsText>> {
+        // There, a program is a test with `--framework command`.
+        None
+    }
+
+    fn resolve(
+        &self,
+        arguments: &[OsText],
+        context: &SourceContext<'_>,
+        _display: PhaseDisplay<'_>,
+    ) -> Result<Vec<TestProgram>, SourcesError> {
+        let [dir, command, patterns @ ..] = arguments else { return Ok(Vec::new()) };
+        let (dir, command) = (dir.as_path(), command.to_text());
+        let dir = &std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+        let suite = context.suite.map_or(FRAMEWORK, |suite| suite.name.as_str());
+        let command = (!command.is_empty()).then(|| parse_command(&command, dir)).transpose()?;
+        let entries = if patterns.is_empty() {
+            command.iter().map(|command| entry(suite.to_owned(), command)).collect()
+        } else {
+            let patterns: Vec<String> =
+                patterns.iter().map(|pattern| pattern.to_text().into_owned()).collect();
+            let files = find_files(suite, dir, &patterns)?;
+            files.iter().map(|file| file_entry(file, dir, command.as_ref())).collect()
+        };
+        Ok(vec![TestProgram {
+            framework: Some(FRAMEWORK.to_owned()),
+            entries,
+            ..plain_program(suite.to_owned(), &dir.join("heeler.toml"), dir)
+        }])
+    }
+}
+
+/// Reads a command as a shell does.
+fn parse_command(command: &str, dir: &Path) -> Result<CommandTest, SourcesError> {
+    let words = shlex::split(command).unwrap_or_default();
+    let Some((name, args)) = words.split_first() else {
+        return Err(SourcesError::Command { what: "command", command: command.to_owned() });
+    };
+    let Some(path) = find_program(name, dir) else {
+        return Err(SourcesError::NoCommand {
+            what: "command",
+            command: command.to_owned(),
+            program: name.clone(),
+        });
+    };
+    Ok(CommandTest {
+        path: path.as_path().into(),
+        args: args.iter().map(|word| OsText::from(word.as_str())).collect(),
+        ..CommandTest::default()
+    })
+}
+
+/// Returns the test of a file, which is run by itself or as the last argument of a command. Its name is its
+/// path below the directory.
+fn file_entry(file: &Path, dir: &Path, command: Option<&CommandTest>) -> ListedTest {
+    let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    let name = file.strip_prefix(dir).unwrap_or(&file).to_string_lossy().into_owned();
+    let command = match command {
+        None => CommandTest { path: file.as_path().into(), ..CommandTest::default() },
+        Some(command) => {
+            let args = command.args.iter().cloned().chain([OsText::from(file.as_path())]).collect();
+            CommandTest { args, ..command.clone() }
+        }
+    };
+    ListedTest { file: Some(file.to_string_lossy().into_owned()), ..entry(name, &command) }
+}
+
+fn entry(name: String, command: &CommandTest) -> ListedTest {
+    ListedTest { name, selector: Some(command.to_selector()), ..ListedTest::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(test: &ListedTest) -> (String, Vec<String>) {
+        let command = CommandTest::from_selector(test.selector.as_deref().unwrap()).unwrap();
+        let args = command.args.iter().map(|arg| arg.to_text().into_owned()).collect();
+        (command.path.to_text().into_owned(), args)
+    }
+
+    #[test]
+    fn file_is_a_test_by_itself_or_of_a_command() {
+        let dir = Path::new("/w");
+        let file = Path::new("/w/t/a b.t");
+        let own = file_entry(file, dir, None);
+        assert_eq!((own.name.as_str(), words(&own)), ("t/a b.t", ("/w/t/a b.t".to_owned(), vec![])));
+        let shell = parse_command("sh -e 'x y'", dir).unwrap();
+        let (path, args) = words(&file_entry(file, dir, Some(&shell)));
+        assert!(path.ends_with("/sh"), "{path}");
+        assert_eq!(args, ["-e", "x y", "/w/t/a b.t"]);
+    }
+
+    #[test]
+    fn wrong_commands_are_named() {
+        let error = |command: &str| parse_command(command, Path::new("/w")).unwrap_err().to_string();
+        assert!(error("'open").contains("with quotes as in a shell"));
+        assert!(error("./none x").contains("there is no program ./none"));
+    }
+}

@@ -1,0 +1,151 @@
+//! The tests of a CMake project: `--ctest DIR`, `ctest = "DIR"`, or a build folder among the programs.
+//!
+//! CTest lists them, and is not used to run them. Tests of programs of a known framework, of which CTest runs
+//! each in a process of its own, are found in their programs again and run in batches (`fold`); all others
+//! are commands, with the rules of their properties.
+
+mod environment;
+mod fold;
+
+use std::{
+    collections::BTreeSet,
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
+
+use heeler_protocol::{
+    control::{OsText, TestProgram},
+    ctest::{CtestTest, read_ctest_listing},
+};
+
+use super::{
+    super::{arguments::ProgramArguments, cargo::read_tool_output},
+    PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text,
+};
+use fold::FoldedTests;
+
+/// The file by which CTest knows a build folder.
+const TEST_FILE: &str = "CTestTestfile.cmake";
+/// Divides the build folders of a request from the arguments of CTest.
+const ARGUMENTS_FOLLOW: &str = "--";
+
+/// Returns whether a path is a build folder with tests of CTest.
+pub(super) fn is_ctest_folder(path: &Path) -> bool {
+    path.join(TEST_FILE).is_file()
+}
+
+/// The arguments are build folders, then `--`, then arguments of CTest.
+pub(super) struct CtestSource;
+
+impl TestSource for CtestSource {
+    fn name(&self) -> &'static str {
+        "ctest"
+    }
+
+    fn command_line_arguments(&self, command_line: &ProgramArguments) -> Option<Vec<OsText>> {
+        let found = command_line.programs.iter().filter(|path| is_ctest_folder(path));
+        let dirs: Vec<OsText> =
+            command_line.ctest.iter().chain(found).map(|dir| absolute_text(dir)).collect();
+        (!dirs.is_empty()).then_some(dirs)
+    }
+
+    fn resolve(
+        &self,
+        arguments: &[OsText],
+        context: &SourceContext<'_>,
+        display: PhaseDisplay<'_>,
+    ) -> Result<Vec<TestProgram>, SourcesError> {
+        let is_border = |word: &OsText| word.as_bytes() == ARGUMENTS_FOLLOW.as_bytes();
+        let border = arguments.iter().position(is_border).unwrap_or(arguments.len());
+        let args = arguments.get(border + 1..).unwrap_or_default();
+        let mut programs = Vec::new();
+        for dir in &arguments[..border] {
+            let dir = dir.as_path();
+            let dir = std::path::absolute(dir)
+                .map_err(|source| SourcesError::Path { path: dir.to_owned(), source })?;
+            let tests = list_tests(&dir, args, context)?;
+            for line in unsupported(&tests) {
+                display("Ignoring", &line);
+            }
+            let suite = context.suite.map(|suite| suite.name.as_str());
+            programs
+                .extend(FoldedTests::of(tests, &|name| std::env::var(name).ok()).into_programs(&dir, suite));
+        }
+        Ok(programs)
+    }
+}
+
+/// Has CTest list the tests of a build folder.
+fn list_tests(
+    dir: &Path,
+    args: &[OsText],
+    context: &SourceContext<'_>,
+) -> Result<Vec<CtestTest>, SourcesError> {
+    let path = || PathBuf::from(dir);
+    if !is_ctest_folder(dir) {
+        return Err(SourcesError::NoCtestFolder { path: path() });
+    }
+    let words = ["--show-only=json-v1"].map(OsString::from).into_iter();
+    let words = words.chain(args.iter().map(|word| word.as_os_str().to_owned())).collect();
+    let listing = read_tool_output("ctest", words, dir, context.supervision)
+        .map_err(|source| SourcesError::Ctest { path: path(), source })?;
+    read_ctest_listing(&listing).map_err(|source| SourcesError::CtestListing { path: path(), source })
+}
+
+/// Returns a line for each property that tests have, and Heeler does not apply.
+fn unsupported(tests: &[CtestTest]) -> Vec<String> {
+    let mut names: BTreeSet<&str> = BTreeSet::new();
+    for test in tests {
+        names.extend(test.properties.others.iter().map(String::as_str));
+        if !test.properties.depends.is_empty() {
+            names.insert("DEPENDS");
+        }
+    }
+    let has = |test: &&CtestTest, name: &str| {
+        test.properties.others.contains(name) || name == "DEPENDS" && !test.properties.depends.is_empty()
+    };
+    let line = |name: &str| {
+        let mut users = tests.iter().filter(|test| has(test, name));
+        let first = users.next().map_or("", |test| test.name.as_str());
+        match users.count() {
+            0 => format!("the property {name} of the CTest test {first}, which Heeler does not apply"),
+            others => format!(
+                "the property {name} of the CTest test {first} and {others} more, which Heeler does not apply"
+            ),
+        }
+    };
+    names.into_iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use heeler_protocol::ctest::CtestProperties;
+
+    use super::*;
+
+    #[test]
+    fn each_property_that_is_not_applied_is_named_once() {
+        let test = |name: &str, others: &[&str], depends: &[&str]| CtestTest {
+            name: name.to_owned(),
+            properties: CtestProperties {
+                others: others.iter().map(|name| (*name).to_owned()).collect(),
+                depends: depends.iter().map(|name| (*name).to_owned()).collect(),
+                ..CtestProperties::default()
+            },
+            ..CtestTest::default()
+        };
+        let tests = [
+            test("a", &["COST"], &[]),
+            test("b", &["COST", "RUN_SERIAL"], &["a"]),
+            test("c", &["COST"], &[]),
+        ];
+        assert_eq!(
+            unsupported(&tests),
+            [
+                "the property COST of the CTest test a and 2 more, which Heeler does not apply",
+                "the property DEPENDS of the CTest test b, which Heeler does not apply",
+                "the property RUN_SERIAL of the CTest test b, which Heeler does not apply",
+            ]
+        );
+    }
+}

@@ -1,0 +1,380 @@
+//! Finds the tests of programs whose framework is known among those of CTest, which runs each in a process of
+//! its own: the program itself lists them with their places, and one process runs many.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    path::Path,
+};
+
+use heeler_protocol::{
+    control::{CommandRules, CommandTest, ListedTest, OsText, TestProgram, TimeoutAfterMatch, TraitPair},
+    ctest::{CtestProperties, CtestTest},
+};
+
+use super::{
+    super::{command::FRAMEWORK, plain_program},
+    TEST_FILE,
+    environment::{Variables, variables},
+};
+
+/// How the programs of a framework are told to run one test.
+struct SelectionForm {
+    framework: &'static str,
+    /// What stands before the name of the test in its argument.
+    option: &'static str,
+    /// Arguments that belong to it and change nothing for one test.
+    companions: &'static [&'static str],
+    /// Beginning of the arguments that would change which tests run, or what they report.
+    own_options: &'static str,
+    /// The expression with which CMake's module recognises a skipped test.
+    skip_expression: Option<&'static str>,
+    /// Returns the name of the only test that this text selects.
+    only_test: fn(&str) -> Option<String>,
+}
+
+/// The frameworks whose tests are found, one entry each.
+static SELECTION_FORMS: &[SelectionForm] = &[
+    SelectionForm {
+        framework: "gtest",
+        option: "--gtest_filter=",
+        companions: &["--gtest_also_run_disabled_tests"],
+        own_options: "--gtest_",
+        skip_expression: Some(r"\[  SKIPPED \]"),
+        only_test: |filter| {
+            (!filter.is_empty() && !filter.contains(['*', '?', ':', '-'])).then(|| filter.to_owned())
+        },
+    },
+    SelectionForm {
+        framework: "doctest",
+        option: "--test-case=",
+        companions: &[],
+        own_options: "-",
+        skip_expression: None,
+        only_test: |filter| {
+            let name = filter.replace("\\,", "\0");
+            (!name.is_empty() && !name.contains(['*', '?', ',', '\\'])).then(|| name.replace('\0', ","))
+        },
+    },
+];
+
+/// The tests of CTest, by how they are run.
+#[derive(Debug, Default)]
+pub(super) struct FoldedTests {
+    programs: Vec<FoldedProgram>,
+    /// Places of the programs.
+    by_key: BTreeMap<ProgramKey, usize>,
+    commands: Vec<ListedTest>,
+}
+
+/// What the tests of one program have in common.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct ProgramKey {
+    framework: &'static str,
+    path: String,
+    args: Vec<String>,
+    env: Variables,
+    cwd: Option<String>,
+}
+
+#[derive(Debug)]
+struct FoldedProgram {
+    key: ProgramKey,
+    entries: Vec<ListedTest>,
+    names: HashSet<String>,
+}
+
+impl FoldedTests {
+    /// Sorts the tests. `current` returns the value of a variable of the environment.
+    pub(super) fn of(tests: Vec<CtestTest>, current: &dyn Fn(&str) -> Option<String>) -> Self {
+        let mut folded = Self::default();
+        for test in tests {
+            let properties = &test.properties;
+            let env = variables(&properties.environment, &properties.environment_modification, current);
+            let env = match env {
+                Ok(env) => env,
+                Err(reason) => {
+                    let broken = Some(format!("not run: {reason}"));
+                    folded.commands.push(ListedTest { broken, ..command_entry(&test, Variables::new()) });
+                    continue;
+                }
+            };
+            match program_of(&test, &env) {
+                Some((key, name)) if folded.has_room(&key, &name) => folded.add(key, name, &test),
+                _ => folded.commands.push(command_entry(&test, env)),
+            }
+        }
+        folded
+    }
+
+    /// Returns whether no other test of CTest is the same one of the program.
+    fn has_room(&self, key: &ProgramKey, name: &str) -> bool {
+        self.by_key.get(key).is_none_or(|place| !self.programs[*place].names.contains(name))
+    }
+
+    fn add(&mut self, key: ProgramKey, name: String, test: &CtestTest) {
+        let next = self.programs.len();
+        let place = *self.by_key.entry(key.clone()).or_insert(next);
+        if place == next {
+            self.programs.push(FoldedProgram { key, entries: Vec::new(), names: HashSet::new() });
+        }
+        let program = &mut self.programs[place];
+        let mut entry = entry(test);
+        entry.display = Some(entry.name);
+        entry.traits.push(TraitPair { name: "ctest".to_owned(), value: test.name.clone() });
+        program.names.insert(name.clone());
+        program.entries.push(ListedTest { name, ..entry });
+    }
+
+    /// Returns the programs: those of frameworks, then one of all commands.
+    pub(super) fn into_programs(self, dir: &Path, suite: Option<&str>) -> Vec<TestProgram> {
+        let mut programs: Vec<TestProgram> =
+            self.programs.into_iter().map(|one| one.into_program(dir, suite)).collect();
+        if !self.commands.is_empty() {
+            programs.push(TestProgram {
+                framework: Some(FRAMEWORK.to_owned()),
+                entries: self.commands,
+                ..plain_program(suite.unwrap_or("ctest").to_owned(), &dir.join(TEST_FILE), dir)
+            });
+        }
+        programs
+    }
+}
+
+impl FoldedProgram {
+    fn into_program(self, dir: &Path, suite: Option<&str>) -> TestProgram {
+        let ProgramKey { framework, path, args, env, cwd } = self.key;
+        let path = Path::new(&path);
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = suite.map_or_else(|| name.clone().into_owned(), |suite| format!("{suite}::{name}"));
+        TestProgram {
+            args: args.into_iter().map(OsText::from).collect(),
+            env: os_variables(env),
+            framework: Some(framework.to_owned()),
+            entries: self.entries,
+            ..plain_program(name, path, cwd.as_deref().map_or(dir, Path::new))
+        }
+    }
+}
+
+/// Returns the program of a test, and the name that the test has there; `None` for one that is to be run as a
+/// command.
+fn program_of(test: &CtestTest, env: &Variables) -> Option<(ProgramKey, String)> {
+    let (path, args) = test.command.split_first()?;
+    let selected = |form: &'static SelectionForm| {
+        let mut selections = args.iter().filter_map(|arg| arg.strip_prefix(form.option));
+        let selection = selections.next()?;
+        selections.next().is_none().then_some((form, selection))
+    };
+    let (form, selection) = SELECTION_FORMS.iter().find_map(selected)?;
+    let name = (form.only_test)(selection)?;
+    let is_own = |arg: &&String| !arg.starts_with(form.option) && !form.companions.contains(&arg.as_str());
+    let rest: Vec<String> = args.iter().filter(is_own).cloned().collect();
+    let properties = &test.properties;
+    let runs_as_listed = properties.is_disabled || !name.contains("DISABLED_");
+    if rest.iter().any(|arg| arg.starts_with(form.own_options))
+        || !runs_as_listed
+        || !is_judged_by_framework(properties, form)
+    {
+        return None;
+    }
+    let key = ProgramKey {
+        framework: form.framework,
+        path: path.clone(),
+        args: rest,
+        env: env.clone(),
+        cwd: properties.working_directory.clone(),
+    };
+    Some((key, name))
+}
+
+/// Returns whether the framework's result is that of CTest, as far as properties decide.
+fn is_judged_by_framework(properties: &CtestProperties, form: &SelectionForm) -> bool {
+    let is_expected_skip = |text: &String| form.skip_expression == Some(text.as_str());
+    !properties.will_fail
+        && properties.skip_return_code.is_none()
+        && properties.pass_expressions.is_empty()
+        && properties.fail_expressions.is_empty()
+        && properties.skip_expressions.iter().all(is_expected_skip)
+        && properties.timeout_after_match.is_none()
+        && properties.required_files.is_empty()
+        && properties.attached_files.is_empty()
+        && properties.attached_files_on_failure.is_empty()
+}
+
+/// Returns what CTest knows of a test, under its name there.
+fn entry(test: &CtestTest) -> ListedTest {
+    let label = |label: &String| TraitPair { name: label.clone(), value: String::new() };
+    let (file, line) = test.place.clone().unzip();
+    let limit = test.properties.timeout.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+    ListedTest {
+        name: test.name.clone(),
+        file,
+        line,
+        skip: test.properties.is_disabled.then(|| "disabled".to_owned()),
+        traits: test.properties.labels.iter().map(label).collect(),
+        timeout_ms: limit,
+        ..ListedTest::default()
+    }
+}
+
+/// Returns a test that is run as CTest would run it.
+fn command_entry(test: &CtestTest, env: Variables) -> ListedTest {
+    let properties = &test.properties;
+    let is_built = properties.is_disabled || !test.command.is_empty();
+    let (path, args) = test.command.split_first().map_or(("", &[][..]), |(path, args)| (path.as_str(), args));
+    let texts = |texts: &[String]| texts.iter().map(|text| OsText::from(text.as_str())).collect();
+    let timer = properties.timeout_after_match.as_ref().map(|(limit, expressions)| TimeoutAfterMatch {
+        timeout_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX),
+        expressions: expressions.clone(),
+    });
+    let command = CommandTest {
+        path: path.into(),
+        args: texts(args),
+        env: os_variables(env),
+        cwd: properties.working_directory.as_deref().map(OsText::from),
+        rules: CommandRules {
+            will_fail: properties.will_fail,
+            skip_code: properties.skip_return_code.filter(|code| *code >= 0),
+            pass_expressions: properties.pass_expressions.clone(),
+            fail_expressions: properties.fail_expressions.clone(),
+            skip_expressions: properties.skip_expressions.clone(),
+            timeout_after_match: timer,
+            required_files: texts(&properties.required_files),
+            attached_files: texts(&properties.attached_files),
+            attached_files_on_failure: texts(&properties.attached_files_on_failure),
+        },
+    };
+    let missing = || "not run: CTest finds no program for it; is it built?".to_owned();
+    ListedTest { selector: Some(command.to_selector()), broken: (!is_built).then(missing), ..entry(test) }
+}
+
+fn os_variables(variables: Variables) -> Vec<(OsText, Option<OsText>)> {
+    let pair = |(name, value): (String, Option<String>)| (OsText::from(name), value.map(OsText::from));
+    variables.into_iter().map(pair).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn test(name: &str, command: &[&str]) -> CtestTest {
+        CtestTest {
+            name: name.to_owned(),
+            command: command.iter().map(|word| (*word).to_owned()).collect(),
+            ..CtestTest::default()
+        }
+    }
+
+    fn programs(tests: Vec<CtestTest>) -> Vec<TestProgram> {
+        FoldedTests::of(tests, &|_| None).into_programs(Path::new("/b"), None)
+    }
+
+    /// Returns a line for each program: its suite, framework and arguments, then its tests.
+    fn summary(programs: &[TestProgram]) -> Vec<String> {
+        let line = |program: &TestProgram| {
+            let args: Vec<_> = program.args.iter().map(|arg| arg.to_text().into_owned()).collect();
+            let names: Vec<_> = program.entries.iter().map(|entry| entry.name.as_str()).collect();
+            let framework = program.framework.as_deref().unwrap_or_default();
+            format!("{} {framework} [{}]: {}", program.suite, args.join(" "), names.join(", "))
+        };
+        programs.iter().map(line).collect()
+    }
+
+    #[test]
+    fn tests_of_one_program_are_folded_by_what_else_they_have() {
+        let unit = |name: &str, own: &[&str]| {
+            let filter = format!("--gtest_filter={name}");
+            let words = [&["/b/unit"], own, &[&filter, "--gtest_also_run_disabled_tests"]].concat();
+            test(&format!("u.{name}"), &words)
+        };
+        let mut other_env = unit("A.d", &[]);
+        other_env.properties.environment = vec!["X=1".to_owned()];
+        let found = programs(vec![
+            unit("A.a", &[]),
+            unit("A.b", &["--own"]),
+            unit("A.c", &[]),
+            other_env,
+            test("cases: a, b", &["/b/cases", r"--test-case=a\, b"]),
+        ]);
+        assert_eq!(
+            summary(&found),
+            [
+                "unit gtest []: A.a, A.c",
+                "unit gtest [--own]: A.b",
+                "unit gtest []: A.d",
+                "cases doctest []: a, b",
+            ]
+        );
+        let entry = &found[0].entries[1];
+        assert_eq!(entry.display.as_deref(), Some("u.A.c"));
+        assert_eq!((entry.traits[0].name.as_str(), entry.traits[0].value.as_str()), ("ctest", "u.A.c"));
+        assert_eq!(found[2].env, [("X".into(), Some("1".into()))]);
+    }
+
+    #[test]
+    fn what_a_framework_can_not_decide_is_a_command() {
+        let filtered =
+            |name: &str, filter: &str| test(name, &["/b/unit", &format!("--gtest_filter={filter}")]);
+        let with = |name: &str, set: fn(&mut CtestProperties)| {
+            let mut test = filtered(name, "A.a");
+            set(&mut test.properties);
+            test
+        };
+        let mut skips = filtered("skips", "A.c");
+        skips.properties.skip_expressions = vec![r"\[  SKIPPED \]".to_owned()];
+        let found = programs(vec![
+            filtered("one", "A.a"),
+            filtered("the same", "A.a"),
+            filtered("pattern", "A.*"),
+            filtered("list", "A.a:A.b"),
+            filtered("disabled one", "A.DISABLED_b"),
+            test("two filters", &["/b/unit", "--gtest_filter=A.a", "--gtest_filter=A.b"]),
+            test("repeated", &["/b/unit", "--gtest_filter=A.b", "--gtest_repeat=2"]),
+            skips,
+            with("will fail", |properties| properties.will_fail = true),
+            with("other skip", |properties| properties.skip_expressions = vec!["SKIP".to_owned()]),
+            with("passes by output", |properties| properties.pass_expressions = vec!["x".to_owned()]),
+            with("needs a file", |properties| properties.required_files = vec!["x".to_owned()]),
+        ]);
+        assert_eq!(
+            summary(&found),
+            [
+                "unit gtest []: A.a, A.c",
+                "ctest command []: the same, pattern, list, disabled one, two filters, repeated, will fail, \
+                 other skip, passes by output, needs a file",
+            ]
+        );
+    }
+
+    #[test]
+    fn test_without_a_program_is_an_error_and_a_disabled_one_is_skipped() {
+        let mut disabled = test("off", &[]);
+        disabled.properties.is_disabled = true;
+        let mut wrong = test("wrong", &["/bin/true"]);
+        wrong.properties.environment_modification = vec!["A=raise:1".to_owned()];
+        let found = programs(vec![test("x_NOT_BUILT", &[]), disabled, wrong]);
+        let [missing, off, wrong] = &found[0].entries[..] else { panic!("{found:?}") };
+        assert!(missing.broken.as_ref().unwrap().contains("is it built?"));
+        assert_eq!((off.broken.as_ref(), off.skip.as_deref()), (None, Some("disabled")));
+        assert!(wrong.broken.as_ref().unwrap().contains("no operation \"raise\""));
+    }
+
+    #[test]
+    fn properties_become_rules() {
+        let mut full = test("full", &["/bin/sh", "-c", "x"]);
+        full.properties.skip_return_code = Some(77);
+        full.properties.labels = vec!["slow".to_owned()];
+        full.properties.timeout = Some(std::time::Duration::from_millis(1500));
+        full.properties.working_directory = Some("/w".to_owned());
+        full.place = Some(("/w/CMakeLists.txt".to_owned(), 9));
+        let found = programs(vec![full]);
+        let entry = &found[0].entries[0];
+        assert_eq!(
+            (entry.timeout_ms, entry.line, entry.traits[0].name.as_str()),
+            (Some(1500), Some(9), "slow")
+        );
+        let command = CommandTest::from_selector(entry.selector.as_deref().unwrap()).unwrap();
+        assert_eq!((command.cwd, command.rules.skip_code), (Some("/w".into()), Some(77)));
+        assert_eq!(command.args, ["-c".into(), "x".into()]);
+    }
+}

@@ -1,0 +1,138 @@
+//! Tests that pytest collects: `--pytest PATH`, or `pytest = "PATH"`. They run as those of
+//! `python -m pytest PATH` in the directory of the command line or of the configuration.
+
+use std::path::{Path, PathBuf};
+
+use heeler_protocol::control::{OsText, TestProgram};
+
+use super::{
+    super::{
+        arguments::ProgramArguments,
+        program_search::{find_program, search_path},
+    },
+    PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text, plain_program,
+};
+
+/// Name of the framework of these programs.
+const FRAMEWORK: &str = "pytest";
+
+/// The arguments are the directory in which pytest runs, the path of the tests, and the interpreter if it is
+/// named.
+pub(super) struct PytestSource;
+
+impl TestSource for PytestSource {
+    fn name(&self) -> &'static str {
+        "pytest"
+    }
+
+    fn command_line_arguments(&self, command_line: &ProgramArguments) -> Option<Vec<OsText>> {
+        let named = &command_line.pytest;
+        let path = OsText::from(named.path.as_deref()?);
+        let python = named.python.as_deref().map(OsText::from);
+        Some([absolute_text(Path::new(".")), path].into_iter().chain(python).collect())
+    }
+
+    fn resolve(
+        &self,
+        arguments: &[OsText],
+        context: &SourceContext<'_>,
+        _display: PhaseDisplay<'_>,
+    ) -> Result<Vec<TestProgram>, SourcesError> {
+        let [cwd, path, python @ ..] = arguments else { return Ok(Vec::new()) };
+        let virtual_environment = std::env::var_os("VIRTUAL_ENV").filter(|path| !path.is_empty());
+        let python = find_python(
+            python.first().map(OsText::to_text).as_deref(),
+            virtual_environment.as_deref().map(Path::new),
+            cwd.as_path(),
+        )?;
+        let suite = context.suite.map(|suite| suite.name.clone());
+        let mut program = pytest_program(&python, cwd.as_path(), path.as_path(), suite)?;
+        // Our plugin is found by this variable, beside what the user has in it.
+        let search_path = std::env::var_os("PYTHONPATH");
+        program.tool_env.extend(search_path.map(|path| ("PYTHONPATH".into(), path.as_os_str().into())));
+        Ok(vec![program])
+    }
+}
+
+/// Returns the interpreter that is named; otherwise that of the virtual environment, or `python3`.
+fn find_python(
+    named: Option<&str>,
+    virtual_environment: Option<&Path>,
+    cwd: &Path,
+) -> Result<PathBuf, SourcesError> {
+    let not_found = |python: String| move || SourcesError::NoPython { python };
+    if let Some(named) = named {
+        return find_program(named, cwd).ok_or_else(not_found(named.to_owned()));
+    }
+    if let Some(directory) = virtual_environment {
+        let python = directory.join("bin/python");
+        let text = python.display().to_string();
+        return find_program(&text, cwd).ok_or_else(not_found(text));
+    }
+    search_path("python3".as_ref()).ok_or_else(not_found("python3".to_owned()))
+}
+
+/// Returns the program that runs the tests of a path. Tests of the command line are named after their
+/// directory.
+fn pytest_program(
+    python: &Path,
+    cwd: &Path,
+    path: &Path,
+    suite: Option<String>,
+) -> Result<TestProgram, SourcesError> {
+    let tests = cwd.join(path);
+    let tests =
+        tests.canonicalize().map_err(|source| SourcesError::Path { path: path.to_owned(), source })?;
+    let name = || tests.file_stem().map_or_else(|| FRAMEWORK.to_owned(), |name| name.display().to_string());
+    let mut args = ["-m", "pytest"].map(OsText::from).to_vec();
+    // Without a path, pytest reads its configuration for what to collect.
+    if cwd.canonicalize().is_ok_and(|cwd| cwd != tests) {
+        args.push(OsText::from(path));
+    }
+    Ok(TestProgram {
+        args,
+        framework: Some(FRAMEWORK.to_owned()),
+        ..plain_program(suite.unwrap_or_else(name), python, cwd)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interpreter_is_the_named_one_or_that_of_the_virtual_environment() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("bin")).unwrap();
+        std::os::unix::fs::symlink("/bin/sh", dir.path().join("bin/python")).unwrap();
+        let found = |named, environment| find_python(named, environment, dir.path());
+        let own = dir.path().join("bin/python");
+        assert_eq!(found(Some("bin/python"), None).unwrap(), own);
+        assert_eq!(found(None, Some(dir.path())).unwrap(), own);
+        assert!(found(Some("sh"), Some(dir.path())).unwrap().ends_with("sh"));
+        let error = found(Some("no-such-python"), None).unwrap_err().to_string();
+        assert!(error.starts_with("run pytest with no-such-python: there is no such program"), "{error}");
+        let error = found(None, Some(Path::new("/nowhere"))).unwrap_err().to_string();
+        assert!(error.starts_with("run pytest with /nowhere/bin/python"), "{error}");
+    }
+
+    #[test]
+    fn path_is_named_unless_it_is_the_working_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let tests = dir.path().join("unit");
+        std::fs::create_dir(&tests).unwrap();
+        let program =
+            |path: &str| pytest_program(Path::new("/python"), dir.path(), Path::new(path), None).unwrap();
+        let args = |program: &TestProgram| {
+            program.args.iter().map(|word| word.to_text().into_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(args(&program("unit")), ["-m", "pytest", "unit"]);
+        assert_eq!(args(&program("unit/..")), ["-m", "pytest"]);
+        assert_eq!(
+            (program("unit").suite.as_str(), program("unit").framework.as_deref()),
+            ("unit", Some("pytest"))
+        );
+        let error = pytest_program(Path::new("/python"), dir.path(), Path::new("none"), None).unwrap_err();
+        assert_eq!(error.to_string(), "find none");
+    }
+}

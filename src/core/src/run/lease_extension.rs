@@ -1,0 +1,209 @@
+//! Leases whose processes run further tests when theirs have ended, and runs to which tests are added.
+//!
+//! A lease is one process from its start to its end, however many batches it runs: its worker reports that
+//! its tests have ended, and the run extends the lease or has the process end.
+
+use super::{
+    RunAction, RunStage, ScheduledTest,
+    state::{ActiveLease, RunState},
+};
+use crate::{LeaseId, TestId, WorkerId};
+
+/// Whether the process of a lease waits for further tests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(super) enum LeaseIdleness {
+    /// It runs tests, or has not reported that they have ended.
+    #[default]
+    Busy,
+    /// It waits.
+    Idle,
+    /// It has waited, and was told to end.
+    Ending,
+}
+
+impl RunState {
+    pub(super) fn on_lease_idle(&mut self, worker: WorkerId, lease: LeaseId) {
+        let Some(held) = self.leases.get_mut(&worker).filter(|held| held.lease == lease) else { return };
+        let takes_more = self.plan.programs[held.batch.program.index()].process.takes_more_tests;
+        // The process of a cancelled lease is being ended.
+        if takes_more && held.cancel_mode.is_none() && held.idle == LeaseIdleness::Busy {
+            held.idle = LeaseIdleness::Idle;
+        }
+    }
+
+    /// Adds tests to an open run.
+    pub(super) fn on_tests_added(&mut self, added: Vec<ScheduledTest>) {
+        if self.is_open() {
+            self.add_tests(added);
+        }
+    }
+
+    /// Gives the processes that wait further tests of their programs, or has them end. While tests may be
+    /// added, they wait for those if no test waits.
+    pub(super) fn serve_idle_leases(&mut self, actions: &mut Vec<RunAction>) {
+        if self.stage != RunStage::Running {
+            return;
+        }
+        let is_idle =
+            |(worker, held): (&WorkerId, &ActiveLease)| (held.idle == LeaseIdleness::Idle).then_some(*worker);
+        for worker in self.leases.iter().filter_map(is_idle).collect::<Vec<_>>() {
+            let is_within_share = self.leases.len() <= self.share.min(self.slots());
+            if is_within_share && let Some(extended) = self.extend_lease(worker) {
+                actions.push(extended);
+            } else if !(self.is_open && is_within_share && self.queue.is_empty()) {
+                actions.extend(self.end_lease(worker));
+            }
+        }
+    }
+
+    fn extend_lease(&mut self, worker: WorkerId) -> Option<RunAction> {
+        let held = self.leases.get(&worker).filter(|held| !held.batch.is_isolated)?;
+        let (lease, program, start_timeouts) = (held.lease, held.batch.program, held.start_timeouts);
+        // A process that says so while one of its tests has no result is not trusted with others.
+        if held.batch.tests.iter().any(|test| self.tests[test.index()].location.is_in(lease)) {
+            return None;
+        }
+        let loads = self.slot_loads(|held| self.remaining_time(held));
+        let batch = self.next_batch(|queue| queue.next_extension(program, &loads))?;
+        let extended = self.assign(worker, lease, batch, start_timeouts);
+        let held = self.leases.get_mut(&worker)?;
+        held.batch = extended.batch.clone();
+        (held.is_extended, held.idle) = (true, LeaseIdleness::Busy);
+        Some(RunAction::ExtendLease(Box::new(extended)))
+    }
+
+    fn end_lease(&mut self, worker: WorkerId) -> Option<RunAction> {
+        let held = self.leases.get_mut(&worker)?;
+        held.idle = LeaseIdleness::Ending;
+        Some(RunAction::EndLease { worker, lease: held.lease })
+    }
+
+    /// Returns whether the duration of a test says nothing about those of others, because it includes the
+    /// start of its process.
+    pub(super) fn includes_start(&self, held: &ActiveLease, test: TestId) -> bool {
+        !held.is_extended && self.queue.includes_start(&held.batch, test)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        LeaseOutcome, Outcome, ProgramId, RetryPolicy,
+        batching::{ProcessTraits, ProgramCosts},
+        run::{BatchLease, RunEvent, SchedulingPlan},
+    };
+
+    const WORKER: WorkerId = WorkerId(1);
+
+    fn tests(count: usize) -> Vec<ScheduledTest> {
+        let test = ScheduledTest {
+            program: ProgramId(0),
+            weight: Some(Duration::from_millis(10)),
+            is_isolated: false,
+            retries: RetryPolicy::immediate(0),
+            selection_bytes: 0,
+            is_unrunnable: false,
+        };
+        vec![test; count]
+    }
+
+    /// Returns a run with one slot, whose processes take these tests in several batches.
+    fn run_of(tests: Vec<ScheduledTest>, is_open: bool) -> RunState {
+        let process = ProcessTraits { takes_more_tests: true, ..ProcessTraits::default() };
+        RunState::new(SchedulingPlan {
+            programs: vec![ProgramCosts { process, ..ProgramCosts::default() }],
+            tests,
+            batch_limit: Some(Duration::from_millis(20)),
+            slots: 1,
+            is_open,
+            failure_limit: None,
+            max_startup_crashes: 3,
+            retry_seed: 0,
+        })
+    }
+
+    fn lease_in(actions: &[RunAction]) -> BatchLease {
+        match actions {
+            [RunAction::Lease(lease) | RunAction::ExtendLease(lease)] => (**lease).clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Has all tests of a batch pass; returns what the run makes of the process that waits then.
+    fn pass(run: &mut RunState, lease: &BatchLease, position: &mut u64) -> Vec<RunAction> {
+        for test in &lease.batch.tests {
+            *position += 1;
+            let (duration, outcome) = (Duration::from_millis(10), Outcome::Passed);
+            let settled =
+                RunEvent::Settled { worker: WORKER, test: *test, outcome, duration, position: *position };
+            assert_eq!(run.handle(settled), []);
+        }
+        run.handle(RunEvent::LeaseIdle { worker: WORKER, lease: lease.lease })
+    }
+
+    #[test]
+    fn one_process_runs_all_batches_and_is_ended_after_the_last() {
+        let mut run = run_of(tests(9), false);
+        assert_eq!(run.begin(), [RunAction::StartWorker]);
+        let mut lease = lease_in(&run.handle(RunEvent::WorkerGranted(WORKER)));
+        let (first, mut batches, mut position) = (lease.lease, 1, 0);
+        let end = loop {
+            match &pass(&mut run, &lease, &mut position)[..] {
+                [RunAction::ExtendLease(extended)] => lease = (**extended).clone(),
+                other => break other.to_vec(),
+            }
+            assert_eq!(lease.lease, first);
+            batches += 1;
+        };
+        assert_eq!((end, position), (vec![RunAction::EndLease { worker: WORKER, lease: first }], 9));
+        assert!(batches > 2, "{batches}");
+        let end = LeaseOutcome::Complete;
+        let actions = run.handle(RunEvent::LeaseEnded { worker: WORKER, lease: first, end, start: None });
+        assert_eq!(actions, [RunAction::ReleaseWorker(WORKER), RunAction::Drain(WORKER)]);
+    }
+
+    #[test]
+    fn death_after_an_extension_is_no_failed_start() {
+        let mut run = run_of(tests(4), false);
+        let _start = run.begin();
+        let first = lease_in(&run.handle(RunEvent::WorkerGranted(WORKER)));
+        let extended = lease_in(&pass(&mut run, &first, &mut 0));
+        let end = LeaseOutcome::DiedOutside;
+        let lease = first.lease;
+        let actions = run.handle(RunEvent::LeaseEnded { worker: WORKER, lease, end, start: None });
+        let next = lease_in(&actions);
+        assert_eq!(next.batch.tests, extended.batch.tests, "the rest continues as it was");
+        assert_ne!(next.lease, lease);
+    }
+
+    #[test]
+    fn processes_of_an_open_run_wait_for_tests() {
+        let mut run = run_of(Vec::new(), true);
+        assert_eq!(run.begin(), []);
+        assert_eq!(run.handle(RunEvent::TestsAdded(tests(1))), [RunAction::StartWorker]);
+        let first = lease_in(&run.handle(RunEvent::WorkerGranted(WORKER)));
+        let mut position = 0;
+        assert_eq!(pass(&mut run, &first, &mut position), []);
+        let extended = lease_in(&run.handle(RunEvent::TestsAdded(tests(1))));
+        assert_eq!((extended.lease, &extended.batch.tests[..]), (first.lease, &[TestId(1)][..]));
+        assert_eq!(pass(&mut run, &extended, &mut position), []);
+        let end = RunAction::EndLease { worker: WORKER, lease: first.lease };
+        assert_eq!(run.handle(RunEvent::NoMoreTests), [end]);
+        assert_eq!(run.handle(RunEvent::TestsAdded(tests(1))), []);
+        assert_eq!(run.ledger().entries().len(), 2, "a run that is not open takes no tests");
+    }
+
+    #[test]
+    fn open_run_ends_with_a_synthesized_result() {
+        let mut run = run_of(tests(1), true);
+        let _start = run.begin();
+        let _lease = run.handle(RunEvent::WorkerGranted(WORKER));
+        assert!(run.is_open());
+        let unrunnable = ScheduledTest { is_unrunnable: true, ..tests(1).remove(0) };
+        let _none = run.handle(RunEvent::TestsAdded(vec![unrunnable]));
+        assert!(!run.is_open(), "its result is sent at the end");
+    }
+}

@@ -1,0 +1,220 @@
+//! The list of tests that `ctest --show-only=json-v1` writes.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A test of a CTest project.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CtestTest {
+    pub name: String,
+    /// Program and arguments; empty where CTest does not find the program.
+    pub command: Vec<String>,
+    pub properties: CtestProperties,
+    /// File and line of the command of CMake that has added the test.
+    pub place: Option<(String, u32)>,
+}
+
+/// The properties of a test. Those with a default value are not set.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CtestProperties {
+    pub is_disabled: bool,
+    pub will_fail: bool,
+    pub skip_return_code: Option<i32>,
+    pub pass_expressions: Vec<String>,
+    pub fail_expressions: Vec<String>,
+    pub skip_expressions: Vec<String>,
+    pub timeout: Option<Duration>,
+    /// Limit, and the expressions after a match of which it begins.
+    pub timeout_after_match: Option<(Duration, Vec<String>)>,
+    /// `NAME=VALUE`.
+    pub environment: Vec<String>,
+    /// `NAME=OPERATION:VALUE`, applied in order after `environment`.
+    pub environment_modification: Vec<String>,
+    pub working_directory: Option<String>,
+    pub required_files: Vec<String>,
+    pub labels: Vec<String>,
+    pub attached_files: Vec<String>,
+    pub attached_files_on_failure: Vec<String>,
+    /// Names of the tests before which this one must not begin, its fixtures among them.
+    pub depends: Vec<String>,
+    /// Names of the other properties that are set, whatever their values.
+    pub others: BTreeSet<String>,
+}
+
+/// Error in a list of tests.
+#[derive(Debug, thiserror::Error)]
+pub enum CtestListingError {
+    #[error("read the list of tests that ctest wrote")]
+    Json(#[from] serde_json::Error),
+    #[error(
+        "read the list of tests that ctest wrote: expected \"kind\": \"ctestInfo\" of version 1, found {found}"
+    )]
+    Kind { found: String },
+}
+
+/// Returns the tests of the list, in its order.
+///
+/// # Errors
+/// It is not the list that CTest writes.
+pub fn read_ctest_listing(json: &[u8]) -> Result<Vec<CtestTest>, CtestListingError> {
+    // Names and arguments may be any bytes, which CTest writes as they are.
+    let listing: Listing = serde_json::from_str(&String::from_utf8_lossy(json))?;
+    if listing.kind != "ctestInfo" || listing.version.major != 1 {
+        let found = format!("\"kind\": {:?} of version {}", listing.kind, listing.version.major);
+        return Err(CtestListingError::Kind { found });
+    }
+    let Listing { tests, graph, .. } = listing;
+    let test = |test: Test| CtestTest {
+        place: test.backtrace.and_then(|node| graph.place(node)),
+        properties: read_properties(test.properties),
+        name: test.name,
+        command: test.command,
+    };
+    Ok(tests.into_iter().map(test).collect())
+}
+
+#[derive(Deserialize)]
+struct Listing {
+    kind: String,
+    version: Version,
+    #[serde(default)]
+    tests: Vec<Test>,
+    #[serde(default, rename = "backtraceGraph")]
+    graph: BacktraceGraph,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    major: u32,
+}
+
+#[derive(Deserialize)]
+struct Test {
+    name: String,
+    #[serde(default)]
+    command: Vec<String>,
+    #[serde(default)]
+    backtrace: Option<usize>,
+    #[serde(default)]
+    properties: Vec<Property>,
+}
+
+#[derive(Deserialize)]
+struct Property {
+    name: String,
+    #[serde(default)]
+    value: Value,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct BacktraceGraph {
+    files: Vec<String>,
+    nodes: Vec<BacktraceNode>,
+}
+
+#[derive(Deserialize)]
+struct BacktraceNode {
+    file: usize,
+    line: Option<u32>,
+}
+
+impl BacktraceGraph {
+    fn place(&self, node: usize) -> Option<(String, u32)> {
+        let node = self.nodes.get(node)?;
+        Some((self.files.get(node.file)?.clone(), node.line?))
+    }
+}
+
+fn read_properties(properties: Vec<Property>) -> CtestProperties {
+    let mut read = CtestProperties::default();
+    for Property { name, value } in properties {
+        match name.as_str() {
+            "DISABLED" => read.is_disabled = is_true(&value),
+            "WILL_FAIL" => read.will_fail = is_true(&value),
+            "SKIP_RETURN_CODE" => {
+                read.skip_return_code = value.as_i64().and_then(|code| code.try_into().ok())
+            }
+            "PASS_REGULAR_EXPRESSION" => read.pass_expressions = texts(&value),
+            "FAIL_REGULAR_EXPRESSION" => read.fail_expressions = texts(&value),
+            "SKIP_REGULAR_EXPRESSION" => read.skip_expressions = texts(&value),
+            // Zero is no limit.
+            "TIMEOUT" => read.timeout = seconds(&value),
+            "TIMEOUT_AFTER_MATCH" => {
+                read.timeout_after_match =
+                    seconds(&value["timeout"]).map(|limit| (limit, texts(&value["regex"])));
+            }
+            "ENVIRONMENT" => read.environment = texts(&value),
+            "ENVIRONMENT_MODIFICATION" => read.environment_modification = texts(&value),
+            "WORKING_DIRECTORY" => read.working_directory = value.as_str().map(str::to_owned),
+            "REQUIRED_FILES" => read.required_files = texts(&value),
+            "LABELS" => read.labels = texts(&value),
+            "ATTACHED_FILES" => read.attached_files = texts(&value),
+            "ATTACHED_FILES_ON_FAIL" => read.attached_files_on_failure = texts(&value),
+            "DEPENDS" => read.depends = texts(&value),
+            _ => drop(read.others.insert(name)),
+        }
+    }
+    read
+}
+
+fn is_true(value: &Value) -> bool {
+    value.as_bool() == Some(true)
+}
+
+fn seconds(value: &Value) -> Option<Duration> {
+    let limit = Duration::try_from_secs_f64(value.as_f64()?).ok()?;
+    (!limit.is_zero()).then_some(limit)
+}
+
+/// Returns the texts of a list, or of a single text.
+fn texts(value: &Value) -> Vec<String> {
+    match value {
+        Value::Array(values) => values.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        Value::String(text) => vec![text.clone()],
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_and_places_are_read() {
+        let json = br#"{"kind":"ctestInfo","version":{"major":1,"minor":0},
+            "backtraceGraph":{"commands":["add_test"],"files":["/w/CMakeLists.txt"],
+                "nodes":[{"file":0},{"command":0,"file":0,"line":9,"parent":0}]},
+            "tests":[
+                {"name":"a","command":["/bin/sh","-c","x"],"backtrace":1,"properties":[
+                    {"name":"TIMEOUT","value":1.5},{"name":"DISABLED","value":true},
+                    {"name":"SKIP_RETURN_CODE","value":77},{"name":"LABELS","value":["x","y"]},
+                    {"name":"TIMEOUT_AFTER_MATCH","value":{"regex":["r"],"timeout":2.0}},
+                    {"name":"COST","value":5.0},{"name":"WORKING_DIRECTORY","value":"/w"}]},
+                {"name":"b_NOT_BUILT","properties":[{"name":"TIMEOUT","value":0.0}]}]}"#;
+        let tests = read_ctest_listing(json).unwrap();
+        let [first, second] = &tests[..] else { panic!("{tests:?}") };
+        assert_eq!(first.place, Some(("/w/CMakeLists.txt".to_owned(), 9)));
+        assert_eq!(first.command, ["/bin/sh", "-c", "x"]);
+        let read = &first.properties;
+        assert_eq!((read.timeout, read.is_disabled), (Some(Duration::from_millis(1500)), true));
+        assert_eq!((read.skip_return_code, read.labels.len()), (Some(77), 2));
+        assert_eq!(read.timeout_after_match, Some((Duration::from_secs(2), vec!["r".to_owned()])));
+        assert_eq!(read.others.iter().collect::<Vec<_>>(), ["COST"]);
+        assert_eq!((second.command.len(), second.place.as_ref(), second.properties.timeout), (0, None, None));
+    }
+
+    #[test]
+    fn other_documents_are_refused() {
+        for (json, expected) in [
+            ("{}", "missing field `kind`"),
+            (r#"{"kind":"ctestInfo","version":{"major":2}}"#, "\"kind\": \"ctestInfo\" of version 2"),
+            ("No tests were found!!!", "expected value"),
+        ] {
+            let error = heeler_core::error_chain(&read_ctest_listing(json.as_bytes()).unwrap_err());
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

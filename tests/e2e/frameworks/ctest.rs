@@ -1,0 +1,157 @@
+//! A CMake project, whose tests CTest and Heeler run.
+
+use std::collections::BTreeMap;
+
+use quick_xml::{Reader, events::Event};
+use serde_json::Value;
+
+use crate::support::{
+    fixtures::{self, succeed},
+    world::TestWorld,
+};
+
+/// What both report of a test, in the same words: `passed`, `failed` or `skipped`.
+type Results = BTreeMap<String, String>;
+
+/// Results of Heeler that are others on purpose: the names and what Heeler reports.
+const DIFFERENT: [(&str, &str); 0] = [];
+
+fn of_ctest(world: &TestWorld, folder: &str) -> Results {
+    let report = world.path("ctest.xml");
+    let report = report.to_str().unwrap();
+    let words = ["--test-dir", folder, "-j4", "--output-junit", report];
+    // Its exit code says that tests have failed.
+    let ran = world.command(std::process::Command::new("ctest"), &words).output().unwrap();
+    let text = std::fs::read_to_string(report).unwrap_or_else(|error| panic!("{error}: {ran:?}"));
+    let mut reader = Reader::from_str(&text);
+    let mut results = Results::new();
+    let mut test = (String::new(), String::new());
+    loop {
+        match reader.read_event().unwrap() {
+            Event::Eof => return results,
+            Event::Start(tag) | Event::Empty(tag) => {
+                let value = |name: &str| {
+                    let attribute = tag.try_get_attribute(name).unwrap();
+                    let text = attribute.map(|one| one.value.into_owned()).unwrap_or_default();
+                    quick_xml::escape::unescape(&text).unwrap().into_owned()
+                };
+                match tag.name().as_ref() {
+                    "testcase" => {
+                        test = (value("name"), value("status"));
+                        let result = match test.1.as_str() {
+                            "run" => "passed",
+                            "disabled" => "skipped",
+                            _ => "failed",
+                        };
+                        results.insert(test.0.clone(), result.to_owned());
+                    }
+                    // What could not be run counts as a failure there, and is written as skipped.
+                    "skipped" if test.1 == "notrun" && value("message").starts_with("SKIP_") => {
+                        results.insert(test.0.clone(), "skipped".to_owned());
+                    }
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns the tests of a folder as a client lists them, by uid.
+fn listed(world: &TestWorld, words: &[&str]) -> BTreeMap<String, Value> {
+    let ran = world.run_with_separate_outputs(&[&["list"], words, &["--format", "json"]].concat());
+    let nodes: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
+    nodes.into_iter().map(|node| (node["uid"].as_str().unwrap().to_owned(), node)).collect()
+}
+
+/// Returns the name of a listed test in CTest: its trait, if it is one of a program.
+fn name_in_ctest(node: &Value) -> String {
+    let traits = node["traits"].as_array().into_iter().flatten();
+    let of_program = traits.filter_map(|one| one["ctest"].as_str()).next();
+    of_program.or(node["display-name"].as_str()).unwrap().to_owned()
+}
+
+/// Returns the last event of each test, by uid.
+fn ends(world: &TestWorld, words: &[&str]) -> BTreeMap<String, Value> {
+    let ran = world.run_with_separate_outputs(&[&["run"], words, &["--format", "json"]].concat());
+    let events = ran.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let ends = events.filter(|event| event["type"] == "test" && event["event"] != "started");
+    ends.map(|event| (event["uid"].as_str().unwrap().to_owned(), event)).collect()
+}
+
+#[test]
+fn heeler_reports_of_each_entry_what_ctest_reports() {
+    let world = TestWorld::new();
+    let folder = fixtures::ctest_project();
+    let folder = folder.to_str().unwrap();
+    let mut expected = of_ctest(&world, folder);
+    assert!(expected.len() > 60, "{expected:#?}");
+    expected.extend(DIFFERENT.map(|(name, result)| (name.to_owned(), result.to_owned())));
+    let nodes = listed(&world, &["--ctest", folder]);
+    let ends = ends(&world, &["--ctest", folder]);
+    let results: Results = ends
+        .iter()
+        .map(|(uid, end)| {
+            let name = name_in_ctest(nodes.get(uid).unwrap_or_else(|| panic!("{uid} is not listed")));
+            let result = match end["event"].as_str().unwrap() {
+                "ok" => "passed",
+                "ignored" => "skipped",
+                _ => "failed",
+            };
+            (name, result.to_owned())
+        })
+        .collect();
+    assert_eq!(results.len(), ends.len(), "two tests have one name");
+    let differing: Vec<_> =
+        expected.iter().filter(|(name, result)| results.get(*name) != Some(result)).collect();
+    assert!(differing.is_empty() && results.len() == expected.len(), "{differing:#?}\nof {ends:#?}");
+    assert!(nodes["unit::Math.Adds"]["location.file"].as_str().unwrap().ends_with("unit.cc"), "{nodes:#?}");
+    let labels: Vec<_> = nodes["ctest::labels"]["traits"].as_array().unwrap().iter().collect();
+    assert_eq!(labels.len(), 2, "{labels:?}");
+    let of = |uid: &str| ends[uid].to_string();
+    for (uid, text) in [
+        ("ctest::fails", "exited with code 3"),
+        ("ctest::required_file_missing", "no such file"),
+        ("ctest::working_directory_missing", "working directory"),
+        ("ctest::never_built_NOT_BUILT", "is it built?"),
+        ("ctest::fail_expression", "FAIL_REGULAR_EXPRESSION"),
+        ("ctest::times_out_after_match", "timed out after"),
+        ("unit::Crash.Dies", "SIGABRT"),
+    ] {
+        assert!(of(uid).contains(text), "{}", of(uid));
+    }
+    let attached = ["attached", "attached_on_fail"].map(|name| of(&format!("ctest::{name}")));
+    assert!(attached[0].contains("attached.txt") && attached[1].contains("of_failure.txt"), "{attached:?}");
+    assert!(!of("ctest::attached_on_fail_passes").contains("CMakeCache.txt"));
+}
+
+#[test]
+fn build_folder_among_the_programs_is_found_and_what_is_not_applied_is_told() {
+    let world = TestWorld::new();
+    let folder = fixtures::ctest_project();
+    let ran = world.run(&["run", folder.to_str().unwrap(), "-E", "tag(slow)"]).assert_code(0);
+    ran.assert_stdout("the property RUN_SERIAL of the CTest test serial, which Heeler does not apply");
+    ran.assert_stdout("the property DEPENDS of the CTest test user and 2 more");
+    ran.assert_stdout("1 passed");
+    let ran = world.run(&["run", "--ctest", "."]).assert_code(4);
+    ran.assert_stdout("it has no CTestTestfile.cmake");
+}
+
+#[test]
+fn test_that_the_program_has_no_more_is_an_error() {
+    let world = TestWorld::new();
+    world.gtest("kinds");
+    let program = world.path("kinds");
+    let entry = |name: &str| {
+        format!("add_test(\"{name}\" \"{}\" \"--gtest_filter=Math.{name}\")\n", program.display())
+    };
+    world.write("CTestTestfile.cmake", &[entry("Add"), entry("Gone")].concat());
+    let ends = ends(&world, &["."]);
+    assert_eq!(ends["kinds::Math.Add"]["event"], "ok", "{ends:#?}");
+    assert_eq!(ends["kinds::Math.Gone"]["event"], "not_run", "{ends:#?}");
+    assert!(ends["kinds::Math.Gone"].to_string().contains("no such test any more"), "{ends:#?}");
+    assert_eq!(ends.len(), 2, "tests without an entry are not run: {ends:#?}");
+    // The same program runs under CTest: it passes a test that is not there.
+    let ctest = succeed(&mut world.command(std::process::Command::new("ctest"), &[]), "ctest");
+    assert!(String::from_utf8_lossy(&ctest).contains("100% tests passed"));
+}

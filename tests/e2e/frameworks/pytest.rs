@@ -1,0 +1,259 @@
+//! pytest: the fixture suite with every kind of end, its output, listings, and coverage. Left out where
+//! `scripts/test` could not install pytest.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::PathBuf,
+    process::Command,
+};
+
+use serde_json::Value;
+
+use crate::support::{
+    fixtures::fixtures,
+    world::{FinishedCommand, TestWorld},
+};
+
+const SETTINGS: &str = "[profile.default]\ntimeout = \"10s\"\ngrace-period = \"400ms\"\ndumps = \"off\"\n";
+
+/// Returns the interpreter of the environment with pytest.
+fn python() -> Option<PathBuf> {
+    let environment = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("pytest");
+    let is_installed = environment.join("installed").exists();
+    if !is_installed {
+        eprintln!("left out: scripts/test installs pytest into {}", environment.display());
+    }
+    is_installed.then(|| environment.join("bin/python"))
+}
+
+/// Returns a world with these files of the fixture suite.
+fn world(files: &[&str]) -> TestWorld {
+    let world = TestWorld::new();
+    world.write("heeler.toml", SETTINGS);
+    world.env("PYTHONDONTWRITEBYTECODE", "1");
+    for file in files {
+        world.write(file, &fs::read_to_string(fixtures().join("pytest").join(file)).unwrap());
+    }
+    world
+}
+
+const ALL_FILES: [&str; 9] = [
+    "pytest.ini",
+    "conftest.py",
+    "calc.py",
+    "test_broken.py",
+    "test_deaths.py",
+    "test_ends.py",
+    "test_shared.py",
+    "test_skipped.py",
+    "test_unittest.py",
+];
+
+/// A finished run.
+struct PytestRun {
+    command: FinishedCommand,
+    /// The last event of each test, by its node id.
+    ends: BTreeMap<String, Value>,
+    program_failures: Vec<Value>,
+}
+
+fn run(world: &TestWorld, python: &std::path::Path, more: &[&str]) -> PytestRun {
+    let python = python.to_str().unwrap();
+    let words = ["run", "--format", "json", "--pytest", ".", "--python", python, "-j2"];
+    let command = world.run(&[&words, more].concat());
+    let (mut ends, mut program_failures) = (BTreeMap::new(), Vec::new());
+    for line in command.stdout.lines().filter(|line| line.starts_with('{')) {
+        let event: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        if event["type"] == "test" && event["outcome"].is_string() {
+            let name = event["name"].as_str().unwrap().to_owned();
+            assert!(ends.insert(name, event).is_none(), "two ends: {line}");
+        } else if event["type"] == "program" {
+            program_failures.push(event);
+        }
+    }
+    PytestRun { command, ends, program_failures }
+}
+
+impl PytestRun {
+    #[track_caller]
+    fn end(&self, name: &str) -> &Value {
+        self.ends.get(name).unwrap_or_else(|| panic!("no end of {name}\n{}", self.command))
+    }
+
+    /// Panics unless the test has this outcome, and this text in what is said of it.
+    #[track_caller]
+    fn assert_outcome(&self, name: &str, outcome: &str, said: &str) {
+        let end = self.end(name);
+        assert_eq!(end["outcome"], outcome, "{end:#}");
+        assert!(end.to_string().contains(said), "{said:?} is not in {end:#}");
+    }
+}
+
+const OUTCOMES: [(&str, &str, &str); 45] = [
+    ("calc.py::calc.add", "passed", ""),
+    ("calc.py::calc.subtract", "failed", "Expected:"),
+    ("test_broken.py", "failed", "No module named 'no_such_module_anywhere'"),
+    ("test_deaths.py::test_before", "passed", ""),
+    ("test_deaths.py::test_segfaults", "crashed", "before the crash"),
+    ("test_deaths.py::test_aborts", "crashed", "SIGABRT"),
+    ("test_deaths.py::test_is_killed", "crashed", "SIGKILL"),
+    ("test_deaths.py::test_exits_with_success", "exited-early", "code 0"),
+    ("test_deaths.py::test_exits", "exited-early", "code 3"),
+    ("test_deaths.py::test_is_interrupted", "failed", "KeyboardInterrupt"),
+    ("test_deaths.py::test_interrupts_itself", "failed", "KeyboardInterrupt"),
+    ("test_deaths.py::test_ends_session", "failed", "Exit: enough"),
+    ("test_deaths.py::test_hangs", "timed-out", "in test_hangs"),
+    ("test_deaths.py::test_hangs_in_c", "timed-out", "in test_hangs_in_c"),
+    ("test_deaths.py::test_recurses", "failed", "RecursionError"),
+    ("test_deaths.py::test_closes_descriptors", "exited-early", "Bad file descriptor"),
+    ("test_deaths.py::test_after", "passed", ""),
+    ("test_ends.py::test_passes", "passed", ""),
+    ("test_ends.py::test_fails", "failed", "\"expected\":\"{'a': 1}\""),
+    ("test_ends.py::test_raises", "failed", "ValueError: no value"),
+    ("test_ends.py::test_writes", "passed", ""),
+    ("test_ends.py::test_writes_nothing", "passed", ""),
+    ("test_ends.py::test_skips", "skipped", "not today"),
+    ("test_ends.py::test_is_skipped", "skipped", "never"),
+    ("test_ends.py::test_fails_as_expected", "skipped", "expected to fail: a known bug"),
+    ("test_ends.py::test_passes_unexpectedly", "passed", ""),
+    ("test_ends.py::test_passes_against_strict_expectation", "failed", "[XPASS(strict)] a known bug"),
+    ("test_ends.py::test_set_up_fails", "failed", "failed in set-up: RuntimeError: broken before"),
+    ("test_ends.py::test_tear_down_fails", "failed", "failed in tear-down: RuntimeError: broken after"),
+    ("test_ends.py::test_calls_exit", "failed", "SystemExit: 3"),
+    ("test_ends.py::test_parameter[a b]", "passed", ""),
+    ("test_ends.py::test_parameter[c::d]", "passed", ""),
+    ("test_ends.py::test_parameter[e[f]]", "passed", ""),
+    ("test_ends.py::test_parameter[\\xfc]", "passed", ""),
+    ("test_ends.py::test_parameter[new\\nline]", "passed", ""),
+    ("test_ends.py::test_has_parts", "failed", "assert 1 != 1"),
+    ("test_ends.py::TestClass::test_method", "passed", ""),
+    ("test_ends.py::test_logs", "failed", "logged"),
+    ("test_ends.py::test_forked_child_returns", "passed", ""),
+    ("test_shared.py::test_first", "passed", ""),
+    ("test_shared.py::test_second", "passed", ""),
+    ("test_skipped.py", "skipped", "the whole file"),
+    ("test_unittest.py::Case::test_passes", "passed", ""),
+    ("test_unittest.py::Case::test_fails", "failed", "1 != 2"),
+    ("test_unittest.py::Case::test_has_parts", "failed", "1 != 0"),
+];
+
+#[test]
+fn every_test_has_its_outcome_whatever_ends_its_process() {
+    let Some(python) = python() else { return };
+    let run = run(&world(&ALL_FILES), &python, &[]);
+    let names: BTreeSet<&str> = run.ends.keys().map(String::as_str).collect();
+    assert_eq!(names, OUTCOMES.iter().map(|(name, ..)| *name).collect());
+    for (name, outcome, said) in OUTCOMES {
+        run.assert_outcome(name, outcome, said);
+    }
+    assert_eq!(run.program_failures, Vec::<Value>::new());
+    let failed = run.end("test_ends.py::test_fails");
+    assert_eq!(failed["failures"][0]["actual"], "{'a': 2}", "{failed:#}");
+    assert!(
+        failed["stacktrace"].as_str().unwrap().ends_with("test_ends.py:18: AssertionError"),
+        "{failed:#}"
+    );
+    assert_eq!(run.command.code, Some(2), "{}", run.command);
+}
+
+#[test]
+fn output_is_that_of_its_test_exactly() {
+    let Some(python) = python() else { return };
+    let world = world(&["conftest.py", "test_ends.py", "test_shared.py"]);
+    let run = run(&world, &python, &["-E", "test(test_writes) | test(test_passes) | test(test_first)"]);
+    let outputs = |name: &str| {
+        let end = run.end(name);
+        let text = |stream: &str| end[stream].as_str().unwrap_or_default().to_owned();
+        (text("stdout"), text("stderr"))
+    };
+    let (stdout, stderr) = outputs("test_ends.py::test_writes");
+    assert_eq!(stdout, "to standard output\nfrom a child\nfrom C without an end of line");
+    assert_eq!(stderr, "to standard error\nerror of a child\n");
+    for quiet in ["test_ends.py::test_passes", "test_ends.py::test_writes_nothing"] {
+        assert_eq!(outputs(quiet), (String::new(), String::new()), "{quiet}");
+    }
+    let (stdout, _) = outputs("test_shared.py::test_first");
+    let lines: Vec<_> = stdout.lines().collect();
+    assert!(lines[0].starts_with("session begins in "), "{lines:?}");
+    assert_eq!(lines[1..], ["module begins", "module ends"], "the session's end belongs to no test");
+}
+
+#[test]
+fn listing_is_what_pytest_collects() {
+    let Some(python) = python() else { return };
+    let world = world(&ALL_FILES);
+    let mut pytest = Command::new(&python);
+    pytest.current_dir(world.dir()).args([
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-q",
+        "-o",
+        "addopts=--doctest-modules",
+    ]);
+    let collected = pytest.env("PYTHONDONTWRITEBYTECODE", "1").output().unwrap();
+    let collected = String::from_utf8(collected.stdout).unwrap();
+    let mut expected: BTreeSet<&str> = collected.lines().filter(|line| line.contains(".py::")).collect();
+    assert!(expected.len() > 40, "{collected}");
+    expected.extend(["test_broken.py", "test_skipped.py"]);
+    let words = ["list", "--format", "names", "--pytest", ".", "--python", python.to_str().unwrap()];
+    let listed = world.run(&words);
+    let suite = format!("{}::", world.dir().file_name().unwrap().to_str().unwrap());
+    let names: BTreeSet<&str> = listed
+        .stdout
+        .lines()
+        .filter_map(|line| line.split_once(suite.as_str()).map(|(_, name)| name))
+        .collect();
+    assert_eq!(names, expected, "{listed}");
+}
+
+#[test]
+fn file_that_ends_the_process_when_it_is_imported_costs_itself_alone() {
+    let Some(python) = python() else { return };
+    let world = world(&["test_shared.py", "conftest.py"]);
+    world.write("test_fatal.py", "import os\nos._exit(0)\n");
+    let run = run(&world, &python, &[]);
+    assert_eq!(run.ends.len(), 3, "{}", run.command);
+    run.assert_outcome("test_shared.py::test_first", "passed", "");
+    run.assert_outcome("test_fatal.py", "exited-early", "code 0");
+}
+
+#[test]
+fn fixture_of_the_session_that_fails_at_its_end_is_a_failure_of_the_program() {
+    let Some(python) = python() else { return };
+    let world = world(&[]);
+    world.write(
+        "test_one.py",
+        "import pytest\n@pytest.fixture(scope='session')\ndef s():\n    yield\n    raise RuntimeError('late')\n\
+         def test_one(s): pass\n",
+    );
+    let run = run(&world, &python, &[]);
+    run.assert_outcome("test_one.py::test_one", "passed", "");
+    let [failure] = run.program_failures.as_slice() else { panic!("{}", run.command) };
+    assert!(failure.to_string().contains("RuntimeError: late"), "{failure:#}");
+}
+
+#[test]
+fn each_process_writes_coverage_of_its_own_and_all_of_it_is_combined() {
+    let Some(python) = python() else { return };
+    let world = world(&[]);
+    world.write("library.py", "def one():\n    return 1\n\n\ndef two():\n    return 2\n");
+    for name in ["one", "two"] {
+        world.write(
+            &format!("test_{name}.py"),
+            &format!("import library\ndef test(): assert library.{name}()\n"),
+        );
+    }
+    let run = run(&world, &python, &["--isolate", "--", "--cov=library", "--cov-fail-under=100"]);
+    assert_eq!(run.ends.len(), 2, "{}", run.command);
+    assert_eq!(run.command.code, Some(0), "{}", run.command);
+    let coverage = |word: &str| {
+        let mut command = Command::new(&python);
+        command.current_dir(world.dir()).args(["-m", "coverage", word]);
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    coverage("combine");
+    let report = coverage("report");
+    assert!(report.lines().any(|line| line.starts_with("library.py") && line.ends_with("100%")), "{report}");
+}

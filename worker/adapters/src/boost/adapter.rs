@@ -1,0 +1,81 @@
+//! The adapter of Boost.Test, which connects its parts.
+
+use std::path::Path;
+
+use heeler_core::test_path::NameNesting;
+use heeler_protocol::control::{ListedTest, TestProgram};
+
+use super::{command, grammar, listing};
+use crate::{
+    Adapter, AdapterInvocation, AdapterListing, AdapterTraits, BatchSelection, ClaimConfidence,
+    CommandLineError, DiscoveryTarget, ListingError, ListingOutput, TranscriptParser, shell,
+};
+
+/// The Boost.Test adapter.
+pub(crate) struct BoostTest;
+
+pub(super) const NAME: &str = "boost";
+
+static TRAITS: AdapterTraits = AdapterTraits {
+    nesting: NameNesting::Slashes,
+    // It looks for a debugger, and attaches one only where its own options ask for it.
+    reads_tracer: true,
+    ..AdapterTraits::new(NAME, "Boost.Test")
+};
+
+/// An environment variable of the library, which is compiled into each program, and a symbol of programs that
+/// load the library.
+const HINTS: [&[u8]; 2] = [b"BOOST_TEST_CATCH_SYSTEM_ERRORS", b"_ZN5boost9unit_test14unit_test_main"];
+
+impl Adapter for BoostTest {
+    fn traits(&self) -> &'static AdapterTraits {
+        &TRAITS
+    }
+
+    fn claims(&self, target: &DiscoveryTarget<'_>) -> ClaimConfidence {
+        if HINTS.iter().any(|hint| target.contains(hint)) {
+            ClaimConfidence::Likely
+        } else {
+            ClaimConfidence::Unclaimed
+        }
+    }
+
+    fn next_listing(
+        &self,
+        _program: &TestProgram,
+        outputs: &[ListingOutput],
+        _scratch: &Path,
+    ) -> Option<AdapterInvocation> {
+        outputs.is_empty().then(command::listing_command)
+    }
+
+    fn read_listing(
+        &self,
+        _program: &TestProgram,
+        outputs: &[ListingOutput],
+    ) -> Result<AdapterListing, ListingError> {
+        AdapterListing::of_one_command(NAME, outputs, listing::read)
+    }
+
+    fn selectable_together(&self, tests: &[&ListedTest]) -> usize {
+        command::selectable_together(tests)
+    }
+
+    fn run_command(
+        &self,
+        _program: &TestProgram,
+        selection: &BatchSelection<'_>,
+        _scratch: &Path,
+    ) -> Result<AdapterInvocation, CommandLineError> {
+        command::run_command(selection)
+    }
+
+    fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send> {
+        Box::new(grammar::boost_parser(tests))
+    }
+
+    fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {
+        let filter = format!("--run_test={}", test.name);
+        shell::command_line(program, &shell::quote(filter.as_bytes()))
+    }
+}

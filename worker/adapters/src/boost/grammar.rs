@@ -1,0 +1,272 @@
+//! Parser of Boost.Test's log on standard output, between what the tests write. The log has no verdicts: a
+//! test has failed if it reports more errors than it expects, or a fatal one.
+
+use std::{collections::HashMap, time::Duration};
+
+use heeler_core::Failure;
+use heeler_protocol::control::ListedTest;
+
+use super::listing::EXPECTED_FAILURES;
+use crate::{
+    FrameworkResult, FrameworkVerdict,
+    assertion_failures::AssertionFailures,
+    expected_tests::ExpectedTests,
+    scan::{ByteCursor, ScanResult, ScanStop, decode_lossy, either},
+    stream_parser::{FrameworkCounts, Marker, MarkerGrammar, OutputOrigin, ParserState, StreamParser},
+};
+
+/// Size of a line of the log.
+const LINE_BYTES: usize = 16 * 1024;
+/// Nesting of suites that is followed.
+const SUITE_DEPTH: usize = 256;
+
+const ENTER_CASE: &str = "Entering test case \"";
+const LEAVE_CASE: &str = "Leaving test case \"";
+
+/// Returns the parser for a run of these tests.
+pub(crate) fn boost_parser(tests: &[&ListedTest]) -> StreamParser<BoostGrammar> {
+    let sequence = ExpectedTests::new(tests.iter().map(|test| test.name.clone().into_bytes()));
+    let paths = tests.iter().enumerate().map(|(place, test)| (test.name.clone(), place)).collect();
+    let cases = tests.iter().map(|test| CaseMarkers::of(test)).collect();
+    StreamParser::new(BoostGrammar { paths, cases, ..BoostGrammar::default() }, sequence)
+}
+
+/// What the log writes of one test.
+struct CaseMarkers {
+    /// Line at its begin, and at its end up to its name.
+    begin: Vec<u8>,
+    end: Vec<u8>,
+    /// Its errors, from the word before its path on.
+    error: Vec<u8>,
+    expected_failures: u64,
+}
+
+impl CaseMarkers {
+    fn of(test: &ListedTest) -> Self {
+        let place = format!("{}({}): ", test.file.as_deref().unwrap_or_default(), test.line.unwrap_or(0));
+        let path = &test.name;
+        let local = path.rsplit_once('/').map_or(path.as_str(), |(_, local)| local);
+        let expected = test.traits.iter().find(|one| one.name == EXPECTED_FAILURES);
+        Self {
+            begin: format!("{place}{ENTER_CASE}{local}\"\n").into_bytes(),
+            end: format!("{place}{LEAVE_CASE}{local}\"").into_bytes(),
+            error: format!("error: in \"{path}\": ").into_bytes(),
+            expected_failures: expected.and_then(|one| one.value.parse().ok()).unwrap_or(0),
+        }
+    }
+}
+
+/// State beside the expected sequence.
+#[derive(Default)]
+pub(crate) struct BoostGrammar {
+    /// Index of each test by its path.
+    paths: HashMap<String, usize>,
+    cases: Vec<CaseMarkers>,
+    /// Suites around the next test, from the outermost in.
+    suites: Vec<String>,
+    failures: AssertionFailures,
+    /// An error whose text was read.
+    error: Option<String>,
+    errors: u64,
+    has_fatal: bool,
+    /// The end of the output's last line, which names the place of an error.
+    line: Vec<u8>,
+    /// Tests run that are not of this batch: another depends on them.
+    failed_others: u64,
+}
+
+/// Marker with its length.
+type ReadMarker = ScanResult<(usize, Marker)>;
+
+impl BoostGrammar {
+    /// Reads an error of the running test. What precedes it in its line is output, and not known yet.
+    fn read_error(&mut self, place: usize, at: &[u8]) -> ReadMarker {
+        let mut cursor = ByteCursor::new(at);
+        cursor.literal(&self.cases[place].error)?;
+        self.error = Some(decode_lossy(cursor.until(b"\n", LINE_BYTES)?));
+        Ok((cursor.used(), Marker::Text(at[..cursor.used()].to_vec())))
+    }
+
+    /// Records an error, once its line up to it was output.
+    fn record_error(&mut self, text: String) {
+        let before = decode_lossy(&self.line);
+        let (before, is_fatal) = match before.strip_suffix("fatal ") {
+            Some(before) => (before, true),
+            None => (before.as_str(), false),
+        };
+        self.errors += 1;
+        self.has_fatal |= is_fatal;
+        let place = before.strip_suffix("): ").and_then(|before| before.rsplit_once('('));
+        let line = place.and_then(|(_, line)| line.parse().ok()).filter(|line| *line > 0);
+        let (actual, expected) = compared_values(&text).unzip();
+        self.failures.push(Failure {
+            file: place.filter(|_| line.is_some()).map(|(file, _)| file.to_owned()),
+            line,
+            expected: expected.map(str::to_owned),
+            actual: actual.map(str::to_owned),
+            message: Some(text),
+            ..Failure::default()
+        });
+    }
+
+    fn read_end(&self, place: usize, at: &[u8]) -> ReadMarker {
+        let mut cursor = ByteCursor::new(at);
+        cursor.literal(&self.cases[place].end)?;
+        let rest = decode_lossy(cursor.until(b"\n", 200)?);
+        let time = rest.strip_prefix("; testing time: ");
+        let duration = match time.map(|time| time.strip_suffix("us").unwrap_or(time)) {
+            Some(time) => Duration::from_micros(time.parse().map_err(|_| ScanStop::Mismatch)?),
+            None if rest.is_empty() => Duration::ZERO,
+            None => return Err(ScanStop::Mismatch),
+        };
+        let duration = Some(duration).filter(|duration| !duration.is_zero());
+        let verdict = FrameworkVerdict::new(FrameworkResult::Passed, duration);
+        Ok((cursor.used(), Marker::End(verdict)))
+    }
+
+    /// Reads a line of the log between two tests.
+    fn read_line(&mut self, at: &[u8], situation: &ParserState<'_>) -> ReadMarker {
+        let mut cursor = ByteCursor::new(at);
+        let line = decode_lossy(cursor.until(b"\n", LINE_BYTES)?);
+        let used = cursor.used();
+        if line.starts_with("Leaving test module \"") {
+            return Ok((used, Marker::FinalLine(None)));
+        }
+        if line.starts_with("Entering test module \"") || line.starts_with("Running ") {
+            return Ok((used, Marker::Ignore));
+        }
+        let (_, event) = line.split_once("): ").ok_or(ScanStop::Mismatch)?;
+        if let Some(name) =
+            event.strip_prefix("Entering test suite \"").and_then(|rest| rest.strip_suffix('"'))
+        {
+            if self.suites.len() < SUITE_DEPTH {
+                self.suites.push(name.to_owned());
+            }
+            return Ok((used, Marker::Ignore));
+        }
+        if event.starts_with("Leaving test suite \"") {
+            self.suites.pop();
+            return Ok((used, Marker::Ignore));
+        }
+        if let Some(name) = event.strip_prefix(ENTER_CASE).and_then(|rest| rest.strip_suffix('"')) {
+            let path = self.suites.iter().map(String::as_str).chain([name]).collect::<Vec<_>>().join("/");
+            let place = self
+                .paths
+                .get(&path)
+                .filter(|place| situation.sequence.not_begun().any(|one| one == **place));
+            return Ok((used, place.map_or(Marker::Confirm, |place| Marker::Begin(*place))));
+        }
+        if let Some(rest) = event.strip_prefix("Test case \"") {
+            let (path, reason) = rest.rsplit_once("\" is skipped because ").ok_or(ScanStop::Mismatch)?;
+            let waiting = self.paths.get(path).filter(|_| reason != "disabled");
+            let Some(place) =
+                waiting.filter(|place| situation.sequence.not_begun().any(|one| one == **place))
+            else {
+                return Ok((used, Marker::Ignore));
+            };
+            let mut verdict = FrameworkVerdict::new(FrameworkResult::Skipped, None);
+            verdict.reason = Some(reason.to_owned());
+            return Ok((used, Marker::Unbegun(*place, verdict)));
+        }
+        if event.starts_with("Test suite \"") || event.starts_with(LEAVE_CASE) {
+            return Ok((used, Marker::Ignore));
+        }
+        let is_error = event.starts_with("error: in \"") || event.starts_with("fatal error: in \"");
+        self.failed_others += u64::from(is_error && situation.running.is_none());
+        Err(ScanStop::Mismatch)
+    }
+}
+
+/// Returns the actual and the expected value of an equality that does not hold: `... [2 != 3]`.
+fn compared_values(text: &str) -> Option<(&str, &str)> {
+    let (_, values) = text.strip_suffix(']')?.rsplit_once('[')?;
+    let (actual, expected) = values.split_once(" != ")?;
+    (!expected.contains(" != ")).then_some((actual, expected))
+}
+
+impl MarkerGrammar for BoostGrammar {
+    fn find_marker(&self, bytes: &[u8], situation: &ParserState<'_>) -> Option<usize> {
+        if situation.is_line_start && !bytes.is_empty() {
+            return Some(0);
+        }
+        let line = memchr::memchr(b'\n', bytes).map(|at| at + 1).filter(|at| *at < bytes.len());
+        let window = &bytes[..line.unwrap_or(bytes.len())];
+        // The log follows at once what a test has written without a newline.
+        let expected = situation
+            .running
+            .map(|place| &self.cases[place].end)
+            .or_else(|| situation.sequence.next_expected().map(|place| &self.cases[place].begin));
+        let first = expected.and_then(|marker| marker.first()).copied().unwrap_or(b'e');
+        memchr::memchr2(first, b'e', window).or(line)
+    }
+
+    fn read_marker(&mut self, at: &[u8], situation: &ParserState<'_>) -> ReadMarker {
+        if situation.is_complete {
+            return Err(ScanStop::Mismatch);
+        }
+        let of_line = |grammar: &mut Self| {
+            if situation.is_line_start { grammar.read_line(at, situation) } else { Err(ScanStop::Mismatch) }
+        };
+        let Some(place) = situation.running else {
+            let next = situation.sequence.next_expected().map_or(Err(ScanStop::Mismatch), |place| {
+                let mut cursor = ByteCursor::new(at);
+                cursor.literal(&self.cases[place].begin)?;
+                // Another suite may have a test of this name at this place.
+                if situation.is_line_start {
+                    Err(ScanStop::Mismatch)
+                } else {
+                    Ok((cursor.used(), Marker::Begin(place)))
+                }
+            });
+            return either(next, || of_line(self));
+        };
+        let own = either(self.read_error(place, at), || self.read_end(place, at));
+        if situation.has_end { either(own, || of_line(self)) } else { own }
+    }
+
+    fn on_begin(&mut self, _place: usize) {
+        self.failures = AssertionFailures::default();
+        (self.error, self.errors, self.has_fatal) = (None, 0, false);
+    }
+
+    fn on_output(&mut self, bytes: &[u8], _side: OutputOrigin, _sequence: &ExpectedTests) {
+        if bytes.starts_with(b"error: in \"")
+            && let Some(text) = self.error.take()
+        {
+            self.record_error(text);
+        }
+        match memchr::memrchr(b'\n', bytes) {
+            Some(end) => {
+                self.line.clear();
+                self.line.extend_from_slice(&bytes[end + 1..]);
+            }
+            None => self.line.extend_from_slice(bytes),
+        }
+        let excess = self.line.len().saturating_sub(LINE_BYTES);
+        self.line.drain(..excess);
+    }
+
+    fn complete_verdict(&mut self, verdict: &mut FrameworkVerdict, name: &[u8]) {
+        let failures = std::mem::take(&mut self.failures);
+        let place = self.paths.get(std::str::from_utf8(name).unwrap_or_default());
+        let expected = place.map_or(0, |place| self.cases[*place].expected_failures);
+        if self.has_fatal || self.errors > expected {
+            verdict.result = FrameworkResult::Failed;
+            failures.add_to(verdict);
+        }
+    }
+
+    /// Where failures are expected, the code of a failure is that of a fatal error.
+    fn explains_exit(
+        &self,
+        code: i32,
+        reported: &FrameworkCounts,
+        _counted: Option<&FrameworkCounts>,
+    ) -> bool {
+        let has_failed = reported.failed > 0 || self.failed_others > 0;
+        match code {
+            0 => reported.failed == 0,
+            _ => has_failed,
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Boost.Test: lists as a graph on standard error, selects tests by their paths, reports events as a log on
+//! standard output.
+
+mod adapter;
+mod command;
+mod grammar;
+mod listing;
+
+pub(super) use adapter::BoostTest;

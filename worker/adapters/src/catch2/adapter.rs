@@ -1,0 +1,114 @@
+//! The adapters of Catch2, which connect its parts.
+
+use std::path::Path;
+
+use heeler_core::batching::ProcessTraits;
+use heeler_protocol::control::{ListedTest, TestProgram};
+
+use super::{command, console_grammar, listing, text_listing, xml_grammar};
+use crate::{
+    Adapter, AdapterInvocation, AdapterListing, AdapterTraits, BatchSelection, ClaimConfidence,
+    CommandLineError, DiscoveryTarget, ListingError, ListingOutput, TranscriptParser, shell,
+};
+
+/// The Catch2 adapters, by the major version of the library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Catch2 {
+    Version3,
+    Version2,
+}
+
+pub(super) const NAME: &str = "catch2";
+pub(super) const NAME_OF_VERSION_2: &str = "catch2-v2";
+
+const fn traits(name: &'static str, label: &'static str) -> AdapterTraits {
+    AdapterTraits {
+        // It looks for a debugger to write its output there too, on other systems.
+        reads_tracer: true,
+        captures_output: true,
+        ..AdapterTraits::new(name, label)
+    }
+}
+
+static VERSION_3: AdapterTraits = traits(NAME, "Catch2");
+static VERSION_2: AdapterTraits = traits(NAME_OF_VERSION_2, "Catch2 2");
+
+/// Number of tests of a program above which they run in one process, without a selection: Catch2 compares
+/// each test with each name, 75 to 110 ns a pair, so that selecting all tests of a larger program in parts
+/// costs more than most run.
+const MAX_SELECTED: usize = 2000;
+
+/// Byte strings of programs: the first is in the library, the second in programs that load the library.
+const HINTS_OF_VERSION_3: [&[u8]; 2] = [b"Catch2TestRun", b"_ZN5Catch7AutoRegC1ENS_6Detail10unique_ptr"];
+/// An option that version 3 does not have.
+const HINT_OF_VERSION_2: &[u8] = b"list-test-names-only";
+
+impl Adapter for Catch2 {
+    fn traits(&self) -> &'static AdapterTraits {
+        match self {
+            Self::Version3 => &VERSION_3,
+            Self::Version2 => &VERSION_2,
+        }
+    }
+
+    fn claims(&self, target: &DiscoveryTarget<'_>) -> ClaimConfidence {
+        let is_likely = match self {
+            Self::Version3 => HINTS_OF_VERSION_3.iter().any(|hint| target.contains(hint)),
+            Self::Version2 => target.contains(HINT_OF_VERSION_2),
+        };
+        if is_likely { ClaimConfidence::Likely } else { ClaimConfidence::Unclaimed }
+    }
+
+    fn next_listing(
+        &self,
+        _program: &TestProgram,
+        outputs: &[ListingOutput],
+        _scratch: &Path,
+    ) -> Option<AdapterInvocation> {
+        match self {
+            Self::Version3 => listing::next_listing(outputs),
+            Self::Version2 => text_listing::next_listing(outputs),
+        }
+    }
+
+    fn read_listing(
+        &self,
+        _program: &TestProgram,
+        outputs: &[ListingOutput],
+    ) -> Result<AdapterListing, ListingError> {
+        let (framework, tests) = match (self, listing::outputs_of_version_2(outputs)) {
+            (Self::Version3, Some(outputs)) => (NAME_OF_VERSION_2, text_listing::read(outputs)?),
+            (Self::Version3, None) => (NAME, listing::read(outputs)?),
+            (Self::Version2, _) => (NAME_OF_VERSION_2, text_listing::read(outputs)?),
+        };
+        Ok(AdapterListing { framework, tests, failure: None, warnings: Vec::new(), depends_on: Vec::new() })
+    }
+
+    fn process_traits(&self, tests: &[ListedTest]) -> ProcessTraits {
+        ProcessTraits { is_one_batch: tests.len() > MAX_SELECTED, ..ProcessTraits::NONE }
+    }
+
+    fn selectable_together(&self, tests: &[&ListedTest]) -> usize {
+        command::selectable_together(tests)
+    }
+
+    fn run_command(
+        &self,
+        _program: &TestProgram,
+        selection: &BatchSelection<'_>,
+        scratch: &Path,
+    ) -> Result<AdapterInvocation, CommandLineError> {
+        command::run_command(selection, scratch)
+    }
+
+    fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send> {
+        match command::only_test(tests) {
+            Some(test) => Box::new(console_grammar::console_parser(test)),
+            None => Box::new(xml_grammar::catch2_parser(tests)),
+        }
+    }
+
+    fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {
+        shell::command_line(program, &shell::quote(&command::pattern(test)))
+    }
+}

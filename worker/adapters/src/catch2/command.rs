@@ -1,0 +1,170 @@
+//! Commands of Catch2 programs. Tests are selected by one pattern a line in a file. Catch2 compares each of
+//! its tests with each pattern, so that a whole program gets no patterns at all.
+
+use std::path::Path;
+
+use heeler_protocol::control::{ListedTest, OsText};
+
+use super::selector::{self, TestSelector};
+use crate::{AdapterInvocation, BatchSelection, CommandLineError, SelectionScope};
+
+/// Limit of the patterns that travel in one argument, because their names have several lines: Linux accepts
+/// no argument above 131,072 bytes.
+const MAX_ARGUMENT_BYTES: usize = 120_000;
+
+/// Environment variables of Bazel, by which Catch2 would add a reporter, or select a part of the tests.
+const UNSET_VARIABLES: [&str; 6] = [
+    "BAZEL_TEST",
+    "TESTBRIDGE_TEST_ONLY",
+    "TEST_SHARD_INDEX",
+    "TEST_SHARD_STATUS_FILE",
+    "TEST_TOTAL_SHARDS",
+    "XML_OUTPUT_FILE",
+];
+
+/// Options of every command.
+const OPTIONS: [&str; 4] = ["--order", "decl", "--durations", "yes"];
+
+/// Returns a command with these arguments.
+pub(super) fn invocation(args: &[&str]) -> AdapterInvocation {
+    AdapterInvocation {
+        args: args.iter().map(|arg| OsText::from(*arg)).collect(),
+        env: UNSET_VARIABLES.iter().map(|name| ((*name).into(), None)).collect(),
+        ..AdapterInvocation::default()
+    }
+}
+
+/// Returns the test of a process that runs no other: Catch2 reports it for people, and leaves its output
+/// alone.
+pub(super) fn only_test<'a>(tests: &[&'a ListedTest]) -> Option<&'a ListedTest> {
+    match tests {
+        // A name of several lines would spread over those of the report.
+        [test] if TestSelector::of(test).is_exact && !test.name.contains('\n') => Some(test),
+        _ => None,
+    }
+}
+
+/// Returns the number of tests, from the front, that one command can select.
+pub(super) fn selectable_together(tests: &[&ListedTest]) -> usize {
+    let mut budget = MAX_ARGUMENT_BYTES;
+    let is_fitting = |test: &&&ListedTest| {
+        let pattern = pattern(test);
+        let cost = if is_line(&pattern) { 0 } else { pattern.len() + 1 };
+        let is_fitting = cost <= budget;
+        budget = budget.saturating_sub(cost);
+        is_fitting
+    };
+    tests.iter().take_while(is_fitting).count()
+}
+
+/// Returns the pattern that selects a test.
+pub(super) fn pattern(test: &ListedTest) -> Vec<u8> {
+    selector::pattern(&TestSelector::of(test).name)
+}
+
+/// Returns whether a pattern can be a line of a file.
+fn is_line(pattern: &[u8]) -> bool {
+    !pattern.contains(&b'\n')
+}
+
+/// Returns the command that runs these tests.
+pub(super) fn run_command(
+    selection: &BatchSelection<'_>,
+    scratch: &Path,
+) -> Result<AdapterInvocation, CommandLineError> {
+    let reporter = if only_test(selection.tests).is_some() { "console" } else { "xml" };
+    let mut invocation = invocation(&OPTIONS);
+    invocation.args.extend(["--reporter".into(), reporter.into()]);
+    // Catch2 takes no pattern for all tests that are not hidden.
+    if selection.scope == SelectionScope::WholeProgram {
+        return Ok(invocation);
+    }
+    let (mut lines, mut argument) = (Vec::new(), Vec::new());
+    for (place, test) in selection.tests.iter().enumerate() {
+        let pattern = pattern(test);
+        if is_line(&pattern) {
+            lines.extend_from_slice(&pattern);
+            lines.push(b'\n');
+        } else if pattern.len() + argument.len() < MAX_ARGUMENT_BYTES {
+            if !argument.is_empty() {
+                argument.push(b',');
+            }
+            argument.extend_from_slice(&pattern);
+        } else {
+            let reason = "its name has several lines and is too long for a command line".to_owned();
+            return Err(CommandLineError::Unselectable { place, reason });
+        }
+    }
+    if !lines.is_empty() {
+        let file = scratch.join("catch2-tests");
+        invocation.args.extend(["--input-file".into(), file.as_os_str().into()]);
+        invocation.files.push((file, lines));
+    }
+    if !argument.is_empty() {
+        // Without a comma, the first of them would be joined to the last line of the file.
+        if !invocation.files.is_empty() {
+            argument.insert(0, b',');
+        }
+        invocation.args.push(argument.into());
+    }
+    Ok(invocation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn test(name: &str, selector: &str) -> ListedTest {
+        ListedTest { name: name.into(), selector: Some(selector.into()), ..ListedTest::default() }
+    }
+
+    fn words(tests: &[&ListedTest], scope: SelectionScope) -> (String, String) {
+        let selection = BatchSelection { tests, scope, runs_ignored: false, follows_unclear_death: false };
+        let command = run_command(&selection, Path::new("/s")).unwrap();
+        let args: Vec<_> = command.args[OPTIONS.len()..].iter().map(OsText::to_text).collect();
+        let lines = command.files.iter().map(|(_, text)| String::from_utf8(text.clone()).unwrap()).collect();
+        (args.join(" "), lines)
+    }
+
+    #[test]
+    fn whole_program_gets_no_pattern_and_a_lone_test_the_report_for_people() {
+        let (a, b, twin) = (test("a", "="), test("b\nc", "="), test("A", "~"));
+        assert_eq!(words(&[&a, &b], SelectionScope::WholeProgram), ("--reporter xml".into(), String::new()));
+        let file = "--input-file /s/catch2-tests";
+        let some = SelectionScope::SomeTests;
+        assert_eq!(
+            words(&[&a, &b], some),
+            (format!("--reporter xml {file} ,\"b\nc\""), "\"a\"\n".to_owned())
+        );
+        assert_eq!(words(&[&a], some), (format!("--reporter console {file}"), "\"a\"\n".to_owned()));
+        assert_eq!(words(&[&b], some), ("--reporter xml \"b\nc\"".to_owned(), String::new()));
+        assert_eq!(words(&[&twin], some), (format!("--reporter xml {file}"), "\"A\"\n".to_owned()));
+    }
+
+    #[test]
+    fn names_of_several_lines_stay_below_the_limit_of_an_argument() {
+        let tests: Vec<_> = (0..20_000).map(|number| test(&format!("case\n{number}"), "=")).collect();
+        let all: Vec<_> = tests.iter().collect();
+        let count = selectable_together(&all);
+        assert!((5_000..20_000).contains(&count), "{count}");
+        let selection = BatchSelection {
+            tests: &all[..count],
+            scope: SelectionScope::SomeTests,
+            runs_ignored: false,
+            follows_unclear_death: false,
+        };
+        let command = run_command(&selection, Path::new("/s")).unwrap();
+        assert!(command.args.iter().all(|arg| arg.as_bytes().len() < 131_000));
+        let long = test(&format!("a\n{}", "x".repeat(200_000)), "=");
+        let tests = [&all[0], &&long].map(|test| *test);
+        assert_eq!(selectable_together(&tests), 1);
+        let selection = BatchSelection {
+            tests: &tests,
+            scope: SelectionScope::SomeTests,
+            runs_ignored: false,
+            follows_unclear_death: false,
+        };
+        let error = run_command(&selection, Path::new("/s")).unwrap_err();
+        assert!(matches!(error, CommandLineError::Unselectable { place: 1, .. }), "{error}");
+    }
+}

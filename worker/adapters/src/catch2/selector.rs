@@ -1,0 +1,195 @@
+//! How a listed test is selected: the bytes of its name as the program has them, and whether a pattern of
+//! this name selects no other test.
+
+use heeler_protocol::control::{ListedTest, TraitPair};
+
+/// How a test is selected. As text: `=` or `~` for an exact or an inexact pattern, and the name in
+/// hexadecimal digits if it is not the name of the test.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TestSelector {
+    /// The name in the program, in whatever encoding.
+    pub(super) name: Vec<u8>,
+    /// A pattern of this name selects this test and no other.
+    pub(super) is_exact: bool,
+}
+
+impl TestSelector {
+    /// Returns the selector of a listed test.
+    pub(super) fn of(test: &ListedTest) -> Self {
+        let text = test.selector.as_deref().unwrap_or("=");
+        let name = decode_hex(text.get(1..).unwrap_or_default());
+        Self { name: name.unwrap_or_else(|| test.name.clone().into_bytes()), is_exact: text.starts_with('=') }
+    }
+
+    fn to_text(&self, shown_name: &str) -> String {
+        let mut text = String::from(if self.is_exact { "=" } else { "~" });
+        if self.name != shown_name.as_bytes() {
+            self.name.iter().for_each(|byte| text.push_str(&format!("{byte:02x}")));
+        }
+        text
+    }
+}
+
+fn decode_hex(text: &str) -> Option<Vec<u8>> {
+    if text.is_empty() || !text.is_ascii() || !text.len().is_multiple_of(2) {
+        return None;
+    }
+    let pairs = (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok());
+    pairs.collect()
+}
+
+/// A test as a listing has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ListedCase {
+    pub(super) name: Vec<u8>,
+    pub(super) file: Vec<u8>,
+    pub(super) line: u32,
+    pub(super) tags: Vec<Vec<u8>>,
+}
+
+/// Tags of tests that run only when they are selected.
+const HIDING_TAGS: [&[u8]; 2] = [b".", b"!hide"];
+
+/// Returns the tests of a listing, with their selectors.
+pub(super) fn listed_tests(cases: Vec<ListedCase>) -> Vec<ListedTest> {
+    let mut times = std::collections::HashMap::<Vec<u8>, u32>::with_capacity(cases.len());
+    for case in &cases {
+        *times.entry(compared_name(&case.name)).or_default() += 1;
+    }
+    let is_exact = |name: &[u8]| times[&compared_name(name)] == 1 && !is_wildcard(name);
+    cases
+        .iter()
+        .map(|case| {
+            let name = shown_name(&case.name);
+            let selector = TestSelector { name: case.name.clone(), is_exact: is_exact(&case.name) };
+            let is_hidden = case.tags.iter().any(|tag| HIDING_TAGS.contains(&tag.as_slice()));
+            let tags = case.tags.iter().filter(|tag| !HIDING_TAGS.contains(&tag.as_slice()));
+            ListedTest {
+                file: Some(shown_name(&case.file)).filter(|file| !file.is_empty()),
+                line: Some(case.line).filter(|line| *line > 0),
+                skip: is_hidden.then(|| "hidden by its tag".to_owned()),
+                traits: tags
+                    .map(|tag| TraitPair { name: "tag".to_owned(), value: shown_name(tag) })
+                    .collect(),
+                selector: Some(selector.to_text(&name)),
+                name,
+                display: None,
+                timeout_ms: None,
+                broken: None,
+            }
+        })
+        .collect()
+}
+
+/// Returns the form in which Catch2 compares names and patterns: without spaces around it, in lower case.
+fn compared_name(name: &[u8]) -> Vec<u8> {
+    trimmed(name).to_ascii_lowercase()
+}
+
+/// Returns a name without the spaces around it that Catch2 leaves out.
+pub(super) fn trimmed(name: &[u8]) -> &[u8] {
+    let is_space = |byte: &u8| b" \t\n\r".contains(byte);
+    let Some(start) = name.iter().position(|byte| !is_space(byte)) else { return b"" };
+    let end = name.iter().rposition(|byte| !is_space(byte)).map_or(start, |last| last + 1);
+    &name[start..end]
+}
+
+/// Returns whether Catch2 takes a pattern of this name for one with a wildcard, which cannot be escaped.
+fn is_wildcard(name: &[u8]) -> bool {
+    let name = trimmed(name);
+    name.starts_with(b"*") || name.ends_with(b"*") || name.starts_with(EXCLUSION)
+}
+
+/// Beginning of a pattern that excludes tests.
+const EXCLUSION: &[u8] = b"exclude:";
+
+/// Returns the pattern that selects the tests of a name, in quotation marks.
+pub(super) fn pattern(name: &[u8]) -> Vec<u8> {
+    let name = trimmed(name);
+    let mut pattern = b"\"".to_vec();
+    // A wildcard of its own makes what follows literal.
+    if name.starts_with(b"*") || name.starts_with(EXCLUSION) {
+        pattern.push(b'*');
+    }
+    for byte in name {
+        if b"\\,[\"".contains(byte) {
+            pattern.push(b'\\');
+        }
+        pattern.push(*byte);
+    }
+    if name.ends_with(b"*") {
+        pattern.push(b'*');
+    }
+    pattern.push(b'"');
+    pattern
+}
+
+/// Returns a name as text, with `\xFF` for each byte that is not UTF-8, as Catch2's reporters spell it.
+pub(super) fn shown_name(name: &[u8]) -> String {
+    let mut text = String::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        text.push_str(chunk.valid());
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02X}")));
+    }
+    text
+}
+
+/// Returns a name as it stands in an XML report before its escapes: without spaces around it, control
+/// characters as `\x07`.
+pub(super) fn reported_name(name: &[u8]) -> String {
+    let mut text = String::with_capacity(name.len());
+    for character in shown_name(trimmed(name)).chars() {
+        match character {
+            '\t' | '\n' | '\r' | '\u{b}' | '\u{c}' => text.push(character),
+            _ if character.is_ascii_control() => {
+                text.push_str(&format!("\\x{:02X}", u32::from(character)));
+            }
+            _ => text.push(character),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn case(name: &[u8]) -> ListedCase {
+        ListedCase { name: name.to_vec(), ..ListedCase::default() }
+    }
+
+    #[test]
+    fn selector_keeps_the_bytes_of_a_name() {
+        let tests = listed_tests([&b"plain"[..], b"bytes \xff\x07", b"\\xFF"].map(case).to_vec());
+        let selectors: Vec<_> = tests.iter().map(|test| test.selector.as_deref().unwrap()).collect();
+        assert_eq!(selectors, ["=", "=6279746573 20ff07".replace(' ', "").as_str(), "="]);
+        let names: Vec<_> = tests.iter().map(|test| TestSelector::of(test).name).collect();
+        assert_eq!(names, [&b"plain"[..], b"bytes \xff\x07", b"\\xFF"]);
+        assert_eq!(tests[1].name, "bytes \\xFF\u{7}");
+        assert_eq!(reported_name(b" bytes \xff\x07\n"), "bytes \\xFF\\x07");
+    }
+
+    #[test]
+    fn pattern_is_exact_unless_another_name_compares_equal_or_a_wildcard_is_needed() {
+        let names = ["a", "A", " b", "b", "c", "*c", "c*", "exclude:c", "c*d"];
+        let tests = listed_tests(names.map(|name| case(name.as_bytes())).to_vec());
+        let exact: Vec<_> = tests.iter().map(|test| TestSelector::of(test).is_exact).collect();
+        assert_eq!(exact, [false, false, false, false, true, false, false, false, true]);
+    }
+
+    #[test]
+    fn special_characters_are_escaped() {
+        for (name, text) in [
+            ("a,b", r#""a\,b""#),
+            ("a\\", r#""a\\""#),
+            ("[t] \"q\"", r#""\[t] \"q\"""#),
+            ("*", r#""***""#),
+            ("*a", r#""**a""#),
+            ("a*", r#""a**""#),
+            ("exclude:x", r#""*exclude:x""#),
+            (" a ", r#""a""#),
+        ] {
+            assert_eq!(String::from_utf8(pattern(name.as_bytes())).unwrap(), text);
+        }
+    }
+}

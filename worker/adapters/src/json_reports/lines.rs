@@ -1,0 +1,49 @@
+//! Finds the reports in the bytes of a report channel, where each line is one.
+
+use super::message::ReportLine;
+use crate::scan;
+
+/// Length of a line; a longer one is an error of the program.
+pub(crate) const LINE_BYTES: usize = 1 << 20;
+
+/// The beginning of a line whose end is still to come.
+#[derive(Debug, Default)]
+pub(crate) struct ReportLineReader {
+    buffered: Vec<u8>,
+}
+
+impl ReportLineReader {
+    /// Reads the next chunk; returns the reports that it completes, and what is wrong in place of a report.
+    pub(crate) fn read(&mut self, chunk: &[u8]) -> Vec<Result<ReportLine, String>> {
+        let mut reports = Vec::new();
+        for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
+            let room = LINE_BYTES.saturating_sub(self.buffered.len());
+            self.buffered.extend_from_slice(&piece[..piece.len().min(room)]);
+            if piece.len() > room {
+                reports.push(Err(format!("a line of more than {LINE_BYTES} bytes")));
+            }
+            if piece.ends_with(b"\n") {
+                let line = std::mem::take(&mut self.buffered);
+                let unreadable = || {
+                    let text = scan::decode_lossy(&line);
+                    format!("unreadable line {:?}", scan::truncated(&text, 200))
+                };
+                reports.push(ReportLine::parse(line.trim_ascii()).ok_or_else(unreadable));
+            }
+        }
+        reports
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endless_line_is_an_error_and_not_kept() {
+        let mut reader = ReportLineReader::default();
+        let errors = (0..40).flat_map(|_| reader.read(&vec![b'x'; LINE_BYTES / 10]));
+        assert!(errors.filter(Result::is_err).count() > 1);
+        assert!(reader.buffered.len() <= LINE_BYTES);
+    }
+}

@@ -1,0 +1,97 @@
+//! Requests and reports of JSON lines. Unknown members and kinds are ignored.
+
+use heeler_protocol::control::{ListedTest, TraitPair};
+use serde_json::{Value, json};
+
+/// The byte before each report on standard output, as in JSON text sequences (RFC 7464): there a report may
+/// follow output that does not end its line.
+pub(crate) const RECORD_START: u8 = 0x1e;
+
+fn line(message: &Value) -> Vec<u8> {
+    let mut bytes = message.to_string().into_bytes();
+    bytes.push(b'\n');
+    bytes
+}
+
+/// Returns the request for a listing.
+pub(crate) fn list() -> Vec<u8> {
+    line(&json!({"k": "list", "v": 1}))
+}
+
+/// Returns the request for a listing without these files.
+pub(crate) fn list_without(files: &[String]) -> Vec<u8> {
+    line(&json!({"k": "list", "v": 1, "skip": files}))
+}
+
+/// Returns the request to run tests; `is_only_test` if the lease has no other.
+pub(crate) fn run(tests: &[String], is_only_test: bool) -> Vec<u8> {
+    line(&json!({"k": "run", "tests": tests, "alone": is_only_test}))
+}
+
+/// Returns the request to exit.
+pub(crate) fn stop() -> Vec<u8> {
+    line(&json!({"k": "stop"}))
+}
+
+/// One report, or one object in it.
+pub(crate) struct ReportLine(Value);
+
+impl ReportLine {
+    /// Parses a line; `None` if it is no JSON object.
+    pub(crate) fn parse(line: &[u8]) -> Option<Self> {
+        serde_json::from_slice(line).ok().filter(Value::is_object).map(Self)
+    }
+
+    pub(crate) fn kind(&self) -> &str {
+        self.0["k"].as_str().unwrap_or_default()
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
+        self.0[name].as_str().map(str::to_owned)
+    }
+
+    pub(crate) fn texts(&self, name: &str) -> Vec<String> {
+        let items = self.0[name].as_array().into_iter().flatten();
+        items.filter_map(|item| item.as_str().map(str::to_owned)).collect()
+    }
+
+    /// Returns the objects of an array; anything else in it is ignored.
+    pub(crate) fn objects(&self, name: &str) -> Vec<Self> {
+        let items = self.0[name].as_array().into_iter().flatten();
+        items.filter(|item| item.is_object()).cloned().map(Self).collect()
+    }
+
+    pub(crate) fn number(&self, name: &str) -> Option<f64> {
+        self.0[name].as_f64()
+    }
+
+    pub(crate) fn line_number(&self) -> Option<u32> {
+        self.0["line"].as_u64().and_then(|line| u32::try_from(line).ok()).filter(|line| *line > 0)
+    }
+
+    /// Returns the index of the test in its request.
+    pub(crate) fn index(&self) -> Option<usize> {
+        self.0["i"].as_u64().and_then(|index| usize::try_from(index).ok())
+    }
+
+    /// Returns the number of the last fence before the report.
+    pub(crate) fn fence(&self) -> Option<u64> {
+        self.0["f"].as_u64()
+    }
+
+    /// Returns the test that a report of a listing describes; `None` if it has no id.
+    pub(crate) fn listed_test(&self) -> Option<ListedTest> {
+        let tags = self.texts("tags").into_iter();
+        Some(ListedTest {
+            name: self.text("id")?,
+            display: self.text("name"),
+            file: self.text("file"),
+            line: self.line_number(),
+            skip: self.text("skip"),
+            traits: tags.map(|name| TraitPair { name, value: String::new() }).collect(),
+            selector: None,
+            timeout_ms: None,
+            broken: None,
+        })
+    }
+}

@@ -1,0 +1,147 @@
+//! The dialogue that lists the tests of an application.
+
+use std::collections::HashSet;
+
+use heeler_protocol::{
+    control::{ListedTest, TraitPair},
+    mtp::{TestNode, method},
+    rpc::RpcError,
+};
+
+use super::{
+    adapter::NAME,
+    names::{Selector, names},
+    session::{FIRST_ID, MtpSession, SessionEvent, exit, tests_request},
+};
+use crate::{AdapterListing, ConnectionInput, ListingDialogue, ListingError, ListingOutput, scan};
+
+/// The trait by which NUnit names tests that run only when they are selected by themselves.
+const EXPLICIT_TRAIT: &str = "Explicit";
+
+/// The dialogue of one listing.
+#[derive(Default)]
+pub(super) struct MtpListing {
+    session: MtpSession,
+    state: ListingState,
+}
+
+#[derive(Default)]
+struct ListingState {
+    nodes: Vec<TestNode>,
+    uids: HashSet<String>,
+    /// Number of nodes with the uid of another one.
+    repeated: usize,
+    answer: Option<Result<(), RpcError>>,
+}
+
+impl ListingState {
+    fn on_event(&mut self, event: SessionEvent) -> Vec<u8> {
+        match event {
+            SessionEvent::Ready => return tests_request(FIRST_ID, method::DISCOVER, None),
+            SessionEvent::Changes(nodes) => {
+                // Groups have no state: they are not tests.
+                for node in nodes.into_iter().flatten().filter(|node| node.state.is_some()) {
+                    if self.uids.insert(node.uid.clone()) {
+                        self.nodes.push(node);
+                    } else {
+                        self.repeated += 1;
+                    }
+                }
+            }
+            SessionEvent::Response(FIRST_ID, answer) if self.answer.is_none() => {
+                self.answer = Some(answer);
+                return exit();
+            }
+            SessionEvent::Response(..) | SessionEvent::ErrorLog(_) => {}
+        }
+        Vec::new()
+    }
+
+    fn tests(&self) -> Vec<ListedTest> {
+        let names = names(&self.nodes);
+        names.into_iter().zip(&self.nodes).map(|(name, node)| listed_test(name, node)).collect()
+    }
+}
+
+fn listed_test(name: String, node: &TestNode) -> ListedTest {
+    // Some frameworks write another text into the file.
+    let file = node.location_file.clone().filter(|file| file.starts_with('/') && !file.contains('\n'));
+    let line = node.location_line_start.filter(|line| file.is_some() && *line > 0);
+    let is_explicit = node.traits.iter().any(|one| one.name == EXPLICIT_TRAIT);
+    ListedTest {
+        name,
+        file,
+        line,
+        skip: is_explicit.then(|| "explicit".to_owned()),
+        traits: node
+            .traits
+            .iter()
+            .map(|one| TraitPair { name: one.name.clone(), value: one.value.clone() })
+            .collect(),
+        selector: Some(Selector::of(node).to_text()),
+        ..ListedTest::default()
+    }
+}
+
+impl ListingDialogue for MtpListing {
+    fn opening_request(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn on_reply(&mut self, _chunk: &[u8]) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn on_connection(&mut self, connection: usize, input: ConnectionInput<'_>) -> Vec<u8> {
+        let state = &mut self.state;
+        self.session.on_input(connection, input, &mut |event| state.on_event(event))
+    }
+
+    fn awaited_reply(&self) -> Option<&'static str> {
+        if self.state.answer.is_some() || self.session.fault().is_some() {
+            return None;
+        }
+        self.session.awaited_opening().or(Some(method::DISCOVER))
+    }
+
+    fn finish(&mut self, output: &ListingOutput) -> Result<AdapterListing, ListingError> {
+        let damaged = |reason: String| ListingError::Damaged { framework: NAME, reason };
+        if let Some(fault) = self.session.fault() {
+            return Err(damaged(fault.to_owned()));
+        }
+        let is_well = output.code == Some(0) && output.signal.is_none();
+        match &self.state.answer {
+            Some(Err(error)) => {
+                let error = scan::truncated(&error.to_string(), 2000).to_owned();
+                return Err(damaged(format!("{} was answered with {error}", method::DISCOVER)));
+            }
+            Some(Ok(())) => {}
+            None if self.session.awaited_opening().is_some() && is_well => {
+                let reason = "it exited and had connected to no client".to_owned();
+                return Err(ListingError::NotThisFramework { framework: NAME, reason });
+            }
+            None if self.session.awaited_opening().is_some() => return Err(ListingError::of_exit(output)),
+            None if is_well => {
+                return Err(damaged(format!(
+                    "it exited with code 0 before it answered {}",
+                    method::DISCOVER
+                )));
+            }
+            None => return Err(ListingError::of_recognized_exit(output)),
+        }
+        let mut warnings = Vec::new();
+        if self.state.repeated > 0 {
+            let repeated = self.state.repeated;
+            warnings.push(format!(
+                "lists {repeated} tests under the uid of another one: they run together, as one test"
+            ));
+        }
+        Ok(AdapterListing {
+            framework: NAME,
+            tests: self.state.tests(),
+            failure: (!is_well).then(|| ListingError::of_recognized_exit(output)),
+            warnings,
+            depends_on: Vec::new(),
+        })
+    }
+}

@@ -1,0 +1,316 @@
+//! The dialogue of a run: asks for all tests of a batch, and reads their updates.
+
+use std::collections::HashMap;
+
+use heeler_protocol::{
+    control::ListedTest,
+    journal::{FixturePhase, SuiteFixture},
+    mtp::{ExecutionState, TestNode, method},
+    rpc::{RpcError, code},
+};
+
+use super::{
+    death_evidence::{Suspects, suspects},
+    names::Selector,
+    node_result::{files, is_superseded, verdict},
+    session::{FIRST_ID, MtpSession, SessionEvent, cancel, exit, tests_request},
+};
+use crate::{
+    ConnectionInput, DeathCulprit, DeathEvidence, FixtureFailure, FrameworkResult, FrameworkVerdict,
+    TestPart, TranscriptEvent, TranscriptParser, scan,
+};
+
+/// Tests that are rerun in isolation after a death of which only their method is known. More run on together.
+const MAX_SUSPECTS: usize = 16;
+/// Number of failed tear-downs that are kept.
+const MAX_FIXTURE_FAILURES: usize = 100;
+/// What NUnit logs about a tear-down that failed, and nowhere else.
+const TEAR_DOWN_FAILED: &str = "TearDown failed for test fixture ";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TestProgress {
+    Waiting,
+    Running,
+    Ended,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RequestState {
+    /// No connection runs tests yet.
+    Opening,
+    /// The request with this id is open.
+    Open(u64),
+    /// No request follows.
+    Over,
+}
+
+/// Parser of one process.
+pub(super) struct MtpParser {
+    session: MtpSession,
+    run: RunDialogue,
+}
+
+/// What is known of the tests of one process.
+struct RunDialogue {
+    tests: Vec<Selector>,
+    places: HashMap<String, usize>,
+    progress: Vec<TestProgress>,
+    request: RequestState,
+    /// The tests of the open request.
+    asked: Vec<usize>,
+    /// The tests of the requests that follow it.
+    queued: Vec<Vec<usize>>,
+    next_id: u64,
+    is_complete: bool,
+    culprit: DeathCulprit,
+    fault: Option<String>,
+    fixture_failures: Vec<FixtureFailure>,
+}
+
+impl MtpParser {
+    pub(super) fn new(tests: &[&ListedTest]) -> Self {
+        let selector = |test: &&ListedTest| {
+            let read = test.selector.as_deref().and_then(Selector::read);
+            read.unwrap_or_else(|| Selector {
+                uid: test.name.clone(),
+                display_name: test.name.clone(),
+                function: None,
+            })
+        };
+        let tests: Vec<Selector> = tests.iter().map(selector).collect();
+        let places = tests.iter().enumerate().map(|(place, test)| (test.uid.clone(), place)).collect();
+        let progress = vec![TestProgress::Waiting; tests.len()];
+        let all = (0..tests.len()).collect();
+        Self {
+            session: MtpSession::default(),
+            run: RunDialogue {
+                tests,
+                places,
+                progress,
+                request: RequestState::Opening,
+                asked: Vec::new(),
+                queued: vec![all],
+                next_id: FIRST_ID,
+                is_complete: false,
+                culprit: DeathCulprit::RunningTests,
+                fault: None,
+                fixture_failures: Vec::new(),
+            },
+        }
+    }
+}
+
+impl RunDialogue {
+    fn on_event(&mut self, event: SessionEvent, events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
+        match event {
+            SessionEvent::Ready => return self.next_request(),
+            SessionEvent::Changes(nodes) => {
+                for node in nodes.into_iter().flatten() {
+                    self.on_node(&node, events);
+                }
+            }
+            SessionEvent::ErrorLog(message) => self.on_error_log(&message),
+            SessionEvent::Response(id, answer) if self.request == RequestState::Open(id) => {
+                return self.on_response(answer, events);
+            }
+            SessionEvent::Response(..) => {}
+        }
+        Vec::new()
+    }
+
+    fn on_node(&mut self, node: &TestNode, events: &mut Vec<TranscriptEvent>) {
+        // Frameworks run more than they were asked for, and all of it where they do not know a member.
+        let Some(place) = self.places.get(&node.uid).copied() else { return };
+        if self.is_complete {
+            return;
+        }
+        if node.state == Some(ExecutionState::InProgress) {
+            // A test that has ended begins again for its next row or attempt.
+            self.begin(place, events);
+            return;
+        }
+        let Some(verdict) = verdict(node) else { return };
+        self.begin(place, events);
+        for file in files(node) {
+            let (path, description) = (file.path, file.description);
+            events.push(TranscriptEvent::File { place, path, description });
+        }
+        if is_superseded(node) {
+            let number = node.members.get("retry.attempt").map(ToString::to_string).unwrap_or_default();
+            events.push(part(place, format!("attempt {number}"), &verdict));
+            return;
+        }
+        if node.display_name != self.tests[place].display_name {
+            events.push(part(place, node.display_name.clone(), &verdict));
+        }
+        self.progress[place] = TestProgress::Ended;
+        events.push(TranscriptEvent::Ended { place, verdict });
+    }
+
+    fn begin(&mut self, place: usize, events: &mut Vec<TranscriptEvent>) {
+        if self.progress[place] == TestProgress::Waiting {
+            self.progress[place] = TestProgress::Running;
+            events.push(TranscriptEvent::Begun { place });
+        }
+    }
+
+    fn on_error_log(&mut self, message: &str) {
+        let Some(at) = message.find(TEAR_DOWN_FAILED) else { return };
+        let rest = &message[at + TEAR_DOWN_FAILED.len()..];
+        let suite = rest.split(['\r', '\n']).next().unwrap_or_default().trim();
+        let is_known = self.fixture_failures.iter().any(|known| known.fixture.suite == suite);
+        if suite.is_empty() || is_known || self.fixture_failures.len() == MAX_FIXTURE_FAILURES {
+            return;
+        }
+        self.fixture_failures.push(FixtureFailure {
+            fixture: SuiteFixture { suite: suite.to_owned(), phase: FixturePhase::TearDown },
+            message: scan::truncated(message, 64 << 10).to_owned(),
+        });
+    }
+
+    /// Returns the next request, or the last one, to exit.
+    fn next_request(&mut self) -> Vec<u8> {
+        let Some(asked) = self.queued.pop() else {
+            self.request = RequestState::Over;
+            self.is_complete = self.fault.is_none();
+            return exit();
+        };
+        let id = self.next_id;
+        self.next_id += 1;
+        self.request = RequestState::Open(id);
+        let nodes = asked.iter().map(|place| self.tests[*place].to_node()).collect();
+        self.asked = asked;
+        tests_request(id, method::RUN, Some(nodes))
+    }
+
+    fn on_response(&mut self, answer: Result<(), RpcError>, events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
+        let mut asked = std::mem::take(&mut self.asked);
+        let has_begun = |place: &usize| self.progress[*place] != TestProgress::Waiting;
+        match answer {
+            Ok(()) => {
+                let reason = "not run by the framework: it was asked for, and has no result";
+                asked.into_iter().for_each(|place| self.end_not_run(place, reason, events));
+            }
+            Err(error) if error.code == code::REQUEST_CANCELLED => self.queued.clear(),
+            Err(error) if asked.iter().any(has_begun) => {
+                let error = shown(&error);
+                self.fault.get_or_insert(format!("{} was answered with {error}", method::RUN));
+                self.queued.clear();
+            }
+            // Some frameworks refuse all tests because of the name of one.
+            Err(_) if asked.len() > 1 => {
+                let rest = asked.split_off(asked.len() / 2);
+                self.queued.extend([rest, asked]);
+                return self.next_request();
+            }
+            Err(error) => {
+                let reason = format!("not run by the framework: {}", shown(&error));
+                asked.into_iter().for_each(|place| self.end_not_run(place, &reason, events));
+            }
+        }
+        events.push(TranscriptEvent::Confirmed);
+        self.next_request()
+    }
+
+    fn end_not_run(&mut self, place: usize, reason: &str, events: &mut Vec<TranscriptEvent>) {
+        if self.progress[place] != TestProgress::Ended {
+            self.begin(place, events);
+            self.progress[place] = TestProgress::Ended;
+            let verdict = FrameworkVerdict {
+                reason: Some(reason.to_owned()),
+                ..FrameworkVerdict::new(FrameworkResult::NotRun, None)
+            };
+            events.push(TranscriptEvent::Ended { place, verdict });
+        }
+    }
+
+    /// Returns the tests of the open request without an end, in order.
+    fn open_tests(&self) -> Vec<usize> {
+        let is_open = |place: &usize| self.progress[*place] != TestProgress::Ended;
+        self.asked.iter().copied().filter(is_open).collect()
+    }
+
+    fn on_death(&mut self, evidence: &DeathEvidence<'_>, events: &mut Vec<TranscriptEvent>) {
+        if !matches!(self.request, RequestState::Open(_)) {
+            return;
+        }
+        let open = self.open_tests();
+        if open.is_empty() {
+            return;
+        }
+        let is_running = |place: usize| self.progress[place] == TestProgress::Running;
+        let Suspects { places: mut named, is_on_stack } = suspects(&self.tests, &open, is_running, evidence);
+        if self.asked.len() == 1 {
+            named = open;
+        }
+        // The journal may lack the last updates, as the connection does.
+        self.culprit = match named[..] {
+            [place] if is_on_stack || self.asked.len() == 1 => DeathCulprit::Test(place),
+            _ => DeathCulprit::Unknown,
+        };
+        if named.len() <= MAX_SUSPECTS {
+            for place in named {
+                self.begin(place, events);
+            }
+        }
+    }
+}
+
+fn part(place: usize, name: String, verdict: &FrameworkVerdict) -> TranscriptEvent {
+    let message = verdict.failures.first().and_then(|failure| failure.message.clone());
+    let message = message.or_else(|| verdict.reason.clone());
+    TranscriptEvent::Part { place, part: TestPart { name, result: Some(verdict.result), message } }
+}
+
+fn shown(error: &RpcError) -> String {
+    scan::truncated(&error.to_string(), 2000).to_owned()
+}
+
+impl TranscriptParser for MtpParser {
+    fn on_connection(
+        &mut self,
+        connection: usize,
+        input: ConnectionInput<'_>,
+        events: &mut Vec<TranscriptEvent>,
+    ) -> Vec<u8> {
+        let run = &mut self.run;
+        self.session.on_input(connection, input, &mut |event| run.on_event(event, events))
+    }
+
+    fn cancel_request(&mut self, _reason: &str) -> Vec<u8> {
+        match self.run.request {
+            RequestState::Open(id) => cancel(id),
+            RequestState::Opening | RequestState::Over => Vec::new(),
+        }
+    }
+
+    fn on_output_end(&mut self, _events: &mut Vec<TranscriptEvent>) {}
+
+    fn on_death(&mut self, evidence: &DeathEvidence<'_>, events: &mut Vec<TranscriptEvent>) {
+        self.run.on_death(evidence, events);
+    }
+
+    fn culprit(&self) -> DeathCulprit {
+        self.run.culprit
+    }
+
+    fn is_complete(&self) -> bool {
+        self.run.is_complete
+    }
+
+    fn is_over(&self) -> bool {
+        self.run.request == RequestState::Over || self.session.fault().is_some()
+    }
+
+    fn explains_exit(&self, code: i32) -> bool {
+        code == 0 && self.outside_failure().is_none()
+    }
+
+    fn fixture_failures(&self) -> &[FixtureFailure] {
+        &self.run.fixture_failures
+    }
+
+    fn outside_failure(&self) -> Option<&str> {
+        self.run.fault.as_deref().or(self.session.fault())
+    }
+}

@@ -1,0 +1,112 @@
+//! The adapter of pytest.
+
+use std::path::Path;
+
+use heeler_core::test_path::NameNesting;
+use heeler_protocol::control::{ListedTest, OsText, TestProgram};
+
+use super::{listing, transcript::PytestParser};
+use crate::{
+    Adapter, AdapterInvocation, AdapterListing, AdapterTraits, BatchSelection, ClaimConfidence,
+    CommandLineError, DiscoveryTarget, InvocationChannel, ListingError, ListingOutput, TranscriptParser,
+    json_reports::message, shell,
+};
+
+/// The adapter of pytest.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pytest;
+
+pub(super) const NAME: &str = "pytest";
+
+static TRAITS: AdapterTraits =
+    AdapterTraits { nesting: NameNesting::NodeIds, ..AdapterTraits::new(NAME, "pytest") };
+
+/// The module that pytest loads.
+const PLUGIN_NAME: &str = "heeler_pytest_plugin";
+const PLUGIN: &str = include_str!("heeler_pytest_plugin.py");
+
+/// Returns the command with our plugin. Its other arguments come last, so that they win over the user's.
+fn invocation(program: &TestProgram, listing_request: Vec<u8>, scratch: &Path) -> AdapterInvocation {
+    let own = program.env.iter().rev().find(|(name, _)| name.as_bytes() == b"PYTHONPATH");
+    let of_tool = program.tool_env.iter().find(|(name, _)| name.as_bytes() == b"PYTHONPATH");
+    let known = match own {
+        Some((_, value)) => value.as_ref(),
+        None => of_tool.map(|(_, value)| value),
+    };
+    // The plugin removes its directory again.
+    let mut search_path = OsText::from(scratch).as_bytes().to_vec();
+    if let Some(known) = known.filter(|known| !known.as_bytes().is_empty()) {
+        search_path.push(b':');
+        search_path.extend(known.as_bytes());
+    }
+    AdapterInvocation {
+        // What pytest captures in its process would be lost when that dies.
+        args: ["-s", "-p", PLUGIN_NAME].map(OsText::from).into(),
+        env: vec![("PYTHONPATH".into(), Some(OsText::from(search_path)))],
+        files: vec![(scratch.join(format!("{PLUGIN_NAME}.py")), PLUGIN.into())],
+        channel: InvocationChannel::Descriptor,
+        listing_request,
+        ..AdapterInvocation::default()
+    }
+}
+
+impl Adapter for Pytest {
+    fn traits(&self) -> &'static AdapterTraits {
+        &TRAITS
+    }
+
+    fn claims(&self, _target: &DiscoveryTarget<'_>) -> ClaimConfidence {
+        // An interpreter runs any program; the source or the user names the framework.
+        ClaimConfidence::Unclaimed
+    }
+
+    /// Lists again without the files that ended the process while they were imported.
+    fn next_listing(
+        &self,
+        program: &TestProgram,
+        outputs: &[ListingOutput],
+        scratch: &Path,
+    ) -> Option<AdapterInvocation> {
+        let fatal_files = listing::next_fatal_files(outputs)?;
+        let request = [message::list_without(&fatal_files), message::stop()].concat();
+        let mut invocation = invocation(program, request, scratch);
+        if !outputs.is_empty() {
+            // The plugin is there already.
+            invocation.files.clear();
+        }
+        Some(invocation)
+    }
+
+    fn read_listing(
+        &self,
+        _program: &TestProgram,
+        outputs: &[ListingOutput],
+    ) -> Result<AdapterListing, ListingError> {
+        listing::read(outputs)
+    }
+
+    fn run_command(
+        &self,
+        program: &TestProgram,
+        _selection: &BatchSelection<'_>,
+        scratch: &Path,
+    ) -> Result<AdapterInvocation, CommandLineError> {
+        Ok(invocation(program, Vec::new(), scratch))
+    }
+
+    fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send> {
+        let selector = |test: &&ListedTest| test.selector.clone().unwrap_or_else(|| test.name.clone());
+        Box::new(PytestParser::new(tests.iter().map(selector).collect()))
+    }
+
+    fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {
+        let mut program = program.clone();
+        // The directory of all tests, which the source names after `-m pytest`.
+        let is_directory = |word: &OsText| !word.as_bytes().starts_with(b"-");
+        if program.args.get(2).is_some_and(is_directory) {
+            program.args.remove(2);
+        }
+        let selected = listing::command_line_id(test, program.cwd.as_path());
+        shell::command_line(&program, &shell::quote(selected.as_bytes()))
+    }
+}

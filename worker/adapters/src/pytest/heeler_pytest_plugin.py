@@ -1,0 +1,511 @@
+"""Heeler's plugin of pytest: lists tests and runs those that Heeler names. PYTEST_DONT_REWRITE
+
+Heeler writes requests to descriptor 3 and reads reports there; both are lines of JSON. Tests keep descriptors
+1 and 2: between two tests the plugin writes a line with a number to both ("fence"), by which Heeler divides
+what was written, by whichever process. The first request decides whether this process lists or runs.
+"""
+
+import faulthandler
+import importlib
+import json
+import os
+import signal
+import sys
+
+import _pytest
+import pluggy
+import pytest
+from _pytest.reports import CollectErrorRepr, CollectReport
+
+CHANNEL = 3
+# Texts are cut to this many characters: a report must fit into a line of 1 MiB.
+TEXT_LIMIT = 60_000
+MAX_FAILURES = 8
+# Options that end a session early, spread it over processes, choose other tests, or write one file for all.
+NEUTRAL_OPTIONS = {
+    "maxfail": 0,
+    "numprocesses": None,
+    "dist": "no",
+    "tx": [],
+    "looponfail": False,
+    "lf": False,
+    "failedfirst": False,
+    "newfirst": False,
+    "stepwise": False,
+    "stepwise_skip": False,
+    "collectonly": False,
+    "usepdb": False,
+    "trace": False,
+    "no_summary": True,
+    "xmlpath": None,
+    "htmlpath": None,
+    "report_log": None,
+    "cov_report": {},
+    "cov_fail_under": None,
+}
+# Where the frames between a test and this plugin are.
+MACHINERY = (__file__, os.path.dirname(_pytest.__file__), os.path.dirname(pluggy.__file__))
+MACHINERY += (os.path.dirname(importlib.__file__), "<frozen ")
+# Marks that say how a test is called, and nothing that tests are selected by.
+MECHANICAL_MARKS = {"parametrize", "usefixtures", "filterwarnings"}
+
+
+def remove_own_path():
+    """Removes the directory of this file from the paths that tests and their processes see."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [path for path in sys.path if path != here]
+    words = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if here in words:
+        words.remove(here)
+        if any(words):
+            os.environ["PYTHONPATH"] = os.pathsep.join(words)
+        else:
+            del os.environ["PYTHONPATH"]
+
+
+def shortened(text, limit=TEXT_LIMIT):
+    text = str(text).encode("utf-8", "replace").decode("utf-8")
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters cut ...]\n{text[-half:]}"
+
+
+class Channel:
+    """The report channel, and the standard outputs as they were at the start."""
+
+    def __init__(self):
+        self.pid = os.getpid()
+        self.received = b""
+        self.unsent = []
+        self.fences = 0
+        self.nonce = os.urandom(12).hex()
+        self.outputs = [os.dup(1), os.dup(2)]
+        os.set_inheritable(CHANNEL, False)
+        os.register_at_fork(after_in_child=self.leave)
+        self.flush_c_output = load_c_flush()
+        if hasattr(sys.stdout, "reconfigure"):
+            sys.stdout.reconfigure(line_buffering=True)
+        # The stacks of a test that is ended, even while C code holds the interpreter.
+        faulthandler.register(signal.SIGTERM, file=self.outputs[1], all_threads=True, chain=True)
+
+    def leave(self):
+        """In a forked child, which reports nothing."""
+        os.close(CHANNEL)
+        faulthandler.unregister(signal.SIGTERM)
+
+    def exit_if_forked(self):
+        """Ends a child that a test forked and that returned out of the test."""
+        if os.getpid() != self.pid:
+            os._exit(1)
+
+    def receive(self):
+        while b"\n" not in self.received:
+            data = os.read(CHANNEL, 1 << 16)
+            if not data:
+                return {"k": "stop"}
+            self.received += data
+        line, self.received = self.received.split(b"\n", 1)
+        return json.loads(line)
+
+    def add(self, report):
+        self.unsent.append(json.dumps(report, ensure_ascii=False))
+
+    def send(self, report=None):
+        if report is not None:
+            self.add(report)
+        self.exit_if_forked()
+        data = memoryview(("\n".join(self.unsent) + "\n").encode("utf-8", "replace"))
+        self.unsent.clear()
+        while data:
+            data = data[os.write(CHANNEL, data) :]
+
+    def write_fence(self):
+        """Ends the output of what ran until now; returns the number of the fence."""
+        self.exit_if_forked()
+        for stream in {sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__}:
+            try:
+                stream.flush()
+            except Exception:  # Closed, or replaced by a test.
+                pass
+        self.flush_c_output()
+        self.fences += 1
+        for output in self.outputs:
+            line = b"\x1e%s %d\n" % (self.nonce.encode(), self.fences)
+            while line:
+                line = line[os.write(output, line) :]
+        return self.fences
+
+    def write_error(self, text):
+        """Writes to standard error as it was at the start."""
+        os.write(self.outputs[1], f"{shortened(text)}\n".encode())
+
+
+def load_c_flush():
+    """Returns the function that flushes what C code has printed; lines of it are written at once."""
+    try:
+        import ctypes
+
+        c = ctypes.CDLL(None)
+        stdout = ctypes.c_void_p.in_dll(c, "stdout")
+        c.setvbuf(stdout, None, 1, 0)
+        return lambda: c.fflush(stdout)
+    except Exception:  # No ctypes, or another C library.
+        return lambda: None
+
+
+class Boundary(pytest.Item):
+    """The item after the last one of a request: it ends all fixtures but those of the session."""
+
+    def runtest(self):
+        raise AssertionError("it is never run")
+
+
+class RunningTest:
+    """What pytest has reported of one test."""
+
+    def __init__(self, index, item=None):
+        self.index = index
+        self.item = item
+        self.outcomes = set()
+        self.reason = None
+        self.failures = []
+        self.duration = 0.0
+        self.compared = None
+
+    def add_failure(self, longrepr, phase="call"):
+        failure = describe_failure(longrepr)
+        if phase != "call":
+            failure["message"] = f"failed in {phase}: {failure['message']}"
+        elif self.compared and self.compared[0] in failure["message"]:
+            failure["actual"], failure["expected"] = self.compared[1:]
+        self.outcomes.add("failed")
+        self.failures.append(failure)
+
+    def end(self, fence):
+        state = next((one for one in ("failed", "skipped", "passed") if one in self.outcomes), None)
+        if state is None:
+            state = "failed"
+            self.failures = [{"message": "pytest reported no result of this test"}]
+        report = {"k": "end", "i": self.index, "f": fence, "state": state, "ms": round(self.duration * 1000, 3)}
+        if state == "skipped" and self.reason:
+            report["message"] = shortened(self.reason)
+        if state == "failed":
+            # All failures of one test share the room of a line.
+            failures = report["failures"] = self.failures[:MAX_FAILURES]
+            for failure in failures:
+                for name in failure.keys() & {"message", "stack"}:
+                    failure[name] = shortened(failure[name], TEXT_LIMIT // len(failures))
+        return report
+
+
+def describe_failure(longrepr):
+    text = shortened(longrepr)
+    crash = getattr(longrepr, "reprcrash", None)
+    if crash is None:
+        # Doctests have places of their own, broken files have text only.
+        crash = next((one[0] for one in getattr(longrepr, "reprlocation_lines", ())), None)
+        said = [line[1:].strip() for line in text.splitlines() if line.startswith("E ")]
+        message = "\n".join(said) or text
+    else:
+        message = shortened(crash.message)
+    failure = {"message": message}
+    if message != text:
+        failure["stack"] = text
+    if crash is not None:
+        failure["file"] = os.path.abspath(str(crash.path))
+        failure["line"] = crash.lineno
+    return failure
+
+
+def describe_exception(error):
+    """Describes an exception that went through pytest, without pytest's own frames."""
+    excinfo = pytest.ExceptionInfo.from_exception(error)
+    own = excinfo.traceback.filter(lambda entry: not str(entry.path).startswith(MACHINERY))
+    if own:
+        excinfo.traceback = own
+    return excinfo.getrepr(style="short")
+
+
+def skip_reason(longrepr):
+    reason = longrepr[2] if isinstance(longrepr, tuple) else str(longrepr)
+    return reason.removeprefix("Skipped: ")
+
+
+class Plugin:
+    def __init__(self):
+        self.channel = Channel()
+        self.opening = None
+        self.skipped_paths = set()
+        self.running = None
+        self.paths = {}
+        self.collect_reports = {}
+        self.collected_paths = set()
+        self.items = {}
+        self.begun_items = set()
+        self.is_stopped = False
+
+    # The session.
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_load_initial_conftests(self, early_config):
+        # pytest loads its other plugins with this hook; the request has been written before this process ran.
+        self.opening = self.channel.receive()
+        self.channel.send({"k": "hello", "v": 1, "fence": self.channel.nonce})
+        options = early_config.known_args_namespace
+        if getattr(options, "cov_source", None) and self.is_listing():
+            options.cov_source = []
+        elif getattr(options, "cov_source", None):
+            data = os.environ.get("COVERAGE_FILE") or os.path.abspath(".coverage")
+            os.environ["COVERAGE_FILE"] = f"{data}.heeler-{os.getpid()}-{self.channel.nonce}"
+        return (yield)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_cmdline_main(self, config):
+        coverage = config.pluginmanager.get_plugin("_cov")
+        for options in (config.option, getattr(coverage, "options", None)):
+            for name, value in NEUTRAL_OPTIONS.items():
+                if hasattr(options, name):
+                    setattr(options, name, value)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self, config):
+        # They would write what they know of a part of the tests.
+        for name in ("lfplugin", "nfplugin", "stepwiseplugin"):
+            plugin = config.pluginmanager.get_plugin(name)
+            if plugin is not None:
+                config.pluginmanager.unregister(plugin)
+        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            reporter._tw._file = open(os.devnull, "w")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionstart(self, session):
+        if not self.is_listing():
+            # Each request collects its own files.
+            session.items = []
+            session.perform_collect = lambda *args, **options: []
+        else:
+            self.skipped_paths = set(self.opening.get("skip", ()))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session):
+        session.__dict__.pop("perform_collect", None)
+        request = self.opening
+        while request.get("k") != "stop":
+            if request.get("k") == "list":
+                self.list_tests(session)
+            elif request.get("k") == "run":
+                self.run_tests(session, request["tests"])
+            request = self.channel.receive()
+        try:
+            session._setupstate.teardown_exact(None)
+        except BaseException as error:
+            text = describe_exception(error)
+            message = f"a fixture of the session failed in its tear-down: {describe_failure(text)['message']}"
+            self.channel.send({"k": "failure", "message": message, "stack": shortened(text)})
+        self.is_stopped = True
+        return True
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session):
+        if self.is_stopped:
+            session.exitstatus = 0
+
+    def pytest_internalerror(self, excrepr):
+        self.channel.write_error(excrepr)
+
+    def pytest_keyboard_interrupt(self, excinfo):
+        self.channel.write_error(excinfo.exconly())
+
+    def is_listing(self):
+        return self.opening.get("k") == "list"
+
+    # Collection.
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_make_collect_report(self, collector):
+        path = str(collector.path)
+        self.paths[path] = None
+        if path in self.skipped_paths and isinstance(collector, pytest.File):
+            error = CollectErrorRepr("the process died while it collected this file")
+            report = CollectReport(collector.nodeid, "failed", error, [])
+            self.collect_reports[collector.nodeid] = (path, report)
+            # The file is not touched: the hook's implementation returns what collect() does.
+            collector.collect = lambda: []
+            yield
+            return report
+        if self.is_listing() and isinstance(collector, pytest.File):
+            self.channel.send({"k": "file", "path": path})
+        try:
+            report = yield
+        except (KeyboardInterrupt, SystemExit, pytest.exit.Exception) as error:
+            text = describe_exception(error)
+            report = CollectReport(collector.nodeid, "failed", CollectErrorRepr(str(text)), [])
+        if report.outcome != "passed":
+            self.collect_reports[collector.nodeid] = (path, report)
+        return report
+
+    def list_tests(self, session):
+        seen = {}
+        for item in session.items:
+            path, line, _ = item.location
+            place = seen[item.nodeid] = seen.get(item.nodeid, -1) + 1
+            tags = {mark.name: None for mark in item.iter_markers() if mark.name not in MECHANICAL_MARKS}
+            report = {"k": "test", "id": item.nodeid, "selector": f"{place}\n{item.path}\n{item.nodeid}"}
+            report["file"] = os.path.abspath(os.path.join(session.config.rootpath, path))
+            if line is not None:
+                report["line"] = line + 1
+            report["tags"] = list(tags)
+            self.channel.add(report)
+        for nodeid, (path, collected) in self.collect_reports.items():
+            report = {"k": "test", "id": nodeid or path, "selector": f"file\n{path}\n{nodeid}", "file": path}
+            if collected.skipped:
+                report["skip"] = shortened(skip_reason(collected.longrepr))
+            self.channel.add(report)
+        for plugin in session.config.pluginmanager.get_plugins():
+            file = getattr(plugin, "__file__", None)
+            if file and os.path.basename(file) == "conftest.py":
+                self.paths[file] = None
+        if session.config.inipath:
+            self.paths[str(session.config.inipath)] = None
+        for path in list(self.paths):
+            self.paths[os.path.dirname(path)] = None
+        self.channel.add({"k": "depends", "paths": list(self.paths)})
+        self.channel.send({"k": "listed"})
+
+    # Runs.
+
+    def run_tests(self, session, selectors):
+        wanted = []
+        for index, selector in enumerate(selectors):
+            place, path, nodeid = selector.split("\n", 2)
+            wanted.append((index, place, path, nodeid))
+        self.collect_files(session, dict.fromkeys(path for _, place, path, _ in wanted if place != "file"))
+        found = []
+        for index, place, path, nodeid in wanted:
+            same = self.items.get(nodeid, ())
+            item = same[int(place)] if place != "file" and int(place) < len(same) else None
+            found.append((index, path, nodeid, item))
+        boundary = Boundary.from_parent(session, name="heeler-boundary")
+        following = [boundary]
+        for _, _, _, item in reversed(found):
+            following.append(item or following[-1])
+        fence = self.channel.write_fence()
+        for place, (index, path, nodeid, item) in enumerate(found):
+            self.channel.send({"k": "begin", "i": index, "f": fence})
+            self.running = RunningTest(index, item)
+            if item is None:
+                self.run_collector(session, path, nodeid)
+            else:
+                self.run_item(session, item, following[len(found) - place - 1])
+            fence = self.channel.write_fence()
+            self.channel.add(self.running.end(fence))
+            self.running = None
+        session.items = []
+        self.channel.send({"k": "done", "f": fence})
+
+    def collect_files(self, session, paths):
+        """Collects the files that no earlier request needed: modules and their fixtures exist once."""
+        paths = [path for path in paths if path not in self.collected_paths and os.path.exists(path)]
+        if not paths:
+            return
+        self.collected_paths.update(paths)
+        session.perform_collect(paths)
+        for item in session.items:
+            self.items.setdefault(item.nodeid, []).append(item)
+
+    def run_item(self, session, item, following):
+        if item in self.begun_items and hasattr(item, "_initrequest"):
+            item._initrequest()
+        self.begun_items.add(item)
+        try:
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        except BaseException as error:
+            # KeyboardInterrupt and pytest.exit() end a session of pytest; here only the test has failed.
+            self.channel.exit_if_forked()
+            self.running.add_failure(describe_exception(error))
+            try:
+                session._setupstate.teardown_exact(following)
+            except BaseException as error:
+                text = describe_exception(error)
+                self.running.add_failure(text, "tear-down")
+
+    def run_collector(self, session, path, nodeid):
+        """Runs what stands for a file that has no tests, or for a test that pytest does not collect."""
+        self.collect_reports.pop(nodeid, None)
+        before = session.items
+        try:
+            if os.path.exists(path):
+                session.perform_collect([path])
+        except BaseException as error:
+            self.running.add_failure(describe_exception(error))
+        session.items = before
+        file = nodeid.split("::")[0]
+        _, report = self.collect_reports.get(nodeid) or self.collect_reports.get(file) or (None, None)
+        if report is None:
+            if not self.running.outcomes:
+                message = f"pytest did not collect {nodeid} in this process, though it had listed it"
+                self.running.add_failure(message)
+        elif report.skipped:
+            self.running.outcomes.add("skipped")
+            self.running.reason = skip_reason(report.longrepr)
+        else:
+            self.running.add_failure(report.longrepr)
+
+    def pytest_assertrepr_compare(self, op, left, right):
+        if self.running is not None and op == "==":
+            try:
+                actual, expected = repr(left), repr(right)
+            except Exception:
+                return
+            shown = f"{actual} == {expected}"
+            limited = max(len(actual), len(expected)) <= 2000
+            self.running.compared = (f"assert {shown}", actual, expected) if limited else None
+
+    def pytest_runtest_logreport(self, report):
+        running = self.running
+        if running is None or report.outcome not in ("passed", "failed", "skipped"):
+            return
+        self.channel.exit_if_forked()
+        if hasattr(report, "context"):
+            return self.on_subtest(report)
+        running.duration += report.duration
+        expected_reason = getattr(report, "wasxfail", None)
+        if report.failed:
+            phase = {"setup": "set-up", "teardown": "tear-down"}.get(report.when, "call")
+            running.add_failure(report.longrepr or "failed", phase)
+            for name, text in report.sections:
+                # What goes to the standard outputs is there; records of logging are only here.
+                if name.startswith("Captured log"):
+                    self.channel.write_error(f"--- {name} ---\n{text}")
+        elif report.skipped:
+            running.outcomes.add("skipped")
+            if expected_reason is None:
+                running.reason = skip_reason(report.longrepr)
+            else:
+                reason = expected_reason.removeprefix("reason: ")
+                running.reason = f"expected to fail: {reason}" if reason else "expected to fail"
+        elif report.when == "call":
+            running.outcomes.add("passed")
+
+    def on_subtest(self, report):
+        describe = getattr(report, "_sub_test_description", None)
+        name = describe() if describe else str(report.context)
+        part = {"k": "part", "i": self.running.index, "name": shortened(name)[:1000], "state": report.outcome}
+        if report.failed:
+            self.running.add_failure(report.longrepr)
+            part["message"] = self.running.failures[-1]["message"]
+        elif report.skipped:
+            part["message"] = str(getattr(report, "wasxfail", None) or skip_reason(report.longrepr))
+        self.channel.add(part)
+
+
+remove_own_path()
+PLUGIN = Plugin()
+
+
+def pytest_plugin_registered(plugin, manager):
+    """Registers the plugin's hooks as soon as this module is registered."""
+    if plugin is sys.modules[__name__]:
+        manager.register(PLUGIN, "heeler")

@@ -1,0 +1,156 @@
+//! Parser of a listing, and of the place at which it ended too early.
+
+use std::path::Path;
+
+use heeler_protocol::control::ListedTest;
+
+use super::adapter::NAME;
+use crate::{AdapterListing, ListingError, ListingOutput, json_reports::message::ReportLine, scan};
+
+/// Listing commands of one program, each without the files that ended those before.
+const MAX_LISTINGS: usize = 20;
+
+/// Returns the files that the next listing leaves out, because they ended the process while they were
+/// imported; `None` if no further listing is needed, or none would help.
+pub(super) fn next_fatal_files(outputs: &[ListingOutput]) -> Option<Vec<String>> {
+    let fatal_files: Vec<String> = outputs.iter().map_while(fatal_file).collect();
+    let has_learned = outputs.len() == fatal_files.len() && outputs.len() < MAX_LISTINGS;
+    has_learned.then_some(fatal_files)
+}
+
+/// Returns the file that was being imported when the process ended; `None` if it wrote its whole listing, or
+/// ended elsewhere.
+fn fatal_file(output: &ListingOutput) -> Option<String> {
+    let mut file = None;
+    for report in lines(output).filter_map(ReportLine::parse) {
+        match report.kind() {
+            "file" => file = report.text("path"),
+            "test" | "listed" | "collected" => return None,
+            _ => {}
+        }
+    }
+    file
+}
+
+fn lines(output: &ListingOutput) -> impl Iterator<Item = &[u8]> {
+    output.channel.split(|byte| *byte == b'\n').filter(|line| !line.is_empty())
+}
+
+/// Parses the last listing.
+///
+/// # Errors
+/// It is not complete.
+pub(super) fn read(outputs: &[ListingOutput]) -> Result<AdapterListing, ListingError> {
+    let nothing = ListingOutput::default();
+    let output = outputs.last().unwrap_or(&nothing);
+    let damaged = |reason: String| ListingError::Damaged { framework: NAME, reason };
+    let (mut tests, mut depends_on) = (Vec::new(), Vec::new());
+    for line in lines(output) {
+        let unreadable = || {
+            let text = scan::decode_lossy(line);
+            damaged(format!("unreadable line {:?}", scan::truncated(&text, 200)))
+        };
+        // The last line of a process that died may have no end.
+        let Some(report) = ReportLine::parse(line) else {
+            return Err(if output.code == Some(0) { unreadable() } else { ListingError::of_exit(output) });
+        };
+        match report.kind() {
+            "test" => {
+                let mut test = report.listed_test().ok_or_else(unreadable)?;
+                test.selector = report.text("selector");
+                tests.push(test);
+            }
+            "depends" => depends_on = report.texts("paths"),
+            "listed" => {
+                let failed = |output: &&ListingOutput| output.code != Some(0);
+                // Files that crash are among the tests; that one of them did is a failure of the whole.
+                let failure = outputs.iter().find(failed).map(ListingError::of_recognized_exit);
+                return Ok(AdapterListing {
+                    framework: NAME,
+                    tests,
+                    failure,
+                    warnings: Vec::new(),
+                    depends_on,
+                });
+            }
+            _ => {}
+        }
+    }
+    if output.code != Some(0) {
+        return Err(ListingError::of_exit(output));
+    }
+    if output.channel.is_empty() {
+        let reason = "pytest did not load Heeler's plugin, which reports on descriptor 3".to_owned();
+        return Err(ListingError::NotThisFramework { framework: NAME, reason });
+    }
+    Err(damaged("it ends without \"listed\"".to_owned()))
+}
+
+/// Returns how a command line of pytest in this directory names a test: node ids begin at pytest's root
+/// directory, which may be another one.
+pub(super) fn command_line_id(test: &ListedTest, cwd: &Path) -> String {
+    let path = test.selector.as_deref().and_then(|selector| selector.split('\n').nth(1));
+    let Some(path) = path else { return test.name.clone() };
+    let path = Path::new(path).strip_prefix(cwd).unwrap_or(Path::new(path)).display().to_string();
+    match test.name.split_once("::") {
+        Some((_, rest)) => format!("{path}::{rest}"),
+        None => path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(channel: &str, code: Option<i32>) -> ListingOutput {
+        ListingOutput { channel: channel.into(), code, ..ListingOutput::default() }
+    }
+
+    const HELLO: &str = "{\"k\":\"hello\",\"v\":1,\"fence\":\"ab\"}\n";
+    const ALL: &str = "{\"k\":\"file\",\"path\":\"/w/a.py\"}\n\
+        {\"k\":\"test\",\"id\":\"a.py::t\",\"selector\":\"0\\n/w/a.py\\na.py::t\",\"line\":3,\"tags\":[\"slow\"]}\n\
+        {\"k\":\"depends\",\"paths\":[\"/w/a.py\",\"/w\"]}\n{\"k\":\"listed\"}\n";
+
+    #[test]
+    fn listing_has_tests_and_what_it_depends_on() {
+        let listing = read(&[output(&format!("{HELLO}{ALL}"), Some(0))]).unwrap();
+        let [test] = listing.tests.as_slice() else { panic!("{listing:?}") };
+        assert_eq!((test.name.as_str(), test.line), ("a.py::t", Some(3)));
+        assert_eq!(test.selector.as_deref(), Some("0\n/w/a.py\na.py::t"));
+        assert_eq!((listing.depends_on.len(), listing.failure), (2, None));
+        assert!(matches!(read(&[output(HELLO, Some(0))]), Err(ListingError::Damaged { .. })));
+        assert!(matches!(read(&[output(HELLO, Some(4))]), Err(ListingError::Died { code: Some(4), .. })));
+        assert!(matches!(read(&[output("", Some(0))]), Err(ListingError::NotThisFramework { .. })));
+        assert!(matches!(read(&[output("garbage\n", Some(0))]), Err(ListingError::Damaged { .. })));
+        assert!(matches!(read(&[]), Err(ListingError::Died { .. })));
+    }
+
+    #[test]
+    fn file_that_ends_the_process_is_left_out_of_the_next_listing() {
+        let fatal =
+            |path: &str, code| output(&format!("{HELLO}{{\"k\":\"file\",\"path\":\"{path}\"}}\n"), code);
+        let whole = output(&format!("{HELLO}{ALL}"), Some(0));
+        assert_eq!(next_fatal_files(&[]), Some(vec![]));
+        assert_eq!(next_fatal_files(&[fatal("/a", None)]), Some(vec!["/a".to_owned()]));
+        assert_eq!(next_fatal_files(&[fatal("/a", None), fatal("/b", Some(0))]).unwrap(), ["/a", "/b"]);
+        assert_eq!(next_fatal_files(&[fatal("/a", None), whole.clone()]), None);
+        assert_eq!(next_fatal_files(&[output("", Some(4))]), None, "it is not known which file it was");
+        assert_eq!(next_fatal_files(&vec![fatal("/a", None); MAX_LISTINGS]), None);
+        let listing = read(&[fatal("/a", None), whole]).unwrap();
+        assert_eq!(listing.tests.len(), 1);
+        assert!(listing.failure.is_some(), "a crash is a failure of the program");
+    }
+
+    #[test]
+    fn command_line_names_the_file_from_the_working_directory() {
+        let test = ListedTest {
+            name: "tests/a.py::C::t[x::y]".to_owned(),
+            selector: Some("0\n/w/tests/a.py\ntests/a.py::C::t[x::y]".to_owned()),
+            ..ListedTest::default()
+        };
+        assert_eq!(command_line_id(&test, Path::new("/w/tests")), "a.py::C::t[x::y]");
+        assert_eq!(command_line_id(&test, Path::new("/other")), "/w/tests/a.py::C::t[x::y]");
+        let whole = ListedTest { name: "tests/a.py".to_owned(), ..test };
+        assert_eq!(command_line_id(&whole, Path::new("/w")), "tests/a.py");
+    }
+}

@@ -1,0 +1,220 @@
+//! Recorded reports and outputs of the fixture suite: parsed whole, and cut at every byte of each of the
+//! three ways, of which the others are read first or last.
+
+use std::fmt::Write as _;
+
+use heeler_protocol::control::ListedTest;
+use proptest::prelude::*;
+
+use super::{adapter::Pytest, transcript::PytestParser};
+use crate::{
+    Adapter as _, ListingOutput, TranscriptEvent, TranscriptParser as _, listing_output::AdapterListing,
+};
+
+fn path(name: &str) -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts").join(name)
+}
+
+fn read(name: &str) -> Vec<u8> {
+    std::fs::read(path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn recorded_listing() -> AdapterListing {
+    let output = ListingOutput { channel: read("pytest.list"), code: Some(0), ..ListingOutput::default() };
+    Pytest.read_listing(&heeler_protocol::control::TestProgram::default(), &[output]).unwrap()
+}
+
+/// The tests of the recorded run, which has none that the listing knows as skipped.
+fn recorded_tests() -> Vec<ListedTest> {
+    recorded_listing().tests.into_iter().filter(|test| test.skip.is_none()).collect()
+}
+
+/// What one test wrote and how it ended, in an order that does not depend on how the outputs were read.
+#[derive(Debug, Default, Clone, PartialEq)]
+struct Parsed {
+    events: Vec<String>,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+/// Feeds pieces of the three ways; returns what was parsed before, in and after each test.
+fn replay(tests: usize, pieces: &[[&[u8]; 3]]) -> Vec<Parsed> {
+    let mut parser = PytestParser::new(vec![String::new(); tests]);
+    let mut events = Vec::new();
+    for [channel, stdout, stderr] in pieces {
+        parser.on_channel(channel, &mut events);
+        parser.on_outputs(stdout, stderr, &mut events);
+    }
+    parser.on_output_end(&mut events);
+    assert!(parser.is_complete() && parser.explains_exit(0), "{:?}", parser.outside_failure());
+    let mut parsed = vec![Parsed::default()];
+    for event in events {
+        let current = parsed.last_mut().unwrap();
+        match event {
+            TranscriptEvent::Output(bytes) => current.stdout.extend(bytes),
+            TranscriptEvent::ErrorOutput(bytes) => current.stderr.extend(bytes),
+            TranscriptEvent::Part { part, .. } => current.events.push(format!("part {part:?}")),
+            TranscriptEvent::Begun { place } => {
+                parsed.push(Parsed { events: vec![format!("begun {place}")], ..Parsed::default() });
+            }
+            TranscriptEvent::Ended { place, verdict } => {
+                current.events.push(format!("{} {place}: {verdict:?}", verdict.result.as_str()));
+                parsed.push(Parsed::default());
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    parsed
+}
+
+fn recording() -> [Vec<u8>; 3] {
+    ["pytest.channel", "pytest.stdout", "pytest.stderr"].map(read)
+}
+
+#[test]
+fn recorded_run_has_the_expected_events() {
+    let tests = recorded_tests();
+    let [channel, stdout, stderr] = recording();
+    let mut text = String::new();
+    for parsed in replay(tests.len(), &[[&channel, &stdout, &stderr]]) {
+        for event in &parsed.events {
+            match event.strip_prefix("begun ").map(|place| place.parse::<usize>().unwrap()) {
+                Some(place) => writeln!(text, "begun {:?}", tests[place].name).unwrap(),
+                None => writeln!(text, "  {event}").unwrap(),
+            }
+        }
+        for (name, bytes) in [("stdout", &parsed.stdout), ("stderr", &parsed.stderr)] {
+            if !bytes.is_empty() {
+                writeln!(text, "  {name}: {:?}", String::from_utf8_lossy(bytes)).unwrap();
+            }
+        }
+    }
+    let golden = path("pytest.events");
+    if std::env::var_os("UPDATE_TRANSCRIPTS").is_some() {
+        std::fs::write(&golden, &text).unwrap();
+    }
+    assert_eq!(text, std::fs::read_to_string(golden).unwrap());
+}
+
+#[test]
+fn recorded_run_is_the_same_wherever_it_is_cut() {
+    let count = recorded_tests().len();
+    let recording = recording();
+    let streams = recording.each_ref().map(Vec::as_slice);
+    let expected = replay(count, &[streams]);
+    for cut_stream in 0..3 {
+        for cut in 0..streams[cut_stream].len() {
+            let (head, tail) = streams[cut_stream].split_at(cut);
+            // The other ways are read completely before the rest, or with it.
+            let (mut first, mut last) = (streams, [&b""[..]; 3]);
+            if cut % 2 == 1 {
+                (first, last) = ([&b""[..]; 3], streams);
+            }
+            first[cut_stream] = head;
+            last[cut_stream] = tail;
+            assert_eq!(replay(count, &[first, last]), expected, "cut at {cut} of {cut_stream}");
+        }
+    }
+}
+
+#[test]
+fn recorded_listing_is_complete() {
+    let listing = recorded_listing();
+    let named = |name: &str| listing.tests.iter().find(|test| test.name == name).unwrap();
+    assert_eq!(named("test_skipped.py").skip.as_deref(), Some("the whole file"));
+    assert_eq!(
+        named("test_broken.py").selector.as_deref(),
+        Some("file\n/w/suite/test_broken.py\ntest_broken.py")
+    );
+    let method = named("test_ends.py::TestClass::test_method");
+    assert_eq!(
+        (method.traits[0].name.as_str(), method.file.as_deref()),
+        ("slow", Some("/w/suite/test_ends.py"))
+    );
+    assert!(method.line.is_some());
+    for name in ["calc.py::calc.add", "test_ends.py::test_parameter[new\\nline]"] {
+        named(name);
+    }
+    for path in ["/w/suite", "/w/suite/conftest.py", "/w/suite/pytest.ini", "/w/suite/test_broken.py"] {
+        assert!(
+            listing.depends_on.iter().any(|one| one == path),
+            "{path} is not in {:?}",
+            listing.depends_on
+        );
+    }
+}
+
+#[test]
+fn death_leaves_the_running_test_open_with_its_output() {
+    let mut parser = PytestParser::new(vec!["a".into(), "b".into()]);
+    let mut events = Vec::new();
+    let opening = parser.opening_request(&mut events);
+    assert_eq!(opening, b"{\"alone\":false,\"k\":\"run\",\"tests\":[\"a\",\"b\"]}\n");
+    parser.on_channel(b"{\"k\":\"hello\",\"fence\":\"n\"}\n{\"k\":\"begin\",\"i\":0,\"f\":1}\n", &mut events);
+    parser.on_outputs(b"\x1en 1\nlast words", b"\x1en 1\nFatal", &mut events);
+    parser.on_output_end(&mut events);
+    let said = |text: &[u8]| text.to_vec();
+    assert_eq!(
+        events,
+        [
+            TranscriptEvent::Begun { place: 0 },
+            TranscriptEvent::Output(said(b"last words")),
+            TranscriptEvent::ErrorOutput(said(b"Fatal"))
+        ]
+    );
+    assert!(!parser.is_complete());
+}
+
+#[test]
+fn failure_of_the_session_is_outside_of_tests() {
+    let mut parser = PytestParser::new(vec!["a".into()]);
+    parser.on_channel(
+        b"{\"k\":\"done\"}\n{\"k\":\"failure\",\"message\":\"m\",\"stack\":\"s\"}\n",
+        &mut Vec::new(),
+    );
+    assert!(parser.is_complete() && !parser.explains_exit(0));
+    assert_eq!(parser.outside_failure(), Some("m\ns"));
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_neither_panic_nor_get_lost(
+        pieces in prop::collection::vec((0_usize..3, prop::collection::vec(prop::sample::select(PIECES), 0..4)), 0..20)
+    ) {
+        let mut parser = PytestParser::new(vec!["a".into(), "b".into()]);
+        let (mut events, mut written) = (Vec::new(), 0);
+        for (way, words) in &pieces {
+            let bytes = words.concat();
+            let mut ways = [&b""[..]; 3];
+            ways[*way] = &bytes;
+            written += ways[1].len() + ways[2].len();
+            parser.on_channel(ways[0], &mut events);
+            parser.on_outputs(ways[1], ways[2], &mut events);
+        }
+        parser.on_output_end(&mut events);
+        let passed_on: usize = events.iter().map(|event| match event {
+            TranscriptEvent::Output(bytes) | TranscriptEvent::ErrorOutput(bytes) => bytes.len(),
+            _ => 0,
+        }).sum();
+        prop_assert!(passed_on <= written);
+        // Each fence that is taken out has six bytes here.
+        prop_assert_eq!((written - passed_on) % FENCE_BYTES, 0);
+    }
+}
+
+const FENCE_BYTES: usize = b"\x1en 1\n".len();
+const PIECES: &[&[u8]] = &[
+    b"\x1en 1\n",
+    b"\x1en 2\n",
+    b"\x1e",
+    b"n 1\n",
+    b"x",
+    b"\n",
+    b"\x1en 3",
+    b"{\"k\":\"hello\",\"fence\":\"n\"}\n",
+    b"{\"k\":\"begin\",\"i\":0,\"f\":1}\n",
+    b"{\"k\":\"end\",\"i\":0,\"f\":2,\"state\":\"passed\"}\n",
+    b"{\"k\":\"begin\",\"i\":1,\"f\":9}\n",
+    b"{\"k\":\"done\",\"f\":2}\n",
+    b"{\"k\":\"part\",\"i\":0,\"name\":\"p\"}\n",
+];

@@ -1,0 +1,34 @@
+//! The reports of one test process, on their way to its batch.
+
+use heeler_adapters::{TranscriptEvent, TranscriptParser};
+
+use super::lease::ResultSink;
+use crate::{
+    batch::{OutputChunk, RawOutputs, RunningBatch},
+    process::process_clock::ProcessClock,
+};
+
+/// Turns the output of a test process into events for its batch.
+pub(super) struct TranscriptReader {
+    pub(super) transcript: Box<dyn TranscriptParser + Send>,
+    /// Events that are not passed on yet.
+    pub(super) events: Vec<TranscriptEvent>,
+}
+
+impl TranscriptReader {
+    /// Turns events and raw outputs into results, and hands them over.
+    pub(super) fn pass_on(
+        &mut self,
+        outputs: RawOutputs<'_>,
+        clock: &ProcessClock,
+        batch: &mut RunningBatch,
+        sink: &mut ResultSink,
+    ) {
+        if self.events.is_empty() && outputs.is_empty() {
+            return;
+        }
+        let chunk = OutputChunk { events: &mut self.events, outputs, now: clock.now() };
+        batch.on_output(chunk, &mut sink.updates);
+        sink.try_send_batch();
+    }
+}

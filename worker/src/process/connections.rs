@@ -1,0 +1,251 @@
+//! The worker's ends of the connections that a process, or one below it, makes to a port of the loopback
+//! interface.
+
+use std::{
+    collections::VecDeque,
+    future::poll_fn,
+    io,
+    net::{Ipv4Addr, TcpListener as StdTcpListener},
+    os::fd::AsFd as _,
+    sync::{Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
+};
+
+use tokio::net::{TcpListener, TcpStream};
+
+use super::output_pipe::PipeRead;
+
+/// Number of connections of one process. A process that makes more has them wait in the backlog.
+const MAX_CONNECTIONS: usize = 8;
+
+/// A listener, and the connections that were made to it. Other users of the machine can connect, too: what
+/// they send is believed no more than what the program sends, and ends nothing but this process's dialogue.
+pub(crate) struct ProcessConnections {
+    listener: TcpListener,
+    port: u16,
+    /// Accepted while the worker waited, and not taken yet. Never locked across an await.
+    accepted: Mutex<VecDeque<TcpStream>>,
+    connections: Vec<Connection>,
+    /// The connection on which the last reply was answered: requests without a reply go there.
+    answered: usize,
+}
+
+struct Connection {
+    /// `None` after its end.
+    stream: Option<TcpStream>,
+    unsent: Vec<u8>,
+}
+
+impl ProcessConnections {
+    /// Listens on a free port.
+    pub(crate) fn listen() -> io::Result<Self> {
+        let listener = StdTcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let listener = TcpListener::from_std(listener)?;
+        let port = listener.local_addr()?.port();
+        Ok(Self { listener, port, accepted: Mutex::default(), connections: Vec::new(), answered: 0 })
+    }
+
+    /// Returns the port.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns the number of connections that were made.
+    pub(crate) fn count(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Accepts a connection that waits; returns whether there was one.
+    pub(crate) fn try_accept(&mut self) -> bool {
+        if self.connections.len() >= MAX_CONNECTIONS {
+            return false;
+        }
+        // The next wait registers its own waker again.
+        let _is_waiting = self.poll_accept(&mut Context::from_waker(Waker::noop()));
+        let Some(stream) = self.lock_accepted().pop_front() else { return false };
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "requests to a process may be delayed");
+        }
+        self.connections.push(Connection { stream: Some(stream), unsent: Vec::new() });
+        true
+    }
+
+    fn lock_accepted(&self) -> MutexGuard<'_, VecDeque<TcpStream>> {
+        self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Accepts a connection into `accepted`, unless one is there already.
+    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut accepted = self.lock_accepted();
+        if accepted.is_empty() {
+            match self.listener.poll_accept(context) {
+                Poll::Ready(Ok((stream, _))) => accepted.push_back(stream),
+                Poll::Ready(Err(error)) => {
+                    tracing::debug!(%error, "could not accept the connection of a process");
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// Reads the available bytes of a connection without blocking.
+    pub(crate) fn try_read(&mut self, connection: usize, buffer: &mut [u8]) -> PipeRead {
+        let Some(Connection { stream: slot, unsent }) = self.connections.get_mut(connection) else {
+            return PipeRead::End;
+        };
+        let Some(stream) = slot else { return PipeRead::End };
+        let read = stream.try_read(buffer);
+        // Servers that send several small messages wait for this acknowledgement before the next.
+        if let Err(error) = heeler_sys::io::acknowledge_at_once(stream.as_fd()) {
+            tracing::debug!(%error, "could not ask for early acknowledgements");
+        }
+        match read {
+            Ok(count) if count > 0 => PipeRead::Bytes(count),
+            Err(error) if is_temporary(&error) => PipeRead::WouldBlock,
+            Ok(_) | Err(_) => {
+                *slot = None;
+                unsent.clear();
+                PipeRead::End
+            }
+        }
+    }
+
+    /// Writes the answer to a reply without blocking, and keeps what the process does not take yet.
+    pub(crate) fn answer(&mut self, connection: usize, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.answered = connection;
+        }
+        self.send_on(connection, bytes);
+    }
+
+    /// Writes a request that follows no reply to where the last reply was answered.
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.send_on(self.answered, bytes);
+    }
+
+    /// Writes without blocking, and keeps what the process does not take yet.
+    pub(crate) fn send_on(&mut self, connection: usize, bytes: &[u8]) {
+        let Some(Connection { stream, unsent }) = self.connections.get_mut(connection) else { return };
+        unsent.extend_from_slice(bytes);
+        while let (Some(socket), false) = (stream.as_ref(), unsent.is_empty()) {
+            match socket.try_write(unsent) {
+                Ok(count) => drop(unsent.drain(..count)),
+                Err(error) if is_temporary(&error) => return,
+                // The process has closed its end; its last words can still be read.
+                Err(_) => unsent.clear(),
+            }
+        }
+    }
+
+    /// Writes what is unsent on all connections.
+    pub(crate) fn send_rest(&mut self) {
+        for connection in 0..self.connections.len() {
+            self.send_on(connection, &[]);
+        }
+    }
+
+    /// Returns whether a process has not taken all of a request.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.connections.iter().any(|one| !one.unsent.is_empty())
+    }
+
+    /// Returns whether the process has made connections and closed all of them.
+    pub(crate) fn are_closed(&self) -> bool {
+        !self.connections.is_empty() && self.are_at_end()
+    }
+
+    /// Returns whether the ends of all connections were read.
+    pub(crate) fn are_at_end(&self) -> bool {
+        self.connections.iter().all(|one| one.stream.is_none())
+    }
+
+    /// Waits until there is a connection to accept, something to read, or room for unsent bytes.
+    ///
+    /// Cancel safe: yes, because it only waits for readiness.
+    async fn wait_ready(&self) {
+        poll_fn(|context| {
+            let can_accept = self.connections.len() < MAX_CONNECTIONS;
+            let mut is_ready = can_accept && self.poll_accept(context).is_ready();
+            for one in &self.connections {
+                let Some(stream) = &one.stream else { continue };
+                is_ready |= stream.poll_read_ready(context).is_ready();
+                is_ready |= !one.unsent.is_empty() && stream.poll_write_ready(context).is_ready();
+            }
+            if is_ready { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}
+
+/// Waits as [`ProcessConnections::wait_ready`] does; forever where a process makes no connections.
+///
+/// Cancel safe: yes, because it only waits for readiness.
+pub(crate) async fn wait_ready(connections: Option<&ProcessConnections>) {
+    match connections {
+        Some(connections) => connections.wait_ready().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn is_temporary(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read as _, Write as _},
+        net::TcpStream,
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn request_larger_than_the_socket_arrives_completely() {
+        let mut connections = ProcessConnections::listen().unwrap();
+        let port = connections.port();
+        let length = 8 << 20;
+        let peer = std::thread::spawn(move || {
+            let mut peer = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+            let mut received = vec![0; length];
+            peer.read_exact(&mut received).unwrap();
+            peer.write_all(b"done").unwrap();
+        });
+        while !connections.try_accept() {
+            connections.wait_ready().await;
+        }
+        connections.send_on(0, &vec![b'x'; length]);
+        let mut buffer = [0; 16];
+        loop {
+            connections.wait_ready().await;
+            connections.send_rest();
+            if let PipeRead::Bytes(count) = connections.try_read(0, &mut buffer) {
+                assert_eq!(&buffer[..count], b"done");
+                break;
+            }
+        }
+        peer.join().unwrap();
+        connections.wait_ready().await;
+        assert_eq!(connections.try_read(0, &mut buffer), PipeRead::End);
+        assert!(connections.are_closed() && !connections.has_unsent());
+    }
+
+    #[tokio::test]
+    async fn later_connection_is_accepted_beside_the_first() {
+        let mut connections = ProcessConnections::listen().unwrap();
+        assert!(!connections.try_accept() && !connections.are_closed());
+        let peers: Vec<_> =
+            (0..2).map(|_| TcpStream::connect((Ipv4Addr::LOCALHOST, connections.port())).unwrap()).collect();
+        while connections.count() < 2 {
+            connections.wait_ready().await;
+            connections.try_accept();
+        }
+        connections.answer(1, b"to the second");
+        connections.send(b", again");
+        let mut buffer = [0; 20];
+        (&peers[1]).read_exact(&mut buffer).unwrap();
+        assert_eq!(&buffer, b"to the second, again");
+    }
+}
