@@ -20,7 +20,6 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NotJudged {
     Http3,
-    Tls,
     Compression,
     RawResponse,
 }
@@ -29,7 +28,6 @@ impl fmt::Display for NotJudged {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Http3 => "HTTP/3",
-            Self::Tls => "TLS",
             Self::Compression => "a compression other than gzip and deflate",
             Self::RawResponse => "a raw HTTP response",
         })
@@ -41,8 +39,6 @@ impl fmt::Display for NotJudged {
 pub fn not_judged(case: &Case) -> Option<NotJudged> {
     if case.server.http_version == HttpVersion::Http3 {
         Some(NotJudged::Http3)
-    } else if case.server.uses_tls {
-        Some(NotJudged::Tls)
     } else if !SUPPORTED_COMPRESSIONS.contains(&case.compression) {
         Some(NotJudged::Compression)
     } else if case.raw_response().is_some() {

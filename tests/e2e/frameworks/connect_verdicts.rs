@@ -411,6 +411,52 @@ fn reference_client_passes_all_cases_of_all_judges() {
     assert_eq!(judged, expected);
 }
 
+/// The default configuration, and certificates of clients.
+const CLIENT_CERTS: &str = "features:
+  supportsTlsClientCerts: true
+";
+
+#[test]
+fn certificates_of_clients_are_judged_alike() {
+    let (Some(programs), Some(suites)) = (real_suite(), suites_dir()) else { return };
+    let with_certs = |mut cases: Vec<Case>| {
+        cases.retain(|case| case.server.uses_client_certs);
+        cases
+    };
+    let cases = with_certs(expanded(&suites, CLIENT_CERTS));
+    let mistake = |request: &mut CaseRequest| match hash_of_name(&request.test_name) / 2 % 4 {
+        0 => {
+            request.client_tls_creds = None;
+            "no certificate"
+        }
+        1 => {
+            remove_header(request, "x-expect-client-cert");
+            "no expected certificate"
+        }
+        2 => {
+            request.server_tls_cert.clear();
+            "without TLS"
+        }
+        _ => "nothing",
+    };
+    let (real, _) = judge_by_suite(&programs, CLIENT_CERTS, WorseClient { mistake, damage: |_| "nothing" });
+    let (judged, ours) = judge_by_us(&programs, cases, WorseClient { mistake, damage: |_| "nothing" });
+    let real: FailedCases = real.into_iter().filter(|(name, _)| judged.contains(name)).collect();
+    let change_of = |name: &str| {
+        mistake(&mut CaseRequest { test_name: name.to_owned(), ..CaseRequest::default() }).to_owned()
+    };
+    assert_same_failures(&real, &ours, change_of);
+    let failed = count_changes(&real, change_of);
+    let all: BTreeMap<String, usize> = judged.iter().fold(BTreeMap::new(), |mut all, name| {
+        *all.entry(change_of(name)).or_default() += 1;
+        all
+    });
+    for change in ["no certificate", "no expected certificate", "without TLS"] {
+        assert_eq!(failed.get(change), all.get(change), "{change}: {failed:?}");
+    }
+    assert_eq!((failed.get("nothing"), all.len()), (None, 4), "{all:?}");
+}
+
 #[test]
 fn damaged_answers_fail_the_same_cases_of_both_judges() {
     let (Some(programs), Some(suites)) = (real_suite(), suites_dir()) else { return };

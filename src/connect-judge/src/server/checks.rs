@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use hyper::{HeaderMap, Method, Version, http::request::Parts};
 
-use crate::axes::{Codec, Compression, Protocol};
+use crate::{
+    axes::{Codec, Compression, Protocol},
+    expansion::CLIENT_CERT_NAME,
+};
 
 use super::query::QueryParameters;
 
@@ -13,12 +16,24 @@ use super::query::QueryParameters;
 const CONNECT_TIMEOUT_DIGITS: usize = 10;
 const GRPC_TIMEOUT_DIGITS: usize = 8;
 
+/// What is known of the connection of a request.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct TransportFacts {
+    pub(super) uses_tls: bool,
+    /// Whether the client has shown the certificate that was made for it.
+    pub(super) has_client_cert: bool,
+}
+
 /// What is wrong with a request, in words.
 pub(super) type Feedback = Vec<String>;
 
 /// Checks a request, and takes its timeout out of the headers: the server does not enforce it, so that the
 /// client must.
-pub(super) fn check_request(parts: &mut Parts, uses_tls: bool, feedback: &mut Feedback) -> Option<Duration> {
+pub(super) fn check_request(
+    parts: &mut Parts,
+    facts: TransportFacts,
+    feedback: &mut Feedback,
+) -> Option<Duration> {
     check_version(parts, feedback);
     let content_type = text(&parts.headers, "content-type").to_owned();
     let mut timeout = None;
@@ -34,17 +49,29 @@ pub(super) fn check_request(parts: &mut Parts, uses_tls: bool, feedback: &mut Fe
     if let Some(expected) = expected_number(&parts.headers, "x-expect-compression", feedback) {
         check_compression(expected, parts, &content_type, feedback);
     }
-    let expected_tls = single(&parts.headers, "x-expect-tls", feedback).unwrap_or_default();
-    match (expected_tls, uses_tls) {
-        ("true", true) | ("false", false) => {}
-        ("true" | "false", _) => feedback.push(format!("TLS: {uses_tls}, expected {expected_tls}")),
-        (other, _) => feedback.push(format!("header x-expect-tls with {other:?}")),
-    }
+    check_tls(&parts.headers, facts, feedback);
     let expected_method = single(&parts.headers, "x-expect-http-method", feedback).unwrap_or_default();
     if parts.method != expected_method {
         feedback.push(format!("method {}, expected {expected_method:?}", parts.method));
     }
     timeout
+}
+
+fn check_tls(headers: &HeaderMap, facts: TransportFacts, feedback: &mut Feedback) {
+    let expected = single(headers, "x-expect-tls", feedback).unwrap_or_default();
+    let uses_tls = facts.uses_tls;
+    match (expected, uses_tls) {
+        ("true", true) | ("false", false) => {}
+        ("true" | "false", _) => return feedback.push(format!("TLS: {uses_tls}, expected {expected}")),
+        (other, _) => return feedback.push(format!("header x-expect-tls with {other:?}")),
+    }
+    if uses_tls {
+        let expected = single(headers, "x-expect-client-cert", feedback).unwrap_or_default();
+        let actual = if facts.has_client_cert { CLIENT_CERT_NAME } else { "" };
+        if expected != actual {
+            feedback.push(format!("client certificate {actual:?}, expected {expected:?}"));
+        }
+    }
 }
 
 fn text<'h>(headers: &'h HeaderMap, name: &str) -> &'h str {

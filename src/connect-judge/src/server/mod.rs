@@ -1,11 +1,12 @@
-//! Reference servers: they answer calls as their requests say, over HTTP/1.1 or HTTP/2 without TLS, and check
-//! that the requests are as their cases say.
+//! Reference servers: they answer calls as their requests say, over HTTP/1.1 or HTTP/2, with TLS or without, and
+//! check that the requests are as their cases say.
 
 mod call;
 mod checks;
 mod compression;
 mod framing;
 mod query;
+mod tls;
 
 use std::{
     collections::BTreeMap,
@@ -28,6 +29,7 @@ use hyper::{
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::bytes::Bytes;
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::{mpsc, oneshot},
     task::JoinSet,
@@ -39,8 +41,10 @@ use crate::{
 };
 
 use call::{Head, ReceivedHead, serve};
+use checks::TransportFacts;
 pub(crate) use compression::SUPPORTED as SUPPORTED_COMPRESSIONS;
 use framing::BodyReader;
+use tls::{AcceptedTls, ServerTls};
 
 /// Frames of a response that wait for the connection: a slow client slows its own call.
 const FRAMES: usize = 4;
@@ -53,6 +57,7 @@ const CONNECTIONS: usize = 256;
 pub struct ReferenceServer {
     address: SocketAddr,
     seen: Arc<SeenCalls>,
+    tls: Option<Arc<ServerTls>>,
     /// The accepting of connections; aborted with the server.
     _acceptor: JoinSet<()>,
 }
@@ -98,14 +103,15 @@ impl ReferenceServer {
     /// Starts a server on a free port of the loopback interface. Cancel safe: yes, nothing is left listening.
     ///
     /// # Errors
-    /// No port can be listened on.
+    /// No port can be listened on, or no certificate can be made.
     pub async fn start(kind: ServerKind) -> io::Result<Self> {
+        let tls = if kind.uses_tls { Some(Arc::new(ServerTls::generate(kind)?)) } else { None };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let seen = Arc::new(SeenCalls { kind, calls: Mutex::default() });
         let mut acceptor = JoinSet::new();
-        acceptor.spawn(accept(listener, Arc::clone(&seen)));
-        Ok(Self { address, seen, _acceptor: acceptor })
+        acceptor.spawn(accept(listener, Arc::clone(&seen), tls.clone()));
+        Ok(Self { address, seen, tls, _acceptor: acceptor })
     }
 
     /// Returns where the server listens.
@@ -114,8 +120,8 @@ impl ReferenceServer {
         Endpoint {
             host: self.address.ip().to_string(),
             port: self.address.port().into(),
-            server_cert: Vec::new(),
-            client_creds: None,
+            server_cert: self.tls.as_ref().map_or_else(Vec::new, |tls| tls.cert_pem.clone()),
+            client_creds: self.tls.as_ref().and_then(|tls| tls.client_creds.clone()),
         }
     }
 
@@ -127,14 +133,14 @@ impl ReferenceServer {
     }
 }
 
-async fn accept(listener: TcpListener, seen: Arc<SeenCalls>) {
+async fn accept(listener: TcpListener, seen: Arc<SeenCalls>, tls: Option<Arc<ServerTls>>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept(), if connections.len() < CONNECTIONS => {
                 // A connection that fails before it is accepted is the client's matter.
                 if let Ok((stream, _)) = accepted {
-                    connections.spawn(serve_connection(stream, Arc::clone(&seen)));
+                    connections.spawn(serve_connection(stream, Arc::clone(&seen), tls.clone()));
                 }
             }
             Some(_) = connections.join_next() => {}
@@ -142,14 +148,30 @@ async fn accept(listener: TcpListener, seen: Arc<SeenCalls>) {
     }
 }
 
-async fn serve_connection(stream: TcpStream, seen: Arc<SeenCalls>) {
-    let is_http2 = match (seen.kind.http_version, seen.kind.implementation, seen.kind.protocol) {
-        (HttpVersion::Http1, ServerImplementation::Reference, _) => false,
-        (_, ServerImplementation::Grpc, Protocol::Connect | Protocol::Grpc) => true,
-        // Such servers speak both, and the version is checked or not.
-        _ => begins_as_http2(&stream).await,
+async fn serve_connection(stream: TcpStream, seen: Arc<SeenCalls>, tls: Option<Arc<ServerTls>>) {
+    let Some(tls) = tls else {
+        let is_http2 = match (seen.kind.http_version, seen.kind.implementation, seen.kind.protocol) {
+            (HttpVersion::Http1, ServerImplementation::Reference, _) => false,
+            (_, ServerImplementation::Grpc, Protocol::Connect | Protocol::Grpc) => true,
+            // Such servers speak both, and the version is checked or not.
+            _ => begins_as_http2(&stream).await,
+        };
+        return serve_calls(stream, is_http2, TransportFacts::default(), seen).await;
     };
-    let service = service_fn(move |request| respond(request, Arc::clone(&seen)));
+    // A client that is not accepted has the problem, and reports it.
+    if let Ok(AcceptedTls { stream, is_http2, has_client_cert }) = tls.accept(stream).await {
+        let facts = TransportFacts { uses_tls: true, has_client_cert };
+        serve_calls(stream, is_http2, facts, seen).await;
+    }
+}
+
+async fn serve_calls(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    is_http2: bool,
+    facts: TransportFacts,
+    seen: Arc<SeenCalls>,
+) {
+    let service = service_fn(move |request| respond(request, facts, Arc::clone(&seen)));
     let stream = TokioIo::new(stream);
     // How a connection ends is the client's matter; its calls were noted.
     let _ended = if is_http2 {
@@ -168,6 +190,7 @@ async fn begins_as_http2(stream: &TcpStream) -> bool {
 /// Starts to answer a request; returns once the head of the response is known.
 async fn respond(
     request: Request<Incoming>,
+    facts: TransportFacts,
     seen: Arc<SeenCalls>,
 ) -> Result<Response<ResponseBody>, Infallible> {
     let (mut parts, body) = request.into_parts();
@@ -177,7 +200,7 @@ async fn respond(
         (ServerImplementation::Grpc, _) => (None, checks::take_grpc_timeout(&mut parts.headers)),
         (ServerImplementation::Reference, Some(case)) => {
             let mut feedback = Vec::new();
-            let timeout = checks::check_request(&mut parts, seen.kind.uses_tls, &mut feedback);
+            let timeout = checks::check_request(&mut parts, facts, &mut feedback);
             seen.add(&case, feedback, true);
             (Some(case), timeout)
         }
