@@ -28,6 +28,15 @@ const CONNECTION_BYTES: usize = 256 << 10;
 /// Time limit for an orderly shutdown.
 const EXIT_DEADLINE: Duration = Duration::from_secs(15);
 
+/// What a session of one command is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ServerUse {
+    /// Tests are only listed.
+    List,
+    /// Tests are listed and run.
+    Run,
+}
+
 /// The session and the client connected to it.
 pub(super) struct InProcessServer {
     pub(super) client: Client,
@@ -37,13 +46,15 @@ pub(super) struct InProcessServer {
 }
 
 impl InProcessServer {
-    /// Starts a session and connects to it. Tests whose output is shown live write to `worker_stdout`.
+    /// Starts a session and connects to it; workers of a run start while its programs are listed. Tests whose
+    /// output is shown live write to `worker_stdout`.
     pub(super) async fn start(
         settings: Arc<ResolvedSettings>,
         sources: Vec<ProgramSource>,
         provenance: Provenance,
         client: ClientOptions,
         worker_stdout: WorkerStdout,
+        use_of: ServerUse,
     ) -> Result<(Self, EventStream), ClientError> {
         let (ours, theirs) = tokio::io::duplex(CONNECTION_BYTES);
         let callbacks = listen_for_callbacks();
@@ -64,6 +75,7 @@ impl InProcessServer {
         let mut session = JoinSet::new();
         let scheduler_options = SchedulerOptions {
             has_concurrent_runs: false,
+            starts_workers_early: use_of == ServerUse::Run,
             ..scheduler_options(&options.settings, worker_stdout)
         };
         let (handle, scheduler) = SchedulerHandle::start(scheduler_options);

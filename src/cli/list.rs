@@ -6,7 +6,7 @@ use super::{
     arguments::ListArguments,
     display::{self, OutputStream, RunDisplay},
     exit::{CliExitCode, CommandError},
-    in_process_server::InProcessServer,
+    in_process_server::{InProcessServer, ServerUse},
     run::{describe_empty_selection, discover, is_unlisted_program},
     run_view::{RunView, display_options},
     select::{check_filters, select},
@@ -43,6 +43,7 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, Comma
         Provenance::default(),
         ClientOptions::default(),
         WorkerStdout::StandardOutput,
+        ServerUse::List,
     )
     .await
     .map_err(CommandError::Client)?;

@@ -19,7 +19,7 @@ use super::{
         TypedLineSource,
     },
     exit::{CliExitCode, CommandError},
-    in_process_server::InProcessServer,
+    in_process_server::{InProcessServer, ServerUse},
     report_job::{ReportJob, WrittenReports},
     rerun::{self, RerunPlan},
     run_events::RunEventPrinter,
@@ -110,7 +110,9 @@ async fn run_tests(
         Some(_) => WorkerStdout::StandardError,
         None => WorkerStdout::StandardOutput,
     };
-    let start = InProcessServer::start(Arc::clone(&settings), sources, provenance, client, worker_stdout);
+    let use_of = if arguments.is_no_run { ServerUse::List } else { ServerUse::Run };
+    let start =
+        InProcessServer::start(Arc::clone(&settings), sources, provenance, client, worker_stdout, use_of);
     let (here, events) = start.await.map_err(CommandError::Client)?;
     let mut watch = RunView::new(events, display, signals).with_debugger(arguments.debugger.clone());
     watch.run_events = events_out.take();

@@ -108,6 +108,7 @@ pub(super) fn scheduler_options(settings: &ResolvedSettings, shown: WorkerStdout
             CaptureStrategy::Kept => WorkerStdout::Discarded,
         },
         has_concurrent_runs: true,
+        starts_workers_early: false,
     }
 }
 

@@ -68,6 +68,7 @@ impl LineClient {
             slots: 2,
             worker_stdout: WorkerStdout::Discarded,
             has_concurrent_runs: true,
+            starts_workers_early: false,
         });
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let (commands, receiver) = mpsc::channel(4);

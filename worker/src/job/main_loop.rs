@@ -92,6 +92,8 @@ async fn join(place: WorkerConfig) -> Result<(WorkerMainLoop, ControlReceiver, L
     let (control, mut receiver, task) = heeler_transport::control::open(stream);
     let join = JoinMessage::Worker { worker, pid: std::process::id() };
     control.send(&join).await.map_err(WorkerError::Join)?;
+    let guards = GuardSpawner::for_executable(image);
+    guards.start_fork_server();
     let first = timeout_at(deadline, receiver.next::<ToWorker>()).await;
     let first = first.map_err(|_| WorkerError::NotAccepted)?.map_err(WorkerError::Receive)?;
     let Some(ReceivedPacket::Message(ToWorker::Accepted)) = first else {
@@ -99,7 +101,7 @@ async fn join(place: WorkerConfig) -> Result<(WorkerMainLoop, ControlReceiver, L
     };
     let setting = Arc::new(WorkerContext {
         worker,
-        guards: GuardSpawner::for_executable(image),
+        guards,
         test_directories: test_directories(&socket),
         scratch: scratch_dir(&socket, worker),
         unclear_deaths: UnclearDeaths::default(),

@@ -122,6 +122,14 @@ impl GuardSpawner {
         Self { executable, fork_server: Mutex::default() }
     }
 
+    /// Starts the fork server, so that the first guard does not wait for it. Where that fails, the first guard
+    /// tries again.
+    pub(crate) fn start_fork_server(&self) {
+        if let Some(fork_server) = self.acquire_fork_server() {
+            self.lock_slot().fork_server = Some(fork_server);
+        }
+    }
+
     /// Starts a guard, which waits for its command.
     ///
     /// Cancel safe: yes, because guards and fork servers exit when their connections are closed.

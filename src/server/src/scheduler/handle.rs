@@ -46,6 +46,8 @@ pub struct SchedulerOptions {
     /// Whether a run may begin while another is in progress. Batches are then kept short, so that it soon
     /// gets a slot.
     pub has_concurrent_runs: bool,
+    /// Whether a run follows the first listing: its workers are started while the programs are listed.
+    pub starts_workers_early: bool,
 }
 
 /// Number of a request, chosen by its client.

@@ -22,6 +22,9 @@ enum UserKey {
 /// Group of the listings, each of which serves all clients of its programs. Clients are numbered from 1.
 const LISTINGS: u32 = 0;
 
+/// Workers that start while programs are listed, at most: a run of few tests on many slots needs no more.
+const EARLY_WORKERS: usize = 8;
+
 /// A user of slots, with its demand.
 pub(super) struct SlotUser {
     key: UserKey,
@@ -165,7 +168,10 @@ impl Scheduler {
         // The listings' requests are recomputed each time.
         pool.clear_listing_requests();
         for (place, lister) in self.catalogues.listers() {
-            let wanted = lister.demand().wanted.min(slots).saturating_sub(lister.running_jobs());
+            let for_listing = lister.demand().wanted.min(slots).saturating_sub(lister.running_jobs());
+            let for_run = if self.options.starts_workers_early { slots.min(EARLY_WORKERS) } else { 0 };
+            let for_run = for_run.saturating_sub(pool.ready_workers().len());
+            let wanted = for_listing.max(for_run);
             pool.request_workers(&WorkerUser::Listing(place), wanted);
         }
         pool.start_requested().await;

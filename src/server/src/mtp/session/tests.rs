@@ -37,6 +37,7 @@ fn scheduler() -> SchedulerHandle {
         slots: 1,
         worker_stdout: WorkerStdout::Discarded,
         has_concurrent_runs: true,
+        starts_workers_early: false,
     };
     SchedulerHandle::start(options).0
 }
