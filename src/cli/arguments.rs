@@ -5,6 +5,7 @@
 //! a test application are first translated by [`normalise`].
 
 mod cargo;
+mod check_adapter;
 mod connect;
 mod convert;
 mod editor;
@@ -26,6 +27,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
 pub(crate) use cargo::CargoTargetArguments;
+pub(crate) use check_adapter::{CheckAdapterArguments, CheckFormat};
 pub(crate) use connect::{
     ClientArguments, ConnectArguments, ConnectCommand, ConnectListArguments, ConnectRunArguments,
     JudgeArguments,
@@ -130,6 +132,8 @@ pub(crate) enum CliCommand {
     Serve(Box<ServeArguments>),
     /// Run clients under test of Connect's conformance suite.
     Connect(ConnectArguments),
+    /// Try a program that reports as JSON lines against every rule of their specification.
+    CheckAdapter(CheckAdapterArguments),
     /// Run a server of the Model Context Protocol without its tests.
     Mcp(McpArguments),
     /// Print a minidump as text.

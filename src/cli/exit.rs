@@ -128,6 +128,12 @@ pub(super) enum CommandError {
     /// The debugger is not installed.
     #[error("find the debugger {name}: there is no such program in PATH")]
     NoDebugger { name: String },
+    /// The adapter to check is not there.
+    #[error("find the adapter \"{name}\": there is no such program")]
+    NoAdapter { name: String },
+    /// The adapter can't be checked.
+    #[error("check the adapter")]
+    CheckAdapter(#[source] heeler_worker::AdapterCheckError),
     /// The server of a filter is not installed.
     #[error("find the server {name}: there is no such program in PATH")]
     NoServer { name: String },
@@ -188,6 +194,8 @@ impl CommandError {
             | Self::Forward(_)
             | Self::RunDirectory(_)
             | Self::Manifest(_)
+            | Self::NoAdapter { .. }
+            | Self::CheckAdapter(_)
             | Self::NoServer { .. }
             | Self::RunServer(_)
             | Self::Listen(_)

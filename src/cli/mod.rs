@@ -4,6 +4,7 @@
 //!   filters and partitions tests.
 //! - `run`, `render_list`, `serve`: the commands.
 //! - `runs`, `report`, `rerun`: list, report and rerun earlier runs.
+//! - `check_adapter`: tries a program of JSON lines against the rules of its specification.
 //! - `connect`: clients under test of Connect's conformance suite.
 //! - `mcp_bridge`: a server that is reached over HTTP, as a test process.
 //! - `mcp_http_filter`: serves in front of such a server, without its tests.
@@ -17,6 +18,7 @@
 
 pub(crate) mod arguments;
 pub(crate) mod cargo;
+mod check_adapter;
 mod connect;
 mod debugger;
 pub(crate) mod display;

@@ -203,6 +203,9 @@ const MAX_CANDIDATES: usize = 2_000;
 /// Returns what may have been meant by a path that does not exist: the nearest name beside it, or the name of
 /// a test.
 fn hint_about_missing(path: &Path) -> String {
+    if let Ok(target) = std::fs::read_link(path) {
+        return format!("it is a symbolic link to {}, which does not exist", target.display());
+    }
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let entries = std::fs::read_dir(directory.unwrap_or(Path::new("."))).into_iter().flatten().flatten();
     let is_program = |entry: &std::fs::DirEntry| heeler_worker::is_test_program(&entry.path());

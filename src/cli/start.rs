@@ -11,7 +11,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::{
     arguments::{self, CliCommand, McpCommand},
-    connect, doctor, dump,
+    check_adapter, connect, doctor, dump,
     exit::{CliExitCode, CommandError},
     history, list, mcp_bridge, mcp_filter, mcp_http_filter, report, run, runs, serve,
 };
@@ -67,6 +67,7 @@ async fn run_command(command: &CliCommand) -> Result<ExitCode, CommandError> {
         CliCommand::Serve(arguments) => serve::serve(arguments).await,
         CliCommand::Connect(arguments) => connect::connect(arguments).await,
         CliCommand::Editor(arguments) => serve::serve_editor(arguments).await,
+        CliCommand::CheckAdapter(arguments) => check_adapter::check_adapter(arguments),
         CliCommand::Dump(arguments) => dump::dump(&arguments.file),
         CliCommand::Mcp(arguments) => {
             let McpCommand::Filter { port, url, command } = &arguments.command;
@@ -110,6 +111,7 @@ fn verbosity(command: &CliCommand) -> u8 {
         CliCommand::Doctor(general) => general.verbose,
         CliCommand::Mcp(_)
         | CliCommand::McpBridge(_)
+        | CliCommand::CheckAdapter(_)
         | CliCommand::Dump(_)
         | CliCommand::Completions { .. }
         | CliCommand::Man { .. } => 0,

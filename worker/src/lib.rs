@@ -7,8 +7,10 @@
 //! - `process`: one process below a guard: its start, pipes, report channel, environment, running time and
 //!   memory; [`debuggee`], a test process that a client's debugger launches.
 //! - `batch`: decides what events, times and process exits mean for the tests. Pure.
+//! - `adapter_check`: tries a program of JSON lines against the rules of its specification.
 //! - `results`: captured output, update batches, journal, and the sender to the client.
 
+mod adapter_check;
 mod batch;
 mod discovery;
 mod job;
@@ -17,6 +19,7 @@ mod results;
 #[cfg(test)]
 mod test_values;
 
+pub use adapter_check::{AdapterCheckError, CheckedProgram, check_adapter};
 pub use discovery::is_test_program;
 pub use process::debuggee;
 

@@ -2,7 +2,7 @@
 //! line for shells.
 
 use clap::ValueEnum;
-use heeler_protocol::mtp::{NodeType, TestNode, key};
+use heeler_protocol::mtp::{NodeType, TestNode, TestTrait, key};
 
 use super::{
     format::{NAME_COLUMNS, count_of, cut_name},
@@ -44,7 +44,15 @@ pub(crate) fn render_list(nodes: &[TestNode], format: ListFormat, colour: Colour
 fn json(tests: &[&TestNode]) -> String {
     let nodes: Vec<String> = tests
         .iter()
-        .map(|test| serde_json::to_string(test).expect("a node is a map with text keys"))
+        .map(|test| {
+            let mut test = (*test).clone();
+            let framework = test.text_member(key::FRAMEWORK).map(str::to_owned);
+            if let Some(framework) = framework {
+                let has_parts = may_have_parts(&framework);
+                test.members.set_own(key::MAY_HAVE_PARTS, has_parts);
+            }
+            serde_json::to_string(&test).expect("a node is a map with text keys")
+        })
         .collect();
     if nodes.is_empty() { "[]\n".to_owned() } else { format!("[\n{}\n]\n", nodes.join(",\n")) }
 }
@@ -63,7 +71,7 @@ fn human(tests: &[&TestNode], colour: ColourMode, root: &str) -> String {
     let mut lines = Vec::new();
     for (suite, tests) in &suites {
         let name = suite.map_or_else(|| "no suite".to_owned(), |suite| cut_name(suite, NAME_COLUMNS));
-        let count = format!("  {}", count_of(tests.len(), "test"));
+        let count = format!("  {}{}", count_of(tests.len(), "test"), frameworks_note(tests));
         lines.push(StyledLine::new().with(Style::Suite, name).with(Style::Dim, count));
         suite_lines(&mut lines, tests, root);
         lines.push(StyledLine::new());
@@ -78,6 +86,36 @@ fn human(tests: &[&TestNode], colour: ColourMode, root: &str) -> String {
     out
 }
 
+/// Returns the frameworks of a suite's tests, a comma before each, and whether their tests may have parts.
+fn frameworks_note(tests: &[&TestNode]) -> String {
+    let mut frameworks: Vec<&str> =
+        tests.iter().filter_map(|test| test.text_member(key::FRAMEWORK)).collect();
+    frameworks.dedup();
+    frameworks.sort_unstable();
+    frameworks.dedup();
+    let may_have_parts = frameworks.iter().any(|framework| may_have_parts(framework));
+    let names: String = frameworks.iter().map(|framework| format!(", {framework}")).collect();
+    if may_have_parts { format!("{names}, parts unknown until they run") } else { names }
+}
+
+fn may_have_parts(framework: &str) -> bool {
+    heeler_adapters::by_name(framework).is_some_and(|adapter| adapter.traits().has_parts)
+}
+
+/// Returns the tags of a test, as filters name them.
+fn tags_note(test: &TestNode) -> String {
+    let tag = |one: &TestTrait| match one.value.as_str() {
+        "" => one.name.clone(),
+        value => format!("{}={value}", one.name),
+    };
+    let tags: Vec<String> =
+        test.traits.iter().filter(|one| one.name != key::IGNORED_TRAIT).map(tag).collect();
+    if tags.is_empty() {
+        return String::new();
+    }
+    format!("  [{}]", cut_name(&sanitise::one_line(&tags.join(", ")), NAME_COLUMNS))
+}
+
 fn suite_lines(lines: &mut Vec<StyledLine>, tests: &[&TestNode], root: &str) {
     let names: Vec<String> = tests.iter().map(|test| cut_name(&split_name(test).1, NAME_COLUMNS)).collect();
     let widths = names.iter().map(|name| text_columns(name)).filter(|&width| width <= ALIGNED_COLUMNS);
@@ -90,6 +128,7 @@ fn suite_lines(lines: &mut Vec<StyledLine>, tests: &[&TestNode], root: &str) {
             let at = test.location_line_start.map_or_else(|| file.clone(), |at| format!("{file}:{at}"));
             line = line.with_plain(padding).with(Style::Dim, format!("  {at}"));
         }
+        line = line.with(Style::Dim, tags_note(test));
         if let Some(reason) = test.error_message.as_deref().filter(|reason| !reason.is_empty()) {
             let reason = cut_name(&sanitise::headline(reason), NAME_COLUMNS);
             line = line.with(Style::Warning, format!("  ({reason})"));

@@ -179,6 +179,7 @@ impl TestDescriptions {
             parent: self.group_uid(test.group),
             suite: program.map_or("", |program| &program.suite),
             program: path.as_ref().map_or("", Cow::as_ref),
+            framework: "",
             file: test.file.as_deref(),
             line: test.line,
             traits: &test.traits,

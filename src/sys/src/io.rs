@@ -54,6 +54,24 @@ pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?)
 }
 
+/// Has the kernel keep as few unread bytes of a socket's writers as it can.
+///
+/// # Errors
+/// The descriptor is no socket.
+pub fn shrink_send_buffer(socket: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::net::sockopt::set_socket_send_buffer_size(socket, 1)?)
+}
+
+/// Has a pipe keep as few unread bytes as it can, given either of its ends.
+///
+/// # Errors
+/// The descriptor is no pipe, or has more unread bytes.
+pub fn shrink_pipe(pipe: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: this command takes one integer, and touches no memory.
+    check(unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, 1) })?;
+    Ok(())
+}
+
 /// Has the next bytes that a TCP socket receives acknowledged at once. The system returns to its own choice
 /// later, so that this is called after each read.
 ///
@@ -277,6 +295,28 @@ mod tests {
             assert_eq!(is_exhausted(&io::Error::from_raw_os_error(error)), expected);
         }
         assert!(!is_exhausted(&io::Error::other("no number")));
+    }
+
+    #[test]
+    fn shrunk_buffers_take_little() {
+        let (reader, writer) = pipe().unwrap();
+        shrink_pipe(reader.as_fd()).unwrap();
+        let (one, other) = socket_pair().unwrap();
+        shrink_send_buffer(one.as_fd()).unwrap();
+        for writer in [writer, one] {
+            set_nonblocking(writer.as_fd()).unwrap();
+            let mut file = std::fs::File::from(writer);
+            let mut taken = 0;
+            let error = loop {
+                match file.write(&[b'x'; 512]) {
+                    Ok(count) => taken += count,
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+            assert!((1..=16 << 10).contains(&taken), "{taken}");
+        }
+        drop((reader, other));
     }
 
     #[test]

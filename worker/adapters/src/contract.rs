@@ -101,6 +101,8 @@ pub struct AdapterTraits {
     pub name: &'static str,
     /// Name of the framework in messages to users: `a GoogleTest program`.
     pub label: &'static str,
+    /// Whether its programs are recognized by what they contain, without being started.
+    pub is_recognized: bool,
     /// How names of tests nest.
     pub nesting: NameNesting,
     /// Limit of the names on one command line; `None` where names travel in another way.
@@ -117,6 +119,8 @@ pub struct AdapterTraits {
     /// it is read, whatever the process does later, and the test that runs when the process dies is known
     /// beyond doubt, so that it is not tried again in isolation.
     pub has_proven_answers: bool,
+    /// Whether its tests may have parts (sections, subcases, subtests, points), which no listing names.
+    pub has_parts: bool,
     /// Whether the framework captures the output of tests unless one runs alone.
     pub captures_output: bool,
     /// Returns whether a line of standard output outside any test, without its end, is the framework's own:
@@ -143,12 +147,14 @@ impl AdapterTraits {
         Self {
             name,
             label,
+            is_recognized: false,
             nesting: NameNesting::Flat,
             selection_limit: None,
             expected_crash_markers: &[],
             reads_tracer: false,
             details_from_stderr: None,
             has_proven_answers: false,
+            has_parts: false,
             captures_output: false,
             is_own_line: |_| false,
             process: ProcessTraits::NONE,
@@ -238,7 +244,7 @@ impl DiscoveryTarget<'_> {
 pub enum ClaimConfidence {
     /// It is not, or only the user can know: its listing is not tried.
     Unclaimed,
-    /// It may be: its listing is tried after the likely ones.
+    /// It may be: its listing is tried after the likely ones, if it is known that it is a test program.
     Possible,
     /// It looks like one.
     Likely,

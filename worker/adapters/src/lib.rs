@@ -47,11 +47,12 @@ pub use contract::{
     Adapter, AdapterInvocation, AdapterTraits, AddDetails, BatchSelection, ClaimConfidence, CommandLineError,
     DeathFiles, DiscoveryTarget, InvocationChannel, OwnCommand, PORT_ARGUMENT, SelectionScope, StackPosition,
 };
+pub use json_lines::check;
 pub use listing_dialogue::ListingDialogue;
 pub use listing_output::{AdapterListing, ListingError, ListingOutput};
-pub use registry::{all_adapters, by_name, detectable_programs, framework_names};
+pub use registry::{all_adapters, by_name, detectable_programs, framework_names, recognized_frameworks};
 pub use run_report::{RunReport, RunReportFiles};
 pub use transcript::{
     ConnectionInput, DeathCulprit, DeathEvidence, FixtureFailure, FrameworkResult, FrameworkVerdict,
-    MAX_FAILURES, SuitePhase, TestPart, TranscriptEvent, TranscriptParser,
+    MAX_FAILURES, OutputStream, SuitePhase, TestPart, TranscriptEvent, TranscriptParser,
 };

@@ -53,6 +53,16 @@ pub fn detectable_programs() -> String {
     format!("{} program", labels.join(" or "))
 }
 
+/// Returns the frameworks whose programs are recognized by what they contain, for a message: `GoogleTest,
+/// Rust test, doctest`.
+#[must_use]
+pub fn recognized_frameworks() -> String {
+    let labels = ADAPTERS.iter().filter(|adapter| adapter.traits().is_recognized);
+    let mut labels: Vec<_> = labels.map(|adapter| adapter.traits().label).collect();
+    labels.dedup();
+    labels.join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,6 +79,10 @@ mod tests {
     #[test]
     fn messages_derive_from_the_registry() {
         assert!(framework_names().starts_with("gtest, gtest-abseil, libtest, libtest-plain"));
+        assert!(
+            recognized_frameworks()
+                .starts_with("GoogleTest, Rust test, doctest, Catch2, Catch2 2, Boost.Test")
+        );
         assert!(detectable_programs().starts_with("a GoogleTest or a Rust test"));
     }
 }

@@ -218,6 +218,15 @@ pub enum TranscriptEvent {
     Output(Vec<u8>),
     /// Standard error of the running test, or of no test if none is running.
     ErrorOutput(Vec<u8>),
+    /// Output of this running test, whichever others run.
+    TestOutput {
+        /// Index in the tests given.
+        place: usize,
+        /// Where the test wrote it.
+        stream: OutputStream,
+        /// What it wrote.
+        bytes: Vec<u8>,
+    },
     /// A part of a running test has begun or ended.
     Part {
         /// Index in the tests given.
@@ -250,6 +259,15 @@ pub enum TranscriptEvent {
     },
     /// No test that has ended ends again.
     Confirmed,
+}
+
+/// An output of a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutputStream {
+    /// Standard output.
+    Output,
+    /// Standard error.
+    Error,
 }
 
 /// A part of a test, which can be neither listed nor selected: a subcase, a section, a data row.

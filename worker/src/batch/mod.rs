@@ -387,6 +387,11 @@ impl RunningBatch {
                 TranscriptEvent::Begun { place } => self.on_test_begun(place, outputs, before, updates),
                 TranscriptEvent::Output(bytes) => self.on_stdout(&bytes),
                 TranscriptEvent::ErrorOutput(bytes) => self.on_stderr(&bytes),
+                TranscriptEvent::TestOutput { place, stream, bytes } => {
+                    if let Some(flight) = self.running_tests.iter_mut().find(|one| one.place == place) {
+                        flight.push_output(stream, &bytes);
+                    }
+                }
                 TranscriptEvent::Part { place, part } => {
                     match self.running_tests.iter_mut().find(|one| one.place == place) {
                         Some(flight) => flight.record_part(part),

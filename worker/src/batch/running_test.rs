@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use heeler_adapters::{FrameworkResult, TestPart};
+use heeler_adapters::{FrameworkResult, OutputStream, TestPart};
 
 use super::{RawOutputs, RunningBatch, live_output::LiveOutput, verdict::TestOutputs};
 use crate::{process::process_clock::ClockReading, results::output_capture::OutputCapture};
@@ -79,6 +79,16 @@ impl RunningTest {
 
     pub(super) fn push_stdout(&mut self, bytes: &[u8]) {
         self.stdout.push(bytes);
+        self.live.push(bytes);
+    }
+
+    /// Adds what the test wrote to one output.
+    pub(super) fn push_output(&mut self, stream: OutputStream, bytes: &[u8]) {
+        let capture = match stream {
+            OutputStream::Output => &mut self.stdout,
+            OutputStream::Error => &mut self.stderr,
+        };
+        capture.push(bytes);
         self.live.push(bytes);
     }
 

@@ -2,7 +2,7 @@
 //! what the test writes. Where other workers write to the same terminal, whole lines with the test's name in
 //! front; otherwise the bytes as they come.
 
-use heeler_adapters::TranscriptEvent;
+use heeler_adapters::{OutputStream, TranscriptEvent};
 use heeler_protocol::control::{OutputDisplay, OutputForm};
 
 use super::{BatchTestState, RawOutputs, RunningBatch};
@@ -192,6 +192,13 @@ impl RunningBatch {
             TranscriptEvent::ErrorOutput(bytes) => {
                 let writer = self.running_tests.last().map(|flight| flight.place);
                 self.show(writer, (StandardStream::Error, bytes), updates);
+            }
+            TranscriptEvent::TestOutput { place, stream, bytes } => {
+                let stream = match stream {
+                    OutputStream::Output => StandardStream::Output,
+                    OutputStream::Error => StandardStream::Error,
+                };
+                self.show(Some(*place), (stream, bytes), updates);
             }
             TranscriptEvent::Ended { place, verdict } => {
                 let captured = verdict.stdout.as_deref().unwrap_or_default().as_bytes();

@@ -49,6 +49,7 @@ pub(crate) fn attribute_stderr(
             | TranscriptEvent::File { .. }
             | TranscriptEvent::Output(_)
             | TranscriptEvent::ErrorOutput(_)
+            | TranscriptEvent::TestOutput { .. }
             | TranscriptEvent::Confirmed => {}
         }
     }

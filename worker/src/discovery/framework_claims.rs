@@ -8,7 +8,7 @@ use std::{
 };
 
 use heeler_adapters::{Adapter, ClaimConfidence, DiscoveryTarget};
-use heeler_protocol::control::{OsText, TestProgram};
+use heeler_protocol::control::TestProgram;
 
 /// The size of one piece, so that a program of any size takes the same memory.
 const PIECE_BYTES: usize = 1 << 20;
@@ -19,40 +19,94 @@ const SEARCHED_BYTES: usize = 64 << 20;
 /// The first bytes of a native executable.
 const EXECUTABLE_MAGIC: &[u8] = b"\x7fELF";
 
+/// The number of frameworks of which a tool for tests contains the marks; a test program has those of one, or
+/// of two.
+const FRAMEWORKS_OF_A_TOOL: usize = 4;
+
 /// An adapter and how sure it is.
 type FrameworkClaim = (&'static dyn Adapter, ClaimConfidence);
 
-/// Returns the adapters that claim the program, the surest first.
-///
-/// A program that can't be read is claimed as an empty one: it may be executable all the same.
-///
-/// Cancel safe: yes, because it changes nothing.
-pub(super) async fn framework_claims(program: &TestProgram) -> Vec<FrameworkClaim> {
-    let path = program.path.as_path();
-    let mut claims = unclaimed();
-    match fs::metadata(path) {
-        Ok(found) if found.is_dir() => raise_claims(&mut claims, &DiscoveryTarget::Directory { path }),
-        // A pipe or a device is no program: it may block its reader, or have no end.
-        Ok(found) if !found.is_file() => {}
-        Ok(_) | Err(_) => {
-            raise_claims(&mut claims, &DiscoveryTarget::File { path });
-            claim_file(program, &mut claims).await
-        }
-    }
-    claims.retain(|(_, confidence)| *confidence > ClaimConfidence::Unclaimed);
-    claims.sort_by_key(|(_, confidence)| std::cmp::Reverse(*confidence));
-    claims
+/// What a program is, by its kind and its bytes.
+pub(super) struct RecognizedProgram {
+    pub(super) kind: ProgramKind,
+    /// The adapters that claim it, the surest first.
+    pub(super) claims: Vec<FrameworkClaim>,
 }
 
-async fn claim_file(program: &TestProgram, claims: &mut Vec<FrameworkClaim>) {
-    let mut file = ProgramFile::open(program.path.as_path());
-    while file.read_piece(&program.args, claims) {
+/// The kind of a program's file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ProgramKind {
+    Native,
+    /// A file of another kind, such as a script.
+    Other,
+    Empty,
+    /// A directory, a device, or a file that can't be read; it may be executable all the same.
+    Unread,
+}
+
+impl RecognizedProgram {
+    /// Returns the labels of the frameworks whose marks it has, each once.
+    pub(super) fn marks(&self) -> Vec<&'static str> {
+        labels(&self.claims)
+    }
+
+    /// Returns whether it has the marks of so many frameworks that it is a tool for their programs.
+    pub(super) fn is_tool(&self) -> bool {
+        self.marks().len() >= FRAMEWORKS_OF_A_TOOL
+    }
+
+    /// Returns the names of the frameworks whose marks it has.
+    pub(super) fn named_marks(&self) -> Vec<&'static str> {
+        let likely = self.claims.iter().filter(|(_, confidence)| *confidence == ClaimConfidence::Likely);
+        likely.map(|(adapter, _)| adapter.traits().name).collect()
+    }
+}
+
+fn labels(claims: &[FrameworkClaim]) -> Vec<&'static str> {
+    let likely = claims.iter().filter(|(_, confidence)| *confidence == ClaimConfidence::Likely);
+    let mut labels: Vec<_> = likely.map(|(adapter, _)| adapter.traits().label).collect();
+    labels.dedup();
+    labels
+}
+
+/// Returns what a program is. Of a script only what is beside it counts: what it mentions says nothing about
+/// what it does with a framework's arguments.
+///
+/// Cancel safe: yes, because it changes nothing.
+pub(super) async fn recognize(program: &TestProgram) -> RecognizedProgram {
+    let path = program.path.as_path();
+    let mut claims = unclaimed();
+    let kind = match fs::metadata(path) {
+        Ok(found) if found.is_dir() => {
+            raise_claims(&mut claims, &DiscoveryTarget::Directory { path });
+            ProgramKind::Unread
+        }
+        // A pipe or a device is no program: it may block its reader, or have no end.
+        Ok(found) if !found.is_file() => ProgramKind::Unread,
+        Ok(_) | Err(_) => {
+            raise_claims(&mut claims, &DiscoveryTarget::File { path });
+            read_program(path, &mut claims).await
+        }
+    };
+    // What a build tool built as a test is one, whatever its bytes show: it may have a harness of its own.
+    let is_built_as_test = !program.tool_env.is_empty() && kind == ProgramKind::Native;
+    let least = if is_built_as_test { ClaimConfidence::Possible } else { ClaimConfidence::Likely };
+    claims.retain(|(_, confidence)| *confidence >= least);
+    claims.sort_by_key(|(_, confidence)| std::cmp::Reverse(*confidence));
+    RecognizedProgram { kind, claims }
+}
+
+async fn read_program(path: &Path, claims: &mut [FrameworkClaim]) -> ProgramKind {
+    let mut file = ProgramFile::open(path);
+    while file.read_piece(claims) {
         // Yields, so that control messages are handled between pieces.
         tokio::task::yield_now().await;
     }
-    // To run a script in order to find out what it is could do anything.
-    if file.is_script() {
-        claims.retain(|(_, confidence)| *confidence == ClaimConfidence::Likely);
+    match (file.is_native, file.total) {
+        (Some(true), _) => ProgramKind::Native,
+        (_, 0) if file.file.is_some() => ProgramKind::Empty,
+        (_, 0) => ProgramKind::Unread,
+        (_, _) => ProgramKind::Other,
     }
 }
 
@@ -62,14 +116,9 @@ pub fn is_test_program(path: &Path) -> bool {
     let mut file = ProgramFile::open(path);
     let mut claims = unclaimed();
     raise_claims(&mut claims, &DiscoveryTarget::File { path });
-    while file.read_piece(&[], &mut claims) {
-        let is_found = claims.iter().any(|(_, confidence)| *confidence == ClaimConfidence::Likely);
-        if is_found || file.is_native != Some(true) {
-            break;
-        }
-    }
-    file.is_native == Some(true)
-        && claims.iter().any(|(_, confidence)| *confidence == ClaimConfidence::Likely)
+    while file.read_piece(&mut claims) {}
+    let frameworks = labels(&claims).len();
+    file.is_native == Some(true) && (1..FRAMEWORKS_OF_A_TOOL).contains(&frameworks)
 }
 
 fn unclaimed() -> Vec<FrameworkClaim> {
@@ -94,13 +143,8 @@ impl ProgramFile {
         Self { file, piece: vec![0; PIECE_BYTES], kept: 0, total: 0, is_native: None }
     }
 
-    /// Returns whether the file was read, and is no native executable.
-    fn is_script(&self) -> bool {
-        self.total > 0 && self.is_native == Some(false)
-    }
-
     /// Has the adapters claim the next piece; returns whether another one may change their claims.
-    fn read_piece(&mut self, args: &[OsText], claims: &mut [FrameworkClaim]) -> bool {
+    fn read_piece(&mut self, claims: &mut [FrameworkClaim]) -> bool {
         let read = self.file.as_mut().and_then(|file| file.read(&mut self.piece[self.kept..]).ok());
         let count = read.unwrap_or(0);
         if count == 0 && self.total > 0 {
@@ -108,12 +152,10 @@ impl ProgramFile {
         }
         self.total += count;
         let bytes = &self.piece[..self.kept + count];
-        let target = if *self.is_native.get_or_insert_with(|| bytes.starts_with(EXECUTABLE_MAGIC)) {
-            DiscoveryTarget::Executable { image: bytes }
-        } else {
-            DiscoveryTarget::Command { script: bytes, args }
-        };
-        raise_claims(claims, &target);
+        if !*self.is_native.get_or_insert_with(|| bytes.starts_with(EXECUTABLE_MAGIC)) {
+            return false;
+        }
+        raise_claims(claims, &DiscoveryTarget::Executable { image: bytes });
         let is_decided = claims.iter().all(|(_, confidence)| *confidence == ClaimConfidence::Likely);
         if count == 0 || self.total >= SEARCHED_BYTES || is_decided {
             return false;

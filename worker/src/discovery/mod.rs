@@ -9,7 +9,12 @@ mod source_files;
 
 pub use framework_claims::is_test_program;
 
-use std::{fs, path::Path, sync::Arc, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use heeler_core::{GuardLoss, describe::guard_loss_text, test_path::NameNesting};
 use heeler_protocol::control::{DiscoveryJob, FromWorker, ListingCapture, TestProgram};
@@ -21,6 +26,7 @@ use crate::process::{
     regular_file::read_regular_file,
     worker_context::{PrepareError, WorkerContext},
 };
+use framework_claims::{ProgramKind, RecognizedProgram};
 use heeler_adapters::{
     self, Adapter, AdapterInvocation, AdapterListing, ClaimConfidence, ListingError, ListingOutput,
 };
@@ -50,6 +56,25 @@ enum DiscoverError {
         heeler_adapters::framework_names()
     )]
     Script { program: String },
+    #[error("{program} is an empty file, not a test program")]
+    Empty { program: String },
+    #[error(
+        "{program} has no mark of a test framework, and is not run to find out what it is; looked for: {}; if it runs \
+         tests, name their framework with --framework, or framework = in heeler.toml: {}",
+        heeler_adapters::recognized_frameworks(),
+        heeler_adapters::framework_names()
+    )]
+    NoMark { program: String },
+    #[error(
+        "{program} has the marks of {}, as tools for tests have, and is not run to find out what it is; if it runs tests, \
+         name their framework with --framework, or framework = in heeler.toml",
+        marks.join(", ")
+    )]
+    Tool { program: String, marks: Vec<&'static str> },
+    #[error("{source}\n{note}")]
+    WrongFramework { source: Box<Self>, note: String },
+    #[error("{program} is a symbolic link to {}, which does not exist", target.display())]
+    DanglingLink { program: String, target: PathBuf },
     #[error("{program} is not executable")]
     NotExecutable { program: String },
     #[error("{program} can't be inspected: {source}")]
@@ -183,22 +208,31 @@ impl ProgramDiscovery<'_> {
             if self.program.entries.is_empty() || !adapter.traits().process.is_one_test {
                 check_program(path, false)?;
             }
-            return self.list_with_retry(adapter).await;
+            return match self.list_with_retry(adapter).await {
+                Err(
+                    error @ (DiscoverError::Listing { .. }
+                    | DiscoverError::Capture { .. }
+                    | DiscoverError::Crashed { .. }),
+                ) => Err(self.with_found_marks(adapter, error).await),
+                listed => listed,
+            };
         }
-        let claims = framework_claims::framework_claims(self.program).await;
-        check_program(path, !claims.is_empty())?;
-        if claims.is_empty() {
-            return Err(DiscoverError::Script { program: path.display().to_string() });
-        }
+        let recognized = framework_claims::recognize(self.program).await;
+        check_program(path, !recognized.claims.is_empty())?;
+        check_recognized(path, &recognized)?;
+        let marks = recognized.marks();
         let mut likely_error = None;
-        for (adapter, confidence) in claims {
+        for (adapter, confidence) in recognized.claims {
             // A program that contains a framework would ignore the arguments of another one, and run its
             // tests.
             if likely_error.is_some() && confidence < ClaimConfidence::Likely {
                 break;
             }
             match self.list_with_retry(adapter).await {
-                Ok(listing) => return Ok(listing),
+                Ok(mut listing) => {
+                    listing.warnings.extend(ambiguity_warning(path, &marks, adapter));
+                    return Ok(listing);
+                }
                 Err(error) if error.is_final() => return Err(error),
                 // The bytes indicate this framework, so its error is the one to report.
                 Err(error) if confidence == ClaimConfidence::Likely && likely_error.is_none() => {
@@ -208,6 +242,26 @@ impl ProgramDiscovery<'_> {
             }
         }
         Err(likely_error.unwrap_or_else(|| self.no_test_error()))
+    }
+
+    /// Returns the error of a program that has not listed its tests as the framework that was named, with
+    /// what its bytes show.
+    async fn with_found_marks(&self, adapter: &'static dyn Adapter, error: DiscoverError) -> DiscoverError {
+        let named = adapter.traits().name;
+        let recognized = framework_claims::recognize(self.program).await;
+        let found = recognized.named_marks();
+        let note = match found.as_slice() {
+            [] if recognized.kind == ProgramKind::Native => {
+                "the program has no mark of a framework that is recognized".to_owned()
+            }
+            [] => return error,
+            found if found.contains(&named) => return error,
+            found => format!(
+                "the framework {named} was named for it, and the program has the marks of {}: name that one, or none",
+                found.join(", ")
+            ),
+        };
+        DiscoverError::WrongFramework { source: Box::new(error), note }
     }
 
     fn no_test_error(&self) -> DiscoverError {
@@ -344,12 +398,42 @@ async fn read_listing(
     }
 }
 
+/// Checks that something shows what the program is.
+fn check_recognized(path: &Path, recognized: &RecognizedProgram) -> Result<(), DiscoverError> {
+    let program = path.display().to_string();
+    if recognized.is_tool() {
+        return Err(DiscoverError::Tool { program, marks: recognized.marks() });
+    }
+    match recognized.kind {
+        _ if !recognized.claims.is_empty() => Ok(()),
+        ProgramKind::Native => Err(DiscoverError::NoMark { program }),
+        ProgramKind::Empty => Err(DiscoverError::Empty { program }),
+        ProgramKind::Other | ProgramKind::Unread => Err(DiscoverError::Script { program }),
+    }
+}
+
+/// Returns what is to be said of a program with the marks of several frameworks.
+fn ambiguity_warning(path: &Path, marks: &[&str], listed_by: &dyn Adapter) -> Option<String> {
+    let program = path.display();
+    (marks.len() > 1).then(|| {
+        format!(
+            "{program} has the marks of {}; its tests are those of {}: name the framework with --framework, or framework = \
+             in heeler.toml, if they are others",
+            marks.join(" and "),
+            listed_by.traits().label
+        )
+    })
+}
+
 /// Checks the file without starting it. A directory is a program only if an adapter claims it.
 fn check_program(path: &Path, is_claimed: bool) -> Result<(), DiscoverError> {
     use std::os::unix::fs::PermissionsExt as _;
     let program = path.display().to_string();
     match fs::metadata(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(DiscoverError::Missing { program }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(match fs::read_link(path) {
+            Ok(target) => DiscoverError::DanglingLink { program, target },
+            Err(_) => DiscoverError::Missing { program },
+        }),
         Err(source) => Err(DiscoverError::Unreadable { program, source }),
         Ok(found) if found.is_dir() && is_claimed => Ok(()),
         Ok(found) if found.is_dir() => Err(DiscoverError::Directory { program }),

@@ -116,6 +116,7 @@ impl NodeWriter {
             parent: parent.map(|group| group.uid.as_str()),
             suite: &self.suite,
             program: &self.program,
+            framework: "",
             file: test.listed.file.as_deref(),
             line: test.listed.line,
             traits: &test.listed.traits,

@@ -196,6 +196,11 @@ pub mod key {
     pub const SUITE: &str = "heeler.suite";
     /// Path of the test program.
     pub const PROGRAM: &str = "heeler.program";
+    /// Name of the framework that has listed the test.
+    pub const FRAMEWORK: &str = "heeler.framework";
+    /// Whether tests of the framework may have parts, which only a run shows; in listings of the command
+    /// line.
+    pub const MAY_HAVE_PARTS: &str = "heeler.may-have-parts";
     /// Result of the isolated rerun of the test that crashed: `crashes`, `passes`, `fails` or `hangs`.
     pub const ISOLATED_RERUN: &str = "heeler.isolated-rerun";
     /// Number of the attempt that decided, from 1.
@@ -221,7 +226,7 @@ pub mod key {
     pub const PEAK_MEMORY_KIB: &str = "heeler.peak-memory-kib";
 
     /// All names, the most frequent first.
-    pub(in crate::mtp) const ALL: [&str; 16] = [
+    pub(in crate::mtp) const ALL: [&str; 17] = [
         SUITE,
         PROGRAM,
         WORKER,
@@ -238,6 +243,7 @@ pub mod key {
         FAILURES,
         OUTPUT,
         ITERATIONS,
+        FRAMEWORK,
     ];
 }
 

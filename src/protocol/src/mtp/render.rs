@@ -69,6 +69,8 @@ pub struct NodeDescription<'a> {
     pub suite: &'a str,
     /// Path of the test program as text.
     pub program: &'a str,
+    /// Name of the framework that has listed the test; empty where that is not known.
+    pub framework: &'a str,
     /// Source file, if the framework reports it.
     pub file: Option<&'a str>,
     /// Line in the source file, from 1.
@@ -178,6 +180,7 @@ pub fn render_discovered(out: &mut Vec<u8>, test: &NodeDescription<'_>) {
     let node = RenderedNode {
         traits: RenderedTraits(test.traits),
         program: non_empty(test.program),
+        framework: non_empty(test.framework),
         ..RenderedNode::new(test, ExecutionState::Discovered, SourceLocation::of_test(test))
     };
     render_test(out, test, &node);
@@ -351,6 +354,8 @@ struct RenderedNode<'a> {
     suite: Option<&'a str>,
     #[serde(rename = "heeler.program", skip_serializing_if = "Option::is_none")]
     program: Option<&'a str>,
+    #[serde(rename = "heeler.framework", skip_serializing_if = "Option::is_none")]
+    framework: Option<&'a str>,
     #[serde(rename = "heeler.output", skip_serializing_if = "Option::is_none")]
     output: Option<&'a str>,
     #[serde(rename = "heeler.worker", skip_serializing_if = "Option::is_none")]
@@ -429,6 +434,7 @@ impl<'a> RenderedNode<'a> {
             traits: RenderedTraits(&[]),
             suite: non_empty(test.suite),
             program: None,
+            framework: None,
             output: None,
             worker: None,
             reproduce: None,

@@ -378,11 +378,20 @@ impl Catalogue {
             parent: groups.last().map(|(group, _)| *group),
             suite: &program.suite,
             program: &path,
+            framework: self.framework(place),
             file: listed.file.as_deref(),
             line: listed.line,
             traits: &listed.traits,
             client_members: None,
         })
+    }
+
+    /// Returns the framework that has listed the program; empty if none has.
+    fn framework(&self, place: TestRef) -> &str {
+        match &self.programs[place.program].listing {
+            ListingState::Listed { framework, .. } => framework,
+            ListingState::Broken { .. } | ListingState::Unknown => "",
+        }
     }
 
     /// Returns why the listing of a program failed; `None` for a test.

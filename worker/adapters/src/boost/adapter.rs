@@ -20,6 +20,7 @@ static TRAITS: AdapterTraits = AdapterTraits {
     nesting: NameNesting::Slashes,
     // It looks for a debugger, and attaches one only where its own options ask for it.
     reads_tracer: true,
+    is_recognized: true,
     ..AdapterTraits::new(NAME, "Boost.Test")
 };
 

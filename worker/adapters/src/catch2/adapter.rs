@@ -26,6 +26,8 @@ const fn traits(name: &'static str, label: &'static str) -> AdapterTraits {
         // It looks for a debugger to write its output there too, on other systems.
         reads_tracer: true,
         captures_output: true,
+        is_recognized: true,
+        has_parts: true,
         ..AdapterTraits::new(name, label)
     }
 }
@@ -40,8 +42,8 @@ const MAX_SELECTED: usize = 2000;
 
 /// Byte strings of programs: the first is in the library, the second in programs that load the library.
 const HINTS_OF_VERSION_3: [&[u8]; 2] = [b"Catch2TestRun", b"_ZN5Catch7AutoRegC1ENS_6Detail10unique_ptr"];
-/// An option that version 3 does not have.
-const HINT_OF_VERSION_2: &[u8] = b"list-test-names-only";
+/// The same: the first is an option that version 3 does not have.
+const HINTS_OF_VERSION_2: [&[u8]; 2] = [b"list-test-names-only", b"_ZN5Catch7AutoRegC1EPNS_12ITestInvoker"];
 
 impl Adapter for Catch2 {
     fn traits(&self) -> &'static AdapterTraits {
@@ -54,7 +56,7 @@ impl Adapter for Catch2 {
     fn claims(&self, target: &DiscoveryTarget<'_>) -> ClaimConfidence {
         let is_likely = match self {
             Self::Version3 => HINTS_OF_VERSION_3.iter().any(|hint| target.contains(hint)),
-            Self::Version2 => target.contains(HINT_OF_VERSION_2),
+            Self::Version2 => HINTS_OF_VERSION_2.iter().any(|hint| target.contains(hint)),
         };
         if is_likely { ClaimConfidence::Likely } else { ClaimConfidence::Unclaimed }
     }

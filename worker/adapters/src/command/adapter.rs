@@ -27,7 +27,7 @@ const fn traits(name: &'static str, label: &'static str) -> AdapterTraits {
 }
 
 static EXIT_CODE: AdapterTraits = traits("command", "command");
-static TAP: AdapterTraits = traits("tap", "TAP");
+static TAP: AdapterTraits = AdapterTraits { has_parts: true, ..traits("tap", "TAP") };
 
 impl Adapter for CommandFramework {
     fn traits(&self) -> &'static AdapterTraits {

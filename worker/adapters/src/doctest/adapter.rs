@@ -18,11 +18,15 @@ pub(super) const NAME: &str = "doctest";
 static TRAITS: AdapterTraits = AdapterTraits {
     // It would break into a debugger, which `--dt-no-breaks` prevents.
     reads_tracer: true,
+    is_recognized: true,
+    has_parts: true,
     ..AdapterTraits::new(NAME, "doctest")
 };
 
-/// Options in the usage text of the library, which is compiled into each program.
+/// Options in the usage text of the library, which is compiled into most programs.
 const HINTS: [&[u8]; 2] = [b"dt-no-exitcode", b"dt-list-test-cases"];
+/// A symbol of programs that load a library with doctest in it.
+const SYMBOL: &[u8] = b"_ZN7doctest6detail7regTestE";
 
 impl Adapter for Doctest {
     fn traits(&self) -> &'static AdapterTraits {
@@ -30,7 +34,7 @@ impl Adapter for Doctest {
     }
 
     fn claims(&self, target: &DiscoveryTarget<'_>) -> ClaimConfidence {
-        if HINTS.iter().all(|hint| target.contains(hint)) {
+        if HINTS.iter().all(|hint| target.contains(hint)) || target.contains(SYMBOL) {
             ClaimConfidence::Likely
         } else {
             ClaimConfidence::Unclaimed

@@ -32,6 +32,7 @@ const fn traits(name: &'static str) -> AdapterTraits {
         nesting: NameNesting::FullStop,
         expected_crash_markers: &["--gtest_internal_run_death_test"],
         is_own_line: grammar::is_own_line,
+        is_recognized: true,
         ..AdapterTraits::new(name, "GoogleTest")
     }
 }
@@ -41,8 +42,13 @@ static ABSEIL_FLAGS: AdapterTraits = traits("gtest-abseil");
 
 /// Byte strings of GoogleTest programs: the usage text is in the library, the symbols in programs that load
 /// the library.
-const HINTS: [&[u8]; 3] =
-    [b"gtest_list_tests", b"_ZN7testing14InitGoogleTest", b"_ZN7testing8UnitTest3RunEv"];
+const HINTS: [&[u8]; 4] = [
+    b"gtest_list_tests",
+    b"_ZN7testing14InitGoogleTest",
+    b"_ZN7testing8UnitTest3RunEv",
+    // Where the library has the main function, too.
+    b"_ZN7testing8internal23MakeAndRegisterTestInfo",
+];
 
 impl Adapter for GoogleTest {
     fn traits(&self) -> &'static AdapterTraits {

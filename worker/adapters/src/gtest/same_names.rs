@@ -131,6 +131,9 @@ impl BatchParser {
             TranscriptEvent::File { place, path, description } => {
                 Some(TranscriptEvent::File { place: places[place]?, path, description })
             }
+            TranscriptEvent::TestOutput { place, stream, bytes } => {
+                Some(TranscriptEvent::TestOutput { place: places[place]?, stream, bytes })
+            }
             output @ (TranscriptEvent::Output(_) | TranscriptEvent::ErrorOutput(_)) => Some(output),
             TranscriptEvent::Confirmed => Some(TranscriptEvent::Confirmed),
         }));

@@ -21,15 +21,17 @@ pub(crate) enum JsonLines {
     StandardStreams,
 }
 
-static CHANNEL: AdapterTraits = AdapterTraits::new("json-lines", "JSON lines");
-static STANDARD_STREAMS: AdapterTraits = AdapterTraits::new("json-lines-stdio", "JSON lines");
+static CHANNEL: AdapterTraits =
+    AdapterTraits { has_parts: true, ..AdapterTraits::new("json-lines", "JSON lines") };
+static STANDARD_STREAMS: AdapterTraits =
+    AdapterTraits { has_parts: true, ..AdapterTraits::new("json-lines-stdio", "JSON lines") };
 
 /// Tells the program what its carrier is: `3`, its channel's descriptor, or `stdio`. A program that is
 /// started by hand has none.
 const CHANNEL_VARIABLE: &str = "HEELER_CHANNEL";
 
 impl JsonLines {
-    fn invocation(self, listing_request: Vec<u8>) -> AdapterInvocation {
+    pub(super) fn invocation(self, listing_request: Vec<u8>) -> AdapterInvocation {
         let (value, channel) = match self {
             Self::Channel => ("3", InvocationChannel::Descriptor),
             Self::StandardStreams => ("stdio", InvocationChannel::StandardStreams),

@@ -48,6 +48,11 @@ fn read<'a>(
         let report = ReportLine::parse(line).ok_or_else(unreadable)?;
         match report.kind() {
             "test" => tests.push(report.listed_test().ok_or_else(unreadable)?),
+            "hello" => {
+                if let Some(reason) = report.unknown_version() {
+                    return Err(damaged(reason));
+                }
+            }
             "listed" => return Ok(tests),
             _ => {}
         }
@@ -71,6 +76,10 @@ mod tests {
         assert_eq!((tests.len(), tests[0].line, tests[1].skip.as_deref()), (2, Some(3), Some("off")));
         assert!(matches!(listing(text), Err(ListingError::Damaged { .. })));
         assert!(matches!(listing("{\"k\":\"test\"}\n"), Err(ListingError::Damaged { .. })));
+        let broken = listing("{\"k\":\"test\",\"id\":\"a\",\"broken\":\"b\"}\n{\"k\":\"listed\"}\n").unwrap();
+        assert_eq!(broken[0].broken.as_deref(), Some("b"));
+        let later = listing("{\"k\":\"hello\",\"v\":2}\n{\"k\":\"listed\"}\n").unwrap_err().to_string();
+        assert!(later.contains("\"hello\" of version 2; this heeler reads version 1"), "{later}");
         assert!(matches!(listing("garbage\n"), Err(ListingError::Damaged { .. })));
         assert!(matches!(listing(""), Err(ListingError::NotThisFramework { .. })));
     }

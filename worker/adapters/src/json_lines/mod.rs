@@ -12,6 +12,7 @@
 //! ```
 
 mod adapter;
+pub mod check;
 mod listing;
 mod transcript;
 

@@ -7,6 +7,7 @@ use crate::{
         dialogue::ReportDialogue,
         lines::{LINE_BYTES, ReportLineReader},
         message::{RECORD_START, ReportLine},
+        outputs::DividedOutputs,
     },
 };
 
@@ -20,12 +21,51 @@ pub(super) struct JsonLinesParser {
     lines: ReportLineReader,
     /// The beginning of a record on standard output, with the byte before it.
     record: Vec<u8>,
+    /// A report was read.
+    has_reported: bool,
+    /// Divides the outputs of a program that has announced fences.
+    outputs: DividedOutputs,
 }
 
 impl JsonLinesParser {
     pub(super) fn new(carrier: JsonLines, tests: Vec<String>) -> Self {
         let dialogue = ReportDialogue::new(tests, TESTS_PER_REQUEST);
-        Self { carrier, dialogue, lines: ReportLineReader::default(), record: Vec::new() }
+        Self {
+            carrier,
+            dialogue,
+            lines: ReportLineReader::default(),
+            record: Vec::new(),
+            has_reported: false,
+            outputs: DividedOutputs::default(),
+        }
+    }
+
+    /// Handles a report; returns the next request.
+    fn on_report(&mut self, report: &ReportLine, events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
+        let is_first = !std::mem::replace(&mut self.has_reported, true);
+        if report.kind() == "hello" {
+            let fault = report.unknown_version();
+            let fault = fault.or_else(|| (!is_first).then(|| "\"hello\" after other reports".to_owned()));
+            match fault {
+                Some(fault) => self.dialogue.record_fault(fault),
+                // On standard output, what a test writes stands between its reports already.
+                None if self.carrier == JsonLines::StandardStreams => {}
+                None => self.outputs.set_nonce(&report.text("fence").unwrap_or_default()),
+            }
+            return Vec::new();
+        }
+        if !self.outputs.has_nonce() {
+            return self.dialogue.on_report_line(report, events);
+        }
+        let mut own = Vec::new();
+        let request = self.dialogue.on_report_line(report, &mut own);
+        for event in own {
+            self.outputs.push_event(report.fence(), event);
+        }
+        if report.kind() == "done" {
+            self.outputs.push_done(report.fence());
+        }
+        request
     }
 
     /// Reads lines, each of which is a report; returns the next requests.
@@ -33,7 +73,7 @@ impl JsonLinesParser {
         let mut request = Vec::new();
         for report in self.lines.read(chunk) {
             match report {
-                Ok(report) => request.extend(self.dialogue.on_report_line(&report, events)),
+                Ok(report) => request.extend(self.on_report(&report, events)),
                 Err(fault) => self.dialogue.record_fault(fault),
             }
         }
@@ -63,7 +103,7 @@ impl JsonLinesParser {
                 let report =
                     record.get(1..).filter(|_| is_line).and_then(|line| ReportLine::parse(line.trim_ascii()));
                 match report.filter(|_| record.len() <= LINE_BYTES) {
-                    Some(report) => request.extend(self.dialogue.on_report_line(&report, events)),
+                    Some(report) => request.extend(self.on_report(&report, events)),
                     None => emit_output(&record, events),
                 }
             }
@@ -90,7 +130,17 @@ impl TranscriptParser for JsonLinesParser {
         }
     }
 
+    fn on_outputs(&mut self, stdout: &[u8], stderr: &[u8], events: &mut Vec<TranscriptEvent>) -> bool {
+        if !self.outputs.has_nonce() {
+            return false;
+        }
+        self.outputs.push_outputs(stdout, stderr);
+        self.outputs.pass_on(events);
+        true
+    }
+
     fn on_output_end(&mut self, events: &mut Vec<TranscriptEvent>) {
+        self.outputs.finish(events);
         let rest = std::mem::take(&mut self.record);
         if self.carrier == JsonLines::StandardStreams {
             emit_output(&rest, events);
@@ -180,6 +230,68 @@ mod tests {
         assert_eq!(events, [TranscriptEvent::Begun { place: TESTS_PER_REQUEST }]);
         assert!(parser.on_channel(b"{\"k\":\"done\"}\n", &mut events).ends_with(b"\"stop\"}\n"));
         assert!(parser.outside_failure().unwrap().contains("\"t16\" was running"));
+    }
+
+    #[test]
+    fn hello_of_another_version_or_at_another_place_is_a_fault() {
+        let fault = |lines: &str| {
+            let mut parser = parser(1);
+            parser.on_channel(lines.as_bytes(), &mut Vec::new());
+            parser.outside_failure().map(str::to_owned)
+        };
+        assert_eq!(fault("{\"k\":\"hello\",\"v\":1,\"name\":\"x\"}\n{\"k\":\"begin\",\"i\":0}\n"), None);
+        assert_eq!(fault("{\"k\":\"hello\"}\n"), None);
+        assert!(fault("{\"k\":\"hello\",\"v\":2}\n").unwrap().contains("this heeler reads version 1"));
+        assert!(
+            fault("{\"k\":\"begin\",\"i\":0}\n{\"k\":\"hello\"}\n").unwrap().contains("after other reports")
+        );
+    }
+
+    #[test]
+    fn output_and_files_belong_to_the_test_that_the_report_names() {
+        let mut parser = parser(2);
+        let mut events = Vec::new();
+        let lines = "{\"k\":\"begin\",\"i\":0}\n{\"k\":\"begin\",\"i\":1}\n\
+                     {\"k\":\"out\",\"i\":0,\"s\":\"err\",\"t\":\"a\"}\n\
+                     {\"k\":\"file\",\"i\":1,\"path\":\"/a/b\",\"what\":\"log\"}\n";
+        parser.on_channel(lines.as_bytes(), &mut events);
+        let output = TranscriptEvent::TestOutput {
+            place: 0,
+            stream: crate::OutputStream::Error,
+            bytes: b"a".to_vec(),
+        };
+        let file = TranscriptEvent::File { place: 1, path: "/a/b".into(), description: "log".into() };
+        assert_eq!(events[2..], [output, file]);
+        assert_eq!(parser.outside_failure(), None);
+        for wrong in ["\"k\":\"out\",\"s\":\"x\",\"t\":\"\"", "\"k\":\"file\",\"path\":\"b\""] {
+            let mut parser = self::parser(1);
+            let lines = format!("{{\"k\":\"begin\",\"i\":0}}\n{{\"i\":0,{wrong}}}\n");
+            parser.on_channel(lines.as_bytes(), &mut Vec::new());
+            assert!(parser.outside_failure().is_some(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn fences_divide_the_outputs_where_the_program_announces_them() {
+        let mut parser = parser(2);
+        let mut events = Vec::new();
+        assert!(!parser.on_outputs(b"early", b"", &mut events), "no fence is announced yet");
+        let lines = "{\"k\":\"hello\",\"v\":1,\"fence\":\"n\"}\n{\"k\":\"begin\",\"i\":0,\"f\":1}\n\
+                     {\"k\":\"end\",\"i\":0,\"state\":\"passed\",\"f\":2}\n{\"k\":\"begin\",\"i\":1}\n\
+                     {\"k\":\"end\",\"i\":1,\"state\":\"passed\",\"f\":3}\n{\"k\":\"done\"}\n";
+        assert_eq!(parser.on_channel(lines.as_bytes(), &mut events), b"{\"k\":\"stop\"}\n");
+        let fenced = |text: &str| text.replace('~', "\u{1e}n ").into_bytes();
+        assert!(parser.on_outputs(&fenced("~1\na~2\nb~3\n"), &fenced("~1\n~2\n~3\n"), &mut events));
+        let outputs: Vec<_> = events
+            .iter()
+            .map(|event| match event {
+                TranscriptEvent::Begun { place } => format!("<{place}"),
+                TranscriptEvent::Ended { place, .. } => format!("{place}>"),
+                TranscriptEvent::Output(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(outputs.concat(), "<0a0><1b1>");
     }
 
     #[test]

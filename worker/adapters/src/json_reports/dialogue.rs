@@ -6,7 +6,7 @@ use std::{ops::Range, time::Duration};
 use heeler_core::Failure;
 
 use super::message::{self, ReportLine};
-use crate::{FrameworkResult, FrameworkVerdict, TestPart, TranscriptEvent};
+use crate::{FrameworkResult, FrameworkVerdict, OutputStream, TestPart, TranscriptEvent};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReportedState {
@@ -61,7 +61,7 @@ impl ReportDialogue {
     ) -> Vec<u8> {
         match report.kind() {
             "done" => return self.on_done(),
-            "begin" | "end" | "part" => self.on_report(report, events),
+            "begin" | "end" | "part" | "out" | "file" => self.on_report(report, events),
             _ => {}
         }
         Vec::new()
@@ -107,6 +107,26 @@ impl ReportDialogue {
                 let part = TestPart { name, result: result(report), message: report.text("message") };
                 events.push(TranscriptEvent::Part { place, part });
             }
+            ("out", ReportedState::Running) => match report.text("s").as_deref() {
+                Some(stream @ ("out" | "err")) => events.push(TranscriptEvent::TestOutput {
+                    place,
+                    stream: if stream == "out" { OutputStream::Output } else { OutputStream::Error },
+                    bytes: report.text("t").unwrap_or_default().into_bytes(),
+                }),
+                _ => {
+                    self.record_fault(format!("\"out\" of {:?} names neither out nor err", self.tests[place]))
+                }
+            },
+            ("file", ReportedState::Running) => match report.text("path") {
+                // The directory of the process is not known here.
+                Some(path) if path.starts_with('/') => {
+                    let description = report.text("what").unwrap_or_else(|| "file of the test".to_owned());
+                    events.push(TranscriptEvent::File { place, path, description });
+                }
+                _ => {
+                    self.record_fault(format!("\"file\" of {:?} without an absolute path", self.tests[place]))
+                }
+            },
             (kind, _) => self.record_fault(format!("{kind:?} of {:?} at the wrong time", self.tests[place])),
         }
     }

@@ -13,19 +13,22 @@ fn line(message: &Value) -> Vec<u8> {
     bytes
 }
 
+/// Version of the requests and reports.
+pub(crate) const VERSION: u64 = 1;
+
 /// Returns the request for a listing.
 pub(crate) fn list() -> Vec<u8> {
-    line(&json!({"k": "list", "v": 1}))
+    line(&json!({"k": "list", "v": VERSION}))
 }
 
 /// Returns the request for a listing without these files.
 pub(crate) fn list_without(files: &[String]) -> Vec<u8> {
-    line(&json!({"k": "list", "v": 1, "skip": files}))
+    line(&json!({"k": "list", "v": VERSION, "skip": files}))
 }
 
 /// Returns the request to run tests; `is_only_test` if the lease has no other.
 pub(crate) fn run(tests: &[String], is_only_test: bool) -> Vec<u8> {
-    line(&json!({"k": "run", "tests": tests, "alone": is_only_test}))
+    line(&json!({"k": "run", "v": VERSION, "tests": tests, "alone": is_only_test}))
 }
 
 /// Returns the request to exit.
@@ -44,6 +47,11 @@ impl ReportLine {
 
     pub(crate) fn kind(&self) -> &str {
         self.0["k"].as_str().unwrap_or_default()
+    }
+
+    /// Returns a member; null if there is none.
+    pub(crate) fn member(&self, name: &str) -> &Value {
+        &self.0[name]
     }
 
     pub(crate) fn text(&self, name: &str) -> Option<String> {
@@ -74,6 +82,14 @@ impl ReportLine {
         self.0["i"].as_u64().and_then(|index| usize::try_from(index).ok())
     }
 
+    /// Returns why the program can't be understood, if its `hello` says so: it names the version of its
+    /// reports, which without one is that of the request.
+    pub(crate) fn unknown_version(&self) -> Option<String> {
+        let version = &self.0["v"];
+        let is_known = version.is_null() || version.as_u64().is_some_and(|version| version == VERSION);
+        (!is_known).then(|| format!("\"hello\" of version {version}; this heeler reads version {VERSION}"))
+    }
+
     /// Returns the number of the last fence before the report.
     pub(crate) fn fence(&self) -> Option<u64> {
         self.0["f"].as_u64()
@@ -91,7 +107,7 @@ impl ReportLine {
             traits: tags.map(|name| TraitPair { name, value: String::new() }).collect(),
             selector: None,
             timeout_ms: None,
-            broken: None,
+            broken: self.text("broken"),
         })
     }
 }

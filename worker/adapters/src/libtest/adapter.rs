@@ -24,6 +24,8 @@ pub(crate) enum LibtestFormat {
 /// Byte strings in the usage text of libtest itself and of crates that imitate it, also in stripped release
 /// programs.
 const HINTS: [&[u8]; 2] = [b"include-ignored", b"test-threads"];
+/// A part of a symbol of programs that load libtest as a library.
+const SYMBOL: &[u8] = b"4test16test_main_static";
 
 /// Names take themselves, their terminator, and a pointer.
 const SELECTION_LIMIT: SelectionLimit =
@@ -35,6 +37,7 @@ static EVENTS: AdapterTraits = AdapterTraits {
     // Of a test that runs alone, whose output is not captured.
     details_from_stderr: Some(add_panic),
     captures_output: true,
+    is_recognized: true,
     is_own_line: |line| line.starts_with(br#"{ "type": ""#),
     ..AdapterTraits::new("libtest", "Rust test")
 };
@@ -67,6 +70,7 @@ impl Adapter for LibtestFormat {
             // The listing of the other format detects when a program needs this one.
             (Self::Plain, _) | (_, DiscoveryTarget::Directory { .. }) => ClaimConfidence::Unclaimed,
             (Self::Events, _) if HINTS.iter().all(|hint| target.contains(hint)) => ClaimConfidence::Likely,
+            (Self::Events, _) if target.contains(SYMBOL) => ClaimConfidence::Likely,
             (Self::Events, _) => ClaimConfidence::Possible,
         }
     }

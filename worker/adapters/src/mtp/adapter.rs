@@ -24,6 +24,8 @@ static TRAITS: AdapterTraits = AdapterTraits {
     reports_own_crashes: true,
     has_several_ends: true,
     is_own_line,
+    is_recognized: true,
+    has_parts: true,
     ..AdapterTraits::new(NAME, "Microsoft Testing Platform")
 };
 

@@ -19,7 +19,7 @@ pub(crate) struct Pytest;
 pub(super) const NAME: &str = "pytest";
 
 static TRAITS: AdapterTraits =
-    AdapterTraits { nesting: NameNesting::NodeIds, ..AdapterTraits::new(NAME, "pytest") };
+    AdapterTraits { nesting: NameNesting::NodeIds, has_parts: true, ..AdapterTraits::new(NAME, "pytest") };
 
 /// The module that pytest loads.
 const PLUGIN_NAME: &str = "heeler_pytest_plugin";

@@ -15,12 +15,10 @@
 //! `f` is the number of the last fence before the report: a line with the nonce and a number that the plugin
 //! writes to both standard outputs between two tests.
 //!
-//! - `outputs`: divides the standard outputs among the tests, by the fences.
 //! - `listing`, `transcript`: the two parsers.
 
 mod adapter;
 mod listing;
-mod outputs;
 #[cfg(test)]
 mod tests;
 mod transcript;

@@ -149,7 +149,7 @@ fn death_leaves_the_running_test_open_with_its_output() {
     let mut parser = PytestParser::new(vec!["a".into(), "b".into()]);
     let mut events = Vec::new();
     let opening = parser.opening_request(&mut events);
-    assert_eq!(opening, b"{\"alone\":false,\"k\":\"run\",\"tests\":[\"a\",\"b\"]}\n");
+    assert_eq!(opening, b"{\"alone\":false,\"k\":\"run\",\"tests\":[\"a\",\"b\"],\"v\":1}\n");
     parser.on_channel(b"{\"k\":\"hello\",\"fence\":\"n\"}\n{\"k\":\"begin\",\"i\":0,\"f\":1}\n", &mut events);
     parser.on_outputs(b"\x1en 1\nlast words", b"\x1en 1\nFatal", &mut events);
     parser.on_output_end(&mut events);

@@ -1,9 +1,10 @@
 //! Parser of the plugin's reports during a run.
 
-use super::outputs::DividedOutputs;
 use crate::{
     TranscriptEvent, TranscriptParser,
-    json_reports::{dialogue::ReportDialogue, lines::ReportLineReader, message::ReportLine},
+    json_reports::{
+        dialogue::ReportDialogue, lines::ReportLineReader, message::ReportLine, outputs::DividedOutputs,
+    },
 };
 
 /// The parser of one process's reports. All tests of the process are in one request: pytest collects their

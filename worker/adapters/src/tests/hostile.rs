@@ -328,6 +328,7 @@ proptest! {
                     }
                     TranscriptEvent::Output(_)
                     | TranscriptEvent::ErrorOutput(_)
+                    | TranscriptEvent::TestOutput { .. }
                     | TranscriptEvent::Part { .. }
                     | TranscriptEvent::TimeLimit { .. }
                     | TranscriptEvent::File { .. }

@@ -50,6 +50,7 @@ fn summary(events: &[TranscriptEvent]) -> Vec<String> {
         TranscriptEvent::Ended { place, verdict } => Some(format!("{} {place}", verdict.result.as_str())),
         TranscriptEvent::Output(_)
         | TranscriptEvent::ErrorOutput(_)
+        | TranscriptEvent::TestOutput { .. }
         | TranscriptEvent::Part { .. }
         | TranscriptEvent::TimeLimit { .. }
         | TranscriptEvent::File { .. }

@@ -138,6 +138,9 @@ fn format_events(tests: &[ListedTest], events: &[TranscriptEvent]) -> String {
             TranscriptEvent::ErrorOutput(bytes) => {
                 writeln!(text, "  error {:?}", String::from_utf8_lossy(bytes)).unwrap();
             }
+            TranscriptEvent::TestOutput { stream, bytes, .. } => {
+                writeln!(text, "  {stream:?} {:?}", String::from_utf8_lossy(bytes)).unwrap();
+            }
             TranscriptEvent::Part { part, .. } => {
                 writeln!(text, "  part {:?}: {:?}", part.name, part.result).unwrap();
             }

@@ -1,6 +1,6 @@
 //! Divides the standard outputs of one process among its tests. Reports, standard output and standard error
 //! travel in three ways and are read in any order; the fences, lines with a nonce and a number that the
-//! plugin writes to both outputs between two tests, put them in order again.
+//! program writes to both outputs between two tests, put them in order again.
 //!
 //! A report with the number of a fence is passed on when both outputs were read up to that fence. What was
 //! read of an output beyond the fence of the last passed beginning waits for the next one.
@@ -41,8 +41,8 @@ struct FencedOutput {
 
 /// The two outputs of a process, and the reports that wait for their fences.
 #[derive(Debug, Default)]
-pub(super) struct DividedOutputs {
-    /// What each fence begins with; `None` before the plugin has reported its nonce.
+pub(crate) struct DividedOutputs {
+    /// What each fence begins with; `None` before the program has reported its nonce.
     fence: Option<Vec<u8>>,
     outputs: [FencedOutput; 2],
     reports: VecDeque<(u64, WaitingReport)>,
@@ -54,15 +54,20 @@ pub(super) struct DividedOutputs {
 
 impl DividedOutputs {
     /// Sets the nonce, once: later ones are ignored.
-    pub(super) fn set_nonce(&mut self, nonce: &str) {
+    pub(crate) fn set_nonce(&mut self, nonce: &str) {
         let fence = || [&[FENCE_START], nonce.as_bytes(), b" "].concat();
         if !nonce.is_empty() {
             self.fence.get_or_insert_with(fence);
         }
     }
 
+    /// Returns whether the nonce is known.
+    pub(crate) fn has_nonce(&self) -> bool {
+        self.fence.is_some()
+    }
+
     /// Adds the event of a report behind this fence; `None` for the fence of the report before it.
-    pub(super) fn push_event(&mut self, fence: Option<u64>, event: TranscriptEvent) {
+    pub(crate) fn push_event(&mut self, fence: Option<u64>, event: TranscriptEvent) {
         if let TranscriptEvent::Part { part, .. } = &event {
             self.waiting_bytes += part.name.len() + part.message.as_ref().map_or(0, String::len);
         }
@@ -70,7 +75,7 @@ impl DividedOutputs {
     }
 
     /// Adds the end of a request.
-    pub(super) fn push_done(&mut self, fence: Option<u64>) {
+    pub(crate) fn push_done(&mut self, fence: Option<u64>) {
         self.push_report(fence, WaitingReport::Done);
     }
 
@@ -80,7 +85,7 @@ impl DividedOutputs {
     }
 
     /// Adds what was read from standard output and standard error.
-    pub(super) fn push_outputs(&mut self, stdout: &[u8], stderr: &[u8]) {
+    pub(crate) fn push_outputs(&mut self, stdout: &[u8], stderr: &[u8]) {
         for (output, bytes) in self.outputs.iter_mut().zip([stdout, stderr]) {
             output.unread.extend_from_slice(bytes);
             self.waiting_bytes += bytes.len();
@@ -91,7 +96,7 @@ impl DividedOutputs {
     }
 
     /// Passes on everything whose turn has come.
-    pub(super) fn pass_on(&mut self, events: &mut Vec<TranscriptEvent>) {
+    pub(crate) fn pass_on(&mut self, events: &mut Vec<TranscriptEvent>) {
         if self.waiting_bytes > MAX_WAITING_BYTES || self.reports.len() > MAX_WAITING_REPORTS {
             self.is_without_fences = true;
         }
@@ -121,7 +126,7 @@ impl DividedOutputs {
     }
 
     /// Passes on everything, after the end of the process.
-    pub(super) fn finish(&mut self, events: &mut Vec<TranscriptEvent>) {
+    pub(crate) fn finish(&mut self, events: &mut Vec<TranscriptEvent>) {
         for output in &mut self.outputs {
             let rest = std::mem::take(&mut output.unread);
             output.keep(rest);

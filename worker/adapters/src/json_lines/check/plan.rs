@@ -1,0 +1,339 @@
+//! The course of a check: which conversation follows, and what all of them show.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    super::adapter::JsonLines,
+    conversation::{CheckConversation, CheckScript, CheckStep},
+    judge::{Judgement, TestProgress, judge, without_repetitions},
+    reader::CheckReader,
+    rules::{BrokenRule, CheckRule, RuleFinding, RuleResult},
+    stages::{Stage, UNKNOWN_ID},
+};
+use crate::Adapter as _;
+
+/// Tests of one request.
+const TESTS_PER_REQUEST: usize = 16;
+/// Tests that are run: enough to try all rules, whatever the size of the suite.
+const MAX_TESTS: usize = 48;
+/// Names in one note.
+const NAMED_TESTS: usize = 5;
+
+/// The check of one program.
+#[derive(Debug)]
+pub struct AdapterCheck {
+    carrier: JsonLines,
+    stages: std::slice::Iter<'static, Stage>,
+    stage: Stage,
+    broken: BTreeMap<CheckRule, (BrokenRule, usize)>,
+    tried: BTreeSet<CheckRule>,
+    /// Why rules were not tried.
+    untried: BTreeMap<CheckRule, String>,
+    listed: Vec<String>,
+    /// Tests that are to be run, and were not yet.
+    waiting: Vec<String>,
+    /// Tests that have ended, with their states.
+    ended: Vec<(String, String)>,
+    /// Whether the process does not exit after `stop`.
+    has_no_exit: bool,
+    /// Why nothing else can be tried.
+    obstacle: Option<String>,
+    notes: Vec<String>,
+}
+
+impl AdapterCheck {
+    /// Returns the check of a program of this framework; `None` if it is not one of JSON lines.
+    #[must_use]
+    pub fn new(framework: &str) -> Option<Self> {
+        let carriers = [JsonLines::Channel, JsonLines::StandardStreams];
+        let carrier = carriers.into_iter().find(|carrier| carrier.traits().name == framework)?;
+        Some(Self {
+            carrier,
+            stages: const { &Stage::ALL }.iter(),
+            stage: Stage::Listing,
+            broken: BTreeMap::new(),
+            tried: BTreeSet::new(),
+            untried: BTreeMap::new(),
+            listed: Vec::new(),
+            waiting: Vec::new(),
+            ended: Vec::new(),
+            has_no_exit: false,
+            obstacle: None,
+            notes: Vec::new(),
+        })
+    }
+
+    /// Returns how each process is started.
+    #[must_use]
+    pub fn invocation(&self) -> crate::AdapterInvocation {
+        self.carrier.invocation(Vec::new())
+    }
+
+    /// Returns the reader of a process's reports.
+    #[must_use]
+    pub fn reader(&self) -> CheckReader {
+        CheckReader::new(self.carrier)
+    }
+
+    /// Returns what is remarkable and breaks no rule.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Returns the scripts of the next conversations, which are held at the same time; `None` at the end.
+    pub fn next_scripts(&mut self) -> Option<Vec<CheckScript>> {
+        if self.stage == Stage::RunAll && !self.waiting.is_empty() && self.obstacle.is_none() {
+            return Some(self.scripts());
+        }
+        loop {
+            self.stage = *self.stages.next()?;
+            if let Some(obstacle) = self.obstacle.clone().or_else(|| self.missing_need()) {
+                if let Some(rule) = self.stage.own_rule() {
+                    self.untried.insert(rule, obstacle);
+                }
+                continue;
+            }
+            return Some(self.scripts());
+        }
+    }
+
+    fn scripts(&self) -> Vec<CheckScript> {
+        let ended = |range: std::ops::Range<usize>| -> Vec<String> {
+            let range = range.start..range.end.min(self.ended.len());
+            self.ended[range].iter().map(|(id, _)| id.clone()).collect()
+        };
+        let count = self.ended.len();
+        let requests = match self.stage {
+            Stage::RunAll => vec![self.waiting.iter().take(TESTS_PER_REQUEST).cloned().collect()],
+            Stage::Selection => vec![ended(count - 1..count)],
+            Stage::RequestOrder => vec![ended(0..TESTS_PER_REQUEST).into_iter().rev().collect()],
+            Stage::NextRequest => vec![ended(0..1), ended(1..2)],
+            Stage::NoTests => vec![Vec::new()],
+            Stage::UnknownTest => vec![[vec![UNKNOWN_ID.to_owned()], ended(0..1)].concat()],
+            _ => Vec::new(),
+        };
+        let mut scripts = self.stage.scripts(&requests);
+        if self.has_no_exit {
+            // It would be waited for in vain each time.
+            for script in &mut scripts {
+                script.steps.retain(|step| *step != CheckStep::AwaitExit || self.stage == Stage::EndOfInput);
+            }
+        }
+        scripts
+    }
+
+    /// Returns why the stage can't be held.
+    fn missing_need(&self) -> Option<String> {
+        let see = |rule: CheckRule| self.broken.contains_key(&rule).then(|| format!("see {}", rule.id()));
+        let states: BTreeSet<&str> =
+            self.ended.iter().take(TESTS_PER_REQUEST).map(|(_, state)| state.as_str()).collect();
+        match self.stage {
+            Stage::JoinedRequests if self.has_no_exit => see(CheckRule::Stop),
+            Stage::LongRequests => see(CheckRule::UnknownMembers),
+            Stage::RunAll if self.waiting.is_empty() => Some("it lists no test that may run".to_owned()),
+            Stage::Selection | Stage::UnknownTest if self.ended.is_empty() => {
+                Some("no test has ended in an orderly way".to_owned())
+            }
+            Stage::RequestOrder if states.len() < 2 => {
+                Some("it takes two tests that end in different states, among the first 16".to_owned())
+            }
+            Stage::RequestOrder | Stage::UnknownTest => see(CheckRule::Selection),
+            Stage::NextRequest if self.ended.len() < 2 => {
+                Some("it takes two tests that end in an orderly way".to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    /// Judges the conversations of the scripts that were returned last, in their order.
+    pub fn on_conversations(&mut self, conversations: &[CheckConversation]) {
+        for conversation in conversations {
+            let judgement = judge(conversation, self.carrier);
+            self.has_no_exit |= judgement.has_no_exit && self.stage != Stage::EndOfInput;
+            match self.stage {
+                Stage::Listing => self.on_first_listing(judgement),
+                Stage::RunAll => self.on_run(judgement, conversation),
+                stage => self.on_special(stage, judgement, conversation),
+            }
+        }
+    }
+
+    fn on_first_listing(&mut self, judgement: Judgement) {
+        use CheckRule::{
+            AtOnce, Carrier, Hello, Json, LineLength, Listed, ReportsOnRequest, Start, Stop, TestMembers,
+            UniqueIds,
+        };
+        let is_listed = judgement.listed.is_some();
+        self.listed = judgement.listed.unwrap_or_default();
+        self.waiting = without_repetitions(&judgement.runnable);
+        if self.waiting.len() > MAX_TESTS {
+            self.notes.push(format!("of {} tests the first {MAX_TESTS} are run", self.waiting.len()));
+            self.waiting.truncate(MAX_TESTS);
+        }
+        judgement.broken.into_iter().for_each(|broken| self.record(broken));
+        if !is_listed {
+            self.obstacle = Some("its first listing has no end".to_owned());
+            return;
+        }
+        self.tried.extend([Start, Carrier, AtOnce, Json, LineLength, Hello, ReportsOnRequest, Listed]);
+        self.tried.extend([TestMembers, UniqueIds, Stop]);
+    }
+
+    fn on_run(&mut self, judgement: Judgement, conversation: &CheckConversation) {
+        let left: Vec<String> = judgement.left_running().into_iter().map(str::to_owned).collect();
+        if judgement.is_unanswered && !left.is_empty() {
+            let names =
+                left.iter().take(NAMED_TESTS).map(|id| format!("{id:?}")).collect::<Vec<_>>().join(", ");
+            let end = match (conversation.code, conversation.signal) {
+                (None, None) => format!("no further report within {}", conversation.limit),
+                _ => conversation.describe_end(),
+            };
+            self.notes.push(format!("{end} while {names} ran, which is no fault of the adapter"));
+        }
+        let answers = judgement.runs.iter().flat_map(|run| run.tests.iter().zip(&run.progress));
+        let mut reported = left;
+        for (id, progress) in answers {
+            if let TestProgress::Ended(state) = progress {
+                self.ended.push((id.clone(), state.clone()));
+                reported.push(id.clone());
+            }
+        }
+        let is_faulty = !judgement.broken.is_empty();
+        if is_faulty || reported.is_empty() {
+            // What is left would be run in vain, or was left out by the program.
+            self.waiting.clear();
+        }
+        self.waiting.retain(|id| !reported.contains(id));
+        self.record_details(&judgement);
+        if !judgement.is_unanswered {
+            self.tried.extend([CheckRule::BeginEnd, CheckRule::ReportMembers]);
+            self.tried.extend([CheckRule::AllTests, CheckRule::Done]);
+        } else if is_faulty {
+            self.obstacle = Some("a run is not answered".to_owned());
+        }
+        judgement.broken.into_iter().for_each(|broken| self.record(broken));
+    }
+
+    fn record_details(&mut self, judgement: &Judgement) {
+        if judgement.has_details {
+            self.tried.insert(CheckRule::PartInTest);
+        }
+        if judgement.fence.is_some() && !judgement.is_unanswered && !judgement.runs.is_empty() {
+            self.tried.insert(CheckRule::Fence);
+        }
+    }
+
+    /// Judges a conversation whose peculiarity is one rule.
+    fn on_special(&mut self, stage: Stage, judgement: Judgement, conversation: &CheckConversation) {
+        let Some(rule) = stage.own_rule() else { return };
+        self.record_details(&judgement);
+        if stage == Stage::SlowReader && !conversation.had_to_wait {
+            let reason = "its listing fits into the buffer of the channel".to_owned();
+            self.untried.insert(rule, reason);
+            return;
+        }
+        let mut broken = judgement.broken.iter().filter(|one| !self.broken.contains_key(&one.rule));
+        let own = broken.next().cloned().or_else(|| self.own_break(stage, &judgement));
+        match own {
+            // Each process lists other tests, not only this one.
+            Some(own) if own.rule == CheckRule::StableListing => self.record(own),
+            Some(own) => self.record(BrokenRule { rule, ..own }),
+            None if judgement.is_unanswered => {
+                let known = judgement.broken.first().map(|one| format!("see {}", one.rule.id()));
+                let reason = known.unwrap_or_else(|| "a test did not end this time".to_owned());
+                self.untried.insert(rule, reason);
+            }
+            None => {
+                self.tried.insert(rule);
+            }
+        }
+        if stage == Stage::TwoProcesses && judgement.listed.is_some() {
+            self.tried.insert(CheckRule::StableListing);
+        }
+    }
+
+    /// Returns what only the comparison with earlier conversations shows.
+    fn own_break(&self, stage: Stage, judgement: &Judgement) -> Option<BrokenRule> {
+        let broken = |rule, sent: &str, came: String, expected: String| {
+            Some(BrokenRule { rule, sent: sent.to_owned(), came, expected })
+        };
+        if let Some(listed) = judgement.listed.as_ref().filter(|listed| **listed != self.listed) {
+            if self.broken.contains_key(&CheckRule::StableListing) {
+                return None;
+            }
+            let rule = match stage {
+                Stage::TwoProcesses => CheckRule::StableListing,
+                stage => stage.own_rule()?,
+            };
+            let (came, expected) = difference(listed, &self.listed);
+            return broken(rule, "a list", came, expected);
+        }
+        let run = judgement.runs.last()?;
+        let mut answers = run.tests.iter().zip(&run.progress);
+        match stage {
+            Stage::UnknownTest => match &run.progress[0] {
+                TestProgress::Ended(state) if state != "failed" => {
+                    let came = format!("{UNKNOWN_ID:?} ended as {state}");
+                    broken(
+                        CheckRule::UnknownTest,
+                        "a run with it",
+                        came,
+                        "failed, or no report of it".to_owned(),
+                    )
+                }
+                _ => None,
+            },
+            Stage::RequestOrder => {
+                let states: BTreeMap<_, _> = self.ended.iter().map(|(id, state)| (id, state)).collect();
+                let other = answers.find_map(|(id, progress)| match progress {
+                    TestProgress::Ended(state) if *state != *states[id] => Some((id, state)),
+                    _ => None,
+                });
+                let (id, state) = other?;
+                let came = format!("{id:?} ended as {state}");
+                let expected = format!("{}, as before; or the test is flaky", states[id]);
+                broken(CheckRule::RequestOrder, "a run of the tests in reverse order", came, expected)
+            }
+            _ => None,
+        }
+    }
+
+    fn record(&mut self, broken: BrokenRule) {
+        self.broken.entry(broken.rule).or_insert((broken, 0)).1 += 1;
+    }
+
+    /// Returns what was found about each rule.
+    #[must_use]
+    pub fn results(&self) -> Vec<RuleResult> {
+        let finding = |rule: CheckRule| {
+            if let Some((first, times)) = self.broken.get(&rule) {
+                return RuleFinding::Broken { first: first.clone(), times: *times };
+            }
+            if self.tried.contains(&rule) {
+                return RuleFinding::Kept;
+            }
+            let reason = match (rule, self.untried.get(&rule)) {
+                (_, Some(reason)) => reason.clone(),
+                (CheckRule::PartInTest, None) if self.obstacle.is_none() => {
+                    "it reports no part, output or file".to_owned()
+                }
+                (CheckRule::Fence, None) if self.obstacle.is_none() => "it announces no fence".to_owned(),
+                (_, None) => self.obstacle.clone().unwrap_or_else(|| "no test was run".to_owned()),
+            };
+            RuleFinding::NotTried { reason }
+        };
+        CheckRule::ALL.iter().map(|rule| RuleResult { rule: *rule, finding: finding(*rule) }).collect()
+    }
+}
+
+/// Returns the first difference of two listings: what came, and what was expected.
+fn difference(listed: &[String], expected: &[String]) -> (String, String) {
+    let place = listed.iter().zip(expected).position(|(one, other)| one != other);
+    let place = place.unwrap_or(listed.len().min(expected.len()));
+    let at = |ids: &[String]| {
+        let id = ids.get(place).map_or("the end of the listing".to_owned(), |id| format!("{id:?}"));
+        format!("{id} as test {}", place + 1)
+    };
+    (at(listed), format!("{}, as in the first listing", at(expected)))
+}

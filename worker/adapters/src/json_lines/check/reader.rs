@@ -1,0 +1,80 @@
+//! Finds the reports in the bytes of a process, for a check: what a run takes for output is kept as well.
+
+use super::super::adapter::JsonLines;
+use crate::json_reports::{
+    lines::LINE_BYTES,
+    message::{RECORD_START, ReportLine},
+};
+
+/// A line, or a record, that stands where a report is expected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeenReport {
+    /// Its bytes, at most those of the longest report.
+    pub line: Vec<u8>,
+    /// Whether it is longer than a report may be.
+    pub is_too_long: bool,
+}
+
+impl SeenReport {
+    /// Returns the kind of the report; empty if it is no report, or names none.
+    #[must_use]
+    pub fn kind(&self) -> String {
+        self.parse().map(|report| report.kind().to_owned()).unwrap_or_default()
+    }
+
+    pub(super) fn parse(&self) -> Option<ReportLine> {
+        if self.is_too_long { None } else { ReportLine::parse(self.line.trim_ascii()) }
+    }
+}
+
+/// The reader of one process's reports.
+#[derive(Debug)]
+pub struct CheckReader {
+    carrier: JsonLines,
+    line: Vec<u8>,
+    is_too_long: bool,
+    /// On standard output: whether the bytes are those of a record.
+    is_in_record: bool,
+}
+
+impl CheckReader {
+    pub(super) fn new(carrier: JsonLines) -> Self {
+        let is_in_record = carrier == JsonLines::Channel;
+        Self { carrier, line: Vec::new(), is_too_long: false, is_in_record }
+    }
+
+    /// Reads the next bytes; returns the reports that they complete.
+    pub fn push(&mut self, bytes: &[u8]) -> Vec<SeenReport> {
+        let mut seen = Vec::new();
+        for byte in bytes {
+            match (self.carrier, *byte) {
+                // What came before was no record: no line of JSON has this byte.
+                (JsonLines::StandardStreams, RECORD_START) => {
+                    self.line.clear();
+                    self.is_in_record = true;
+                }
+                (_, b'\n') if self.is_in_record => seen.push(self.take()),
+                (_, byte) if self.is_in_record => {
+                    if self.line.len() < LINE_BYTES {
+                        self.line.push(byte);
+                    } else {
+                        self.is_too_long = true;
+                    }
+                }
+                _ => {}
+            }
+        }
+        seen
+    }
+
+    /// Returns a last report without the end of its line.
+    pub fn finish(&mut self) -> Option<SeenReport> {
+        (self.is_in_record && !self.line.is_empty()).then(|| self.take())
+    }
+
+    fn take(&mut self) -> SeenReport {
+        self.is_in_record = self.carrier == JsonLines::Channel;
+        let is_too_long = std::mem::take(&mut self.is_too_long);
+        SeenReport { line: std::mem::take(&mut self.line), is_too_long }
+    }
+}

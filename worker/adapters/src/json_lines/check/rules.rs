@@ -1,0 +1,111 @@
+//! The rules that a program of JSON lines keeps. The specification has a section for each.
+
+/// Defines the rules: a name, the section of the specification, and what holds.
+macro_rules! check_rules {
+    ($($name:ident = $id:literal, $section:literal, $text:literal;)+) => {
+        /// A rule of the specification.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum CheckRule {
+            $(#[doc = $text] $name,)+
+        }
+
+        impl CheckRule {
+            /// All rules, in the order in which they are reported.
+            pub const ALL: &[Self] = &[$(Self::$name),+];
+
+            /// Returns the name of the rule, for messages and programs.
+            #[must_use]
+            pub fn id(self) -> &'static str {
+                match self { $(Self::$name => $id,)+ }
+            }
+
+            /// Returns the anchor of its section in the specification.
+            #[must_use]
+            pub fn section(self) -> &'static str {
+                match self { $(Self::$name => $section,)+ }
+            }
+
+            /// Returns what holds where the rule is kept.
+            #[must_use]
+            pub fn text(self) -> &'static str {
+                match self { $(Self::$name => $text,)+ }
+            }
+        }
+    };
+}
+
+check_rules! {
+    Start = "start", "start", "the process answers its first request";
+    TwoProcesses = "two-processes", "start", "two processes work at the same time";
+    Carrier = "carrier", "carriers", "reports are written where the variable HEELER_CHANNEL says";
+    AtOnce = "at-once", "lines", "reports are written at once, and not when the process exits";
+    Json = "json", "lines", "each report is a JSON object in a line of its own";
+    LineLength = "line-length", "lines", "no report is longer than 1 MiB";
+    JoinedRequests = "joined-requests", "lines", "requests that arrive together are each answered";
+    CutRequests = "cut-requests", "lines", "a request that arrives in pieces is answered";
+    LongRequests = "long-requests", "lines", "a request of 256 KiB is answered";
+    SlowReader = "slow-reader", "lines", "no report is lost while nobody reads";
+    Hello = "hello", "versions", "hello is the first report, once, with a version that was offered";
+    LaterVersion = "later-version", "versions", "a request of a later version is answered in an own one";
+    UnknownMembers = "unknown-members", "unknown-words", "unknown members of requests are ignored";
+    UnknownRequests = "unknown-requests", "unknown-words", "unknown requests are ignored";
+    ReportsOnRequest = "reports-on-request", "order", "reports answer the open request, and follow no other";
+    Listed = "listed", "listing", "a listing ends with one listed";
+    TestMembers = "test-members", "listing", "each listed test has an id, and members of the right types";
+    UniqueIds = "unique-ids", "listing", "no id is listed twice";
+    StableListing = "stable-listing", "listing", "each process lists the same tests in the same order";
+    BeginEnd = "begin-end", "running", "each test begins once and then ends once";
+    PartInTest = "part-in-test", "running", "parts, output and files are those of a test that runs";
+    ReportMembers = "report-members", "results", "reports of a run have members of the right types";
+    AllTests = "all-tests", "running", "every requested test is reported before done";
+    Done = "done", "running", "a run is answered by one done, after all of its tests have ended";
+    Selection = "selection", "running", "only requested tests run, and i counts within the request";
+    RequestOrder = "request-order", "running", "i follows the order of the request, not that of the listing";
+    NoTests = "no-tests", "running", "a request without tests is answered by done";
+    NextRequest = "next-request", "running", "a process answers several requests, one after the other";
+    UnknownTest = "unknown-test", "running", "an id that is not listed fails or is left out, and the others run";
+    Fence = "fence", "outputs", "fences are written to both outputs, counted from 1";
+    Stop = "stop", "end", "after stop the process exits with code 0";
+    EndOfInput = "end-of-input", "end", "the process exits when its requests end";
+}
+
+/// How a rule was broken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrokenRule {
+    /// The rule.
+    pub rule: CheckRule,
+    /// What the process was sent last.
+    pub sent: String,
+    /// What came.
+    pub came: String,
+    /// What was expected instead.
+    pub expected: String,
+}
+
+/// What the check has found about a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RuleFinding {
+    /// It was tried, and is kept.
+    Kept,
+    /// It is broken; the first time, and the number of times.
+    Broken {
+        /// How it was broken first.
+        first: BrokenRule,
+        /// Number of conversations in which it was broken.
+        times: usize,
+    },
+    /// It was not tried.
+    NotTried {
+        /// Why not.
+        reason: String,
+    },
+}
+
+/// A rule, and what was found about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleResult {
+    /// The rule.
+    pub rule: CheckRule,
+    /// What was found.
+    pub finding: RuleFinding,
+}
