@@ -6,9 +6,10 @@ use std::{
 };
 
 /// Returns the root of the workspace that a directory is in: the nearest directory with a `Cargo.toml` that
-/// has a `[workspace]`, or with a `.git`. A cargo package without a workspace comes before the repository that
-/// it is in; a build directory, which has a `CMakeCache.txt`, is a root only outside any of them, so that its
-/// programs have the same state when they are run from the directory of the sources. `None` outside any.
+/// has a `[workspace]`, or with a `.git`. A cargo package without a workspace comes before the repository
+/// that it is in; a build directory, which has a `CMakeCache.txt`, is a root only outside any of them, so
+/// that its programs have the same state when they are run from the directory of the sources. `None` outside
+/// any.
 ///
 /// The root must belong to this user or to the owner of `start`. The home directory is no workspace, though
 /// some keep it in git.
