@@ -395,6 +395,11 @@ impl ProgramArguments {
         options.extend(named("--bin", &of.bins));
         options.extend(named("--test", &of.tests));
         options.extend(flag("--tests", of.has_tests));
+        options.extend(flag("--examples", of.has_examples));
+        options.extend(named("--example", &of.examples));
+        options.extend(flag("--benches", of.has_benches));
+        options.extend(named("--bench", &of.benches));
+        options.extend(flag("--all-targets", of.has_all_targets));
         options.extend(flag("--doc", of.is_doc));
         options.extend(flag("--no-doc", of.has_no_doctests));
         options.extend(named("--profile", of.cargo_profile.as_slice()));

@@ -16,13 +16,13 @@ pub(crate) struct CargoTargetArguments {
     #[arg(long = "exclude", value_name = "SPEC")]
     pub excluded: Vec<String>,
     /// Build with optimisation.
-    #[arg(long = "release")]
+    #[arg(short = 'r', long = "release")]
     pub is_release: bool,
     /// Build with this profile of cargo.
     #[arg(long, value_name = "NAME")]
     pub cargo_profile: Option<String>,
     /// Features to activate; may be repeated.
-    #[arg(long, value_name = "FEATURES")]
+    #[arg(short = 'F', long, value_name = "FEATURES")]
     pub features: Vec<String>,
     /// Activate all features.
     #[arg(long = "all-features")]
@@ -42,6 +42,21 @@ pub(crate) struct CargoTargetArguments {
     /// Test only this integration test; may be repeated.
     #[arg(long = "test", value_name = "NAME")]
     pub tests: Vec<String>,
+    /// Test all examples.
+    #[arg(long = "examples")]
+    pub has_examples: bool,
+    /// Test only this example; may be repeated.
+    #[arg(long = "example", value_name = "NAME")]
+    pub examples: Vec<String>,
+    /// Test all benchmarks.
+    #[arg(long = "benches")]
+    pub has_benches: bool,
+    /// Test only this benchmark; may be repeated.
+    #[arg(long = "bench", value_name = "NAME")]
+    pub benches: Vec<String>,
+    /// Test all targets: library, binaries, examples, integration tests and benchmarks.
+    #[arg(long = "all-targets")]
+    pub has_all_targets: bool,
     /// Test all targets that are tested by default.
     #[arg(long = "tests")]
     pub has_tests: bool,

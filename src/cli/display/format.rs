@@ -161,7 +161,9 @@ pub(super) fn result_label(record: &TestReport) -> String {
         Outcome::Flaky => return format!("FLAKY {}", record.attempts()),
         Outcome::Skipped => "SKIP",
         Outcome::Failed if record.is_group => "ERROR",
-        Outcome::Failed => "FAIL",
+        Outcome::Failed => {
+            record.detail_text(|one| one.message.as_ref()).and_then(sanitizer_label).unwrap_or("FAIL")
+        }
         Outcome::TimedOut => "TIMEOUT",
         Outcome::Idle => "IDLE",
         Outcome::Cancelled => "CANCELLED",

@@ -9,7 +9,8 @@ use super::{
     test_line::{self, DetailLevel},
 };
 use heeler_config::FinalStatusLevel;
-use heeler_core::Outcome;
+use heeler_core::{Outcome, describe::without_earlier_attempts};
+use heeler_protocol::mtp::FailureInfo;
 use heeler_report::{MemoryPeak, RunSummary, RunVerdict, TestReport, sanitise};
 
 /// Data for the end of a run that is not in the summary.
@@ -34,6 +35,8 @@ const MAX_LISTED: usize = 200;
 const NOTEWORTHY_KIB: u64 = 256 << 10;
 /// Number of earlier attempts of a flaky test of which the reason is listed.
 const MAX_ATTEMPTS: usize = 3;
+/// Number of failures of one test that are listed.
+const MAX_REASONS: usize = 5;
 /// Number of example names listed for the tests that did not run for one reason.
 const MAX_EXAMPLES: usize = 5;
 
@@ -228,22 +231,7 @@ fn push_failures(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &Det
     let total = summary.failures().count();
     for record in summary.failures().take(MAX_LISTED) {
         lines.extend(manner.wrapped(test_line::result_line(record, manner, "")));
-        let headline =
-            record.detail_text(|detail| detail.message.as_ref()).map(sanitise::headline).unwrap_or_default();
-        let location = test_line::relative_location(record, manner.root);
-        // That of a test that was not run stands in its line.
-        let headline = if matches!(record.outcome, Outcome::NotRun(_)) { String::new() } else { headline };
-        // The messages of some frameworks begin with the location; later lines have those of other failures.
-        let first_line = record
-            .detail_text(|detail| detail.message.as_ref())
-            .and_then(|message| message.lines().find(|line| !line.trim().is_empty()));
-        let has_location = |location: &String| first_line.is_some_and(|line| line.contains(location));
-        let why = match (location, headline.is_empty()) {
-            (Some(location), false) if !has_location(&location) => format!("{location}: {headline}"),
-            (Some(location), true) => location,
-            (_, _) => headline,
-        };
-        if !why.is_empty() {
+        for why in reasons(record, manner.root) {
             let why = StyledLine::new().with_plain(format::cut_name(&why, NAME_COLUMNS));
             lines.extend(manner.wrapped(indented(why)));
         }
@@ -255,6 +243,38 @@ fn push_failures(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &Det
     }
     if total > MAX_LISTED {
         lines.push(more_line(total - MAX_LISTED));
+    }
+}
+
+/// Returns where and why a test failed, a line for each failure, of which the first few are listed.
+fn reasons(record: &TestReport, root: &str) -> Vec<String> {
+    let failures = record.detail.as_deref().map_or(&[][..], |detail| &detail.failures);
+    if failures.len() > 1 {
+        let reason = |one: &FailureInfo| {
+            let message = one.message.as_deref().map(sanitise::headline).unwrap_or_default();
+            located(test_line::failure_location(one, root), message)
+        };
+        let more = failures.len().saturating_sub(MAX_REASONS);
+        let more = (more > 0).then(|| format!("and {}", count_of(more, "further failure")));
+        return failures.iter().take(MAX_REASONS).map(reason).chain(more).collect();
+    }
+    let message = record.detail_text(|detail| detail.message.as_ref()).map(without_earlier_attempts);
+    // That of a test that was not run stands in its line.
+    let message = message.filter(|_| !matches!(record.outcome, Outcome::NotRun(_)));
+    let headline = message.map(sanitise::headline).unwrap_or_default();
+    // The messages of some frameworks begin with the location.
+    let first_line = message.and_then(|message| message.lines().find(|line| !line.trim().is_empty()));
+    let location = test_line::failed_location(record, root)
+        .filter(|location| first_line.is_none_or(|line| !line.contains(location)));
+    let reason = located(location, headline);
+    if reason.is_empty() { Vec::new() } else { vec![reason] }
+}
+
+fn located(location: Option<String>, headline: String) -> String {
+    match (location, headline.is_empty()) {
+        (Some(location), false) => format!("{location}: {headline}"),
+        (Some(location), true) => location,
+        (None, _) => headline,
     }
 }
 

@@ -67,7 +67,7 @@ pub(super) fn result_line(record: &TestReport, manner: &DetailLevel<'_>, place: 
     }
     // The place of the failure stands below; that of the test only here.
     if let (true, Some(definition)) = (record.outcome.is_failure(), record.definition())
-        && record.place().is_some_and(|place| place != definition)
+        && record.failed_place() != Some(&definition)
     {
         line = line.with(Style::Dim, format!("  {}", relative_place(&definition, manner.root)));
     }
@@ -113,10 +113,13 @@ pub(super) fn failure_details(
     manner: &DetailLevel<'_>,
     outputs: TestOutputs,
 ) -> Vec<StyledLine> {
-    let mut lines = Vec::new();
-    if let Some(location) = relative_location(record, manner.root) {
-        lines.push(StyledLine::with_label(Style::Dim, "at").with_plain(location));
-    }
+    let at = |location| StyledLine::with_label(Style::Dim, "at").with_plain(location);
+    let places = places_of_failures(record, manner.root);
+    let mut lines: Vec<_> = if places.is_empty() {
+        failed_location(record, manner.root).map(at).into_iter().collect()
+    } else {
+        places.into_iter().map(at).collect()
+    };
     let output = |pick: fn(&FailureDetail) -> Option<&String>| {
         record.detail_text(pick).filter(|_| outputs == TestOutputs::Shown)
     };
@@ -129,10 +132,12 @@ pub(super) fn failure_details(
         push_output(&mut lines, message, manner.colour);
     }
     lines.extend(assertion_lines(record));
-    // Frameworks print the stack themselves, and a single frame only repeats the location.
+    // Frameworks print the stack themselves, and a single frame, or nothing but the places of failures, only
+    // repeats the locations.
     let stack = record.detail_text(|detail| detail.stacktrace.as_ref()).filter(|stack| {
         let is_shown = [stdout, stderr].into_iter().flatten().any(|output| output.contains(stack.trim()));
-        stack.lines().nth(1).is_some() && !is_shown
+        let is_places = failures.len() > 1 && stack.lines().all(|line| is_place_of_one(line, failures));
+        stack.lines().nth(1).is_some() && !is_shown && !is_places
     });
     let here = format!("{}/", manner.root.trim_end_matches('/'));
     let stack =
@@ -182,9 +187,35 @@ fn evidence_line(files: &[(String, String)], root: &str) -> Option<StyledLine> {
     )
 }
 
-/// Returns `file:line` of the failure, or of the test, relative to the root if the file is below it.
-pub(super) fn relative_location(record: &TestReport, root: &str) -> Option<String> {
-    record.place().map(|place| relative_place(&place, root))
+/// Returns `file:line` of the failure, relative to the root if the file is below it; `None` where only the
+/// place of the test is known, which stands beside its name.
+pub(super) fn failed_location(record: &TestReport, root: &str) -> Option<String> {
+    record.failed_place().map(|place| relative_place(place, root))
+}
+
+/// Returns `file:line` of each failure of a test that reports several, where all are known.
+fn places_of_failures(record: &TestReport, root: &str) -> Vec<String> {
+    let failures = record.detail.as_deref().map_or(&[][..], |detail| &detail.failures);
+    if failures.len() < 2 {
+        return Vec::new();
+    }
+    let place = |one: &FailureInfo| failure_location(one, root);
+    failures.iter().map(place).collect::<Option<_>>().unwrap_or_default()
+}
+
+/// Returns `file:line` of one of several failures.
+pub(super) fn failure_location(failure: &FailureInfo, root: &str) -> Option<String> {
+    let place = SourcePlace { file: failure.file.clone()?, line: failure.line };
+    Some(relative_place(&place, root))
+}
+
+/// Returns whether a line of a stack is nothing but the place of one of several failures.
+fn is_place_of_one(line: &str, failures: &[FailureInfo]) -> bool {
+    let line = line.trim();
+    failures.iter().any(|one| {
+        let rest = one.file.as_deref().and_then(|file| line.strip_prefix(file));
+        rest.is_some_and(|rest| rest.is_empty() || one.line.is_some_and(|line| rest == format!(":{line}")))
+    })
 }
 
 fn relative_place(place: &SourcePlace, root: &str) -> String {

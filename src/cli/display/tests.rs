@@ -188,8 +188,7 @@ fn log_prints_each_result_and_failure_details() {
     insta::assert_snapshot!(display_output(options(DisplayKind::Plain), &head(10), &results_of_every_kind()), @r#"
          Running 10 tests of 1 program on 2 workers, 3 filtered out (run 7f0c2a11)
             PASS    0.004s   1/10  math::adds
-            FAIL    0.075s   2/10  math::fails
-              at src/math.rs:12
+            FAIL    0.075s   2/10  math::fails  src/math.rs:12
           stdout ────────
         checking 1
         ::error::forged
@@ -237,8 +236,8 @@ fn log_prints_each_result_and_failure_details() {
           EXIT 1            core (outside any test)
                  left with code 1 after its last test
                  $ ./core --exact
-            FAIL    0.075s  math::fails
-                 src/math.rs:12: assertion `left == right` failed · left: 1 · right: 2
+            FAIL    0.075s  math::fails  src/math.rs:12
+                 assertion `left == right` failed · left: 1 · right: 2
                  $ ./core --exact math::fails
          SIGSEGV    0.412s  crash::null
                  killed by SIGSEGV
@@ -265,9 +264,8 @@ fn github_groups_and_annotations_cannot_be_forged() {
     insta::assert_snapshot!(text, @"
          Running 2 tests of 1 program on 2 workers, 3 filtered out (run 7f0c2a11)
             PASS    0.004s  1/2  math::adds
-            FAIL    0.075s  2/2  math::fails
+            FAIL    0.075s  2/2  math::fails  src/math.rs:12
     ::group::output of math::fails
-              at src/math.rs:12
           stdout ────────
         checking 1
         : :error::forged
@@ -281,8 +279,8 @@ fn github_groups_and_annotations_cannot_be_forged() {
     ::endgroup::
     ::error file=src/math.rs,line=12,title=FAIL core%3A%3Amath%3A%3Afails::assertion `left == right` failed%0A  left: 1%0A right: 2%0A$ ./core --exact math::fails
     ────────────
-            FAIL    0.075s  math::fails
-                 src/math.rs:12: assertion `left == right` failed · left: 1 · right: 2
+            FAIL    0.075s  math::fails  src/math.rs:12
+                 assertion `left == right` failed · left: 1 · right: 2
                  $ ./core --exact math::fails
          Written JUnit report: target/junit.xml
          Summary 1 passed, 1 failed
@@ -335,8 +333,7 @@ fn live_view_is_below_the_log_and_removed() {
             display.tick(at(900));
             insta::assert_snapshot!(screen(), @"
              Running 12 tests of 2 programs on 2 workers, 3 filtered out (run 7f0c2a11)
-                FAIL    0.075s   2/12  core math::fails
-                  at src/math.rs:12
+                FAIL    0.075s   2/12  core math::fails  src/math.rs:12
               stdout ────────
             checking 1
             ::error::forged

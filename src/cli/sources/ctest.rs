@@ -8,7 +8,7 @@ mod environment;
 mod fold;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashSet},
     ffi::OsString,
     path::{Path, PathBuf},
 };
@@ -21,6 +21,7 @@ use heeler_protocol::{
 use super::{
     super::{arguments::ProgramArguments, cargo::read_tool_output},
     PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text,
+    programs::test_programs_below,
 };
 use fold::FoldedTests;
 
@@ -67,6 +68,9 @@ impl TestSource for CtestSource {
             for line in unsupported(&tests) {
                 display("Ignoring", &line);
             }
+            if let Some(line) = left_out(&dir, &tests).filter(|_| context.suite.is_none()) {
+                display("Leaving out", &line);
+            }
             let suite = context.suite.map(|suite| suite.name.as_str());
             programs
                 .extend(FoldedTests::of(tests, &|name| std::env::var(name).ok()).into_programs(&dir, suite));
@@ -90,6 +94,31 @@ fn list_tests(
     let listing = read_tool_output("ctest", words, dir, context.supervision)
         .map_err(|source| SourcesError::Ctest { path: path(), source })?;
     read_ctest_listing(&listing).map_err(|source| SourcesError::CtestListing { path: path(), source })
+}
+
+/// Number of programs that are named of those that CTest does not know.
+const NAMED_PROGRAMS: usize = 5;
+
+/// Returns a line about the test programs below a build folder that no test of CTest runs: a user who names
+/// the folder may expect them.
+fn left_out(dir: &Path, tests: &[CtestTest]) -> Option<String> {
+    let commands = tests.iter().filter_map(|test| test.command.first());
+    let known: HashSet<PathBuf> = commands.filter_map(|path| Path::new(path).canonicalize().ok()).collect();
+    let mut unknown = test_programs_below(dir)?;
+    unknown.retain(|path| path.canonicalize().is_ok_and(|path| !known.contains(&path)));
+    let names = unknown.iter().take(NAMED_PROGRAMS);
+    let names = names.map(|path| path.strip_prefix(dir).unwrap_or(path).display().to_string());
+    let names = names.collect::<Vec<_>>().join(", ");
+    let more = match unknown.len().saturating_sub(NAMED_PROGRAMS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let (number, what) = match unknown.len() {
+        0 => return None,
+        1 => (1, "test program that no test of CTest runs; name it to run it"),
+        number => (number, "test programs that no test of CTest runs; name them to run them"),
+    };
+    Some(format!("{number} {what}: {names}{more}"))
 }
 
 /// Returns a line for each property that tests have, and Heeler does not apply.

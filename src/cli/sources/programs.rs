@@ -141,7 +141,7 @@ const MAX_ENTRIES: usize = 200_000;
 
 /// Returns the native programs below a directory that contain a test framework, sorted; `None` if it has more
 /// entries than the limit. Nothing is started.
-fn test_programs_below(path: &Path) -> Option<Vec<PathBuf>> {
+pub(super) fn test_programs_below(path: &Path) -> Option<Vec<PathBuf>> {
     use std::os::unix::fs::PermissionsExt as _;
     let mut found = Vec::new();
     let mut directories = vec![path.to_owned()];

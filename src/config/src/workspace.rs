@@ -5,9 +5,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Returns the root of the workspace that a directory is in: the nearest directory with a `CMakeCache.txt`
-/// (a build directory), with a `Cargo.toml` that has a `[workspace]`, or with a `.git`. A cargo package
-/// without a workspace comes before the repository that it is in. `None` outside any.
+/// Returns the root of the workspace that a directory is in: the nearest directory with a `Cargo.toml` that
+/// has a `[workspace]`, or with a `.git`. A cargo package without a workspace comes before the repository
+/// that it is in; a build directory, which has a `CMakeCache.txt`, is a root only outside any of them, so
+/// that its programs have the same state when they are run from the directory of the sources. `None` outside
+/// any.
 ///
 /// The root must belong to this user or to the owner of `start`. The home directory is no workspace, though
 /// some keep it in git.
@@ -18,14 +20,17 @@ pub fn workspace_root(start: &Path, home: Option<&Path>) -> Option<PathBuf> {
         let dir_owner = std::fs::metadata(dir).map(|found| found.uid()).ok();
         dir_owner == Some(owner) || dir_owner == Some(heeler_sys::process::effective_uid())
     };
-    let mut package = None;
+    let (mut package, mut build) = (None, None);
     for dir in start.ancestors() {
         if Some(dir) == home || dir.parent().is_none() || !is_trusted(dir) {
             break;
         }
         let manifest = dir.join("Cargo.toml");
-        if dir.join("CMakeCache.txt").is_file() || has_workspace_table(&manifest) {
+        if has_workspace_table(&manifest) {
             return Some(dir.to_owned());
+        }
+        if build.is_none() && dir.join("CMakeCache.txt").is_file() {
+            build = Some(dir.to_owned());
         }
         if package.is_none() && manifest.is_file() {
             package = Some(dir.to_owned());
@@ -34,7 +39,7 @@ pub fn workspace_root(start: &Path, home: Option<&Path>) -> Option<PathBuf> {
             return Some(package.unwrap_or_else(|| dir.to_owned()));
         }
     }
-    package
+    package.or(build)
 }
 
 fn has_workspace_table(manifest: &Path) -> bool {
@@ -62,12 +67,13 @@ mod tests {
 
     #[test]
     fn root_is_the_same_from_every_directory_of_a_workspace() {
-        let cases: [(&[&str], &str, Option<&str>); 8] = [
+        let cases: [(&[&str], &str, Option<&str>); 9] = [
             (&["ws/Cargo.toml", "ws/a/Cargo.toml", "ws/a/src/lib.rs"], "ws/a/src", Some("ws")),
             (&["ws/Cargo.toml", "ws/a/Cargo.toml", "ws/a/src/lib.rs"], "ws", Some("ws")),
             (&["repo/.git/HEAD", "repo/p/Cargo.toml", "repo/p/src/lib.rs"], "repo/p/src", Some("repo/p")),
             (&["repo/.git/HEAD", "repo/p/Cargo.toml", "repo/q/x"], "repo/q", Some("repo")),
-            (&["repo/.git/HEAD", "repo/b/CMakeCache.txt", "repo/b/t/x"], "repo/b/t", Some("repo/b")),
+            (&["repo/.git/HEAD", "repo/b/CMakeCache.txt", "repo/b/t/x"], "repo/b/t", Some("repo")),
+            (&["b/CMakeCache.txt", "b/t/x"], "b/t", Some("b")),
             (&["p/Cargo.toml", "p/tests/x"], "p/tests", Some("p")),
             // The `.git` of a linked worktree is a file.
             (&["tree/.git", "tree/d/x"], "tree/d", Some("tree")),

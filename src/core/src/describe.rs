@@ -113,6 +113,15 @@ pub fn attempts_text(attempts: &[Attempt]) -> String {
     text
 }
 
+/// Line before the messages of earlier attempts.
+const EARLIER_ATTEMPTS: &str = "earlier attempts:\n";
+
+/// Returns the part of a message of [`shown_message`] that is about the result itself.
+#[must_use]
+pub fn without_earlier_attempts(message: &str) -> &str {
+    message.split_once(EARLIER_ATTEMPTS).map_or(message, |(own, _)| own)
+}
+
 /// Returns the message of a result with that of its earlier attempts. A flaky test shows them in its output
 /// instead ([`shown_stdout`]).
 #[must_use]
@@ -125,7 +134,7 @@ pub fn shown_message(result: &TestResult) -> Option<Cow<'_, str>> {
     if !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
     }
-    text.push_str("earlier attempts:\n");
+    text.push_str(EARLIER_ATTEMPTS);
     text.push_str(attempts_text(&result.attempts).trim_end());
     Some(text.into())
 }
@@ -245,6 +254,7 @@ mod tests {
         let failed = TestResult { attempts, ..TestResult::with_reason(Outcome::Failed, "two") };
         let lines = "attempt 1 (failed): one\nattempt 2 (out of memory): no message";
         assert_eq!(shown_message(&failed).unwrap(), format!("two\nearlier attempts:\n{lines}"));
+        assert_eq!(without_earlier_attempts(&shown_message(&failed).unwrap()), "two\n");
         assert_eq!(shown_stdout(&failed), None);
         let flaky = TestResult { outcome: Outcome::Flaky, reason: None, stdout: "out".into(), ..failed };
         assert_eq!(shown_message(&flaky), None);

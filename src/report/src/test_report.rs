@@ -174,6 +174,12 @@ impl TestReport {
         detail.failed_at.clone().or_else(|| self.definition())
     }
 
+    /// Returns where the test failed, if that is known.
+    #[must_use]
+    pub fn failed_place(&self) -> Option<&SourcePlace> {
+        self.detail.as_deref()?.failed_at.as_ref()
+    }
+
     /// Returns where the test is defined.
     #[must_use]
     pub fn definition(&self) -> Option<SourcePlace> {

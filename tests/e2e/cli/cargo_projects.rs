@@ -152,6 +152,36 @@ fn doctests_of_a_package_are_tests() {
 }
 
 #[test]
+fn doctests_without_capture_show_nothing_of_their_harness() {
+    let world = documented("2024");
+    let words = ["run", "--cargo", "documented", "--doc", "--no-capture", "-E", r"test(line 3\))"];
+    let ran = world.run_with_separate_outputs(&words).assert_code(0);
+    ran.assert_stderr("START").assert_stderr("(line 3)");
+    for own in ["running 1 test", "test result", "all doctests ran"] {
+        assert!(!ran.stdout.contains(own), "{ran}");
+    }
+}
+
+#[test]
+fn examples_and_benchmarks_are_targets_as_with_cargo() {
+    let world = documented("2024");
+    for (directory, test) in [("examples", "of_example"), ("benches", "of_benchmark")] {
+        fs::create_dir(world.path(&format!("documented/{directory}"))).unwrap();
+        let source = format!("fn main() {{}}\n#[test]\nfn {test}() {{}}\n");
+        world.write(&format!("documented/{directory}/target.rs"), &source);
+    }
+    let run = |words: &[&str]| {
+        let ran = world.run(&[&["run", "--cargo", "documented"], words].concat()).assert_code(0);
+        let names = ["unit", "of_example", "of_benchmark"];
+        names.into_iter().filter(|name| ran.stdout.contains(&format!(" {name}\n"))).collect::<Vec<_>>()
+    };
+    assert_eq!(run(&["--examples"]), ["of_example"]);
+    assert_eq!(run(&["--example", "target"]), ["of_example"]);
+    assert_eq!(run(&["--bench", "target"]), ["of_benchmark"]);
+    assert_eq!(run(&["--all-targets"]), ["unit", "of_example", "of_benchmark"]);
+}
+
+#[test]
 fn doctests_are_left_out_on_request() {
     let world = documented("2024");
     let ran = world.run(&["run", "--cargo", "documented", "--no-doc"]).assert_code(0);

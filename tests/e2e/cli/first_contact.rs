@@ -14,6 +14,14 @@ fn output_in_the_buffer_of_a_crashed_process_is_shown() {
 }
 
 #[test]
+fn output_in_the_buffer_of_a_hung_process_is_shown() {
+    let world = TestWorld::with_gtest("last_words");
+    let ran = world.run(&["run", "last_words", "--timeout", "500ms", "-E", "LastWords.Hangs"]).assert_code(2);
+    ran.line_with(&["TIMEOUT", "LastWords.Hangs"]);
+    ran.assert_stdout("not flushed before the hang");
+}
+
+#[test]
 fn output_of_a_rust_test_that_dies_or_hangs_is_shown() {
     let world = TestWorld::with_libtest();
     let ran = world.run(&["run", "libtest", "-E", "test(=h_aborts)", "-E", "test(=a_adds)"]).assert_code(2);
@@ -157,4 +165,52 @@ fn repeated_run_says_how_often() {
     let world = TestWorld::with_gtest("kinds");
     let ran = world.run(&["run", "kinds", "-E", "test(=Math.Add)", "--repeat", "3"]).assert_code(0);
     ran.line_with(&["Running", "1 test of 1 program", "each 3 times"]);
+}
+
+#[test]
+fn place_of_a_test_is_not_told_as_the_place_of_its_failure() {
+    // The program has no debug information: where it crashed is unknown.
+    let world = TestWorld::with_gtest("last_words");
+    let ran = world.run(&["run", "last_words", "-E", "LastWords.Crashes"]).assert_code(2);
+    ran.line_with(&["SIGSEGV", "LastWords.Crashes", "last_words.cc:4"]);
+    assert!(!ran.stdout.lines().any(|line| line.trim().starts_with("at ")), "{}", ran.stdout);
+    assert!(!ran.stdout.contains("last_words.cc:4: crashed"), "{}", ran.stdout);
+}
+
+#[test]
+fn each_of_several_failures_has_its_place_and_its_reason() {
+    let world = TestWorld::with_gtest("last_words");
+    let ran = world.run(&["run", "last_words", "-E", "LastWords.FailsTwice"]).assert_code(2);
+    let lines: Vec<_> = ran.stdout.lines().map(str::trim).collect();
+    let count = |start: &str, end: &str| {
+        lines.iter().filter(|line| line.starts_with(start) && line.ends_with(end)).count()
+    };
+    assert_eq!((count("at ", "last_words.cc:13"), count("at ", "last_words.cc:14")), (1, 1), "{lines:#?}");
+    assert_eq!(count("stack", "────────"), 0, "{lines:#?}");
+    // The summary.
+    ran.line_with(&["last_words.cc:13: Expected equality of these values: · 1 · 2"]);
+    ran.line_with(&["last_words.cc:14: Expected equality of these values: · 3 · 4"]);
+}
+
+#[test]
+fn flaky_failure_says_once_what_failed() {
+    let world = TestWorld::with_gtest("deaths");
+    world.env("HEELER_FIXTURE_FLAKY", world.path("flaky").to_str().unwrap());
+    let words = ["run", "deaths", "-E", "Third.Flaky", "--retries", "2", "--flaky-result", "fail"];
+    let ran = world.run(&words).assert_code(2);
+    ran.line_with(&["flaky, which flaky-result makes a failure: passes on attempt 2"]);
+    // With the details, and not again in the summary.
+    assert_eq!(ran.stdout.matches("attempt 1").count(), 1, "{}", ran.stdout);
+}
+
+#[test]
+fn functions_of_nextest_filtersets_are_answered_with_own_forms() {
+    let world = TestWorld::with_gtest("kinds");
+    for (filter, form) in [
+        ("package(herd) & test(x)", "use suite(herd) | suite(herd::*)"),
+        ("binary(whole)", "use suite(*::whole), or suite(whole) for a library"),
+        ("kind(test)", "use options such as --lib, --bins and --test"),
+    ] {
+        world.run(&["run", "kinds", "-E", filter]).assert_code(5).assert_stderr(form);
+    }
 }

@@ -25,6 +25,11 @@ fn state_is_at_the_root_of_the_workspace() {
     rerun.assert_stdout("FAILED 1 of 1 test");
     // Outside the workspace there is none of it.
     below(".", &["report"]).assert_code(4);
+    // A build directory in a repository shares the state of the directory of the sources.
+    fs::create_dir(world.path(".git")).unwrap();
+    below(".", &["run", "kinds", "-E", "Math.Fail"]).assert_code(2);
+    let rerun = below("build/tests", &["run", "../../kinds", "-E", "state(failed)"]).assert_code(2);
+    rerun.assert_stdout("FAILED 1 of 1 test");
 }
 
 #[test]

@@ -151,6 +151,10 @@ fn test_that_the_program_has_no_more_is_an_error() {
     assert_eq!(ends["kinds::Math.Gone"]["event"], "not_run", "{ends:#?}");
     assert!(ends["kinds::Math.Gone"].to_string().contains("no such test any more"), "{ends:#?}");
     assert_eq!(ends.len(), 2, "tests without an entry are not run: {ends:#?}");
+    // Programs without an entry are named.
+    std::fs::copy(&program, world.path("unknown")).unwrap();
+    let ran = world.run(&["run", ".", "-E", "Math.Add"]).assert_code(0);
+    ran.line_with(&["Leaving out", "1 test program that no test of CTest runs; name it to run it: unknown"]);
     // The same program runs under CTest: it passes a test that is not there.
     let ctest = succeed(&mut world.command(std::process::Command::new("ctest"), &[]), "ctest");
     assert!(String::from_utf8_lossy(&ctest).contains("100% tests passed"));

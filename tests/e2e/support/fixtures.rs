@@ -23,6 +23,17 @@ pub(crate) fn gtest(name: &str) -> PathBuf {
     })
 }
 
+/// Returns a program of `tests/fixtures/gtest` that is compiled with a sanitizer of `-fsanitize=`.
+pub(crate) fn sanitized_gtest(name: &str, sanitizer: &str) -> PathBuf {
+    let source = fixtures().join("gtest").join(format!("{name}.cc"));
+    built(&format!("{name}-{sanitizer}"), &[&source], |target| {
+        let mut compiler = Command::new("g++");
+        compiler.args(["-std=c++17", "-O0", "-g", &format!("-fsanitize={sanitizer}"), "-o"]).arg(target);
+        compiler.arg(&source).args(["-lgtest_main", "-lgtest", "-lpthread"]);
+        succeed(&mut compiler, "is g++ there, and libgtest-dev? scripts/test installs them");
+    })
+}
+
 /// Returns a program of `tests/fixtures/doctest`, by the name of its source.
 pub(crate) fn doctest(name: &str) -> PathBuf {
     let source = fixtures().join("doctest").join(format!("{name}.cc"));

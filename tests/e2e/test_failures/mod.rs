@@ -6,6 +6,7 @@ mod diagnostics_unavailable;
 mod interference;
 mod leaks;
 mod outcomes;
+mod sanitizers;
 mod slow_starts;
 mod suite_fixtures;
 mod test_directory;

@@ -1,5 +1,5 @@
-//! Writes for a crashed process what it had printed and not written: into its own standard output, where the
-//! reader finds it behind the rest.
+//! Writes for a crashed process, or a hung one that is about to be ended, what it had printed and not written:
+//! into its own standard output, where the reader finds it behind the rest.
 
 use std::{
     path::Path,
@@ -7,7 +7,11 @@ use std::{
 };
 
 use heeler_crash::stacks;
-use heeler_sys::{io, process::Pid};
+use heeler_sys::{
+    io,
+    process::{Pid, Signal},
+    trace::{self, SignalDisposition},
+};
 
 /// How long a full pipe is waited for: its reader may be busy.
 const WRITE_LIMIT: Duration = Duration::from_secs(1);
@@ -20,4 +24,11 @@ pub(super) fn rescue_output(process: Pid) -> Option<String> {
     let written = io::write_to_pipe(Path::new(&path), &bytes, Instant::now() + WRITE_LIMIT);
     let error = written.err().filter(|error| error.kind() != std::io::ErrorKind::InvalidInput)?;
     Some(format!("write the last output of process {process}: {error}"))
+}
+
+/// Rescues the output of a hung process that is ended next, unless it handles SIGTERM: it may then write its
+/// output itself.
+pub(super) fn rescue_output_of_hung(process: Pid) -> Option<String> {
+    let is_caught = trace::signal_disposition(process, Signal::TERM) == SignalDisposition::Caught;
+    if is_caught { None } else { rescue_output(process) }
 }

@@ -33,6 +33,7 @@ use super::{
     debug_hold::{self, DebugHold},
     exit_report::exit_report,
     process_tree::{self, PausedTree},
+    rescued_output::rescue_output_of_hung,
     trace_conflict,
     trace_scope::TraceScope,
     tracer::ProcessTracer,
@@ -401,6 +402,10 @@ impl GuardSupervisor {
     fn terminate(&mut self, grace: Duration) {
         self.tracer.is_exit_requested = true;
         if !self.is_root_reaped {
+            if self.dump_rounds > 0 {
+                // Best effort: without it, the result lacks what the process has not written.
+                let _problem = rescue_output_of_hung(self.root);
+            }
             // A process of another user may refuse the signal; the KILL after the grace period reaches all.
             let _refused = process::kill_group(self.root, Signal::TERM);
         }

@@ -14,7 +14,7 @@ use heeler_protocol::{
 use super::{
     RunningBatch, RunningTest, add_result,
     interference::interference_text,
-    run_evidence::sanitizer_summary,
+    run_evidence::has_sanitizer_report,
     verdict::{Decision, TestEnding, TestOutputs, TestPolicy, decide, microseconds},
 };
 use crate::{process::process_clock::ClockReading, results::update_batch::UpdateBatch};
@@ -118,7 +118,7 @@ impl HeldTests {
     fn take_proven(&mut self, alone: SoleWriterSpan, is_due: impl Fn(&HeldTest) -> bool) -> Vec<HeldTest> {
         let is_own = |held: &HeldTest| alone.contains(held.ended.ended_at.running);
         let proven = self.tests.iter().rposition(is_own).map_or(0, |last| last + 1);
-        let is_free = |held: &HeldTest| sanitizer_summary(&held.ended.outputs.stderr).is_none();
+        let is_free = |held: &HeldTest| !has_sanitizer_report(&held.ended.outputs.stderr);
         let (mut due, mut kept) = (Vec::new(), VecDeque::new());
         for (place, held) in self.tests.drain(..).enumerate() {
             if place < proven && is_due(&held) && is_free(&held) {

@@ -28,11 +28,10 @@ pub(super) fn mark_flaky(result: &mut TestResult, is_failure: bool) {
         result.outcome = Outcome::Flaky;
         return;
     }
-    let first = result.attempts.first().map_or("", |attempt| attempt.message.as_str());
-    let separator = if first.is_empty() { "" } else { "; attempt 1: " };
+    // The messages of the earlier attempts follow it.
     let passing = result.attempts.len() + 1;
     let text = format!("flaky, which flaky-result makes a failure: passes on attempt {passing}");
-    (result.outcome, result.reason) = (Outcome::Failed, Some(format!("{text}{separator}{first}")));
+    (result.outcome, result.reason) = (Outcome::Failed, Some(text));
 }
 
 #[cfg(test)]

@@ -257,7 +257,11 @@ impl RunningBatch {
         });
         let is_sanitizer_exit = gone.exit.code.is_some_and(|code| code != 0) && !gone.is_explained;
         let (mut unproven, mut reported) = (Vec::new(), 0);
-        for HeldTest { ended, mut verdict } in self.held_tests.take() {
+        let mut held: Vec<_> = self.held_tests.take().into();
+        if is_sanitizer_exit {
+            self.give_reports_to_writers(&mut held);
+        }
+        for HeldTest { ended, mut verdict } in held {
             // A failure is not taken back: a rerun that passes would hide it.
             let is_proven = proven.contains(ended.place) && !self.is_cancelled();
             if !is_proven && verdict.result != FrameworkResult::Failed {
@@ -325,8 +329,10 @@ impl RunningBatch {
             self.decided.push_back((ended, TestEnding::Verdict(verdict)));
             return false;
         }
+        let mut ended = ended.with_evidence(gone.evidence.take());
+        // What the process wrote after its only test, such as a report of leaks, belongs to it as well.
+        ended.outputs.stderr.push_str(&self.unattributed_output.stderr_text());
         let summary = sanitizer_summary(&ended.outputs.stderr).map(str::to_owned);
-        let ended = ended.with_evidence(gone.evidence.take());
         let seen = match summary.filter(|_| gone.exit.signal.is_none()) {
             Some(summary) => {
                 fail_with(&mut verdict, summary);

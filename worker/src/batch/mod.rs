@@ -55,7 +55,7 @@ pub(crate) use run_evidence::RunEvidence;
 use running_test::RunningTest;
 use server_exit::ServerExit;
 use shown_lines::ShownLines;
-use stderr_attribution::{StderrAttribution, attribute_stderr};
+use stderr_attribution::StderrAttribution;
 use terminate_reason::BatchTerminateReason;
 use unattributed_output::UnattributedOutput;
 use verdict::{TestEnding, TestOutputs};
@@ -424,11 +424,7 @@ impl RunningBatch {
     /// Marks the tests that receive a chunk's raw outputs; running tests receive it now, others when they
     /// begin.
     fn attribute_outputs(&mut self, events: &[TranscriptEvent], outputs: RawOutputs<'_>) {
-        let places = self.running_tests.iter().map(|flight| flight.place);
-        let is_open = |place| {
-            self.progress.get(place).is_some_and(|one: &BatchTestProgress| one.state != BatchTestState::Done)
-        };
-        let StderrAttribution { receivers, is_shared } = attribute_stderr(places, events, is_open);
+        let StderrAttribution { receivers, is_shared } = self.attribution_of(events, outputs.stderr);
         if receivers.is_empty() {
             self.unattributed_output.push_stdout(outputs.stdout);
             self.unattributed_output.push_stderr(outputs.stderr);

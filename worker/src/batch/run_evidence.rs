@@ -93,6 +93,11 @@ pub(super) fn sanitizer_summary(stderr: &str) -> Option<&str> {
     summary.filter(|summary| summary.contains("Sanitizer"))
 }
 
+/// Returns whether a sanitizer has begun or ended a report. Its end may be read with other tests.
+pub(super) fn has_sanitizer_report(stderr: &str) -> bool {
+    stderr.contains("Sanitizer: ")
+}
+
 /// Returns what a sanitizer found when it ended the process: its summary, or the error that
 /// UndefinedBehaviorSanitizer writes without one, as `UndefinedBehaviorSanitizer: WHAT at FILE:LINE:COLUMN`.
 pub(super) fn sanitizer_finding(stderr: &str) -> Option<String> {

@@ -4,11 +4,28 @@ use std::time::Duration;
 
 use heeler_adapters::{FrameworkResult, OutputStream, TestPart};
 
-use super::{RawOutputs, RunningBatch, live_output::LiveOutput, verdict::TestOutputs};
+use super::{
+    RawOutputs, RunningBatch, live_output::LiveOutput, run_evidence::sanitizer_summary, verdict::TestOutputs,
+};
 use crate::{process::process_clock::ClockReading, results::output_capture::OutputCapture};
 
 pub(super) const SHARED_OUTPUT_NOTE: &[u8] =
     b"[heeler: several tests ran while this was written; any of them may have written it]\n";
+
+/// Returns the end of a test's standard error that several tests may have written, if a sanitizer's report
+/// is in it.
+pub(super) fn shared_report(stderr: &str) -> Option<String> {
+    let note = std::str::from_utf8(SHARED_OUTPUT_NOTE).unwrap_or_default();
+    let (_, report) = stderr.rsplit_once(note)?;
+    sanitizer_summary(report).is_some().then(|| report.to_owned())
+}
+
+/// Removes the note at the end of a test's standard error, whose shared part another test has received.
+pub(super) fn remove_shared_note(stderr: &mut String) {
+    if stderr.as_bytes().ends_with(SHARED_OUTPUT_NOTE) {
+        stderr.truncate(stderr.len() - SHARED_OUTPUT_NOTE.len());
+    }
+}
 
 /// Parts of one test that are kept; the rest of them is only in its output.
 const MAX_PARTS: usize = 1000;

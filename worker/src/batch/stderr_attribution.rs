@@ -2,7 +2,14 @@
 //! order relative to the framework's markers. Bytes that a test wrote before its end marker are read before
 //! that marker is handled; but among several tests within one read the writer is unknown. Pure.
 
-use heeler_adapters::{FrameworkResult, TranscriptEvent};
+use heeler_adapters::{FrameworkResult, StackPosition, TranscriptEvent};
+
+use super::{
+    BatchTestState, RunningBatch,
+    held_tests::HeldTest,
+    run_evidence::has_sanitizer_report,
+    running_test::{remove_shared_note, shared_report},
+};
 
 /// The tests that receive the standard error of one chunk.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -59,6 +66,71 @@ pub(crate) fn attribute_stderr(
         receivers.extend(last_ended);
     }
     StderrAttribution { receivers, is_shared: writers > 1 }
+}
+
+impl RunningBatch {
+    /// Returns which tests receive the standard error that came with these events: where several may have
+    /// written a sanitizer's report, the one in whose body its stack is.
+    pub(super) fn attribution_of(&self, events: &[TranscriptEvent], stderr: &[u8]) -> StderrAttribution {
+        let is_open = |place| {
+            self.progress
+                .get(place)
+                .is_some_and(|one: &super::BatchTestProgress| one.state != BatchTestState::Done)
+        };
+        let running = || self.running_tests.iter().map(|flight| flight.place);
+        let attribution = attribute_stderr(running(), events, is_open);
+        if !attribution.is_shared {
+            return attribution;
+        }
+        let stderr = String::from_utf8_lossy(stderr);
+        if !has_sanitizer_report(&stderr) {
+            return attribution;
+        }
+        let mentioned = events.iter().filter_map(|event| match event {
+            TranscriptEvent::Begun { place } | TranscriptEvent::Ended { place, .. } => Some(*place),
+            TranscriptEvent::Part { .. }
+            | TranscriptEvent::TimeLimit { .. }
+            | TranscriptEvent::File { .. }
+            | TranscriptEvent::Output(_)
+            | TranscriptEvent::ErrorOutput(_)
+            | TranscriptEvent::Confirmed => None,
+        });
+        let is_in_body = |place: usize| {
+            let test = &self.tests[place].listed;
+            self.framework.stack_position(&stderr, Some(test)) == StackPosition::RunningTest
+        };
+        let mut writers: Vec<usize> = running().chain(mentioned).collect();
+        writers.sort_unstable();
+        writers.dedup();
+        writers.retain(|place| is_open(*place) && is_in_body(*place));
+        // A stack that names no body is in each of them.
+        if writers.len() == 1 {
+            StderrAttribution { receivers: writers, is_shared: false }
+        } else {
+            attribution
+        }
+    }
+
+    /// Gives the rest of a sanitizer's report to the held test in whose body its stack is, where another one
+    /// was running when it was read.
+    pub(super) fn give_reports_to_writers(&self, held: &mut [HeldTest]) {
+        for receiver in 0..held.len() {
+            let Some(report) = shared_report(&held[receiver].ended.outputs.stderr) else { continue };
+            let is_in_body = |one: &HeldTest| {
+                let test = &self.tests[one.ended.place].listed;
+                self.framework.stack_position(&report, Some(test)) == StackPosition::RunningTest
+            };
+            let Some(writer) = held.iter().position(is_in_body) else { continue };
+            // A stack that names no body is in every test.
+            if is_in_body(&held[receiver]) {
+                continue;
+            }
+            let stderr = &mut held[receiver].ended.outputs.stderr;
+            stderr.truncate(stderr.len() - report.len());
+            remove_shared_note(stderr);
+            held[writer].ended.outputs.stderr.push_str(&report);
+        }
+    }
 }
 
 #[cfg(test)]

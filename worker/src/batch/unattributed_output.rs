@@ -4,11 +4,15 @@ use std::time::Duration;
 
 use heeler_protocol::control::ProcessExit;
 
-use super::{exit_reason::exit_reason_of, verdict::format_seconds};
+use super::{exit_reason::exit_reason_of, run_evidence::sanitizer_finding, verdict::format_seconds};
 use crate::results::output_capture::OutputCapture;
 
-/// The number of bytes reported from the end of each stream.
+/// The number of bytes reported from the end of standard output.
 const REPORTED_TAIL_BYTES: usize = 4 << 10;
+/// The same for standard error, where sanitizers write reports of many stacks when the process exits.
+const SANITIZER_REPORT_BYTES: usize = 16 << 10;
+
+const UNEXPLAINED: &str = ", which the results do not explain";
 
 /// The point between tests at which a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +36,7 @@ impl Default for UnattributedOutput {
     fn default() -> Self {
         Self {
             stdout: OutputCapture::tail_only(REPORTED_TAIL_BYTES),
-            stderr: OutputCapture::tail_only(REPORTED_TAIL_BYTES),
+            stderr: OutputCapture::tail_only(SANITIZER_REPORT_BYTES),
         }
     }
 }
@@ -61,9 +65,18 @@ impl UnattributedOutput {
         end: &ProcessExit,
         waited: Option<Duration>,
     ) -> String {
-        self.with_output(match waited {
+        let text = match waited {
             Some(limit) => stalled_text(place, limit),
             None => exited_text(place, end),
+        };
+        // What a sanitizer found, such as leaks, says more than the exit code that it chose.
+        let finding = sanitizer_finding(&self.stderr_text());
+        self.with_output(match finding.filter(|_| place == ExitPosition::AfterLast && end.code.is_some()) {
+            Some(finding) => {
+                let text = text.replace(UNEXPLAINED, "");
+                format!("{finding}\n{text}; with --isolate, the test that did it fails")
+            }
+            None => text,
         })
     }
 
@@ -102,7 +115,7 @@ fn exited_text(place: ExitPosition<'_>, end: &ProcessExit) -> String {
         ExitPosition::BeforeFirst => format!("{how} before its first test"),
         ExitPosition::AfterTest(test) => format!("{how} after {test}, with tests still waiting"),
         ExitPosition::AfterLast if death.code.is_some() => {
-            format!("{how} after its last test, which the results do not explain")
+            format!("{how} after its last test{UNEXPLAINED}")
         }
         ExitPosition::AfterLast => format!("{how} after its last test"),
     }

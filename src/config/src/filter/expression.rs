@@ -30,9 +30,16 @@ use crate::closest_match;
 
 /// All functions, in the order in which they are shown.
 const FUNCTIONS: [&str; 7] = ["test", "suite", "program", "tag", "state", "all", "none"];
-/// Functions of cargo-nextest and their replacements, for users of that program.
-const NEXTEST_FUNCTIONS: [(&str, &str); 3] =
-    [("binary", "program"), ("binary_id", "suite"), ("package", "suite")];
+/// Functions of cargo-nextest and what to write instead, for users of that program; `X` is their text. The
+/// suites of a package are `package` and `package::target`.
+const NEXTEST_FUNCTIONS: [(&str, &str); 6] = [
+    ("binary", "suite(*::X), or suite(X) for a library"),
+    ("binary_id", "suite(X)"),
+    ("package", "suite(X) | suite(X::*)"),
+    ("kind", "options such as --lib, --bins and --test"),
+    ("deps", "options such as -p"),
+    ("rdeps", "options such as -p"),
+];
 /// The characters that a backslash makes literal, besides its own escapes.
 const ESCAPED: &str = "\\)(=~/#*?, ";
 /// Memory limit of one compiled regular expression.
@@ -183,7 +190,10 @@ fn function(input: &mut ParserInput<'_>) -> ParseResult<BoolExpr<FilterPredicate
         "program" => FilterPredicate::Program(text(input, UnsignedTextMode::Glob)?),
         "tag" => tag(input)?,
         "state" => FilterPredicate::State(state(input)?),
-        other => return fail_at(span, unknown_function(other)),
+        other => {
+            let text = unread_text(input).split(')').next().unwrap_or_default().trim().to_owned();
+            return fail_at(span, unknown_function(other, &text));
+        }
     };
     space(input)?;
     match opt(")").parse_next(input)? {
@@ -192,9 +202,14 @@ fn function(input: &mut ParserInput<'_>) -> ParseResult<BoolExpr<FilterPredicate
     }
 }
 
-fn unknown_function(name: &str) -> String {
-    let foreign = NEXTEST_FUNCTIONS.iter().find(|(foreign, _)| *foreign == name).map(|(_, ours)| *ours);
-    match foreign.or_else(|| closest_match(name, FUNCTIONS)) {
+/// `text` is what stands in the parentheses.
+fn unknown_function(name: &str, text: &str) -> String {
+    if let Some((_, form)) = NEXTEST_FUNCTIONS.iter().find(|(foreign, _)| *foreign == name) {
+        let is_word = text.chars().all(|char| char.is_alphanumeric() || "-_.:*".contains(char));
+        let form = if is_word && !text.is_empty() { form.replace('X', text) } else { (*form).to_owned() };
+        return format!("there is no function \"{name}\"; use {form}");
+    }
+    match closest_match(name, FUNCTIONS) {
         Some(near) => format!("there is no function \"{name}\"; did you mean \"{near}\"?"),
         None => format!("there is no function \"{name}\"; there are {}", FUNCTIONS.join(", ")),
     }

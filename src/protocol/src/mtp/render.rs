@@ -392,7 +392,11 @@ struct RenderedNode<'a> {
 fn leaf_name<'a>(test: &NodeDescription<'a>) -> Cow<'a, str> {
     let group = test.parent.and_then(|group| group.strip_prefix(test.suite)?.strip_prefix("::"));
     let leaf = group.and_then(|group| test.display_name.strip_prefix(group));
-    let leaf = leaf.filter(|leaf| !leaf.is_empty()).unwrap_or(test.display_name);
+    // CTest's name of a parameterised test may end with the parameter's value instead of its number: alone,
+    // it says nothing.
+    let number = group.filter(|group| group.ends_with(PARAMETER_SEPARATOR)).and(test.parent);
+    let number = number.and_then(|parent| test.uid.strip_prefix(parent)).unwrap_or_default();
+    let leaf = leaf.filter(|leaf| !leaf.is_empty() && leaf.starts_with(number)).unwrap_or(test.display_name);
     if leaf.contains(['\n', '\r']) {
         return Cow::Owned(leaf.replace('\r', "\\r").replace('\n', "\\n"));
     }

@@ -14,7 +14,7 @@ pub(super) use command::unset_variables;
 pub(super) use events::counts_explain_exit;
 pub(super) use listing::mark_ignored;
 pub(super) use panic::read_panic_of;
-pub(super) use plain::PlainGrammar;
+pub(super) use plain::{PlainGrammar, is_own_line as is_own_plain_line};
 
 #[cfg(test)]
 pub(super) use {events::event_parser as follow_events, plain::plain_parser as follow_plain};

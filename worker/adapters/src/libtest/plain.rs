@@ -26,7 +26,7 @@ pub(crate) fn plain_parser(tests: &[&ListedTest]) -> StreamParser<PlainGrammar> 
 }
 
 /// Returns whether a line outside any test is one of libtest's own.
-pub(super) fn is_own_line(line: &[u8]) -> bool {
+pub(crate) fn is_own_line(line: &[u8]) -> bool {
     let own: [&[u8]; 5] = [b"running ", b"test result: ", b"failures:", b"successes:", b"    "];
     own.iter().any(|own| line.starts_with(own))
 }

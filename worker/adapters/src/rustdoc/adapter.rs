@@ -17,6 +17,7 @@ use crate::{
 pub(crate) struct Rustdoc;
 
 static TRAITS: AdapterTraits = AdapterTraits {
+    is_own_line: |line| libtest::is_own_plain_line(line) || line.starts_with(b"all doctests ran in "),
     details_from_stderr: Some(failure::add_failure),
     ..AdapterTraits::new("rustdoc", "Rust documentation test")
 };

@@ -229,7 +229,7 @@ fn expression_errors_have_their_column() {
         ("tset(x)", "column 1: there is no function \"tset\"; did you mean \"test\"?".to_owned()),
         ("all() & tga(x)", "column 9: there is no function \"tga\"; did you mean \"tag\"?".to_owned()),
         ("xyzzy(x)", format!("column 1: there is no function \"xyzzy\"; there are {functions}")),
-        ("package(x)", "column 1: there is no function \"package\"; did you mean \"suite\"?".to_owned()),
+        ("package(x)", "column 1: there is no function \"package\"; use suite(x) | suite(x::*)".to_owned()),
         ("Parser & tag(x)", format!("column 1: expected a function ({calls}), found a plain word; write test(Parser)")),
         ("all() all()", format!("column 7: expected {operators} or the end, found \"a\"")),
         ("all() &", format!("column 8: expected a function ({calls}), \"not\" or \"(\", found the end")),
