@@ -17,7 +17,7 @@ mod results;
 #[cfg(test)]
 mod test_values;
 
-pub use discovery::is_test_program;
+pub use discovery::{is_test_program, likely_framework};
 pub use process::debuggee;
 
 use std::{path::Path, process::ExitCode};

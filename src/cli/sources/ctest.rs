@@ -22,7 +22,7 @@ use super::{
     super::{arguments::ProgramArguments, cargo::read_tool_output},
     PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text,
 };
-use fold::FoldedTests;
+use fold::{FoldedTests, Surroundings};
 
 /// The file by which CTest knows a build folder.
 const TEST_FILE: &str = "CTestTestfile.cmake";
@@ -68,8 +68,11 @@ impl TestSource for CtestSource {
                 display("Ignoring", &line);
             }
             let suite = context.suite.map(|suite| suite.name.as_str());
-            programs
-                .extend(FoldedTests::of(tests, &|name| std::env::var(name).ok()).into_programs(&dir, suite));
+            let surroundings = Surroundings {
+                variable: &|name| std::env::var(name).ok(),
+                framework: &|path| heeler_worker::likely_framework(&dir.join(path)),
+            };
+            programs.extend(FoldedTests::of(tests, &surroundings).into_programs(&dir, suite));
         }
         Ok(programs)
     }

@@ -59,17 +59,25 @@ async fn claim_file(program: &TestProgram, claims: &mut Vec<FrameworkClaim>) {
 /// Returns whether a file is a native executable that contains a test framework. It is only read.
 #[must_use]
 pub fn is_test_program(path: &Path) -> bool {
+    likely_framework(path).is_some()
+}
+
+/// Returns the framework that a native executable contains. The file is only read.
+#[must_use]
+pub fn likely_framework(path: &Path) -> Option<&'static str> {
     let mut file = ProgramFile::open(path);
     let mut claims = unclaimed();
     raise_claims(&mut claims, &DiscoveryTarget::File { path });
+    let likely = |claims: &[FrameworkClaim]| {
+        let found = claims.iter().find(|(_, confidence)| *confidence == ClaimConfidence::Likely);
+        found.map(|(adapter, _)| adapter.traits().name)
+    };
     while file.read_piece(&[], &mut claims) {
-        let is_found = claims.iter().any(|(_, confidence)| *confidence == ClaimConfidence::Likely);
-        if is_found || file.is_native != Some(true) {
+        if likely(&claims).is_some() || file.is_native != Some(true) {
             break;
         }
     }
-    file.is_native == Some(true)
-        && claims.iter().any(|(_, confidence)| *confidence == ClaimConfidence::Likely)
+    likely(&claims).filter(|_| file.is_native == Some(true))
 }
 
 fn unclaimed() -> Vec<FrameworkClaim> {
