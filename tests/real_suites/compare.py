@@ -12,6 +12,7 @@ import collections
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -28,8 +29,24 @@ MODES = {
 TIMEOUT = 900
 
 
-def run(command, cwd, env):
+# CPU and wall time of what ran, in seconds, by the mode; the program by itself first.
+SPENT = collections.OrderedDict()
+
+
+def run(command, cwd, env, mode=None):
     """Returns exit code and output of a command; None as code after the time limit."""
+    started, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    try:
+        return run_untimed(command, cwd, env)
+    finally:
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if mode:
+            cpu, wall = SPENT.get(mode, (0.0, 0.0))
+            cpu += after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            SPENT[mode] = (cpu, wall + time.monotonic() - started)
+
+
+def run_untimed(command, cwd, env):
     try:
         done = subprocess.run(
             command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -70,6 +87,70 @@ def of_gtest_report(path):
     return numbered(pairs)
 
 
+def of_catch2_output(text, listed, shown):
+    """Returns the results in a report of Catch2; `listed` are all names, `shown` those that are not hidden."""
+    start = text.find("<?xml")
+    try:
+        root = ElementTree.fromstring(text[start:]) if start >= 0 else None
+    except ElementTree.ParseError:
+        root = None
+    if root is None:
+        return None
+    pairs = []
+    for case in root.iter("TestCase"):
+        overall = case.find("OverallResult")
+        if overall is None or overall.get("success") != "true":
+            result = "failed"
+        else:
+            result = "skipped" if overall.get("skips", "0") != "0" else "passed"
+        pairs.append((case.get("name"), result))
+    results = numbered(pairs)
+    hidden = collections.Counter(listed) - collections.Counter(shown)
+    results.update({name: "skipped" for name in hidden if name not in results})
+    return results
+
+
+def of_doctest_report(path):
+    """Returns the results in doctest's own report; None without one."""
+    try:
+        root = ElementTree.parse(path).getroot()
+    except (OSError, ElementTree.ParseError):
+        return None
+    pairs = []
+    for case in root.iter("TestCase"):
+        overall = case.find("OverallResultsAsserts")
+        if case.get("skipped") == "true":
+            result = "skipped"
+        else:
+            is_success = overall is not None and overall.get("test_case_success") == "true"
+            result = "passed" if is_success else "failed"
+        pairs.append((case.get("name") or "(no name)", result))
+    return numbered(pairs)
+
+
+def of_boost_report(path):
+    """Returns the results in Boost.Test's own report, by path; None without one."""
+    try:
+        root = ElementTree.parse(path).getroot()
+    except (OSError, ElementTree.ParseError):
+        return None
+    pairs = []
+
+    def read(element, names):
+        for child in element:
+            path = names + [child.get("name")]
+            if child.tag == "TestSuite":
+                read(child, path)
+            elif child.tag == "TestCase":
+                words = {"passed": "passed", "skipped": "skipped"}
+                pairs.append(("/".join(path), words.get(child.get("result"), "failed")))
+
+    for module in root.iter("TestSuite"):
+        read(module, [])
+        break
+    return numbered(pairs)
+
+
 def of_libtest_output(text):
     """Returns the results in the output of a Rust test program; None if it did not end."""
     if "test result:" not in text:
@@ -103,31 +184,72 @@ def of_junit(path, expected):
     return results, errors
 
 
-def alone(program, cwd, env, directory, is_rust):
+def names_of_catch2(program, cwd, env, spec):
+    """Returns the names that a program of Catch2 lists, in the one or the other version."""
+    for words in (["--list-tests", "--verbosity", "quiet"], ["--list-test-names-only"]):
+        done = subprocess.run(
+            [program] + spec + words, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=TIMEOUT
+        )
+        lines = [line.strip() for line in done.stdout.decode(errors="replace").splitlines() if line.strip()]
+        if lines and not lines[0].endswith(":"):
+            return lines
+    return []
+
+
+def alone(program, cwd, env, directory, framework):
     """Runs the program by itself; returns its results and its exit code."""
-    if is_rust:
-        code, text = run([program, "--test-threads=1"], cwd, env)
+    mode, report = "by itself", os.path.join(directory, "alone.xml")
+    if framework == "libtest":
+        code, text = run([program, "--test-threads=1"], cwd, env, mode)
         return of_libtest_output(text), code
-    report = os.path.join(directory, "alone.xml")
-    code, _ = run([program, f"--gtest_output=xml:{report}"], cwd, env)
+    if framework == "catch2":
+        code, _ = run([program, "--reporter", "xml", "--out", report], cwd, env, mode)
+        with open(report, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+        listed, shown = (names_of_catch2(program, cwd, env, spec) for spec in (["*"], []))
+        return of_catch2_output(text, listed, shown), code
+    if framework == "doctest":
+        code, _ = run([program, "--dt-reporters=xml", f"--dt-out={report}"], cwd, env, mode)
+        return of_doctest_report(report), code
+    if framework == "boost":
+        words = ["--report_level=detailed", "--report_format=XML", f"--report_sink={report}", "--log_level=nothing"]
+        code, _ = run([program] + words, cwd, env, mode)
+        return of_boost_report(report), code
+    code, _ = run([program, f"--gtest_output=xml:{report}"], cwd, env, mode)
     return of_gtest_report(report), code
 
 
-def fails_alone(program, names, cwd, env, is_rust):
+# How one test is selected, and how all are listed.
+ONE_TEST = {
+    "gtest": lambda name: [f"--gtest_filter={name}"],
+    "libtest": lambda name: ["--exact", name],
+    "catch2": lambda name: [re.sub(r"([\\\\,\[\]])", r"\\\1", name)],
+    "doctest": lambda name: ["--dt-case-sensitive=true", f"--dt-test-case={name}"],
+    "boost": lambda name: [f"--run_test={name}"],
+}
+LISTING = {
+    "gtest": ["--gtest_list_tests"],
+    "libtest": ["--list"],
+    "doctest": ["--dt-list-test-cases"],
+    "boost": ["--list_content"],
+}
+
+
+def fails_alone(program, names, cwd, env, framework):
     """Returns whether the program fails by itself with one of these tests alone: tests may look at the others, or use
     what others have left in the temporary directory."""
     for name in names[:50]:
-        name = name.split("#")[0]
-        words = ["--exact", name] if is_rust else [f"--gtest_filter={name}"]
+        words = ONE_TEST[framework](name.split("#")[0])
         with tempfile.TemporaryDirectory(prefix="real-") as directory:
             if run([program] + words, cwd, dict(env, TEST_TMPDIR=directory))[0] != 0:
                 return True
     return False
 
 
-def lists(program, cwd, env, is_rust):
+def lists(program, cwd, env, framework):
     """Returns whether the program ends well by itself when it only lists its tests."""
-    return run([program, "--list" if is_rust else "--gtest_list_tests"], cwd, env)[0] == 0
+    # Catch2 2 exits with the number of its tests.
+    return framework == "catch2" or run([program] + LISTING[framework], cwd, env)[0] == 0
 
 
 def differences(expected, code, results, errors, is_explained):
@@ -149,15 +271,18 @@ def differences(expected, code, results, errors, is_explained):
 
 def compare_run(mode, program, setup):
     """Runs the program under Heeler in one mode; describes what differs from the program by itself."""
-    cwd, heeler, is_rust, env, directory, (expected, code), is_listed = setup
+    cwd, heeler, framework, env, directory, (expected, code), is_listed = setup
     report = os.path.join(directory, f"{mode.replace(' ', '-')}.xml")
     state, options, is_split = MODES[mode]
     command = [heeler, "run", program, "--state-dir", os.path.join(directory, state), "--status-level", "none"]
-    ended, text = run(command + ["--report", f"junit={report}"] + options, cwd, env)
-    is_alone = lambda names: is_split and fails_alone(program, names, cwd, env, is_rust)
+    ended, text = run(command + ["--report", f"junit={report}"] + options, cwd, env, mode)
+    is_alone = lambda names: is_split and fails_alone(program, names, cwd, env, framework)
     found = []
     if expected and os.path.exists(report):
         results, errors = of_junit(report, expected)
+        if framework == "catch2":
+            # Catch2 reports names without the spaces around them.
+            results = {name.strip(): result for name, result in results.items()}
         errors = [error for error in errors if is_listed or not OF_LISTING.search(error)]
         if not is_listed:
             # It runs all of its tests several times, or not all of them, and the last report is left.
@@ -174,14 +299,14 @@ def compare_run(mode, program, setup):
     return [f"{mode}: {text}" for text in found]
 
 
-def compare(program, cwd, heeler, is_rust, env):
+def compare(program, cwd, heeler, framework, env):
     """Compares one program; returns its number of cases by itself, a description of these, and what differs."""
     with tempfile.TemporaryDirectory(prefix="real-") as directory:
-        by_itself = alone(program, cwd, env, directory, is_rust)
-        is_listed = lists(program, cwd, env, is_rust)
+        by_itself = alone(program, cwd, env, directory, framework)
+        is_listed = lists(program, cwd, env, framework)
         found = []
         for mode in MODES:
-            found += compare_run(mode, program, (cwd, heeler, is_rust, env, directory, by_itself, is_listed))
+            found += compare_run(mode, program, (cwd, heeler, framework, env, directory, by_itself, is_listed))
     expected, code = by_itself
     description = f"{len(expected)} cases" if expected else f"no cases by itself (exit code {code})"
     if not is_listed:
@@ -201,9 +326,11 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--heeler", required=True)
     parser.add_argument("--cargo", help="a package whose test programs are compared")
+    parser.add_argument("--framework", default="gtest", choices=["gtest", "catch2", "doctest", "boost"])
     parser.add_argument("programs", nargs="*")
     options = parser.parse_args()
     env = {name: value for name, value in os.environ.items() if not name.startswith(("GTEST_", "RUST_TEST_"))}
+    framework = "libtest" if options.cargo else options.framework
     cwd, programs = os.getcwd(), [os.path.abspath(program) for program in options.programs]
     if options.cargo:
         cwd = os.path.abspath(options.cargo)
@@ -211,7 +338,7 @@ def main():
         env["CARGO_MANIFEST_DIR"] = cwd
     total, bad, started = 0, 0, time.monotonic()
     for program in programs:
-        count, description, found = compare(program, cwd, os.path.abspath(options.heeler), bool(options.cargo), env)
+        count, description, found = compare(program, cwd, os.path.abspath(options.heeler), framework, env)
         name = os.path.basename(program)
         total += count
         bad += bool(found)
@@ -219,6 +346,8 @@ def main():
         for text in found[:20]:
             print(f"    {text}", flush=True)
     seconds = time.monotonic() - started
+    for mode, (cpu, wall) in SPENT.items():
+        print(f"    {mode}: {cpu:.1f} s CPU, {wall:.1f} s", flush=True)
     print(f"{len(programs)} programs, {total} cases, {bad} programs with differences, {seconds:.0f} s", flush=True)
     sys.exit(1 if bad or not programs else 0)
 

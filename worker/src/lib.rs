@@ -20,7 +20,7 @@ mod results;
 mod test_values;
 
 pub use adapter_check::{AdapterCheckError, CheckedProgram, check_adapter};
-pub use discovery::is_test_program;
+pub use discovery::{is_test_program, likely_framework};
 pub use process::debuggee;
 
 use std::{path::Path, process::ExitCode};

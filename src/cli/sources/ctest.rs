@@ -23,7 +23,7 @@ use super::{
     PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text,
     programs::test_programs_below,
 };
-use fold::FoldedTests;
+use fold::{FoldedTests, Surroundings};
 
 /// The file by which CTest knows a build folder.
 const TEST_FILE: &str = "CTestTestfile.cmake";
@@ -72,8 +72,11 @@ impl TestSource for CtestSource {
                 display("Leaving out", &line);
             }
             let suite = context.suite.map(|suite| suite.name.as_str());
-            programs
-                .extend(FoldedTests::of(tests, &|name| std::env::var(name).ok()).into_programs(&dir, suite));
+            let surroundings = Surroundings {
+                variable: &|name| std::env::var(name).ok(),
+                framework: &|path| heeler_worker::likely_framework(&dir.join(path)),
+            };
+            programs.extend(FoldedTests::of(tests, &surroundings).into_programs(&dir, suite));
         }
         Ok(programs)
     }

@@ -5,6 +5,11 @@ use std::{collections::BTreeSet, time::Duration};
 use serde::Deserialize;
 use serde_json::Value;
 
+/// Name of the trait of tests for which it matters to CTest that they skip themselves.
+pub const SKIP_TRAIT: &str = "ctest-skip";
+/// Its value for those that CTest reports as failed then.
+pub const SKIP_FAILS: &str = "fails";
+
 /// A test of a CTest project.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CtestTest {

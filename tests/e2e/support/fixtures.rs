@@ -47,12 +47,22 @@ pub(crate) fn doctest(name: &str) -> PathBuf {
 /// Returns the build folder of the CMake project `tests/fixtures/ctest`.
 pub(crate) fn ctest_project() -> PathBuf {
     let source = fixtures().join("ctest");
-    let files = ["CMakeLists.txt", "unit.cc", "cases.cc"].map(|name| source.join(name));
+    let files = ["CMakeLists.txt", "unit.cc", "cases.cc", "catches.cc"].map(|name| source.join(name));
+    let version_3 = catch2_version_3();
+    let name = if version_3.is_some() { "ctest-project-v3" } else { "ctest-project" };
     // CMake writes the path of the folder into it, so that it can't be moved to where it is wanted.
-    let place = built("ctest-project", &files.each_ref().map(PathBuf::as_path), |place| {
+    let place = built(name, &files.each_ref().map(PathBuf::as_path), |place| {
         let folder = place.with_extension("build");
-        let hint = "is cmake there, with g++, libgtest-dev and doctest-dev? scripts/test installs them";
-        succeed(Command::new("cmake").arg("-S").arg(&source).arg("-B").arg(&folder), hint);
+        let hint =
+            "is cmake there, with g++, libgtest-dev, doctest-dev and catch2? scripts/test installs them";
+        // CMake knows a compiled file by the end of its name.
+        let main = place.with_extension("main.o");
+        fs::copy(catch2_version_2_main(), &main).unwrap();
+        let mut configure = Command::new("cmake");
+        configure.arg("-S").arg(&source).arg("-B").arg(&folder);
+        configure.arg(format!("-DCATCH2_V2_MAIN={}", main.display()));
+        configure.args(version_3.map(|library| format!("-DCATCH2_V3={}", library.display())));
+        succeed(&mut configure, hint);
         succeed(Command::new("cmake").arg("--build").arg(&folder), hint);
         fs::write(place, folder.to_str().unwrap()).unwrap();
     });
@@ -89,14 +99,11 @@ pub(crate) fn catch2(name: &str, version: Catch2Version) -> Option<PathBuf> {
         succeed(&mut compiler, hint);
     };
     if version == Catch2Version::Two {
-        let main = built("catch2-main", &[&fixtures().join("catch2/main.cc")], |target| {
-            let main = fixtures().join("catch2/main.cc");
-            compile(target, &["-c".as_ref(), main.as_os_str()]);
-        });
+        let main = catch2_version_2_main();
         let words = [source.as_os_str(), "-x".as_ref(), "none".as_ref(), main.as_os_str()];
         return Some(built(&format!("catch2-v2-{name}"), &[&source], |target| compile(target, &words)));
     }
-    let Some(library) = std::env::var_os("HEELER_CATCH2_V3").map(PathBuf::from) else {
+    let Some(library) = catch2_version_3() else {
         eprintln!("left out: HEELER_CATCH2_V3 names no directory with Catch2 3; scripts/test makes one");
         return None;
     };
@@ -105,6 +112,21 @@ pub(crate) fn catch2(name: &str, version: Catch2Version) -> Option<PathBuf> {
     let include = String::from_utf8(include).unwrap();
     let words = ["-DV3".as_ref(), include.as_ref(), source.as_os_str(), object.as_os_str()];
     Some(built(&format!("catch2-v3-{name}"), &[&source], |target| compile(target, &words)))
+}
+
+/// Returns the compiled library of Catch2 2, with its `main`.
+fn catch2_version_2_main() -> PathBuf {
+    let main = fixtures().join("catch2/main.cc");
+    built("catch2-main", &[&main], |target| {
+        let mut compiler = Command::new("g++");
+        compiler.args(["-std=c++17", "-O0", "-o"]).arg(target).arg("-c").arg(&main);
+        succeed(&mut compiler, "is g++ there, and catch2? scripts/test installs them");
+    })
+}
+
+/// Returns the directory with the compiled library of Catch2 3, where there is one.
+fn catch2_version_3() -> Option<PathBuf> {
+    std::env::var_os("HEELER_CATCH2_V3").map(PathBuf::from)
 }
 
 /// Returns the test program of the crate `tests/fixtures/libtest`.

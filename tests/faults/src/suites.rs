@@ -5,6 +5,7 @@ use std::{fs, os::unix::fs::symlink, path::Path, time::Duration};
 use crate::{
     fixture_tests::{LIBTEST, MCP},
     hostile::HostileProgram,
+    native_programs::NativeProgram,
     random::SeededRandom,
     support::fixtures,
 };
@@ -23,6 +24,7 @@ pub(crate) enum PlannedProgram {
     Libtest,
     /// The fixture server of the Model Context Protocol.
     Mcp,
+    Native(NativeProgram),
     Hostile(HostileProgram),
 }
 
@@ -45,7 +47,10 @@ impl PlannedSuite {
     pub(crate) fn has_hang(&self) -> bool {
         match &self.program {
             PlannedProgram::Gtest(script) => script.contains(HANGING),
-            PlannedProgram::Libtest | PlannedProgram::Mcp | PlannedProgram::Hostile(_) => false,
+            PlannedProgram::Libtest
+            | PlannedProgram::Mcp
+            | PlannedProgram::Native(_)
+            | PlannedProgram::Hostile(_) => false,
         }
     }
 
@@ -60,6 +65,9 @@ impl PlannedSuite {
             // The two tests that are missing overflow their stack, or hang.
             PlannedProgram::Libtest => LIBTEST.iter().map(|(test, state)| (uid(test), *state)).collect(),
             PlannedProgram::Mcp => MCP.iter().map(|(test, state)| (uid(test), *state)).collect(),
+            PlannedProgram::Native(native) => {
+                native.tests().into_iter().map(|(test, state)| (uid(&test), state)).collect()
+            }
             PlannedProgram::Hostile(hostile) => {
                 hostile.tests().into_iter().map(|(test, state)| (uid(&test), state)).collect()
             }
@@ -77,6 +85,10 @@ pub(crate) fn prepare(dir: &Path, suites: &[PlannedSuite], settings: &PlannedSet
             PlannedProgram::Gtest(_) => fixtures::gtest("faults"),
             PlannedProgram::Libtest => fixtures::libtest(),
             PlannedProgram::Mcp => fixtures::mcp_server(),
+            PlannedProgram::Native(native) => {
+                native.prepare(dir);
+                continue;
+            }
             PlannedProgram::Hostile(hostile) => fixtures::gtest(hostile.fixture),
         };
         symlink(program, dir.join(&suite.name)).unwrap();
@@ -98,11 +110,16 @@ pub(crate) fn config_of(suites: &[PlannedSuite], settings: &PlannedSettings) -> 
              startup-timeout = \"10s\"\nlist-timeout = \"10s\"\n{memory}"
     );
     for PlannedSuite { name, program } in suites {
-        text += &format!("[[suite]]\nname = \"{name}\"\nprograms = [\"{name}\"]\n");
+        text += &format!("[[suite]]\nname = \"{name}\"\n");
+        if let PlannedProgram::Native(native) = program {
+            text += &native.config();
+            continue;
+        }
+        text += &format!("programs = [\"{name}\"]\n");
         let (variable, value) = match program {
             PlannedProgram::Gtest(script) => ("HEELER_FIXTURE_SCRIPT", script.as_str()),
             PlannedProgram::Hostile(hostile) => hostile.attack,
-            PlannedProgram::Libtest => continue,
+            PlannedProgram::Libtest | PlannedProgram::Native(_) => continue,
             PlannedProgram::Mcp => {
                 text += "framework = \"mcp\"\nargs = [\"faults\"]\n";
                 continue;
@@ -136,6 +153,9 @@ pub(crate) fn draw_suites(draws: &mut SeededRandom) -> Vec<PlannedSuite> {
         suites[0] = PlannedSuite { name: "libtest".to_owned(), program: PlannedProgram::Libtest };
     } else if draws.with_probability(15) {
         suites[0] = PlannedSuite { name: "mcp".to_owned(), program: PlannedProgram::Mcp };
+    } else if draws.with_probability(35) {
+        let native = NativeProgram::draw(draws);
+        suites[0] = PlannedSuite { name: native.suite().to_owned(), program: PlannedProgram::Native(native) };
     }
     suites
 }

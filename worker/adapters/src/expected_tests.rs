@@ -49,6 +49,11 @@ impl ExpectedTests {
         (0..self.names.len()).filter(|place| !self.has_begun[*place])
     }
 
+    /// Returns whether a test has begun.
+    pub(super) fn has_begun(&self, place: usize) -> bool {
+        self.has_begun[place]
+    }
+
     /// Returns the first test whose whole name is at the front of these bytes, followed by one of `ends` or
     /// by nothing. Compares with each name: for what happens rarely.
     pub(super) fn find_anywhere(&self, bytes: &[u8], ends: &[u8]) -> Option<usize> {

@@ -48,8 +48,8 @@ pub(super) enum Marker {
     Begin(usize),
     /// The running test reports its end.
     End(FrameworkVerdict),
-    /// A test that the framework does not begin has this result; it confirms an end marker before it.
-    Unbegun(usize, FrameworkVerdict),
+    /// Tests that the framework does not begin have this result; it confirms an end marker before it.
+    Unbegun(Vec<usize>, FrameworkVerdict),
     /// The framework continues, which confirms an end marker before it. Its text is output of no test.
     Confirm,
     /// The framework's final line, with its counts. Its text is output of no test.
@@ -274,12 +274,9 @@ impl<G: MarkerGrammar> StreamParser<G> {
                 let text = text[..text.len().min(MARKER_TEXT_BYTES)].to_vec();
                 self.unconfirmed = Some(UnconfirmedEnd { verdict, text, is_text_emitted: false });
             }
-            Marker::Unbegun(place, verdict) => {
+            Marker::Unbegun(places, verdict) => {
                 self.confirm_end(events);
-                self.begin(place, events);
-                self.running = None;
-                self.reported.count(verdict.result);
-                events.push(TranscriptEvent::Ended { place, verdict });
+                self.conclude(places, &verdict, events);
             }
             Marker::Confirm => {
                 self.confirm_end(events);
@@ -327,7 +324,17 @@ impl<G: MarkerGrammar> StreamParser<G> {
             return;
         }
         let Some(verdict) = self.grammar.verdict_for_all() else { return };
-        for place in self.sequence.not_begun().collect::<Vec<_>>() {
+        self.conclude(self.sequence.not_begun().collect(), &verdict, events);
+    }
+
+    /// Emits a verdict for tests that do not begin.
+    fn conclude(
+        &mut self,
+        places: Vec<usize>,
+        verdict: &FrameworkVerdict,
+        events: &mut Vec<TranscriptEvent>,
+    ) {
+        for place in places {
             self.begin(place, events);
             self.running = None;
             self.reported.count(verdict.result);

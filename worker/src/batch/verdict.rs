@@ -7,7 +7,7 @@ use heeler_core::{
     Attempt, ExitReason, Failure, IsolatedRerun, Iteration, Outcome, PartResult, TestDiagnostics, TestResult,
     describe::{exit_reason_text, outcome_of_exit},
 };
-use heeler_protocol::control::LeasedTest;
+use heeler_protocol::{control::LeasedTest, ctest};
 
 use super::{
     interference::{mark_flaky, suspected_cause},
@@ -95,7 +95,7 @@ pub(crate) struct TestPolicy<'a> {
 /// Decides the result of an ended test.
 pub(crate) fn decide(rules: TestPolicy<'_>, seen: TestEnding, outputs: TestOutputs) -> Decision {
     let repeated = rules.iteration.if_repeated();
-    let seen = with_iteration_of_death(seen, repeated);
+    let seen = without_forbidden_skip(with_iteration_of_death(seen, repeated), rules.test);
     if !rules.is_isolated && matches!(seen, TestEnding::Died { .. }) {
         let result = single_run_result(seen, outputs);
         let attempt = Box::new(attempt_of(result, rules.duration));
@@ -139,6 +139,26 @@ fn single_run_result(seen: TestEnding, outputs: TestOutputs) -> TestResult {
         TestEnding::Cancelled => TestResult::with_reason(Outcome::Cancelled, "cancelled while it ran"),
     };
     with_outputs(result, outputs)
+}
+
+/// Makes a failure of a skip that the source of the test does not know as one.
+fn without_forbidden_skip(seen: TestEnding, test: &LeasedTest) -> TestEnding {
+    let is_failure = || {
+        let mut traits = test.listed.traits.iter();
+        traits.any(|one| one.name == ctest::SKIP_TRAIT && one.value == ctest::SKIP_FAILS)
+    };
+    match seen {
+        TestEnding::Verdict(verdict) if verdict.result == FrameworkResult::Skipped && is_failure() => {
+            let reason = verdict.reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
+            let text = format!(
+                "skipped itself{reason}, which CTest reports as a failure: it has no SKIP_RETURN_CODE for this test"
+            );
+            let mut failed = FrameworkVerdict { result: FrameworkResult::Failed, reason: None, ..verdict };
+            failed.push_failure(Failure { message: Some(text), ..Failure::default() });
+            TestEnding::Verdict(failed)
+        }
+        other => other,
+    }
 }
 
 /// Adds the iteration to the reason of a death, whose text names it.

@@ -113,12 +113,20 @@ async fn read_program(path: &Path, claims: &mut [FrameworkClaim]) -> ProgramKind
 /// Returns whether a file is a native executable that contains a test framework. It is only read.
 #[must_use]
 pub fn is_test_program(path: &Path) -> bool {
+    likely_framework(path).is_some()
+}
+
+/// Returns the framework that a native executable contains. The file is only read.
+#[must_use]
+pub fn likely_framework(path: &Path) -> Option<&'static str> {
     let mut file = ProgramFile::open(path);
     let mut claims = unclaimed();
     raise_claims(&mut claims, &DiscoveryTarget::File { path });
     while file.read_piece(&mut claims) {}
-    let frameworks = labels(&claims).len();
-    file.is_native == Some(true) && (1..FRAMEWORKS_OF_A_TOOL).contains(&frameworks)
+    let is_test_program =
+        file.is_native == Some(true) && (1..FRAMEWORKS_OF_A_TOOL).contains(&labels(&claims).len());
+    let likely = claims.iter().find(|(_, confidence)| *confidence == ClaimConfidence::Likely);
+    likely.filter(|_| is_test_program).map(|(adapter, _)| adapter.traits().name)
 }
 
 fn unclaimed() -> Vec<FrameworkClaim> {

@@ -7,7 +7,7 @@ mod listing_crash;
 mod listing_process;
 mod source_files;
 
-pub use framework_claims::is_test_program;
+pub use framework_claims::{is_test_program, likely_framework};
 
 use std::{
     fs,

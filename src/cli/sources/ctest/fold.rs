@@ -2,13 +2,13 @@
 //! its own: the program itself lists them with their places, and one process runs many.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     path::Path,
 };
 
 use heeler_protocol::{
     control::{CommandRules, CommandTest, ListedTest, OsText, TestProgram, TimeoutAfterMatch, TraitPair},
-    ctest::{CtestProperties, CtestTest},
+    ctest::{CtestProperties, CtestTest, SKIP_FAILS, SKIP_TRAIT},
 };
 
 use super::{
@@ -17,45 +17,93 @@ use super::{
     environment::{Variables, variables},
 };
 
-/// How the programs of a framework are told to run one test.
+/// How a test of a framework is selected by the arguments that CTest has for it.
 struct SelectionForm {
     framework: &'static str,
-    /// What stands before the name of the test in its argument.
-    option: &'static str,
+    selection: SelectionArgument,
     /// Arguments that belong to it and change nothing for one test.
     companions: &'static [&'static str],
     /// Beginning of the arguments that would change which tests run, or what they report.
     own_options: &'static str,
     /// The expression with which CMake's module recognises a skipped test.
     skip_expression: Option<&'static str>,
+    /// The exit code of a process whose test has skipped itself, if it is another than that of a success.
+    skip_code: Option<i32>,
     /// Returns the name of the only test that this text selects.
     only_test: fn(&str) -> Option<String>,
+    /// The text also selects tests whose names differ from it in case only.
+    ignores_case: bool,
+}
+
+/// The argument that selects the test.
+enum SelectionArgument {
+    /// The one that begins with this text.
+    Option(&'static str),
+    /// The only one, of a program in which this framework is found.
+    Only,
 }
 
 /// The frameworks whose tests are found, one entry each.
 static SELECTION_FORMS: &[SelectionForm] = &[
     SelectionForm {
         framework: "gtest",
-        option: "--gtest_filter=",
+        selection: SelectionArgument::Option("--gtest_filter="),
         companions: &["--gtest_also_run_disabled_tests"],
         own_options: "--gtest_",
         skip_expression: Some(r"\[  SKIPPED \]"),
+        skip_code: None,
         only_test: |filter| {
             (!filter.is_empty() && !filter.contains(['*', '?', ':', '-'])).then(|| filter.to_owned())
         },
+        ignores_case: false,
     },
     SelectionForm {
         framework: "doctest",
-        option: "--test-case=",
+        selection: SelectionArgument::Option("--test-case="),
         companions: &[],
         own_options: "-",
         skip_expression: None,
+        skip_code: None,
         only_test: |filter| {
             let name = filter.replace("\\,", "\0");
             (!name.is_empty() && !name.contains(['*', '?', ',', '\\'])).then(|| name.replace('\0', ","))
         },
+        ignores_case: true,
     },
+    SelectionForm { framework: "catch2", skip_code: Some(4), ..CATCH2 },
+    SelectionForm { framework: "catch2-v2", ..CATCH2 },
 ];
+
+const CATCH2: SelectionForm = SelectionForm {
+    framework: "",
+    selection: SelectionArgument::Only,
+    companions: &[],
+    own_options: "-",
+    skip_expression: None,
+    skip_code: None,
+    only_test: only_test_of_pattern,
+    ignores_case: true,
+};
+
+/// Returns the name of the only test that a pattern of Catch2 selects.
+fn only_test_of_pattern(pattern: &str) -> Option<String> {
+    let is_plain = pattern == pattern.trim()
+        && !pattern.starts_with(['*', '~', '-'])
+        && !pattern.ends_with('*')
+        && !pattern.starts_with("exclude:");
+    let mut name = String::new();
+    let mut rest = pattern.chars();
+    while let Some(character) = rest.next() {
+        match character {
+            // Several patterns, a tag, and a name in which nothing is escaped.
+            ',' | '[' | '"' => return None,
+            '\\' => name.push(rest.next()?),
+            _ if character.is_control() => return None,
+            _ => name.push(character),
+        }
+    }
+    (is_plain && !name.is_empty()).then_some(name)
+}
 
 /// The tests of CTest, by how they are run.
 #[derive(Debug, Default)]
@@ -67,7 +115,7 @@ pub(super) struct FoldedTests {
 }
 
 /// What the tests of one program have in common.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct ProgramKey {
     framework: &'static str,
     path: String,
@@ -83,24 +131,52 @@ struct FoldedProgram {
     names: HashSet<String>,
 }
 
+/// What is around the tests of CTest.
+pub(super) struct Surroundings<'a> {
+    /// Returns the value of a variable of the environment.
+    pub(super) variable: &'a dyn Fn(&str) -> Option<String>,
+    /// Returns the framework that is found in a program.
+    pub(super) framework: &'a dyn Fn(&str) -> Option<&'static str>,
+}
+
+/// A test of CTest, with its variables and, if it is one of a known framework, its program and its name there.
+struct SortedTest {
+    test: CtestTest,
+    env: Variables,
+    folded: Option<(ProgramKey, String)>,
+}
+
 impl FoldedTests {
-    /// Sorts the tests. `current` returns the value of a variable of the environment.
-    pub(super) fn of(tests: Vec<CtestTest>, current: &dyn Fn(&str) -> Option<String>) -> Self {
+    /// Sorts the tests.
+    pub(super) fn of(tests: Vec<CtestTest>, surroundings: &Surroundings<'_>) -> Self {
         let mut folded = Self::default();
+        let mut frameworks = BTreeMap::new();
+        let mut sorted = Vec::with_capacity(tests.len());
         for test in tests {
             let properties = &test.properties;
-            let env = variables(&properties.environment, &properties.environment_modification, current);
-            let env = match env {
-                Ok(env) => env,
+            let modifications = &properties.environment_modification;
+            match variables(&properties.environment, modifications, surroundings.variable) {
+                Ok(env) => {
+                    let mut framework = |path: &str| {
+                        let known = frameworks.entry(path.to_owned());
+                        *known.or_insert_with(|| (surroundings.framework)(path))
+                    };
+                    let found = program_of(&test, &env, &mut framework);
+                    sorted.push(SortedTest { folded: found, test, env });
+                }
                 Err(reason) => {
                     let broken = Some(format!("not run: {reason}"));
                     folded.commands.push(ListedTest { broken, ..command_entry(&test, Variables::new()) });
-                    continue;
                 }
-            };
-            match program_of(&test, &env) {
-                Some((key, name)) if folded.has_room(&key, &name) => folded.add(key, name, &test),
-                _ => folded.commands.push(command_entry(&test, env)),
+            }
+        }
+        let ambiguous = ambiguous_names(&sorted);
+        for SortedTest { test, env, folded: found } in sorted {
+            match found.filter(|(key, name)| folded.has_room(key, name)) {
+                Some((key, name)) if !ambiguous.contains(&(key.clone(), name.to_lowercase())) => {
+                    folded.add(key, name, &test);
+                }
+                Some(_) | None => folded.commands.push(command_entry(&test, env)),
             }
         }
         folded
@@ -121,6 +197,13 @@ impl FoldedTests {
         let mut entry = entry(test);
         entry.display = Some(entry.name);
         entry.traits.push(TraitPair { name: "ctest".to_owned(), value: test.name.clone() });
+        // With the code of a test that has skipped itself, a process has failed unless CTest knows this code.
+        if form_of(program.key.framework)
+            .is_some_and(|form| form.skip_code != test.properties.skip_return_code)
+        {
+            let value = SKIP_FAILS.to_owned();
+            entry.traits.push(TraitPair { name: SKIP_TRAIT.to_owned(), value });
+        }
         program.names.insert(name.clone());
         program.entries.push(ListedTest { name, ..entry });
     }
@@ -156,21 +239,53 @@ impl FoldedProgram {
     }
 }
 
+fn form_of(framework: &str) -> Option<&'static SelectionForm> {
+    SELECTION_FORMS.iter().find(|form| form.framework == framework)
+}
+
+/// Returns the names in lower case that several tests of one program have, where CTest's argument for one of
+/// them selects all.
+fn ambiguous_names(tests: &[SortedTest]) -> HashSet<(ProgramKey, String)> {
+    let mut names: BTreeMap<(&ProgramKey, String), BTreeSet<&str>> = BTreeMap::new();
+    for (key, name) in tests.iter().filter_map(|test| test.folded.as_ref()) {
+        if form_of(key.framework).is_some_and(|form| form.ignores_case) {
+            names.entry((key, name.to_lowercase())).or_default().insert(name);
+        }
+    }
+    let several = names.into_iter().filter(|(_, names)| names.len() > 1);
+    several.map(|((key, name), _)| (key.clone(), name)).collect()
+}
+
 /// Returns the program of a test, and the name that the test has there; `None` for one that is to be run as a
-/// command.
-fn program_of(test: &CtestTest, env: &Variables) -> Option<(ProgramKey, String)> {
+/// command. `framework_of` returns the framework found in a program.
+fn program_of(
+    test: &CtestTest,
+    env: &Variables,
+    framework_of: &mut dyn FnMut(&str) -> Option<&'static str>,
+) -> Option<(ProgramKey, String)> {
     let (path, args) = test.command.split_first()?;
-    let selected = |form: &'static SelectionForm| {
-        let mut selections = args.iter().filter_map(|arg| arg.strip_prefix(form.option));
-        let selection = selections.next()?;
-        selections.next().is_none().then_some((form, selection))
+    let selected = |form: &'static SelectionForm| match form.selection {
+        SelectionArgument::Option(option) => {
+            let mut selections = args.iter().filter_map(|arg| arg.strip_prefix(option));
+            let selection = selections.next()?;
+            selections.next().is_none().then_some((form, selection))
+        }
+        SelectionArgument::Only => {
+            let [selection] = args else { return None };
+            (framework_of(path) == Some(form.framework)).then_some((form, selection.as_str()))
+        }
     };
     let (form, selection) = SELECTION_FORMS.iter().find_map(selected)?;
     let name = (form.only_test)(selection)?;
-    let is_own = |arg: &&String| !arg.starts_with(form.option) && !form.companions.contains(&arg.as_str());
+    let is_own = |arg: &&String| match form.selection {
+        SelectionArgument::Option(option) => {
+            !arg.starts_with(option) && !form.companions.contains(&arg.as_str())
+        }
+        SelectionArgument::Only => false,
+    };
     let rest: Vec<String> = args.iter().filter(is_own).cloned().collect();
     let properties = &test.properties;
-    let runs_as_listed = properties.is_disabled || !name.contains("DISABLED_");
+    let runs_as_listed = properties.is_disabled || !name.contains("DISABLED_") || form.ignores_case;
     if rest.iter().any(|arg| arg.starts_with(form.own_options))
         || !runs_as_listed
         || !is_judged_by_framework(properties, form)
@@ -191,7 +306,7 @@ fn program_of(test: &CtestTest, env: &Variables) -> Option<(ProgramKey, String)>
 fn is_judged_by_framework(properties: &CtestProperties, form: &SelectionForm) -> bool {
     let is_expected_skip = |text: &String| form.skip_expression == Some(text.as_str());
     !properties.will_fail
-        && properties.skip_return_code.is_none()
+        && properties.skip_return_code.is_none_or(|code| form.skip_code == Some(code))
         && properties.pass_expressions.is_empty()
         && properties.fail_expressions.is_empty()
         && properties.skip_expressions.iter().all(is_expected_skip)
@@ -266,7 +381,13 @@ mod tests {
     }
 
     fn programs(tests: Vec<CtestTest>) -> Vec<TestProgram> {
-        FoldedTests::of(tests, &|_| None).into_programs(Path::new("/b"), None)
+        let framework = |path: &str| match path {
+            "/b/catch" => Some("catch2"),
+            "/b/catch-v2" => Some("catch2-v2"),
+            _ => None,
+        };
+        let surroundings = Surroundings { variable: &|_| None, framework: &framework };
+        FoldedTests::of(tests, &surroundings).into_programs(Path::new("/b"), None)
     }
 
     /// Returns a line for each program: its suite, framework and arguments, then its tests.
@@ -344,6 +465,46 @@ mod tests {
                  other skip, passes by output, needs a file",
             ]
         );
+    }
+
+    #[test]
+    fn tests_of_catch2_are_those_of_a_program_with_one_plain_argument() {
+        let with_code = |name: &str| {
+            let mut test = test(name, &["/b/catch", name]);
+            test.properties.skip_return_code = Some(4);
+            test
+        };
+        let found = programs(vec![
+            test("adds", &["/b/catch", "adds"]),
+            with_code("skips"),
+            test("escaped", &["/b/catch", r"a\, \[b\] \\ c"]),
+            test("of version 2", &["/b/catch-v2", "adds"]),
+            test("shell", &["/bin/sh", "adds"]),
+            test("tag", &["/b/catch", "[slow]"]),
+            test("several", &["/b/catch", "a,b"]),
+            test("wildcard", &["/b/catch", "a*"]),
+            test("all others", &["/b/catch", "~a"]),
+            test("quoted", &["/b/catch", "a \"b\""]),
+            test("reporter", &["/b/catch", "b", "--reporter junit"]),
+            test("option", &["/b/catch", "--list-tests"]),
+            test("all", &["/b/catch"]),
+            test("Upper", &["/b/catch", "Upper"]),
+            test("upper", &["/b/catch", "upper"]),
+        ]);
+        assert_eq!(
+            summary(&found),
+            [
+                r"catch catch2 []: adds, skips, a, [b] \ c",
+                "catch-v2 catch2-v2 []: adds",
+                "ctest command []: shell, tag, several, wildcard, all others, quoted, reporter, option, all, Upper, \
+                 upper",
+            ]
+        );
+        let skip_fails = |entry: &ListedTest| {
+            entry.traits.iter().any(|one| (one.name.as_str(), one.value.as_str()) == (SKIP_TRAIT, SKIP_FAILS))
+        };
+        let [adds, skips, _] = &found[0].entries[..] else { panic!("{found:?}") };
+        assert!(skip_fails(adds) && !skip_fails(skips) && !skip_fails(&found[1].entries[0]));
     }
 
     #[test]

@@ -191,7 +191,10 @@ impl MtpPlan {
             PlannedProgram::Hostile(hostile) => {
                 Some(Peculiarity::new(format!("{}: {}", hostile.fixture, hostile.attack.1)))
             }
-            PlannedProgram::Gtest(_) | PlannedProgram::Libtest | PlannedProgram::Mcp => None,
+            PlannedProgram::Gtest(_)
+            | PlannedProgram::Libtest
+            | PlannedProgram::Mcp
+            | PlannedProgram::Native(_) => None,
         });
         hostile.chain(disk).chain(clock).chain(client).collect()
     }

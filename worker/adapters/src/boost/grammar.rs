@@ -22,6 +22,8 @@ const SUITE_DEPTH: usize = 256;
 
 const ENTER_CASE: &str = "Entering test case \"";
 const LEAVE_CASE: &str = "Leaving test case \"";
+/// The reason for which the log skips what is not selected.
+const DISABLED: &str = "disabled";
 
 /// Returns the parser for a run of these tests.
 pub(crate) fn boost_parser(tests: &[&ListedTest]) -> StreamParser<BoostGrammar> {
@@ -150,31 +152,41 @@ impl BoostGrammar {
         }
         if let Some(name) = event.strip_prefix(ENTER_CASE).and_then(|rest| rest.strip_suffix('"')) {
             let path = self.suites.iter().map(String::as_str).chain([name]).collect::<Vec<_>>().join("/");
-            let place = self
-                .paths
-                .get(&path)
-                .filter(|place| situation.sequence.not_begun().any(|one| one == **place));
+            let place = self.paths.get(&path).filter(|place| !situation.sequence.has_begun(**place));
             return Ok((used, place.map_or(Marker::Confirm, |place| Marker::Begin(*place))));
         }
         if let Some(rest) = event.strip_prefix("Test case \"") {
             let (path, reason) = rest.rsplit_once("\" is skipped because ").ok_or(ScanStop::Mismatch)?;
-            let waiting = self.paths.get(path).filter(|_| reason != "disabled");
-            let Some(place) =
-                waiting.filter(|place| situation.sequence.not_begun().any(|one| one == **place))
-            else {
-                return Ok((used, Marker::Ignore));
-            };
-            let mut verdict = FrameworkVerdict::new(FrameworkResult::Skipped, None);
-            verdict.reason = Some(reason.to_owned());
-            return Ok((used, Marker::Unbegun(*place, verdict)));
+            let waiting = self.paths.get(path).filter(|place| !situation.sequence.has_begun(**place));
+            return Ok((used, skipped(waiting.copied().into_iter().collect(), reason)));
         }
-        if event.starts_with("Test suite \"") || event.starts_with(LEAVE_CASE) {
+        if let Some(rest) = event.strip_prefix("Test suite \"") {
+            let (path, reason) = rest.rsplit_once("\" is skipped because ").ok_or(ScanStop::Mismatch)?;
+            let is_below = |place: &usize| {
+                let name = situation.sequence.name(*place).strip_prefix(path.as_bytes());
+                name.is_some_and(|rest| rest.starts_with(b"/"))
+            };
+            // A suite of which no test is selected is skipped as disabled, and logged like that.
+            let is_disabled = reason == DISABLED;
+            let below = situation.sequence.not_begun().filter(|place| !is_disabled && is_below(place));
+            return Ok((used, skipped(below.collect(), reason)));
+        }
+        if event.starts_with(LEAVE_CASE) {
             return Ok((used, Marker::Ignore));
         }
         let is_error = event.starts_with("error: in \"") || event.starts_with("fatal error: in \"");
         self.failed_others += u64::from(is_error && situation.running.is_none());
         Err(ScanStop::Mismatch)
     }
+}
+
+/// Returns the marker of tests that are skipped; one that is not selected is skipped as disabled.
+fn skipped(places: Vec<usize>, reason: &str) -> Marker {
+    if places.is_empty() || reason == DISABLED {
+        return Marker::Ignore;
+    }
+    let verdict = FrameworkVerdict::new(FrameworkResult::Skipped, None);
+    Marker::Unbegun(places, FrameworkVerdict { reason: Some(reason.to_owned()), ..verdict })
 }
 
 /// Returns the actual and the expected value of an equality that does not hold: `... [2 != 3]`.

@@ -1,11 +1,11 @@
 //! The adapters of Catch2, which connect its parts.
 
-use std::path::Path;
+use std::{collections::HashSet, path::Path};
 
 use heeler_core::batching::ProcessTraits;
 use heeler_protocol::control::{ListedTest, TestProgram};
 
-use super::{command, console_grammar, listing, text_listing, xml_grammar};
+use super::{command, console_grammar, listing, selector, text_listing, xml_grammar};
 use crate::{
     Adapter, AdapterInvocation, AdapterListing, AdapterTraits, BatchSelection, ClaimConfidence,
     CommandLineError, DiscoveryTarget, ListingError, ListingOutput, TranscriptParser, shell,
@@ -34,11 +34,6 @@ const fn traits(name: &'static str, label: &'static str) -> AdapterTraits {
 
 static VERSION_3: AdapterTraits = traits(NAME, "Catch2");
 static VERSION_2: AdapterTraits = traits(NAME_OF_VERSION_2, "Catch2 2");
-
-/// Number of tests of a program above which they run in one process, without a selection: Catch2 compares
-/// each test with each name, 75 to 110 ns a pair, so that selecting all tests of a larger program in parts
-/// costs more than most run.
-const MAX_SELECTED: usize = 2000;
 
 /// Byte strings of programs: the first is in the library, the second in programs that load the library.
 const HINTS_OF_VERSION_3: [&[u8]; 2] = [b"Catch2TestRun", b"_ZN5Catch7AutoRegC1ENS_6Detail10unique_ptr"];
@@ -75,19 +70,22 @@ impl Adapter for Catch2 {
 
     fn read_listing(
         &self,
-        _program: &TestProgram,
+        program: &TestProgram,
         outputs: &[ListingOutput],
     ) -> Result<AdapterListing, ListingError> {
-        let (framework, tests) = match (self, listing::outputs_of_version_2(outputs)) {
+        let (framework, mut tests) = match (self, listing::outputs_of_version_2(outputs)) {
             (Self::Version3, Some(outputs)) => (NAME_OF_VERSION_2, text_listing::read(outputs)?),
             (Self::Version3, None) => (NAME, listing::read(outputs)?),
             (Self::Version2, _) => (NAME_OF_VERSION_2, text_listing::read(outputs)?),
         };
+        // A hidden test runs where its source names it, as Catch2 runs one that is selected by its name.
+        let named: HashSet<&str> = program.entries.iter().map(|entry| entry.name.as_str()).collect();
+        tests.iter_mut().filter(|test| named.contains(test.name.as_str())).for_each(|test| test.skip = None);
         Ok(AdapterListing { framework, tests, failure: None, warnings: Vec::new(), depends_on: Vec::new() })
     }
 
     fn process_traits(&self, tests: &[ListedTest]) -> ProcessTraits {
-        ProcessTraits { is_one_batch: tests.len() > MAX_SELECTED, ..ProcessTraits::NONE }
+        ProcessTraits { is_one_batch: tests.len() > selector::MAX_SELECTED, ..ProcessTraits::NONE }
     }
 
     fn selectable_together(&self, tests: &[&ListedTest]) -> usize {

@@ -5,7 +5,10 @@ use std::path::Path;
 
 use heeler_protocol::control::{ListedTest, OsText};
 
-use super::selector::{self, TestSelector};
+use super::{
+    selector::{self, TestSelector},
+    shards,
+};
 use crate::{AdapterInvocation, BatchSelection, CommandLineError, SelectionScope};
 
 /// Limit of the patterns that travel in one argument, because their names have several lines: Linux accepts
@@ -46,6 +49,9 @@ pub(super) fn only_test<'a>(tests: &[&'a ListedTest]) -> Option<&'a ListedTest> 
 
 /// Returns the number of tests, from the front, that one command can select.
 pub(super) fn selectable_together(tests: &[&ListedTest]) -> usize {
+    if let Some(count) = shards::selectable_together(tests.iter().map(|test| TestSelector::place_of(test))) {
+        return count;
+    }
     let mut budget = MAX_ARGUMENT_BYTES;
     let is_fitting = |test: &&&ListedTest| {
         let pattern = pattern(test);
@@ -77,6 +83,13 @@ pub(super) fn run_command(
     invocation.args.extend(["--reporter".into(), reporter.into()]);
     // Catch2 takes no pattern for all tests that are not hidden.
     if selection.scope == SelectionScope::WholeProgram {
+        return Ok(invocation);
+    }
+    if let Some(shard) = shards::shard_of(selection.tests.iter().map(|test| TestSelector::place_of(test))) {
+        let words = [("--shard-count", shard.count), ("--shard-index", shard.index)];
+        for (word, number) in words {
+            invocation.args.extend([word.into(), OsText::from(number.to_string())]);
+        }
         return Ok(invocation);
     }
     let (mut lines, mut argument) = (Vec::new(), Vec::new());
@@ -139,6 +152,23 @@ mod tests {
         assert_eq!(words(&[&a], some), (format!("--reporter console {file}"), "\"a\"\n".to_owned()));
         assert_eq!(words(&[&b], some), ("--reporter xml \"b\nc\"".to_owned(), String::new()));
         assert_eq!(words(&[&twin], some), (format!("--reporter xml {file}"), "\"A\"\n".to_owned()));
+    }
+
+    #[test]
+    fn part_of_a_large_program_is_a_shard() {
+        let place = |index: usize| test(&format!("case {index}"), &format!("=@{index}/4000"));
+        let rest: Vec<_> = (2100..4000).map(place).collect();
+        let rest: Vec<_> = rest.iter().collect();
+        let some = SelectionScope::SomeTests;
+        let first = selectable_together(&rest);
+        let (args, lines) = words(&rest[..first], some);
+        assert_eq!(
+            (args.as_str(), lines.lines().count()),
+            ("--reporter xml --input-file /s/catch2-tests", first)
+        );
+        let second = selectable_together(&rest[first..]);
+        let (args, lines) = words(&rest[first..first + second], some);
+        assert!(args.starts_with("--reporter xml --shard-count ") && lines.is_empty(), "{args} {lines}");
     }
 
     #[test]

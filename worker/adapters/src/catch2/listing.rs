@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{
     adapter::NAME,
     command,
-    selector::{ListedCase, listed_tests},
+    selector::{ListedCase, ShardSupport, listed_tests},
     text_listing,
 };
 use crate::{AdapterInvocation, ListingError, ListingOutput, scan};
@@ -19,9 +19,12 @@ const XML_END: &[u8] = b"</MatchingTests>";
 /// Returns the next listing command: JSON, then XML if the program knows no JSON, then the text of version 2.
 /// `*` lists hidden tests too. A program that was killed by a signal is not listed again.
 pub(super) fn next_listing(outputs: &[ListingOutput]) -> Option<AdapterInvocation> {
-    let xml_listing = || command::invocation(&["*", "--list-tests", "--reporter", "xml"]);
+    // In the order in which the tests run: newer versions have a random one.
+    let listing =
+        |form: &str| command::invocation(&["*", "--list-tests", "--order", "decl", "--reporter", form]);
+    let xml_listing = || listing("xml");
     match outputs {
-        [] => Some(command::invocation(&["*", "--list-tests", "--reporter", "json"])),
+        [] => Some(listing("json")),
         [json] => (json.signal.is_none() && !is_json(json)).then(xml_listing),
         [_, xml, text @ ..] if xml.signal.is_none() && !is_xml(xml) => text_listing::next_listing(text),
         _ => None,
@@ -58,7 +61,9 @@ pub(super) fn read(outputs: &[ListingOutput]) -> Result<Vec<ListedTest>, Listing
     }
     let cases = if is_json(output) { read_json(&output.stdout) } else { read_xml(&output.stdout) };
     let damaged = || ListingError::Damaged { framework: NAME, reason: "it cannot be parsed".to_owned() };
-    Ok(listed_tests(cases.ok_or_else(damaged)?))
+    // A program that lists as JSON has them.
+    let shards = if is_json(output) { ShardSupport::Has } else { ShardSupport::None };
+    Ok(listed_tests(cases.ok_or_else(damaged)?, shards))
 }
 
 /// Parses the JSON form. Catch2 writes the bytes of names as they are, which need not be UTF-8, and control
@@ -179,10 +184,13 @@ mod tests {
         };
         let other = printed(b"what?");
         let killed = ListingOutput { signal: Some(11), code: None, ..printed(b"") };
-        assert_eq!(words(&[]).as_deref(), Some("* --list-tests --reporter json"));
+        assert_eq!(words(&[]).as_deref(), Some("* --list-tests --order decl --reporter json"));
         assert_eq!(words(&[printed(JSON)]), None);
         assert_eq!(words(std::slice::from_ref(&killed)), None);
-        assert_eq!(words(std::slice::from_ref(&other)).as_deref(), Some("* --list-tests --reporter xml"));
+        assert_eq!(
+            words(std::slice::from_ref(&other)).as_deref(),
+            Some("* --list-tests --order decl --reporter xml")
+        );
         assert_eq!(words(&[other.clone(), printed(XML)]), None);
         assert!(words(&[other.clone(), other]).is_some_and(|words| words.contains("--list-test-names-only")));
         assert!(matches!(read(&[killed]), Err(ListingError::Died { signal: Some(11), .. })));

@@ -7,6 +7,7 @@ mod command;
 mod console_grammar;
 mod listing;
 mod selector;
+mod shards;
 mod text_listing;
 mod xml_grammar;
 

@@ -3,28 +3,47 @@
 
 use heeler_protocol::control::{ListedTest, TraitPair};
 
-/// How a test is selected. As text: `=` or `~` for an exact or an inexact pattern, and the name in
-/// hexadecimal digits if it is not the name of the test.
+use super::shards::TestPlace;
+
+/// How a test is selected. As text: `=` or `~` for an exact or an inexact pattern, then the name in
+/// hexadecimal digits if it is not the name of the test, then `@INDEX/COUNT` if it has a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TestSelector {
     /// The name in the program, in whatever encoding.
     pub(super) name: Vec<u8>,
     /// A pattern of this name selects this test and no other.
     pub(super) is_exact: bool,
+    /// Its place in a large program that has shards.
+    pub(super) place: Option<TestPlace>,
 }
 
 impl TestSelector {
     /// Returns the selector of a listed test.
     pub(super) fn of(test: &ListedTest) -> Self {
         let text = test.selector.as_deref().unwrap_or("=");
-        let name = decode_hex(text.get(1..).unwrap_or_default());
-        Self { name: name.unwrap_or_else(|| test.name.clone().into_bytes()), is_exact: text.starts_with('=') }
+        let (how, place) = text.split_once('@').unwrap_or((text, ""));
+        let name = decode_hex(how.get(1..).unwrap_or_default());
+        Self {
+            name: name.unwrap_or_else(|| test.name.clone().into_bytes()),
+            is_exact: how.starts_with('='),
+            place: place.split_once('/').and_then(|(index, count)| {
+                Some(TestPlace { index: index.parse().ok()?, count: count.parse().ok()? })
+            }),
+        }
+    }
+
+    /// Returns the place of a listed test.
+    pub(super) fn place_of(test: &ListedTest) -> Option<TestPlace> {
+        test.selector.as_ref().filter(|text| text.contains('@')).and_then(|_| Self::of(test).place)
     }
 
     fn to_text(&self, shown_name: &str) -> String {
         let mut text = String::from(if self.is_exact { "=" } else { "~" });
         if self.name != shown_name.as_bytes() {
             self.name.iter().for_each(|byte| text.push_str(&format!("{byte:02x}")));
+        }
+        if let Some(TestPlace { index, count }) = self.place {
+            text.push_str(&format!("@{index}/{count}"));
         }
         text
     }
@@ -50,8 +69,24 @@ pub(super) struct ListedCase {
 /// Tags of tests that run only when they are selected.
 const HIDING_TAGS: [&[u8]; 2] = [b".", b"!hide"];
 
+/// Whether a program can run a part of its tests by their places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ShardSupport {
+    Has,
+    None,
+}
+
+/// Number of tests of a program above which they run in one process at a time, and by their places: Catch2
+/// compares each test with each name, 75 to 110 ns a pair, so that selecting all tests of a larger program in
+/// parts costs more than most run.
+pub(super) const MAX_SELECTED: usize = 2000;
+
 /// Returns the tests of a listing, with their selectors.
-pub(super) fn listed_tests(cases: Vec<ListedCase>) -> Vec<ListedTest> {
+pub(super) fn listed_tests(cases: Vec<ListedCase>, shards: ShardSupport) -> Vec<ListedTest> {
+    let is_hidden = |case: &ListedCase| case.tags.iter().any(|tag| HIDING_TAGS.contains(&tag.as_slice()));
+    let count = cases.iter().filter(|case| !is_hidden(case)).count();
+    let has_places = shards == ShardSupport::Has && count > MAX_SELECTED;
+    let mut places = (0..count).map(|index| TestPlace { index, count });
     let mut times = std::collections::HashMap::<Vec<u8>, u32>::with_capacity(cases.len());
     for case in &cases {
         *times.entry(compared_name(&case.name)).or_default() += 1;
@@ -61,8 +96,12 @@ pub(super) fn listed_tests(cases: Vec<ListedCase>) -> Vec<ListedTest> {
         .iter()
         .map(|case| {
             let name = shown_name(&case.name);
-            let selector = TestSelector { name: case.name.clone(), is_exact: is_exact(&case.name) };
-            let is_hidden = case.tags.iter().any(|tag| HIDING_TAGS.contains(&tag.as_slice()));
+            let is_hidden = is_hidden(case);
+            let selector = TestSelector {
+                name: case.name.clone(),
+                is_exact: is_exact(&case.name),
+                place: if has_places && !is_hidden { places.next() } else { None },
+            };
             let tags = case.tags.iter().filter(|tag| !HIDING_TAGS.contains(&tag.as_slice()));
             ListedTest {
                 file: Some(shown_name(&case.file)).filter(|file| !file.is_empty()),
@@ -160,7 +199,8 @@ mod tests {
 
     #[test]
     fn selector_keeps_the_bytes_of_a_name() {
-        let tests = listed_tests([&b"plain"[..], b"bytes \xff\x07", b"\\xFF"].map(case).to_vec());
+        let tests =
+            listed_tests([&b"plain"[..], b"bytes \xff\x07", b"\\xFF"].map(case).to_vec(), ShardSupport::Has);
         let selectors: Vec<_> = tests.iter().map(|test| test.selector.as_deref().unwrap()).collect();
         assert_eq!(selectors, ["=", "=6279746573 20ff07".replace(' ', "").as_str(), "="]);
         let names: Vec<_> = tests.iter().map(|test| TestSelector::of(test).name).collect();
@@ -170,9 +210,26 @@ mod tests {
     }
 
     #[test]
+    fn tests_of_a_large_program_that_are_not_hidden_have_places() {
+        let mut cases: Vec<_> =
+            (0..=MAX_SELECTED).map(|number| case(format!("{number}").as_bytes())).collect();
+        cases.insert(1, ListedCase { tags: vec![b".".to_vec()], ..case(b"hidden \xff") });
+        let tests = listed_tests(cases.clone(), ShardSupport::Has);
+        let place = |index| TestPlace { index, count: MAX_SELECTED + 1 };
+        assert_eq!(tests[2].selector.as_deref(), Some("=@1/2001"));
+        let places: Vec<_> = tests.iter().take(3).map(TestSelector::place_of).collect();
+        assert_eq!(places, [Some(place(0)), None, Some(place(1))]);
+        assert_eq!(TestSelector::of(&tests[2]).name, b"1");
+        assert_eq!(TestSelector::of(&tests[1]).name, b"hidden \xff");
+        assert!(
+            listed_tests(cases, ShardSupport::None).iter().all(|test| TestSelector::place_of(test).is_none())
+        );
+    }
+
+    #[test]
     fn pattern_is_exact_unless_another_name_compares_equal_or_a_wildcard_is_needed() {
         let names = ["a", "A", " b", "b", "c", "*c", "c*", "exclude:c", "c*d"];
-        let tests = listed_tests(names.map(|name| case(name.as_bytes())).to_vec());
+        let tests = listed_tests(names.map(|name| case(name.as_bytes())).to_vec(), ShardSupport::None);
         let exact: Vec<_> = tests.iter().map(|test| TestSelector::of(test).is_exact).collect();
         assert_eq!(exact, [false, false, false, false, true, false, false, false, true]);
     }

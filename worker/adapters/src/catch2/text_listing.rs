@@ -7,7 +7,7 @@ use super::{
     adapter::NAME_OF_VERSION_2,
     command,
     listing::split_tags,
-    selector::{ListedCase, listed_tests},
+    selector::{ListedCase, ShardSupport, listed_tests},
 };
 use crate::{AdapterInvocation, ListingError, ListingOutput, scan};
 
@@ -54,7 +54,7 @@ pub(super) fn read(outputs: &[ListingOutput]) -> Result<Vec<ListedTest>, Listing
             case.tags = tags;
         }
     }
-    Ok(listed_tests(cases))
+    Ok(listed_tests(cases, ShardSupport::None))
 }
 
 /// Parses the listing of names: each one, a tab, `@`, its file, a colon and its line. `None` if something
