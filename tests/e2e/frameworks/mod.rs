@@ -19,4 +19,6 @@ mod json_lines;
 mod libtest;
 mod mcp;
 mod mtp;
+mod mtp_real;
 mod pytest;
+mod pytest_sessions;

@@ -1,9 +1,14 @@
 //! The test programs of a round and their settings. All of it is drawn.
 
-use std::{fs, os::unix::fs::symlink, path::Path, time::Duration};
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use crate::{
-    fixture_tests::{LIBTEST, MCP},
+    fixture_tests::{LIBTEST, MCP, MTP_QUIRKS, PYTEST, PYTEST_CASES},
     hostile::HostileProgram,
     random::SeededRandom,
     support::fixtures,
@@ -23,6 +28,10 @@ pub(crate) enum PlannedProgram {
     Libtest,
     /// The fixture server of the Model Context Protocol.
     Mcp,
+    /// The fixture server of Microsoft Testing Platform, with a quirk and the state of its fourth test.
+    Mtp(&'static str, &'static str),
+    /// The fixture suite of pytest, run by this interpreter.
+    Pytest(PathBuf),
     Hostile(HostileProgram),
 }
 
@@ -45,7 +54,11 @@ impl PlannedSuite {
     pub(crate) fn has_hang(&self) -> bool {
         match &self.program {
             PlannedProgram::Gtest(script) => script.contains(HANGING),
-            PlannedProgram::Libtest | PlannedProgram::Mcp | PlannedProgram::Hostile(_) => false,
+            PlannedProgram::Libtest
+            | PlannedProgram::Mcp
+            | PlannedProgram::Mtp(..)
+            | PlannedProgram::Pytest(_)
+            | PlannedProgram::Hostile(_) => false,
         }
     }
 
@@ -60,6 +73,15 @@ impl PlannedSuite {
             // The two tests that are missing overflow their stack, or hang.
             PlannedProgram::Libtest => LIBTEST.iter().map(|(test, state)| (uid(test), *state)).collect(),
             PlannedProgram::Mcp => MCP.iter().map(|(test, state)| (uid(test), *state)).collect(),
+            PlannedProgram::Mtp(_, fourth) => ["passed", "passed", "passed", fourth, "passed", "failed"]
+                .into_iter()
+                .enumerate()
+                .map(|(number, state)| (uid(&format!("Space.Class.t{number}")), state))
+                .collect(),
+            PlannedProgram::Pytest(_) => (0..PYTEST_CASES)
+                .map(|number| (uid(&format!("test_faults.py::test_waits[{number}]")), "passed"))
+                .chain(PYTEST.iter().map(|(test, state)| (uid(test), *state)))
+                .collect(),
             PlannedProgram::Hostile(hostile) => {
                 hostile.tests().into_iter().map(|(test, state)| (uid(&test), state)).collect()
             }
@@ -73,10 +95,19 @@ pub(crate) fn prepare(dir: &Path, suites: &[PlannedSuite], settings: &PlannedSet
         fs::create_dir(dir.join(name)).unwrap();
     }
     for suite in suites {
-        let program = match suite.program {
+        let program = match &suite.program {
             PlannedProgram::Gtest(_) => fixtures::gtest("faults"),
             PlannedProgram::Libtest => fixtures::libtest(),
             PlannedProgram::Mcp => fixtures::mcp_server(),
+            PlannedProgram::Mtp(..) => fixtures::fixtures().join("mtp/application.py"),
+            PlannedProgram::Pytest(_) => {
+                let directory = dir.join(&suite.name);
+                fs::create_dir(&directory).unwrap();
+                fs::write(directory.join("pytest.ini"), "[pytest]\naddopts = -p no:cacheprovider\n").unwrap();
+                let name = "test_faults.py";
+                fs::copy(fixtures::fixtures().join("pytest").join(name), directory.join(name)).unwrap();
+                continue;
+            }
             PlannedProgram::Hostile(hostile) => fixtures::gtest(hostile.fixture),
         };
         symlink(program, dir.join(&suite.name)).unwrap();
@@ -98,11 +129,21 @@ pub(crate) fn config_of(suites: &[PlannedSuite], settings: &PlannedSettings) -> 
              startup-timeout = \"10s\"\nlist-timeout = \"10s\"\n{memory}"
     );
     for PlannedSuite { name, program } in suites {
-        text += &format!("[[suite]]\nname = \"{name}\"\nprograms = [\"{name}\"]\n");
+        text += &format!("[[suite]]\nname = \"{name}\"\n");
+        if let PlannedProgram::Pytest(python) = program {
+            text += &format!("pytest = \"{name}\"\npython = {:?}\n", python.display().to_string());
+            text += "env = { PYTHONDONTWRITEBYTECODE = \"1\" }\n";
+            continue;
+        }
+        text += &format!("programs = [\"{name}\"]\n");
         let (variable, value) = match program {
             PlannedProgram::Gtest(script) => ("HEELER_FIXTURE_SCRIPT", script.as_str()),
             PlannedProgram::Hostile(hostile) => hostile.attack,
-            PlannedProgram::Libtest => continue,
+            PlannedProgram::Libtest | PlannedProgram::Pytest(_) => continue,
+            PlannedProgram::Mtp(quirk, _) => {
+                text += &format!("framework = \"mtp\"\nargs = [\"{quirk}\"]\n");
+                continue;
+            }
             PlannedProgram::Mcp => {
                 text += "framework = \"mcp\"\nargs = [\"faults\"]\n";
                 continue;
@@ -137,7 +178,27 @@ pub(crate) fn draw_suites(draws: &mut SeededRandom) -> Vec<PlannedSuite> {
     } else if draws.with_probability(15) {
         suites[0] = PlannedSuite { name: "mcp".to_owned(), program: PlannedProgram::Mcp };
     }
+    // Beside the others: what these programs do to their leases is theirs alone.
+    if draws.with_probability(12) {
+        let (quirk, state) = draws.pick(&MTP_QUIRKS);
+        let program = PlannedProgram::Mtp(quirk, state);
+        suites.push(PlannedSuite { name: "platform".to_owned(), program });
+    }
+    if draws.with_probability(8)
+        && let Some(python) = python_with_pytest()
+    {
+        suites.push(PlannedSuite { name: "python".to_owned(), program: PlannedProgram::Pytest(python) });
+    }
     suites
+}
+
+/// Returns the interpreter with pytest that `scripts/test` installs below the target directory, if it is
+/// there.
+fn python_with_pytest() -> Option<PathBuf> {
+    let own = std::env::current_exe().ok()?;
+    let environments = own.ancestors().map(|directory| directory.join("tmp/pytest"));
+    let found = environments.into_iter().find(|environment| environment.join("installed").exists())?;
+    Some(found.join("bin/python"))
 }
 
 /// Draws suites and settings of a round with many runs: in most of these rounds no test runs into its time

@@ -148,7 +148,11 @@ pub(crate) fn slow_down(plan: &mut MtpPlan, is_always: bool) {
 fn add_trivial_tests(plan: &mut MtpPlan, count: usize) {
     let mut scripts = plan.suites.iter_mut().filter_map(|suite| match &mut suite.program {
         PlannedProgram::Gtest(script) => Some(script),
-        PlannedProgram::Libtest | PlannedProgram::Mcp | PlannedProgram::Hostile(_) => None,
+        PlannedProgram::Libtest
+        | PlannedProgram::Mcp
+        | PlannedProgram::Mtp(..)
+        | PlannedProgram::Pytest(_)
+        | PlannedProgram::Hostile(_) => None,
     });
     if let Some(script) = scripts.next() {
         script.push_str(&"p".repeat(count));

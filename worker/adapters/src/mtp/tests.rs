@@ -290,11 +290,11 @@ fn converse(answer: impl Fn(&[String]) -> Value) -> (Vec<TranscriptEvent>, Vec<u
     loop {
         let frame = frame::encode(reply.to_string().as_bytes());
         let request = parser.on_connection(0, ConnectionInput::Bytes(&frame), &mut events);
-        let text = String::from_utf8(request).unwrap();
-        let body: Value = serde_json::from_str(text.split_once("\r\n\r\n").unwrap().1).unwrap();
-        if body["method"] == "exit" {
+        if request.is_empty() {
             return (events, sizes, parser.is_complete());
         }
+        let text = String::from_utf8(request).unwrap();
+        let body: Value = serde_json::from_str(text.split_once("\r\n\r\n").unwrap().1).unwrap();
         let uids = body["params"]["tests"].as_array().unwrap().iter();
         let uids: Vec<String> = uids.map(|node| node["uid"].as_str().unwrap().to_owned()).collect();
         sizes.push(uids.len());
