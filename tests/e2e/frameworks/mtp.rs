@@ -1,5 +1,5 @@
-//! Applications of Microsoft Testing Platform: a server with one switch for each quirk of real ones, and Heeler
-//! itself.
+//! Applications of Microsoft Testing Platform: a server with one switch for each quirk of real ones, and
+//! Heeler itself.
 
 use std::{collections::BTreeMap, process::Command};
 

@@ -1,5 +1,5 @@
-//! Built applications of MSTest, NUnit and xUnit v3. Left out where `scripts/test` has neither found nor built
-//! them.
+//! Built applications of MSTest, NUnit and xUnit v3. Left out where `scripts/test` has neither found nor
+//! built them.
 
 use std::{
     collections::BTreeMap,

@@ -1,5 +1,5 @@
-//! Sessions of pytest: warm interpreters, and suites, conftest files and interpreters that are hostile to them.
-//! Left out where `scripts/test` could not install pytest.
+//! Sessions of pytest: warm interpreters, and suites, conftest files and interpreters that are hostile to
+//! them. Left out where `scripts/test` could not install pytest.
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 

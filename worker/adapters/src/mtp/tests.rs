@@ -17,8 +17,8 @@ use crate::{
     TranscriptParser as _,
 };
 
-/// Messages up to this size are read in two pieces, cut at every byte; larger ones at every 97th. All are read
-/// byte by byte, too.
+/// Messages up to this size are read in two pieces, cut at every byte; larger ones at every 97th. All are
+/// read byte by byte, too.
 const SMALL_BYTES: usize = 6 << 10;
 
 /// How messages are divided into what is read at once.
