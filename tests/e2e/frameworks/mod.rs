@@ -21,5 +21,7 @@ mod json_lines_examples;
 mod libtest;
 mod mcp;
 mod mtp;
+mod mtp_real;
 mod pytest;
+mod pytest_sessions;
 mod recognition;

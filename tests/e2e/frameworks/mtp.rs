@@ -1,11 +1,7 @@
-//! Applications of Microsoft Testing Platform: a server with one switch for each quirk of real ones, built
-//! applications of MSTest, NUnit and xUnit, and Heeler itself.
+//! Applications of Microsoft Testing Platform: a server with one switch for each quirk of real ones, and
+//! Heeler itself.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{collections::BTreeMap, process::Command};
 
 use serde_json::Value;
 
@@ -15,9 +11,9 @@ use crate::support::{
 };
 
 /// A finished run: the last event of each test, by its name without suite.
-struct ApplicationRun {
-    command: FinishedCommand,
-    ends: BTreeMap<String, Value>,
+pub(super) struct ApplicationRun {
+    pub(super) command: FinishedCommand,
+    pub(super) ends: BTreeMap<String, Value>,
 }
 
 impl ApplicationRun {
@@ -27,19 +23,19 @@ impl ApplicationRun {
             let event: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
             if event["type"] == "test" && event["outcome"].is_string() {
                 let name = event["uid"].as_str().unwrap().split_once("::").unwrap().1.to_owned();
-                ends.insert(name, event);
+                assert!(ends.insert(name, event).is_none(), "two ends: {line}");
             }
         }
         Self { command, ends }
     }
 
     #[track_caller]
-    fn outcome(&self, name: &str) -> &str {
+    pub(super) fn outcome(&self, name: &str) -> &str {
         let end = self.ends.get(name).unwrap_or_else(|| panic!("no end of {name}\n{}", self.command));
         end["outcome"].as_str().unwrap()
     }
 
-    fn counts(&self) -> BTreeMap<&str, usize> {
+    pub(super) fn counts(&self) -> BTreeMap<&str, usize> {
         let mut counts = BTreeMap::new();
         for end in self.ends.values() {
             *counts.entry(end["outcome"].as_str().unwrap()).or_default() += 1;
@@ -48,7 +44,7 @@ impl ApplicationRun {
     }
 }
 
-fn run_in(world: &TestWorld, command: &str, more: &[&str]) -> ApplicationRun {
+pub(super) fn run_in(world: &TestWorld, command: &str, more: &[&str]) -> ApplicationRun {
     let words = [&["run", "--format", "json", "--mtp", command], more].concat();
     ApplicationRun::read(world.run(&words))
 }
@@ -96,6 +92,15 @@ fn versions_of_the_platform_are_driven_alike() {
         quirk("uid-of-path", &[]),
         quirk("no-location", &[]),
         quirk("file-is-no-path", &[]),
+        quirk("window", &[]),
+        quirk("empty-list-is-all", &[]),
+        quirk("filter-ignored", &[]),
+        quirk("member-kills", &[]),
+        quirk("missing-member-kills", &[]),
+        quirk("counts-characters", &[]),
+        quirk("string-id-kills", &[]),
+        quirk("option-kills", &[]),
+        quirk("connects-twice", &[]),
     ]);
 }
 
@@ -144,6 +149,7 @@ fn death_costs_only_the_test_that_causes_it() {
         quirk("stale-in-progress", &[("t3", "crashed")]),
         quirk("journal", &[("t3", "exited-early")]),
         quirk("exits-before-response", &[("t3", "exited-early")]),
+        quirk("dies-in-frame", &[("t3", "crashed")]),
     ]);
 }
 
@@ -180,110 +186,110 @@ fn application_that_dies_before_it_connects_is_an_error() {
     ran.assert_code(4);
 }
 
+/// Runs a server whose tests are reported one by one, with these variables; no end may be missing.
+fn run_with_kill(variables: &[(&str, &str)]) -> ApplicationRun {
+    let world = TestWorld::new();
+    for (name, value) in variables {
+        world.env(name, value);
+    }
+    world.env("HEELER_FAIL_ONCE", world.path("points").to_str().unwrap());
+    world.env("APPLICATION_HAS_DIED", world.path("has-died").to_str().unwrap());
+    std::fs::create_dir(world.path("points")).unwrap();
+    let program = fixtures().join("mtp/application.py");
+    let run = run_in(&world, &format!("python3 {} states-apart", program.display()), &["-j1"]);
+    assert_eq!(run.ends.len(), 6, "{variables:?}\n{}", run.command);
+    let has_died = world.path("has-died").exists()
+        || std::fs::read_dir(world.path("points")).is_ok_and(|mut points| points.next().is_some());
+    assert!(has_died, "{variables:?}: nothing was killed\n{}", run.command);
+    world.check_tidy();
+    run
+}
+
+#[test]
+fn application_that_is_killed_at_any_message_costs_one_test_at_most() {
+    // One message for each of six tests, telemetry, the completion, and the response.
+    for message in 0..9 {
+        let number = message.to_string();
+        let mut variables = vec![("APPLICATION_DIES_AFTER", number.as_str())];
+        if message % 2 == 1 {
+            variables.push(("APPLICATION_DIES_IN_MESSAGE", "1"));
+        }
+        let run = run_with_kill(&variables);
+        let mut lost = Vec::new();
+        for number in 0..6 {
+            let name = format!("Space.Class.t{number}");
+            let plain = if number == 5 { "failed" } else { "passed" };
+            if run.outcome(&name) != plain {
+                lost.push((name, run.outcome(&format!("Space.Class.t{number}"))));
+            }
+        }
+        assert!(lost.len() <= 1, "before message {message}: {lost:?}\n{}", run.command);
+        assert!(lost.iter().all(|(_, outcome)| *outcome == "crashed"), "{lost:?}\n{}", run.command);
+    }
+}
+
+#[test]
+fn worker_that_is_killed_under_an_application_loses_no_test() {
+    for fault in [
+        "worker.lease:1:kill",
+        "worker.journal.before:1:kill",
+        "worker.journal.after:1:kill",
+        "worker.sent:1:kill",
+        "worker.reported:1:kill",
+        "worker.drain:1:kill",
+    ] {
+        let run = run_with_kill(&[("HEELER_FAIL", fault)]);
+        for number in 0..6 {
+            let expected = if number == 5 { "failed" } else { "passed" };
+            let outcome = run.outcome(&format!("Space.Class.t{number}"));
+            assert_eq!(outcome, expected, "t{number}, {fault}\n{}", run.command);
+        }
+    }
+}
+
+/// Returns whether each test has succeeded. A display name may end with the parameter:
+/// `Named/P.FailsForX/x [x ("x")]`, `Typed/0.Default (int)`.
+fn successes(run: &ApplicationRun) -> BTreeMap<String, bool> {
+    let of = run.ends.iter().map(|(name, end)| {
+        let name = name.split([' ', '[']).next().unwrap();
+        (name.to_owned(), matches!(end["outcome"].as_str(), Some("passed" | "skipped")))
+    });
+    of.collect()
+}
+
+// The one below has no time limit for its own hanging test.
+const ENDING: [&str; 2] = ["-E", "not test(Hang)"];
+
 #[test]
 fn heeler_below_heeler_gives_the_same_results() {
     let world = TestWorld::with_gtest("kinds");
-    // The one below has no time limit for its own hanging test.
-    let ending = ["-E", "not test(Hang)"];
-    let direct = ApplicationRun::read(world.run(&["run", "--format", "json", "-E", ending[1], "./kinds"]));
+    let direct = ApplicationRun::read(world.run(&["run", "--format", "json", "-E", ENDING[1], "./kinds"]));
     let command = format!("{} ./kinds", crate::support::heeler().display());
-    let below = run_in(&world, &command, &ending);
+    let below = run_in(&world, &command, &ENDING);
     assert_eq!(below.ends.len(), direct.ends.len(), "{}\n{}", below.command, direct.command);
-    // A display name may end with the parameter: `Named/P.FailsForX/x [x ("x")]`, `Typed/0.Default (int)`.
-    let outcomes = |run: &ApplicationRun| {
-        let of = run.ends.iter().map(|(name, end)| {
-            let name = name.split([' ', '[']).next().unwrap();
-            (name.to_owned(), matches!(end["outcome"].as_str(), Some("passed" | "skipped")))
-        });
-        of.collect::<std::collections::BTreeMap<_, _>>()
-    };
-    assert_eq!(outcomes(&below), outcomes(&direct), "{}\n{}", below.command, direct.command);
+    assert_eq!(successes(&below), successes(&direct), "{}\n{}", below.command, direct.command);
     world.check_tidy();
 }
 
-/// Returns the directory of the built applications and their runtime, which `scripts/test` sets.
-fn real_applications() -> Option<PathBuf> {
-    let found = std::env::var_os("HEELER_MTP_APPLICATIONS").map(PathBuf::from);
-    if found.is_none() {
-        eprintln!("there are no built applications of Microsoft Testing Platform: not tried");
-    }
-    found
-}
-
-fn run_real(applications: &Path, name: &str, variables: &[(&str, &str)], more: &[&str]) -> ApplicationRun {
-    let world = TestWorld::new();
-    world.env("DOTNET_ROOT", applications.join("dotnet").to_str().unwrap());
-    variables.iter().for_each(|(name, value)| world.env(name, value));
-    let (kind, part) = name.split_once('-').unwrap();
-    let capitals = |word: &str| word[..1].to_uppercase() + &word[1..];
-    let program = format!("{}{}", capitals(kind), capitals(part));
-    let path = applications.join("apps").join(name).join(program);
-    run_in(&world, path.to_str().unwrap(), more)
-}
-
-/// Tests of the suites that their frameworks may not run when they are selected: names with quotation marks
-/// or control characters, ids with random numbers, and explicit tests.
-const LOST: [&str; 6] = [
-    "NuSuite.Rows.FromData(\"with",
-    "NuSuite.Rows.NastyRows(\"with",
-    "NuSuite.Rows.FromData(\"\\u0001",
-    "NuSuite.Rows.NamedRows [row called",
-    "NuSuite.Rows.Random(",
-    // A row of two that share one id.
-    "NuSuite.Rows.NamedRows [twin]",
-];
-
 #[test]
-fn real_suites_give_what_their_console_runs_give() {
-    let Some(applications) = real_applications() else { return };
-    // What the console reports: tests that do not fail, and those that do; with all ends of a test as one.
-    // Which tests of xUnit's suite a failing clean-up charges depends on how its tests are batched.
-    for (suite, others, failed) in [("ms-suite", 122, 18), ("nu-suite", 134, 17)] {
-        let run = run_real(&applications, suite, &[], &["--jobs", "1"]);
-        let named = |outcome: &str| {
-            let of = run.ends.iter().filter(|(_, end)| end["outcome"] == outcome);
-            of.map(|(name, _)| name.as_str()).collect::<Vec<_>>()
-        };
-        let not_run = named("not-run");
-        let unexpected: Vec<_> =
-            not_run.iter().filter(|name| LOST.iter().all(|lost| !name.starts_with(lost))).collect();
-        assert!(unexpected.is_empty(), "{unexpected:?}\n{}", run.command);
-        let found = [named("passed").len() + named("skipped").len() + not_run.len(), named("failed").len()];
-        assert_eq!(found, [others, failed], "{suite} {:?}\n{}", run.counts(), run.command);
-    }
-}
-
-/// Tests that die or hang, and how they end: `Segfault` is an exception that the runtime throws.
-#[test]
-fn armed_suite_names_every_death_and_hang() {
-    let Some(applications) = real_applications() else { return };
-    let run = run_real(
-        &applications,
-        "ms-suite",
-        &[("SUITE_DANGER", "1")],
-        &["--timeout", "120s", "-E", "test(Deaths)"],
-    );
-    for (test, outcome) in [
-        ("FailFast", "crashed"),
-        ("StackOverflow", "crashed"),
-        ("Abort", "crashed"),
-        ("SegfaultFar", "crashed"),
-        ("SigKill", "crashed"),
-        ("SigTerm", "crashed"),
-        ("Exit0", "exited-early"),
-        ("Exit3", "exited-early"),
-        ("RawExit", "exited-early"),
-    ] {
-        assert_eq!(run.outcome(&format!("MsSuite.Hazards.Deaths.{test}")), outcome, "{}", run.command);
-    }
-}
-
-#[test]
-fn assembly_whose_set_up_fails_has_no_passed_test() {
-    let Some(applications) = real_applications() else { return };
-    for suite in ["ms-setup", "nu-setup", "xu-setup"] {
-        let run = run_real(&applications, suite, &[], &[]);
-        assert!(!run.ends.is_empty(), "{}", run.command);
-        assert_eq!(run.counts().get("passed"), None, "{suite}\n{}", run.command);
+fn heeler_below_heeler_gives_the_same_results_whatever_is_killed_in_it() {
+    let world = TestWorld::with_gtest("kinds");
+    let direct = ApplicationRun::read(world.run(&["run", "--format", "json", "-E", ENDING[1], "./kinds"]));
+    for fault in
+        ["worker.journal.after:1", "guard.started:1", "run.begun:1", "run.finish:1", "watchdog.finish:1"]
+    {
+        let points = world.path(&format!("points-{}", fault.replace([':', '.'], "-")));
+        std::fs::create_dir(&points).unwrap();
+        // Variables of the outer one do not reach its test processes.
+        let heeler = crate::support::heeler();
+        let variables = format!("HEELER_FAIL={fault}:kill HEELER_FAIL_ONCE={}", points.display());
+        let below = run_in(&world, &format!("env {variables} {} ./kinds", heeler.display()), &ENDING);
+        assert!(std::fs::read_dir(&points).unwrap().next().is_some(), "{fault} was not reached");
+        let (found, expected) = (successes(&below), successes(&direct));
+        assert_eq!(found.len(), expected.len(), "{fault}\n{}", below.command);
+        // A test process that its guard has left may be reported as lost; nothing is better than it was.
+        let differ: Vec<_> = expected.iter().filter(|(name, is_good)| found[*name] != **is_good).collect();
+        assert!(differ.iter().all(|(_, is_good)| **is_good), "{fault}: {differ:?}\n{}", below.command);
+        assert!(differ.len() <= 1, "{fault}: {differ:?}\n{}", below.command);
     }
 }

@@ -18,7 +18,7 @@ use crate::support::{
 const SETTINGS: &str = "[profile.default]\ntimeout = \"10s\"\ngrace-period = \"400ms\"\ndumps = \"off\"\n";
 
 /// Returns the interpreter of the environment with pytest.
-fn python() -> Option<PathBuf> {
+pub(super) fn python() -> Option<PathBuf> {
     let environment = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("pytest");
     let is_installed = environment.join("installed").exists();
     if !is_installed {
@@ -28,7 +28,7 @@ fn python() -> Option<PathBuf> {
 }
 
 /// Returns a world with these files of the fixture suite.
-fn world(files: &[&str]) -> TestWorld {
+pub(super) fn world(files: &[&str]) -> TestWorld {
     let world = TestWorld::new();
     world.write("heeler.toml", SETTINGS);
     world.env("PYTHONDONTWRITEBYTECODE", "1");
@@ -51,14 +51,14 @@ const ALL_FILES: [&str; 9] = [
 ];
 
 /// A finished run.
-struct PytestRun {
-    command: FinishedCommand,
+pub(super) struct PytestRun {
+    pub(super) command: FinishedCommand,
     /// The last event of each test, by its node id.
-    ends: BTreeMap<String, Value>,
-    program_failures: Vec<Value>,
+    pub(super) ends: BTreeMap<String, Value>,
+    pub(super) program_failures: Vec<Value>,
 }
 
-fn run(world: &TestWorld, python: &std::path::Path, more: &[&str]) -> PytestRun {
+pub(super) fn run(world: &TestWorld, python: &std::path::Path, more: &[&str]) -> PytestRun {
     let python = python.to_str().unwrap();
     let words = ["run", "--format", "json", "--pytest", ".", "--python", python, "-j2"];
     let command = world.run(&[&words, more].concat());
@@ -77,13 +77,13 @@ fn run(world: &TestWorld, python: &std::path::Path, more: &[&str]) -> PytestRun 
 
 impl PytestRun {
     #[track_caller]
-    fn end(&self, name: &str) -> &Value {
+    pub(super) fn end(&self, name: &str) -> &Value {
         self.ends.get(name).unwrap_or_else(|| panic!("no end of {name}\n{}", self.command))
     }
 
     /// Panics unless the test has this outcome, and this text in what is said of it.
     #[track_caller]
-    fn assert_outcome(&self, name: &str, outcome: &str, said: &str) {
+    pub(super) fn assert_outcome(&self, name: &str, outcome: &str, said: &str) {
         let end = self.end(name);
         assert_eq!(end["outcome"], outcome, "{end:#}");
         assert!(end.to_string().contains(said), "{said:?} is not in {end:#}");
@@ -245,15 +245,20 @@ fn each_process_writes_coverage_of_its_own_and_all_of_it_is_combined() {
             &format!("import library\ndef test(): assert library.{name}()\n"),
         );
     }
-    let run = run(&world, &python, &["--isolate", "--", "--cov=library", "--cov-fail-under=100"]);
-    assert_eq!(run.ends.len(), 2, "{}", run.command);
-    assert_eq!(run.command.code, Some(0), "{}", run.command);
-    let coverage = |word: &str| {
+    let covered = |more: &[&str], percent: &str| {
+        let words = [more, &["--isolate", "--", "--cov=library", "--cov-fail-under=100"]].concat();
+        let run = run(&world, &python, &words);
+        assert_eq!(run.command.code, Some(0), "{}", run.command);
         let mut command = Command::new(&python);
-        command.current_dir(world.dir()).args(["-m", "coverage", word]);
-        String::from_utf8(command.output().unwrap().stdout).unwrap()
+        command.current_dir(world.dir()).args(["-m", "coverage", "report"]);
+        let report = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        let is_covered = |line: &str| line.starts_with("library.py") && line.ends_with(percent);
+        assert!(report.lines().any(is_covered), "{report}\n{}", run.command);
+        let files: Vec<_> = fs::read_dir(world.dir()).unwrap().map(|one| one.unwrap().file_name()).collect();
+        let left = files.iter().filter(|name| name.to_string_lossy().starts_with(".coverage")).count();
+        assert_eq!(left, 1, "{files:?}");
+        run.ends.len()
     };
-    coverage("combine");
-    let report = coverage("report");
-    assert!(report.lines().any(|line| line.starts_with("library.py") && line.ends_with("100%")), "{report}");
+    assert_eq!(covered(&[], " 100%"), 2);
+    assert_eq!(covered(&["-E", "test(test_one)"], " 75%"), 1, "the file of the earlier run is replaced");
 }

@@ -18,6 +18,30 @@ pub(crate) const LIBTEST: [(&str, &str); 14] = [
     ("z_is_last", "passed"),
 ];
 
+/// Tests of `tests/fixtures/pytest/test_faults.py` beside its twelve cases, with their final state.
+pub(crate) const PYTEST: [(&str, &str); 6] = [
+    ("test_faults.py::test_fails", "failed"),
+    ("test_faults.py::test_skips", "skipped"),
+    ("test_faults.py::test_is_interrupted", "failed"),
+    ("test_faults.py::test_segfaults", "error"),
+    ("test_faults.py::test_exits", "error"),
+    ("test_faults.py::test_is_last", "passed"),
+];
+
+/// Number of cases of its parameterized test, which pass.
+pub(crate) const PYTEST_CASES: usize = 12;
+
+/// Quirks of the server of `tests/fixtures/mtp`, with the final state of its test `t3`. The other tests pass,
+/// but for the last one, which fails.
+pub(crate) const MTP_QUIRKS: [(&str, &str); 6] = [
+    ("plain", "passed"),
+    ("both-states", "passed"),
+    ("window", "passed"),
+    ("dies-in-window", "error"),
+    ("dies-in-frame", "error"),
+    ("exits-before-response", "error"),
+];
+
 /// Tools of the fixture server, with their final state.
 pub(crate) const MCP: [(&str, &str); 11] = [
     ("mcp.test.capabilities", "passed"),

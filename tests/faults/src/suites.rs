@@ -1,9 +1,14 @@
 //! The test programs of a round and their settings. All of it is drawn.
 
-use std::{fs, os::unix::fs::symlink, path::Path, time::Duration};
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use crate::{
-    fixture_tests::{LIBTEST, MCP},
+    fixture_tests::{LIBTEST, MCP, MTP_QUIRKS, PYTEST, PYTEST_CASES},
     hostile::HostileProgram,
     native_programs::NativeProgram,
     random::SeededRandom,
@@ -25,6 +30,10 @@ pub(crate) enum PlannedProgram {
     /// The fixture server of the Model Context Protocol.
     Mcp,
     Native(NativeProgram),
+    /// The fixture server of Microsoft Testing Platform, with a quirk and the state of its fourth test.
+    Mtp(&'static str, &'static str),
+    /// The fixture suite of pytest, run by this interpreter.
+    Pytest(PathBuf),
     Hostile(HostileProgram),
 }
 
@@ -50,6 +59,8 @@ impl PlannedSuite {
             PlannedProgram::Libtest
             | PlannedProgram::Mcp
             | PlannedProgram::Native(_)
+            | PlannedProgram::Mtp(..)
+            | PlannedProgram::Pytest(_)
             | PlannedProgram::Hostile(_) => false,
         }
     }
@@ -68,6 +79,15 @@ impl PlannedSuite {
             PlannedProgram::Native(native) => {
                 native.tests().into_iter().map(|(test, state)| (uid(&test), state)).collect()
             }
+            PlannedProgram::Mtp(_, fourth) => ["passed", "passed", "passed", fourth, "passed", "failed"]
+                .into_iter()
+                .enumerate()
+                .map(|(number, state)| (uid(&format!("Space.Class.t{number}")), state))
+                .collect(),
+            PlannedProgram::Pytest(_) => (0..PYTEST_CASES)
+                .map(|number| (uid(&format!("test_faults.py::test_waits[{number}]")), "passed"))
+                .chain(PYTEST.iter().map(|(test, state)| (uid(test), *state)))
+                .collect(),
             PlannedProgram::Hostile(hostile) => {
                 hostile.tests().into_iter().map(|(test, state)| (uid(&test), state)).collect()
             }
@@ -81,12 +101,21 @@ pub(crate) fn prepare(dir: &Path, suites: &[PlannedSuite], settings: &PlannedSet
         fs::create_dir(dir.join(name)).unwrap();
     }
     for suite in suites {
-        let program = match suite.program {
+        let program = match &suite.program {
             PlannedProgram::Gtest(_) => fixtures::gtest("faults"),
             PlannedProgram::Libtest => fixtures::libtest(),
             PlannedProgram::Mcp => fixtures::mcp_server(),
             PlannedProgram::Native(native) => {
                 native.prepare(dir);
+                continue;
+            }
+            PlannedProgram::Mtp(..) => fixtures::fixtures().join("mtp/application.py"),
+            PlannedProgram::Pytest(_) => {
+                let directory = dir.join(&suite.name);
+                fs::create_dir(&directory).unwrap();
+                fs::write(directory.join("pytest.ini"), "[pytest]\naddopts = -p no:cacheprovider\n").unwrap();
+                let name = "test_faults.py";
+                fs::copy(fixtures::fixtures().join("pytest").join(name), directory.join(name)).unwrap();
                 continue;
             }
             PlannedProgram::Hostile(hostile) => fixtures::gtest(hostile.fixture),
@@ -115,11 +144,20 @@ pub(crate) fn config_of(suites: &[PlannedSuite], settings: &PlannedSettings) -> 
             text += &native.config();
             continue;
         }
+        if let PlannedProgram::Pytest(python) = program {
+            text += &format!("pytest = \"{name}\"\npython = {:?}\n", python.display().to_string());
+            text += "env = { PYTHONDONTWRITEBYTECODE = \"1\" }\n";
+            continue;
+        }
         text += &format!("programs = [\"{name}\"]\n");
         let (variable, value) = match program {
             PlannedProgram::Gtest(script) => ("HEELER_FIXTURE_SCRIPT", script.as_str()),
             PlannedProgram::Hostile(hostile) => hostile.attack,
-            PlannedProgram::Libtest | PlannedProgram::Native(_) => continue,
+            PlannedProgram::Libtest | PlannedProgram::Native(_) | PlannedProgram::Pytest(_) => continue,
+            PlannedProgram::Mtp(quirk, _) => {
+                text += &format!("framework = \"mtp\"\nargs = [\"{quirk}\"]\n");
+                continue;
+            }
             PlannedProgram::Mcp => {
                 text += "framework = \"mcp\"\nargs = [\"faults\"]\n";
                 continue;
@@ -157,7 +195,27 @@ pub(crate) fn draw_suites(draws: &mut SeededRandom) -> Vec<PlannedSuite> {
         let native = NativeProgram::draw(draws);
         suites[0] = PlannedSuite { name: native.suite().to_owned(), program: PlannedProgram::Native(native) };
     }
+    // Beside the others: what these programs do to their leases is theirs alone.
+    if draws.with_probability(12) {
+        let (quirk, state) = draws.pick(&MTP_QUIRKS);
+        let program = PlannedProgram::Mtp(quirk, state);
+        suites.push(PlannedSuite { name: "platform".to_owned(), program });
+    }
+    if draws.with_probability(8)
+        && let Some(python) = python_with_pytest()
+    {
+        suites.push(PlannedSuite { name: "python".to_owned(), program: PlannedProgram::Pytest(python) });
+    }
     suites
+}
+
+/// Returns the interpreter with pytest that `scripts/test` installs below the target directory, if it is
+/// there.
+fn python_with_pytest() -> Option<PathBuf> {
+    let own = std::env::current_exe().ok()?;
+    let environments = own.ancestors().map(|directory| directory.join("tmp/pytest"));
+    let found = environments.into_iter().find(|environment| environment.join("installed").exists())?;
+    Some(found.join("bin/python"))
 }
 
 /// Draws suites and settings of a round with many runs: in most of these rounds no test runs into its time

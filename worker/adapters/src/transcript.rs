@@ -84,6 +84,11 @@ pub trait TranscriptParser {
         Vec::new()
     }
 
+    /// Returns the last request, when no test follows and the requests end.
+    fn closing_request(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+
     /// Called when no further test is to begin: a parser that requests one test after the other requests no
     /// more. Those that run may end.
     fn begin_no_more(&mut self) {}

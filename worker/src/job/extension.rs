@@ -84,6 +84,8 @@ impl RunningProcess<'_> {
 
     /// Ends the requests to the process, which is to exit.
     pub(super) fn finish_requests(&mut self) {
+        let request = self.reader.transcript.closing_request();
+        self.process.send_request(request);
         self.process.finish_requests();
         self.batch.set_waiting(false, self.clock.now());
         self.batch.on_requests_finished(self.clock.now());

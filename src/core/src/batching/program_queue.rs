@@ -169,6 +169,19 @@ impl ProgramQueue {
     /// Returns the size at which a batch is full, for this share of the slot that runs it. `limit` is that of
     /// the batch's duration.
     pub(super) fn full_batch(&self, share: SlotShare, limit: Option<Duration>) -> BatchSize {
+        let full = self.full_process(share, limit);
+        if !self.costs.process.takes_more_tests {
+            return full;
+        }
+        // What is left is given to the process when it has ended these: one batch has room for all that may
+        // turn out to be slower than it seems. A slot that is alone waits for no other.
+        let part = if share.slots <= 1 { share.duration } else { share.duration / 2 };
+        let least = self.least_worthwhile(self.start_cost().saturating_mul(MIN_BATCH_PER_START));
+        BatchSize { duration: full.duration.min(part.max(least)), ..full }
+    }
+
+    /// Returns the size at which a batch is full that a process runs from its start to its end.
+    fn full_process(&self, share: SlotShare, limit: Option<Duration>) -> BatchSize {
         if self.costs.process.is_one_batch {
             return BatchSize::UNLIMITED;
         }
@@ -207,7 +220,8 @@ impl ProgramQueue {
         let measured = self.observed.len();
         let is_split_enough = share.programs >= share.slots.saturating_mul(PROGRAMS_PER_SLOT);
         let is_alone = share.slots <= 1;
-        if self.has_history || measured >= SAMPLE || start >= EXPENSIVE_START || is_split_enough || is_alone {
+        let is_start_spread = start >= EXPENSIVE_START && !self.costs.process.takes_more_tests;
+        if self.has_history || measured >= SAMPLE || is_start_spread || is_split_enough || is_alone {
             return usize::MAX;
         }
         let unknown = usize::try_from(self.unknown).unwrap_or(usize::MAX);

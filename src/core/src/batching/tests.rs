@@ -420,3 +420,24 @@ proptest! {
         prop_assert_eq!(seen, (0..u32::try_from(weights.len()).unwrap()).map(TestId).collect::<Vec<_>>());
     }
 }
+
+#[test]
+fn process_that_takes_more_tests_gets_the_rest_in_pieces() {
+    let process = ProcessTraits { takes_more_tests: true, ..ProcessTraits::NONE };
+    let queue = |count, weight: Option<u64>| {
+        let mut queue = TestQueue::new([ProgramCosts { process, ..costs(700) }]);
+        queue.add(items(count, weight.map(Duration::from_millis)));
+        queue
+    };
+    let first = |queue: &mut TestQueue, slots| queue.next_batch(&SlotLoads::idle(slots)).unwrap().tests.len();
+    // Nothing is known: some tests measure the others, although a start is expensive.
+    assert_eq!(first(&mut queue(4000, None), 2), 140);
+    // Half of a slot's share: the rest is shared out when it is known who is slower.
+    assert_eq!(first(&mut queue(4000, Some(10)), 2), 1000);
+    // Another process for less would cost more than it saves.
+    assert_eq!(first(&mut queue(40, Some(5)), 2), 40);
+    // A slot that is alone waits for no other.
+    for weight in [None, Some(5)] {
+        assert_eq!(first(&mut queue(4000, weight), 1), 4000);
+    }
+}

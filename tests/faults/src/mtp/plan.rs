@@ -191,6 +191,8 @@ impl MtpPlan {
             PlannedProgram::Hostile(hostile) => {
                 Some(Peculiarity::new(format!("{}: {}", hostile.fixture, hostile.attack.1)))
             }
+            PlannedProgram::Mtp(quirk, _) => Some(Peculiarity::new(format!("mtp: {quirk}"))),
+            PlannedProgram::Pytest(_) => Some(Peculiarity::new("pytest")),
             PlannedProgram::Gtest(_)
             | PlannedProgram::Libtest
             | PlannedProgram::Mcp

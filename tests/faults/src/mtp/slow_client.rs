@@ -151,6 +151,8 @@ fn add_trivial_tests(plan: &mut MtpPlan, count: usize) {
         PlannedProgram::Libtest
         | PlannedProgram::Mcp
         | PlannedProgram::Native(_)
+        | PlannedProgram::Mtp(..)
+        | PlannedProgram::Pytest(_)
         | PlannedProgram::Hostile(_) => None,
     });
     if let Some(script) = scripts.next() {

@@ -53,6 +53,22 @@ impl ReportDialogue {
         message::run(&self.tests[self.requested.clone()], self.tests.len() == 1)
     }
 
+    /// Returns whether every test has ended, the last request is done, and no report was in error.
+    pub(crate) fn takes_more_tests(&self) -> bool {
+        let has_ended = |state: &ReportedState| *state == ReportedState::Ended;
+        self.is_complete && self.fault.is_none() && self.states.iter().all(has_ended)
+    }
+
+    /// Adds tests after the last request; returns the request for them.
+    pub(crate) fn add_tests(&mut self, tests: Vec<String>) -> Vec<u8> {
+        let first = self.tests.len();
+        self.tests.extend(tests);
+        self.states.resize(self.tests.len(), ReportedState::Waiting);
+        self.requested = first..self.tests.len().min(first.saturating_add(self.request_size));
+        self.is_complete = false;
+        self.request()
+    }
+
     /// Handles a report; returns the next request.
     pub(crate) fn on_report_line(
         &mut self,

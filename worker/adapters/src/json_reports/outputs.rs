@@ -95,6 +95,11 @@ impl DividedOutputs {
         }
     }
 
+    /// Returns whether reports wait for their fences.
+    pub(super) fn has_waiting_reports(&self) -> bool {
+        !self.reports.is_empty()
+    }
+
     /// Passes on everything whose turn has come.
     pub(crate) fn pass_on(&mut self, events: &mut Vec<TranscriptEvent>) {
         if self.waiting_bytes > MAX_WAITING_BYTES || self.reports.len() > MAX_WAITING_REPORTS {
@@ -123,6 +128,12 @@ impl DividedOutputs {
         if self.reports.is_empty() {
             self.waiting_bytes = self.outputs.iter().map(waiting).sum();
         }
+    }
+
+    /// Gives up on fences that were not read, after a report that was written behind all of them: the program
+    /// has replaced the descriptors of its outputs.
+    pub(super) fn expect_no_fences(&mut self) {
+        self.is_without_fences |= self.has_waiting_reports();
     }
 
     /// Passes on everything, after the end of the process.

@@ -17,8 +17,28 @@ use crate::{
     TranscriptParser as _,
 };
 
-/// Transcripts up to this size are cut at every byte; larger ones at every 97th.
+/// Messages up to this size are read in two pieces, cut at every byte; larger ones at every 97th. All are
+/// read byte by byte, too.
 const SMALL_BYTES: usize = 6 << 10;
+
+/// How messages are divided into what is read at once.
+#[derive(Debug, Clone, Copy)]
+enum Pieces {
+    Two(usize),
+    Bytes,
+}
+
+impl Pieces {
+    fn of(self, frame: &[u8]) -> Vec<&[u8]> {
+        match self {
+            Self::Two(cut) => {
+                let (head, tail) = frame.split_at(cut.min(frame.len()));
+                vec![head, tail]
+            }
+            Self::Bytes => frame.chunks(1).collect(),
+        }
+    }
+}
 
 fn transcripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts/mtp")
@@ -129,8 +149,8 @@ impl RecordedRequest {
     }
 }
 
-/// Returns the events of a replay in which each message is cut after `cut` bytes.
-fn replay(request: &RecordedRequest, stderr: &str, cut: usize) -> (Vec<TranscriptEvent>, MtpParser) {
+/// Returns the events of a replay in which messages are read in these pieces.
+fn replay(request: &RecordedRequest, stderr: &str, pieces: Pieces) -> (Vec<TranscriptEvent>, MtpParser) {
     let listed = request.listed();
     let mut parser = MtpParser::new(&listed.iter().collect::<Vec<_>>());
     let mut events = Vec::new();
@@ -139,8 +159,7 @@ fn replay(request: &RecordedRequest, stderr: &str, cut: usize) -> (Vec<Transcrip
         parser.on_connection(connection, ConnectionInput::Opened, &mut events);
     }
     for (connection, frame) in request.frames() {
-        let (head, tail) = frame.split_at(cut.min(frame.len()));
-        for piece in [head, tail] {
+        for piece in pieces.of(&frame) {
             parser.on_connection(connection, ConnectionInput::Bytes(piece), &mut events);
         }
     }
@@ -196,10 +215,10 @@ fn every_recorded_session_is_read() {
         for (number, request) in session.requests.iter().enumerate() {
             writeln!(text, "{name}, request {number}, exit {:?}", session.exit).unwrap();
             if !request.is_run {
-                text.push_str(&describe_listing(request));
+                text.push_str(&describe_listing(request, Pieces::Two(0)));
                 continue;
             }
-            let (events, parser) = replay(request, &session.stderr, 0);
+            let (events, parser) = replay(request, &session.stderr, Pieces::Two(0));
             text.push_str(&describe(&events, &request.listed()));
             writeln!(
                 text,
@@ -221,14 +240,16 @@ fn every_recorded_session_is_read() {
     assert_eq!(std::fs::read_to_string(&golden).unwrap(), text);
 }
 
-fn describe_listing(request: &RecordedRequest) -> String {
+fn describe_listing(request: &RecordedRequest, pieces: Pieces) -> String {
     let mut dialogue = MtpListing::default();
     let connections = request.replies.iter().map(|(connection, _)| connection + 1).max().unwrap_or(0);
     for connection in 0..connections {
         dialogue.on_connection(connection, ConnectionInput::Opened);
     }
     for (connection, frame) in request.frames() {
-        dialogue.on_connection(connection, ConnectionInput::Bytes(&frame));
+        for piece in pieces.of(&frame) {
+            dialogue.on_connection(connection, ConnectionInput::Bytes(piece));
+        }
     }
     match dialogue.finish(&ListingOutput { code: Some(0), ..ListingOutput::default() }) {
         Ok(listing) => {
@@ -247,12 +268,18 @@ fn describe_listing(request: &RecordedRequest) -> String {
 fn messages_are_the_same_wherever_they_are_cut() {
     for (name, session) in all_sessions() {
         for request in session.requests.iter().filter(|request| request.is_run) {
-            let (expected, _) = replay(request, &session.stderr, 0);
+            let (expected, _) = replay(request, &session.stderr, Pieces::Two(0));
+            assert_eq!(replay(request, &session.stderr, Pieces::Bytes).0, expected, "{name} byte by byte");
             let longest = request.frames().iter().map(|(_, frame)| frame.len()).max().unwrap_or(0);
             let step = if longest <= SMALL_BYTES { 1 } else { 97 };
             for cut in (1..longest).step_by(step) {
-                assert_eq!(replay(request, &session.stderr, cut).0, expected, "{name} cut at {cut}");
+                let pieces = Pieces::Two(cut);
+                assert_eq!(replay(request, &session.stderr, pieces).0, expected, "{name} cut at {cut}");
             }
+        }
+        for request in session.requests.iter().filter(|request| !request.is_run) {
+            let whole = describe_listing(request, Pieces::Two(0));
+            assert_eq!(describe_listing(request, Pieces::Bytes), whole, "{name} byte by byte");
         }
     }
 }
@@ -292,11 +319,11 @@ fn converse(answer: impl Fn(&[String]) -> Value) -> (Vec<TranscriptEvent>, Vec<u
     loop {
         let frame = frame::encode(reply.to_string().as_bytes());
         let request = parser.on_connection(0, ConnectionInput::Bytes(&frame), &mut events);
-        let text = String::from_utf8(request).unwrap();
-        let body: Value = serde_json::from_str(text.split_once("\r\n\r\n").unwrap().1).unwrap();
-        if body["method"] == "exit" {
+        if request.is_empty() {
             return (events, sizes, parser.is_complete());
         }
+        let text = String::from_utf8(request).unwrap();
+        let body: Value = serde_json::from_str(text.split_once("\r\n\r\n").unwrap().1).unwrap();
         let uids = body["params"]["tests"].as_array().unwrap().iter();
         let uids: Vec<String> = uids.map(|node| node["uid"].as_str().unwrap().to_owned()).collect();
         sizes.push(uids.len());

@@ -1,4 +1,5 @@
-//! The dialogue of a run: asks for all tests of a batch, and reads their updates.
+//! The dialogue of a run: asks for all tests of a batch, and reads their updates. Further batches are further
+//! requests to the same process.
 
 use std::collections::HashMap;
 
@@ -40,7 +41,7 @@ enum RequestState {
     Opening,
     /// The request with this id is open.
     Open(u64),
-    /// No request follows.
+    /// No request is open, and none waits.
     Over,
 }
 
@@ -48,6 +49,7 @@ enum RequestState {
 pub(super) struct MtpParser {
     session: MtpSession,
     run: RunDialogue,
+    has_asked_to_exit: bool,
 }
 
 /// What is known of the tests of one process.
@@ -55,6 +57,8 @@ struct RunDialogue {
     tests: Vec<Selector>,
     places: HashMap<String, usize>,
     progress: Vec<TestProgress>,
+    /// The first test of the batch: those before it do not end again.
+    first: usize,
     request: RequestState,
     /// The tests of the open request.
     asked: Vec<usize>,
@@ -69,38 +73,47 @@ struct RunDialogue {
 
 impl MtpParser {
     pub(super) fn new(tests: &[&ListedTest]) -> Self {
-        let selector = |test: &&ListedTest| {
-            let read = test.selector.as_deref().and_then(Selector::read);
-            read.unwrap_or_else(|| Selector {
-                uid: test.name.clone(),
-                display_name: test.name.clone(),
-                function: None,
-            })
+        let mut run = RunDialogue {
+            tests: Vec::new(),
+            places: HashMap::new(),
+            progress: Vec::new(),
+            first: 0,
+            request: RequestState::Opening,
+            asked: Vec::new(),
+            queued: Vec::new(),
+            next_id: FIRST_ID,
+            is_complete: false,
+            culprit: DeathCulprit::RunningTests,
+            fault: None,
+            fixture_failures: Vec::new(),
         };
-        let tests: Vec<Selector> = tests.iter().map(selector).collect();
-        let places = tests.iter().enumerate().map(|(place, test)| (test.uid.clone(), place)).collect();
-        let progress = vec![TestProgress::Waiting; tests.len()];
-        let all = (0..tests.len()).collect();
-        Self {
-            session: MtpSession::default(),
-            run: RunDialogue {
-                tests,
-                places,
-                progress,
-                request: RequestState::Opening,
-                asked: Vec::new(),
-                queued: vec![all],
-                next_id: FIRST_ID,
-                is_complete: false,
-                culprit: DeathCulprit::RunningTests,
-                fault: None,
-                fixture_failures: Vec::new(),
-            },
-        }
+        run.add_batch(tests);
+        Self { session: MtpSession::default(), run, has_asked_to_exit: false }
     }
 }
 
+fn selector(test: &ListedTest) -> Selector {
+    let read = test.selector.as_deref().and_then(Selector::read);
+    read.unwrap_or_else(|| Selector {
+        uid: test.name.clone(),
+        display_name: test.name.clone(),
+        function: None,
+    })
+}
+
 impl RunDialogue {
+    /// Adds the tests of a batch, which the next request asks for.
+    fn add_batch(&mut self, tests: &[&ListedTest]) {
+        self.first = self.tests.len();
+        self.tests.extend(tests.iter().map(|test| selector(test)));
+        for place in self.first..self.tests.len() {
+            self.places.insert(self.tests[place].uid.clone(), place);
+        }
+        self.progress.resize(self.tests.len(), TestProgress::Waiting);
+        self.queued.push((self.first..self.tests.len()).collect());
+        self.is_complete = false;
+    }
+
     fn on_event(&mut self, event: SessionEvent, events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
         match event {
             SessionEvent::Ready => return self.next_request(),
@@ -121,7 +134,7 @@ impl RunDialogue {
     fn on_node(&mut self, node: &TestNode, events: &mut Vec<TranscriptEvent>) {
         // Frameworks run more than they were asked for, and all of it where they do not know a member.
         let Some(place) = self.places.get(&node.uid).copied() else { return };
-        if self.is_complete {
+        if self.is_complete || place < self.first {
             return;
         }
         if node.state == Some(ExecutionState::InProgress) {
@@ -168,12 +181,12 @@ impl RunDialogue {
         });
     }
 
-    /// Returns the next request, or the last one, to exit.
+    /// Returns the next request, if tests wait for one.
     fn next_request(&mut self) -> Vec<u8> {
         let Some(asked) = self.queued.pop() else {
             self.request = RequestState::Over;
             self.is_complete = self.fault.is_none();
-            return exit();
+            return Vec::new();
         };
         let id = self.next_id;
         self.next_id += 1;
@@ -296,6 +309,19 @@ impl TranscriptParser for MtpParser {
 
     fn is_complete(&self) -> bool {
         self.run.is_complete
+    }
+
+    fn takes_more_tests(&self) -> bool {
+        self.run.is_complete && self.outside_failure().is_none()
+    }
+
+    fn add_tests(&mut self, tests: &[&ListedTest], _events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
+        self.run.add_batch(tests);
+        self.run.next_request()
+    }
+
+    fn closing_request(&mut self) -> Vec<u8> {
+        if std::mem::replace(&mut self.has_asked_to_exit, true) { Vec::new() } else { exit() }
     }
 
     fn is_over(&self) -> bool {

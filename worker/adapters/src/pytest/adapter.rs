@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use heeler_core::test_path::NameNesting;
+use heeler_core::{batching::ProcessTraits, test_path::NameNesting};
 use heeler_protocol::control::{ListedTest, OsText, TestProgram};
 
 use super::{listing, transcript::PytestParser};
@@ -18,8 +18,13 @@ pub(crate) struct Pytest;
 
 pub(super) const NAME: &str = "pytest";
 
-static TRAITS: AdapterTraits =
-    AdapterTraits { nesting: NameNesting::NodeIds, has_parts: true, ..AdapterTraits::new(NAME, "pytest") };
+static TRAITS: AdapterTraits = AdapterTraits {
+    nesting: NameNesting::NodeIds,
+    has_parts: true,
+    // An interpreter with its imports and the fixtures of its session is worth keeping.
+    process: ProcessTraits { takes_more_tests: true, ..ProcessTraits::NONE },
+    ..AdapterTraits::new(NAME, "pytest")
+};
 
 /// The module that pytest loads.
 const PLUGIN_NAME: &str = "heeler_pytest_plugin";
@@ -95,8 +100,7 @@ impl Adapter for Pytest {
     }
 
     fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send> {
-        let selector = |test: &&ListedTest| test.selector.clone().unwrap_or_else(|| test.name.clone());
-        Box::new(PytestParser::new(tests.iter().map(selector).collect()))
+        Box::new(PytestParser::new(tests))
     }
 
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {

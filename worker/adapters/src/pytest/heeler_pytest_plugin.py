@@ -154,6 +154,62 @@ def load_c_flush():
         return lambda: None
 
 
+class CoverageData:
+    """The data file of this process, which is added to that of all processes at its end."""
+
+    # The key in the common file's table of metadata under which it says of which run it is.
+    RUN_KEY = "heeler_run"
+
+    def __init__(self, options, nonce):
+        import coverage
+
+        configured = coverage.Coverage(config_file=getattr(options, "cov_config", None) or True)
+        self.common = os.path.abspath(configured.get_option("run:data_file"))
+        self.own = f"{self.common}.heeler-{os.getpid()}-{nonce}"
+        self.appends = getattr(options, "cov_append", False)
+        os.environ["COVERAGE_FILE"] = self.own
+
+    def combine(self):
+        """Adds the data to the common file. That of an earlier run is replaced, as by pytest-cov."""
+        import fcntl
+
+        directory = os.open(os.path.dirname(self.common), os.O_RDONLY)
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX)
+            self.add_to_common(os.environ.get("HEELER_RUN_ID", ""))
+        finally:
+            os.close(directory)
+
+    def add_to_common(self, run):
+        import coverage
+        import sqlite3
+
+        name = os.path.basename(self.own)
+        names = [one for one in os.listdir(os.path.dirname(self.own)) if one.startswith(name)]
+        if not names:
+            return
+        if os.path.exists(self.common) and not self.appends:
+            with sqlite3.connect(self.common) as known:
+                query = "select value from meta where key = ?"
+                is_of_run = known.execute(query, (self.RUN_KEY,)).fetchall() == [(run,)]
+            known.close()
+            if not is_of_run:
+                os.remove(self.common)
+        common = coverage.CoverageData(self.common)
+        common.read()
+        for name in names:
+            path = os.path.join(os.path.dirname(self.own), name)
+            own = coverage.CoverageData(path)
+            own.read()
+            common.update(own)
+            own.close()
+            os.remove(path)
+        common.close()
+        with sqlite3.connect(self.common) as known:
+            known.execute("insert or replace into meta (key, value) values (?, ?)", (self.RUN_KEY, run))
+        known.close()
+
+
 class Boundary(pytest.Item):
     """The item after the last one of a request: it ends all fixtures but those of the session."""
 
@@ -243,7 +299,9 @@ class Plugin:
         self.collected_paths = set()
         self.items = {}
         self.begun_items = set()
+        self.coverage = None
         self.is_stopped = False
+        self.failure_limit = 0
 
     # The session.
 
@@ -256,12 +314,12 @@ class Plugin:
         if getattr(options, "cov_source", None) and self.is_listing():
             options.cov_source = []
         elif getattr(options, "cov_source", None):
-            data = os.environ.get("COVERAGE_FILE") or os.path.abspath(".coverage")
-            os.environ["COVERAGE_FILE"] = f"{data}.heeler-{os.getpid()}-{self.channel.nonce}"
+            self.coverage = CoverageData(options, self.channel.nonce)
         return (yield)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_cmdline_main(self, config):
+        self.failure_limit = config.option.maxfail
         coverage = config.pluginmanager.get_plugin("_cov")
         for options in (config.option, getattr(coverage, "options", None)):
             for name, value in NEUTRAL_OPTIONS.items():
@@ -311,6 +369,18 @@ class Plugin:
     def pytest_sessionfinish(self, session):
         if self.is_stopped:
             session.exitstatus = 0
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self):
+        if not self.is_stopped:
+            return
+        if self.coverage is not None:
+            try:
+                self.coverage.combine()
+            except Exception as error:
+                self.channel.write_error(f"{self.coverage.own} was not combined: {error!r}")
+        # A process that exits without this report was ended by the tear-down of its session.
+        self.channel.send({"k": "stopped"})
 
     def pytest_internalerror(self, excrepr):
         self.channel.write_error(excrepr)
@@ -371,6 +441,9 @@ class Plugin:
             self.paths[str(session.config.inipath)] = None
         for path in list(self.paths):
             self.paths[os.path.dirname(path)] = None
+        if self.failure_limit:
+            message = "-x and --maxfail have no effect: --fail-fast and --max-fail of heeler end a run early"
+            self.channel.add({"k": "warning", "message": message})
         self.channel.add({"k": "depends", "paths": list(self.paths)})
         self.channel.send({"k": "listed"})
 

@@ -44,7 +44,7 @@ pub(super) fn read(outputs: &[ListingOutput]) -> Result<AdapterListing, ListingE
     let nothing = ListingOutput::default();
     let output = outputs.last().unwrap_or(&nothing);
     let damaged = |reason: String| ListingError::Damaged { framework: NAME, reason };
-    let (mut tests, mut depends_on) = (Vec::new(), Vec::new());
+    let (mut tests, mut depends_on, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
     for line in lines(output) {
         let unreadable = || {
             let text = scan::decode_lossy(line);
@@ -60,18 +60,13 @@ pub(super) fn read(outputs: &[ListingOutput]) -> Result<AdapterListing, ListingE
                 test.selector = report.text("selector");
                 tests.push(test);
             }
+            "warning" => warnings.extend(report.text("message")),
             "depends" => depends_on = report.texts("paths"),
             "listed" => {
                 let failed = |output: &&ListingOutput| output.code != Some(0);
                 // Files that crash are among the tests; that one of them did is a failure of the whole.
                 let failure = outputs.iter().find(failed).map(ListingError::of_recognized_exit);
-                return Ok(AdapterListing {
-                    framework: NAME,
-                    tests,
-                    failure,
-                    warnings: Vec::new(),
-                    depends_on,
-                });
+                return Ok(AdapterListing { framework: NAME, tests, failure, warnings, depends_on });
             }
             _ => {}
         }
@@ -109,7 +104,8 @@ mod tests {
     const HELLO: &str = "{\"k\":\"hello\",\"v\":1,\"fence\":\"ab\"}\n";
     const ALL: &str = "{\"k\":\"file\",\"path\":\"/w/a.py\"}\n\
         {\"k\":\"test\",\"id\":\"a.py::t\",\"selector\":\"0\\n/w/a.py\\na.py::t\",\"line\":3,\"tags\":[\"slow\"]}\n\
-        {\"k\":\"depends\",\"paths\":[\"/w/a.py\",\"/w\"]}\n{\"k\":\"listed\"}\n";
+        {\"k\":\"depends\",\"paths\":[\"/w/a.py\",\"/w\"]}\n\
+        {\"k\":\"warning\",\"message\":\"-x\"}\n{\"k\":\"listed\"}\n";
 
     #[test]
     fn listing_has_tests_and_what_it_depends_on() {
@@ -118,6 +114,7 @@ mod tests {
         assert_eq!((test.name.as_str(), test.line), ("a.py::t", Some(3)));
         assert_eq!(test.selector.as_deref(), Some("0\n/w/a.py\na.py::t"));
         assert_eq!((listing.depends_on.len(), listing.failure), (2, None));
+        assert_eq!(listing.warnings, ["-x"]);
         assert!(matches!(read(&[output(HELLO, Some(0))]), Err(ListingError::Damaged { .. })));
         assert!(matches!(read(&[output(HELLO, Some(4))]), Err(ListingError::Died { code: Some(4), .. })));
         assert!(matches!(read(&[output("", Some(0))]), Err(ListingError::NotThisFramework { .. })));

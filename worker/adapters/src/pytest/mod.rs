@@ -10,6 +10,7 @@
 //!   {"k":"run","tests":[S,…]}            ──►
 //!                                        ◄──   {"k":"begin","i":0,"f":1} {"k":"end","i":0,"f":2,…} … {"k":"done","f":9}
 //!   {"k":"run",…} or {"k":"stop"}        ──►
+//!                                        ◄──   {"k":"stopped"}
 //! ```
 //!
 //! `f` is the number of the last fence before the report: a line with the nonce and a number that the plugin

@@ -29,6 +29,15 @@ fn recorded_tests() -> Vec<ListedTest> {
     recorded_listing().tests.into_iter().filter(|test| test.skip.is_none()).collect()
 }
 
+fn test(name: &str) -> ListedTest {
+    ListedTest { name: name.to_owned(), ..ListedTest::default() }
+}
+
+fn parser_of(names: &[&str]) -> PytestParser {
+    let tests: Vec<ListedTest> = names.iter().map(|name| test(name)).collect();
+    PytestParser::new(&tests.iter().collect::<Vec<_>>())
+}
+
 /// What one test wrote and how it ended, in an order that does not depend on how the outputs were read.
 #[derive(Debug, Default, Clone, PartialEq)]
 struct Parsed {
@@ -39,7 +48,7 @@ struct Parsed {
 
 /// Feeds pieces of the three ways; returns what was parsed before, in and after each test.
 fn replay(tests: usize, pieces: &[[&[u8]; 3]]) -> Vec<Parsed> {
-    let mut parser = PytestParser::new(vec![String::new(); tests]);
+    let mut parser = parser_of(&vec![""; tests]);
     let mut events = Vec::new();
     for [channel, stdout, stderr] in pieces {
         parser.on_channel(channel, &mut events);
@@ -146,7 +155,7 @@ fn recorded_listing_is_complete() {
 
 #[test]
 fn death_leaves_the_running_test_open_with_its_output() {
-    let mut parser = PytestParser::new(vec!["a".into(), "b".into()]);
+    let mut parser = parser_of(&["a", "b"]);
     let mut events = Vec::new();
     let opening = parser.opening_request(&mut events);
     assert_eq!(opening, b"{\"alone\":false,\"k\":\"run\",\"tests\":[\"a\",\"b\"],\"v\":1}\n");
@@ -166,8 +175,48 @@ fn death_leaves_the_running_test_open_with_its_output() {
 }
 
 #[test]
+fn process_takes_further_tests_when_its_own_have_been_passed_on() {
+    let mut parser = parser_of(&["a"]);
+    let mut events = Vec::new();
+    parser.opening_request(&mut events);
+    let run = b"{\"k\":\"hello\",\"fence\":\"n\"}\n{\"k\":\"begin\",\"i\":0,\"f\":1}\n\
+        {\"k\":\"end\",\"i\":0,\"f\":2,\"state\":\"passed\"}\n{\"k\":\"done\",\"f\":2}\n";
+    assert_eq!(parser.on_channel(run, &mut events), b"", "it is not stopped");
+    parser.on_outputs(b"\x1en 1\nof a\x1en 2\n", b"\x1en 1\n", &mut events);
+    assert!(parser.is_complete() && !parser.is_over() && !parser.takes_more_tests(), "a fence is missing");
+    parser.on_outputs(b"", b"\x1en 2\n", &mut events);
+    assert!(parser.is_over() && parser.takes_more_tests());
+    let request = parser.add_tests(&[&test("b"), &test("c")], &mut events);
+    assert_eq!(request, b"{\"alone\":false,\"k\":\"run\",\"tests\":[\"b\",\"c\"]}\n");
+    assert!(!parser.is_complete() && !parser.is_over() && !parser.takes_more_tests());
+    events.clear();
+    parser.on_channel(b"{\"k\":\"begin\",\"i\":1,\"f\":3}\n", &mut events);
+    parser.on_outputs(b"\x1en 3\nof c", b"\x1en 3\n", &mut events);
+    assert_eq!(events, [TranscriptEvent::Begun { place: 2 }, TranscriptEvent::Output(b"of c".to_vec())]);
+    parser.on_channel(b"{\"k\":\"done\",\"f\":4}\n", &mut events);
+    assert!(parser.is_complete() && !parser.takes_more_tests(), "\"b\" has no end");
+    assert_eq!(parser.closing_request(), b"{\"k\":\"stop\"}\n");
+    assert_eq!(parser.closing_request(), b"", "once");
+}
+
+#[test]
+fn fences_that_cannot_come_any_more_are_not_waited_for() {
+    let mut parser = parser_of(&["a"]);
+    let mut events = Vec::new();
+    let run = b"{\"k\":\"hello\",\"fence\":\"n\"}\n{\"k\":\"begin\",\"i\":0,\"f\":1}\n\
+        {\"k\":\"end\",\"i\":0,\"f\":2,\"state\":\"passed\"}\n{\"k\":\"done\",\"f\":2}\n";
+    parser.on_channel(run, &mut events);
+    parser.on_outputs(b"\x1en 1\n", b"\x1en 1\n", &mut events);
+    assert!(!parser.is_over());
+    for _ in 0..2 {
+        parser.on_outputs(b"", b"", &mut events);
+    }
+    assert!(parser.is_over() && events.len() == 2, "{events:?}");
+}
+
+#[test]
 fn failure_of_the_session_is_outside_of_tests() {
-    let mut parser = PytestParser::new(vec!["a".into()]);
+    let mut parser = parser_of(&["a"]);
     parser.on_channel(
         b"{\"k\":\"done\"}\n{\"k\":\"failure\",\"message\":\"m\",\"stack\":\"s\"}\n",
         &mut Vec::new(),
@@ -181,7 +230,7 @@ proptest! {
     fn arbitrary_bytes_neither_panic_nor_get_lost(
         pieces in prop::collection::vec((0_usize..3, prop::collection::vec(prop::sample::select(PIECES), 0..4)), 0..20)
     ) {
-        let mut parser = PytestParser::new(vec!["a".into(), "b".into()]);
+        let mut parser = parser_of(&["a", "b"]);
         let (mut events, mut written) = (Vec::new(), 0);
         for (way, words) in &pieces {
             let bytes = words.concat();

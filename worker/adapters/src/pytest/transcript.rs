@@ -1,37 +1,55 @@
 //! Parser of the plugin's reports during a run.
 
+use heeler_protocol::control::ListedTest;
+
 use crate::{
     TranscriptEvent, TranscriptParser,
     json_reports::{
-        dialogue::ReportDialogue, lines::ReportLineReader, message::ReportLine, outputs::DividedOutputs,
+        dialogue::ReportDialogue,
+        lines::ReportLineReader,
+        message::{self, ReportLine},
+        outputs::DividedOutputs,
     },
 };
 
-/// The parser of one process's reports. All tests of the process are in one request: pytest collects their
-/// files together, and fixtures of modules live until its end.
+/// Number of empty reads after which fences cannot come any more.
+const EMPTY_READS: u32 = 2;
+
+/// The parser of one process's reports. All tests of a batch are in one request: pytest collects their files
+/// together, and fixtures of modules live until its end. Further batches are further requests.
 pub(super) struct PytestParser {
     dialogue: ReportDialogue,
     lines: ReportLineReader,
     outputs: DividedOutputs,
     /// The failure of a session's fixture after the last test.
     session_failure: Option<String>,
+    /// The session has ended, after the tear-down of its fixtures.
+    is_stopped: bool,
+    /// Number of reads, one after the other, that found nothing in the outputs of a process whose tests have
+    /// ended.
+    empty_reads: u32,
+    has_asked_to_stop: bool,
 }
 
 impl PytestParser {
-    /// Returns the parser of a process that runs the tests with these selectors.
-    pub(super) fn new(selectors: Vec<String>) -> Self {
+    /// Returns the parser of a process that runs these tests.
+    pub(super) fn new(tests: &[&ListedTest]) -> Self {
         Self {
-            dialogue: ReportDialogue::new(selectors, usize::MAX),
+            dialogue: ReportDialogue::new(selectors(tests), usize::MAX),
             lines: ReportLineReader::default(),
             outputs: DividedOutputs::default(),
             session_failure: None,
+            is_stopped: false,
+            empty_reads: 0,
+            has_asked_to_stop: false,
         }
     }
 
-    /// Handles a report; returns the next request.
-    fn on_report(&mut self, report: &ReportLine) -> Vec<u8> {
+    /// Handles a report.
+    fn on_report(&mut self, report: &ReportLine) {
         match report.kind() {
             "hello" => self.outputs.set_nonce(&report.text("fence").unwrap_or_default()),
+            "stopped" => self.is_stopped = true,
             "failure" => {
                 let message = report.text("message").unwrap_or_default();
                 let text = [Some(message), report.text("stack")].into_iter().flatten().collect::<Vec<_>>();
@@ -39,7 +57,9 @@ impl PytestParser {
             }
             kind => {
                 let mut events = Vec::new();
-                let request = self.dialogue.on_report_line(report, &mut events);
+                // All tests were in one request: what follows it would be the last one, to stop. Whether
+                // there are further tests is known later.
+                self.dialogue.on_report_line(report, &mut events);
                 let fence = report.fence();
                 for event in events {
                     self.outputs.push_event(fence, event);
@@ -47,11 +67,14 @@ impl PytestParser {
                 if kind == "done" {
                     self.outputs.push_done(fence);
                 }
-                return request;
             }
         }
-        Vec::new()
     }
+}
+
+/// Returns the tests as requests name them.
+fn selectors(tests: &[&ListedTest]) -> Vec<String> {
+    tests.iter().map(|test| test.selector.clone().unwrap_or_else(|| test.name.clone())).collect()
 }
 
 impl TranscriptParser for PytestParser {
@@ -60,17 +83,30 @@ impl TranscriptParser for PytestParser {
     }
 
     fn on_channel(&mut self, chunk: &[u8], _events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
-        let mut request = Vec::new();
         for report in self.lines.read(chunk) {
             match report {
-                Ok(report) => request.extend(self.on_report(&report)),
+                Ok(report) => self.on_report(&report),
                 Err(fault) => self.dialogue.record_fault(fault),
             }
         }
-        request
+        Vec::new()
+    }
+
+    fn takes_more_tests(&self) -> bool {
+        self.dialogue.takes_more_tests() && !self.outputs.has_waiting_reports()
+    }
+
+    fn add_tests(&mut self, tests: &[&ListedTest], _events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
+        self.dialogue.add_tests(selectors(tests))
     }
 
     fn on_outputs(&mut self, stdout: &[u8], stderr: &[u8], events: &mut Vec<TranscriptEvent>) -> bool {
+        // Fences are written before the reports behind them, and outputs are read after the reports.
+        let is_drained = self.dialogue.is_complete() && stdout.is_empty() && stderr.is_empty();
+        self.empty_reads = if is_drained { self.empty_reads + 1 } else { 0 };
+        if self.empty_reads >= EMPTY_READS {
+            self.outputs.expect_no_fences();
+        }
         self.outputs.push_outputs(stdout, stderr);
         self.outputs.pass_on(events);
         true
@@ -80,12 +116,29 @@ impl TranscriptParser for PytestParser {
         self.outputs.finish(events);
     }
 
+    fn closing_request(&mut self) -> Vec<u8> {
+        if std::mem::replace(&mut self.has_asked_to_stop, true) { Vec::new() } else { message::stop() }
+    }
+
+    fn on_exit(&mut self, code: i32, _events: &mut Vec<TranscriptEvent>) {
+        // A tear-down of the session that exits with success has not ended well.
+        if code == 0 && self.is_complete() && !self.is_stopped {
+            let text = "the process exited with code 0 before the end of its session: in the tear-down of a fixture?";
+            self.session_failure.get_or_insert(text.to_owned());
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        // Before the last ends are passed on, it is not known whether the process takes further tests.
+        self.is_complete() && !self.outputs.has_waiting_reports()
+    }
+
     fn is_complete(&self) -> bool {
         self.dialogue.is_complete()
     }
 
     fn explains_exit(&self, code: i32) -> bool {
-        code == 0 && self.outside_failure().is_none()
+        code == 0 && self.is_stopped && self.outside_failure().is_none()
     }
 
     fn outside_failure(&self) -> Option<&str> {

@@ -1,0 +1,277 @@
+//! Built applications of MSTest, NUnit and xUnit v3. Left out where `scripts/test` has neither found nor
+//! built them.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use super::mtp::{ApplicationRun, run_in};
+use crate::support::world::{TestWorld, run_with_separate_outputs};
+
+/// Returns the directory of the built applications and their runtime, which `scripts/test` sets.
+fn real_applications() -> Option<PathBuf> {
+    let found = std::env::var_os("HEELER_MTP_APPLICATIONS").map(PathBuf::from);
+    if found.is_none() {
+        eprintln!("there are no built applications of Microsoft Testing Platform: not tried");
+    }
+    found
+}
+
+/// Returns the program of an application: `ms-suite` is `apps/ms-suite/MsSuite`.
+fn program(applications: &Path, name: &str) -> PathBuf {
+    let (kind, part) = name.split_once('-').unwrap();
+    let capitals = |word: &str| word[..1].to_uppercase() + &word[1..];
+    let program = format!("{}{}", capitals(kind), capitals(part));
+    applications.join("apps").join(name).join(program)
+}
+
+fn world(applications: &Path, variables: &[(&str, &str)]) -> TestWorld {
+    let world = TestWorld::new();
+    world.env("DOTNET_ROOT", applications.join("dotnet").to_str().unwrap());
+    variables.iter().for_each(|(name, value)| world.env(name, value));
+    world
+}
+
+fn run_real(applications: &Path, name: &str, variables: &[(&str, &str)], more: &[&str]) -> ApplicationRun {
+    let world = world(applications, variables);
+    run_in(&world, program(applications, name).to_str().unwrap(), more)
+}
+
+/// Outcomes of tests, by what is left of their display names.
+type Outcomes = BTreeMap<String, Vec<String>>;
+
+/// Returns the letters and digits of a display name, without type and number among equals.
+fn key(name: &str) -> String {
+    let name = match name.rsplit_once(" #") {
+        Some((name, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => name,
+    };
+    let shown = name.split_once(" [").and_then(|(_, shown)| shown.strip_suffix(']')).unwrap_or(name);
+    let head = shown.find(['(', ' ', '<']).unwrap_or(shown.len());
+    let from = shown[..head].rfind('.').map_or(0, |dot| dot + 1);
+    let shown = &shown[from..];
+    if shown.starts_with("Overloaded") {
+        return "Overloaded".to_owned();
+    }
+    shown.chars().filter(|one| one.is_alphanumeric()).collect()
+}
+
+/// Runs an application on its console; returns what it prints of each end. Of several tries the last counts,
+/// and a clean-up that fails changes the end of a test that has passed.
+fn console_run(applications: &Path, name: &str) -> Outcomes {
+    let world = world(applications, &[]);
+    let command = world.command(
+        Command::new(program(applications, name)),
+        &["--no-banner", "--no-ansi", "--no-progress", "--output", "Detailed"],
+    );
+    let printed = run_with_separate_outputs(command).stdout;
+    let mut outcomes = Outcomes::new();
+    let mut cleaned = Vec::new();
+    for line in printed.lines() {
+        let Some((outcome, rest)) = line.split_once(' ') else { continue };
+        if !["passed", "failed", "skipped"].contains(&outcome) || !rest.ends_with(')') {
+            continue;
+        }
+        let Some((test, _)) = rest.rsplit_once(" (") else { continue };
+        let test = test.trim_start_matches("(canceled) ");
+        if let Some(of) = test.strip_prefix("[Test Class Cleanup Failure (") {
+            cleaned.push(key(of.trim_end_matches([')', ']'])));
+        } else if test.ends_with(" ClassCleanup]") {
+            // That of the class's last test.
+            cleaned.push("Two".to_owned());
+        } else if let Some(test) = test.strip_prefix("(try ") {
+            outcomes.insert(key(test.split_once(' ').unwrap().1), vec![outcome.to_owned()]);
+        } else {
+            outcomes.entry(key(test)).or_default().push(outcome.to_owned());
+        }
+    }
+    for of in cleaned {
+        let ends = outcomes.get_mut(&of).unwrap_or_else(|| panic!("no {of}\n{printed}"));
+        let passed = ends.iter().position(|end| end == "passed").unwrap_or_else(|| panic!("{of}: {ends:?}"));
+        ends[passed] = "failed".to_owned();
+    }
+    outcomes
+}
+
+/// Returns the outcome of several rows that are one test.
+fn fold(ends: &[String]) -> Vec<String> {
+    let worst = ["failed", "passed", "skipped"].into_iter().find(|one| ends.iter().any(|end| end == one));
+    worst.map(str::to_owned).into_iter().collect()
+}
+
+/// Tests that their frameworks do not run when they are selected beside others: names with quotation marks or
+/// control characters, ids with random numbers, a row of two that share one id, and explicit tests.
+const LOST: [&str; 8] = [
+    "NuSuite.Rows.FromData(\"with",
+    "NuSuite.Rows.NastyRows(\"with",
+    "NuSuite.Rows.FromData(\"\\u0001",
+    "NuSuite.Rows.NamedRows [row called",
+    "NuSuite.Rows.Random(",
+    "NuSuite.Rows.NamedRows [twin]",
+    "NuSuite.Rows.FromData(\"line",
+    "XuSuite.Outcomes.ExplicitOne",
+];
+
+/// Compares a run with the console's own, test by test.
+fn assert_equal_to_console(applications: &Path, name: &str) {
+    let mut console = console_run(applications, name);
+    assert!(console.len() > 80, "{console:?}");
+    let run = run_real(applications, name, &[], &["--jobs", "1"]);
+    let mut own = Outcomes::new();
+    for (test, end) in &run.ends {
+        let outcome = end["outcome"].as_str().unwrap();
+        let is_lost = LOST.iter().any(|lost| test.starts_with(lost));
+        assert!(outcome != "not-run" || is_lost, "{test} was not run\n{}", run.command);
+        let of = key(test);
+        // Random tests have other names each time.
+        if of.starts_with("Random") {
+            continue;
+        }
+        // Rows that are known only while they run are one test.
+        if !console.contains_key(&of) {
+            let rows: Vec<String> = console.keys().filter(|row| row.starts_with(&of)).cloned().collect();
+            let ends: Vec<String> = rows.iter().filter_map(|row| console.remove(row)).flatten().collect();
+            console.insert(of.clone(), ends);
+        }
+        let expected = console.get_mut(&of).unwrap();
+        if outcome == "not-run" {
+            // The platform loses it: the console, which runs all tests, has its end.
+            assert!(expected.pop().is_some(), "{test}");
+            continue;
+        }
+        own.entry(of).or_default().push(outcome.to_owned());
+    }
+    console.retain(|_, ends| !ends.is_empty());
+    for (of, ends) in &mut own {
+        let expected = console.remove(of).unwrap_or_else(|| panic!("the console has no {of}: {ends:?}"));
+        let mut expected = if expected.len() > ends.len() { fold(&expected) } else { expected };
+        ends.sort();
+        expected.sort();
+        assert_eq!(*ends, expected, "{of} of {name}\n{}", run.command);
+    }
+    // Two that share one id are one test.
+    console.retain(|of, _| of != "twin" && !of.starts_with("Random"));
+    assert_eq!(console, Outcomes::new(), "only on the console\n{}", run.command);
+}
+
+#[test]
+fn mstest_suite_gives_what_its_console_run_gives() {
+    let Some(applications) = real_applications() else { return };
+    assert_equal_to_console(&applications, "ms-suite");
+}
+
+#[test]
+fn nunit_suite_gives_what_its_console_run_gives() {
+    let Some(applications) = real_applications() else { return };
+    assert_equal_to_console(&applications, "nu-suite");
+}
+
+#[test]
+fn xunit_suite_gives_what_its_console_run_gives() {
+    let Some(applications) = real_applications() else { return };
+    assert_equal_to_console(&applications, "xu-suite");
+}
+
+/// Tests that die, and how they end: `Segfault` is an exception that the runtime throws.
+const DEATHS: [(&str, &str); 11] = [
+    ("FailFast", "crashed"),
+    ("StackOverflow", "crashed"),
+    ("Abort", "crashed"),
+    ("OnThread", "crashed"),
+    ("SegfaultFar", "crashed"),
+    ("SigKill", "crashed"),
+    ("SigTerm", "crashed"),
+    ("Exit0", "exited-early"),
+    ("Exit3", "exited-early"),
+    ("RawExit", "exited-early"),
+    ("Segfault", "failed"),
+];
+
+/// Tests that hang, or look as if.
+const HANGS: [(&str, &str); 6] = [
+    ("Sleeps", "timed-out"),
+    ("Spins", "timed-out"),
+    ("Deadlocks", "timed-out"),
+    ("WaitsForCancel", "timed-out"),
+    ("LeavesChild", "passed"),
+    ("HugeOutput", "passed"),
+];
+
+/// Runs the armed tests of a class, and ten harmless ones beside them.
+fn run_armed(name: &str, class: &str, outcomes: &[(&str, &str)], limit: &str) -> Option<ApplicationRun> {
+    let applications = real_applications()?;
+    let filter = format!("test(Hazards.{class}) | test(Batches.T0)");
+    let run = run_real(&applications, name, &[("SUITE_DANGER", "1")], &["--timeout", limit, "-E", &filter]);
+    let space = format!("{}{}Suite", name[..1].to_uppercase(), &name[1..2]);
+    for (test, outcome) in outcomes {
+        let full = format!("{space}.Hazards.{class}.{test}");
+        assert_eq!(run.outcome(&full), *outcome, "{full}\n{}", run.command);
+    }
+    for number in 0..10 {
+        let test = format!("{space}.Hazards.Batches.T0{number}");
+        assert_eq!(run.outcome(&test), "passed", "{test}\n{}", run.command);
+    }
+    Some(run)
+}
+
+fn assert_hangs(name: &str) {
+    let Some(run) = run_armed(name, "Hangs", &HANGS, "10s") else { return };
+    for hang in ["Sleeps", "Deadlocks"] {
+        let (_, end) = run.ends.iter().find(|(test, _)| test.ends_with(hang)).unwrap();
+        assert!(end.to_string().contains(&format!("Hangs.{hang}(")), "no stacks of {hang}: {end:#}");
+    }
+}
+
+#[test]
+fn armed_mstest_suite_names_every_death() {
+    run_armed("ms-suite", "Deaths", &DEATHS, "120s");
+}
+
+#[test]
+fn armed_nunit_suite_names_every_death() {
+    run_armed("nu-suite", "Deaths", &DEATHS, "120s");
+}
+
+#[test]
+fn armed_xunit_suite_names_every_death() {
+    run_armed("xu-suite", "Deaths", &DEATHS, "120s");
+}
+
+#[test]
+fn armed_mstest_suite_names_every_hang() {
+    assert_hangs("ms-suite");
+}
+
+#[test]
+fn armed_nunit_suite_names_every_hang() {
+    assert_hangs("nu-suite");
+}
+
+#[test]
+fn armed_xunit_suite_names_every_hang() {
+    assert_hangs("xu-suite");
+}
+
+#[test]
+fn application_is_found_by_itself() {
+    let Some(applications) = real_applications() else { return };
+    let world = world(&applications, &[]);
+    for name in ["ms-setup", "nu-setup", "xu-setup"] {
+        let path = program(&applications, name);
+        let listed = world.run(&["list", "--format", "names", path.to_str().unwrap()]);
+        assert!(listed.stdout.contains("Setup."), "{listed}");
+        listed.assert_code(0);
+    }
+}
+
+#[test]
+fn assembly_whose_set_up_fails_has_no_passed_test() {
+    let Some(applications) = real_applications() else { return };
+    for suite in ["ms-setup", "nu-setup", "xu-setup"] {
+        let run = run_real(&applications, suite, &[], &[]);
+        assert!(!run.ends.is_empty(), "{}", run.command);
+        assert_eq!(run.counts().get("passed"), None, "{suite}\n{}", run.command);
+    }
+}

@@ -1,0 +1,171 @@
+//! Sessions of pytest: warm interpreters, and suites, conftest files and interpreters that are hostile to
+//! them. Left out where `scripts/test` could not install pytest.
+
+use std::{fs, os::unix::fs::symlink, path::Path};
+
+use super::pytest::{PytestRun, python, run, world};
+use crate::support::world::TestWorld;
+
+/// Returns the number of lines of a file that tests append to, and empties it.
+fn take_lines(world: &TestWorld, name: &str) -> usize {
+    let count = fs::read_to_string(world.path(name)).unwrap_or_default().lines().count();
+    fs::remove_file(world.path(name)).ok();
+    count
+}
+
+#[test]
+fn interpreter_runs_one_part_after_the_other_in_one_session() {
+    let Some(python) = python() else { return };
+    let world = world(&[]);
+    world.write(
+        "conftest.py",
+        "import pytest\n\ndef note(name):\n    with open(name, 'a') as file:\n        file.write('x\\n')\n\n\
+         @pytest.fixture(scope='session', autouse=True)\ndef of_session():\n    note('sessions')\n    yield\n    \
+         note('session-ends')\n\n@pytest.fixture(scope='module', autouse=True)\ndef of_module():\n    \
+         note('modules')\n    yield\n    note('module-ends')\n",
+    );
+    let test = "import time, pytest\n\n@pytest.mark.parametrize('n', range(150))\ndef test(n):\n    time.sleep(0.01)\n";
+    world.write("test_one.py", test);
+    world.write("test_two.py", test);
+    let state = world.path("state").display().to_string();
+    // What the tests take is known in the second run, whose batches leave room for slower ones.
+    for number in 0..2 {
+        let run = run(&world, &python, &["--state-dir", &state]);
+        assert_eq!(run.ends.len(), 300, "{}", run.command);
+        assert_eq!(run.command.code, Some(0), "{}", run.command);
+        let [sessions, session_ends, modules, module_ends] =
+            ["sessions", "session-ends", "modules", "module-ends"].map(|name| take_lines(&world, name));
+        assert!((1..=2).contains(&sessions), "one for each slot: {sessions}");
+        assert_eq!((session_ends, module_ends), (sessions, modules), "what begins ends");
+        assert!(number == 0 || modules > 2 * sessions, "{modules} parts in {sessions} sessions");
+    }
+}
+
+#[test]
+fn session_whose_tear_down_ends_the_process_is_a_failure_of_the_program() {
+    let Some(python) = python() else { return };
+    let world = world(&[]);
+    world.write(
+        "test_one.py",
+        "import os, pytest\n@pytest.fixture(scope='session')\ndef s():\n    yield\n    os._exit(0)\n\
+         def test_one(s): pass\ndef test_two(s): pass\n",
+    );
+    let run = run(&world, &python, &[]);
+    run.assert_outcome("test_one.py::test_one", "passed", "");
+    run.assert_outcome("test_one.py::test_two", "passed", "");
+    let [failure] = run.program_failures.as_slice() else { panic!("{}", run.command) };
+    assert!(failure.to_string().contains("before the end of its session"), "{failure:#}");
+}
+
+/// Writes three tests of which one fails, and this conftest file; runs them.
+fn run_under(python: &Path, conftest: &str) -> PytestRun {
+    let world = world(&[]);
+    world.write("conftest.py", conftest);
+    world.write(
+        "test_few.py",
+        "def test_a(): print('of a')\ndef test_b(): assert 1 == 2\ndef test_c(): print('of c')\n",
+    );
+    run(&world, python, &[])
+}
+
+fn assert_few(run: &PytestRun) {
+    assert_eq!(run.ends.len(), 3, "{}", run.command);
+    run.assert_outcome("test_few.py::test_a", "passed", "");
+    run.assert_outcome("test_few.py::test_b", "failed", "assert 1 == 2");
+    run.assert_outcome("test_few.py::test_c", "passed", "");
+    assert_eq!(run.end("test_few.py::test_c")["stdout"], "of c\n", "{}", run.command);
+}
+
+#[test]
+fn conftest_that_forks_prints_or_exits_late_changes_no_result() {
+    let Some(python) = python() else { return };
+    for conftest in [
+        "import os\nif os.fork() == 0:\n    os._exit(7)\n",
+        // It returns into pytest.
+        "import os\nos.fork()\n",
+        // It holds all descriptors for a while.
+        "import os, time\nif os.fork() == 0:\n    time.sleep(2)\n    os.write(1, b'late\\n')\n    os._exit(0)\n",
+        "import atexit, os\natexit.register(lambda: os.write(1, b'at exit\\n' * 20_000))\n",
+        "import atexit, sys\natexit.register(lambda: print('x' * 100_000))\nsys.stdout.write('no end')\n",
+        // The outputs of the tests are those of the beginning.
+        "import os\ndef pytest_sessionstart():\n    os.write(1, b'\\x1e\\x1ex 1\\n' * 100)\n",
+    ] {
+        assert_few(&run_under(&python, conftest));
+    }
+}
+
+#[test]
+fn conftest_that_takes_the_channel_away_is_an_error_that_says_so() {
+    let Some(python) = python() else { return };
+    let run = run_under(&python, "import os\nos.closerange(3, 100)\n");
+    assert_eq!(run.ends.len(), 0, "{}", run.command);
+    assert!(run.command.stdout.contains("Bad file descriptor"), "{}", run.command);
+    assert_ne!(run.command.code, Some(0));
+    // Without the descriptors to which it writes between tests, output belongs to no test for certain.
+    let replaced = "import os\ndef pytest_collection_finish():\n    null = os.open('/dev/null', os.O_WRONLY)\n    \
+                    for descriptor in range(4, 9):\n        os.dup2(null, descriptor)\n";
+    let run = run_under(&python, replaced);
+    assert_eq!(run.ends.len(), 3, "{}", run.command);
+    run.assert_outcome("test_few.py::test_a", "passed", "");
+    run.assert_outcome("test_few.py::test_b", "failed", "assert 1 == 2");
+}
+
+#[test]
+fn thousands_of_items_with_long_and_strange_ids_are_run() {
+    let Some(python) = python() else { return };
+    let world = world(&[]);
+    world.write(
+        "pytest.ini",
+        "[pytest]\ndisable_test_id_escaping_and_forfeit_all_rights_to_community_support = true\n",
+    );
+    world.write(
+        "test_ids.py",
+        "import pytest\n\n@pytest.mark.parametrize('n', range(2000), ids=lambda n: f'{n}-' + 'länger☃ \"::[]/' * 200)\n\
+         def test(n):\n    assert n != 1000\n",
+    );
+    let run = run(&world, &python, &[]);
+    assert_eq!(run.ends.len(), 2000, "{}", &run.command.stderr);
+    let failed: Vec<&String> =
+        run.ends.iter().filter(|(_, end)| end["outcome"] != "passed").map(|(name, _)| name).collect();
+    assert!(failed.len() == 1 && failed[0].starts_with("test_ids.py::test[1000-länger☃"), "{failed:?}");
+}
+
+#[test]
+fn interpreter_without_pytest_is_an_error_that_says_so() {
+    let Some(python) = python() else { return };
+    let world = world(&["test_shared.py", "conftest.py"]);
+    // The interpreter of the environment, outside of it.
+    symlink(fs::canonicalize(python).unwrap(), world.path("python")).unwrap();
+    world.env("PYTHONPATH", "/nowhere");
+    let ran = world.run(&["run", "--pytest", ".", "--python", "./python"]);
+    if ran.stdout.contains("2 passed") {
+        eprintln!("the system's interpreter has pytest: not tried");
+        return;
+    }
+    ran.assert_stdout("No module named pytest");
+    ran.assert_code(4);
+}
+
+#[test]
+fn worker_that_is_killed_under_an_interpreter_loses_no_test() {
+    let Some(python) = python() else { return };
+    for fault in ["worker.lease:1:kill", "worker.journal.after:1:kill", "worker.reported:1:kill"] {
+        let world = world(&["test_shared.py", "conftest.py", "test_unittest.py"]);
+        world.env("HEELER_FAIL", fault);
+        world.env("HEELER_FAIL_ONCE", world.path("points").to_str().unwrap());
+        fs::create_dir(world.path("points")).unwrap();
+        let run = run(&world, &python, &[]);
+        let is_reached = fs::read_dir(world.path("points")).unwrap().next().is_some();
+        assert!(is_reached, "{fault} was not reached\n{}", run.command);
+        assert_eq!(run.ends.len(), 5, "{fault}\n{}", run.command);
+        for (name, outcome) in [
+            ("test_shared.py::test_first", "passed"),
+            ("test_shared.py::test_second", "passed"),
+            ("test_unittest.py::Case::test_passes", "passed"),
+            ("test_unittest.py::Case::test_fails", "failed"),
+            ("test_unittest.py::Case::test_has_parts", "failed"),
+        ] {
+            run.assert_outcome(name, outcome, "");
+        }
+    }
+}
