@@ -1,5 +1,5 @@
-//! Writes for a crashed process, or a hung one that is about to be ended, what it had printed and not written:
-//! into its own standard output, where the reader finds it behind the rest.
+//! Writes for a crashed process, or a hung one that is about to be ended, what it had printed and not
+//! written: into its own standard output, where the reader finds it behind the rest.
 
 use std::{
     path::Path,
