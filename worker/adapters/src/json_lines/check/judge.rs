@@ -320,7 +320,9 @@ impl ConversationJudge<'_> {
         if self.found.is_unanswered || self.found.has_no_exit {
             return;
         }
-        if self.has_stopped && self.conversation.code != Some(0) {
+        // Where its exit is not awaited, nothing is known of it.
+        let has_exited = self.conversation.code.is_some() || self.conversation.signal.is_some();
+        if self.has_stopped && has_exited && self.conversation.code != Some(0) {
             self.broken(CheckRule::Stop, self.conversation.describe_end(), "it exits with code 0");
         }
         let Some(fence) = self.found.fence.clone().filter(|_| self.last_fence > 0) else { return };

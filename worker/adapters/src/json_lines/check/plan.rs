@@ -150,7 +150,7 @@ impl AdapterCheck {
     pub fn on_conversations(&mut self, conversations: &[CheckConversation]) {
         for conversation in conversations {
             let judgement = judge(conversation, self.carrier);
-            self.has_no_exit |= judgement.has_no_exit && self.stage != Stage::EndOfInput;
+            self.has_no_exit |= judgement.has_no_exit && self.stage == Stage::Listing;
             match self.stage {
                 Stage::Listing => self.on_first_listing(judgement),
                 Stage::RunAll => self.on_run(judgement, conversation),
