@@ -1,5 +1,5 @@
-//! Programs of Catch2, doctest and Boost.Test, and scripts, with their tests and what becomes of them. Each has
-//! every kind of end but a hang.
+//! Programs of Catch2, doctest and Boost.Test, and scripts, with their tests and what becomes of them. Each
+//! has every kind of end but a hang.
 
 use std::{
     fs,
@@ -25,7 +25,7 @@ pub(crate) enum NativeProgram {
     Tap,
 }
 
-/// Cases of the fixtures of Catch2 and doctest; where they are called otherwise, a pair follows.
+/// Cases of the fixtures of Catch2 and doctest, which differ in one name.
 const CATCH2: [(&str, &str); 13] = [
     ("a passes", "passed"),
     ("b waits", "passed"),

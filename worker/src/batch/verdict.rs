@@ -7,9 +7,10 @@ use heeler_core::{
     Attempt, ExitReason, Failure, IsolatedRerun, Iteration, Outcome, PartResult, TestDiagnostics, TestResult,
     describe::{exit_reason_text, outcome_of_exit},
 };
-use heeler_protocol::{control::LeasedTest, ctest};
+use heeler_protocol::control::LeasedTest;
 
 use super::{
+    forbidden_skip::without_forbidden_skip,
     interference::{mark_flaky, suspected_cause},
     run_evidence::join_outputs,
 };
@@ -139,26 +140,6 @@ fn single_run_result(seen: TestEnding, outputs: TestOutputs) -> TestResult {
         TestEnding::Cancelled => TestResult::with_reason(Outcome::Cancelled, "cancelled while it ran"),
     };
     with_outputs(result, outputs)
-}
-
-/// Makes a failure of a skip that the source of the test does not know as one.
-fn without_forbidden_skip(seen: TestEnding, test: &LeasedTest) -> TestEnding {
-    let is_failure = || {
-        let mut traits = test.listed.traits.iter();
-        traits.any(|one| one.name == ctest::SKIP_TRAIT && one.value == ctest::SKIP_FAILS)
-    };
-    match seen {
-        TestEnding::Verdict(verdict) if verdict.result == FrameworkResult::Skipped && is_failure() => {
-            let reason = verdict.reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
-            let text = format!(
-                "skipped itself{reason}, which CTest reports as a failure: it has no SKIP_RETURN_CODE for this test"
-            );
-            let mut failed = FrameworkVerdict { result: FrameworkResult::Failed, reason: None, ..verdict };
-            failed.push_failure(Failure { message: Some(text), ..Failure::default() });
-            TestEnding::Verdict(failed)
-        }
-        other => other,
-    }
 }
 
 /// Adds the iteration to the reason of a death, whose text names it.

@@ -139,7 +139,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) framework: &'a dyn Fn(&str) -> Option<&'static str>,
 }
 
-/// A test of CTest, with its variables and, if it is one of a known framework, its program and its name there.
+/// A test of CTest with its variables and, if it is one of a known framework, its program and its name
+/// there.
 struct SortedTest {
     test: CtestTest,
     env: Variables,

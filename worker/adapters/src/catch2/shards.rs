@@ -1,5 +1,5 @@
-//! Shards: Catch2 3 runs a part of its tests that are not hidden, by their places, and compares no names. Of a
-//! large program, most tests are selected so: Catch2 compares each of its tests with each name that it gets.
+//! Shards: Catch2 3 runs a part of its tests that are not hidden, by their places, and compares no names. Of
+//! a large program, most tests are selected so: Catch2 compares each of its tests with each name that it gets.
 
 use std::ops::Range;
 
@@ -112,7 +112,7 @@ mod tests {
         for (count, shards, expected) in [
             (10, 3, vec![0..4, 4..7, 7..10]),
             (7, 7, (0..7).map(|at| at..at + 1).collect()),
-            (5, 1, vec![0..5]),
+            (5, 2, vec![0..3, 3..5]),
         ] {
             let of_index = |index| Shard { index, count: shards }.tests(count);
             assert_eq!((0..shards).map(of_index).collect::<Vec<_>>(), expected);
