@@ -8,6 +8,7 @@ mod cargo;
 mod connect;
 mod convert;
 mod editor;
+mod go;
 mod history;
 mod mcp;
 mod normalise;
@@ -31,6 +32,7 @@ pub(crate) use connect::{
     JudgeArguments,
 };
 pub(crate) use editor::EditorArguments;
+pub(crate) use go::GoArguments;
 pub(crate) use history::{HistoryArguments, HistoryCommand};
 pub(crate) use mcp::{McpArguments, McpBridgeArguments, McpCommand};
 pub(crate) use normalise::{NormaliseError, normalise};
@@ -361,6 +363,8 @@ pub(crate) struct ProgramArguments {
     pub ctest: Option<PathBuf>,
     #[command(flatten)]
     pub pytest: PytestArguments,
+    #[command(flatten)]
+    pub go: GoArguments,
     #[arg(long, value_name = "NAME", help = framework_help())]
     pub framework: Option<String>,
     #[command(flatten)]

@@ -3,7 +3,7 @@
 use std::{fs, os::unix::fs::symlink, path::Path, time::Duration};
 
 use crate::{
-    fixture_tests::{LIBTEST, MCP},
+    fixture_tests::{GO, LIBTEST, MCP},
     hostile::HostileProgram,
     random::SeededRandom,
     support::fixtures,
@@ -21,6 +21,8 @@ pub(crate) enum PlannedProgram {
     /// One letter for each case; `faults.cc` defines the letters.
     Gtest(String),
     Libtest,
+    /// A Go program; drawn where Go is installed.
+    Go,
     /// The fixture server of the Model Context Protocol.
     Mcp,
     Hostile(HostileProgram),
@@ -38,6 +40,9 @@ pub(crate) struct PlannedSettings {
     pub(crate) drain: Duration,
 }
 
+/// The package of the Go fixtures that rounds run.
+const GO_PACKAGE: &str = "kinds";
+
 /// Letters of cases that run into their time limit.
 const HANGING: [char; 3] = ['h', 'd', 'H'];
 
@@ -45,7 +50,10 @@ impl PlannedSuite {
     pub(crate) fn has_hang(&self) -> bool {
         match &self.program {
             PlannedProgram::Gtest(script) => script.contains(HANGING),
-            PlannedProgram::Libtest | PlannedProgram::Mcp | PlannedProgram::Hostile(_) => false,
+            PlannedProgram::Libtest
+            | PlannedProgram::Go
+            | PlannedProgram::Mcp
+            | PlannedProgram::Hostile(_) => false,
         }
     }
 
@@ -59,6 +67,8 @@ impl PlannedSuite {
                 .collect(),
             // The two tests that are missing overflow their stack, or hang.
             PlannedProgram::Libtest => LIBTEST.iter().map(|(test, state)| (uid(test), *state)).collect(),
+            // Those that are missing hang, or take long to overflow.
+            PlannedProgram::Go => GO.iter().map(|(test, state)| (uid(test), *state)).collect(),
             PlannedProgram::Mcp => MCP.iter().map(|(test, state)| (uid(test), *state)).collect(),
             PlannedProgram::Hostile(hostile) => {
                 hostile.tests().into_iter().map(|(test, state)| (uid(&test), state)).collect()
@@ -76,6 +86,7 @@ pub(crate) fn prepare(dir: &Path, suites: &[PlannedSuite], settings: &PlannedSet
         let program = match suite.program {
             PlannedProgram::Gtest(_) => fixtures::gtest("faults"),
             PlannedProgram::Libtest => fixtures::libtest(),
+            PlannedProgram::Go => fixtures::go(GO_PACKAGE).expect("it was drawn, so Go is there"),
             PlannedProgram::Mcp => fixtures::mcp_server(),
             PlannedProgram::Hostile(hostile) => fixtures::gtest(hostile.fixture),
         };
@@ -102,7 +113,7 @@ pub(crate) fn config_of(suites: &[PlannedSuite], settings: &PlannedSettings) -> 
         let (variable, value) = match program {
             PlannedProgram::Gtest(script) => ("HEELER_FIXTURE_SCRIPT", script.as_str()),
             PlannedProgram::Hostile(hostile) => hostile.attack,
-            PlannedProgram::Libtest => continue,
+            PlannedProgram::Libtest | PlannedProgram::Go => continue,
             PlannedProgram::Mcp => {
                 text += "framework = \"mcp\"\nargs = [\"faults\"]\n";
                 continue;
@@ -136,6 +147,8 @@ pub(crate) fn draw_suites(draws: &mut SeededRandom) -> Vec<PlannedSuite> {
         suites[0] = PlannedSuite { name: "libtest".to_owned(), program: PlannedProgram::Libtest };
     } else if draws.with_probability(15) {
         suites[0] = PlannedSuite { name: "mcp".to_owned(), program: PlannedProgram::Mcp };
+    } else if draws.with_probability(20) && fixtures::go(GO_PACKAGE).is_some() {
+        suites[0] = PlannedSuite { name: "go".to_owned(), program: PlannedProgram::Go };
     }
     suites
 }

@@ -37,6 +37,39 @@ pub fn doctest_transcript(bytes: &[u8]) {
     transcript("doctest", bytes);
 }
 
+/// Checks the parsers of a Go program's output, with and without frames, and of its standard error when it has
+/// died. Several tests may run at once.
+pub fn go_transcript(bytes: &[u8]) {
+    for framework in ["go", "go-plain"] {
+        let (whole, pieces) = pieces(bytes);
+        let events = replay(framework, &[whole]);
+        let mut states = [0; NAMES.len()];
+        for event in &events {
+            let (place, expected, next) = match event {
+                TranscriptEvent::Begun { place } => (place, 0, 1),
+                TranscriptEvent::Part { .. } | TranscriptEvent::Output(_) => continue,
+                TranscriptEvent::TestOutput { place, .. } => (place, 1, 1),
+                TranscriptEvent::Paused { place } => (place, 1, 1),
+                TranscriptEvent::Resumed { place } => (place, 1, 1),
+                TranscriptEvent::Ended { place, .. } => (place, 1, 2),
+                TranscriptEvent::ErrorOutput(_)
+                | TranscriptEvent::TimeLimit { .. }
+                | TranscriptEvent::File { .. }
+                | TranscriptEvent::Confirmed => panic!("{event:?}"),
+            };
+            assert_eq!(states[*place], expected, "{framework}: {event:?}");
+            states[*place] = next;
+        }
+        assert_eq!(replay(framework, &pieces), events, "cut otherwise, {framework}");
+        let tests = NAMES.map(|name| ListedTest { name: name.to_owned(), ..ListedTest::default() });
+        let mut parser = adapter(framework).transcript_parser(&tests.iter().collect::<Vec<_>>());
+        let stderr = String::from_utf8_lossy(bytes);
+        let evidence = DeathEvidence { stderr: &stderr, ..DeathEvidence::default() };
+        parser.on_death(&evidence, &mut Vec::new());
+        adapter(framework).read_crash_report(bytes, tests.first());
+    }
+}
+
 /// Checks the parser of a report in the Test Anything Protocol.
 pub fn tap_transcript(bytes: &[u8]) {
     command_run("tap", None, bytes);
@@ -135,6 +168,9 @@ pub fn json_lines_transcript(bytes: &[u8]) {
                 TranscriptEvent::Part { place, .. } | TranscriptEvent::Ended { place, .. } => (place, 1),
                 TranscriptEvent::Output(_)
                 | TranscriptEvent::ErrorOutput(_)
+                | TranscriptEvent::TestOutput { .. }
+                | TranscriptEvent::Paused { .. }
+                | TranscriptEvent::Resumed { .. }
                 | TranscriptEvent::TimeLimit { .. }
                 | TranscriptEvent::File { .. }
                 | TranscriptEvent::Confirmed => continue,
@@ -172,9 +208,12 @@ pub fn pytest_transcript(bytes: &[u8]) {
             TranscriptEvent::Part { place, .. } => assert_eq!(ends[place], 0),
             TranscriptEvent::Ended { place, .. } => ends[place] += 1,
             TranscriptEvent::Output(bytes) | TranscriptEvent::ErrorOutput(bytes) => passed_on += bytes.len(),
-            TranscriptEvent::TimeLimit { .. } | TranscriptEvent::File { .. } | TranscriptEvent::Confirmed => {
-                panic!("{event:?}")
-            }
+            TranscriptEvent::TestOutput { .. }
+            | TranscriptEvent::Paused { .. }
+            | TranscriptEvent::Resumed { .. }
+            | TranscriptEvent::TimeLimit { .. }
+            | TranscriptEvent::File { .. }
+            | TranscriptEvent::Confirmed => panic!("{event:?}"),
         }
     }
     assert!(
@@ -200,6 +239,9 @@ pub fn connect_client(bytes: &[u8]) {
             TranscriptEvent::Part { .. }
             | TranscriptEvent::Output(_)
             | TranscriptEvent::ErrorOutput(_)
+            | TranscriptEvent::TestOutput { .. }
+            | TranscriptEvent::Paused { .. }
+            | TranscriptEvent::Resumed { .. }
             | TranscriptEvent::TimeLimit { .. }
             | TranscriptEvent::File { .. }
             | TranscriptEvent::Confirmed => panic!("{event:?}"),
@@ -279,6 +321,9 @@ pub fn mcp_transcript(bytes: &[u8]) {
             TranscriptEvent::Ended { place, .. } => assert_eq!(running.take(), Some(*place)),
             TranscriptEvent::Output(_)
             | TranscriptEvent::ErrorOutput(_)
+            | TranscriptEvent::TestOutput { .. }
+            | TranscriptEvent::Paused { .. }
+            | TranscriptEvent::Resumed { .. }
             | TranscriptEvent::TimeLimit { .. }
             | TranscriptEvent::File { .. }
             | TranscriptEvent::Confirmed => {}
@@ -318,6 +363,9 @@ fn transcript(framework: &str, bytes: &[u8]) {
             TranscriptEvent::Part { place, .. } => assert_eq!(in_flight, Some(*place)),
             TranscriptEvent::Output(_)
             | TranscriptEvent::ErrorOutput(_)
+            | TranscriptEvent::TestOutput { .. }
+            | TranscriptEvent::Paused { .. }
+            | TranscriptEvent::Resumed { .. }
             | TranscriptEvent::TimeLimit { .. }
             | TranscriptEvent::File { .. }
             | TranscriptEvent::Confirmed => {}
@@ -342,6 +390,10 @@ fn merge(events: Vec<TranscriptEvent>) -> Vec<TranscriptEvent> {
     for event in events {
         match (merged.last_mut(), event) {
             (Some(TranscriptEvent::Output(before)), TranscriptEvent::Output(bytes)) => before.extend(bytes),
+            (
+                Some(TranscriptEvent::TestOutput { place, bytes: before }),
+                TranscriptEvent::TestOutput { place: other, bytes },
+            ) if *place == other => before.extend(bytes),
             (_, event) => merged.push(event),
         }
     }
@@ -365,6 +417,11 @@ pub fn libtest_listing(bytes: &[u8]) {
 /// Checks doctest's listing.
 pub fn doctest_listing(bytes: &[u8]) {
     listing("doctest", &[printed(bytes)]);
+}
+
+/// Checks the listing of a Go program.
+pub fn go_listing(bytes: &[u8]) {
+    listing("go", &[printed(bytes)]);
 }
 
 /// Checks Boost.Test's listing, which is on standard error.

@@ -189,6 +189,9 @@ impl RunningBatch {
                 let writer = self.running_tests.last().map(|flight| flight.place);
                 self.show(writer, (StandardStream::Output, bytes), updates);
             }
+            TranscriptEvent::TestOutput { place, bytes } => {
+                self.show(Some(*place), (StandardStream::Output, bytes), updates);
+            }
             TranscriptEvent::ErrorOutput(bytes) => {
                 let writer = self.running_tests.last().map(|flight| flight.place);
                 self.show(writer, (StandardStream::Error, bytes), updates);
@@ -198,6 +201,8 @@ impl RunningBatch {
                 self.show(Some(*place), (StandardStream::Output, captured), updates);
             }
             TranscriptEvent::Part { .. }
+            | TranscriptEvent::Paused { .. }
+            | TranscriptEvent::Resumed { .. }
             | TranscriptEvent::TimeLimit { .. }
             | TranscriptEvent::File { .. }
             | TranscriptEvent::Confirmed => {}

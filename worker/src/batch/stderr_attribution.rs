@@ -49,6 +49,9 @@ pub(crate) fn attribute_stderr(
             | TranscriptEvent::File { .. }
             | TranscriptEvent::Output(_)
             | TranscriptEvent::ErrorOutput(_)
+            | TranscriptEvent::TestOutput { .. }
+            | TranscriptEvent::Paused { .. }
+            | TranscriptEvent::Resumed { .. }
             | TranscriptEvent::Confirmed => {}
         }
     }

@@ -131,6 +131,11 @@ impl BatchParser {
             TranscriptEvent::File { place, path, description } => {
                 Some(TranscriptEvent::File { place: places[place]?, path, description })
             }
+            TranscriptEvent::TestOutput { place, bytes } => {
+                Some(TranscriptEvent::TestOutput { place: places[place]?, bytes })
+            }
+            TranscriptEvent::Paused { place } => Some(TranscriptEvent::Paused { place: places[place]? }),
+            TranscriptEvent::Resumed { place } => Some(TranscriptEvent::Resumed { place: places[place]? }),
             output @ (TranscriptEvent::Output(_) | TranscriptEvent::ErrorOutput(_)) => Some(output),
             TranscriptEvent::Confirmed => Some(TranscriptEvent::Confirmed),
         }));

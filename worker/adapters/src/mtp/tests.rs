@@ -167,7 +167,11 @@ fn describe(events: &[TranscriptEvent], listed: &[ListedTest]) -> String {
             TranscriptEvent::File { place, path, .. } => writeln!(text, "  file of {}: {path}", name(place)),
             TranscriptEvent::Confirmed => writeln!(text, "  confirmed"),
             TranscriptEvent::TimeLimit { place, .. } => writeln!(text, "  limit of {}", name(place)),
-            TranscriptEvent::Output(_) | TranscriptEvent::ErrorOutput(_) => writeln!(text, "  output"),
+            TranscriptEvent::Output(_)
+            | TranscriptEvent::ErrorOutput(_)
+            | TranscriptEvent::TestOutput { .. } => writeln!(text, "  output"),
+            TranscriptEvent::Paused { place } => writeln!(text, "  paused {}", name(place)),
+            TranscriptEvent::Resumed { place } => writeln!(text, "  resumed {}", name(place)),
         }
         .unwrap();
     }
