@@ -69,6 +69,8 @@ def main():
     options = ["-j", arguments.jobs]
     # Compiles everything for both.
     subprocess.run(["go", "test", "-count=1", "-run=^$", *arguments.packages], cwd=arguments.directory, stdout=subprocess.DEVNULL)
+    listing = [word for package in arguments.packages for word in ("--go", package)]
+    subprocess.run([heeler, "list", *listing], cwd=arguments.directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     differs = False
     for number in range(arguments.rounds):
         ours, failures, our_processor, our_elapsed = by_heeler(heeler, arguments.packages, arguments.directory, options)

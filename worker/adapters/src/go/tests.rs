@@ -106,6 +106,8 @@ fn every_kind_of_death_is_described() {
         ] {
             let report = death::read(&recorded_text(&format!("{name}-{test}.stderr"))).unwrap();
             assert_eq!(report.detail, detail, "{name} {test}");
+            // Before Go 1.21, the outermost frames of a stack that has overflowed are left out.
+            let is_named = is_named && (name, test) != ("go-plain", "TestOverflows");
             assert_eq!(report.functions.iter().any(|function| function == test), is_named, "{name} {test}");
         }
     }
