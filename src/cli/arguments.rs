@@ -9,6 +9,7 @@ mod check_adapter;
 mod connect;
 mod convert;
 mod editor;
+mod go;
 mod history;
 mod mcp;
 mod normalise;
@@ -33,6 +34,7 @@ pub(crate) use connect::{
     JudgeArguments,
 };
 pub(crate) use editor::EditorArguments;
+pub(crate) use go::GoArguments;
 pub(crate) use history::{HistoryArguments, HistoryCommand};
 pub(crate) use mcp::{McpArguments, McpBridgeArguments, McpCommand};
 pub(crate) use normalise::{NormaliseError, normalise};
@@ -365,6 +367,8 @@ pub(crate) struct ProgramArguments {
     pub ctest: Option<PathBuf>,
     #[command(flatten)]
     pub pytest: PytestArguments,
+    #[command(flatten)]
+    pub go: GoArguments,
     #[arg(long, value_name = "NAME", help = framework_help())]
     pub framework: Option<String>,
     #[command(flatten)]

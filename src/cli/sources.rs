@@ -7,6 +7,7 @@ mod cargo;
 mod command;
 mod ctest;
 mod finder;
+mod go;
 mod mcp;
 mod mtp;
 mod programs;
@@ -37,14 +38,23 @@ use cargo::CargoSource;
 use command::CommandSource;
 use ctest::{CtestSource, is_ctest_folder};
 pub(super) use finder::SourceFinder;
+use go::GoSource;
 use mcp::McpSource;
 use mtp::MtpSource;
 use programs::ProgramsSource;
 use pytest::PytestSource;
 
 /// Every source, in the order in which the programs of a command line run.
-static TEST_SOURCES: &[&dyn TestSource] =
-    &[&ProgramsSource, &CargoSource, &McpSource, &MtpSource, &PytestSource, &CtestSource, &CommandSource];
+static TEST_SOURCES: &[&dyn TestSource] = &[
+    &ProgramsSource,
+    &CargoSource,
+    &McpSource,
+    &MtpSource,
+    &PytestSource,
+    &GoSource,
+    &CtestSource,
+    &CommandSource,
+];
 
 /// A source of test programs, such as paths or a build tool.
 trait TestSource: Sync {
@@ -166,6 +176,12 @@ pub(super) enum SourcesError {
     /// There is no Python interpreter.
     #[error("run pytest with {python}: there is no such program; name the interpreter with --python")]
     NoPython { python: String },
+    /// Go can't list or build packages.
+    #[error("build the Go tests of {packages}")]
+    Go { packages: String, source: CargoError },
+    /// No package has tests.
+    #[error("find Go tests in {packages}: no package that matches has tests")]
+    NoGoTests { packages: String },
     /// The build command of a suite failed.
     #[error("build the suite \"{suite}\"")]
     Build { suite: String, source: CargoError },

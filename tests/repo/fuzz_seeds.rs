@@ -11,7 +11,7 @@ type FuzzCheck = fn(&[u8]);
 
 /// Each target with its check; a target without seeds fails, and so does a directory of seeds without a
 /// target.
-const CHECKS: [(&str, FuzzCheck); 39] = [
+const CHECKS: [(&str, FuzzCheck); 41] = [
     ("boost_listing", checks::boost_listing),
     ("boost_transcript", checks::boost_transcript),
     ("catch2_listing", checks::catch2_listing),
@@ -26,6 +26,8 @@ const CHECKS: [(&str, FuzzCheck); 39] = [
     ("envelope", checks::envelope),
     ("filter", checks::filter),
     ("frame", checks::frame),
+    ("go_listing", checks::go_listing),
+    ("go_transcript", checks::go_transcript),
     ("graph_query", checks::graph_query),
     ("gtest_listing", checks::gtest_listing),
     ("gtest_transcript", checks::gtest_transcript),

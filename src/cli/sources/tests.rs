@@ -73,6 +73,10 @@ fn command_line_names_sources_in_order_with_absolute_paths() {
         mtp: Vec::new(),
         ctest: Some("/b".into()),
         pytest: crate::cli::arguments::PytestArguments { path: Some("t".into()), python: Some("py".into()) },
+        go: crate::cli::arguments::GoArguments {
+            packages: vec!["./...".into()],
+            arguments: vec!["-race".into()],
+        },
         program_args: vec!["--data=x".into()],
     };
     let named = NamedSources::from_arguments(&arguments);
@@ -81,6 +85,10 @@ fn command_line_names_sources_in_order_with_absolute_paths() {
         SourceRequest::new("cargo", ["/c".into(), "--release".into()]),
         SourceRequest::new("mcp", [absolute_text(Path::new(".")), "node s.js".into()]),
         SourceRequest::new("pytest", [absolute_text(Path::new(".")), "t".into(), "py".into()]),
+        SourceRequest::new(
+            "go",
+            [absolute_text(Path::new(".")), "./...".into(), "--".into(), "-race".into()],
+        ),
         SourceRequest::new("ctest", ["/b".into()]),
     ];
     assert_eq!((named.requests.as_slice(), named.framework.as_deref()), (&expected[..], Some("gtest")));

@@ -153,6 +153,8 @@ pub(super) struct ReportArray;
 pub(super) struct CommandText;
 /// The name or path of a program.
 pub(super) struct ProgramText;
+/// Patterns of Go packages.
+pub(super) struct PackagesText;
 /// A program with its arguments.
 pub(super) struct CommandArray;
 
@@ -194,6 +196,8 @@ notations! {
     CommandText -> String, "a command, such as \"node server.js\"".to_owned(),
         |written| Ok(written.nonempty_text()?.to_owned());
     ProgramText -> String, "a program, such as \"python3\"".to_owned(),
+        |written| Ok(written.nonempty_text()?.to_owned());
+    PackagesText -> String, "Go packages, such as \"./...\"".to_owned(),
         |written| Ok(written.nonempty_text()?.to_owned());
     CommandArray -> Vec<String>, "a command as an array of words, such as [\"make\", \"tests\"]".to_owned(),
         |written| written.texts(|words| words.first().is_some_and(|program| !program.is_empty()));

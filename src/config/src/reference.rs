@@ -15,7 +15,8 @@ use super::{
     TestSettings, TimeLimit,
     notation::{
         ByteSize, CommandArray, CommandText, Count, DirectoryPath, DurationText, FilterText, Flag,
-        FrameworkName, Number, PathArray, PeriodText, ProgramText, ReportArray, SuiteName, TextArray,
+        FrameworkName, Number, PackagesText, PathArray, PeriodText, ProgramText, ReportArray, SuiteName,
+        TextArray,
     },
     reader::{ConfigDocument, TableReader},
     retries::{BACKOFF_WORDS, BackoffWord, RetriesTable, RetryNotation},
@@ -75,6 +76,7 @@ described_notations! {
     DirectoryPath -> std::path::PathBuf, "path", {"type": "string", "minLength": 1}, |path| path;
     SuiteName -> String, "text", {"type": "string", "minLength": 1}, |text| text;
     ProgramText -> String, "program", {"type": "string", "minLength": 1}, |text| text;
+    PackagesText -> String, "packages", {"type": "string", "minLength": 1}, |text| text;
     CommandText -> String, "command", {"type": "string", "minLength": 1}, |text| text;
     FrameworkName -> String, "text", {"type": "string", "minLength": 1}, |text| text;
     FilterText -> String, "filter", {"type": "string"}, |text| text;

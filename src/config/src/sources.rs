@@ -9,18 +9,19 @@ use serde::Deserialize;
 #[cfg(test)]
 use super::reference::WriteNotation as _;
 use super::{
-    notation::{CommandText, DirectoryPath, Notation as _, PathArray, ProgramText, TextArray},
+    notation::{CommandText, DirectoryPath, Notation as _, PackagesText, PathArray, ProgramText, TextArray},
     profiles::resolve_path,
     reader::TableReader,
 };
 
 /// The keys of each source: the one that selects it, then those that have no effect without it.
-const SOURCE_KEYS: [&[&str]; 7] = [
+const SOURCE_KEYS: [&[&str]; 8] = [
     &["programs"],
     &["cargo", "cargo-args"],
     &["mcp"],
     &["mtp"],
     &["pytest", "python"],
+    &["go", "go-args"],
     &["ctest", "ctest-args"],
     &["command", "pattern"],
 ];
@@ -33,7 +34,8 @@ const FURTHER_SELECTING_KEY: &str = "pattern";
 #[serde(rename_all = "kebab-case", default)]
 pub(super) struct SourceTable {
     /// Test programs: paths or globs (`*`, `?`, `**`, `[…]`, `{…}`), relative to the file. A suite has either
-    /// this key, `cargo`, `mcp`, `mtp`, `pytest`, `ctest` or `command`.
+    /// this key, `cargo`, `mcp`, `mtp`, `pytest`, `go`, `ctest` or
+    /// `command`.
     #[serde(with = "PathArray")]
     programs: Option<Vec<String>>,
     /// A cargo package or workspace whose test programs are built and run, relative to the file.
@@ -73,6 +75,13 @@ pub(super) struct SourceTable {
     /// up in `PATH`, or relative to the file.
     #[serde(with = "ProgramText")]
     python: Option<String>,
+    /// The Go packages whose tests are built and run, as `go test` names them, such as `"./..."`; several
+    /// are separated by spaces. Paths are relative to the file.
+    #[serde(with = "PackagesText")]
+    go: Option<String>,
+    /// Arguments of `go test` when it builds, such as `["-race", "-tags=net"]`.
+    #[serde(with = "TextArray")]
+    go_args: Option<Vec<String>>,
 }
 
 impl SourceTable {
@@ -104,11 +113,18 @@ impl SourceTable {
             let tests = [OsText::from(dir), OsText::from(path.as_path())];
             SourceRequest::new("pytest", tests.into_iter().chain(python))
         });
+        let go_args = self.go_args.unwrap_or_default();
+        let go = self.go.map(|packages| {
+            let words = packages.split_whitespace().map(OsText::from).collect::<Vec<_>>();
+            let packages = [OsText::from(dir)].into_iter().chain(words);
+            SourceRequest::new("go", packages.chain([OsText::from("--")]).chain(texts(go_args)))
+        });
         programs
             .or(cargo)
             .or(command("mcp", self.mcp))
             .or(command("mtp", self.mtp))
             .or(pytest)
+            .or(go)
             .or(ctest)
             .or(commands)
     }

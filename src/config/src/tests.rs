@@ -280,7 +280,7 @@ heeler.toml:11:26: expected a string for D in [suite.env], or false to unset it
 heeler.toml:13:1: the suite "b" is already defined in line 7
 heeler.toml:15:1: "cargo-args" has no effect without "cargo"
 heeler.toml:16:9: expected a command as an array of words, such as ["make", "tests"] for "build" in [[suite]], found an empty array
-heeler.toml:17:1: [[suite]] needs "programs" or "cargo" or "mcp" or "mtp" or "pytest" or "ctest" or "command", the source of its test programs
+heeler.toml:17:1: [[suite]] needs "programs" or "cargo" or "mcp" or "mtp" or "pytest" or "go" or "ctest" or "command", the source of its test programs
 "#,
     );
     check_problems(

@@ -13,6 +13,7 @@ mod connect_verdicts;
 mod ctest;
 mod doctest;
 mod forged_output;
+mod go;
 mod gtest;
 mod gtest_programs;
 mod json_lines;

@@ -79,6 +79,26 @@ pub(crate) fn boost(name: &str) -> PathBuf {
     })
 }
 
+/// Returns the program of a package of `tests/fixtures/go`; `None` where Go is not installed.
+pub(crate) fn go(package: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if !std::env::split_paths(&path).any(|directory| directory.join("go").is_file()) {
+        eprintln!("left out: there is no go in PATH");
+        return None;
+    }
+    let directory = fixtures().join("go").join(package);
+    let mut sources: Vec<PathBuf> =
+        fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    sources.sort();
+    let sources: Vec<&Path> = sources.iter().map(PathBuf::as_path).collect();
+    Some(built(&format!("go-{}", package.replace('/', "-")), &sources, |target| {
+        let mut go = Command::new("go");
+        go.args(["test", "-c", "-o"]).arg(target).arg(".").current_dir(&directory);
+        go.env("GOFLAGS", "").env("GOTOOLCHAIN", "local").env("GOCACHE", cache().join("go"));
+        succeed(&mut go, "is this Go 1.20 or newer?");
+    }))
+}
+
 /// Major version of Catch2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Catch2Version {

@@ -37,6 +37,39 @@ pub fn doctest_transcript(bytes: &[u8]) {
     transcript("doctest", bytes);
 }
 
+/// Checks the parsers of a Go program's output, with and without frames, and of its standard error when it has
+/// died. Several tests may run at once.
+pub fn go_transcript(bytes: &[u8]) {
+    for framework in ["go", "go-plain"] {
+        let (whole, pieces) = pieces(bytes);
+        let events = replay(framework, &[whole]);
+        let mut states = [0; NAMES.len()];
+        for event in &events {
+            let (place, expected, next) = match event {
+                TranscriptEvent::Begun { place } => (place, 0, 1),
+                TranscriptEvent::Part { .. } | TranscriptEvent::Output(_) => continue,
+                TranscriptEvent::TestOutput { place, .. } => (place, 1, 1),
+                TranscriptEvent::Paused { place } => (place, 1, 1),
+                TranscriptEvent::Resumed { place } => (place, 1, 1),
+                TranscriptEvent::Ended { place, .. } => (place, 1, 2),
+                TranscriptEvent::ErrorOutput(_)
+                | TranscriptEvent::TimeLimit { .. }
+                | TranscriptEvent::File { .. }
+                | TranscriptEvent::Confirmed => panic!("{event:?}"),
+            };
+            assert_eq!(states[*place], expected, "{framework}: {event:?}");
+            states[*place] = next;
+        }
+        assert_eq!(replay(framework, &pieces), events, "cut otherwise, {framework}");
+        let tests = NAMES.map(|name| ListedTest { name: name.to_owned(), ..ListedTest::default() });
+        let mut parser = adapter(framework).transcript_parser(&tests.iter().collect::<Vec<_>>());
+        let stderr = String::from_utf8_lossy(bytes);
+        let evidence = DeathEvidence { stderr: &stderr, ..DeathEvidence::default() };
+        parser.on_death(&evidence, &mut Vec::new());
+        adapter(framework).read_crash_report(bytes, tests.first());
+    }
+}
+
 /// Checks the parser of a report in the Test Anything Protocol.
 pub fn tap_transcript(bytes: &[u8]) {
     command_run("tap", None, bytes);
@@ -138,6 +171,8 @@ pub fn json_lines_transcript(bytes: &[u8]) {
                 | TranscriptEvent::Ended { place, .. } => (place, 1),
                 TranscriptEvent::Output(_)
                 | TranscriptEvent::ErrorOutput(_)
+                | TranscriptEvent::Paused { .. }
+                | TranscriptEvent::Resumed { .. }
                 | TranscriptEvent::TimeLimit { .. }
                 | TranscriptEvent::Confirmed => continue,
             };
@@ -176,7 +211,10 @@ pub fn pytest_transcript(bytes: &[u8]) {
             TranscriptEvent::Output(bytes) | TranscriptEvent::ErrorOutput(bytes) => passed_on += bytes.len(),
             // The plugin reports none, but the reports of its framework may have them.
             TranscriptEvent::TestOutput { .. } | TranscriptEvent::File { .. } => {}
-            TranscriptEvent::TimeLimit { .. } | TranscriptEvent::Confirmed => panic!("{event:?}"),
+            TranscriptEvent::Paused { .. }
+            | TranscriptEvent::Resumed { .. }
+            | TranscriptEvent::TimeLimit { .. }
+            | TranscriptEvent::Confirmed => panic!("{event:?}"),
         }
     }
     assert!(
@@ -203,6 +241,8 @@ pub fn connect_client(bytes: &[u8]) {
             | TranscriptEvent::Output(_)
             | TranscriptEvent::ErrorOutput(_)
             | TranscriptEvent::TestOutput { .. }
+            | TranscriptEvent::Paused { .. }
+            | TranscriptEvent::Resumed { .. }
             | TranscriptEvent::TimeLimit { .. }
             | TranscriptEvent::File { .. }
             | TranscriptEvent::Confirmed => panic!("{event:?}"),
@@ -283,6 +323,8 @@ pub fn mcp_transcript(bytes: &[u8]) {
             TranscriptEvent::Output(_)
             | TranscriptEvent::ErrorOutput(_)
             | TranscriptEvent::TestOutput { .. }
+            | TranscriptEvent::Paused { .. }
+            | TranscriptEvent::Resumed { .. }
             | TranscriptEvent::TimeLimit { .. }
             | TranscriptEvent::File { .. }
             | TranscriptEvent::Confirmed => {}
@@ -323,6 +365,8 @@ fn transcript(framework: &str, bytes: &[u8]) {
             TranscriptEvent::Output(_)
             | TranscriptEvent::ErrorOutput(_)
             | TranscriptEvent::TestOutput { .. }
+            | TranscriptEvent::Paused { .. }
+            | TranscriptEvent::Resumed { .. }
             | TranscriptEvent::TimeLimit { .. }
             | TranscriptEvent::File { .. }
             | TranscriptEvent::Confirmed => {}
@@ -347,6 +391,10 @@ fn merge(events: Vec<TranscriptEvent>) -> Vec<TranscriptEvent> {
     for event in events {
         match (merged.last_mut(), event) {
             (Some(TranscriptEvent::Output(before)), TranscriptEvent::Output(bytes)) => before.extend(bytes),
+            (
+                Some(TranscriptEvent::TestOutput { place, bytes: before }),
+                TranscriptEvent::TestOutput { place: other, bytes },
+            ) if *place == other => before.extend(bytes),
             (_, event) => merged.push(event),
         }
     }
@@ -370,6 +418,11 @@ pub fn libtest_listing(bytes: &[u8]) {
 /// Checks doctest's listing.
 pub fn doctest_listing(bytes: &[u8]) {
     listing("doctest", &[printed(bytes)]);
+}
+
+/// Checks the listing of a Go program.
+pub fn go_listing(bytes: &[u8]) {
+    listing("go", &[printed(bytes)]);
 }
 
 /// Checks Boost.Test's listing, which is on standard error.

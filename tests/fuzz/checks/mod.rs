@@ -28,9 +28,9 @@ pub use conformance::connect_suite;
 pub use dumps::minidump;
 pub use frameworks::{
     boost_listing, boost_transcript, catch2_listing, catch2_transcript, connect_client, doctest_listing,
-    doctest_transcript, gtest_listing, gtest_transcript, json_lines_listing, json_lines_transcript,
-    judge_report, libtest_listing, libtest_transcript, mcp_listing, mcp_transcript, mtp_listing,
-    mtp_transcript, pytest_listing, pytest_transcript,
+    doctest_transcript, go_listing, go_transcript, gtest_listing, gtest_transcript, json_lines_listing,
+    json_lines_transcript, judge_report, libtest_listing, libtest_transcript, mcp_listing, mcp_transcript,
+    mtp_listing, mtp_transcript, pytest_listing, pytest_transcript,
 };
 pub use frameworks::{command_transcript, ctest_listing, tap_transcript};
 pub use mcp::{mcp_filter, mcp_message};

@@ -94,7 +94,7 @@ fn first_command(control: &mut GuardSocket) -> Result<TestCommand, WorkerGone> {
                 | ToGuard::Resume
                 | ToGuard::Sample
                 | ToGuard::Dump
-                | ToGuard::Abort
+                | ToGuard::ReportStacks { .. }
                 | ToGuard::ContinueUntraced
                 | ToGuard::ContinueTraced,
             ) => return Err(WorkerGone),
@@ -377,10 +377,10 @@ impl GuardSupervisor {
                     self.dump_rounds += 1;
                     self.control.send(&FromGuard::Dumped(report))?;
                 }
-                ToGuard::Abort => {
+                ToGuard::ReportStacks { signal } => {
                     if !self.is_root_reaped {
                         // A process of another user may refuse the signal: it is ended without its stacks.
-                        let _is_permitted = process::abort_child(self.root);
+                        let _is_permitted = process::signal_child(self.root, Signal(signal));
                     }
                 }
                 ToGuard::ContinueUntraced => {

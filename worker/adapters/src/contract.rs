@@ -84,9 +84,10 @@ pub trait Adapter: Sync {
         StackPosition::Unknown
     }
 
-    /// Returns the stacks of a report that a process's runtime has written, as people read them.
-    fn read_crash_report(&self, report: &[u8]) -> Option<String> {
-        let _ = report;
+    /// Returns the stacks of a report that a process's runtime has written, as people read them; those of
+    /// `test`, in which it seems to have been, first.
+    fn read_crash_report(&self, report: &[u8], test: Option<&ListedTest>) -> Option<String> {
+        let _ = (report, test);
         None
     }
 
@@ -313,14 +314,23 @@ pub enum InvocationChannel {
 /// The argument that stands for the port on which the worker listens.
 pub const PORT_ARGUMENT: &str = "{port}";
 
-/// The files that a process leaves about its own death or hang.
+/// What a process leaves about its own death or hang.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeathFiles {
-    /// The directory of the reports that its runtime writes when it crashes, and on SIGABRT: a process that
-    /// hangs is sent that signal once before it is ended.
-    pub crash_reports: PathBuf,
+    /// Where its runtime reports its stacks.
+    pub reports: StackReports,
     /// The directory of the journal of its tests, if it writes one.
     pub journal: Option<PathBuf>,
+}
+
+/// Where the runtime of a process reports its stacks when it crashes, and by which signal a process that hangs
+/// is asked for them, once before it is ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StackReports {
+    /// In a file in this directory, on SIGABRT.
+    Directory(PathBuf),
+    /// On its standard error, on SIGQUIT, after which it exits.
+    StandardError,
 }
 
 /// Where in a run a process was, by its stack.

@@ -22,6 +22,7 @@ mod connect;
 mod contract;
 mod doctest;
 mod expected_tests;
+mod go;
 mod gtest;
 mod json_lines;
 mod json_reports;
@@ -46,6 +47,7 @@ mod xml_elements;
 pub use contract::{
     Adapter, AdapterInvocation, AdapterTraits, AddDetails, BatchSelection, ClaimConfidence, CommandLineError,
     DeathFiles, DiscoveryTarget, InvocationChannel, OwnCommand, PORT_ARGUMENT, SelectionScope, StackPosition,
+    StackReports,
 };
 pub use json_lines::check;
 pub use listing_dialogue::ListingDialogue;

@@ -14,6 +14,8 @@ static ADAPTERS: &[&dyn Adapter] = &[
     &super::catch2::Catch2::Version3,
     &super::catch2::Catch2::Version2,
     &super::boost::BoostTest,
+    &super::go::Go::Framed,
+    &super::go::Go::Plain,
     &super::rustdoc::Rustdoc,
     &super::json_lines::JsonLines::Channel,
     &super::json_lines::JsonLines::StandardStreams,

@@ -56,6 +56,11 @@ pub trait TranscriptParser {
         DeathCulprit::RunningTests
     }
 
+    /// Returns why the process died, as [`Self::on_death`] has read it.
+    fn death_detail(&self) -> Option<&str> {
+        None
+    }
+
     /// Parses the next chunks of standard output and standard error of a command with a report channel, after
     /// the reports that were read with them. Returns whether the parser divides them among the tests, with
     /// [`TranscriptEvent::Output`] and [`TranscriptEvent::ErrorOutput`]; otherwise the worker attributes them
@@ -219,8 +224,19 @@ pub enum TranscriptEvent {
         /// Index in the tests given.
         place: usize,
     },
-    /// Output of the running test, or of no test if none is running.
+    /// Output of the running test, or of no test if none is running. If several are, any of them may have
+    /// written it.
     Output(Vec<u8>),
+    /// A running test waits until others have ended: no limit of time applies, and it writes nothing.
+    Paused {
+        /// Index in the tests given.
+        place: usize,
+    },
+    /// A test that waited goes on.
+    Resumed {
+        /// Index in the tests given.
+        place: usize,
+    },
     /// Standard error of the running test, or of no test if none is running.
     ErrorOutput(Vec<u8>),
     /// Output of this running test, whichever others run.

@@ -30,7 +30,7 @@ const HELD_BYTES: usize = 8 << 20;
 #[derive(Debug)]
 pub(super) struct EndedTest {
     pub(super) place: usize,
-    started_at: ClockReading,
+    pub(super) started_at: ClockReading,
     ended_at: ClockReading,
     duration: Duration,
     pub(super) outputs: TestOutputs,
@@ -85,6 +85,20 @@ impl HeldTests {
     /// Returns the held test of this index.
     pub(super) fn find(&mut self, place: usize) -> Option<&mut HeldTest> {
         self.tests.iter_mut().rev().find(|held| held.ended.place == place)
+    }
+
+    /// Returns the outputs of the held test of this index.
+    pub(super) fn outputs_of(&self, place: usize) -> Option<TestOutputs> {
+        let held = self.tests.iter().find(|held| held.ended.place == place)?;
+        Some(held.ended.outputs.clone())
+    }
+
+    /// Takes the held test of this index.
+    pub(super) fn take_test(&mut self, place: usize) -> Option<HeldTest> {
+        let at = self.tests.iter().position(|held| held.ended.place == place)?;
+        let held = self.tests.remove(at);
+        self.count_outputs();
+        held
     }
 
     /// Returns when, in running time, the tests are checked next.

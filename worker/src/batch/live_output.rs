@@ -95,7 +95,7 @@ impl RunningBatch {
 
     /// Returns when, in running time, a test is next reported as slow.
     pub(super) fn slow_at(&self, flight: &RunningTest) -> Option<Duration> {
-        let period = Duration::from_millis(self.tests[flight.place].slow_ms?);
+        let period = Duration::from_millis(self.tests[flight.place].slow_ms.filter(|_| !flight.is_paused())?);
         Some(flight.started_at.running.saturating_add(period.saturating_mul(flight.slow_warnings + 1)))
     }
 

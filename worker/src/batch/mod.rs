@@ -23,6 +23,7 @@ mod judgement;
 mod later_ends;
 mod live_output;
 mod message_limit;
+mod parallel_tests;
 mod process_end;
 mod process_leaks;
 mod run_evidence;
@@ -59,7 +60,7 @@ use shown_lines::ShownLines;
 use stderr_attribution::StderrAttribution;
 use terminate_reason::BatchTerminateReason;
 use unattributed_output::UnattributedOutput;
-use verdict::{TestEnding, TestOutputs};
+use verdict::TestEnding;
 
 /// Framework durations are whole milliseconds or absent; a duration below this is measured by the worker.
 const FRAMEWORK_CLOCK_RESOLUTION: Duration = Duration::from_millis(1);
@@ -68,7 +69,7 @@ const FRAMEWORK_CLOCK_RESOLUTION: Duration = Duration::from_millis(1);
 pub(crate) struct RunningBatch {
     tests: Vec<LeasedTest>,
     progress: Vec<BatchTestProgress>,
-    /// Running tests in the order in which they began; with the supported frameworks, at most one.
+    /// Running tests in the order in which they began; those that wait for others are among them.
     running_tests: Vec<RunningTest>,
     /// Buffers of an ended test, recycled for the next.
     recycled: Option<RunningTest>,
@@ -241,7 +242,7 @@ impl RunningBatch {
         if self.is_waiting {
             return always.min();
         }
-        if self.running_tests.is_empty() {
+        if !self.has_active_test() {
             let idle = self.idle_since.saturating_add(self.startup_limit());
             return always.chain([idle]).min();
         }
@@ -254,6 +255,9 @@ impl RunningBatch {
     }
 
     fn deadline_of(&self, flight: &RunningTest) -> Option<Duration> {
+        if flight.is_paused() {
+            return None;
+        }
         let by_time =
             self.time_limit(flight.place).map(|limit| flight.started_at.running.saturating_add(limit));
         let by_silence = self.idle_timeout(flight.place).filter(|_| !self.is_idle_sampled);
@@ -280,16 +284,18 @@ impl RunningBatch {
         for place in 0..self.running_tests.len() {
             let limit = self.time_limit(self.running_tests[place].place).unwrap_or(Duration::MAX);
             let flight = &mut self.running_tests[place];
-            flight.is_timed_out = flight.started_at.running.saturating_add(limit) <= now.running;
+            let is_due = flight.started_at.running.saturating_add(limit) <= now.running;
+            flight.is_timed_out = is_due && !flight.is_paused();
         }
-        if !self.running_tests.is_empty() && self.running_tests.iter().all(|flight| !flight.is_timed_out) {
+        let has_active_test = self.has_active_test();
+        if has_active_test && self.running_tests.iter().all(|flight| !flight.is_timed_out) {
             self.is_idle_sampled = true;
             return DeadlineAction::SampleProcess;
         }
-        self.terminate_reason = Some(if self.running_tests.is_empty() {
-            BatchTerminateReason::ProcessStalled
-        } else {
+        self.terminate_reason = Some(if has_active_test {
             BatchTerminateReason::TimedOut
+        } else {
+            BatchTerminateReason::ProcessStalled
         });
         DeadlineAction::Terminate
     }
@@ -301,6 +307,9 @@ impl RunningBatch {
         for place in 0..self.running_tests.len() {
             let Some(limit) = self.idle_timeout(self.running_tests[place].place) else { continue };
             let flight = &mut self.running_tests[place];
+            if flight.is_paused() {
+                continue;
+            }
             let silent = now.running.saturating_sub(flight.last_activity);
             flight.last_activity = flight.last_activity.saturating_add(starved.min(silent));
             flight.is_idle = silent.saturating_sub(starved) >= limit;
@@ -311,12 +320,6 @@ impl RunningBatch {
         }
         self.terminate_reason = Some(BatchTerminateReason::TimedOut);
         DeadlineAction::Terminate
-    }
-
-    /// Returns the running test and what it has written.
-    pub(crate) fn running_test(&self) -> Option<(&LeasedTest, TestOutputs)> {
-        let flight = self.running_tests.first()?;
-        Some((&self.tests[flight.place], flight.outputs()))
     }
 
     /// Settles a test that no command can select, before the start. The tests after it move up by one index.
@@ -389,10 +392,10 @@ impl RunningBatch {
                 TranscriptEvent::Output(bytes) => self.on_stdout(&bytes),
                 TranscriptEvent::ErrorOutput(bytes) => self.on_stderr(&bytes),
                 TranscriptEvent::TestOutput { place, stream, bytes } => {
-                    if let Some(flight) = self.running_tests.iter_mut().find(|one| one.place == place) {
-                        flight.push_output(stream, &bytes);
-                    }
+                    self.on_test_output(place, stream, &bytes);
                 }
+                TranscriptEvent::Paused { place } => self.on_test_paused(place),
+                TranscriptEvent::Resumed { place } => self.on_test_resumed(place),
                 TranscriptEvent::Part { place, part } => {
                     match self.running_tests.iter_mut().find(|one| one.place == place) {
                         Some(flight) => flight.record_part(part),
@@ -473,13 +476,6 @@ impl RunningBatch {
         }
         self.progress[place].state = BatchTestState::Running;
         self.running_tests.push(flight);
-    }
-
-    fn on_stdout(&mut self, bytes: &[u8]) {
-        match self.running_tests.last_mut() {
-            Some(flight) => flight.push_stdout(bytes),
-            None => self.unattributed_output.push_stdout(bytes),
-        }
     }
 
     fn on_stderr(&mut self, bytes: &[u8]) {

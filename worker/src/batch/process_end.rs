@@ -64,6 +64,12 @@ impl RunningBatch {
     ) -> BatchEnd {
         self.now = now;
         self.end_shown_lines(updates);
+        self.withdraw_paused_tests();
+        if let DeathCulprit::Test(place) = gone.culprit
+            && self.terminate_reason.is_none()
+        {
+            self.recall_culprit(place);
+        }
         if !self.are_arguments_shown {
             for LeakedProcess { command, facts, .. } in &mut gone.exit.leaked {
                 *command = program_name(command, facts.as_ref().map(|facts| facts.name.as_str()));

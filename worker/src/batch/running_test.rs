@@ -48,6 +48,8 @@ pub(super) struct RunningTest {
     pub(super) own_time_limit: Option<Duration>,
     /// Its framework reported its end after its time limit had passed.
     pub(super) is_late: bool,
+    /// Since when it waits for others, in running time.
+    pub(super) paused_since: Option<Duration>,
     /// The number of times it was reported as slow.
     pub(super) slow_warnings: u32,
     /// Parts in the order in which they first began.
@@ -79,6 +81,7 @@ impl RunningTest {
             is_idle: false,
             own_time_limit: None,
             is_late: false,
+            paused_since: None,
             slow_warnings: 0,
             parts: Vec::new(),
         }
@@ -120,6 +123,11 @@ impl RunningTest {
         self.stderr.push(bytes);
     }
 
+    /// Returns whether it waits for others.
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused_since.is_some()
+    }
+
     /// Records a part.
     pub(super) fn record_part(&mut self, part: TestPart) {
         record_part(&mut self.parts, part);
@@ -141,6 +149,7 @@ impl RunningTest {
         self.is_idle = false;
         self.own_time_limit = None;
         self.is_late = false;
+        self.paused_since = None;
         self.slow_warnings = 0;
         self.parts.clear();
     }

@@ -205,6 +205,8 @@ impl RunningBatch {
                 self.show(Some(*place), (StandardStream::Output, captured), updates);
             }
             TranscriptEvent::Part { .. }
+            | TranscriptEvent::Paused { .. }
+            | TranscriptEvent::Resumed { .. }
             | TranscriptEvent::TimeLimit { .. }
             | TranscriptEvent::File { .. }
             | TranscriptEvent::Confirmed => {}

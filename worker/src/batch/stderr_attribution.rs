@@ -57,6 +57,8 @@ pub(crate) fn attribute_stderr(
             | TranscriptEvent::Output(_)
             | TranscriptEvent::ErrorOutput(_)
             | TranscriptEvent::TestOutput { .. }
+            | TranscriptEvent::Paused { .. }
+            | TranscriptEvent::Resumed { .. }
             | TranscriptEvent::Confirmed => {}
         }
     }
@@ -77,7 +79,8 @@ impl RunningBatch {
                 .get(place)
                 .is_some_and(|one: &super::BatchTestProgress| one.state != BatchTestState::Done)
         };
-        let running = || self.running_tests.iter().map(|flight| flight.place);
+        let running =
+            || self.running_tests.iter().filter(|flight| !flight.is_paused()).map(|flight| flight.place);
         let attribution = attribute_stderr(running(), events, is_open);
         if !attribution.is_shared {
             return attribution;
@@ -93,6 +96,9 @@ impl RunningBatch {
             | TranscriptEvent::File { .. }
             | TranscriptEvent::Output(_)
             | TranscriptEvent::ErrorOutput(_)
+            | TranscriptEvent::TestOutput { .. }
+            | TranscriptEvent::Paused { .. }
+            | TranscriptEvent::Resumed { .. }
             | TranscriptEvent::Confirmed => None,
         });
         let is_in_body = |place: usize| {

@@ -3,6 +3,7 @@
 mod dialogue_stall;
 mod guard_loss;
 mod held_tests;
+mod parallel_tests;
 mod random_steps;
 mod repetition;
 mod shown_lines;

@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
-use heeler_adapters::{Adapter, DeathFiles, TranscriptEvent};
-use heeler_protocol::control::{DiagnosticsFile, OsText, TestProgram};
-use heeler_sys::process::Pid;
+use heeler_adapters::{Adapter, DeathFiles, StackReports, TranscriptEvent};
+use heeler_protocol::control::{DiagnosticsFile, ListedTest, OsText, TestProgram};
+use heeler_sys::process::{Pid, Signal};
 use tokio::time::Instant;
 
 use crate::process::regular_file::read_regular_file;
@@ -23,6 +23,8 @@ const REPORT_LIMIT_BYTES: u64 = 64 << 20;
 const JOURNAL_LIMIT_BYTES: u64 = 256 << 20;
 /// Bytes of standard error that are kept for the stacks in it. The stack of an overflow has 40 KB.
 const STDERR_BYTES: usize = 256 << 10;
+/// Bytes that are kept of the stacks of a process that hangs.
+const STACKS_BYTES: usize = 4 << 20;
 /// Size of a file of a test that is copied where it cannot be linked.
 const COPIED_BYTES: u64 = 64 << 20;
 /// What the runtime writes to standard output when it begins to write a report.
@@ -38,7 +40,7 @@ pub(super) struct DeathFileReader {
     stderr: Vec<u8>,
     /// The process has begun to write the report of its own crash.
     is_dying: bool,
-    /// The process was sent SIGABRT.
+    /// The process was sent the signal on which it reports its stacks.
     is_report_begun: bool,
     /// Until when the report of a hanging process is awaited.
     report_deadline: Option<Instant>,
@@ -48,8 +50,8 @@ pub(super) struct DeathFileReader {
 /// What is done with a process that is at its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReportStep {
-    /// It is sent SIGABRT, and its report awaited.
-    Abort,
+    /// It is sent this signal, and its report awaited.
+    Ask(Signal),
     /// It has crashed and writes its report: its end is awaited.
     Await,
     /// It is ended at once.
@@ -91,6 +93,11 @@ impl DeathFileReader {
         if self.files.is_none() || bytes.is_empty() {
             return;
         }
+        if self.is_report_begun {
+            let room = STACKS_BYTES.saturating_sub(self.stderr.len());
+            self.stderr.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            return;
+        }
         self.stderr.extend_from_slice(bytes);
         let excess = self.stderr.len().saturating_sub(STDERR_BYTES);
         if excess > STDERR_BYTES {
@@ -106,13 +113,22 @@ impl DeathFileReader {
 
     /// Begins to await the report of a process that is at its limit; returns what is to be done.
     pub(super) fn begin_report(&mut self, now: Instant) -> ReportStep {
-        if self.files.is_none() || self.report_deadline.is_some() {
+        let Some(files) = self.files.as_ref().filter(|_| self.report_deadline.is_none()) else {
             return ReportStep::End;
-        }
+        };
+        let signal = match files.reports {
+            StackReports::Directory(_) => Signal::ABRT,
+            StackReports::StandardError => Signal::QUIT,
+        };
         self.report_deadline = Some(now + REPORT_TIMEOUT);
         self.next_look = Some(now + REPORT_POLL_INTERVAL);
         self.is_report_begun = !self.is_dying;
-        if self.is_dying { ReportStep::Await } else { ReportStep::Abort }
+        if self.is_dying {
+            return ReportStep::Await;
+        }
+        // What it has written before is no report.
+        self.stderr.clear();
+        ReportStep::Ask(signal)
     }
 
     /// Returns whether the process was asked for its stacks.
@@ -125,22 +141,38 @@ impl DeathFileReader {
         self.next_look
     }
 
-    /// Looks for the report; returns whether it is there, or no longer awaited.
+    /// Looks for the report in a file; returns whether it is there, or no longer awaited. A process that
+    /// reports on standard error exits after that.
     pub(super) fn look(&mut self, root: Option<Pid>, now: Instant) -> bool {
         // A process that dies by itself ends after its report.
         let is_there = self.is_report_begun
             && self
                 .crash_report(root)
-                .is_some_and(|report| self.adapter.read_crash_report(&report).is_some());
+                .is_some_and(|report| self.adapter.read_crash_report(&report, None).is_some());
         let is_over = is_there || self.report_deadline.is_none_or(|deadline| deadline <= now);
         self.next_look = (!is_over).then_some(now + REPORT_POLL_INTERVAL);
         is_over
     }
 
-    /// Returns the stacks of the report, and the report, if there is one.
-    pub(super) fn stacks(&self, root: Option<Pid>) -> Option<(String, Vec<u8>)> {
-        let report = self.crash_report(root)?;
-        Some((self.adapter.read_crash_report(&report)?, report))
+    /// Returns the stacks of the report, and the report if it was a file. On standard error there is one only
+    /// if the process `has_died` or was asked for it: tests write stacks, too.
+    pub(super) fn stacks(
+        &self,
+        root: Option<Pid>,
+        test: Option<&ListedTest>,
+        has_died: bool,
+    ) -> Option<(String, Option<Vec<u8>>)> {
+        match self.files.as_ref()?.reports {
+            StackReports::Directory(_) => {
+                let report = self.crash_report(root)?;
+                Some((self.adapter.read_crash_report(&report, test)?, Some(report)))
+            }
+            StackReports::StandardError => {
+                let is_report = has_died || self.is_report_begun;
+                let report = Some(&self.stderr).filter(|_| is_report)?;
+                Some((self.adapter.read_crash_report(report, test)?, None))
+            }
+        }
     }
 
     /// Returns what is there; `None` for a framework whose processes leave nothing.
@@ -157,7 +189,8 @@ impl DeathFileReader {
 
     /// Returns the report of the process itself, otherwise that of one below it.
     fn crash_report(&self, root: Option<Pid>) -> Option<Vec<u8>> {
-        let all = files_of(&self.files.as_ref()?.crash_reports);
+        let StackReports::Directory(directory) = &self.files.as_ref()?.reports else { return None };
+        let all = files_of(directory);
         let own = root.map(|root| format!("{}.", root.0));
         let is_own = |path: &&PathBuf| {
             let name = path.file_name().and_then(|name| name.to_str());

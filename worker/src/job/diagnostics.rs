@@ -57,6 +57,8 @@ pub(super) struct CrashDiagnostics {
     /// Processes are described with their arguments.
     are_arguments_shown: bool,
     expected_crash_markers: Vec<String>,
+    /// The process reports its own crashes, and is not traced for that.
+    reports_own_crashes: bool,
     /// The framework reads the program's tracer, and so may a traced program.
     is_tracer_read_by_framework: bool,
     /// Why the process, or one that it started, is not traced.
@@ -65,8 +67,8 @@ pub(super) struct CrashDiagnostics {
     /// Stack of the process's own exit in the middle of its tests.
     exit_stack: Option<String>,
     hang: Option<HangReport>,
-    /// Stacks by the process's own runtime, and its report.
-    runtime_report: Option<(String, Vec<u8>)>,
+    /// Stacks by the process's own runtime, and its report, unless that is its standard error.
+    runtime_report: Option<(String, Option<Vec<u8>>)>,
     /// States of the processes of a hung tree, from two samples.
     states: Vec<ProcessSample>,
     /// Deadline of the guard's capture of a hung tree, while one is running.
@@ -99,6 +101,7 @@ impl CrashDiagnostics {
                 .iter()
                 .map(ToString::to_string)
                 .collect(),
+            reports_own_crashes: framework.reports_own_crashes,
             is_tracer_read_by_framework: framework.reads_tracer,
             untraced_reason: None,
             crash: None,
@@ -186,13 +189,14 @@ impl CrashDiagnostics {
         let is_crash = exit.signal.is_some_and(|signal| Signal::CRASHES.contains(&Signal(signal)))
             || exit.code.is_some_and(is_crash_of_child);
         let is_unclear = exit.code.is_some() && exit_kind == ExitKind::AfterEndMarker;
-        let off = (is_unclear && self.watch.mode.is_none()).then_some("crash capture is off");
+        let is_off = self.watch.mode.is_none() && !self.reports_own_crashes;
+        let off = (is_unclear && is_off).then_some("crash capture is off");
         let reason = self.untraced_reason.as_deref().or(off)?;
         (is_crash || is_unclear).then(|| format!("no stack: {reason}"))
     }
 
-    /// Records the report of the process's own runtime: its stacks, and the report itself.
-    pub(super) fn record_runtime_report(&mut self, stacks: String, report: Vec<u8>) {
+    /// Records the report of the process's own runtime: its stacks, and the report itself, if it is a file.
+    pub(super) fn record_runtime_report(&mut self, stacks: String, report: Option<Vec<u8>>) {
         self.runtime_report = Some((stacks, report));
     }
 
@@ -294,7 +298,9 @@ impl CrashDiagnostics {
             evidence.stack = stacks;
             let kind =
                 EvidenceKind { extension: "crashreport.json", description: "crash report of the runtime" };
-            files.write(&mut evidence, &String::from_utf8_lossy(&report), kind);
+            if let Some(report) = report {
+                files.write(&mut evidence, &String::from_utf8_lossy(&report), kind);
+            }
         }
         if let Some((_, outputs)) = in_flight {
             files.write(

@@ -539,9 +539,10 @@ impl<'a> RunningProcess<'a> {
         let is_after_end_marker = self.reader.transcript.is_after_end_marker();
         let exit_kind = if is_after_end_marker { ExitKind::AfterEndMarker } else { ExitKind::Other };
         let missing_stack = self.diagnostics.missing_stack_reason(&raw, exit_kind);
-        let (evidence, detail) =
-            self.diagnostics.store_evidence(self.batch.running_test(), raw.core.as_ref());
-        let detail = detail.or(missing_stack);
+        let affected = self.batch.test_of_death(self.reader.transcript.culprit());
+        let (evidence, detail) = self.diagnostics.store_evidence(affected, raw.core.as_ref());
+        let own_detail = self.reader.transcript.death_detail().map(str::to_owned);
+        let detail = detail.or(own_detail).or(missing_stack);
         self.log_evidence_losses(evidence.as_deref(), &raw);
         let is_explained =
             raw.signal.is_none() && raw.code.is_some_and(|code| self.reader.transcript.explains_exit(code));

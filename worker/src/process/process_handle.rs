@@ -34,7 +34,7 @@ impl ProcessHandle {
                 | ToGuard::Resume
                 | ToGuard::Sample
                 | ToGuard::Dump
-                | ToGuard::Abort
+                | ToGuard::ReportStacks { .. }
                 | ToGuard::ContinueUntraced
                 | ToGuard::ContinueTraced => {}
             },

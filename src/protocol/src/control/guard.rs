@@ -31,8 +31,11 @@ pub enum ToGuard {
     /// Requests dumps and stacks of all processes of the tree, which keep running; answered by
     /// [`FromGuard::Dumped`].
     Dump,
-    /// Sends SIGABRT to the test process itself, whose runtime then reports its stacks.
-    Abort,
+    /// Sends a signal to the test process itself, whose runtime then reports its stacks.
+    ReportStacks {
+        /// Number of the signal.
+        signal: i32,
+    },
     /// Continues a process that is stopped before its first instruction, untraced, because it belongs to a
     /// debugger.
     ContinueUntraced,

@@ -54,6 +54,8 @@ impl Signal {
     pub const SEGV: Self = Self(libc::SIGSEGV);
     /// `abort()`.
     pub const ABRT: Self = Self(libc::SIGABRT);
+    /// A request of the terminal to end with a report of the state, Ctrl-\.
+    pub const QUIT: Self = Self(libc::SIGQUIT);
     /// A memory access that its file does not back.
     pub const BUS: Self = Self(libc::SIGBUS);
     /// An illegal instruction.

@@ -253,11 +253,11 @@ pub fn kill_child(pid: Pid) -> bool {
     !kill(pid, Signal::KILL).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
-/// Sends SIGABRT to a child of this process, as [`kill_child`] sends SIGKILL; returns whether that is
+/// Sends a signal to a child of this process, as [`kill_child`] sends SIGKILL; returns whether that is
 /// permitted.
-pub fn abort_child(pid: Pid) -> bool {
+pub fn signal_child(pid: Pid, signal: Signal) -> bool {
     assert!(pid.0 > 1, "a child's number is above 1");
-    !kill(pid, Signal::ABRT).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    !kill(pid, signal).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
 /// Opens a descriptor that refers to a process and never to a later one with the same id.

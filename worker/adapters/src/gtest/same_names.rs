@@ -134,6 +134,8 @@ impl BatchParser {
             TranscriptEvent::TestOutput { place, stream, bytes } => {
                 Some(TranscriptEvent::TestOutput { place: places[place]?, stream, bytes })
             }
+            TranscriptEvent::Paused { place } => Some(TranscriptEvent::Paused { place: places[place]? }),
+            TranscriptEvent::Resumed { place } => Some(TranscriptEvent::Resumed { place: places[place]? }),
             output @ (TranscriptEvent::Output(_) | TranscriptEvent::ErrorOutput(_)) => Some(output),
             TranscriptEvent::Confirmed => Some(TranscriptEvent::Confirmed),
         }));

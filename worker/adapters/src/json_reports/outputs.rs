@@ -96,7 +96,7 @@ impl DividedOutputs {
     }
 
     /// Returns whether reports wait for their fences.
-    pub(super) fn has_waiting_reports(&self) -> bool {
+    pub(crate) fn has_waiting_reports(&self) -> bool {
         !self.reports.is_empty()
     }
 
@@ -132,7 +132,7 @@ impl DividedOutputs {
 
     /// Gives up on fences that were not read, after a report that was written behind all of them: the program
     /// has replaced the descriptors of its outputs.
-    pub(super) fn expect_no_fences(&mut self) {
+    pub(crate) fn expect_no_fences(&mut self) {
         self.is_without_fences |= self.has_waiting_reports();
     }
 

@@ -9,7 +9,7 @@ use super::{death_evidence, listing::MtpListing, transcript::MtpParser};
 use crate::{
     Adapter, AdapterInvocation, AdapterListing, AdapterTraits, BatchSelection, ClaimConfidence,
     CommandLineError, ConnectionInput, DeathFiles, DiscoveryTarget, InvocationChannel, ListingDialogue,
-    ListingError, ListingOutput, PORT_ARGUMENT, StackPosition, TranscriptParser, shell,
+    ListingError, ListingOutput, PORT_ARGUMENT, StackPosition, StackReports, TranscriptParser, shell,
 };
 
 pub(super) const NAME: &str = "mtp";
@@ -80,7 +80,10 @@ impl Mtp {
             env,
             directories,
             channel: InvocationChannel::Connections,
-            death_files: Some(DeathFiles { crash_reports: crashes, journal: has_journal.then_some(journal) }),
+            death_files: Some(DeathFiles {
+                reports: StackReports::Directory(crashes),
+                journal: has_journal.then_some(journal),
+            }),
             ..AdapterInvocation::default()
         }
     }
@@ -160,7 +163,7 @@ impl Adapter for Mtp {
         StackPosition::Unknown
     }
 
-    fn read_crash_report(&self, report: &[u8]) -> Option<String> {
+    fn read_crash_report(&self, report: &[u8], _test: Option<&ListedTest>) -> Option<String> {
         death_evidence::stacks_text(report)
     }
 

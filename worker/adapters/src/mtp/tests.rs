@@ -189,6 +189,8 @@ fn describe(events: &[TranscriptEvent], listed: &[ListedTest]) -> String {
             TranscriptEvent::Output(_)
             | TranscriptEvent::ErrorOutput(_)
             | TranscriptEvent::TestOutput { .. } => writeln!(text, "  output"),
+            TranscriptEvent::Paused { place } => writeln!(text, "  paused {}", name(place)),
+            TranscriptEvent::Resumed { place } => writeln!(text, "  resumed {}", name(place)),
         }
         .unwrap();
     }

@@ -329,6 +329,8 @@ proptest! {
                     TranscriptEvent::Output(_)
                     | TranscriptEvent::ErrorOutput(_)
                     | TranscriptEvent::TestOutput { .. }
+                    | TranscriptEvent::Paused { .. }
+                    | TranscriptEvent::Resumed { .. }
                     | TranscriptEvent::Part { .. }
                     | TranscriptEvent::TimeLimit { .. }
                     | TranscriptEvent::File { .. }

@@ -18,11 +18,15 @@ fn transcript(framework: &str, tests: &[ListedTest]) -> Box<dyn TranscriptParser
 }
 
 /// Joins adjacent outputs: how output is cut into events has no meaning.
-fn merge(events: Vec<TranscriptEvent>) -> Vec<TranscriptEvent> {
+pub(crate) fn merge(events: Vec<TranscriptEvent>) -> Vec<TranscriptEvent> {
     let mut merged: Vec<TranscriptEvent> = Vec::new();
     for event in events {
         match (merged.last_mut(), event) {
             (Some(TranscriptEvent::Output(before)), TranscriptEvent::Output(bytes)) => before.extend(bytes),
+            (
+                Some(TranscriptEvent::TestOutput { place, stream, bytes: before }),
+                TranscriptEvent::TestOutput { place: other, stream: other_stream, bytes },
+            ) if *place == other && *stream == other_stream => before.extend(bytes),
             (_, event) => merged.push(event),
         }
     }
@@ -51,6 +55,8 @@ fn summary(events: &[TranscriptEvent]) -> Vec<String> {
         TranscriptEvent::Output(_)
         | TranscriptEvent::ErrorOutput(_)
         | TranscriptEvent::TestOutput { .. }
+        | TranscriptEvent::Paused { .. }
+        | TranscriptEvent::Resumed { .. }
         | TranscriptEvent::Part { .. }
         | TranscriptEvent::TimeLimit { .. }
         | TranscriptEvent::File { .. }

@@ -29,7 +29,7 @@ const CATCH2_V2: &[&str] = &["catch2-v2.list", "catch2-v2.tags.list"];
 
 const BOOST: &[&str] = &["boost.dot"];
 
-const RECORDINGS: [TranscriptRecording; 23] = [
+const RECORDINGS: [TranscriptRecording; 31] = [
     // Set-up and tear-down of suites failed, which is in no test's result.
     TranscriptRecording { name: "gtest", framework: "gtest", listings: GTEST, exit: Some((1, true)) },
     TranscriptRecording { name: "gtest-died", framework: "gtest", listings: GTEST, exit: None },
@@ -76,6 +76,44 @@ const RECORDINGS: [TranscriptRecording; 23] = [
         name: "catch2-v2-forging",
         framework: "catch2-v2",
         listings: &["catch2-v2-forging.list"],
+        exit: None,
+    },
+    TranscriptRecording { name: "go", framework: "go", listings: &["go.list"], exit: Some((1, true)) },
+    TranscriptRecording { name: "go-died", framework: "go", listings: &["go.list"], exit: None },
+    TranscriptRecording {
+        name: "go-parallel",
+        framework: "go",
+        listings: &["go-parallel.list"],
+        exit: Some((1, true)),
+    },
+    TranscriptRecording {
+        name: "go-parallel-died",
+        framework: "go",
+        listings: &["go-parallel.list"],
+        exit: None,
+    },
+    TranscriptRecording {
+        name: "go-plain",
+        framework: "go-plain",
+        listings: &["go-plain.list"],
+        exit: Some((1, true)),
+    },
+    TranscriptRecording {
+        name: "go-plain-died",
+        framework: "go-plain",
+        listings: &["go-plain.list"],
+        exit: None,
+    },
+    TranscriptRecording {
+        name: "go-plain-parallel",
+        framework: "go-plain",
+        listings: &["go-plain-parallel.list"],
+        exit: Some((1, true)),
+    },
+    TranscriptRecording {
+        name: "go-plain-parallel-died",
+        framework: "go-plain",
+        listings: &["go-plain-parallel.list"],
         exit: None,
     },
     TranscriptRecording { name: "boost", framework: "boost", listings: BOOST, exit: Some((201, true)) },
@@ -135,6 +173,14 @@ fn format_events(tests: &[ListedTest], events: &[TranscriptEvent]) -> String {
             }
             TranscriptEvent::File { path, .. } => writeln!(text, "  file {path:?}").unwrap(),
             TranscriptEvent::Confirmed => text.push_str("confirmed\n"),
+            TranscriptEvent::TestOutput { place, bytes, .. } => {
+                let name = &tests[*place].name;
+                writeln!(text, "  of {name:?}: {:?}", String::from_utf8_lossy(bytes)).unwrap();
+            }
+            TranscriptEvent::Paused { place } => writeln!(text, "paused {:?}", tests[*place].name).unwrap(),
+            TranscriptEvent::Resumed { place } => {
+                writeln!(text, "resumed {:?}", tests[*place].name).unwrap();
+            }
             TranscriptEvent::ErrorOutput(bytes) => {
                 writeln!(text, "  error {:?}", String::from_utf8_lossy(bytes)).unwrap();
             }
@@ -211,7 +257,8 @@ fn recorded_listings_and_runs_give_the_recorded_events() {
             assert_eq!(transcript.explains_exit(code), is_explained, "{}", recording.name);
             assert!(!transcript.explains_exit(0), "{}", recording.name);
             // A `main` of the users of a C++ framework may have exit codes of its own for failures.
-            let has_own_codes = ["gtest", "catch2", "catch2-v2", "boost"].contains(&recording.framework);
+            let has_own_codes =
+                ["gtest", "catch2", "catch2-v2", "boost", "go", "go-plain"].contains(&recording.framework);
             assert_eq!(transcript.explains_exit(3), has_own_codes, "{}", recording.name);
         }
     }
@@ -258,6 +305,9 @@ fn has_end_marker(framework: &str, so_far: &[u8], name: &str, state: &str) -> bo
         }
         ("catch2" | "catch2-v2", "failed") => finds_word(so_far, name, b"<OverallResult success=\"false\""),
         ("catch2" | "catch2-v2", _) => finds_word(so_far, name, b"<OverallResult success=\"true\""),
+        ("go" | "go-plain", "passed") => finds(format!("--- PASS: {name} (")),
+        ("go" | "go-plain", "failed") => finds(format!("--- FAIL: {name} (")),
+        ("go" | "go-plain", _) => finds(format!("--- SKIP: {name} (")),
         ("doctest", "passed") => finds_word(so_far, name, b"test_case_success=\"true\""),
         ("doctest", _) => finds_word(so_far, name, b"test_case_success=\"false\""),
         ("libtest", "passed") => finds(format!("\"name\": \"{name}\", \"event\": \"ok\"")),

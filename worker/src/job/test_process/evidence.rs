@@ -14,8 +14,8 @@ impl RunningProcess<'_> {
     /// for them.
     pub(super) async fn is_report_awaited(&mut self) -> bool {
         let step = self.death_files.begin_report(Instant::now());
-        if step == ReportStep::Abort {
-            self.process.send(ToGuard::Abort).await;
+        if let ReportStep::Ask(signal) = step {
+            self.process.send(ToGuard::ReportStacks { signal: signal.0 }).await;
         }
         step != ReportStep::End
     }
@@ -34,13 +34,19 @@ impl RunningProcess<'_> {
 
     /// Reads what a process that has died or hung has left about that.
     pub(super) fn read_death_files(&mut self) {
-        if let Some((stacks, report)) = self.death_files.stacks(self.root) {
+        let is_ending = self.process.is_terminating() || self.death_files.is_report_begun();
+        let has_died = !is_ending && !self.reader.transcript.is_complete();
+        if has_died {
+            self.read_death_evidence();
+        }
+        let affected = self.batch.test_of_death(self.reader.transcript.culprit());
+        let test = affected.as_ref().map(|(test, _)| &test.listed);
+        if let Some((stacks, report)) = self.death_files.stacks(self.root, test, has_died) {
             self.diagnostics.record_runtime_report(stacks, report);
         }
-        let is_ending = self.process.is_terminating() || self.death_files.is_report_begun();
-        if is_ending || self.reader.transcript.is_complete() {
-            return;
-        }
+    }
+
+    fn read_death_evidence(&mut self) {
         let Some(left) = self.death_files.read(self.root) else { return };
         let evidence =
             DeathEvidence { stderr: &left.stderr, crash_report: &left.crash_report, journal: &left.journal };

@@ -1,0 +1,245 @@
+//! The tests of Go packages: `--go PACKAGES`, or `go = "PACKAGES"`. They are built by `go test -c`, in go's own
+//! build cache, and run where `go test` runs them: in the directory of their package.
+
+mod packages;
+
+use std::{
+    ffi::OsString,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    path::{Path, PathBuf},
+};
+
+use heeler_protocol::control::{OsText, TestProgram};
+
+use super::{
+    super::{
+        arguments::ProgramArguments,
+        cargo::{BuildSupervision, CargoError, read_tool_output, run_build_command},
+    },
+    PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text, plain_program,
+};
+use packages::{GoPackage, PackageLocation, build_groups, listing_arguments};
+
+/// Name of the framework of these programs, and of the source.
+const FRAMEWORK: &str = "go";
+/// Divides the packages of a request from the arguments for go.
+const ARGUMENTS_FOLLOW: &str = "--";
+/// The minor version of Go whose `go test -c` first built several packages at once.
+const FIRST_VERSION_FOR_SEVERAL: u32 = 21;
+/// Packages without tests that are named.
+const NAMED_PACKAGES: usize = 5;
+
+/// The arguments are the directory in which go runs, the packages, then `--`, then arguments for go.
+pub(super) struct GoSource;
+
+impl TestSource for GoSource {
+    fn name(&self) -> &'static str {
+        FRAMEWORK
+    }
+
+    fn command_line_arguments(&self, command_line: &ProgramArguments) -> Option<Vec<OsText>> {
+        let named = &command_line.go;
+        let texts =
+            |texts: &[String]| texts.iter().map(|text| OsText::from(text.as_str())).collect::<Vec<_>>();
+        let mut words = vec![absolute_text(Path::new("."))];
+        words.extend(texts(&named.packages));
+        words.push(ARGUMENTS_FOLLOW.into());
+        words.extend(texts(&named.arguments));
+        (!named.packages.is_empty()).then_some(words)
+    }
+
+    fn resolve(
+        &self,
+        arguments: &[OsText],
+        context: &SourceContext<'_>,
+        display: PhaseDisplay<'_>,
+    ) -> Result<Vec<TestProgram>, SourcesError> {
+        let [dir, words @ ..] = arguments else { return Ok(Vec::new()) };
+        let words: Vec<String> = words.iter().map(|word| word.to_text().into_owned()).collect();
+        let border = words.iter().position(|word| word == ARGUMENTS_FOLLOW).unwrap_or(words.len());
+        let (patterns, args) = (&words[..border], words.get(border + 1..).unwrap_or_default());
+        display("Building", &format!("the Go tests of {}", patterns.join(" ")));
+        let failed = |source| SourcesError::Go { packages: patterns.join(" "), source };
+        let mut programs: Vec<TestProgram> = Vec::new();
+        let mut untested = Vec::new();
+        for location in PackageLocation::all_of(dir.as_path(), patterns) {
+            let toolchain = Toolchain::read(&location.dir, context.supervision).map_err(failed)?;
+            let found = list(&location, args, context.supervision).map_err(failed)?;
+            let (tested, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|package| package.has_tests);
+            untested.extend(others.into_iter().map(|package| package.import_path));
+            let built = build_directory(&context.config.state_dir, &location.dir, args);
+            let built = std::path::absolute(&built)
+                .map_err(|source| SourcesError::Path { path: built.clone(), source })?;
+            let build = GoBuild { location: &location, args, directory: &built, toolchain: &toolchain };
+            for program in build.run(&tested, context.supervision).map_err(failed)? {
+                if !programs.iter().any(|known| known.suite == program.suite) {
+                    programs.push(program);
+                }
+            }
+        }
+        if !untested.is_empty() {
+            display("Skipping", &untested_text(&untested));
+        }
+        if programs.is_empty() {
+            return Err(SourcesError::NoGoTests { packages: patterns.join(" ") });
+        }
+        Ok(programs)
+    }
+}
+
+fn untested_text(untested: &[String]) -> String {
+    let named = untested.iter().take(NAMED_PACKAGES).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = match untested.len().saturating_sub(NAMED_PACKAGES) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let packages = if untested.len() == 1 { "package" } else { "packages" };
+    format!("{} {packages} without tests: {named}{more}", untested.len())
+}
+
+/// Returns where the programs of these packages are built: others, and those of other arguments, have a
+/// directory of their own.
+fn build_directory(state_dir: &Path, dir: &Path, args: &[String]) -> PathBuf {
+    let mut hasher = DefaultHasher::new();
+    (dir, args).hash(&mut hasher);
+    state_dir.join("go").join(format!("{:016x}", hasher.finish()))
+}
+
+/// The installed Go.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Toolchain {
+    minor_version: u32,
+    root: String,
+}
+
+impl Toolchain {
+    fn read(dir: &Path, supervision: BuildSupervision<'_>) -> Result<Self, CargoError> {
+        let words = ["env", "GOVERSION", "GOROOT"].map(OsString::from).to_vec();
+        let output = read_tool_output("go", words, dir, supervision)?;
+        Ok(Self::parse(&String::from_utf8_lossy(&output)))
+    }
+
+    fn parse(text: &str) -> Self {
+        let mut lines = text.lines();
+        let version = lines.next().unwrap_or_default();
+        let minor = version.split("go1.").nth(1).unwrap_or_default();
+        let digits: String = minor.chars().take_while(char::is_ascii_digit).collect();
+        Self {
+            minor_version: digits.parse().unwrap_or(u32::MAX),
+            root: lines.next().unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+fn list(
+    location: &PackageLocation,
+    args: &[String],
+    supervision: BuildSupervision<'_>,
+) -> Result<Vec<GoPackage>, CargoError> {
+    let words = listing_arguments(args, &location.patterns);
+    let output = read_tool_output("go", words, &location.dir, supervision)?;
+    Ok(GoPackage::read_all(&String::from_utf8_lossy(&output)))
+}
+
+/// A build of packages.
+struct GoBuild<'a> {
+    location: &'a PackageLocation,
+    args: &'a [String],
+    directory: &'a Path,
+    toolchain: &'a Toolchain,
+}
+
+impl GoBuild<'_> {
+    fn run(
+        &self,
+        packages: &[GoPackage],
+        supervision: BuildSupervision<'_>,
+    ) -> Result<Vec<TestProgram>, CargoError> {
+        let mut programs = Vec::new();
+        for (number, group) in build_groups(packages).into_iter().enumerate() {
+            let directory = self.directory.join(number.to_string());
+            let together = self.toolchain.minor_version >= FIRST_VERSION_FOR_SEVERAL;
+            let size = if together { group.len().max(1) } else { 1 };
+            for packages in group.chunks(size) {
+                let output = match packages {
+                    [package] => directory.join(package.program_name()).into_os_string(),
+                    // It is a directory.
+                    _ => directory.join("").into_os_string(),
+                };
+                self.build(&output, packages, supervision)?;
+            }
+            programs.extend(group.iter().map(|package| self.program(package, &directory)));
+        }
+        Ok(programs)
+    }
+
+    fn build(
+        &self,
+        output: &OsString,
+        packages: &[&GoPackage],
+        supervision: BuildSupervision<'_>,
+    ) -> Result<(), CargoError> {
+        let output = output.to_string_lossy().into_owned();
+        let mut words: Vec<String> = ["go", "test", "-c", "-o"].map(str::to_owned).to_vec();
+        words.push(output);
+        words.extend(self.args.iter().cloned());
+        words.extend(packages.iter().map(|package| package.import_path.clone()));
+        run_build_command(&words, &self.location.dir, supervision)
+    }
+
+    /// Returns the program with the variables that `go test` sets.
+    fn program(&self, package: &GoPackage, directory: &Path) -> TestProgram {
+        let path = directory.join(package.program_name());
+        let mut program = plain_program(package.import_path.clone(), &path, &package.dir);
+        program.framework = Some(FRAMEWORK.to_owned());
+        program.tool_env.push(("PWD".into(), OsText::from(package.dir.as_path())));
+        if !self.toolchain.root.is_empty() {
+            let root = Path::new(&self.toolchain.root);
+            let known = std::env::var_os("PATH").unwrap_or_default();
+            let all = [root.join("bin")].into_iter().chain(std::env::split_paths(&known));
+            program.tool_env.push(("GOROOT".into(), OsText::from(root)));
+            if let Ok(path) = std::env::join_paths(all) {
+                program.tool_env.push(("PATH".into(), path.as_os_str().into()));
+            }
+        }
+        program
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_and_root_are_read() {
+        let read = |text| (Toolchain::parse(text).minor_version, Toolchain::parse(text).root);
+        assert_eq!(read("go1.19.8\n/usr/lib/go-1.19\n"), (19, "/usr/lib/go-1.19".to_owned()));
+        assert_eq!(read("devel go1.27-abc\n/go\n"), (27, "/go".to_owned()));
+        assert_eq!(read(""), (u32::MAX, String::new()));
+    }
+
+    #[test]
+    fn packages_without_tests_are_counted_and_some_named() {
+        let names: Vec<String> = (0..7).map(|number| format!("m/p{number}")).collect();
+        assert_eq!(untested_text(&names[..1]), "1 package without tests: m/p0");
+        assert_eq!(
+            untested_text(&names),
+            "7 packages without tests: m/p0, m/p1, m/p2, m/p3, m/p4 and 2 more"
+        );
+    }
+
+    #[test]
+    fn program_runs_in_its_package_with_the_variables_of_go_test() {
+        let toolchain = Toolchain { minor_version: 26, root: "/go".to_owned() };
+        let location = PackageLocation { dir: "/w".into(), patterns: Vec::new() };
+        let build =
+            GoBuild { location: &location, args: &[], directory: Path::new("/s"), toolchain: &toolchain };
+        let package = GoPackage { import_path: "m/p".into(), dir: "/w/p".into(), has_tests: true };
+        let program = build.program(&package, Path::new("/s/0"));
+        assert_eq!(program.path.as_path(), Path::new("/s/0/p.test"));
+        assert_eq!((program.suite.as_str(), program.cwd.as_path()), ("m/p", Path::new("/w/p")));
+        let names: Vec<_> = program.tool_env.iter().map(|(name, _)| name.to_text().into_owned()).collect();
+        assert_eq!(names, ["PWD", "GOROOT", "PATH"]);
+        assert!(program.tool_env[2].1.to_text().starts_with("/go/bin:"));
+    }
+}

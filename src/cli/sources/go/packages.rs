@@ -1,0 +1,201 @@
+//! Go packages: where patterns look for them, what go lists of them, and which are built together. Pure, except
+//! that it looks which directories there are.
+
+use std::{
+    collections::BTreeSet,
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
+
+/// Form of a package in the listing. The path stands last, because it may have any character.
+const LISTING_FORM: &str = "{{.ImportPath}}|{{len .TestGoFiles}}|{{len .XTestGoFiles}}|{{.Dir}}";
+/// Arguments of `go test -c` that decide which files and packages there are, also for `go list`.
+const LISTING_ARGUMENTS: [&str; 7] = ["tags", "mod", "modfile", "overlay", "race", "msan", "asan"];
+/// Those of them that have a value.
+const WITH_VALUE: [&str; 4] = ["tags", "mod", "modfile", "overlay"];
+
+/// A directory in which go runs, with patterns of packages for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PackageLocation {
+    pub(super) dir: PathBuf,
+    pub(super) patterns: Vec<String>,
+}
+
+impl PackageLocation {
+    /// Returns where the patterns look. A pattern that is a path is resolved in its directory, which may be in
+    /// another module than `dir` is.
+    pub(super) fn all_of(dir: &Path, patterns: &[String]) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for pattern in patterns {
+            let (dir, pattern) = resolved(dir, pattern);
+            match all.iter_mut().find(|known| known.dir == dir) {
+                Some(known) => known.patterns.push(pattern),
+                None => all.push(Self { dir, patterns: vec![pattern] }),
+            }
+        }
+        all
+    }
+}
+
+fn resolved(dir: &Path, pattern: &str) -> (PathBuf, String) {
+    let (base, rest) = match pattern.strip_suffix("...") {
+        Some(base) => (base, "./..."),
+        None => (pattern, "."),
+    };
+    let is_path =
+        ["./", "../", "/"].iter().any(|start| pattern.starts_with(start)) || base == "." || base == "..";
+    let is_whole = rest == "." || base.ends_with('/');
+    let path = dir.join(base);
+    if is_path && is_whole && !base.contains("...") && path.is_dir() {
+        (path.components().collect(), rest.to_owned())
+    } else {
+        (dir.to_owned(), pattern.to_owned())
+    }
+}
+
+/// A package.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct GoPackage {
+    pub(super) import_path: String,
+    pub(super) dir: PathBuf,
+    pub(super) has_tests: bool,
+}
+
+impl GoPackage {
+    /// Reads what go has listed.
+    pub(super) fn read_all(output: &str) -> Vec<Self> {
+        output.lines().filter_map(Self::read).collect()
+    }
+
+    fn read(line: &str) -> Option<Self> {
+        let [import_path, own, external, dir] = line.splitn(4, '|').collect::<Vec<_>>().try_into().ok()?;
+        let count = |text: &str| text.parse::<usize>().ok();
+        Some(Self {
+            import_path: import_path.to_owned(),
+            dir: dir.into(),
+            has_tests: count(own)? + count(external)? > 0,
+        })
+    }
+
+    /// Returns the name that go gives the program: the last part of the path that is no version.
+    pub(super) fn program_name(&self) -> String {
+        let mut parts = self.import_path.rsplit('/');
+        let last = parts.next().unwrap_or_default();
+        let name = if is_version(last) { parts.next().unwrap_or(last) } else { last };
+        format!("{name}.test")
+    }
+}
+
+/// Returns whether a part of a path is a version: `v2`, and neither `v1` nor `v02`.
+fn is_version(part: &str) -> bool {
+    let digits = part.strip_prefix('v').unwrap_or_default();
+    !digits.is_empty()
+        && digits.bytes().all(|byte| byte.is_ascii_digit())
+        && !digits.starts_with('0')
+        && digits != "1"
+}
+
+/// Returns the packages in groups of which no two have programs of one name.
+pub(super) fn build_groups(packages: &[GoPackage]) -> Vec<Vec<&GoPackage>> {
+    let mut groups: Vec<(BTreeSet<String>, Vec<&GoPackage>)> = Vec::new();
+    for package in packages {
+        let name = package.program_name();
+        match groups.iter_mut().find(|(names, _)| !names.contains(&name)) {
+            Some((names, group)) => {
+                names.insert(name);
+                group.push(package);
+            }
+            None => groups.push((BTreeSet::from([name]), vec![package])),
+        }
+    }
+    groups.into_iter().map(|(_, group)| group).collect()
+}
+
+/// Returns the arguments of go with which it lists these packages, as it is to build them.
+pub(super) fn listing_arguments(args: &[String], patterns: &[String]) -> Vec<OsString> {
+    let mut words: Vec<&str> = vec!["list", "-f", LISTING_FORM];
+    let mut args = args.iter().map(String::as_str).peekable();
+    while let Some(word) = args.next() {
+        let name = word.trim_start_matches('-');
+        if !word.starts_with('-') || !LISTING_ARGUMENTS.contains(&name.split('=').next().unwrap_or_default())
+        {
+            continue;
+        }
+        words.push(word);
+        if WITH_VALUE.contains(&name) {
+            words.extend(args.next());
+        }
+    }
+    words.extend(patterns.iter().map(String::as_str));
+    words.into_iter().map(OsString::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(import_path: &str) -> GoPackage {
+        GoPackage { import_path: import_path.into(), dir: "/w".into(), has_tests: true }
+    }
+
+    fn texts(words: &[&str]) -> Vec<String> {
+        words.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    #[test]
+    fn program_is_named_after_its_package_and_not_after_a_version() {
+        for (path, name) in [
+            ("example.com/m/p", "p.test"),
+            ("example.com/m/v2", "m.test"),
+            ("example.com/m/v1", "v1.test"),
+            ("gopkg.in/yaml.v3", "yaml.v3.test"),
+            ("m", "m.test"),
+            ("v2", "v2.test"),
+        ] {
+            assert_eq!(package(path).program_name(), name, "{path}");
+        }
+    }
+
+    #[test]
+    fn packages_of_one_name_are_built_apart() {
+        let packages = ["a/unit", "b/other", "b/unit", "c/unit"].map(package);
+        let groups: Vec<Vec<&str>> = build_groups(&packages)
+            .into_iter()
+            .map(|group| group.into_iter().map(|package| package.import_path.as_str()).collect())
+            .collect();
+        assert_eq!(groups, [vec!["a/unit", "b/other"], vec!["b/unit"], vec!["c/unit"]]);
+    }
+
+    #[test]
+    fn listing_says_which_packages_have_tests() {
+        let listed = GoPackage::read_all("m/p|1|0|/w/a|b\nm/q|0|0|/w/q\nm/r|0|2|/w/r\nwarning\n");
+        let seen: Vec<_> =
+            listed.iter().map(|package| (package.import_path.as_str(), package.has_tests)).collect();
+        assert_eq!(seen, [("m/p", true), ("m/q", false), ("m/r", true)]);
+        assert_eq!(listed[0].dir, Path::new("/w/a|b"));
+    }
+
+    #[test]
+    fn listing_gets_the_arguments_that_select_files() {
+        let args = texts(&["-race", "-cover", "-tags", "x", "--mod=vendor", "-ldflags", "-s"]);
+        let words = listing_arguments(&args, &texts(&["./..."]));
+        assert_eq!(words[3..], ["-race", "-tags", "x", "--mod=vendor", "./..."].map(OsString::from));
+    }
+
+    #[test]
+    fn paths_are_resolved_in_their_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("sub")).unwrap();
+        let patterns =
+            texts(&["./...", "./sub/...", "./sub", "example.com/x/...", "./no/...", "std", "./su..."]);
+        let all = PackageLocation::all_of(dir.path(), &patterns);
+        let own = texts(&["./...", "example.com/x/...", "./no/...", "std", "./su..."]);
+        assert_eq!(
+            all,
+            [
+                PackageLocation { dir: dir.path().to_owned(), patterns: own },
+                PackageLocation { dir: dir.path().join("sub"), patterns: texts(&["./...", "."]) },
+            ]
+        );
+    }
+}

@@ -1,0 +1,128 @@
+//! What a Go program prints to standard error when it dies by itself: a panic, a fatal error of the runtime, or
+//! a signal, with the stack of the goroutine that has caused it.
+
+use super::goroutines::{self, Goroutine};
+use crate::scan;
+
+/// Longest message that is shown.
+const MESSAGE_BYTES: usize = 2000;
+/// A fatal error that no goroutine has caused more than another.
+const DEADLOCK: &str = "fatal error: all goroutines are asleep";
+
+/// Why a program has died.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct DeathReport {
+    /// `panic: on purpose, at /w/p_test.go:54`
+    pub(super) detail: String,
+    /// The functions on the stack of the goroutine that has caused it, from the innermost out.
+    pub(super) functions: Vec<String>,
+}
+
+/// Reads the last report in standard error; `None` if there is none with a stack.
+pub(super) fn read(stderr: &str) -> Option<DeathReport> {
+    let mut found = None;
+    let mut at = 0;
+    for line in stderr.split_inclusive('\n') {
+        if is_cause(line) && !goroutines::read(tail(stderr, at)).is_empty() {
+            found = Some((line.trim_end(), tail(stderr, at)));
+        }
+        at += line.len();
+    }
+    let (cause, text) = found?;
+    let stacks = goroutines::read(text);
+    let has_own = !cause.starts_with(DEADLOCK) && !is_sent_signal(text);
+    let own = stacks.iter().find(|goroutine| !goroutine.is_of_system()).filter(|_| has_own);
+    let message = cause.strip_suffix(" [recovered, repanicked]").unwrap_or(cause);
+    let message = message.strip_suffix(" [recovered]").unwrap_or(message);
+    let message = scan::truncated(message, MESSAGE_BYTES);
+    let detail = match own.and_then(place) {
+        Some(place) => format!("{message}, at {place}"),
+        None => message.to_owned(),
+    };
+    let functions = own.into_iter().flat_map(|goroutine| &goroutine.frames);
+    Some(DeathReport {
+        detail,
+        functions: functions.map(|frame| frame.outer_function().to_owned()).collect(),
+    })
+}
+
+/// Texts in which stacks are looked for: a report begins near the end of what was written.
+const REPORT_BYTES: usize = 64 << 10;
+
+fn tail(text: &str, at: usize) -> &str {
+    scan::truncated(&text[at..], REPORT_BYTES)
+}
+
+fn is_cause(line: &str) -> bool {
+    let is_signal = || {
+        let name = line.split(": ").next().unwrap_or_default();
+        name.len() > 3 && name.starts_with("SIG") && name.bytes().all(|byte| byte.is_ascii_uppercase())
+    };
+    line.starts_with("panic: ") || line.starts_with("fatal error: ") || is_signal()
+}
+
+/// Returns whether a signal was sent by a process: whichever thread got it is not to blame.
+fn is_sent_signal(text: &str) -> bool {
+    let second = text.lines().nth(1).unwrap_or_default();
+    text.starts_with("SIG") && second.split(' ').any(|word| word == "sigcode=0")
+}
+
+/// Returns where the user's code was.
+fn place(goroutine: &Goroutine<'_>) -> Option<String> {
+    let frames = &goroutine.frames;
+    // A panic passes the deferred functions of those that it leaves.
+    let start = frames.iter().rposition(|frame| frame.function == "panic").map_or(0, |panic| panic + 1);
+    let own = frames[start..].iter().find(|frame| !frame.is_of_library())?;
+    Some(format!("{}:{}", own.file, own.line))
+}
+
+#[cfg(test)]
+mod cases {
+    use super::*;
+
+    const RUNNER: &str = "testing.tRunner(0xc0, 0x62)\n\t/go/src/testing/testing.go:2036 +0xea\ncreated by testing.(*T).Run in goroutine 1\n\t/go/src/testing/testing.go:2101 +0x4c5\n";
+
+    #[test]
+    fn panic_has_a_message_a_place_and_a_stack() {
+        let text = format!(
+            "noise\npanic: on purpose: 2 [recovered]\n\tpanic: on purpose: 2\n\ngoroutine 6 [running]:\ntesting.tRunner.func1()\n\t/go/src/testing/testing.go:1977 +0x349\npanic({{0x5, 0x3}})\n\t/go/src/runtime/panic.go:860 +0x13a\nos.Exit(0x0)\n\t/go/src/os/proc.go:67 +0x51\nm/p.TestPanics(0x3)\n\t/w/p_test.go:54 +0x79\n{RUNNER}"
+        );
+        let report = read(&text).unwrap();
+        assert_eq!(report.detail, "panic: on purpose: 2, at /w/p_test.go:54");
+        assert!(report.functions.contains(&"TestPanics".to_owned()), "{report:?}");
+        assert_eq!(read("panic: without a stack\n"), None);
+        let again = format!("{text}\npanic: later\n\ngoroutine 9 [running]:\nm/p.f()\n\t/w/f.go:1\n");
+        assert_eq!(read(&again).unwrap().detail, "panic: later, at /w/f.go:1");
+    }
+
+    #[test]
+    fn deadlock_and_sent_signal_blame_no_goroutine() {
+        let stack = format!("\ngoroutine 6 [x]:\nm/p.TestX(0x3)\n\t/w/p_test.go:5 +0x7\n{RUNNER}");
+        for (cause, detail, is_blamed) in [
+            (
+                "fatal error: all goroutines are asleep - deadlock!\n",
+                "fatal error: all goroutines are asleep - deadlock!",
+                false,
+            ),
+            (
+                "fatal error: concurrent map writes\n",
+                "fatal error: concurrent map writes, at /w/p_test.go:5",
+                true,
+            ),
+            (
+                "SIGSEGV: segmentation violation\nPC=0x4 m=0 sigcode=0 addr=0x1\n",
+                "SIGSEGV: segmentation violation",
+                false,
+            ),
+            (
+                "SIGSEGV: segmentation violation\nPC=0x4 m=0 sigcode=1 addr=0x0\n\ngoroutine 0 gp=0x1 m=0 [idle]:\nc()\n\tc:1\n",
+                "SIGSEGV: segmentation violation, at /w/p_test.go:5",
+                true,
+            ),
+        ] {
+            let report = read(&format!("{cause}{stack}")).unwrap();
+            assert_eq!(report.detail, detail);
+            assert_eq!(report.functions.contains(&"TestX".to_owned()), is_blamed, "{cause}");
+        }
+    }
+}

@@ -1,0 +1,488 @@
+//! The parser of a run: which tests are running, and what the markers between their output say.
+//!
+//! ```text
+//!            RUN                 end, of a test that runs by itself
+//!  waiting ───────► running ────────────────────────────────────────► its end is not confirmed
+//!                   │  ▲   ╲                                            │
+//!             PAUSE ▼  │ CONT ╲ end, of a test that runs beside others  ▼ the next marker
+//!                   paused     ───────────────────────────────────────► ended
+//! ```
+//!
+//! A test that panics has the marker of an ordinary failure, and then the process dies. Behind the end of a test
+//! that ran by itself the next marker follows at once. Among tests that run in parallel, markers of others may
+//! follow before the process is dead: what it prints to standard error names the test then.
+
+use std::collections::HashMap;
+
+use heeler_core::Failure;
+use heeler_protocol::control::ListedTest;
+
+use super::{
+    adapter::Go,
+    death,
+    log_entries::LogEntries,
+    marker::{GoMarker, TestName},
+    scanner::{Piece, Scanner},
+};
+use crate::{
+    DeathCulprit, DeathEvidence, FrameworkResult, FrameworkVerdict, TestPart, TranscriptEvent,
+    TranscriptParser,
+};
+
+/// Size of what an example has printed and should have, which follows its end.
+const EXAMPLE_BYTES: usize = 64 << 10;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TestProgress {
+    Waiting,
+    Running,
+    Paused,
+    Ended,
+}
+
+#[derive(Debug)]
+struct TestState {
+    name: String,
+    progress: TestProgress,
+    is_parallel: bool,
+    /// It runs once more after its end, as `-test.cpu` has it.
+    runs_again: bool,
+}
+
+/// The end of a test that nothing has confirmed yet.
+#[derive(Debug)]
+struct UnconfirmedEnd {
+    place: usize,
+    verdict: FrameworkVerdict,
+    /// The line that it is, until it was output.
+    line: Option<Vec<u8>>,
+    /// Output behind it.
+    rest: Vec<u8>,
+}
+
+/// Who writes what follows.
+#[derive(Debug)]
+struct Writer {
+    place: usize,
+    part: String,
+}
+
+/// The parser of one process's standard output.
+pub(super) struct GoParser {
+    scanner: Scanner,
+    run: GoRun,
+}
+
+/// What is known of the tests of one process.
+struct GoRun {
+    variant: Go,
+    tests: Vec<TestState>,
+    places: HashMap<String, usize>,
+    /// Where the files of the tests are.
+    directory: Option<String>,
+    writer: Option<Writer>,
+    unconfirmed: Option<UnconfirmedEnd>,
+    log: LogEntries,
+    failed: u64,
+    /// Whether the last line says that tests have failed.
+    final_line: Option<bool>,
+    outside_failure: Option<String>,
+    /// Markers stand where the framework writes none.
+    is_doubtful: bool,
+    culprit: DeathCulprit,
+    death_detail: Option<String>,
+}
+
+impl GoParser {
+    pub(super) fn new(variant: Go, tests: &[&ListedTest]) -> Self {
+        let state = |test: &&ListedTest| TestState {
+            name: test.name.clone(),
+            progress: TestProgress::Waiting,
+            is_parallel: false,
+            runs_again: false,
+        };
+        let places = tests.iter().enumerate().map(|(place, test)| (test.name.clone(), place)).collect();
+        let file = tests.iter().find_map(|test| test.file.as_deref());
+        let directory =
+            file.and_then(|file| file.rsplit_once('/')).map(|(directory, _)| directory.to_owned());
+        Self {
+            scanner: Scanner::new(variant),
+            run: GoRun {
+                variant,
+                tests: tests.iter().map(state).collect(),
+                places,
+                directory,
+                writer: None,
+                unconfirmed: None,
+                log: LogEntries::default(),
+                failed: 0,
+                final_line: None,
+                outside_failure: None,
+                is_doubtful: false,
+                culprit: DeathCulprit::RunningTests,
+                death_detail: None,
+            },
+        }
+    }
+
+    /// Returns the number of bytes that are kept of the output.
+    #[cfg(test)]
+    pub(super) fn kept_bytes(&self) -> usize {
+        let end = self.run.unconfirmed.as_ref();
+        let end = end.map_or(0, |end| end.rest.len() + end.line.as_ref().map_or(0, Vec::len));
+        self.scanner.buffered_bytes() + self.run.log.kept_bytes() + end
+    }
+}
+
+impl GoRun {
+    /// Handles a piece of output; returns whether what looks like a marker is one here.
+    fn on_piece(&mut self, piece: Piece<'_>, events: &mut Vec<TranscriptEvent>) -> bool {
+        let (marker, line, is_indented) = match piece {
+            Piece::Output(bytes) => {
+                self.on_output(bytes, events);
+                return true;
+            }
+            Piece::Marker { marker, line, is_indented } => (marker, line, is_indented),
+        };
+        if !self.is_expected(&marker, is_indented) {
+            return false;
+        }
+        self.log.end_line();
+        match marker {
+            GoMarker::Run(name) => self.on_run(name, events),
+            GoMarker::Pause(name) => {
+                self.confirm_end(events);
+                if let Some(place) = self.place_of_test(&name)
+                    && self.tests[place].progress == TestProgress::Running
+                {
+                    self.tests[place].progress = TestProgress::Paused;
+                    self.tests[place].is_parallel = true;
+                    events.push(TranscriptEvent::Paused { place });
+                }
+                self.writer = None;
+            }
+            GoMarker::Continue(name) => {
+                self.continue_after_end(Some(&name), events);
+                if let Some(place) = self.place_of_test(&name)
+                    && self.tests[place].progress == TestProgress::Paused
+                {
+                    self.tests[place].progress = TestProgress::Running;
+                    events.push(TranscriptEvent::Resumed { place });
+                }
+                self.set_writer(&name);
+            }
+            GoMarker::Name(name) => {
+                self.continue_after_end(name.as_ref(), events);
+                self.writer = None;
+                if let Some(name) = name {
+                    self.set_writer(&name);
+                }
+            }
+            GoMarker::End { name, result, duration } => {
+                let verdict = FrameworkVerdict::new(result, duration);
+                self.on_end(&name, verdict, line, events);
+            }
+            GoMarker::Final { has_failed } => {
+                self.confirm_end(events);
+                self.writer = None;
+                self.final_line = Some(self.final_line == Some(true) || has_failed);
+            }
+            GoMarker::RaceOutside => {
+                self.confirm_end(events);
+                self.outside_failure.get_or_insert_with(|| "data race outside of any test".to_owned());
+            }
+        }
+        true
+    }
+
+    /// Returns whether the framework may write this marker now. What else looks like one is output, such as
+    /// that of another program.
+    fn is_expected(&self, marker: &GoMarker, is_indented: bool) -> bool {
+        let progress = |name: &TestName| Some(self.tests[*self.places.get(&name.test)?].progress);
+        let is_open =
+            |name: &TestName| matches!(progress(name), Some(TestProgress::Running | TestProgress::Paused));
+        match marker {
+            GoMarker::Run(name) if name.is_part() => !is_indented && (is_open(name) || self.runs_again(name)),
+            GoMarker::Run(name) => !is_indented && progress(name).is_some(),
+            GoMarker::Pause(name) | GoMarker::Continue(name) => !is_indented && progress(name).is_some(),
+            GoMarker::Name(name) => name.as_ref().is_none_or(|name| progress(name).is_some()),
+            GoMarker::End { name, .. } if name.is_part() => is_open(name) || self.runs_again(name),
+            GoMarker::End { name, .. } => !is_indented && progress(name).is_some(),
+            // While tests run it is another program's.
+            GoMarker::Final { .. } | GoMarker::RaceOutside => !is_indented && !self.has_open_test(),
+        }
+    }
+
+    fn runs_again(&self, name: &TestName) -> bool {
+        self.places.get(&name.test).is_some_and(|place| self.tests[*place].runs_again)
+    }
+
+    /// Returns whether a test is running that has no end marker.
+    fn has_open_test(&self) -> bool {
+        let ending = self.unconfirmed.as_ref().map(|end| end.place);
+        let is_open = |(place, test): (usize, &TestState)| {
+            matches!(test.progress, TestProgress::Running | TestProgress::Paused) && Some(place) != ending
+        };
+        self.tests.iter().enumerate().any(is_open)
+    }
+
+    /// Returns the index of the test that this is the name of; of a part there is none.
+    fn place_of_test(&self, name: &TestName) -> Option<usize> {
+        self.places.get(&name.test).copied().filter(|_| !name.is_part())
+    }
+
+    fn set_writer(&mut self, name: &TestName) {
+        let place = self.places.get(&name.test).copied();
+        self.writer = place.map(|place| Writer { place, part: name.part.clone() });
+    }
+
+    fn on_run(&mut self, name: TestName, events: &mut Vec<TranscriptEvent>) {
+        self.continue_after_end(Some(&name), events);
+        self.set_writer(&name);
+        let Some(place) = self.places.get(&name.test).copied() else { return };
+        if name.is_part() {
+            let part = TestPart { name: name.part, result: None, message: None };
+            events.push(TranscriptEvent::Part { place, part });
+            return;
+        }
+        let test = &mut self.tests[place];
+        match test.progress {
+            TestProgress::Waiting => {
+                test.progress = TestProgress::Running;
+                // Another call of `m.Run`.
+                events.push(TranscriptEvent::Begun { place });
+            }
+            TestProgress::Ended => test.runs_again = true,
+            TestProgress::Running | TestProgress::Paused => self.is_doubtful = true,
+        }
+    }
+
+    fn on_end(
+        &mut self,
+        name: &TestName,
+        verdict: FrameworkVerdict,
+        line: &[u8],
+        events: &mut Vec<TranscriptEvent>,
+    ) {
+        let Some(place) = self.places.get(&name.test).copied() else { return };
+        if name.is_part() {
+            let message = if verdict.result == FrameworkResult::Failed {
+                self.log.text_of_part(place, name)
+            } else {
+                self.log.take_part(place, name)
+            };
+            let message = message.filter(|_| verdict.result != FrameworkResult::Passed);
+            let part = TestPart { name: name.part.clone(), result: Some(verdict.result), message };
+            events.push(TranscriptEvent::Part { place, part });
+            return;
+        }
+        match self.tests[place].progress {
+            TestProgress::Running | TestProgress::Paused => {}
+            TestProgress::Ended if self.tests[place].runs_again => {
+                self.tests[place].runs_again = false;
+                if verdict.result == FrameworkResult::Failed {
+                    self.failed += 1;
+                    let failure = format!("{} failed when it ran once more", name.test);
+                    self.outside_failure.get_or_insert(failure);
+                }
+                return;
+            }
+            TestProgress::Ended | TestProgress::Waiting => {
+                self.is_doubtful = true;
+                return;
+            }
+        }
+        // Another end of the same test takes the place of the one before.
+        match self.unconfirmed.take() {
+            Some(end) if end.place == place => self.reject_end(end, events),
+            before => {
+                self.unconfirmed = before;
+                self.confirm_end(events);
+            }
+        }
+        self.unconfirmed =
+            Some(UnconfirmedEnd { place, verdict, line: Some(line.to_vec()), rest: Vec::new() });
+        // Behind it follows the marker of another test, at any time.
+        if self.tests[place].is_parallel && self.variant == Go::Framed {
+            self.confirm_end(events);
+        }
+    }
+
+    /// Handles that the framework goes on with this test: what seemed to be its end was none.
+    fn continue_after_end(&mut self, name: Option<&TestName>, events: &mut Vec<TranscriptEvent>) {
+        let Some(end) = self.unconfirmed.take() else { return };
+        let same = name.and_then(|name| self.places.get(&name.test)).is_some_and(|place| *place == end.place);
+        if same {
+            self.reject_end(end, events);
+        } else {
+            self.unconfirmed = Some(end);
+            self.confirm_end(events);
+        }
+    }
+
+    /// The line was output of the test.
+    fn reject_end(&mut self, end: UnconfirmedEnd, events: &mut Vec<TranscriptEvent>) {
+        if let Some(line) = end.line {
+            events.push(test_output(end.place, line));
+        }
+    }
+
+    fn confirm_end(&mut self, events: &mut Vec<TranscriptEvent>) {
+        let Some(UnconfirmedEnd { place, mut verdict, rest, .. }) = self.unconfirmed.take() else { return };
+        self.tests[place].progress = TestProgress::Ended;
+        if self.writer.as_ref().is_some_and(|writer| writer.place == place) {
+            self.writer = None;
+        }
+        let failures = self.log.take_test(place, self.directory.as_deref());
+        match verdict.result {
+            FrameworkResult::Failed => {
+                self.failed += 1;
+                failures.into_iter().for_each(|failure| verdict.push_failure(failure));
+                if let Some(failure) = example_failure(&self.tests[place].name, &rest) {
+                    verdict.push_failure(failure);
+                }
+            }
+            FrameworkResult::Skipped => {
+                verdict.reason = failures.into_iter().next_back().and_then(|failure| failure.message);
+            }
+            FrameworkResult::Passed | FrameworkResult::NotRun => {}
+        }
+        events.push(TranscriptEvent::Ended { place, verdict });
+    }
+
+    fn on_output(&mut self, bytes: &[u8], events: &mut Vec<TranscriptEvent>) {
+        if let Some(end) = &mut self.unconfirmed {
+            let is_of_example = end.verdict.result == FrameworkResult::Failed
+                && self.tests[end.place].name.starts_with("Example");
+            if is_of_example {
+                let room = EXAMPLE_BYTES.saturating_sub(end.rest.len());
+                end.rest.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            } else if let Some(line) = end.line.take() {
+                // It may have been output.
+                events.push(test_output(end.place, line));
+            }
+            let place = end.place;
+            events.push(test_output(place, bytes.to_vec()));
+            return;
+        }
+        if let Some(Writer { place, part }) = &self.writer
+            && self.tests[*place].progress != TestProgress::Ended
+        {
+            self.log.on_output(*place, part, bytes);
+            events.push(test_output(*place, bytes.to_vec()));
+            return;
+        }
+        let is_running = |test: &TestState| test.progress == TestProgress::Running;
+        let mut running = self.tests.iter().enumerate().filter(|(_, test)| is_running(test));
+        match (running.next(), running.next()) {
+            (Some((place, _)), None) => {
+                self.log.on_output(place, "", bytes);
+                events.push(test_output(place, bytes.to_vec()));
+            }
+            (None | Some(_), _) => events.push(TranscriptEvent::Output(bytes.to_vec())),
+        }
+    }
+
+    /// Returns the test that a stack names, if it can have died: it is running, or seems to have failed.
+    fn test_on_stack(&self, functions: &[String]) -> Option<usize> {
+        let places = functions.iter().filter_map(|function| self.places.get(function).copied());
+        places.into_iter().find(|place| self.tests[*place].progress != TestProgress::Waiting)
+    }
+}
+
+/// Reads what `got:` and `want:` of an example are.
+fn example_failure(name: &str, text: &[u8]) -> Option<Failure> {
+    let text = String::from_utf8_lossy(text);
+    let rest = text.strip_prefix("got:\n").filter(|_| name.starts_with("Example"))?;
+    let border = ["\nwant:\n", "\nwant (unordered):\n"];
+    let (actual, expected) = border.iter().find_map(|border| rest.split_once(border))?;
+    Some(Failure {
+        message: Some("the output differs".to_owned()),
+        actual: Some(actual.to_owned()),
+        expected: Some(expected.trim_end_matches('\n').to_owned()),
+        ..Failure::default()
+    })
+}
+
+impl TranscriptParser for GoParser {
+    fn on_stdout(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>) {
+        let run = &mut self.run;
+        self.scanner.read(chunk, &mut |piece| run.on_piece(piece, events));
+    }
+
+    fn on_output_end(&mut self, events: &mut Vec<TranscriptEvent>) {
+        let rest = self.scanner.finish();
+        if !rest.is_empty() {
+            self.run.on_output(&rest, events);
+        }
+    }
+
+    fn on_death(&mut self, evidence: &DeathEvidence<'_>, _events: &mut Vec<TranscriptEvent>) {
+        let Some(report) = death::read(evidence.stderr) else { return };
+        if let Some(place) = self.run.test_on_stack(&report.functions) {
+            self.run.culprit = DeathCulprit::Test(place);
+        }
+        self.run.death_detail = Some(report.detail);
+    }
+
+    fn culprit(&self) -> DeathCulprit {
+        self.run.culprit
+    }
+
+    fn death_detail(&self) -> Option<&str> {
+        self.run.death_detail.as_deref()
+    }
+
+    /// Tests that were asked for, and left out, such as by a `TestMain` that changes what is run.
+    fn on_exit(&mut self, _code: i32, events: &mut Vec<TranscriptEvent>) {
+        if self.run.final_line.is_none() || self.run.has_open_test() {
+            return;
+        }
+        for (place, test) in self.run.tests.iter_mut().enumerate() {
+            if test.progress == TestProgress::Waiting {
+                test.progress = TestProgress::Ended;
+                let reason = "not run by the program: it was asked for, and has no result".to_owned();
+                let verdict = FrameworkVerdict {
+                    reason: Some(reason),
+                    ..FrameworkVerdict::new(FrameworkResult::NotRun, None)
+                };
+                events.push(TranscriptEvent::Begun { place });
+                events.push(TranscriptEvent::Ended { place, verdict });
+            }
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.run.final_line.is_some() && !self.run.has_open_test()
+    }
+
+    /// `TestMain` may have exit codes of its own for failures.
+    fn explains_exit(&self, code: i32) -> bool {
+        let has_failed = self.run.failed > 0;
+        let is_explained = match self.run.final_line {
+            Some(false) => code == 0 && !has_failed,
+            Some(true) => code != 0 && has_failed,
+            None => false,
+        };
+        is_explained && self.run.outside_failure.is_none()
+    }
+
+    /// A failure without a continuation is what a panic writes.
+    fn is_after_end_marker(&self) -> bool {
+        let end = self.run.unconfirmed.as_ref();
+        end.is_some_and(|end| end.verdict.result != FrameworkResult::Failed)
+    }
+
+    fn doubtful_since(&self) -> Option<usize> {
+        self.run.is_doubtful.then_some(0)
+    }
+
+    fn outside_failure(&self) -> Option<&str> {
+        self.run.outside_failure.as_deref()
+    }
+}
+
+/// Returns the event for what a test has written. Go programs write both outputs to standard output.
+fn test_output(place: usize, bytes: Vec<u8>) -> TranscriptEvent {
+    TranscriptEvent::TestOutput { place, stream: OutputStream::Output, bytes }
+}
