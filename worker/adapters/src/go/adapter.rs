@@ -28,6 +28,7 @@ const fn traits(name: &'static str) -> AdapterTraits {
         // Its runtime interrupts its threads with signals all the time, each of which would stop at a tracer;
         // and its own stacks are better.
         reports_own_crashes: true,
+        has_parts: true,
         ..AdapterTraits::new(name, "Go test")
     }
 }

@@ -25,7 +25,7 @@ use super::{
     scanner::{Piece, Scanner},
 };
 use crate::{
-    DeathCulprit, DeathEvidence, FrameworkResult, FrameworkVerdict, TestPart, TranscriptEvent,
+    DeathCulprit, DeathEvidence, FrameworkResult, FrameworkVerdict, OutputStream, TestPart, TranscriptEvent,
     TranscriptParser,
 };
 
