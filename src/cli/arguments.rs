@@ -10,6 +10,7 @@ mod convert;
 mod editor;
 mod history;
 mod mcp;
+mod mutate;
 mod normalise;
 mod other_tools;
 mod parse;
@@ -33,6 +34,7 @@ pub(crate) use connect::{
 pub(crate) use editor::EditorArguments;
 pub(crate) use history::{HistoryArguments, HistoryCommand};
 pub(crate) use mcp::{McpArguments, McpBridgeArguments, McpCommand};
+pub(crate) use mutate::MutateArguments;
 pub(crate) use normalise::{NormaliseError, normalise};
 pub(crate) use parse::{completion_script, parse, write_manual_pages};
 pub(crate) use pytest::PytestArguments;
@@ -128,6 +130,8 @@ pub(crate) enum CliCommand {
     History(HistoryArguments),
     /// Serve test clients, such as editors, over the test protocol.
     Serve(Box<ServeArguments>),
+    /// List the mutants of a cargo package's sources: changes that its tests should notice.
+    Mutate(MutateArguments),
     /// Run clients under test of Connect's conformance suite.
     Connect(ConnectArguments),
     /// Run a server of the Model Context Protocol without its tests.

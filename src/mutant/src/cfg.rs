@@ -31,8 +31,8 @@ impl Configuration {
         self.set.insert(format!("feature=\"{feature}\""));
     }
 
-    /// Returns what a condition says: the text between the parentheses of `#[cfg(…)]`. A condition that cannot
-    /// be read decides nothing.
+    /// Returns what a condition says: the text between the parentheses of `#[cfg(…)]`. A condition that
+    /// cannot be read decides nothing.
     pub(crate) fn presence(&self, condition: &str) -> Presence {
         let decide = |is_test| Conditions { rest: condition, set: &self.set, is_test }.decide();
         match (decide(false), decide(true)) {

@@ -51,8 +51,8 @@ pub struct EmittedSource {
 }
 
 impl MutatedSource {
-    /// Writes the guarded source. Its mutants have the numbers from `first` on, from 1, whether they are written
-    /// or not; those that are ignored or in `withdrawn` are not.
+    /// Writes the guarded source. Its mutants have the numbers from `first` on, from 1, whether they are
+    /// written or not; those that are ignored or in `withdrawn` are not.
     pub fn emit(&self, first: u32, withdrawn: &BTreeSet<usize>, place: SourcePlace) -> EmittedSource {
         let mut left_out = withdrawn.clone();
         left_out.extend((0..self.mutants().len()).filter(|&index| self.mutants()[index].ignored.is_some()));

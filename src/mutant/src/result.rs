@@ -115,8 +115,8 @@ impl MutationCounts {
         self.0.iter().sum()
     }
 
-    /// Returns the percentage of mutants that the tests noticed, of those that they could have noticed; `None`
-    /// if there are none.
+    /// Returns the percentage of mutants that the tests noticed, of those that they could have noticed;
+    /// `None` if there are none.
     pub fn score(&self) -> Option<f64> {
         let sum = |is_meant: fn(MutantStatus) -> bool| -> u32 {
             MutantStatus::ALL.iter().filter(|&&status| is_meant(status)).map(|&status| self.of(status)).sum()

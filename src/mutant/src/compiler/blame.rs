@@ -42,8 +42,8 @@ pub struct Blame {
     pub foreign: Vec<String>,
 }
 
-/// Returns the mutants behind errors. `source_of` returns the index of the guarded source that a compiler calls
-/// by this name.
+/// Returns the mutants behind errors. `source_of` returns the index of the guarded source that a compiler
+/// calls by this name.
 pub fn blame(
     errors: &[CompilerError],
     source_of: &dyn Fn(&str) -> Option<usize>,

@@ -116,8 +116,8 @@ impl Walker<'_> {
     }
 }
 
-/// Which operands of an operator are put into parentheses. `a as i64 << b` is no expression: the operator that
-/// takes another's place may bind in another way.
+/// Which operands of an operator are put into parentheses. `a as i64 << b` is no expression: the operator
+/// that takes another's place may bind in another way.
 #[derive(Clone, Copy)]
 enum Parentheses {
     BothOperands,
