@@ -12,6 +12,7 @@ mod editor;
 mod go;
 mod history;
 mod mcp;
+mod mutate;
 mod normalise;
 mod other_tools;
 mod parse;
@@ -37,6 +38,7 @@ pub(crate) use editor::EditorArguments;
 pub(crate) use go::GoArguments;
 pub(crate) use history::{HistoryArguments, HistoryCommand};
 pub(crate) use mcp::{McpArguments, McpBridgeArguments, McpCommand};
+pub(crate) use mutate::MutateArguments;
 pub(crate) use normalise::{NormaliseError, normalise};
 pub(crate) use parse::{completion_script, parse, write_manual_pages};
 pub(crate) use pytest::PytestArguments;
@@ -132,6 +134,8 @@ pub(crate) enum CliCommand {
     History(HistoryArguments),
     /// Serve test clients, such as editors, over the test protocol.
     Serve(Box<ServeArguments>),
+    /// List the mutants of a cargo package's sources: changes that its tests should notice.
+    Mutate(MutateArguments),
     /// Run clients under test of Connect's conformance suite.
     Connect(ConnectArguments),
     /// Try a program that reports as JSON lines against every rule of their specification.

@@ -191,6 +191,38 @@ pub(crate) fn read_tool_output(
     Ok(output)
 }
 
+/// Returns what `cargo metadata` says about the workspace around a directory. Nothing is resolved, which
+/// would write a lock file where there is none.
+///
+/// # Errors
+/// Cargo is not found, or finds no package here; it has then said so on standard error.
+pub(crate) fn read_cargo_metadata(dir: &Path) -> Result<String, CargoError> {
+    read_toolchain_output(
+        &find_tool("CARGO", "cargo")?,
+        &["metadata", "--no-deps", "--format-version", "1"],
+        dir,
+    )
+}
+
+/// Returns the configuration of the toolchain's own target: `rustc --print cfg`.
+///
+/// # Errors
+/// Rustc is not found or fails.
+pub(crate) fn read_rustc_configuration(dir: &Path) -> Result<String, CargoError> {
+    read_toolchain_output(&find_tool("RUSTC", "rustc")?, &["--print", "cfg"], dir)
+}
+
+fn read_toolchain_output(program: &Path, args: &[&str], dir: &Path) -> Result<String, CargoError> {
+    let args = args.iter().map(OsString::from).collect();
+    let tool = ToolProcess::start(program, args, dir, StderrTarget::Shown, BuildSupervision::default())?;
+    let mut output = String::new();
+    tool.finish(|line| {
+        output.push_str(&String::from_utf8_lossy(line));
+        output.push('\n');
+    })?;
+    Ok(output)
+}
+
 /// Returns the package names and versions that are missing in the build messages. Tests still run without
 /// them.
 fn read_metadata(dir: &Path, manifest: &str) -> Value {

@@ -11,7 +11,7 @@ use heeler_run_store::{
 };
 use heeler_server::{connect::ListCasesError, listen::ListenError};
 
-use super::{connect::JudgeError, mcp_filter::FilterRunError, sources::SourcesError};
+use super::{connect::JudgeError, mcp_filter::FilterRunError, mutate::MutateError, sources::SourcesError};
 
 /// Defines the exit codes with their meanings, which the help and `docs/reference/exit-codes.md` repeat.
 macro_rules! exit_codes {
@@ -152,6 +152,9 @@ pub(super) enum CommandError {
     /// A report file can't be written.
     #[error(transparent)]
     Report(ReportFileError),
+    /// The mutants can't be found.
+    #[error("find mutants")]
+    Mutate(#[source] MutateError),
     /// A minidump can't be read.
     #[error(transparent)]
     Dump(heeler_crash::dump::DumpReadError),
@@ -168,6 +171,7 @@ impl CommandError {
             Self::Config(ConfigError::Read { source, .. }) if heeler_sys::io::is_exhausted(source) => {
                 CliExitCode::Setup
             }
+            Self::Mutate(error) if error.is_command_line() => CliExitCode::CommandLine,
             Self::Judge(error) if error.is_refusal() => CliExitCode::CommandLine,
             Self::Config(_) | Self::Profile(_) | Self::NoHistory { .. } => CliExitCode::CommandLine,
             Self::ResolveRun(ResolveRunError::Unknown { .. } | ResolveRunError::Ambiguous { .. }) => {
@@ -200,6 +204,7 @@ impl CommandError {
             | Self::RunServer(_)
             | Self::Listen(_)
             | Self::Dump(_)
+            | Self::Mutate(_)
             | Self::Report(_) => CliExitCode::Setup,
             Self::Client(_) | Self::Signals(_) => CliExitCode::Internal,
         }

@@ -9,6 +9,7 @@
 //! - `mcp_bridge`: a server that is reached over HTTP, as a test process.
 //! - `mcp_http_filter`: serves in front of such a server, without its tests.
 //! - `mcp_filter`: runs a server of the Model Context Protocol without its tests.
+//! - `mutate`: lists the mutants of sources.
 //! - `history`: writes and takes over files of durations and outcomes.
 //! - `dump`: prints minidumps; `check_machine`: checks the machine; `machine`: facts about it.
 //! - `in_process_server`: a session in this process; `run_view`: the user's view of it; `signals`: signals
@@ -32,6 +33,7 @@ mod machine;
 mod mcp_bridge;
 mod mcp_filter;
 mod mcp_http_filter;
+mod mutate;
 mod program_search;
 mod report;
 mod report_job;

@@ -7,7 +7,8 @@
 //! - [`RunHead`]: data known when a run begins; [`SummaryExtras`]: data for its end that is not in the
 //!   summary.
 //! - [`RunDisplay`]: receives changes, log messages and clock ticks.
-//! - [`render_list`]: output of `heeler list`; [`runs`]: output of `heeler runs`.
+//! - [`render_list`]: output of `heeler list`; [`runs`]: output of `heeler runs`; [`mutants`]: output of
+//!   `heeler mutate`.
 
 mod options;
 mod style;
@@ -24,6 +25,7 @@ mod test_line;
 mod run_display;
 
 pub(crate) mod list;
+pub(crate) mod mutants;
 pub(crate) mod runs;
 
 pub(crate) use listed_programs::ListedProgram;

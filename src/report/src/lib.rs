@@ -5,12 +5,14 @@
 //! - [`DetailSource`]: the texts of results that a summary does not keep, read again for a report.
 //! - [`sanitise`]: sanitising of foreign text.
 //! - [`RunEvent`]: a line of the event stream of a run.
+//! - [`render_mutation_report`]: mutants, as viewers of mutation testing show them.
 //! - [`ReportFormat`]: a format of report files; [`REPORT_FORMATS`] is the registry.
 
 mod ctrf;
 mod details;
 mod failed_place;
 mod junit;
+mod mutation_report;
 mod report_format;
 mod run_events;
 mod summary;
@@ -21,6 +23,7 @@ pub mod sanitise;
 
 pub use details::{DetailLoadError, DetailSource, ReportContent, UnavailableDetails};
 pub use failed_place::SourcePlace;
+pub use mutation_report::{SourceResults, render_mutation_report};
 pub use report_format::{
     REPORT_FORMATS, ReportError, ReportFormat, ReportRequest, ReportRunInfo, find_report_format,
 };

@@ -5,6 +5,7 @@ mod commands;
 mod filters;
 mod first_contact;
 mod large_outputs;
+mod mutants;
 mod partitions;
 mod recorded_runs;
 mod reports;

@@ -10,6 +10,7 @@
 //! - `texts`: filters and configuration.
 //! - `conformance`: suite files of Connect's conformance suite.
 //! - `dumps`: minidumps.
+//! - `mutants`: sources guarded with mutants.
 //! - `programs`: programs as stacks lead through them.
 
 mod conformance;
@@ -18,6 +19,7 @@ mod frameworks;
 mod mcp;
 mod mcp_http;
 mod messages;
+mod mutants;
 mod pieces;
 mod programs;
 mod runtime_server;
@@ -36,6 +38,7 @@ pub use frameworks::{command_transcript, ctest_listing, tap_transcript};
 pub use mcp::{mcp_filter, mcp_message};
 pub use mcp_http::mcp_http;
 pub use messages::{envelope, is_control_message, message};
+pub use mutants::guarded_source;
 pub use programs::program;
 pub use runtime_server::rsp_message;
 pub use streams::{frame, journal, manifest, packet};

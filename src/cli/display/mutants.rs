@@ -1,0 +1,77 @@
+//! Output of `heeler mutate --list`: mutants as lines for people.
+
+use clap::ValueEnum;
+use heeler_mutant::{FoundMutant, Mutant};
+use heeler_mutate::MutatedProject;
+use heeler_report::sanitise;
+
+use super::{
+    format::{count_of, cut_name},
+    style::{ColourMode, Style, StyledLine, text_columns},
+};
+
+/// `--format` of `heeler mutate`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum MutantFormat {
+    /// One mutant a line.
+    #[default]
+    Human,
+    /// One JSON object: the report schema of mutation testing tools, version 2.
+    Json,
+}
+
+/// Columns of a piece of code.
+const CODE_COLUMNS: usize = 60;
+
+/// Returns the lines of all selected mutants, and their number.
+#[must_use]
+pub(crate) fn render_mutants(project: &MutatedProject, colour: ColourMode) -> String {
+    let mutants: Vec<&FoundMutant> = project.sources.iter().flat_map(|source| source.mutants()).collect();
+    let places: Vec<String> = mutants.iter().map(|found| place(&found.mutant)).collect();
+    let width = places.iter().map(|place| text_columns(place)).max().unwrap_or(0);
+    let mut out = String::new();
+    let mut print = |line: StyledLine| {
+        line.render(colour, &mut out);
+        out.push('\n');
+    };
+    for (found, place) in mutants.iter().zip(places) {
+        let padding = " ".repeat(width - text_columns(&place));
+        let mut line = StyledLine::new().with_plain(place).with_plain(padding);
+        line = line.with(Style::Dim, format!("  {:<21}  ", found.mutant.mutator.name()));
+        line = line.with_plain(change(&found.mutant));
+        if let Some(reason) = &found.ignored {
+            line = line.with(Style::Warning, format!("  ({})", sanitise::one_line(reason)));
+        }
+        print(line);
+    }
+    let ignored = mutants.iter().filter(|found| found.ignored.is_some()).count();
+    let files = project.sources.iter().filter(|source| !source.selected.is_empty()).count();
+    let mut total = format!("{} in {}", count_of(mutants.len(), "mutant"), count_of(files, "file"));
+    if ignored > 0 {
+        total.push_str(&format!(", {ignored} of them ignored"));
+    }
+    print(StyledLine::new().with(Style::Bold, total));
+    out
+}
+
+fn place(mutant: &Mutant) -> String {
+    let start = mutant.span.start;
+    format!("{}:{}:{}", sanitise::one_line(&mutant.path), start.line, start.column)
+}
+
+/// Returns what a mutant does: its description, or the code before and after.
+fn change(mutant: &Mutant) -> String {
+    match (&mutant.description, mutant.replacement.as_str()) {
+        (Some(description), _) => cut_name(&code(description), 2 * CODE_COLUMNS),
+        (None, "") => format!("{} → nothing", cut_name(&code(&mutant.original), CODE_COLUMNS)),
+        (None, replacement) => {
+            let original = cut_name(&code(&mutant.original), CODE_COLUMNS);
+            format!("{original} → {}", cut_name(&code(replacement), CODE_COLUMNS))
+        }
+    }
+}
+
+/// Returns code on one line.
+fn code(text: &str) -> String {
+    sanitise::one_line(&text.split_whitespace().collect::<Vec<_>>().join(" ")).into_owned()
+}

@@ -1,0 +1,154 @@
+//! What became of mutants, and the score of many.
+
+use crate::mutant::Mutant;
+use std::{sync::Arc, time::Duration};
+
+/// What became of a mutant, in the words of the mutation testing report schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum MutantStatus {
+    /// Not tested yet.
+    Pending,
+    /// Not tested because the user or the configuration of the build takes the code out.
+    Ignored,
+    /// The changed code does not compile.
+    CompileError,
+    /// No test reaches the place.
+    NoCoverage,
+    /// All covering tests passed.
+    Survived,
+    /// A test failed.
+    Killed,
+    /// The tests did not end, or ran through the place many times as often as without the change.
+    Timeout,
+    /// The test program ended before its first test ran.
+    RuntimeError,
+}
+
+impl MutantStatus {
+    /// All statuses, in the order of their declaration.
+    pub const ALL: [Self; 8] = [
+        Self::Pending,
+        Self::Ignored,
+        Self::CompileError,
+        Self::NoCoverage,
+        Self::Survived,
+        Self::Killed,
+        Self::Timeout,
+        Self::RuntimeError,
+    ];
+
+    /// Returns the name that protocols and reports use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Ignored => "Ignored",
+            Self::CompileError => "CompileError",
+            Self::NoCoverage => "NoCoverage",
+            Self::Survived => "Survived",
+            Self::Killed => "Killed",
+            Self::Timeout => "Timeout",
+            Self::RuntimeError => "RuntimeError",
+        }
+    }
+
+    /// Returns whether the tests noticed the change.
+    pub const fn is_detected(self) -> bool {
+        matches!(self, Self::Killed | Self::Timeout)
+    }
+
+    /// Returns whether the change compiles and could have been noticed, but was not.
+    pub const fn is_undetected(self) -> bool {
+        matches!(self, Self::Survived | Self::NoCoverage)
+    }
+}
+
+/// A mutant and what became of it. Tests are referred to by their uids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MutantResult {
+    pub mutant: Arc<Mutant>,
+    pub status: MutantStatus,
+    /// Why it has this status: the message of the failed test, the words of the compiler, the limit.
+    pub reason: Option<String>,
+    /// The tests that reach the place.
+    pub covered_by: Vec<Arc<str>>,
+    /// The tests that failed.
+    pub killed_by: Vec<Arc<str>>,
+    /// The number of tests that ran to their end, the failed one included.
+    pub tests_completed: Option<u32>,
+    /// Whether the place is reached before or outside of tests, so that every test may notice the change.
+    /// `None` where it is not known.
+    pub is_static: Option<bool>,
+    /// How long the tests ran.
+    pub duration: Option<Duration>,
+}
+
+impl MutantResult {
+    /// Returns the result of a mutant of which no more is known than its status.
+    pub fn new(mutant: Arc<Mutant>, status: MutantStatus, reason: Option<String>) -> Self {
+        Self {
+            mutant,
+            status,
+            reason,
+            covered_by: Vec::new(),
+            killed_by: Vec::new(),
+            tests_completed: None,
+            is_static: None,
+            duration: None,
+        }
+    }
+}
+
+/// The number of mutants of each status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MutationCounts([u32; MutantStatus::ALL.len()]);
+
+impl MutationCounts {
+    pub fn add(&mut self, status: MutantStatus) {
+        self.0[status as usize] += 1;
+    }
+
+    pub fn of(&self, status: MutantStatus) -> u32 {
+        self.0[status as usize]
+    }
+
+    pub fn total(&self) -> u32 {
+        self.0.iter().sum()
+    }
+
+    /// Returns the percentage of mutants that the tests noticed, of those that they could have noticed;
+    /// `None` if there are none.
+    pub fn score(&self) -> Option<f64> {
+        let sum = |is_meant: fn(MutantStatus) -> bool| -> u32 {
+            MutantStatus::ALL.iter().filter(|&&status| is_meant(status)).map(|&status| self.of(status)).sum()
+        };
+        let detected = sum(MutantStatus::is_detected);
+        let valid = detected + sum(MutantStatus::is_undetected);
+        (valid > 0).then(|| f64::from(detected) * 100.0 / f64::from(valid))
+    }
+}
+
+impl FromIterator<MutantStatus> for MutationCounts {
+    fn from_iter<T: IntoIterator<Item = MutantStatus>>(statuses: T) -> Self {
+        let mut counts = Self::default();
+        statuses.into_iter().for_each(|status| counts.add(status));
+        counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn score_leaves_out_what_tests_could_not_notice() {
+        use MutantStatus::{
+            CompileError, Ignored, Killed, NoCoverage, Pending, RuntimeError, Survived, Timeout,
+        };
+        let statuses =
+            [Killed, Killed, Timeout, Survived, NoCoverage, CompileError, Ignored, Pending, RuntimeError];
+        let counts: MutationCounts = statuses.into_iter().collect();
+        assert_eq!((counts.total(), counts.of(Killed), counts.score()), (9, 2, Some(60.0)));
+        assert_eq!(MutationCounts::default().score(), None);
+        assert!(MutantStatus::ALL.iter().enumerate().all(|(index, &status)| status as usize == index));
+    }
+}

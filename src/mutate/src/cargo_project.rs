@@ -1,0 +1,118 @@
+//! The crates of a workspace, as `cargo metadata` describes them.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+use cargo_metadata::{Metadata, MetadataCommand, Package, TargetKind};
+use heeler_mutant::Configuration;
+
+/// What `cargo metadata` writes can't be used.
+#[derive(Debug, thiserror::Error)]
+#[error("read the output of cargo metadata")]
+pub struct CargoProjectError(#[source] cargo_metadata::Error);
+
+/// The root source of a crate, with the configuration that it is compiled with.
+#[derive(Clone, Debug)]
+pub(crate) struct CrateRoot {
+    pub(crate) path: PathBuf,
+    pub(crate) configuration: Configuration,
+}
+
+/// The crates of a workspace that are mutated: libraries and programs. Procedural macros run in the
+/// compiler, so that no test process could turn one of their mutants on.
+#[derive(Clone, Debug)]
+pub struct CargoProject {
+    root: PathBuf,
+    pub(crate) crates: Vec<CrateRoot>,
+}
+
+/// Which packages of a workspace are mutated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PackageChoice<'a> {
+    All,
+    /// Those that Cargo tests in this directory.
+    AsTestedIn(&'a Path),
+}
+
+impl CargoProject {
+    /// Reads the output of `cargo metadata --no-deps --format-version 1`, and that of `rustc --print cfg`.
+    /// The crates are those of the package around `directory`, otherwise those that Cargo tests without
+    /// further words.
+    ///
+    /// # Errors
+    /// The output is not that of a version of Cargo that is supported.
+    pub fn read(metadata: &str, cfg: &str, directory: &Path) -> Result<Self, CargoProjectError> {
+        Self::choose(metadata, cfg, PackageChoice::AsTestedIn(directory))
+    }
+
+    /// Reads the same with the crates of all packages of the workspace.
+    ///
+    /// # Errors
+    /// The output is not that of a version of Cargo that is supported.
+    pub fn read_workspace(metadata: &str, cfg: &str) -> Result<Self, CargoProjectError> {
+        Self::choose(metadata, cfg, PackageChoice::All)
+    }
+
+    /// Returns the root directory of the workspace, to which the paths of mutants are relative.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn choose(metadata: &str, cfg: &str, choice: PackageChoice<'_>) -> Result<Self, CargoProjectError> {
+        let metadata = MetadataCommand::parse(metadata).map_err(CargoProjectError)?;
+        let packages = chosen(&metadata, choice);
+        let mut crates = Vec::new();
+        for package in packages {
+            let mut configuration = Configuration::of_rustc(cfg);
+            for feature in features(package) {
+                configuration.add_feature(feature);
+            }
+            for target in &package.targets {
+                let is_mutated = target.kind.iter().any(|kind| {
+                    use TargetKind::{Bin, CDyLib, DyLib, Lib, RLib, StaticLib};
+                    matches!(kind, Bin | CDyLib | DyLib | Lib | RLib | StaticLib)
+                });
+                if is_mutated {
+                    let path = target.src_path.clone().into_std_path_buf();
+                    crates.push(CrateRoot { path, configuration: configuration.clone() });
+                }
+            }
+        }
+        Ok(Self { root: metadata.workspace_root.into_std_path_buf(), crates })
+    }
+}
+
+fn chosen<'a>(metadata: &'a Metadata, choice: PackageChoice<'_>) -> Vec<&'a Package> {
+    let members = metadata.workspace_packages();
+    let PackageChoice::AsTestedIn(directory) = choice else { return members };
+    let home = |package: &Package| {
+        let home = package.manifest_path.parent().filter(|home| directory.starts_with(home))?;
+        Some(home.components().count())
+    };
+    let around = members.iter().filter(|package| home(package).is_some()).max_by_key(|package| home(package));
+    match around {
+        // In the root of a workspace, Cargo tests the default members, of which its own package may be one.
+        Some(package) if package.manifest_path.parent() != Some(metadata.workspace_root.as_path()) => {
+            vec![package]
+        }
+        _ if metadata.workspace_default_members.is_available() => metadata.workspace_default_packages(),
+        _ => members,
+    }
+}
+
+/// Returns the features with which Cargo compiles a package that it is asked to test: its default ones, and
+/// those that they imply. Dependencies are not resolved for it, which might write a lock file or need a
+/// network.
+fn features(package: &Package) -> BTreeSet<&str> {
+    let mut enabled = BTreeSet::new();
+    let mut open = vec!["default"];
+    while let Some(name) = open.pop() {
+        let Some(implied) = package.features.get(name) else { continue };
+        if enabled.insert(name) {
+            open.extend(implied.iter().map(String::as_str).filter(|word| !word.contains([':', '/'])));
+        }
+    }
+    enabled
+}

@@ -1,0 +1,151 @@
+//! The sources of crates: from their roots along their modules, as the compiler reads them. Sources that no
+//! crate has, such as those of tests, examples and build scripts, have no mutants.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use heeler_mutant::{
+    Configuration, FoundMutant, Language, ModuleDeclaration, MutatedSource, SourceFile, SourcePlace,
+};
+
+use crate::{
+    cargo_project::CargoProject,
+    selection::{SourceSelection, normalized},
+};
+
+/// A source can't be read.
+#[derive(Debug, thiserror::Error)]
+#[error("read the source {}", path.display())]
+pub struct ReadSourceError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// The sources of a project with mutants.
+#[derive(Debug)]
+pub struct MutatedProject {
+    pub root: PathBuf,
+    /// Sorted by path.
+    pub sources: Vec<ProjectSource>,
+    /// Words of the selection that name no source of the project.
+    pub unmatched: Vec<String>,
+}
+
+/// A source with the mutants that are selected.
+#[derive(Debug)]
+pub struct ProjectSource {
+    pub source: MutatedSource,
+    pub place: SourcePlace,
+    /// Indices of the selected mutants.
+    pub selected: Vec<usize>,
+}
+
+impl ProjectSource {
+    /// Returns the selected mutants.
+    pub fn mutants(&self) -> impl Iterator<Item = &FoundMutant> {
+        self.selected.iter().map(|&index| &self.source.mutants()[index])
+    }
+}
+
+/// A source that is to be read.
+#[derive(Clone, Debug)]
+struct OpenSource {
+    path: PathBuf,
+    configuration: Arc<Configuration>,
+    /// Whether its modules are beside it, and not in a directory of its name.
+    owns_directory: bool,
+    place: SourcePlace,
+    ignored: Option<Arc<str>>,
+}
+
+/// Reads the sources of a project and searches those that are selected for mutants. Blocks, on several cores.
+///
+/// # Errors
+/// A source that the compiler reads can't be read.
+pub fn find_mutated_sources(
+    project: &CargoProject,
+    selection: &SourceSelection,
+) -> Result<MutatedProject, ReadSourceError> {
+    let mut open: Vec<OpenSource> = project
+        .crates
+        .iter()
+        .map(|root| OpenSource {
+            path: normalized(&root.path),
+            configuration: Arc::new(root.configuration.clone()),
+            owns_directory: true,
+            place: SourcePlace::CrateRoot,
+            ignored: None,
+        })
+        .collect();
+    let mut known = BTreeSet::new();
+    let mut sources = BTreeMap::new();
+    while !open.is_empty() {
+        // A module that several crates share is a source once.
+        open.retain(|source| known.insert(source.path.clone()));
+        let read = heeler_sys::cpu_pool::map(std::mem::take(&mut open), |source| {
+            search(&source, project.root()).map(|found| (source, found))
+        });
+        for one in read {
+            let (source, found) = one?;
+            let Some(found) = found else { continue };
+            let modules = found.modules().iter().filter_map(|module| open_module(&source, module));
+            open.extend(modules);
+            if selection.may_select(&source.path) {
+                let selected = found.mutants().iter().enumerate();
+                let selected: Vec<usize> = selected
+                    .filter(|(_, found)| selection.selects(&source.path, &found.mutant))
+                    .map(|(index, _)| index)
+                    .collect();
+                sources.insert(source.path, ProjectSource { source: found, place: source.place, selected });
+            }
+        }
+    }
+    let unmatched = selection.unmatched(known.iter().map(PathBuf::as_path));
+    Ok(MutatedProject {
+        root: project.root().to_owned(),
+        sources: sources.into_values().collect(),
+        unmatched,
+    })
+}
+
+/// Searches a source; `None` if it is outside of the workspace, whose files are not ours to change.
+fn search(source: &OpenSource, root: &Path) -> Result<Option<MutatedSource>, ReadSourceError> {
+    let Ok(below) = source.path.strip_prefix(root) else { return Ok(None) };
+    let failed = |error| ReadSourceError { path: source.path.clone(), source: error };
+    let text = std::fs::read_to_string(&source.path).map_err(failed)?;
+    let file = SourceFile {
+        path: below.to_string_lossy().into(),
+        language: Language::Rust,
+        text: text.into(),
+        ignored: source.ignored.clone(),
+    };
+    Ok(Some(MutatedSource::search(file, &source.configuration)))
+}
+
+/// Returns the source of a module; `None` if there is none, as for modules that a build script writes.
+fn open_module(parent: &OpenSource, module: &ModuleDeclaration) -> Option<OpenSource> {
+    let beside = parent.path.parent()?;
+    let inside = module.inside.split("::").filter(|name| !name.is_empty());
+    let own = if parent.owns_directory { beside.to_owned() } else { beside.join(parent.path.file_stem()?) };
+    let own: PathBuf = own.join(inside.collect::<PathBuf>());
+    let candidates = match &module.path {
+        Some(path) if module.inside.is_empty() => vec![(beside.join(path), true)],
+        Some(path) => vec![(own.join(path), true)],
+        None => {
+            let name = module.name.strip_prefix("r#").unwrap_or(&module.name);
+            vec![(own.join(format!("{name}.rs")), false), (own.join(name).join("mod.rs"), true)]
+        }
+    };
+    let (path, owns_directory) = candidates.into_iter().find(|(path, _)| path.is_file())?;
+    Some(OpenSource {
+        path: normalized(&path),
+        configuration: parent.configuration.clone(),
+        owns_directory,
+        place: SourcePlace::Module,
+        ignored: parent.ignored.clone().or_else(|| module.ignored.clone()),
+    })
+}

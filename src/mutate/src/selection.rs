@@ -1,0 +1,153 @@
+//! The sources and places that a user names: paths, directories, globs, ranges, and what is left out.
+
+use std::path::{Component, Path, PathBuf};
+
+use globset::{Glob, GlobBuilder, GlobMatcher};
+use heeler_mutant::{Mutant, Position};
+
+/// A word of a user names no sources.
+#[derive(Debug, thiserror::Error)]
+pub enum SelectionError {
+    #[error("read the glob \"{word}\"")]
+    Glob { word: String, source: globset::Error },
+    #[error(
+        "read the range of \"{word}\": expected FILE:LINE, FILE:LINE-LINE or FILE:LINE:COLUMN-LINE:COLUMN"
+    )]
+    Range { word: String },
+}
+
+/// The sources and places that a user names. Without words, all sources.
+#[derive(Clone, Debug, Default)]
+pub struct SourceSelection {
+    included: Vec<SelectedPlace>,
+    excluded: Vec<SelectedPlace>,
+}
+
+#[derive(Clone, Debug)]
+struct SelectedPlace {
+    /// As the user wrote it.
+    word: String,
+    path: PathPattern,
+    /// Both ends included, as a cursor selects.
+    range: Option<(Position, Position)>,
+}
+
+#[derive(Clone, Debug)]
+enum PathPattern {
+    /// A file, or everything below a directory.
+    Path(PathBuf),
+    Glob(GlobMatcher),
+}
+
+impl SourceSelection {
+    /// Reads words: paths and globs, relative to `directory` or absolute, each with a range behind it or not;
+    /// `!` before a word leaves out what it names.
+    ///
+    /// # Errors
+    /// A glob or range can't be read.
+    pub fn read(words: &[String], directory: &Path) -> Result<Self, SelectionError> {
+        let mut selection = Self::default();
+        for word in words {
+            match word.strip_prefix('!') {
+                Some(rest) => selection.excluded.push(SelectedPlace::read(rest, directory)?),
+                None => selection.included.push(SelectedPlace::read(word, directory)?),
+            }
+        }
+        Ok(selection)
+    }
+
+    /// Returns whether all sources are selected.
+    pub fn is_everything(&self) -> bool {
+        self.included.is_empty() && self.excluded.is_empty()
+    }
+
+    /// Returns the words that name none of these sources.
+    pub(crate) fn unmatched<'a>(&self, sources: impl Iterator<Item = &'a Path> + Clone) -> Vec<String> {
+        let is_unmatched = |place: &&SelectedPlace| !sources.clone().any(|path| place.path.is_match(path));
+        self.included.iter().filter(is_unmatched).map(|place| place.word.clone()).collect()
+    }
+
+    /// Returns whether mutants of a source may be selected. The path is absolute.
+    pub(crate) fn may_select(&self, path: &Path) -> bool {
+        let is_named = |place: &SelectedPlace| place.path.is_match(path);
+        (self.included.is_empty() || self.included.iter().any(is_named))
+            && !self.excluded.iter().any(|place| place.range.is_none() && is_named(place))
+    }
+
+    /// Returns whether a mutant of a source with this absolute path is selected.
+    pub(crate) fn selects(&self, path: &Path, mutant: &Mutant) -> bool {
+        let is_named = |place: &SelectedPlace| place.path.is_match(path) && place.contains(mutant);
+        (self.included.is_empty() || self.included.iter().any(is_named))
+            && !self.excluded.iter().any(is_named)
+    }
+}
+
+impl SelectedPlace {
+    fn read(word: &str, directory: &Path) -> Result<Self, SelectionError> {
+        let (path, range) =
+            split_range(word).ok_or_else(|| SelectionError::Range { word: word.to_owned() })?;
+        let absolute = normalized(&directory.join(path));
+        let path = if path.contains(['*', '?', '[', '{']) {
+            let glob: Result<Glob, _> =
+                GlobBuilder::new(&absolute.to_string_lossy()).literal_separator(true).build();
+            let glob = glob.map_err(|source| SelectionError::Glob { word: word.to_owned(), source })?;
+            PathPattern::Glob(glob.compile_matcher())
+        } else {
+            PathPattern::Path(absolute)
+        };
+        Ok(Self { word: word.to_owned(), path, range })
+    }
+
+    fn contains(&self, mutant: &Mutant) -> bool {
+        let inside = |(start, end): (Position, Position)| {
+            start <= mutant.span.start
+                && mutant.span.end <= Position { column: end.column.saturating_add(1), ..end }
+        };
+        self.range.is_none_or(inside)
+    }
+}
+
+impl PathPattern {
+    fn is_match(&self, path: &Path) -> bool {
+        match self {
+            Self::Path(named) => path.starts_with(named),
+            Self::Glob(glob) => path.ancestors().any(|one| glob.is_match(one)),
+        }
+    }
+}
+
+/// Splits `FILE:10:1-80:1` into path and range; `None` if what looks like a range is none.
+fn split_range(word: &str) -> Option<(&str, Option<(Position, Position)>)> {
+    let is_range = |rest: &str| rest.starts_with(|letter: char| letter.is_ascii_digit());
+    let Some((at, _)) = word.match_indices(':').find(|(at, _)| is_range(&word[at + 1..])) else {
+        return Some((word, None));
+    };
+    let (path, range) = (&word[..at], &word[at + 1..]);
+    let (start, end) = range.split_once('-').unwrap_or((range, range));
+    let first = position(start, 1)?;
+    let last = position(end, u32::MAX)?;
+    (first <= last).then_some((path, Some((first, last))))
+}
+
+fn position(text: &str, column: u32) -> Option<Position> {
+    let (line, column) = match text.split_once(':') {
+        Some((line, column)) => (line, column.parse().ok()?),
+        None => (text, column),
+    };
+    Some(Position { line: line.parse().ok()?, column })
+}
+
+/// Returns a path without `.` and `..`, without asking the file system.
+pub(crate) fn normalized(path: &Path) -> PathBuf {
+    let mut parts = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                parts.pop();
+            }
+            Component::Prefix(_) | Component::RootDir | Component::Normal(_) => parts.push(part),
+        }
+    }
+    parts
+}

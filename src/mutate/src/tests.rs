@@ -1,0 +1,168 @@
+//! Projects in temporary directories, as Cargo describes them.
+#![expect(clippy::disallowed_methods, reason = "the tests ask Cargo and rustc, as the command line does")]
+
+use std::{fs, path::Path, process::Command};
+
+use proptest::prelude::*;
+
+use crate::{CargoProject, MutatedProject, SourceSelection, find_mutated_sources};
+
+fn write(root: &Path, files: &[(&str, &str)]) {
+    for (path, text) in files {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+}
+
+fn output(program: &str, arguments: &[&str], directory: &Path) -> String {
+    let output = Command::new(program).args(arguments).current_dir(directory).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn find(directory: &Path, words: &[&str]) -> MutatedProject {
+    let metadata = output("cargo", &["metadata", "--no-deps", "--format-version", "1"], directory);
+    let cfg = output("rustc", &["--print", "cfg"], directory);
+    let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+    let project = if words.is_empty() {
+        CargoProject::read(&metadata, &cfg, directory)
+    } else {
+        CargoProject::read_workspace(&metadata, &cfg)
+    };
+    let selection = SourceSelection::read(&words, directory).unwrap();
+    find_mutated_sources(&project.unwrap(), &selection).unwrap()
+}
+
+/// Returns each source with the replacements of its mutants; ignored ones in parentheses.
+fn shown(project: &MutatedProject) -> Vec<String> {
+    let source = |one: &crate::module_tree::ProjectSource| {
+        let mutants = one.mutants().map(|found| match found.ignored {
+            Some(_) => format!("({})", found.mutant.replacement),
+            None => found.mutant.replacement.clone(),
+        });
+        format!("{}: {}", one.source.file().path, mutants.collect::<Vec<_>>().join(" "))
+    };
+    project.sources.iter().map(source).filter(|line| !line.ends_with(": ")).collect()
+}
+
+const PACKAGE: &[(&str, &str)] = &[
+    (
+        "Cargo.toml",
+        "[package]\nname = 'a'\nedition = '2021'\n[features]\ndefault = ['on']\non = []\noff = []\n",
+    ),
+    (
+        "src/lib.rs",
+        "mod one;\nmod r#two;\n#[cfg(test)] mod tests;\n#[cfg(feature = \"on\")] mod on;\n#[cfg(feature = \"off\")] mod off;\n#[path = \"odd/place.rs\"] mod other;\nmod inline { mod deep; }\nmod generated;\nfn f() -> bool { g() }\n",
+    ),
+    ("src/one.rs", "mod below;\nfn f() -> u8 { g() }\n"),
+    ("src/one/below.rs", "fn f() -> String { g() }\n"),
+    ("src/two/mod.rs", "mod below;\n"),
+    ("src/two/below.rs", "fn f() -> f64 { g() }\n"),
+    ("src/tests.rs", "fn f() -> u8 { 1 + g() }\n"),
+    ("src/on.rs", "fn f() -> Vec<u8> { g() }\n"),
+    ("src/off.rs", "fn f() -> Option<u8> { g() }\n"),
+    ("src/odd/place.rs", "mod beside;\n"),
+    ("src/odd/beside.rs", "fn f() -> &'static str { g() }\n"),
+    ("src/inline/deep.rs", "fn f() { g() }\n"),
+    ("src/unused.rs", "fn f() -> u8 { g() }\n"),
+    ("src/main.rs", "mod one;\nfn f(a: u8) -> ! { g(a - 1); loop {} }\n"),
+    ("tests/it.rs", "fn f() -> u8 { g() }\n"),
+    ("build.rs", "fn f() -> u8 { g() }\nfn main() {}\n"),
+];
+
+#[test]
+fn sources_are_those_that_the_compiler_reads() {
+    let root = tempfile::tempdir().unwrap();
+    write(root.path(), PACKAGE);
+    let project = find(root.path(), &[]);
+    assert_eq!(
+        shown(&project),
+        [
+            "src/inline/deep.rs: {}",
+            "src/lib.rs: { true } { false }",
+            "src/main.rs:  a + 1",
+            "src/odd/beside.rs: { \"\" }",
+            "src/off.rs: ({ None })",
+            "src/on.rs: { Vec::new() }",
+            "src/one/below.rs: { String::new() }",
+            "src/one.rs: { 0 } { 1 }",
+            "src/two/below.rs: { 0.0 } { 1.0 }",
+        ]
+    );
+    assert_eq!(project.root, root.path().canonicalize().unwrap());
+}
+
+#[test]
+fn paths_globs_and_ranges_select_sources() {
+    let root = tempfile::tempdir().unwrap();
+    write(root.path(), PACKAGE);
+    for (words, lines) in [
+        (vec!["src/one.rs"], vec!["src/one.rs: { 0 } { 1 }"]),
+        (vec!["src/two/"], vec!["src/two/below.rs: { 0.0 } { 1.0 }"]),
+        (vec!["./src/../src/on*.rs"], vec!["src/on.rs: { Vec::new() }", "src/one.rs: { 0 } { 1 }"]),
+        (vec!["src/on*.rs", "!src/one.rs"], vec!["src/on.rs: { Vec::new() }"]),
+        (vec!["src/main.rs:2:20-2:27"], vec!["src/main.rs: a + 1"]),
+        (vec!["src/main.rs:2"], vec!["src/main.rs:  a + 1"]),
+        (vec!["src/main.rs:1"], vec![]),
+        (vec!["src/main.rs:1-3:1"], vec!["src/main.rs:  a + 1"]),
+    ] {
+        let project = find(root.path(), &words);
+        assert_eq!(shown(&project), lines, "{words:?}");
+        assert_eq!(project.unmatched, [""; 0], "{words:?}");
+    }
+    assert_eq!(
+        find(root.path(), &["src/unused.rs", "nothing/*.rs"]).unmatched,
+        ["src/unused.rs", "nothing/*.rs"]
+    );
+}
+
+#[test]
+fn packages_are_those_that_cargo_tests() {
+    let root = tempfile::tempdir().unwrap();
+    write(
+        root.path(),
+        &[
+            (
+                "Cargo.toml",
+                "[workspace]\nmembers = ['a', 'b', 'm']\ndefault-members = ['a']\nresolver = '2'\n",
+            ),
+            ("a/Cargo.toml", "[package]\nname = 'a'\nedition = '2021'\n"),
+            ("a/src/lib.rs", "fn f() -> u8 { g() }\n"),
+            ("b/Cargo.toml", "[package]\nname = 'b'\nedition = '2021'\n"),
+            ("b/src/lib.rs", "fn f() -> String { g() }\n"),
+            ("m/Cargo.toml", "[package]\nname = 'm'\nedition = '2021'\n[lib]\nproc-macro = true\n"),
+            ("m/src/lib.rs", "fn f() -> String { g() }\n"),
+        ],
+    );
+    assert_eq!(shown(&find(root.path(), &[])), ["a/src/lib.rs: { 0 } { 1 }"]);
+    assert_eq!(shown(&find(&root.path().join("b"), &[])), ["b/src/lib.rs: { String::new() }"]);
+    assert_eq!(shown(&find(&root.path().join("b/src"), &[])), ["b/src/lib.rs: { String::new() }"]);
+    assert_eq!(shown(&find(root.path(), &["b"])), ["b/src/lib.rs: { String::new() }"]);
+}
+
+#[test]
+fn words_that_name_nothing_are_refused_with_what_was_expected() {
+    let read =
+        |word: &str| SourceSelection::read(&[word.to_owned()], Path::new("/p")).unwrap_err().to_string();
+    let range = "expected FILE:LINE, FILE:LINE-LINE or FILE:LINE:COLUMN-LINE:COLUMN";
+    for word in ["a.rs:1:x", "a.rs:5-4", "a.rs:99999999999", "a.rs:1-"] {
+        assert_eq!(read(word), format!("read the range of \"{word}\": {range}"));
+    }
+    assert_eq!(read("src/[a.rs"), "read the glob \"src/[a.rs\"");
+    assert!(SourceSelection::read(&[], Path::new("/p")).unwrap().is_everything());
+}
+
+proptest! {
+    #[test]
+    fn any_word_is_read_or_refused(word in "[!a-z*:0-9./\\[{é-]{0,12}") {
+        let _either = SourceSelection::read(&[word], Path::new("/p"));
+    }
+}
+
+#[test]
+fn metadata_of_no_project_is_refused() {
+    let read = |text: &str| CargoProject::read(text, "", Path::new("/p")).unwrap_err().to_string();
+    assert_eq!(read("{}"), "read the output of cargo metadata");
+    assert_eq!(read(""), "read the output of cargo metadata");
+}
