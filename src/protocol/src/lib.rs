@@ -7,6 +7,7 @@
 //! - [`mtp`]: the messages of the MSTest Runner Protocol.
 //! - `connect`: the messages between Connect's conformance suite and a client under test.
 //! - [`mcp`]: the messages of the Model Context Protocol, and the filter that hides test tools.
+//! - [`mutation`]: the messages of the Mutation Server Protocol, and report formats of mutation testing.
 //! - [`rsp`]: the messages of the Runtime Server Protocol.
 //! - [`ctest`]: the list of tests that CTest writes.
 //! - [`control`]: messages between coordinator, watchdog, worker and guard.
@@ -25,6 +26,7 @@ pub mod manifest;
 pub mod mcp;
 #[warn(missing_docs)]
 pub mod mtp;
+pub mod mutation;
 pub mod packet;
 pub mod rpc;
 pub mod rsp;

@@ -5,6 +5,7 @@
 //! - `streams`: frames, packets, journals, manifests.
 //! - `messages`: envelopes, and the messages in them.
 //! - `mcp`: the Model Context Protocol; `mcp_http`: what is added over HTTP.
+//! - `mutation_server`: messages of the Mutation Server Protocol.
 //! - `runtime_server`: messages of the Runtime Server Protocol.
 //! - `frameworks`: output of test programs.
 //! - `texts`: filters and configuration.
@@ -18,6 +19,7 @@ mod frameworks;
 mod mcp;
 mod mcp_http;
 mod messages;
+mod mutation_server;
 mod pieces;
 mod programs;
 mod runtime_server;
@@ -36,6 +38,7 @@ pub use frameworks::{command_transcript, ctest_listing, tap_transcript};
 pub use mcp::{mcp_filter, mcp_message};
 pub use mcp_http::mcp_http;
 pub use messages::{envelope, is_control_message, message};
+pub use mutation_server::mutation_message;
 pub use programs::program;
 pub use runtime_server::rsp_message;
 pub use streams::{frame, journal, manifest, packet};
