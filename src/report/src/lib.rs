@@ -5,6 +5,8 @@
 //! - [`DetailSource`]: the texts of results that a summary does not keep, read again for a report.
 //! - [`sanitise`]: sanitising of foreign text.
 //! - [`RunEvent`]: a line of the event stream of a run.
+//! - [`mutation`]: reports of mutation testing.
+//! - [`workflow_command`]: escaping in workflow commands of GitHub Actions.
 //! - [`ReportFormat`]: a format of report files; [`REPORT_FORMATS`] is the registry.
 
 mod ctrf;
@@ -17,7 +19,9 @@ mod summary;
 mod test_report;
 mod xml;
 
+pub mod mutation;
 pub mod sanitise;
+pub mod workflow_command;
 
 pub use details::{DetailLoadError, DetailSource, ReportContent, UnavailableDetails};
 pub use failed_place::SourcePlace;
