@@ -11,7 +11,7 @@ type FuzzCheck = fn(&[u8]);
 
 /// Each target with its check; a target without seeds fails, and so does a directory of seeds without a
 /// target.
-const CHECKS: [(&str, FuzzCheck); 40] = [
+const CHECKS: [(&str, FuzzCheck); 41] = [
     ("boost_listing", checks::boost_listing),
     ("boost_transcript", checks::boost_transcript),
     ("catch2_listing", checks::catch2_listing),
@@ -29,6 +29,7 @@ const CHECKS: [(&str, FuzzCheck); 40] = [
     ("graph_query", checks::graph_query),
     ("gtest_listing", checks::gtest_listing),
     ("gtest_transcript", checks::gtest_transcript),
+    ("guarded_source", checks::guarded_source),
     ("journal", checks::journal),
     ("json_lines_listing", checks::json_lines_listing),
     ("json_lines_transcript", checks::json_lines_transcript),

@@ -2,9 +2,28 @@
 //!
 //! - [`mutant`]: mutants, where they are, and what they replace.
 //! - [`result`]: what became of a mutant, and scores.
+//! - [`Configuration`]: what `#[cfg]` is decided by.
+//! - [`MutatedSource`]: a source with its mutants, and the guarded source in which each stands beside the
+//!   original.
+//! - [`compiler`]: errors of compilers; [`blame`](compiler::blame): the mutants that caused them.
+//! - [`Rollback`]: which mutants are withdrawn until the rest compiles.
 
+mod cfg;
+pub mod compiler;
+mod emit;
+mod guard;
+mod line_index;
 pub mod mutant;
 pub mod result;
+mod rollback;
+mod source;
+mod syntax;
+mod walk;
 
+pub use cfg::Configuration;
+pub use emit::{EmittedArm, EmittedSource, SourcePlace};
+pub use guard::{Function, ModuleDeclaration};
 pub use mutant::{Language, Mutant, MutantId, Mutator, ParseMutantIdError, Position, Span};
 pub use result::{MutantResult, MutantStatus, MutationCounts};
+pub use rollback::{Rollback, RollbackStep};
+pub use source::{FoundMutant, MutatedSource, SourceFile};

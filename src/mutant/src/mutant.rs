@@ -122,7 +122,7 @@ pub struct Mutant {
     pub span: Span,
     pub mutator: Mutator,
     /// The text at `span`.
-    pub original: String,
+    pub original: Arc<str>,
     /// The text that stands for it: empty if the mutant deletes.
     pub replacement: String,
     /// The function or method that encloses the place, as in `List::push`; empty at the top of a file.

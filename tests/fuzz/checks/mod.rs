@@ -11,6 +11,7 @@
 //! - `texts`: filters and configuration.
 //! - `conformance`: suite files of Connect's conformance suite.
 //! - `dumps`: minidumps.
+//! - `mutants`: sources guarded with mutants.
 //! - `programs`: programs as stacks lead through them.
 
 mod conformance;
@@ -19,6 +20,7 @@ mod frameworks;
 mod mcp;
 mod mcp_http;
 mod messages;
+mod mutants;
 mod mutation_server;
 mod pieces;
 mod programs;
@@ -38,6 +40,7 @@ pub use frameworks::{command_transcript, ctest_listing, tap_transcript};
 pub use mcp::{mcp_filter, mcp_message};
 pub use mcp_http::mcp_http;
 pub use messages::{envelope, is_control_message, message};
+pub use mutants::guarded_source;
 pub use mutation_server::mutation_message;
 pub use programs::program;
 pub use runtime_server::rsp_message;

@@ -1,0 +1,159 @@
+//! The mutants behind errors.
+//!
+//! An error points at the code of a mutant, and then that mutant is to blame; or at the original beside it,
+//! with the mutant's code as the explanation; or, where a variable has no value, at its use, and then the
+//! statement that would have given it one was left out. Every other error is only known to be in a function.
+
+use super::error::{CompilerError, ErrorPlace, ErrorSpan};
+use crate::{emit::EmittedSource, line_index::LineIndex, mutant::Mutator, source::MutatedSource};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A mutant among several sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MutantKey {
+    pub source: usize,
+    pub mutant: usize,
+}
+
+/// A source as it was compiled.
+#[derive(Clone, Copy, Debug)]
+pub struct CompiledSource<'a> {
+    pub source: &'a MutatedSource,
+    pub emitted: &'a EmittedSource,
+}
+
+/// An error that points at no mutant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnexplainedError {
+    pub source: usize,
+    /// The function that it points at; `None` outside of functions.
+    pub function: Option<usize>,
+    pub summary: String,
+}
+
+/// What is known about a round of errors.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Blame {
+    /// Mutants that do not compile, with the compiler's words.
+    pub mutants: BTreeMap<MutantKey, String>,
+    /// Errors in guarded sources that point at no mutant.
+    pub unexplained: Vec<UnexplainedError>,
+    /// Errors in no guarded source.
+    pub foreign: Vec<String>,
+}
+
+/// Returns the mutants behind errors. `source_of` returns the index of the guarded source that a compiler calls
+/// by this name.
+pub fn blame(
+    errors: &[CompilerError],
+    source_of: &dyn Fn(&str) -> Option<usize>,
+    sources: &[CompiledSource<'_>],
+) -> Blame {
+    let mut blame = Blame::default();
+    for error in errors {
+        let spans = error.spans.iter().filter_map(|span| Pointed::of(span, source_of, sources));
+        let (primary, secondary): (Vec<_>, Vec<_>) = spans.partition(|span| span.is_primary);
+        let Some(first) = primary.first().or_else(|| secondary.first()) else {
+            blame.foreign.push(error.summary());
+            continue;
+        };
+        let compiled = sources[first.source];
+        let mut guilty = BTreeSet::new();
+        if error.code.as_deref() == Some("E0381") {
+            guilty = left_out_assignments(error, first, &secondary, compiled);
+        }
+        if guilty.is_empty() {
+            let at_code = primary.iter().filter_map(|one| sources[one.source].arm(one));
+            guilty = at_code.collect();
+        }
+        if guilty.is_empty() {
+            guilty = explained_by(first, &secondary, compiled);
+        }
+        for mutant in &guilty {
+            let key = MutantKey { source: mutant.source, mutant: mutant.mutant };
+            blame.mutants.entry(key).or_insert_with(|| error.summary());
+        }
+        if guilty.is_empty() {
+            let function = compiled.source.function_at(compiled.emitted.original_byte(first.byte));
+            blame.unexplained.push(UnexplainedError {
+                source: first.source,
+                function,
+                summary: error.summary(),
+            });
+        }
+    }
+    blame
+}
+
+/// A place in a guarded source that an error points at.
+struct Pointed {
+    source: usize,
+    byte: usize,
+    is_primary: bool,
+}
+
+impl Pointed {
+    fn of(
+        span: &ErrorSpan,
+        source_of: &dyn Fn(&str) -> Option<usize>,
+        sources: &[CompiledSource<'_>],
+    ) -> Option<Self> {
+        let source = source_of(&span.file)?;
+        let text = &sources.get(source)?.emitted.text;
+        let byte = match &span.place {
+            ErrorPlace::Bytes(bytes) => bytes.start,
+            ErrorPlace::Line { line, column } => LineIndex::new(text).offset(*line, *column)?,
+        };
+        Some(Self { source, byte, is_primary: span.is_primary })
+    }
+}
+
+impl CompiledSource<'_> {
+    fn arm(self, pointed: &Pointed) -> Option<MutantKey> {
+        let mutant = self.emitted.arm_at(pointed.byte)?;
+        Some(MutantKey { source: pointed.source, mutant })
+    }
+}
+
+/// Returns the mutants beside the original that an error points at, if it explains itself with their code.
+fn explained_by(
+    primary: &Pointed,
+    secondary: &[Pointed],
+    compiled: CompiledSource<'_>,
+) -> BTreeSet<MutantKey> {
+    let around = compiled.emitted.guards.iter().filter(|(bytes, _)| bytes.contains(&primary.byte));
+    let mutants: BTreeSet<usize> = around.flat_map(|(_, mutants)| mutants.clone()).collect();
+    let named = secondary.iter().filter(|one| one.source == primary.source);
+    named.filter_map(|one| compiled.arm(one)).filter(|key| mutants.contains(&key.mutant)).collect()
+}
+
+/// Returns the statements that would have given a variable its value.
+fn left_out_assignments(
+    error: &CompilerError,
+    used: &Pointed,
+    secondary: &[Pointed],
+    compiled: CompiledSource<'_>,
+) -> BTreeSet<MutantKey> {
+    let Some(variable) = error.message.split('`').nth(1) else { return BTreeSet::new() };
+    let used_at = compiled.emitted.original_byte(used.byte);
+    let declared = secondary.iter().filter(|one| one.source == used.source);
+    let declared_at = declared.map(|one| compiled.emitted.original_byte(one.byte)).min().unwrap_or(0);
+    let function = compiled.source.function_at(used_at);
+    let assigns = |original: &str| {
+        let rest = original.strip_prefix(variable).map(str::trim_start).unwrap_or_default();
+        rest.starts_with('=') && !rest.starts_with("==")
+    };
+    let written = compiled.emitted.arms.iter().filter(|arm| {
+        let found = &compiled.source.mutants()[arm.mutant];
+        found.mutant.mutator == Mutator::STATEMENT_DELETION
+            && Some(found.function) == function
+            && found.mutant.span.bytes.start >= declared_at
+            && assigns(&found.mutant.original)
+    });
+    let (before, behind): (Vec<_>, Vec<_>) = written
+        .map(|arm| arm.mutant)
+        .partition(|&mutant| compiled.source.mutants()[mutant].mutant.span.bytes.start < used_at);
+    // In a loop, the value may come from behind the use.
+    let guilty = if before.is_empty() { behind } else { before };
+    guilty.into_iter().map(|mutant| MutantKey { source: used.source, mutant }).collect()
+}

@@ -1,0 +1,140 @@
+//! The guarded source: the original with all its mutants beside it, of which the runtime turns on one in each
+//! process.
+//!
+//! ```text
+//! a < b            (match ::hg::at(7,2) { 1 => { (a) <= (b) } 2 => { (a) >= (b) } _ => { a < b } })
+//! f(x);            if ::hg::at(9,1)==0 { f(x); }
+//! { body }         { match ::hg::at(1,1) { 1 => return 0, _ => {} } body }
+//! ```
+//!
+//! Mutated arms hold pristine text and only the original is guarded further, so that the text does not grow
+//! exponentially. What is written is parsed again: a mutant that breaks the syntax is withdrawn before any
+//! compiler sees it, because one such error hides all others.
+
+mod writer;
+
+use crate::{
+    source::{MutatedSource, parse},
+    syntax::table_of,
+};
+use std::{collections::BTreeSet, ops::Range};
+use tree_sitter::Node;
+
+/// Whether a source is the root of a crate, which declares the runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourcePlace {
+    CrateRoot,
+    Module,
+}
+
+/// A mutant in a guarded source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EmittedArm {
+    /// Index in [`MutatedSource::mutants`].
+    pub mutant: usize,
+    /// Its code in the guarded source. The test of the guard, for a mutant that leaves out a statement.
+    pub bytes: Range<usize>,
+}
+
+/// A guarded source.
+#[derive(Debug)]
+pub struct EmittedSource {
+    pub text: String,
+    /// The mutants that are in it, in the order of their code.
+    pub arms: Vec<EmittedArm>,
+    /// Mutants without which it can be parsed: the new ones of this emission.
+    pub withdrawn: BTreeSet<usize>,
+    /// Pieces of the original: where they are in the guarded source, and in the original.
+    pub(crate) pieces: Vec<(usize, usize)>,
+    /// Guards in the guarded source, with the indices of their mutants.
+    pub(crate) guards: Vec<(Range<usize>, Range<usize>)>,
+}
+
+impl MutatedSource {
+    /// Writes the guarded source. Its mutants have the numbers from `first` on, from 1, whether they are written
+    /// or not; those that are ignored or in `withdrawn` are not.
+    pub fn emit(&self, first: u32, withdrawn: &BTreeSet<usize>, place: SourcePlace) -> EmittedSource {
+        let mut left_out = withdrawn.clone();
+        left_out.extend((0..self.mutants().len()).filter(|&index| self.mutants()[index].ignored.is_some()));
+        let mut new = BTreeSet::new();
+        let original_errors = self.errors(&self.file.text).len();
+        loop {
+            let mut emitted = writer::write(self, first, &left_out, place);
+            let errors = self.errors(&emitted.text);
+            // What is no Rust in the original, or no Rust for the parser, stays so.
+            let mut blamed = BTreeSet::new();
+            if errors.len() > original_errors || (original_errors == 0 && !errors.is_empty()) {
+                blamed = errors.iter().flat_map(|error| emitted.mutants_at(error)).collect();
+                if blamed.is_empty() {
+                    blamed.extend(emitted.arms.iter().map(|arm| arm.mutant));
+                }
+            }
+            if blamed.is_empty() {
+                emitted.withdrawn = new;
+                return emitted;
+            }
+            left_out.extend(&blamed);
+            new.extend(blamed);
+        }
+    }
+
+    /// Returns the places of a text that the parser could not parse.
+    fn errors(&self, text: &str) -> Vec<Range<usize>> {
+        let tree = parse(table_of(self.file.language), text);
+        let mut found = Vec::new();
+        collect_errors(tree.root_node(), &mut found);
+        found
+    }
+}
+
+fn collect_errors(root: Node<'_>, found: &mut Vec<Range<usize>>) {
+    let mut cursor = root.walk();
+    loop {
+        let node = cursor.node();
+        let is_broken = node.is_error() || node.is_missing();
+        if is_broken {
+            found.push(node.byte_range());
+        }
+        if node.has_error() && !is_broken && cursor.goto_first_child() {
+            continue;
+        }
+        while !cursor.goto_next_sibling() {
+            if !cursor.goto_parent() {
+                return;
+            }
+        }
+    }
+}
+
+impl EmittedSource {
+    /// Returns the mutant whose code is around a byte, the innermost one.
+    pub fn arm_at(&self, byte: usize) -> Option<usize> {
+        // Arms hold pristine text: none is inside of another.
+        let index = self.arms.partition_point(|arm| arm.bytes.start <= byte).checked_sub(1)?;
+        let arm = &self.arms[index];
+        (byte < arm.bytes.end).then_some(arm.mutant)
+    }
+
+    /// Returns the byte of the original that a byte of the guarded source is made of, or the one before.
+    pub fn original_byte(&self, byte: usize) -> usize {
+        let index = self.pieces.partition_point(|&(at, _)| at <= byte);
+        let Some(&(at, original)) = index.checked_sub(1).and_then(|index| self.pieces.get(index)) else {
+            return 0;
+        };
+        let end = self.pieces.get(index).map_or(usize::MAX, |&(_, next)| next);
+        (original + (byte - at)).min(end)
+    }
+
+    /// Returns the mutants that may have broken the syntax at a place: the arm there, or all of the innermost
+    /// guard.
+    fn mutants_at(&self, place: &Range<usize>) -> Vec<usize> {
+        if let Some(mutant) = self.arm_at(place.start) {
+            return vec![mutant];
+        }
+        let around =
+            self.guards.iter().filter(|(bytes, _)| bytes.start <= place.start && place.start <= bytes.end);
+        let innermost = around.min_by_key(|(bytes, _)| bytes.len());
+        let of_guard = innermost.map_or(0..0, |(_, mutants)| mutants.clone());
+        of_guard.filter(|mutant| self.arms.iter().any(|arm| arm.mutant == *mutant)).collect()
+    }
+}

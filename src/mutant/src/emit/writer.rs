@@ -1,0 +1,195 @@
+//! Writes guards around the pieces of a source.
+
+use super::{EmittedArm, EmittedSource, SourcePlace};
+use crate::{
+    guard::{Guard, GuardForm},
+    mutant::Language,
+    source::MutatedSource,
+};
+use std::{collections::BTreeSet, fmt::Write as _, ops::Range};
+
+/// Writes the guarded source with all mutants but those left out.
+pub(super) fn write(
+    source: &MutatedSource,
+    first: u32,
+    left_out: &BTreeSet<usize>,
+    place: SourcePlace,
+) -> EmittedSource {
+    let text = &*source.file.text;
+    let mut begins = Vec::with_capacity(source.guards.len());
+    let mut next = 0;
+    for guard in &source.guards {
+        begins.push(next);
+        next += guard.arms.len();
+    }
+    let emitted = EmittedSource {
+        text: String::with_capacity(text.len() * 2),
+        arms: Vec::new(),
+        withdrawn: BTreeSet::new(),
+        pieces: Vec::new(),
+        guards: Vec::new(),
+    };
+    let mut writer = Writer { source, first, left_out, begins, next_guard: 0, emitted };
+    let is_root = place == SourcePlace::CrateRoot && source.file.language == Language::Rust;
+    if is_root {
+        writer.piece(0..source.first_item);
+        // Behind a comment without a line break, the declaration would be part of the comment.
+        let before = text[..source.first_item].trim_end_matches([' ', '\t']);
+        let is_end = source.first_item == text.len() && !before.ends_with('\n') && !before.is_empty();
+        writer.emitted.text.push_str(if is_end { "\nextern crate hg;\n" } else { "extern crate hg; " });
+        writer.range(source.first_item..text.len());
+    } else {
+        writer.range(0..text.len());
+    }
+    writer.emitted
+}
+
+struct Writer<'a> {
+    source: &'a MutatedSource,
+    first: u32,
+    left_out: &'a BTreeSet<usize>,
+    /// Index of each guard's first mutant.
+    begins: Vec<usize>,
+    next_guard: usize,
+    emitted: EmittedSource,
+}
+
+/// The mutants of a guard that are written: the index of each, and its number within the guard, from 1.
+type WrittenArms = Vec<(usize, usize)>;
+
+impl Writer<'_> {
+    fn push(&mut self, text: &str) {
+        self.emitted.text.push_str(text);
+    }
+
+    /// Writes a piece of the original.
+    fn piece(&mut self, bytes: Range<usize>) {
+        if !bytes.is_empty() {
+            self.emitted.pieces.push((self.emitted.text.len(), bytes.start));
+            self.emitted.text.push_str(&self.source.file.text[bytes]);
+        }
+    }
+
+    /// Writes a range of the original with the guards inside.
+    fn range(&mut self, bytes: Range<usize>) {
+        let mut at = bytes.start;
+        while let Some(guard) = self.source.guards.get(self.next_guard) {
+            let begin = if guard.form.is_around() { guard.bytes.start } else { guard.insert_at };
+            if begin >= bytes.end {
+                break;
+            }
+            let index = self.next_guard;
+            self.next_guard += 1;
+            self.piece(at..begin);
+            at = self.guard(guard, index, begin);
+        }
+        self.piece(at..bytes.end);
+    }
+
+    /// Writes a guard; returns where the original continues.
+    fn guard(&mut self, guard: &Guard, index: usize, begin: usize) -> usize {
+        let first = self.begins[index];
+        let written: WrittenArms = (0..guard.arms.len())
+            .map(|offset| (first + offset, offset + 1))
+            .filter(|(mutant, _)| !self.left_out.contains(mutant))
+            .collect();
+        let start = self.emitted.text.len();
+        let base = self.first as usize + first;
+        match (guard.form, written.is_empty()) {
+            (GuardForm::Body, true) => return begin,
+            (GuardForm::Statement | GuardForm::Expression, true) => self.range(guard.bytes.clone()),
+            (_, false) => match self.source.file.language {
+                Language::Rust => self.rust(guard, base, &written),
+                Language::C => self.c(guard, base, &written),
+            },
+        }
+        let end = self.emitted.text.len();
+        self.emitted.guards.push((start..end, first..first + guard.arms.len()));
+        if guard.form.is_around() { guard.bytes.end } else { begin }
+    }
+
+    /// Writes the code of a mutant.
+    fn arm(&mut self, mutant: usize, code: &str) {
+        let start = self.emitted.text.len();
+        self.push(code);
+        self.emitted.arms.push(EmittedArm { mutant, bytes: start..self.emitted.text.len() });
+    }
+
+    fn format(&mut self, text: std::fmt::Arguments<'_>) {
+        // Writing to a string cannot fail.
+        let _written = self.emitted.text.write_fmt(text);
+    }
+
+    fn rust(&mut self, guard: &Guard, base: usize, written: &WrittenArms) {
+        let count = guard.arms.len();
+        match guard.form {
+            GuardForm::Statement => {
+                self.push("if ");
+                self.arm(written[0].0, &format!("::hg::at({base},{count})==0"));
+                self.push(" { ");
+                self.range(guard.bytes.clone());
+                self.push(" }");
+            }
+            GuardForm::Expression => {
+                self.format(format_args!("(match ::hg::at({base},{count}) {{ "));
+                for &(mutant, number) in written {
+                    self.format(format_args!("{number} => {{ "));
+                    self.arm(mutant, &guard.arms[number - 1].code);
+                    self.push(" } ");
+                }
+                self.push("_ => { ");
+                self.range(guard.bytes.clone());
+                self.push(" } })");
+            }
+            GuardForm::Body => {
+                self.format(format_args!(" match ::hg::at({base},{count}) {{ "));
+                for &(mutant, number) in written {
+                    self.format(format_args!("{number} => "));
+                    self.arm(mutant, format!("return {}", guard.arms[number - 1].code).trim_end());
+                    self.push(", ");
+                }
+                self.push("_ => {} } ");
+            }
+        }
+    }
+
+    fn c(&mut self, guard: &Guard, base: usize, written: &WrittenArms) {
+        let count = guard.arms.len();
+        match guard.form {
+            GuardForm::Statement => {
+                self.push("if (");
+                self.arm(written[0].0, &format!("__hg({base},{count})==0"));
+                self.push(") { ");
+                self.range(guard.bytes.clone());
+                self.push(" }");
+            }
+            GuardForm::Expression => {
+                self.push("(");
+                for (place, &(mutant, number)) in written.iter().enumerate() {
+                    // One call for each evaluation: the number of calls is what limits endless loops.
+                    match place {
+                        0 => self.format(format_args!("__hg({base},{count})=={number} ? (")),
+                        _ => self.format(format_args!("__hg_on=={} ? (", base + number - 1)),
+                    }
+                    self.arm(mutant, &guard.arms[number - 1].code);
+                    self.push(") : ");
+                }
+                self.push("(");
+                self.range(guard.bytes.clone());
+                self.push("))");
+            }
+            GuardForm::Body => {
+                self.format(format_args!(" switch (__hg({base},{count})) {{ "));
+                for &(mutant, number) in written {
+                    self.format(format_args!("case {number}: "));
+                    self.arm(
+                        mutant,
+                        &format!("{};", format!("return {}", guard.arms[number - 1].code).trim_end()),
+                    );
+                    self.push(" ");
+                }
+                self.push("} ");
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Guards: places of a source where mutants stand beside the original code, as found by the walker and
+//! written by the emitter.
+
+use crate::mutant::Mutator;
+use std::{ops::Range, sync::Arc};
+
+/// How a guard is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum GuardForm {
+    /// Around a statement, which its one mutant leaves out.
+    Statement,
+    /// Around an expression.
+    Expression,
+    /// At the beginning of a function's body, which its mutants leave with a value. The guard's bytes are
+    /// the body.
+    Body,
+}
+
+/// One mutant of a guard.
+#[derive(Debug)]
+pub(crate) struct Arm {
+    pub(crate) mutator: Mutator,
+    /// The text that stands for the guard's bytes, for people.
+    pub(crate) replacement: String,
+    /// The same for the compiler: operands in parentheses; only the value for a body.
+    pub(crate) code: String,
+    pub(crate) description: Option<String>,
+    /// Why it is not tested.
+    pub(crate) ignored: Option<Arc<str>>,
+}
+
+/// A place with its mutants.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    pub(crate) form: GuardForm,
+    pub(crate) bytes: Range<usize>,
+    /// Where a body's guard is written: behind the bytes that must stay first.
+    pub(crate) insert_at: usize,
+    pub(crate) arms: Vec<Arm>,
+    /// Index of the function around it.
+    pub(crate) function: usize,
+}
+
+/// A function of a source that has mutants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Its name with those of the types, traits, modules and functions around it.
+    pub item: Arc<str>,
+    pub bytes: Range<usize>,
+}
+
+/// A module of Rust whose source is another file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModuleDeclaration {
+    /// Names of the modules around the declaration in its file, joined by `::`.
+    pub inside: Arc<str>,
+    pub name: String,
+    /// The value of its `#[path]`.
+    pub path: Option<String>,
+    /// Why nothing in it is tested, if so.
+    pub ignored: Option<Arc<str>>,
+}

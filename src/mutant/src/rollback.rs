@@ -1,0 +1,158 @@
+//! Which mutants are withdrawn until the rest compiles.
+//!
+//! ```text
+//!            errors point at mutants: withdrawn for good
+//!          ┌──────────────────────────────┐
+//!   check ─┤ errors point at functions:   ├─► check …
+//!          │ all their mutants are taken out,
+//!          │ then let in again by halves  │
+//!          └──────────────────────────────┘
+//!   no errors, nothing to let in: done     errors although all are out: the sources themselves do not compile
+//! ```
+
+use crate::compiler::{Blame, MutantKey};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Rounds in which errors are followed one by one. Compilers report one borrow error of a function at a time.
+const ROUNDS: u32 = 10;
+
+/// What to do after a round.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RollbackStep {
+    /// Compile again, without the withdrawn mutants.
+    Check,
+    /// It compiles.
+    Done,
+    /// The sources do not compile, whatever is withdrawn.
+    Broken(Vec<String>),
+}
+
+/// The mutants of a function that are let in again by halves, to find those that do not compile.
+#[derive(Debug, Default)]
+struct Bisection {
+    /// Those that are in, and may not compile.
+    trying: Vec<MutantKey>,
+    /// Those that are out, in groups.
+    waiting: Vec<Vec<MutantKey>>,
+    summary: String,
+}
+
+/// A function among several sources.
+type FunctionKey = (usize, usize);
+
+/// The state of the search.
+#[derive(Debug)]
+pub struct Rollback {
+    /// All mutants that may be tested, with their functions.
+    mutants: BTreeMap<MutantKey, FunctionKey>,
+    withdrawn: BTreeMap<MutantKey, String>,
+    bisections: BTreeMap<FunctionKey, Bisection>,
+    rounds: u32,
+}
+
+impl Rollback {
+    /// Begins with all mutants that may be tested. A mutant's function is the index in its source.
+    pub fn new(mutants: impl IntoIterator<Item = (MutantKey, usize)>) -> Self {
+        let mutants = mutants.into_iter().map(|(key, function)| (key, (key.source, function))).collect();
+        Self { mutants, withdrawn: BTreeMap::new(), bisections: BTreeMap::new(), rounds: 0 }
+    }
+
+    /// Withdraws a mutant for a reason that no compiler gave.
+    pub fn withdraw(&mut self, mutant: MutantKey, reason: String) {
+        self.withdrawn.entry(mutant).or_insert(reason);
+    }
+
+    /// Returns the mutants that do not compile, with the compiler's words.
+    pub fn withdrawn(&self) -> &BTreeMap<MutantKey, String> {
+        &self.withdrawn
+    }
+
+    /// Returns the number of rounds so far.
+    pub fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
+    /// Returns the mutants that are not compiled in the next round, by source.
+    pub fn left_out(&self, source: usize) -> BTreeSet<usize> {
+        let waiting = self.bisections.values().flat_map(|one| one.waiting.iter().flatten());
+        let keys = self.withdrawn.keys().chain(waiting).filter(|key| key.source == source);
+        keys.map(|key| key.mutant).collect()
+    }
+
+    /// Takes the errors of a round.
+    pub fn next(&mut self, blame: &Blame) -> RollbackStep {
+        self.rounds += 1;
+        if !blame.foreign.is_empty() && blame.mutants.is_empty() && blame.unexplained.is_empty() {
+            return RollbackStep::Broken(blame.foreign.clone());
+        }
+        let mut failed: BTreeMap<FunctionKey, String> = BTreeMap::new();
+        for (key, words) in &blame.mutants {
+            match self.mutants.get(key) {
+                Some(function) if self.rounds > ROUNDS => {
+                    failed.entry(*function).or_insert_with(|| words.clone());
+                }
+                _ => self.withdraw(*key, words.clone()),
+            }
+        }
+        // While errors point at mutants, the others may be their consequences.
+        if blame.mutants.is_empty() || self.rounds > ROUNDS {
+            for error in &blame.unexplained {
+                let Some(function) = error.function else {
+                    return RollbackStep::Broken(vec![error.summary.clone()]);
+                };
+                failed.entry((error.source, function)).or_insert_with(|| error.summary.clone());
+            }
+        }
+        for (function, words) in &failed {
+            if !self.halve(*function, words) {
+                return RollbackStep::Broken(vec![words.clone()]);
+            }
+        }
+        let has_errors = !blame.mutants.is_empty() || !blame.unexplained.is_empty();
+        if !has_errors {
+            self.let_in();
+        }
+        if has_errors || !self.bisections.is_empty() { RollbackStep::Check } else { RollbackStep::Done }
+    }
+
+    /// Takes out what may not compile in a function. Returns whether there was something to take out.
+    fn halve(&mut self, function: FunctionKey, words: &str) -> bool {
+        if let Some(bisection) = self.bisections.get_mut(&function) {
+            let tried = std::mem::take(&mut bisection.trying);
+            let tried: Vec<_> = tried.into_iter().filter(|key| !self.withdrawn.contains_key(key)).collect();
+            return match tried.as_slice() {
+                [] => false,
+                [one] => {
+                    self.withdrawn.insert(*one, bisection.summary.clone());
+                    true
+                }
+                several => {
+                    let (first, second) = several.split_at(several.len() / 2);
+                    bisection.waiting.extend([second.to_vec(), first.to_vec()]);
+                    true
+                }
+            };
+        }
+        let of_function = self.mutants.iter().filter(|(_, one)| **one == function).map(|(key, _)| *key);
+        let group: Vec<_> = of_function.filter(|key| !self.withdrawn.contains_key(key)).collect();
+        if group.is_empty() {
+            return false;
+        }
+        // First without any of them: only then is the error known to be theirs.
+        let (first, second) = group.split_at(group.len() / 2);
+        let waiting =
+            [second, first].into_iter().filter(|half| !half.is_empty()).map(<[_]>::to_vec).collect();
+        self.bisections
+            .insert(function, Bisection { trying: Vec::new(), waiting, summary: words.to_owned() });
+        true
+    }
+
+    /// Lets the next group of each function in, after a round without errors.
+    fn let_in(&mut self) {
+        for bisection in self.bisections.values_mut() {
+            bisection.trying.clear();
+            bisection.trying = bisection.waiting.pop().unwrap_or_default();
+        }
+        self.bisections.retain(|_, one| !one.trying.is_empty() || !one.waiting.is_empty());
+    }
+}

@@ -1,0 +1,168 @@
+//! A source with its mutants.
+
+use crate::{
+    cfg::Configuration,
+    guard::{Function, Guard, GuardForm, ModuleDeclaration},
+    line_index::LineIndex,
+    mutant::{Language, Mutant, MutantId},
+    syntax::{Role, Syntax, table_of},
+    walk::Walker,
+};
+use std::{collections::HashMap, sync::Arc};
+use tree_sitter::{Node, Parser, Tree};
+
+/// A source and where it is.
+#[derive(Clone, Debug)]
+pub struct SourceFile {
+    /// Path relative to the workspace, with `/` between its parts.
+    pub path: Arc<str>,
+    pub language: Language,
+    pub text: Arc<str>,
+    /// Why nothing in it is tested, if so: its module is not compiled.
+    pub ignored: Option<Arc<str>>,
+}
+
+/// A mutant of a source as found: it is pending or ignored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundMutant {
+    pub mutant: Arc<Mutant>,
+    /// Why it is not tested.
+    pub ignored: Option<Arc<str>>,
+    /// Index of its function in [`MutatedSource::functions`].
+    pub function: usize,
+}
+
+/// A source that has been searched for mutants.
+#[derive(Debug)]
+pub struct MutatedSource {
+    pub(crate) file: SourceFile,
+    pub(crate) guards: Vec<Guard>,
+    functions: Vec<Function>,
+    modules: Vec<ModuleDeclaration>,
+    mutants: Vec<FoundMutant>,
+    /// Where a declaration can be written before all items.
+    pub(crate) first_item: usize,
+}
+
+impl MutatedSource {
+    /// Searches a source for mutants.
+    pub fn search(file: SourceFile, configuration: &Configuration) -> Self {
+        let syntax = table_of(file.language);
+        let tree = parse(syntax, &file.text);
+        let mut walker = Walker::new(syntax, &file.text, configuration);
+        walker.walk_file(tree.root_node(), file.ignored.as_ref());
+        let first_item = first_item(tree.root_node(), syntax, &file.text);
+        let Walker { guards, functions, modules, .. } = walker;
+        let mutants = mutants_of(&file, &guards, &functions);
+        Self { file, guards, functions, modules, mutants, first_item }
+    }
+
+    pub fn file(&self) -> &SourceFile {
+        &self.file
+    }
+
+    /// Returns the mutants in the order of their places. A mutant's index here is its number less the first
+    /// number of the source.
+    pub fn mutants(&self) -> &[FoundMutant] {
+        &self.mutants
+    }
+
+    /// Returns the functions that were searched.
+    pub fn functions(&self) -> &[Function] {
+        &self.functions
+    }
+
+    /// Returns the innermost function around a byte.
+    pub fn function_at(&self, byte: usize) -> Option<usize> {
+        let around = self.functions.iter().enumerate().filter(|(_, one)| one.bytes.contains(&byte));
+        around.min_by_key(|(_, one)| one.bytes.len()).map(|(index, _)| index)
+    }
+
+    /// Returns the modules whose sources are other files. Those of test builds are not among them.
+    pub fn modules(&self) -> &[ModuleDeclaration] {
+        &self.modules
+    }
+}
+
+pub(crate) fn parse(syntax: &Syntax, text: &str) -> Tree {
+    let mut parser = Parser::new();
+    parser.set_language(&syntax.grammar).expect("the grammars are of a version that the parser reads");
+    parser.parse(text, None).expect("a parser with a language and without limits parses everything")
+}
+
+fn mutants_of(file: &SourceFile, guards: &[Guard], functions: &[Function]) -> Vec<FoundMutant> {
+    let lines = LineIndex::new(&file.text);
+    let mut ordinals: HashMap<u64, u64> = HashMap::new();
+    let mut mutants = Vec::new();
+    for guard in guards {
+        let original: Arc<str> = file.text[guard.bytes.clone()].into();
+        let item = &functions[guard.function].item;
+        for arm in &guard.arms {
+            let mut hash = Fnv::default();
+            for part in [&*file.path, arm.mutator.name(), &original, &arm.replacement, item] {
+                hash.add(part.as_bytes());
+            }
+            let ordinal = ordinals.entry(hash.0).or_default();
+            hash.add(&ordinal.to_le_bytes());
+            *ordinal += 1;
+            let mutant = Mutant {
+                id: MutantId(hash.0),
+                path: file.path.clone(),
+                language: file.language,
+                span: lines.span(guard.bytes.clone()),
+                mutator: arm.mutator.clone(),
+                original: original.clone(),
+                replacement: arm.replacement.clone(),
+                item: item.clone(),
+                description: arm.description.clone(),
+            };
+            let ignored = arm.ignored.clone();
+            mutants.push(FoundMutant { mutant: Arc::new(mutant), ignored, function: guard.function });
+        }
+    }
+    mutants
+}
+
+/// FNV-1a with 64 bits: stable across versions and machines.
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Fnv {
+    /// Adds a part, with an end that no text has.
+    fn add(&mut self, part: &[u8]) {
+        for byte in part.iter().chain(&[0xff]) {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+/// Returns where the first item begins, behind what must stay first: inner attributes and their comments.
+fn first_item(root: Node<'_>, syntax: &Syntax, text: &str) -> usize {
+    let mut cursor = root.walk();
+    let is_first = |node: &Node<'_>| match syntax.role(*node) {
+        Role::InnerAttribute => true,
+        // A comment with `///` belongs to the item behind it.
+        Role::Comment => node.child_by_field_name("outer").is_none(),
+        _ => node.kind() == "shebang",
+    };
+    let first = root.children(&mut cursor).find(|node| !is_first(node));
+    let at = first.map_or(text.len(), |node| node.start_byte());
+    // Attributes of an item that could not be parsed are found in errors; nothing is written there.
+    debug_assert!(text.is_char_boundary(at), "nodes begin at characters");
+    at
+}
+
+impl GuardForm {
+    /// Returns whether the form is written around its bytes.
+    pub(crate) const fn is_around(self) -> bool {
+        match self {
+            Self::Statement | Self::Expression => true,
+            Self::Body => false,
+        }
+    }
+}

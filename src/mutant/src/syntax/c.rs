@@ -1,0 +1,131 @@
+//! C.
+
+use super::table::{BINARY, COMPOUND, FunctionFacts, Gate, Role, Syntax, text_of};
+use tree_sitter::Node;
+
+const ROLES: &[(&str, Role)] = &[
+    ("comment", Role::Comment),
+    ("function_definition", Role::Function),
+    ("compound_statement", Role::Block),
+    ("if_statement", Role::Conditional),
+    ("conditional_expression", Role::Conditional),
+    ("while_statement", Role::Loop),
+    ("for_statement", Role::Loop),
+    ("do_statement", Role::Loop),
+    ("binary_expression", Role::Binary),
+    ("assignment_expression", Role::CompoundAssignment),
+    ("unary_expression", Role::Unary),
+    ("true", Role::Boolean),
+    ("false", Role::Boolean),
+    ("call_expression", Role::Call),
+    ("declaration", Role::Declaration),
+    ("init_declarator", Role::Fields(&["value"])),
+    ("cast_expression", Role::Fields(&["value"])),
+    ("compound_literal_expression", Role::Fields(&["value"])),
+    ("initializer_pair", Role::Fields(&["value"])),
+    // The label must be a constant.
+    ("case_statement", Role::WithoutFields(&["value"])),
+    ("preproc_if", Role::WithoutFields(&["condition"])),
+    ("preproc_elif", Role::WithoutFields(&["condition"])),
+    // What the compiler computes, and what is no code.
+    ("preproc_def", Role::Skip),
+    ("preproc_function_def", Role::Skip),
+    ("preproc_call", Role::Skip),
+    ("preproc_include", Role::Skip),
+    ("sizeof_expression", Role::Skip),
+    ("alignof_expression", Role::Skip),
+    ("offsetof_expression", Role::Skip),
+    ("generic_expression", Role::Skip),
+    ("gnu_asm_expression", Role::Skip),
+    ("type_definition", Role::Skip),
+    ("struct_specifier", Role::Skip),
+    ("union_specifier", Role::Skip),
+    ("enum_specifier", Role::Skip),
+    ("type_descriptor", Role::Skip),
+    ("parameter_list", Role::Skip),
+    ("array_declarator", Role::Skip),
+    ("attribute_specifier", Role::Skip),
+    ("string_literal", Role::Skip),
+];
+
+pub(super) fn table() -> Syntax {
+    Syntax {
+        binary: BINARY,
+        compound: COMPOUND,
+        unary: &["!", "-", "~"],
+        booleans: ["1", "0"],
+        function,
+        is_deletable,
+        attribute: |_, _, _| Gate::Open,
+        is_walked,
+        ..Syntax::new(tree_sitter_c::LANGUAGE.into(), ROLES)
+    }
+}
+
+fn function<'tree>(node: Node<'tree>, text: &str) -> Option<FunctionFacts<'tree>> {
+    let body = node.child_by_field_name("body")?;
+    let returned = text_of(node.child_by_field_name("type")?, text);
+    let mut declarator = node.child_by_field_name("declarator")?;
+    let mut is_pointer = false;
+    while declarator.kind() != "function_declarator" {
+        is_pointer |= declarator.kind() == "pointer_declarator";
+        declarator = declarator.child_by_field_name("declarator")?;
+    }
+    let name = declarator.child_by_field_name("declarator")?;
+    let words: Vec<&str> = returned.split_whitespace().collect();
+    let values: &[&str] = match words.as_slice() {
+        _ if text_of(name, text) == "main" => &[],
+        _ if is_pointer => &["0"],
+        ["void"] => &[""],
+        ["float" | "double"] | ["long", "double"] => &["0.0", "1.0"],
+        ["bool" | "_Bool"] => &["1", "0"],
+        _ if words.iter().all(|word| is_integer(word)) => &["0", "1"],
+        // A structure, or a name whose type is not known.
+        _ => &[],
+    };
+    let block = text_of(body, text);
+    let statement = block.trim_start_matches('{').trim_end_matches('}').trim();
+    let is_same = |value: &str| match value {
+        "" => statement.is_empty(),
+        value => statement == format!("return {value};"),
+    };
+    let values = values.iter().filter(|value| !is_same(value)).map(|&value| value.to_owned()).collect();
+    Some(FunctionFacts { name, body, is_constant: false, values })
+}
+
+fn is_integer(word: &str) -> bool {
+    let names = ["char", "short", "int", "long", "signed", "unsigned", "size_t", "ssize_t", "ptrdiff_t"];
+    let fixed = |word: &str| {
+        let bits = word.strip_suffix("_t")?.trim_start_matches("u").strip_prefix("int")?;
+        Some(bits.bytes().all(|byte| byte.is_ascii_digit()) || bits == "ptr" || bits == "max")
+    };
+    names.contains(&word) || fixed(word).unwrap_or(false)
+}
+
+/// Returns whether a statement is a call or an assignment.
+fn is_deletable(statement: Node<'_>, text: &str) -> bool {
+    if statement.kind() != "expression_statement" {
+        return false;
+    }
+    let Some(expression) = statement.named_child(0) else { return false };
+    match expression.kind() {
+        "assignment_expression" | "update_expression" => true,
+        "call_expression" => is_walked(expression, text),
+        _ => false,
+    }
+}
+
+/// Returns whether a call or declaration is walked: not the arguments of what looks like a macro, which may
+/// need them as constants or as text, and not the values of static variables.
+fn is_walked(node: Node<'_>, text: &str) -> bool {
+    if node.kind() == "call_expression" {
+        let Some(name) = node.child_by_field_name("function") else { return false };
+        let name = text_of(name, text);
+        return name.bytes().any(|byte| byte.is_ascii_lowercase()) && !name.contains("assert");
+    }
+    let mut cursor = node.walk();
+    !node.children(&mut cursor).any(|child| {
+        let is_constant = ["static", "constexpr", "_Thread_local", "extern"].contains(&text_of(child, text));
+        child.kind() == "storage_class_specifier" && is_constant
+    })
+}

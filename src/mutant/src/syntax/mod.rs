@@ -1,0 +1,14 @@
+//! What the walker knows of each language: a table of roles of syntax nodes, operators, and a few functions
+//! for what no table says.
+//!
+//! - [`table`]: the form of a table.
+//! - [`rust`], [`c`]: the languages.
+//! - [`rust_attributes`]: attributes that take code out; [`rust_values`]: values by return type.
+
+mod c;
+mod rust;
+mod rust_attributes;
+mod rust_values;
+mod table;
+
+pub(crate) use table::{FunctionFacts, Gate, Operator, Role, Syntax, table_of, text_of};

@@ -1,0 +1,195 @@
+//! The form of a language's table.
+
+use crate::{
+    cfg::Configuration,
+    mutant::{Language, Mutator},
+};
+use std::sync::{Arc, OnceLock};
+use tree_sitter::Node;
+
+/// What a kind of node is to the walker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Its children are walked.
+    Through,
+    /// Its children are walked; an attribute among them counts for all that follow.
+    Attributed,
+    /// Nothing below it is mutated: types, patterns, constants, arguments of macros.
+    Skip,
+    /// Only the children in these fields are walked.
+    Fields(&'static [&'static str]),
+    /// Its children are walked but for those in these fields.
+    WithoutFields(&'static [&'static str]),
+    Comment,
+    /// An attribute before what it belongs to.
+    Attribute,
+    /// An attribute inside of what it belongs to.
+    InnerAttribute,
+    /// A type, trait or module whose name begins the names of the functions inside.
+    Container,
+    Function,
+    /// A sequence of statements.
+    Block,
+    /// It has a condition, which can be true or false.
+    Conditional,
+    /// A pattern that may have a condition; only the condition is walked.
+    GuardedPattern,
+    /// It has a condition, and repeats as long as it is true.
+    Loop,
+    Binary,
+    CompoundAssignment,
+    Unary,
+    Boolean,
+    /// A call; its arguments are not walked if it may be a macro that needs them as they are.
+    Call,
+    /// A declaration; not walked if its value must be a constant.
+    Declaration,
+}
+
+/// Whether code is mutated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Gate {
+    Open,
+    /// Its mutants are listed with this reason, and not tested.
+    Ignored(Arc<str>),
+    /// It is test code: it has no mutants.
+    Closed,
+}
+
+impl Gate {
+    /// Returns what two gates of the same code are together.
+    pub(crate) fn and(&self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Closed, _) | (_, Self::Closed) => Self::Closed,
+            (Self::Ignored(reason), _) => Self::Ignored(reason.clone()),
+            (Self::Open, other) => other,
+        }
+    }
+}
+
+/// An operator and what stands for it.
+pub(crate) struct Operator {
+    pub(crate) text: &'static str,
+    pub(crate) mutator: Mutator,
+    pub(crate) replacements: &'static [&'static str],
+}
+
+/// What the walker must know of a function.
+#[derive(Debug)]
+pub(crate) struct FunctionFacts<'tree> {
+    pub(crate) name: Node<'tree>,
+    pub(crate) body: Node<'tree>,
+    /// Whether it can run when the program is compiled: it is not mutated.
+    pub(crate) is_constant: bool,
+    /// What it can return instead of running.
+    pub(crate) values: Vec<String>,
+}
+
+/// A language's table.
+pub(crate) struct Syntax {
+    pub(crate) grammar: tree_sitter::Language,
+    /// Roles by the number of a node's kind.
+    pub(super) roles: Vec<Role>,
+    pub(crate) binary: &'static [Operator],
+    pub(crate) compound: &'static [Operator],
+    /// Unary operators that can be dropped.
+    pub(crate) unary: &'static [&'static str],
+    /// True and false.
+    pub(crate) booleans: [&'static str; 2],
+    /// Returns the facts of a function with a body.
+    pub(crate) function: for<'tree> fn(Node<'tree>, &str) -> Option<FunctionFacts<'tree>>,
+    /// Returns the name of a type, trait or module.
+    pub(crate) container: fn(Node<'_>, &str) -> String,
+    /// Returns whether a statement of a block can be left out.
+    pub(crate) is_deletable: fn(Node<'_>, &str) -> bool,
+    /// Returns what an attribute says.
+    pub(crate) attribute: fn(Node<'_>, &str, &Configuration) -> Gate,
+    /// Returns whether a call or declaration is walked.
+    pub(crate) is_walked: fn(Node<'_>, &str) -> bool,
+}
+
+impl Syntax {
+    pub(crate) fn new(grammar: tree_sitter::Language, roles: &[(&str, Role)]) -> Self {
+        let kinds = u16::try_from(grammar.node_kind_count()).expect("kinds are numbered with 16 bits");
+        let role_of = |kind: u16| {
+            let name = grammar.node_kind_for_id(kind).unwrap_or_default();
+            let is_named = grammar.node_kind_is_named(kind);
+            let found = roles.iter().find(|(one, _)| is_named && *one == name);
+            found.map_or(Role::Through, |&(_, role)| role)
+        };
+        let roles = (0..kinds).map(role_of).collect();
+        Self {
+            grammar,
+            roles,
+            binary: &[],
+            compound: &[],
+            unary: &[],
+            booleans: ["true", "false"],
+            function: |_, _| None,
+            container: |_, _| String::new(),
+            is_deletable: |_, _| false,
+            attribute: |_, _, _| Gate::Open,
+            is_walked: |_, _| true,
+        }
+    }
+
+    pub(crate) fn role(&self, node: Node<'_>) -> Role {
+        // The kind of an error is beyond the grammar's own.
+        self.roles.get(usize::from(node.kind_id())).copied().unwrap_or(Role::Skip)
+    }
+}
+
+/// Returns the text of a node.
+pub(crate) fn text_of<'text>(node: Node<'_>, text: &'text str) -> &'text str {
+    &text[node.byte_range()]
+}
+
+/// Returns the table of a language, made at its first use.
+pub(crate) fn table_of(language: Language) -> &'static Syntax {
+    static RUST: OnceLock<Syntax> = OnceLock::new();
+    static C: OnceLock<Syntax> = OnceLock::new();
+    match language {
+        Language::Rust => RUST.get_or_init(super::rust::table),
+        Language::C => C.get_or_init(super::c::table),
+    }
+}
+
+/// The operators with two operands that Rust and C share.
+pub(super) const BINARY: &[Operator] = &[
+    operator("+", Mutator::ARITHMETIC_OPERATOR, &["-"]),
+    operator("-", Mutator::ARITHMETIC_OPERATOR, &["+"]),
+    operator("*", Mutator::ARITHMETIC_OPERATOR, &["/"]),
+    operator("/", Mutator::ARITHMETIC_OPERATOR, &["*"]),
+    operator("%", Mutator::ARITHMETIC_OPERATOR, &["*"]),
+    operator("<", Mutator::EQUALITY_OPERATOR, &["<=", ">="]),
+    operator("<=", Mutator::EQUALITY_OPERATOR, &["<", ">"]),
+    operator(">", Mutator::EQUALITY_OPERATOR, &[">=", "<="]),
+    operator(">=", Mutator::EQUALITY_OPERATOR, &[">", "<"]),
+    operator("==", Mutator::EQUALITY_OPERATOR, &["!="]),
+    operator("!=", Mutator::EQUALITY_OPERATOR, &["=="]),
+    operator("&&", Mutator::LOGICAL_OPERATOR, &["||"]),
+    operator("||", Mutator::LOGICAL_OPERATOR, &["&&"]),
+    operator("&", Mutator::BITWISE_OPERATOR, &["|"]),
+    operator("|", Mutator::BITWISE_OPERATOR, &["&"]),
+    operator("^", Mutator::BITWISE_OPERATOR, &["&"]),
+    operator("<<", Mutator::BITWISE_OPERATOR, &[">>"]),
+    operator(">>", Mutator::BITWISE_OPERATOR, &["<<"]),
+];
+
+/// The assignments with an operator that Rust and C share.
+pub(super) const COMPOUND: &[Operator] = &[
+    operator("+=", Mutator::ASSIGNMENT_OPERATOR, &["-="]),
+    operator("-=", Mutator::ASSIGNMENT_OPERATOR, &["+="]),
+    operator("*=", Mutator::ASSIGNMENT_OPERATOR, &["/="]),
+    operator("/=", Mutator::ASSIGNMENT_OPERATOR, &["*="]),
+    operator("%=", Mutator::ASSIGNMENT_OPERATOR, &["*="]),
+    operator("&=", Mutator::ASSIGNMENT_OPERATOR, &["|="]),
+    operator("|=", Mutator::ASSIGNMENT_OPERATOR, &["&="]),
+    operator("^=", Mutator::ASSIGNMENT_OPERATOR, &["&="]),
+    operator("<<=", Mutator::ASSIGNMENT_OPERATOR, &[">>="]),
+    operator(">>=", Mutator::ASSIGNMENT_OPERATOR, &["<<="]),
+];
+
+const fn operator(text: &'static str, mutator: Mutator, replacements: &'static [&'static str]) -> Operator {
+    Operator { text, mutator, replacements }
+}

@@ -1,0 +1,141 @@
+//! The mutants of each kind of node.
+
+use super::{Place, Scope, Walker};
+use crate::{
+    guard::{Arm, GuardForm},
+    mutant::Mutator,
+    syntax::{FunctionFacts, text_of},
+};
+use tree_sitter::Node;
+
+impl Walker<'_> {
+    /// A statement that can be left out.
+    pub(super) fn statement(&mut self, node: Node<'_>, scope: &Scope) {
+        if (self.syntax.is_deletable)(node, self.text) && !node.has_error() {
+            let arm = arm(Mutator::STATEMENT_DELETION, String::new(), String::new());
+            self.add(Place::around(GuardForm::Statement, node), scope, arm);
+        }
+    }
+
+    /// A condition that is always true or always false.
+    pub(super) fn condition(&mut self, node: Node<'_>, scope: &Scope, values: &[&str]) {
+        let Some(mut condition) = node.child_by_field_name("condition") else { return };
+        if matches!(condition.kind(), "let_chain" | "let_condition" | "comma_expression")
+            || condition.has_error()
+        {
+            return;
+        }
+        // The parentheses of C belong to the statement.
+        if node.kind().ends_with("_statement") && condition.kind() == "parenthesized_expression" {
+            let Some(inner) = condition.named_child(0).filter(|_| condition.named_child_count() == 1) else {
+                return;
+            };
+            condition = inner;
+        }
+        let text = text_of(condition, self.text);
+        for value in values.iter().filter(|value| **value != text) {
+            let arm = arm(Mutator::CONDITIONAL_EXPRESSION, (*value).to_owned(), (*value).to_owned());
+            self.add(Place::around(GuardForm::Expression, condition), scope, arm);
+        }
+    }
+
+    /// Another operator between the same operands.
+    pub(super) fn binary(&mut self, node: Node<'_>, scope: &Scope) {
+        self.operator(node, scope, self.syntax.binary, Parentheses::BothOperands);
+    }
+
+    /// An assignment with another operator.
+    pub(super) fn compound_assignment(&mut self, node: Node<'_>, scope: &Scope) {
+        self.operator(node, scope, self.syntax.compound, Parentheses::RightOperand);
+    }
+
+    fn operator(
+        &mut self,
+        node: Node<'_>,
+        scope: &Scope,
+        operators: &'static [crate::syntax::Operator],
+        parentheses: Parentheses,
+    ) {
+        let fields = ["left", "operator", "right"].map(|field| node.child_by_field_name(field));
+        let [Some(left), Some(operator), Some(right)] = fields else { return };
+        if node.has_error() {
+            return;
+        }
+        let found = operators.iter().find(|one| one.text == text_of(operator, self.text));
+        let Some(found) = found else { return };
+        let (left, right) = (text_of(left, self.text), text_of(right, self.text));
+        for &other in found.replacements {
+            let before = &self.text[node.start_byte()..operator.start_byte()];
+            let after = &self.text[operator.end_byte()..node.end_byte()];
+            let code = match parentheses {
+                Parentheses::BothOperands => {
+                    format!("({}) {other} ({})", on_one_line(left), on_one_line(right))
+                }
+                Parentheses::RightOperand => {
+                    format!("{} {other} ({})", on_one_line(left), on_one_line(right))
+                }
+            };
+            let arm = arm(found.mutator.clone(), format!("{before}{other}{after}"), code);
+            self.add(Place::around(GuardForm::Expression, node), scope, arm);
+        }
+    }
+
+    /// The operand without its operator.
+    pub(super) fn unary(&mut self, node: Node<'_>, scope: &Scope) {
+        let Some(operator) = node.child(0) else { return };
+        let operand = &self.text[operator.end_byte()..node.end_byte()];
+        if !self.syntax.unary.contains(&text_of(operator, self.text)) || node.has_error() {
+            return;
+        }
+        let operand = operand.trim_start();
+        let arm = arm(Mutator::UNARY_OPERATOR, operand.to_owned(), format!("({})", on_one_line(operand)));
+        self.add(Place::around(GuardForm::Expression, node), scope, arm);
+    }
+
+    pub(super) fn boolean(&mut self, node: Node<'_>, scope: &Scope) {
+        let other = if text_of(node, self.text) == "true" { "false" } else { "true" };
+        let arm = arm(Mutator::BOOLEAN_LITERAL, other.to_owned(), other.to_owned());
+        self.add(Place::around(GuardForm::Expression, node), scope, arm);
+    }
+
+    /// Values that a function returns instead of running.
+    pub(super) fn values(&mut self, facts: &FunctionFacts<'_>, insert_at: usize, scope: &Scope) {
+        for value in &facts.values {
+            let replacement = if value.is_empty() { "{}".to_owned() } else { format!("{{ {value} }}") };
+            let description = match value.as_str() {
+                "" => format!("the body of {} does nothing", scope.item),
+                value => format!("{} returns {value}", scope.item),
+            };
+            let arm = Arm {
+                description: Some(description),
+                ..arm(Mutator::FUNCTION_VALUE, replacement, value.clone())
+            };
+            let place = Place { form: GuardForm::Body, bytes: facts.body.byte_range(), insert_at };
+            self.add(place, scope, arm);
+        }
+    }
+}
+
+/// Which operands of an operator are put into parentheses. `a as i64 << b` is no expression: the operator that
+/// takes another's place may bind in another way.
+#[derive(Clone, Copy)]
+enum Parentheses {
+    BothOperands,
+    /// The left side of an assignment binds more than any operator.
+    RightOperand,
+}
+
+fn arm(mutator: Mutator, replacement: String, code: String) -> Arm {
+    Arm { mutator, replacement, code, description: None, ignored: None }
+}
+
+/// Returns code without line breaks, where that changes nothing: lines that compilers and panics name stay
+/// those of the original. Where a comment or a literal may hold the break, the code stays as it is.
+fn on_one_line(code: &str) -> String {
+    let has_breaks = code.contains('\n');
+    if has_breaks && !code.contains("//") && !code.contains(['"', '\'', '#', '\\']) {
+        code.replace("\r\n", " ").replace('\n', " ")
+    } else {
+        code.to_owned()
+    }
+}

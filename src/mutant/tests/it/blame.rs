@@ -1,0 +1,119 @@
+//! Errors of the real compilers, and the mutants behind them.
+
+use crate::{rust, search};
+use heeler_mutant::{
+    Language, MutatedSource, Rollback, RollbackStep, SourcePlace,
+    compiler::{self, Blame, CompiledSource, CompilerError, MutantKey},
+};
+use std::{collections::BTreeSet, fs, path::Path, process::Command};
+
+/// Compiles a guarded source of Rust; returns the errors. The runtime is a module of the source.
+fn rustc(directory: &Path, text: &str) -> Vec<CompilerError> {
+    fs::write(directory.join("hg.rs"), "pub fn at(_: u32, _: u32) -> u32 { 0 }").unwrap();
+    fs::write(directory.join("lib.rs"), text).unwrap();
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let compiled = |arguments: &[&str]| {
+        Command::new(&rustc)
+            .args(["--edition=2021", "--crate-type=lib"])
+            .args(arguments)
+            .current_dir(directory)
+            .output()
+            .unwrap()
+    };
+    assert!(compiled(&["hg.rs"]).status.success());
+    let output = compiled(&[
+        "--extern=hg=libhg.rlib",
+        "--emit=metadata",
+        "--error-format=json",
+        "--cap-lints=allow",
+        "lib.rs",
+    ]);
+    String::from_utf8(output.stderr).unwrap().lines().filter_map(compiler::rustc::error_of_line).collect()
+}
+
+fn gcc(directory: &Path, text: &str) -> Vec<CompilerError> {
+    fs::write(directory.join("list.c"), text).unwrap();
+    let runtime = "unsigned __hg(unsigned, unsigned); extern unsigned __hg_on;";
+    fs::write(directory.join("hg.h"), runtime).unwrap();
+    let arguments = ["-fdiagnostics-format=json", "-include", "hg.h", "-w", "-fsyntax-only", "list.c"];
+    let output = Command::new("gcc").args(arguments).current_dir(directory).output().unwrap();
+    String::from_utf8(output.stderr).unwrap().lines().flat_map(compiler::gcc::errors_of_line).collect()
+}
+
+/// Compiles until it compiles; returns the original code of the mutants that do not.
+fn withdrawn(source: &MutatedSource, compile: fn(&Path, &str) -> Vec<CompilerError>) -> Vec<String> {
+    let directory = tempfile::tempdir().unwrap();
+    let keys = source.mutants().iter().enumerate();
+    let mut rollback =
+        Rollback::new(keys.map(|(mutant, found)| (MutantKey { source: 0, mutant }, found.function)));
+    loop {
+        let emitted = source.emit(1, &rollback.left_out(0), SourcePlace::CrateRoot);
+        let errors = compile(directory.path(), &emitted.text);
+        let compiled = [CompiledSource { source, emitted: &emitted }];
+        let blame =
+            compiler::blame(&errors, &|file| ["lib.rs", "list.c"].contains(&file).then_some(0), &compiled);
+        assert_eq!(errors.is_empty(), blame == Blame::default(), "{errors:?}");
+        match rollback.next(&blame) {
+            RollbackStep::Check => {}
+            RollbackStep::Done => break,
+            RollbackStep::Broken(words) => unreachable!("{words:?}\n{}", emitted.text),
+        }
+    }
+    let shown = |key: &MutantKey| {
+        let mutant = &source.mutants()[key.mutant].mutant;
+        let start = mutant.original.lines().next().unwrap_or_default();
+        format!("{start} → {}", mutant.replacement)
+    };
+    let found: BTreeSet<_> = rollback.withdrawn().keys().map(shown).collect();
+    found.into_iter().collect()
+}
+
+#[test]
+fn mutants_of_wrong_types_are_blamed_and_no_others() {
+    let source = rust(
+        "pub struct A(u8);\npub fn f(s: String, t: &str) -> String { let n = 1 + 2; if n < 2 { s } else { s + t } }\npub fn g() -> A { A(1 + 1) }\npub fn h<T: PartialEq>(a: T, b: T) -> bool { a == b }\npub fn i(a: &[u8], b: usize) -> u8 { a[b as usize >> 1] }\n",
+    );
+    assert_eq!(withdrawn(&source, rustc), ["s + t → s - t", "{ A(1 + 1) } → { Default::default() }"]);
+}
+
+#[test]
+fn left_out_assignment_is_blamed_for_variable_without_value() {
+    let source = rust(
+        "pub fn f(a: u8) -> u8 {\n    let x;\n    let mut y = 1;\n    if a > 1 { x = 2; } else { x = 3; }\n    y += 1;\n    y = y * 2;\n    k(x + y)\n}\nfn k(a: u8) -> u8 { a }\n",
+    );
+    assert_eq!(withdrawn(&source, rustc), ["x = 2; → ", "x = 3; → "]);
+}
+
+#[test]
+fn left_out_end_of_a_branch_is_found_by_halves() {
+    // The compiler points at the function's type, where no mutant is.
+    let source = rust(
+        "fn end() -> ! { std::process::exit(1) }\npub fn f(a: u8) -> u8 {\n    if a > 1 { return a + 1; }\n    end();\n}\n",
+    );
+    assert_eq!(withdrawn(&source, rustc), ["end(); → "]);
+}
+
+#[test]
+fn pointers_that_cannot_be_added_are_blamed_and_no_others() {
+    let source = search(
+        Language::C,
+        "struct s { int a; };\nlong f(char *p, char *q, struct s t) {\n  long é = p - q; if (p < q && t.a > 1) { p += 1; }\n  return é * 2;\n}\n",
+    );
+    assert_eq!(withdrawn(&source, gcc), ["p - q → p + q"]);
+}
+
+#[test]
+fn errors_in_no_guarded_source_are_foreign() {
+    let source = rust("pub fn f() {}");
+    let emitted = source.emit(1, &BTreeSet::new(), SourcePlace::CrateRoot);
+    let line = r#"{"$message_type":"diagnostic","message":"x","code":{"code":"E0432"},"level":"error","spans":[{"file_name":"tests/a.rs","byte_start":1,"byte_end":2,"is_primary":true,"expansion":null}]}"#;
+    let error = compiler::rustc::error_of_line(line).unwrap();
+    let compiled = [CompiledSource { source: &source, emitted: &emitted }];
+    let blame = compiler::blame(&[error], &|file| (file == "src/lib.rs").then_some(0), &compiled);
+    assert_eq!(blame.foreign, ["error[E0432]: x"]);
+    for other in ["", "x", "[]", "{}", r#"{"level":"warning","spans":[]}"#, r#"{"reason":"build-finished"}"#]
+    {
+        assert_eq!(compiler::rustc::error_of_line(other), None);
+        assert_eq!(compiler::gcc::errors_of_line(other), []);
+    }
+}

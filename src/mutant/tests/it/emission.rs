@@ -1,0 +1,147 @@
+//! Guarded sources.
+
+use crate::{rust, search};
+use heeler_mutant::{Language, MutatedSource, SourcePlace};
+use proptest::prelude::*;
+use std::{collections::BTreeSet, fs, path::Path};
+
+/// Returns the guarded source, after checking what holds for all.
+fn emit(source: &MutatedSource, place: SourcePlace) -> String {
+    let emitted = source.emit(1, &BTreeSet::new(), place);
+    let written: BTreeSet<_> = emitted.arms.iter().map(|arm| arm.mutant).collect();
+    assert_eq!(written.len(), emitted.arms.len(), "no mutant is written twice");
+    for (index, found) in source.mutants().iter().enumerate() {
+        let is_out = found.ignored.is_some() || emitted.withdrawn.contains(&index);
+        assert_eq!(written.contains(&index), !is_out, "{:?}", found.mutant);
+    }
+    for arm in &emitted.arms {
+        assert_eq!(emitted.arm_at(arm.bytes.start), Some(arm.mutant));
+        assert_ne!(emitted.arm_at(arm.bytes.end), Some(arm.mutant));
+        let function = &source.functions()[source.mutants()[arm.mutant].function];
+        assert!(function.bytes.contains(&emitted.original_byte(arm.bytes.start)), "{arm:?}");
+    }
+    let none = source.emit(1, &(0..source.mutants().len()).collect(), SourcePlace::Module);
+    assert_eq!(none.text, &*source.file().text, "without mutants the source is the original");
+    emitted.text
+}
+
+#[test]
+fn every_form_of_guard_is_written_as_documented() {
+    let source = rust("//! Docs.\n#![allow(x)]\nfn f() -> u8 {\n    g(a\n < b);\n    1\n}\n");
+    assert_eq!(
+        emit(&source, SourcePlace::CrateRoot),
+        "//! Docs.\n#![allow(x)]\nextern crate hg; fn f() -> u8 { match ::hg::at(1,2) { 1 => return 0, 2 => return 1, _ => {} } \n    if ::hg::at(3,1)==0 { g((match ::hg::at(4,2) { 1 => { (a) <= (b) } 2 => { (a) >= (b) } _ => { a\n < b } })); }\n    1\n}\n"
+    );
+    let source = search(Language::C, "int f(int a) { if (a < 1) { g(); } return 2; }");
+    assert_eq!(
+        emit(&source, SourcePlace::Module),
+        "int f(int a) { switch (__hg(1,2)) { case 1: return 0; case 2: return 1; }  if ((__hg(3,4)==1 ? (1) : __hg_on==4 ? (0) : __hg_on==5 ? ((a) <= (1)) : __hg_on==6 ? ((a) >= (1)) : (a < 1))) { if (__hg(7,1)==0) { g(); } } return 2; }"
+    );
+}
+
+#[test]
+fn numbers_stay_when_mutants_are_withdrawn() {
+    let source = rust("fn f() -> u8 { a + b * c }");
+    let emitted = source.emit(10, &BTreeSet::from([0, 1]), SourcePlace::Module);
+    let expected = "fn f() -> u8 { (match ::hg::at(12,1) { 1 => { (a) - (b * c) } _ => { a + (match ::hg::at(13,1) { 1 => { (b) / (c) } _ => { b * c } }) } }) }";
+    assert_eq!(emitted.text, expected);
+    let emitted = source.emit(10, &BTreeSet::from([0, 2]), SourcePlace::Module);
+    assert!(emitted.text.contains("{ match ::hg::at(10,2) { 2 => return 1, _ => {} }"), "{}", emitted.text);
+}
+
+#[test]
+fn declaration_of_runtime_stands_before_first_item() {
+    for (text, expected) in [
+        ("fn f() {}", "extern crate hg; fn f() {}"),
+        ("//! Docs.\n/// Of f.\nfn f() {}", "//! Docs.\nextern crate hg; /// Of f.\nfn f() {}"),
+        ("#![no_std]\n// c\n#[a]\nfn f() {}", "#![no_std]\n// c\nextern crate hg; #[a]\nfn f() {}"),
+        ("", "extern crate hg; "),
+        ("// c", "// c\nextern crate hg;\n"),
+    ] {
+        assert_eq!(emit(&rust(text), SourcePlace::CrateRoot), expected);
+    }
+}
+
+#[test]
+fn mutants_that_break_the_syntax_are_withdrawn() {
+    // Where an operand ends with a comment, it would swallow its parenthesis: the parser keeps it out.
+    let source = rust("fn f(a: u8) -> ! { g(a // one\n + 1); loop {} }");
+    let text = emit(&source, SourcePlace::Module);
+    assert!(text.contains("{ (a) - (1) }"), "{text}");
+}
+
+/// Returns the sources of this repository below a directory.
+fn sources(directory: &Path, found: &mut Vec<String>) {
+    for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
+        let path = entry.path();
+        if path.is_dir() && !path.ends_with("target") {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn real_sources_are_guarded_without_withdrawal() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut texts = Vec::new();
+    for directory in ["src/core/src", "src/protocol/src", "worker/src/batch", "src/mutant"] {
+        sources(&root.join(directory), &mut texts);
+    }
+    let mut count = 0;
+    for text in &texts {
+        let source = rust(text);
+        let emitted = source.emit(1, &BTreeSet::new(), SourcePlace::CrateRoot);
+        assert!(emitted.withdrawn.is_empty(), "{:?}", emitted.withdrawn);
+        emit(&source, SourcePlace::CrateRoot);
+        count += source.mutants().len();
+    }
+    assert!(texts.len() > 50 && count > 2000, "{} sources, {count} mutants", texts.len());
+}
+
+/// Expressions of Rust, with comments and line breaks between their parts.
+fn expression() -> impl Strategy<Value = String> {
+    let leaf =
+        prop::sample::select(vec!["a", "1", "true", "f()", "x as u64", "-1", "s.b[0]", "\"é𝄞\"", "'\\''"]);
+    leaf.prop_map(str::to_owned).prop_recursive(5, 40, 3, |inner| {
+        let operators = ["+", "-", "<", "==", "&&", "<<", "^", "%", "||", ">="];
+        let spaces = [" ", "\n", "\r\n\t", " /* c */ ", " // c\n"];
+        let binary = (
+            inner.clone(),
+            prop::sample::select(operators.to_vec()),
+            prop::sample::select(spaces.to_vec()),
+            inner.clone(),
+        );
+        prop_oneof![
+            binary.prop_map(|(left, operator, space, right)| format!(
+                "({left}){space}{operator}{space}{right}"
+            )),
+            inner.clone().prop_map(|one| format!("!({one})")),
+            inner.clone().prop_map(|one| format!("(if {one} {{ g({one}); 1 }} else {{ 2 }})")),
+            inner.clone().prop_map(|one| format!("(|x| {{ x += {one}; while {one} {{}} x }})")),
+            (inner.clone(), inner)
+                .prop_map(|(one, other)| format!("(match {one} {{ y if {other} => y, _ => {one} }})")),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn generated_functions_are_guarded_without_withdrawal(one in expression(), other in expression()) {
+        let text = format!("fn f() -> bool {{\n    let x = {one};\n    y = {other};\n    {one}\n}}\n");
+        let source = rust(&text);
+        let emitted = source.emit(1, &BTreeSet::new(), SourcePlace::CrateRoot);
+        prop_assert!(emitted.withdrawn.is_empty(), "{}", emitted.text);
+        emit(&source, SourcePlace::CrateRoot);
+    }
+
+    #[test]
+    fn broken_sources_are_guarded_as_far_as_they_are_understood(
+        text in "(fn f\\(\\) \\{|\\}|\\(|\\)|a|\\+|<|if |match |;|\n|//|\"|#\\[cfg\\(|=|é| )*",
+        is_c in any::<bool>(),
+    ) {
+        let source = search(if is_c { Language::C } else { Language::Rust }, &text);
+        emit(&source, SourcePlace::CrateRoot);
+    }
+}

@@ -1,0 +1,39 @@
+//! Mutants of sources, from outside of the crate.
+#![expect(clippy::unwrap_used, reason = "a failed step of a test ends it")]
+#![expect(clippy::disallowed_methods, reason = "the tests compile what is written")]
+
+mod blame;
+mod emission;
+mod mutants;
+mod rollback;
+
+use heeler_mutant::{Configuration, Language, MutatedSource, SourceFile};
+
+/// Searches a text for mutants, for the configuration of a Linux machine with the feature `std`.
+fn search(language: Language, text: &str) -> MutatedSource {
+    let mut configuration = Configuration::of_rustc("unix\ntarget_os=\"linux\"");
+    configuration.add_feature("std");
+    let path = match language {
+        Language::Rust => "src/lib.rs",
+        Language::C => "list.c",
+    };
+    let file = SourceFile { path: path.into(), language, text: text.into(), ignored: None };
+    MutatedSource::search(file, &configuration)
+}
+
+fn rust(text: &str) -> MutatedSource {
+    search(Language::Rust, text)
+}
+
+/// Returns the mutants as lines: line and column, mutator, original and replacement.
+fn lines(source: &MutatedSource) -> Vec<String> {
+    let line = |found: &heeler_mutant::FoundMutant| {
+        let mutant = &found.mutant;
+        let start = mutant.span.start;
+        let ignored = found.ignored.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+        let shown = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let (original, replacement) = (shown(&mutant.original), shown(&mutant.replacement));
+        format!("{}:{} {} {original} → {replacement}{ignored}", start.line, start.column, mutant.mutator)
+    };
+    source.mutants().iter().map(line).collect()
+}

@@ -1,0 +1,183 @@
+//! Which mutants a source has, and where.
+
+use crate::{lines, rust, search};
+use heeler_mutant::{Language, Position};
+use std::collections::HashSet;
+
+#[test]
+fn rust_function_has_mutants_of_every_kind() {
+    let source = rust(
+        "fn f(a: u8, b: &mut u8) -> bool {\n    if a < 2 && !g() { *b += 1; }\n    h(a ^ 1)?;\n    while a as u8 > 1 {}\n    true\n}\n",
+    );
+    assert_eq!(
+        lines(&source),
+        [
+            "1:33 FunctionValue { if a < 2 && !g() { *b += 1; } h(a ^ 1)?; while a as u8 > 1 {} true } → { true }",
+            "1:33 FunctionValue { if a < 2 && !g() { *b += 1; } h(a ^ 1)?; while a as u8 > 1 {} true } → { false }",
+            "2:8 ConditionalExpression a < 2 && !g() → true",
+            "2:8 ConditionalExpression a < 2 && !g() → false",
+            "2:8 LogicalOperator a < 2 && !g() → a < 2 || !g()",
+            "2:8 EqualityOperator a < 2 → a <= 2",
+            "2:8 EqualityOperator a < 2 → a >= 2",
+            "2:17 UnaryOperator !g() → g()",
+            "2:24 StatementDeletion *b += 1; → ",
+            "2:24 AssignmentOperator *b += 1 → *b -= 1",
+            "3:5 StatementDeletion h(a ^ 1)?; → ",
+            "3:7 BitwiseOperator a ^ 1 → a & 1",
+            "4:11 ConditionalExpression a as u8 > 1 → false",
+            "4:11 EqualityOperator a as u8 > 1 → a as u8 >= 1",
+            "4:11 EqualityOperator a as u8 > 1 → a as u8 <= 1",
+            "5:5 BooleanLiteral true → false",
+        ]
+    );
+}
+
+#[test]
+fn functions_return_values_of_their_types() {
+    for (returned, values) in [
+        ("", vec!["{}"]),
+        ("-> ()", vec!["{}"]),
+        ("-> bool", vec!["{ true }", "{ false }"]),
+        ("-> usize", vec!["{ 0 }", "{ 1 }"]),
+        ("-> f64", vec!["{ 0.0 }", "{ 1.0 }"]),
+        ("-> &'static str", vec!["{ \"\" }"]),
+        ("-> &[u8]", vec!["{ &[] }"]),
+        ("-> &mut [u8]", vec![]),
+        ("-> String", vec!["{ String::new() }"]),
+        ("-> Option<&T>", vec!["{ None }"]),
+        ("-> io::Result<u8>", vec!["{ Ok(Default::default()) }"]),
+        ("-> std::vec::Vec<u8>", vec!["{ Vec::new() }"]),
+        ("-> Box<T>", vec!["{ Default::default() }"]),
+        ("-> !", vec![]),
+        ("-> impl Iterator<Item = u8>", vec![]),
+    ] {
+        let source = rust(&format!("fn f() {returned} {{ g() }}"));
+        let found: Vec<_> = source.mutants().iter().map(|found| found.mutant.replacement.clone()).collect();
+        assert_eq!(found, values, "{returned}");
+    }
+    // What the function returns anyway is no change, and neither is what calls itself.
+    assert_eq!(lines(&rust("fn f() -> bool { false }")).len(), 2);
+    assert_eq!(lines(&rust("impl Default for A { fn default() -> Self { A::new() } }")), [""; 0]);
+    assert_eq!(lines(&rust("fn main() { g() }")), [""; 0]);
+}
+
+#[test]
+fn code_that_the_compiler_runs_and_tests_have_no_mutants() {
+    for text in [
+        "const A: u8 = 1 + 2;",
+        "static A: bool = true;",
+        "const fn f() -> u8 { 1 + 2 }",
+        "struct A([u8; 1 + 2]);",
+        "enum A { B = 1 + 2 }",
+        "macro_rules! m { () => { 1 + 2 } }",
+        "fn f() -> ! { m!(1 + 2); const B: u8 = 1 + 2; loop {} }".replace("m!", "assert!").as_str(),
+        "fn f() -> ! { let a = [0u8; 1 + 2]; loop { match a { true | -1 => {} } } }",
+        "fn f() -> ! { let x = const { 1 + 2 }; loop {} }",
+        "fn f() -> ! { let a: [u8; 1 + 2]; loop { if let Some(true) = g() {} } }",
+        "#[test] fn f() { g(1 + 2); }",
+        "#[tokio::test] async fn f() { g(1 + 2); }",
+        "#[cfg(test)] mod tests { fn f() { g(1 + 2); } }",
+        "#[cfg(all(test, unix))] mod tests;",
+    ] {
+        let source = rust(text);
+        assert_eq!(lines(&source), [""; 0], "{text}");
+        assert_eq!(source.modules(), [], "{text}");
+    }
+}
+
+#[test]
+fn code_that_is_not_compiled_or_suppressed_is_ignored_with_reason() {
+    for (text, reason) in [
+        ("#[cfg(windows)] fn f() -> u8 { g() }", "not compiled: #[cfg(windows)]"),
+        ("#[cfg(not(feature = \"std\"))] mod a { fn f() -> u8 { g() } }", "#[cfg(not(feature = \"std\"))]"),
+        ("#[mutants::skip] fn f() -> u8 { g() }", "#[mutants::skip]"),
+        ("#[cfg_attr(test, mutants::skip)] impl A { fn f() -> u8 { g() } }", "#[mutants::skip]"),
+        ("fn f() -> u8 { #![mutants::skip] g() }", "#[mutants::skip]"),
+        ("#![cfg(windows)]\nfn f() -> u8 { g() }", "not compiled: #[cfg(windows)]"),
+        ("// heeler: no-mutate\nfn f() -> u8 { g() }", "suppressed by a comment"),
+        ("fn f() -> u8 { g() } // heeler: no-mutate", "suppressed by a comment"),
+        ("fn f() -> ! {\n    // heeler: no-mutate: it only logs\n    g();\n    loop {}\n}", "by a comment"),
+        ("fn f() -> ! { match a { #[cfg(windows)] 1 => b + 1, _ => loop {} } }", "#[cfg(windows)]"),
+        ("fn f() -> ! { #[cfg(windows)] g(); loop {} }", "#[cfg(windows)]"),
+    ] {
+        let source = rust(text);
+        assert!(!source.mutants().is_empty(), "{text}");
+        for found in source.mutants() {
+            let given = found.ignored.as_deref().unwrap_or_default();
+            assert!(given.contains(reason), "{text}: {given}");
+        }
+    }
+    // The next item is not.
+    let source = rust("#[cfg(windows)] fn f() -> u8 { g() }\nfn f() -> u8 { g() }");
+    let ignored: Vec<_> = source.mutants().iter().map(|found| found.ignored.is_some()).collect();
+    assert_eq!(ignored, [true, true, false, false]);
+}
+
+#[test]
+fn modules_of_other_files_are_named() {
+    let source = rust("mod a;\nmod b { #[path = \"x.rs\"] #[cfg(windows)] mod c; }\n#[cfg(test)] mod tests;");
+    let modules: Vec<_> = source.modules().iter().collect();
+    assert_eq!(modules.len(), 2);
+    assert_eq!((&*modules[0].inside, modules[0].name.as_str(), &modules[0].path), ("", "a", &None));
+    assert_eq!((&*modules[1].inside, modules[1].path.as_deref()), ("b", Some("x.rs")));
+    assert_eq!(modules[1].ignored.as_deref(), Some("not compiled: #[cfg(windows)]"));
+}
+
+#[test]
+fn items_have_the_names_of_their_types_and_modules() {
+    let source =
+        rust("mod m { impl<T> A<T> { fn f() { g(); } } impl B for A { fn f() { fn h() { g(); } } } }");
+    let items: HashSet<_> = source.mutants().iter().map(|found| found.mutant.item.to_string()).collect();
+    assert_eq!(items, ["m::A::f", "m::<A as B>::f", "m::<A as B>::f::h"].map(str::to_owned).into());
+}
+
+#[test]
+fn positions_hold_with_carriage_returns_tabs_and_wide_characters() {
+    let source = rust("fn f() -> ! {\r\n\tlet s = \"é𝄞\"; g(s + 1);\r\n\tloop {}\r\n}\r\n");
+    let found = &source.mutants()[1].mutant;
+    assert_eq!(&*found.original, "s + 1");
+    // Tab, and two UTF-16 units for the second character of the string.
+    assert_eq!(found.span.start, Position { line: 2, column: 19 });
+    assert_eq!(found.span.end, Position { line: 2, column: 24 });
+    assert_eq!(&source.file().text[found.span.bytes.clone()], "s + 1");
+}
+
+#[test]
+fn ids_stay_when_code_around_changes_and_differ_for_equal_mutants() {
+    let ids = |text: &str| -> Vec<_> { rust(text).mutants().iter().map(|found| found.mutant.id).collect() };
+    let before = ids("fn f() -> ! { g(a + 1); g(a + 1); loop {} }");
+    let after = ids("fn other() -> ! { loop {} }\n\n/// Docs.\nfn f() -> ! { g(a + 1); g(a + 1); loop { } }");
+    assert_eq!(before, after);
+    assert_eq!(before.iter().collect::<HashSet<_>>().len(), before.len());
+    assert_ne!(before[0], ids("fn h() -> ! { g(a + 1); loop {} }")[0]);
+    // Stored by caches and dashboards: they are those of every version.
+    assert_eq!(before[0].to_string(), "6448a1eb59bb15a5");
+    assert_eq!(before[0].to_string().parse(), Ok(before[0]));
+}
+
+#[test]
+fn c_has_mutants_but_for_constants_and_macros() {
+    let source = search(
+        Language::C,
+        "#define A (1 + 2)\nenum e { B = 1 + 2 };\nstatic int v[1 + 2];\nint f(int a) {\n  static int s = 1 + 2;\n  char b[1 + 2];\n  if (a < 1 || !a) { g(a - 1); }\n  assert(a + 1);\n  CHECK(a + 1);\n  switch (a) { case 1 + 2: a += 1; }\n  for (;a < 3;) { a = sizeof(1 + 2); }\n  return 1;\n}\n",
+    );
+    assert_eq!(
+        lines(&source)[2..],
+        [
+            "7:7 ConditionalExpression a < 1 || !a → 1",
+            "7:7 ConditionalExpression a < 1 || !a → 0",
+            "7:7 LogicalOperator a < 1 || !a → a < 1 && !a",
+            "7:7 EqualityOperator a < 1 → a <= 1",
+            "7:7 EqualityOperator a < 1 → a >= 1",
+            "7:16 UnaryOperator !a → a",
+            "7:22 StatementDeletion g(a - 1); → ",
+            "7:24 ArithmeticOperator a - 1 → a + 1",
+            "10:28 AssignmentOperator a += 1 → a -= 1",
+            "11:9 ConditionalExpression a < 3 → 0",
+            "11:9 EqualityOperator a < 3 → a <= 3",
+            "11:9 EqualityOperator a < 3 → a >= 3",
+            "11:19 StatementDeletion a = sizeof(1 + 2); → ",
+        ]
+    );
+    assert!(lines(&source)[0].ends_with("→ { 0 }") && lines(&source)[1].ends_with("→ { 1 }"));
+}

@@ -1,0 +1,27 @@
+//! Guarded sources: whatever a source contains, what is written can be parsed as far as the source could.
+
+use heeler_mutant::{Configuration, Language, MutatedSource, SourceFile, SourcePlace};
+use std::collections::BTreeSet;
+
+/// Checks mutants of a source, and the source guarded with them. The first byte selects the language.
+pub fn guarded_source(bytes: &[u8]) {
+    let Some((&first, bytes)) = bytes.split_first() else { return };
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let (language, path) = if first == b'c' { (Language::C, "a.c") } else { (Language::Rust, "a.rs") };
+    let file = SourceFile { path: path.into(), language, text: text.into(), ignored: None };
+    let source = MutatedSource::search(file, &Configuration::of_rustc("unix"));
+    let emitted = source.emit(1, &BTreeSet::new(), SourcePlace::Module);
+    let written: BTreeSet<_> = emitted.arms.iter().map(|arm| arm.mutant).collect();
+    for (index, found) in source.mutants().iter().enumerate() {
+        let span = &found.mutant.span;
+        assert_eq!(&text[span.bytes.clone()], &*found.mutant.original);
+        assert!(span.start.line >= 1 && span.start.column >= 1 && span.start <= span.end, "{span:?}");
+        let is_out = found.ignored.is_some() || emitted.withdrawn.contains(&index);
+        assert_eq!(written.contains(&index), !is_out, "{:?}", found.mutant);
+    }
+    // All that it withdrew again, nothing more is withdrawn.
+    let again = source.emit(1, &emitted.withdrawn, SourcePlace::Module);
+    assert_eq!((again.text, again.withdrawn), (emitted.text, BTreeSet::new()));
+    let none = source.emit(1, &(0..source.mutants().len()).collect(), SourcePlace::Module);
+    assert_eq!(none.text, text);
+}
