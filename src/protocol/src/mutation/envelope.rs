@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Deserializer, Serialize, de::IgnoredAny};
+use serde::{Deserialize, Deserializer, de::IgnoredAny};
 use serde_json::value::RawValue;
 
 use crate::rpc::{self, BorrowedText, InvalidMessage, RequestId, RpcError, RpcMessage, code};
@@ -100,18 +100,6 @@ fn invalid(id: &RequestId, code: i64, text: impl Into<String>) -> InvalidMessage
 
 fn is_structured(params: &RawValue) -> bool {
     params.get().starts_with(['{', '['])
-}
-
-/// Encodes a notification.
-#[must_use]
-pub fn notification_body(method: &str, params: &impl Serialize) -> Vec<u8> {
-    rpc::notification_body(method, params)
-}
-
-/// Encodes a successful response.
-#[must_use]
-pub fn result_body(id: &RequestId, result: &impl Serialize) -> Vec<u8> {
-    rpc::result_body(id, result)
 }
 
 /// Encodes an error response.

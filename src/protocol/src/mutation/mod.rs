@@ -3,6 +3,7 @@
 //!
 //! - `envelope`: reads a body, which may be a batch, as strictly as the base protocol demands.
 //! - `method`, `code`: the names of requests and notifications, and the codes of errors.
+//! - `sent`: results and notifications of the server.
 //! - `tested_mutant`: a mutant and what became of it, in protocols and reports.
 //! - `params`: reads parameters.
 //! - `version`: which versions of a client are served.
@@ -18,16 +19,16 @@ mod params;
 pub mod sarif;
 #[cfg(feature = "schema")]
 mod schema;
+mod sent;
 mod tested_mutant;
 pub mod v0_4;
 mod version;
 
-pub use envelope::{
-    ClientBody, MAX_BATCH_MESSAGES, batch_body, error_body, notification_body, read_body, result_body,
-};
+pub use envelope::{ClientBody, MAX_BATCH_MESSAGES, batch_body, error_body, read_body};
 pub use params::read_params;
 #[cfg(feature = "schema")]
 pub use schema::{client_schema, server_schema};
+pub use sent::{ServerNotification, ServerResult};
 pub use tested_mutant::{SourceLocation, SourcePosition, StatusName, TestedMutant};
 pub use version::check_client_version;
 
