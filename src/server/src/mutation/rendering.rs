@@ -12,6 +12,8 @@ use heeler_protocol::mutation::{
 };
 use heeler_report::mutation::tested_mutant;
 
+use super::selection::relative_path;
+
 /// Returns results with absolute paths.
 pub(super) fn mutants_in_files(results: &[MutantResult], directory: &Path) -> Vec<MutantInFile> {
     let in_file = |result: &MutantResult| MutantInFile {
@@ -47,8 +49,15 @@ pub(super) fn tested(results: &[MutantResult]) -> MutationTestResult {
 pub(super) struct AwaitedMutants(DiscoveredFiles);
 
 impl AwaitedMutants {
-    pub(super) fn new(files: DiscoveredFiles) -> Self {
-        Self(files)
+    /// Takes the mutants of a request, whose paths may also be absolute.
+    pub(super) fn new(files: DiscoveredFiles, directory: &Path) -> Self {
+        let mut awaited = DiscoveredFiles::new();
+        for (path, file) in files {
+            // A path that leads elsewhere has no result, and is reported as it was given.
+            let path = relative_path(&path, directory).unwrap_or(path);
+            awaited.entry(path).or_default().mutants.extend(file.mutants);
+        }
+        Self(awaited)
     }
 
     /// Removes mutants that have a result.

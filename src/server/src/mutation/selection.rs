@@ -169,7 +169,7 @@ impl SelectedFile {
 
 /// Returns a path or glob relative to a directory, without `.` and without `/` at its end; `None` if it leads
 /// elsewhere.
-fn relative_path(path: &str, directory: &Path) -> Option<String> {
+pub(super) fn relative_path(path: &str, directory: &Path) -> Option<String> {
     let relative = if path.starts_with('/') {
         let directory = directory.to_str()?.trim_end_matches('/');
         match path.trim_end_matches('/').strip_prefix(directory) {

@@ -178,7 +178,7 @@ fn read_work(method: &str, params: RawParams, context: &RequestContext) -> Resul
                 (None, Some(files)) => MutantSelection::from_files(files, directory),
                 (None, None) => MutantSelection::all(),
             };
-            let awaited = AwaitedMutants::new(mutants.unwrap_or_default());
+            let awaited = AwaitedMutants::new(mutants.unwrap_or_default(), directory);
             Ok(Work::Test(selection, TestResults::V04 { awaited, kept: MutationTestResult::default() }))
         }
     }
@@ -235,8 +235,10 @@ impl TestRun {
             self.responder.started().await;
         }
         let permit = tokio::select! {
-            permit = Arc::clone(&self.context.run_queue).acquire_owned() => permit,
+            // A request that was cancelled never begins.
+            biased;
             () = gone.as_mut() => return self.fail(RequestFailure::Cancelled).await,
+            permit = Arc::clone(&self.context.run_queue).acquire_owned() => permit,
         };
         let (canceller, cancellation) = Canceller::new();
         let (sender, mut receiver) = mpsc::channel(RESULT_QUEUE);
