@@ -92,8 +92,8 @@ async fn serve_stream<S: HttpService>(stream: TcpStream, service: Arc<S>, stoppe
     serve_connection(PromptTcpStream::new(stream), service, stopped).await;
 }
 
-/// Serves a connection that was accepted, until it ends; once `stopped` is true, the response in progress is its
-/// last. The connection may be upgraded, after which it belongs to the service.
+/// Serves a connection that was accepted, until it ends; once `stopped` is true, the response in progress is
+/// its last. The connection may be upgraded, after which it belongs to the service.
 ///
 /// Cancel safe: yes, because the connection is closed.
 pub async fn serve_connection<T, S>(stream: T, service: Arc<S>, mut stopped: watch::Receiver<bool>)

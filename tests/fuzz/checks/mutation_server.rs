@@ -1,5 +1,5 @@
-//! Messages of the Mutation Server Protocol: what is accepted is a message or a batch of messages, refusals have
-//! the codes of JSON-RPC, and everything read can be written and reads as the same value again.
+//! Messages of the Mutation Server Protocol: what is accepted is a message or a batch of messages, refusals
+//! have the codes of JSON-RPC, and everything read can be written and reads as the same value again.
 
 use heeler_protocol::{
     mutation::{

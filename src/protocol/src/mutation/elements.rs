@@ -1,5 +1,5 @@
-//! Reports in the mutation testing report schema, version 2, which the viewers and dashboards of other mutation
-//! testing tools read.
+//! Reports in the mutation testing report schema, version 2, which the viewers and dashboards of other
+//! mutation testing tools read.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Reads a body as strictly as the base protocol demands: the version is "2.0", an id is a number or a string,
-//! parameters are an array, an object or absent. A body is a message or a batch of messages.
+//! Reads a body as strictly as the base protocol demands: the version is "2.0", an id is a number or a
+//! string, parameters are an array, an object or absent. A body is a message or a batch of messages.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,5 @@
-//! Messages of the Mutation Server Protocol in both versions that clients speak, 0.0.1-alpha.1 ([`alpha`]) and
-//! its successor 0.4 ([`v0_4`]), and the report formats of mutation testing.
+//! Messages of the Mutation Server Protocol in both versions that clients speak, 0.0.1-alpha.1 ([`alpha`])
+//! and its successor 0.4 ([`v0_4`]), and the report formats of mutation testing.
 //!
 //! - `envelope`: reads a body, which may be a batch, as strictly as the base protocol demands.
 //! - `method`, `code`: the names of requests and notifications, and the codes of errors.

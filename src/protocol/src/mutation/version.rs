@@ -1,5 +1,5 @@
-//! Which versions of a client are served. Versions with the same major number are compatible, also those below
-//! 1 and pre-releases, as the protocol has it.
+//! Which versions of a client are served. Versions with the same major number are compatible, also those
+//! below 1 and pre-releases, as the protocol has it.
 
 use super::{alpha::PROTOCOL_VERSION, code::UNKNOWN_PROTOCOL_VERSION};
 use crate::rpc::RpcError;

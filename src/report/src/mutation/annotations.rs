@@ -11,8 +11,8 @@ use crate::workflow_command::{escape_message, escape_property};
 pub const MAX_SURVIVOR_ANNOTATIONS: usize = 50;
 
 /// Returns a workflow command for each mutant that tests ran through and did not notice, in the order of the
-/// results, and one for those that are too many. `directory` is that of the mutants' paths, `root` that of the
-/// repository.
+/// results, and one for those that are too many. `directory` is that of the mutants' paths, `root` that of
+/// the repository.
 #[must_use]
 pub fn survivor_annotations(results: &[MutantResult], directory: &Path, root: &Path) -> Vec<String> {
     let mut survivors = results.iter().filter(|result| result.status == MutantStatus::Survived);

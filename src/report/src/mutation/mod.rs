@@ -1,5 +1,5 @@
-//! Reports of mutation testing. They are beside the registry of report formats, whose reports are written from
-//! the results of tests: these are written from mutants, and need their sources.
+//! Reports of mutation testing. They are beside the registry of report formats, whose reports are written
+//! from the results of tests: these are written from mutants, and need their sources.
 //!
 //! - `content`: what a report is written from, and the short texts about a mutant.
 //! - `elements`: the mutation testing report schema, which the viewers of other tools read.

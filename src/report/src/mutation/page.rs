@@ -1,5 +1,5 @@
-//! A page of HTML: sources with their mutants in place, survivors first. One file without references, which works
-//! from a disk, with the keyboard alone, and without scripts.
+//! A page of HTML: sources with their mutants in place, survivors first. One file without references, which
+//! works from a disk, with the keyboard alone, and without scripts.
 
 use std::{borrow::Cow, collections::BTreeMap, io::Write};
 
@@ -265,8 +265,8 @@ fn write_tests(word: &str, tests: &[std::sync::Arc<str>], writer: &mut dyn Write
     Ok(())
 }
 
-/// Returns a text as content of an element or of a quoted attribute. Control characters, and those that change
-/// the direction of the text after them, become visible: a source could hide code with them.
+/// Returns a text as content of an element or of a quoted attribute. Control characters, and those that
+/// change the direction of the text after them, become visible: a source could hide code with them.
 fn escape(text: &str) -> Cow<'_, str> {
     let is_special = |char: char| {
         matches!(char, '&' | '<' | '>' | '"' | '\'' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

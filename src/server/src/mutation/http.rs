@@ -1,5 +1,5 @@
-//! Requests of HTTP: messages by `POST`, all notifications by `GET`, and the begin of WebSocket connections. All
-//! clients of plain HTTP are one session. A request ends when its client closes the connection.
+//! Requests of HTTP: messages by `POST`, all notifications by `GET`, and the begin of WebSocket connections.
+//! All clients of plain HTTP are one session. A request ends when its client closes the connection.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -57,8 +57,8 @@ pub struct MutationListener {
 }
 
 impl MutationListener {
-    /// Listens on a port of loopback, on 127.0.0.1 and ::1, because clients dial either for `localhost`; 0 is a free
-    /// port. With an address, only on that one.
+    /// Listens on a port of loopback, on 127.0.0.1 and ::1, because clients dial either for `localhost`; 0 is
+    /// a free port. With an address, only on that one.
     ///
     /// # Errors
     /// The address is not one of the loopback interface, or can't be bound.
@@ -110,7 +110,8 @@ impl MutationListener {
         }
     }
 
-    /// Serves clients of this user and of root until `stop` is over. Everything that they started has ended then.
+    /// Serves clients of this user and of root until `stop` is over. Everything that they started has ended
+    /// then.
     ///
     /// Cancel safe: no, because operations of the service would be dropped instead of cancelled.
     pub async fn serve(self, server: MutationServer, stop: impl Future<Output = ()>) {
@@ -230,8 +231,8 @@ async fn first_speech(stream: &TcpStream) -> Option<Speech> {
     }
 }
 
-/// Returns what these first bytes begin. A method of HTTP is followed by a blank; headers and the blank lines and
-/// marks before them are not.
+/// Returns what these first bytes begin. A method of HTTP is followed by a blank; headers and the blank lines
+/// and marks before them are not.
 fn speech(bytes: &[u8]) -> Speech {
     const HEADER: &[u8] = b"content-";
     let known = bytes.len().min(HEADER.len());

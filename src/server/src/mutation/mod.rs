@@ -1,6 +1,6 @@
 //! The front end of the Mutation Server Protocol, in both versions that clients speak: 0.0.1-alpha.1 over
-//! WebSocket and HTTP, 0.4 over streams with `Content-Length`. The first method of a session decides, whatever
-//! carries it. What finds and tests mutants is behind the trait [`MutationService`].
+//! WebSocket and HTTP, 0.4 over streams with `Content-Length`. The first method of a session decides,
+//! whatever carries it. What finds and tests mutants is behind the trait [`MutationService`].
 //!
 //! - `service`: the trait, and what a request asks of it.
 //! - `selection`: the mutants that a request selects; pure.

@@ -57,8 +57,9 @@ impl MutantSelection {
         Self(Selected::All)
     }
 
-    /// Selects by globs relative to the project's directory, or absolute. `!` negates; a directory means all below
-    /// it; `:line:column-line:column` at the end selects the mutants inside that part. No globs select all.
+    /// Selects by globs relative to the project's directory, or absolute. `!` negates; a directory means all
+    /// below it; `:line:column-line:column` at the end selects the mutants inside that part. No globs select
+    /// all.
     ///
     /// # Errors
     /// A glob can't be read.

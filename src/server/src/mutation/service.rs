@@ -16,8 +16,8 @@ pub type ServiceFuture<T> = Pin<Box<dyn Future<Output = Result<T, MutationServic
 
 /// Opens projects for the sessions.
 pub trait MutationService: Send + Sync + 'static {
-    /// Opens the project of the server's directory with a configuration file, or with the one that is found. A
-    /// relative path is relative to the server's directory.
+    /// Opens the project of the server's directory with a configuration file, or with the one that is found.
+    /// A relative path is relative to the server's directory.
     fn open(&self, config_file: Option<PathBuf>) -> ServiceFuture<Arc<dyn MutationProject>>;
 }
 
@@ -35,8 +35,8 @@ pub trait MutationProject: Send + Sync + 'static {
         cancellation: Cancellation,
     ) -> ServiceFuture<Vec<MutantResult>>;
 
-    /// Tests the selected mutants, and sends each result as soon as it is known, once. The queue is bounded: a
-    /// client that reads slowly slows the run. Returns when nothing runs any more, after a cancellation as
+    /// Tests the selected mutants, and sends each result as soon as it is known, once. The queue is bounded:
+    /// a client that reads slowly slows the run. Returns when nothing runs any more, after a cancellation as
     /// well; then no further result is sent.
     fn test(
         &self,

@@ -1,4 +1,5 @@
-//! One client. One task has its state; requests that take time are tasks of their own, which answer by themselves.
+//! One client. One task has its state; requests that take time are tasks of their own, which answer by
+//! themselves.
 //!
 //! ```text
 //!            initialize            opened                       instrument, mutate
@@ -171,8 +172,8 @@ impl Session {
         }
     }
 
-    /// Serves the client until its inputs end; then everything that it started is cancelled, and has ended when
-    /// this returns.
+    /// Serves the client until its inputs end; then everything that it started is cancelled, and has ended
+    /// when this returns.
     ///
     /// Cancel safe: no, because operations of the service would be dropped instead of cancelled.
     pub(super) async fn serve(mut self, mut inputs: mpsc::Receiver<SessionInput>) {

@@ -30,8 +30,8 @@ pub(super) const REPLY_QUEUE: usize = 64;
 /// Time limit for sending what is queued, at the end of the session.
 const LAST_WORDS_LIMIT: Duration = Duration::from_secs(3);
 
-/// Serves one client on a stream, until the stream ends or `stop` is over. Everything that the client started has
-/// ended then.
+/// Serves one client on a stream, until the stream ends or `stop` is over. Everything that the client started
+/// has ended then.
 ///
 /// Cancel safe: no, because operations of the service would be dropped instead of cancelled.
 pub async fn serve_stream<S>(

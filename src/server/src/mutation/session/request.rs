@@ -1,5 +1,5 @@
-//! A request that takes time: it waits for its turn, is served, and answers. It is cancelled by its client, or when
-//! its client can't be answered any more.
+//! A request that takes time: it waits for its turn, is served, and answers. It is cancelled by its client,
+//! or when its client can't be answered any more.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,8 +29,8 @@ use crate::mutation::{
 
 /// Number of results that wait for the client.
 const RESULT_QUEUE: usize = 256;
-/// Maximum number of results in a notification. What is known is sent at once; several only come together when a
-/// client reads more slowly than mutants are tested.
+/// Maximum number of results in a notification. What is known is sent at once; several only come together
+/// when a client reads more slowly than mutants are tested.
 const MAX_RESULTS: usize = 256;
 /// Time limit for the end of a cancelled operation, after which it is dropped.
 const CANCEL_LIMIT: Duration = Duration::from_secs(10);
