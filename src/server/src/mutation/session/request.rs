@@ -326,8 +326,7 @@ impl TestRun {
                 if is_kept_only {
                     merge(kept, tested.clone());
                 }
-                let is_there = self.responder.notify(&ServerNotification::ReportProgress(tested)).await;
-                is_there
+                self.responder.notify(&ServerNotification::ReportProgress(tested)).await
             }
         }
     }
