@@ -1,6 +1,6 @@
 //! `heeler mutate`: finds mutants of the sources of a cargo package, and lists them.
 
-use std::{ffi::OsString, io::Write as _, path::Path};
+use std::{collections::BTreeMap, io::Write as _, path::Path, sync::Arc};
 
 use heeler_config::ResolvedSettings;
 use heeler_mutant::{MutantResult, MutantStatus};
@@ -8,7 +8,10 @@ use heeler_mutate::{
     CargoProject, CargoProjectError, MutatedProject, ReadSourceError, SelectionError, SourceSelection,
     find_mutated_sources,
 };
-use heeler_report::{SourceResults, render_mutation_report};
+use heeler_report::{
+    ReportError,
+    mutation::{MutationReport, ScoreBounds, write_elements},
+};
 
 use super::{
     arguments::MutateArguments,
@@ -38,7 +41,7 @@ pub(super) enum MutateError {
     #[error("find \"{word}\": no source of the workspace's libraries and programs has this path")]
     Unmatched { word: String },
     #[error("write the mutants as JSON")]
-    Json(#[source] serde_json::Error),
+    Json(#[source] ReportError),
 }
 
 impl MutateError {
@@ -93,24 +96,27 @@ fn read_project(
     }
 }
 
-fn json(project: &MutatedProject) -> Result<String, serde_json::Error> {
-    let results: Vec<Vec<MutantResult>> = project
-        .sources
-        .iter()
-        .map(|source| {
-            let result = |found: &heeler_mutant::FoundMutant| {
-                let status =
-                    if found.ignored.is_some() { MutantStatus::Ignored } else { MutantStatus::Pending };
-                let reason = found.ignored.as_ref().map(ToString::to_string);
-                MutantResult::new(found.mutant.clone(), status, reason)
-            };
-            source.mutants().map(result).collect()
-        })
-        .collect();
-    let sources = project.sources.iter().zip(&results).filter(|(_, mutants)| !mutants.is_empty());
-    let sources: Vec<_> =
-        sources.map(|(source, mutants)| SourceResults { source: source.source.file(), mutants }).collect();
-    let mut text = render_mutation_report(&OsString::from(&project.root).to_string_lossy(), &sources)?;
-    text.push('\n');
-    Ok(text)
+fn json(project: &MutatedProject) -> Result<String, ReportError> {
+    let result = |found: &heeler_mutant::FoundMutant| {
+        let status = if found.ignored.is_some() { MutantStatus::Ignored } else { MutantStatus::Pending };
+        let reason = found.ignored.as_ref().map(ToString::to_string);
+        MutantResult::new(found.mutant.clone(), status, reason)
+    };
+    let results: Vec<MutantResult> =
+        project.sources.iter().flat_map(|source| source.mutants().map(result)).collect();
+    let source = |found: &heeler_mutate::ProjectSource| {
+        let file = found.source.file();
+        (Arc::from(file.path.as_ref()), file.text.to_string())
+    };
+    let report = MutationReport {
+        results: &results,
+        sources: &project.sources.iter().map(source).collect(),
+        directory: project.root.as_path(),
+        bounds: ScoreBounds::default(),
+        tests: &BTreeMap::new(),
+        phases: None,
+    };
+    let mut text = Vec::new();
+    write_elements(&report, &mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }

@@ -11,7 +11,7 @@ type FuzzCheck = fn(&[u8]);
 
 /// Each target with its check; a target without seeds fails, and so does a directory of seeds without a
 /// target.
-const CHECKS: [(&str, FuzzCheck); 42] = [
+const CHECKS: [(&str, FuzzCheck); 43] = [
     ("boost_listing", checks::boost_listing),
     ("boost_transcript", checks::boost_transcript),
     ("catch2_listing", checks::catch2_listing),
@@ -48,6 +48,7 @@ const CHECKS: [(&str, FuzzCheck); 42] = [
     ("minidump", checks::minidump),
     ("mtp_listing", checks::mtp_listing),
     ("mtp_transcript", checks::mtp_transcript),
+    ("mutation_message", checks::mutation_message),
     ("packet", checks::packet),
     ("program", checks::program),
     ("pytest_listing", checks::pytest_listing),

@@ -4,6 +4,7 @@ use super::{format, test_line};
 use heeler_report::{
     TestReport,
     sanitise::{self, ColourPolicy},
+    workflow_command::{escape_message, escape_property},
 };
 
 /// GitHub shows at most this many annotations, and stores at most 50 for a job.
@@ -41,14 +42,6 @@ fn message(record: &TestReport) -> String {
         lines.push(format!("$ {}", format::cut_name(&sanitise::pasteable_command(command), 500)));
     }
     lines.join("\n")
-}
-
-fn escape_message(text: &str) -> String {
-    text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
-}
-
-fn escape_property(text: &str) -> String {
-    escape_message(text).replace(':', "%3A").replace(',', "%2C")
 }
 
 /// Returns a log line that the runner does not interpret as a workflow command. The runner looks for `::` at

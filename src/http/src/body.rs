@@ -149,6 +149,10 @@ pub enum ReadBodyError {
 ///
 /// Cancel safe: no, because what was read is lost.
 pub async fn read_body(body: Incoming, limit: usize, deadline: Instant) -> Result<Bytes, ReadBodyError> {
+    // A length that is announced need not be waited for.
+    if body.size_hint().lower() > limit as u64 {
+        return Err(ReadBodyError::TooLong { limit });
+    }
     match timeout_at(deadline, Limited::new(body, limit).collect()).await {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ReadBodyError::TooLong { limit }),

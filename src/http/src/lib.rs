@@ -4,6 +4,7 @@
 //! - `server`: accepts connections and reads requests, within limits.
 //! - `body`: bodies, sent and received.
 //! - `client`: one request and its response.
+//! - `websocket`: WebSocket connections, which begin as requests.
 //! - `stall_limit`: ends a connection whose peer does not read.
 
 mod body;
@@ -12,6 +13,7 @@ mod server;
 mod stall_limit;
 #[cfg(test)]
 mod tests;
+mod websocket;
 
 pub use body::{
     BodyError, BodyTransform, HttpBody, KeepAlive, ReadBodyError, bytes_body, queue_body, read_body,
@@ -22,7 +24,12 @@ pub use hyper::{
     body::Incoming,
     header::{self, HeaderName, HeaderValue},
 };
-pub use server::{HttpService, serve};
+pub use server::{HttpService, STALL_LIMIT, serve, serve_connection};
+pub use stall_limit::StallLimited;
+pub use websocket::{
+    InvalidHandshake, PendingWebSocket, WebSocketEnd, WebSocketError, WebSocketInput, WebSocketReceiver,
+    WebSocketSender, accept_websocket, is_websocket_request,
+};
 
 /// Returns the value of a header that occurs once and is ASCII.
 ///

@@ -5,6 +5,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::watch,
     task::JoinSet,
@@ -24,7 +25,7 @@ const HEADER_BYTES: usize = 32 << 10;
 /// Maximum number of headers of a request.
 const MAX_HEADERS: usize = 100;
 /// Time in which a client has to read something of what is sent.
-const STALL_LIMIT: Duration = Duration::from_secs(30);
+pub const STALL_LIMIT: Duration = Duration::from_secs(30);
 /// Time for the last responses, once the server stops.
 const FINISH_LIMIT: Duration = Duration::from_secs(1);
 /// Time between two attempts to accept a connection, when the system has no resources left for one.
@@ -53,7 +54,7 @@ pub async fn serve<S: HttpService>(listener: TcpListener, service: Arc<S>, stop:
             accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
                 Ok((stream, peer)) => match verify_peer(&stream, UnknownPeerPolicy::Refuse) {
                     Ok(()) => {
-                        connections.spawn(serve_connection(stream, Arc::clone(&service), stopped.clone()));
+                        connections.spawn(serve_stream(stream, Arc::clone(&service), stopped.clone()));
                     }
                     Err(error) => tracing::warn!(%peer, %error, "a connection was refused"),
                 },
@@ -84,15 +85,23 @@ fn note_end(ended: Result<(), tokio::task::JoinError>) {
     }
 }
 
-async fn serve_connection<S: HttpService>(
-    stream: TcpStream,
-    service: Arc<S>,
-    mut stopped: watch::Receiver<bool>,
-) {
+async fn serve_stream<S: HttpService>(stream: TcpStream, service: Arc<S>, stopped: watch::Receiver<bool>) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection keeps Nagle's delay");
     }
-    let stream = TokioIo::new(StallLimited::new(PromptTcpStream::new(stream), STALL_LIMIT));
+    serve_connection(PromptTcpStream::new(stream), service, stopped).await;
+}
+
+/// Serves a connection that was accepted, until it ends; once `stopped` is true, the response in progress is
+/// its last. The connection may be upgraded, after which it belongs to the service.
+///
+/// Cancel safe: yes, because the connection is closed.
+pub async fn serve_connection<T, S>(stream: T, service: Arc<S>, mut stopped: watch::Receiver<bool>)
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: HttpService,
+{
+    let stream = TokioIo::new(StallLimited::new(stream, STALL_LIMIT));
     let service = service_fn(move |request| {
         let response = Arc::clone(&service).respond(request);
         async { Ok::<_, Infallible>(response.await) }
@@ -100,7 +109,7 @@ async fn serve_connection<S: HttpService>(
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEADER_LIMIT);
     builder.max_buf_size(HEADER_BYTES).max_headers(MAX_HEADERS);
-    let mut connection = std::pin::pin!(builder.serve_connection(stream, service));
+    let mut connection = std::pin::pin!(builder.serve_connection(stream, service).with_upgrades());
     let served = tokio::select! {
         served = &mut connection => served,
         () = async { drop(stopped.wait_for(|stopped| *stopped).await) } => {

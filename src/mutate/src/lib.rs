@@ -12,5 +12,5 @@ mod selection;
 mod tests;
 
 pub use cargo_project::{CargoProject, CargoProjectError};
-pub use module_tree::{MutatedProject, ReadSourceError, find_mutated_sources};
+pub use module_tree::{MutatedProject, ProjectSource, ReadSourceError, find_mutated_sources};
 pub use selection::{SelectionError, SourceSelection};

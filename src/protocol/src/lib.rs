@@ -7,8 +7,8 @@
 //! - [`mtp`]: the messages of the MSTest Runner Protocol.
 //! - `connect`: the messages between Connect's conformance suite and a client under test.
 //! - [`mcp`]: the messages of the Model Context Protocol, and the filter that hides test tools.
+//! - [`mutation`]: the messages of the Mutation Server Protocol, and report formats of mutation testing.
 //! - [`rsp`]: the messages of the Runtime Server Protocol.
-//! - [`mutation_report`]: the report schema of mutation testing tools.
 //! - [`ctest`]: the list of tests that CTest writes.
 //! - [`control`]: messages between coordinator, watchdog, worker and guard.
 //! - [`fork_server`]: messages between a worker and its fork server, which creates the guards.
@@ -26,7 +26,7 @@ pub mod manifest;
 pub mod mcp;
 #[warn(missing_docs)]
 pub mod mtp;
-pub mod mutation_report;
+pub mod mutation;
 pub mod packet;
 pub mod rpc;
 pub mod rsp;

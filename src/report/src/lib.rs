@@ -5,25 +5,26 @@
 //! - [`DetailSource`]: the texts of results that a summary does not keep, read again for a report.
 //! - [`sanitise`]: sanitising of foreign text.
 //! - [`RunEvent`]: a line of the event stream of a run.
-//! - [`render_mutation_report`]: mutants, as viewers of mutation testing show them.
+//! - [`mutation`]: reports of mutation testing.
+//! - [`workflow_command`]: escaping in workflow commands of GitHub Actions.
 //! - [`ReportFormat`]: a format of report files; [`REPORT_FORMATS`] is the registry.
 
 mod ctrf;
 mod details;
 mod failed_place;
 mod junit;
-mod mutation_report;
 mod report_format;
 mod run_events;
 mod summary;
 mod test_report;
 mod xml;
 
+pub mod mutation;
 pub mod sanitise;
+pub mod workflow_command;
 
 pub use details::{DetailLoadError, DetailSource, ReportContent, UnavailableDetails};
 pub use failed_place::SourcePlace;
-pub use mutation_report::{SourceResults, render_mutation_report};
 pub use report_format::{
     REPORT_FORMATS, ReportError, ReportFormat, ReportRequest, ReportRunInfo, find_report_format,
 };

@@ -5,6 +5,7 @@ pub mod discovery;
 pub mod listen;
 pub mod mcp;
 pub mod mtp;
+pub mod mutation;
 pub mod pool;
 pub mod rsp;
 pub mod run;

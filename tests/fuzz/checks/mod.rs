@@ -5,6 +5,7 @@
 //! - `streams`: frames, packets, journals, manifests.
 //! - `messages`: envelopes, and the messages in them.
 //! - `mcp`: the Model Context Protocol; `mcp_http`: what is added over HTTP.
+//! - `mutation_server`: messages of the Mutation Server Protocol.
 //! - `runtime_server`: messages of the Runtime Server Protocol.
 //! - `frameworks`: output of test programs.
 //! - `texts`: filters and configuration.
@@ -20,6 +21,7 @@ mod mcp;
 mod mcp_http;
 mod messages;
 mod mutants;
+mod mutation_server;
 mod pieces;
 mod programs;
 mod runtime_server;
@@ -39,6 +41,7 @@ pub use mcp::{mcp_filter, mcp_message};
 pub use mcp_http::mcp_http;
 pub use messages::{envelope, is_control_message, message};
 pub use mutants::guarded_source;
+pub use mutation_server::mutation_message;
 pub use programs::program;
 pub use runtime_server::rsp_message;
 pub use streams::{frame, journal, manifest, packet};

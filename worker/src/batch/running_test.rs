@@ -97,11 +97,6 @@ impl RunningTest {
         }
     }
 
-    pub(super) fn push_stdout(&mut self, bytes: &[u8]) {
-        self.stdout.push(bytes);
-        self.live.push(bytes);
-    }
-
     /// Adds what the test wrote to one output.
     pub(super) fn push_output(&mut self, stream: OutputStream, bytes: &[u8]) {
         let capture = match stream {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use crate::{
     check_file, is_update,
     messages::{MessageSample, samples},
-    repository_path, rsp_messages,
+    mutation_messages, repository_path, rsp_messages,
 };
 
 /// The messages of one protocol.
@@ -21,7 +21,7 @@ struct ProtocolSamples {
     samples: fn() -> Vec<MessageSample>,
 }
 
-const PROTOCOLS: [ProtocolSamples; 2] = [
+const PROTOCOLS: [ProtocolSamples; 3] = [
     ProtocolSamples {
         directory: "tests/golden",
         page: "docs/reference/messages.md",
@@ -33,6 +33,12 @@ const PROTOCOLS: [ProtocolSamples; 2] = [
         page: "docs/reference/rsp-messages.md",
         source: "src/protocol/tests/it/rsp_messages.rs",
         samples: rsp_messages::samples,
+    },
+    ProtocolSamples {
+        directory: "tests/golden/mutation",
+        page: "docs/reference/mutation-messages.md",
+        source: "src/protocol/tests/it/mutation_messages.rs",
+        samples: mutation_messages::samples,
     },
 ];
 

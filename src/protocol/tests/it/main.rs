@@ -5,6 +5,7 @@
 mod golden;
 mod mcp_messages;
 mod messages;
+mod mutation_messages;
 mod render;
 mod rsp_messages;
 mod schema;

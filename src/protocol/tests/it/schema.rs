@@ -24,3 +24,15 @@ fn runtime_server_schemas_match_types() {
     check_file("tests/schema/rsp-server.schema.json", &text(&heeler_protocol::rsp::server_schema()));
     check_file("tests/schema/rsp-client.schema.json", &text(&heeler_protocol::rsp::client_schema()));
 }
+
+#[test]
+fn mutation_server_schemas_match_types() {
+    check_file(
+        "tests/schema/mutation-server.schema.json",
+        &text(&heeler_protocol::mutation::server_schema()),
+    );
+    check_file(
+        "tests/schema/mutation-client.schema.json",
+        &text(&heeler_protocol::mutation::client_schema()),
+    );
+}

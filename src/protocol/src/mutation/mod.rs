@@ -1,0 +1,37 @@
+//! Messages of the Mutation Server Protocol in both versions that clients speak, 0.0.1-alpha.1 ([`alpha`])
+//! and its successor 0.4 ([`v0_4`]), and the report formats of mutation testing.
+//!
+//! - `envelope`: reads a body, which may be a batch, as strictly as the base protocol demands.
+//! - `method`, `code`: the names of requests and notifications, and the codes of errors.
+//! - `sent`: results and notifications of the server.
+//! - `tested_mutant`: a mutant and what became of it, in protocols and reports.
+//! - `params`: reads parameters.
+//! - `version`: which versions of a client are served.
+//! - `elements`: reports in the mutation testing report schema.
+//! - `sarif`: reports in the Static Analysis Results Interchange Format.
+
+pub mod alpha;
+pub mod code;
+pub mod elements;
+mod envelope;
+pub mod method;
+mod params;
+pub mod sarif;
+#[cfg(feature = "schema")]
+mod schema;
+mod sent;
+mod tested_mutant;
+pub mod v0_4;
+mod version;
+
+pub use envelope::{ClientBody, MAX_BATCH_MESSAGES, batch_body, error_body, read_body};
+pub use params::read_params;
+#[cfg(feature = "schema")]
+pub use schema::{client_schema, server_schema};
+pub use sent::{ServerNotification, ServerResult};
+pub use tested_mutant::{SourceLocation, SourcePosition, StatusName, TestedMutant};
+pub use version::check_client_version;
+
+/// Maximum size of a client's body. The largest that a client has to send names every mutant of a large
+/// project, at about 300 bytes each.
+pub const BODY_LIMIT_BYTES: usize = 64 << 20;

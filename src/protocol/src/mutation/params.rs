@@ -1,0 +1,19 @@
+//! Reads parameters of requests and notifications.
+
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use crate::rpc::{RpcError, code};
+
+/// Reads parameters; absent ones count as `{}`.
+///
+/// # Errors
+/// They are an array, or not of this kind.
+pub fn read_params<P: DeserializeOwned>(method: &str, params: Option<&RawValue>) -> Result<P, RpcError> {
+    let refused = |text: String| RpcError::new(code::INVALID_PARAMS, format!("{method}: {text}"));
+    let text = params.map_or("{}", RawValue::get);
+    if text.starts_with('[') {
+        return Err(refused("expected an object as params, got an array".to_owned()));
+    }
+    serde_json::from_str(text).map_err(|error| refused(format!("expected other params: {error}")))
+}

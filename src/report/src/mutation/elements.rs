@@ -1,0 +1,135 @@
+//! The mutation testing report schema, version 2.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write,
+    time::Duration,
+};
+
+use heeler_mutant::{Mutant, MutantResult, MutantStatus, Position};
+use heeler_protocol::mutation::{
+    SourceLocation, SourcePosition, StatusName, TestedMutant,
+    elements::{
+        ElementsReport, FrameworkName, MutatedFile, NamedTest, PhaseDurations, SCHEMA_VERSION,
+        ScoreThresholds, TestFile, TestLocation,
+    },
+};
+
+use super::MutationReport;
+use crate::ReportError;
+
+/// Writes a report in the mutation testing report schema.
+///
+/// # Errors
+/// The writer fails.
+pub fn write_elements(report: &MutationReport<'_>, writer: &mut dyn Write) -> Result<(), ReportError> {
+    serde_json::to_writer(&mut *writer, &elements(report))?;
+    writer.write_all(b"\n")?;
+    Ok(())
+}
+
+fn elements(report: &MutationReport<'_>) -> ElementsReport {
+    let ids = TestIds::of(report.results);
+    let file = |(path, results): (&str, Vec<&MutantResult>)| {
+        let language = results.first().map_or("text", |result| result.mutant.language.name());
+        let mutants = results.into_iter().map(|result| ids.shorten(tested_mutant(result))).collect();
+        let file =
+            MutatedFile { language: language.to_owned(), source: report.source(path).to_owned(), mutants };
+        (path.to_owned(), file)
+    };
+    ElementsReport {
+        schema_version: SCHEMA_VERSION,
+        thresholds: ScoreThresholds { high: report.bounds.high.min(100), low: report.bounds.low.min(100) },
+        project_root: report.directory.to_str().map(str::to_owned),
+        files: report.by_file().into_iter().map(file).collect(),
+        test_files: ids.test_files(report),
+        framework: FrameworkName { name: "Heeler", version: env!("CARGO_PKG_VERSION") },
+        performance: report.phases.map(|phases| PhaseDurations {
+            setup: milliseconds(phases.setup),
+            initial_run: milliseconds(phases.initial_run),
+            mutation: milliseconds(phases.mutation),
+        }),
+    }
+}
+
+/// Numbers in place of uids: a mutant may be covered by a thousand tests, whose uids are long.
+struct TestIds<'a>(BTreeMap<&'a str, usize>);
+
+impl<'a> TestIds<'a> {
+    fn of(results: &'a [MutantResult]) -> Self {
+        let named = |result: &'a MutantResult| result.covered_by.iter().chain(&result.killed_by);
+        let uids: BTreeSet<&str> = results.iter().flat_map(named).map(|uid| &**uid).collect();
+        Self(uids.into_iter().enumerate().map(|(number, uid)| (uid, number)).collect())
+    }
+
+    fn shorten(&self, mut mutant: TestedMutant) -> TestedMutant {
+        for uid in mutant.covered_by.iter_mut().chain(&mut mutant.killed_by) {
+            if let Some(number) = self.0.get(uid.as_str()) {
+                *uid = number.to_string();
+            }
+        }
+        mutant
+    }
+
+    fn test_files(&self, report: &MutationReport<'_>) -> BTreeMap<String, TestFile> {
+        let mut files: BTreeMap<String, TestFile> = BTreeMap::new();
+        for (uid, number) in &self.0 {
+            let place = report.tests.get(*uid);
+            let file = match place {
+                Some(place) => place.file.as_str(),
+                None => uid.split_once("::").map_or(*uid, |(program, _)| program),
+            };
+            let start = place.and_then(|place| place.line).map(|line| SourcePosition { line, column: 1 });
+            files.entry(file.to_owned()).or_default().tests.push(NamedTest {
+                id: number.to_string(),
+                name: (*uid).to_owned(),
+                location: start.map(|start| TestLocation { start }),
+            });
+        }
+        files
+    }
+}
+
+/// Returns a result as protocols and reports write it.
+#[must_use]
+pub fn tested_mutant(result: &MutantResult) -> TestedMutant {
+    let MutantResult { mutant, status, reason, covered_by, killed_by, tests_completed, is_static, duration } =
+        result;
+    let Mutant { id, span, mutator, replacement, description, .. } = &**mutant;
+    TestedMutant {
+        id: id.to_string(),
+        location: SourceLocation { start: position(span.start), end: position(span.end) },
+        mutator_name: mutator.name().to_owned(),
+        replacement: replacement.clone(),
+        description: description.clone(),
+        status: status_name(*status),
+        status_reason: reason.clone(),
+        covered_by: covered_by.iter().map(|uid| uid.to_string()).collect(),
+        killed_by: killed_by.iter().map(|uid| uid.to_string()).collect(),
+        tests_completed: *tests_completed,
+        r#static: *is_static,
+        duration: duration.map(milliseconds),
+    }
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    // Whole microseconds are exact enough, and shorter.
+    (duration.as_secs_f64() * 1e6).round() / 1e3
+}
+
+fn position(position: Position) -> SourcePosition {
+    SourcePosition { line: position.line, column: position.column }
+}
+
+fn status_name(status: MutantStatus) -> StatusName {
+    match status {
+        MutantStatus::Pending => StatusName::Pending,
+        MutantStatus::Ignored => StatusName::Ignored,
+        MutantStatus::CompileError => StatusName::CompileError,
+        MutantStatus::NoCoverage => StatusName::NoCoverage,
+        MutantStatus::Survived => StatusName::Survived,
+        MutantStatus::Killed => StatusName::Killed,
+        MutantStatus::Timeout => StatusName::Timeout,
+        MutantStatus::RuntimeError => StatusName::RuntimeError,
+    }
+}

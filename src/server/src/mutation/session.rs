@@ -1,0 +1,483 @@
+//! One client. One task has its state; requests that take time are tasks of their own, which answer by
+//! themselves.
+//!
+//! ```text
+//!            initialize            opened                       instrument, mutate
+//! undecided ────────────► opening ────────► 0.0.1-alpha.1 ◄──┐  (any number at a time;
+//!   ▲   │                   │  │                     └───────┘   mutants are tested for one
+//!   │   │ configure         │  │ opened                          request of the process at a time)
+//!   │   └──────────────► opening ────────► 0.4 ── configure ──► opening
+//!   └── failed ─────────────┘
+//! ```
+
+mod request;
+
+use std::{
+    collections::HashMap,
+    mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use heeler_protocol::{
+    mutation::{
+        ClientBody, ServerResult,
+        alpha::{CancelParams, InitializeParams, InitializeResult},
+        check_client_version,
+        code::{REQUEST_CANCELLED, SERVER_NOT_INITIALIZED},
+        method, read_body, read_params,
+        v0_4::{self, ConfigureParams, ConfigureResult},
+    },
+    rpc::{InvalidMessage, RequestId, RpcError, RpcMessage, code},
+};
+use tokio::{
+    sync::{Semaphore, mpsc},
+    task::{JoinError, JoinSet},
+    time::{Instant, timeout},
+};
+
+use self::request::{RequestContext, WaitingRequest};
+use super::{
+    Canceller, MutationProject, MutationService, MutationServiceError,
+    config_path::config_path,
+    responder::{RawParams, ReplyChannel, Responder},
+};
+use crate::listen::wait_for_deadline;
+
+/// Maximum number of requests of a client in progress. Further ones are refused.
+const MAX_REQUESTS: usize = 64;
+/// Number of messages that wait for the session.
+pub(super) const INPUT_QUEUE: usize = 16;
+/// Time limit for ending what a client started, once it is gone.
+const END_LIMIT: Duration = Duration::from_secs(10);
+
+/// Which methods may begin a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FirstMethod {
+    /// Only those that name a version: `initialize` or `configure`.
+    Handshake,
+    /// Also requests of 0.4, whose clients start the server themselves.
+    AnyOfV04,
+}
+
+/// How partial results are written in 0.0.1-alpha.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ProgressForm {
+    /// As the specification says.
+    #[default]
+    List,
+    /// As a client expects that differs from it.
+    Object,
+}
+
+/// Parameters of a session.
+#[derive(Debug, Clone, Copy)]
+pub struct MutationSessionOptions {
+    pub first_method: FirstMethod,
+    pub progress_form: ProgressForm,
+    /// Time limit for the first method; `None` for a client that started the server.
+    pub begin_within: Option<Duration>,
+}
+
+/// A body that a client sent, and where it is answered.
+#[derive(Debug)]
+pub(super) struct SessionInput {
+    pub(super) body: Bytes,
+    pub(super) channel: ReplyChannel,
+}
+
+/// What all sessions of a process share.
+#[derive(Clone)]
+pub(super) struct SessionHost {
+    pub(super) service: Arc<dyn MutationService>,
+    /// Whoever tests mutants holds its one permit, since a run uses the whole machine. It is fair.
+    pub(super) run_queue: Arc<Semaphore>,
+}
+
+impl SessionHost {
+    pub(super) fn new(service: Arc<dyn MutationService>) -> Self {
+        Self { service, run_queue: Arc::new(Semaphore::new(1)) }
+    }
+}
+
+/// Requests in progress, by their ids.
+#[derive(Debug, Clone, Default)]
+struct OpenRequests(Arc<Mutex<HashMap<RequestId, Canceller>>>);
+
+impl OpenRequests {
+    fn lock(&self) -> MutexGuard<'_, HashMap<RequestId, Canceller>> {
+        // A map can't be half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ProtocolVersion {
+    Alpha,
+    V04,
+}
+
+enum SessionState {
+    Undecided,
+    Opening {
+        version: ProtocolVersion,
+        /// The project before, which stays if the new one can't be opened.
+        previous: Option<Arc<dyn MutationProject>>,
+        /// Requests of 0.4 that wait for the project.
+        held: Vec<WaitingRequest>,
+    },
+    Open {
+        version: ProtocolVersion,
+        project: Arc<dyn MutationProject>,
+    },
+}
+
+/// The end of a task.
+enum TaskEnd {
+    Opened {
+        /// The request that is to be answered.
+        request: Option<(RequestId, Responder)>,
+        project: Result<Arc<dyn MutationProject>, MutationServiceError>,
+    },
+    Request,
+}
+
+pub(super) struct Session {
+    host: SessionHost,
+    options: MutationSessionOptions,
+    state: SessionState,
+    open: OpenRequests,
+    tasks: JoinSet<TaskEnd>,
+    begin_deadline: Option<Instant>,
+}
+
+enum SessionEvent {
+    Input(SessionInput),
+    TaskEnded(Result<TaskEnd, JoinError>),
+    NotBegun,
+    /// The client is gone.
+    Gone,
+}
+
+impl Session {
+    pub(super) fn new(host: SessionHost, options: MutationSessionOptions) -> Self {
+        Self {
+            host,
+            options,
+            state: SessionState::Undecided,
+            open: OpenRequests::default(),
+            tasks: JoinSet::new(),
+            begin_deadline: options.begin_within.map(|limit| Instant::now() + limit),
+        }
+    }
+
+    /// Serves the client until its inputs end; then everything that it started is cancelled, and has ended
+    /// when this returns.
+    ///
+    /// Cancel safe: no, because operations of the service would be dropped instead of cancelled.
+    pub(super) async fn serve(mut self, mut inputs: mpsc::Receiver<SessionInput>) {
+        loop {
+            match self.next_event(&mut inputs).await {
+                SessionEvent::Input(SessionInput { body, channel }) => self.on_body(&body, &channel).await,
+                SessionEvent::TaskEnded(ended) => self.on_task_end(ended).await,
+                SessionEvent::NotBegun => {
+                    tracing::warn!("a client sent no first request in time, and its connection is closed");
+                    break;
+                }
+                SessionEvent::Gone => break,
+            }
+        }
+        drop(inputs);
+        self.open.lock().values().for_each(Canceller::cancel);
+        let ended = timeout(END_LIMIT, async { while self.tasks.join_next().await.is_some() {} }).await;
+        if ended.is_err() {
+            tracing::warn!("what a client had started did not end within {} s", END_LIMIT.as_secs());
+        }
+    }
+
+    async fn next_event(&mut self, inputs: &mut mpsc::Receiver<SessionInput>) -> SessionEvent {
+        let begin_deadline = self.begin_deadline.filter(|_| matches!(self.state, SessionState::Undecided));
+        tokio::select! {
+            input = inputs.recv() => input.map_or(SessionEvent::Gone, SessionEvent::Input),
+            Some(ended) = self.tasks.join_next() => SessionEvent::TaskEnded(ended),
+            () = wait_for_deadline(begin_deadline) => SessionEvent::NotBegun,
+        }
+    }
+
+    async fn on_body(&mut self, body: &[u8], channel: &ReplyChannel) {
+        match read_body(body) {
+            ClientBody::Message(message) => {
+                self.on_message(message, Responder::of_message(channel.clone())).await;
+            }
+            ClientBody::Batch(messages) => {
+                let responders = Responder::of_batch(channel, messages.len());
+                for (message, responder) in messages.into_iter().zip(responders) {
+                    self.on_message(message, responder).await;
+                }
+            }
+        }
+    }
+
+    async fn on_message(&mut self, message: Result<RpcMessage, InvalidMessage>, responder: Responder) {
+        match message {
+            Err(InvalidMessage { id, error }) => responder.error(&id, &error).await,
+            Ok(RpcMessage::Request { id, method, params }) => {
+                if let Err((error, responder)) = self.on_request(&id, &method, params, responder) {
+                    responder.error(&id, &error).await;
+                }
+            }
+            Ok(RpcMessage::Notification { method, params }) => {
+                if method == method::CANCEL
+                    && self.takes_notifications()
+                    && let Ok(CancelParams { id }) = read_params(&method, params.as_deref())
+                    && let Some(canceller) = self.open.lock().get(&id)
+                {
+                    canceller.cancel();
+                }
+                responder.nothing().await;
+            }
+            // Nothing is requested of clients.
+            Ok(RpcMessage::Response { .. }) => responder.nothing().await,
+        }
+    }
+
+    fn takes_notifications(&self) -> bool {
+        match &self.state {
+            SessionState::Undecided => false,
+            SessionState::Opening { version, .. } => *version == ProtocolVersion::V04,
+            SessionState::Open { .. } => true,
+        }
+    }
+
+    /// Begins a request, or returns why it is refused.
+    fn on_request(
+        &mut self,
+        id: &RequestId,
+        method: &str,
+        params: RawParams,
+        responder: Responder,
+    ) -> Result<(), (RpcError, Responder)> {
+        let version = match &self.state {
+            SessionState::Undecided => None,
+            SessionState::Opening { version, .. } | SessionState::Open { version, .. } => Some(*version),
+        };
+        let is_open = matches!(self.state, SessionState::Open { .. });
+        match (version, method) {
+            (None, method::INITIALIZE) => self.initialize(id, params, responder),
+            (None | Some(ProtocolVersion::V04), method::CONFIGURE) if !self.is_opening() => {
+                self.configure(id, params, responder)
+            }
+            (None, method::DISCOVER | method::MUTATION_TEST)
+                if self.options.first_method == FirstMethod::AnyOfV04 =>
+            {
+                self.begin_opening(ProtocolVersion::V04, None, None);
+                self.begin_request(id, method, params, responder)
+            }
+            (None, _) => Err((not_initialized(), responder)),
+            (Some(ProtocolVersion::Alpha), method::INITIALIZE) => {
+                let text = "expected initialize once";
+                Err((RpcError::new(code::INVALID_REQUEST, text), responder))
+            }
+            (Some(ProtocolVersion::Alpha), _) if !is_open => Err((not_initialized(), responder)),
+            (Some(ProtocolVersion::Alpha), method::INSTRUMENT | method::MUTATE)
+            | (Some(ProtocolVersion::V04), method::DISCOVER | method::MUTATION_TEST) => {
+                self.begin_request(id, method, params, responder)
+            }
+            (Some(ProtocolVersion::V04), method::CONFIGURE) => {
+                let text = "expected configure after the answer to the one before";
+                Err((RpcError::new(code::INVALID_REQUEST, text), responder))
+            }
+            (Some(_), _) => {
+                let shown: String = method.chars().take(100).collect();
+                let text = format!("the method {shown:?} is not supported");
+                Err((RpcError::new(code::METHOD_NOT_FOUND, text), responder))
+            }
+        }
+    }
+
+    fn is_opening(&self) -> bool {
+        matches!(self.state, SessionState::Opening { .. })
+    }
+
+    fn initialize(
+        &mut self,
+        id: &RequestId,
+        params: RawParams,
+        responder: Responder,
+    ) -> Result<(), (RpcError, Responder)> {
+        let read =
+            read_params::<InitializeParams>(method::INITIALIZE, params.as_deref()).and_then(|params| {
+                check_client_version(&params.client_info.version)?;
+                Ok(params.config_uri)
+            });
+        match read {
+            Ok(file) => self.open_with(id, file.as_deref(), ProtocolVersion::Alpha, responder),
+            Err(error) => Err((error, responder)),
+        }
+    }
+
+    fn configure(
+        &mut self,
+        id: &RequestId,
+        params: RawParams,
+        responder: Responder,
+    ) -> Result<(), (RpcError, Responder)> {
+        match read_params::<ConfigureParams>(method::CONFIGURE, params.as_deref()) {
+            Ok(params) => {
+                self.open_with(id, params.config_file_path.as_deref(), ProtocolVersion::V04, responder)
+            }
+            Err(error) => Err((error, responder)),
+        }
+    }
+
+    fn open_with(
+        &mut self,
+        id: &RequestId,
+        file: Option<&str>,
+        version: ProtocolVersion,
+        responder: Responder,
+    ) -> Result<(), (RpcError, Responder)> {
+        match file.map(config_path).transpose() {
+            Ok(file) => {
+                self.begin_opening(version, file, Some((id.clone(), responder)));
+                Ok(())
+            }
+            Err(text) => Err((RpcError::new(code::INVALID_PARAMS, text), responder)),
+        }
+    }
+
+    fn begin_opening(
+        &mut self,
+        version: ProtocolVersion,
+        file: Option<std::path::PathBuf>,
+        request: Option<(RequestId, Responder)>,
+    ) {
+        let previous = match mem::replace(&mut self.state, SessionState::Undecided) {
+            SessionState::Open { project, .. } => Some(project),
+            SessionState::Undecided | SessionState::Opening { .. } => None,
+        };
+        self.state = SessionState::Opening { version, previous, held: Vec::new() };
+        let mut opening = JoinSet::new();
+        opening.spawn(self.host.service.open(file));
+        self.tasks.spawn(async move {
+            let project = request::outcome_of(&mut opening).await;
+            TaskEnd::Opened { request, project }
+        });
+    }
+
+    fn begin_request(
+        &mut self,
+        id: &RequestId,
+        method: &str,
+        params: RawParams,
+        responder: Responder,
+    ) -> Result<(), (RpcError, Responder)> {
+        let refused = |text: String| RpcError::new(code::INVALID_REQUEST, text);
+        let held = match &self.state {
+            SessionState::Opening { held, .. } => held.len(),
+            SessionState::Undecided | SessionState::Open { .. } => 0,
+        };
+        if self.tasks.len() + held >= MAX_REQUESTS {
+            return Err((
+                refused(format!("expected at most {MAX_REQUESTS} requests in progress")),
+                responder,
+            ));
+        }
+        let cancellation = {
+            let mut open = self.open.lock();
+            if open.contains_key(id) {
+                let text = format!("expected an id that no request in progress has, got {id}");
+                return Err((refused(text), responder));
+            }
+            let (canceller, cancellation) = Canceller::new();
+            open.insert(id.clone(), canceller);
+            cancellation
+        };
+        let request =
+            WaitingRequest { id: id.clone(), method: method.to_owned(), params, responder, cancellation };
+        match &mut self.state {
+            SessionState::Opening { held, .. } => held.push(request),
+            SessionState::Open { project, .. } => {
+                let project = Arc::clone(project);
+                self.spawn_request(request, project);
+            }
+            SessionState::Undecided => unreachable!("requests begin in a session that was decided"),
+        }
+        Ok(())
+    }
+
+    fn spawn_request(&mut self, request: WaitingRequest, project: Arc<dyn MutationProject>) {
+        let context = RequestContext {
+            project,
+            run_queue: Arc::clone(&self.host.run_queue),
+            progress_form: self.options.progress_form,
+            open: self.open.clone(),
+        };
+        self.tasks.spawn(async move {
+            request.run(context).await;
+            TaskEnd::Request
+        });
+    }
+
+    async fn on_task_end(&mut self, ended: Result<TaskEnd, JoinError>) {
+        match ended {
+            Ok(TaskEnd::Request) => {}
+            Ok(TaskEnd::Opened { request, project }) => self.on_opened(request, project).await,
+            Err(error) => tracing::error!(%error, "a request failed inside"),
+        }
+    }
+
+    async fn on_opened(
+        &mut self,
+        request: Option<(RequestId, Responder)>,
+        project: Result<Arc<dyn MutationProject>, MutationServiceError>,
+    ) {
+        let SessionState::Opening { version, previous, held } =
+            mem::replace(&mut self.state, SessionState::Undecided)
+        else {
+            return;
+        };
+        let error = project.as_ref().err().map(rpc_error);
+        match (request, &error) {
+            (None, _) => {}
+            (Some((id, responder)), Some(error)) => responder.error(&id, error).await,
+            (Some((id, responder)), None) => match version {
+                ProtocolVersion::Alpha => {
+                    let result = ServerResult::Initialized(InitializeResult::of_heeler());
+                    responder.result(&id, &result).await;
+                }
+                ProtocolVersion::V04 => {
+                    let version = v0_4::PROTOCOL_VERSION.to_owned();
+                    let result = ServerResult::Configured(ConfigureResult { version });
+                    responder.result(&id, &result).await;
+                }
+            },
+        }
+        let Some(project) = project.ok().or(previous) else {
+            let error = error.unwrap_or_else(not_initialized);
+            for WaitingRequest { id, responder, .. } in held {
+                self.open.lock().remove(&id);
+                responder.error(&id, &error).await;
+            }
+            return;
+        };
+        self.state = SessionState::Open { version, project: Arc::clone(&project) };
+        for request in held {
+            self.spawn_request(request, Arc::clone(&project));
+        }
+    }
+}
+
+fn not_initialized() -> RpcError {
+    RpcError::new(SERVER_NOT_INITIALIZED, "expected initialize, or configure, before other requests")
+}
+
+fn rpc_error(error: &MutationServiceError) -> RpcError {
+    let code = match error {
+        MutationServiceError::Config(_) => code::INVALID_PARAMS,
+        MutationServiceError::Failed(_) => code::INTERNAL_ERROR,
+        MutationServiceError::Cancelled => REQUEST_CANCELLED,
+    };
+    RpcError::new(code, format!("failed to {error}"))
+}

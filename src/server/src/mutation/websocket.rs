@@ -1,0 +1,142 @@
+//! A session on a WebSocket connection: a message is a text frame.
+
+use std::time::Duration;
+
+use heeler_http::{
+    PendingWebSocket, WebSocketEnd, WebSocketError, WebSocketInput, WebSocketReceiver, WebSocketSender,
+};
+use tokio::{
+    sync::mpsc,
+    task::JoinSet,
+    time::{MissedTickBehavior, interval, timeout},
+};
+
+use super::{
+    MutationSessionOptions,
+    responder::{Reply, ReplyChannel, ResultDelivery},
+    session::{INPUT_QUEUE, Session, SessionHost, SessionInput},
+    stream::REPLY_QUEUE,
+};
+
+/// Time between two questions whether the client is there.
+const PING_INTERVAL: Duration = Duration::from_secs(15);
+/// Time without any frame after which a client counts as gone: three questions were not answered.
+const SILENCE_LIMIT: Duration = Duration::from_secs(50);
+/// Time limit for the response that begins a connection, and for the end of one.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Serves a client until its connection ends or `stop` is over. Everything that it started has ended then.
+///
+/// Cancel safe: no, because operations of the service would be dropped instead of cancelled.
+pub(super) async fn serve_websocket(
+    pending: PendingWebSocket,
+    host: SessionHost,
+    options: MutationSessionOptions,
+    stop: impl Future<Output = ()>,
+) {
+    let (sender, mut receiver) = match timeout(HANDSHAKE_LIMIT, pending.open()).await {
+        Ok(Ok(halves)) => halves,
+        Ok(Err(error)) => {
+            tracing::debug!(error = heeler_core::error_chain(&error), "a WebSocket client is gone");
+            return;
+        }
+        Err(_) => return,
+    };
+    let (inputs, session_inputs) = mpsc::channel(INPUT_QUEUE);
+    let (replies, reply_receiver) = mpsc::channel(REPLY_QUEUE);
+    let channel = ReplyChannel { sender: replies, delivery: ResultDelivery::Notifications, watchers: None };
+    let mut session = JoinSet::new();
+    session.spawn(Session::new(host, options).serve(session_inputs));
+    let mut writing = JoinSet::new();
+    let (end_sender, end) = mpsc::channel(1);
+    writing.spawn(write_messages(reply_receiver, sender, end));
+    let reason = tokio::select! {
+        reason = read_messages(&mut receiver, &inputs, channel.clone()) => reason,
+        _ = writing.join_next() => None,
+        // It ends by itself where no first request arrives.
+        _ = session.join_next() => Some(WebSocketEnd::Refused),
+        () = stop => Some(WebSocketEnd::GoingAway),
+    };
+    drop((inputs, channel));
+    match reason {
+        // Nothing can be said to a client that is gone, so that nobody waits for it.
+        None => writing.shutdown().await,
+        Some(reason) => {
+            let (Ok(()) | Err(_)) = end_sender.try_send(reason);
+        }
+    }
+    while let Some(ended) = session.join_next().await {
+        if let Err(error) = ended {
+            tracing::error!(%error, "a session failed inside");
+        }
+    }
+    if timeout(HANDSHAKE_LIMIT, async { while writing.join_next().await.is_some() {} }).await.is_err() {
+        tracing::debug!("a WebSocket client did not read the end of its session");
+    }
+}
+
+/// Reads until the end; returns why this end closes the connection, if it does.
+async fn read_messages(
+    receiver: &mut WebSocketReceiver,
+    inputs: &mpsc::Sender<SessionInput>,
+    channel: ReplyChannel,
+) -> Option<WebSocketEnd> {
+    loop {
+        match timeout(SILENCE_LIMIT, receiver.next()).await {
+            Ok(Ok(Some(WebSocketInput::Text(body)))) => {
+                if inputs.send(SessionInput { body, channel: channel.clone() }).await.is_err() {
+                    return Some(WebSocketEnd::Refused);
+                }
+            }
+            Ok(Ok(Some(WebSocketInput::Control))) => {}
+            Ok(Ok(None)) => return None,
+            Ok(Err(error)) => {
+                tracing::debug!(error = heeler_core::error_chain(&error), "a WebSocket connection is closed");
+                return match error {
+                    WebSocketError::NotText => Some(WebSocketEnd::NotText),
+                    WebSocketError::TooLong => Some(WebSocketEnd::TooLong),
+                    WebSocketError::Upgrade(_) | WebSocketError::Broken(_) => None,
+                };
+            }
+            Err(_) => {
+                tracing::warn!("a WebSocket client was silent for {} s", SILENCE_LIMIT.as_secs());
+                return None;
+            }
+        }
+    }
+}
+
+enum WriteEvent {
+    Reply(Option<Reply>),
+    Ping,
+}
+
+/// Writes until all replies are sent, then closes the connection if there is a reason.
+async fn write_messages(
+    mut replies: mpsc::Receiver<Reply>,
+    mut sender: WebSocketSender,
+    mut end: mpsc::Receiver<WebSocketEnd>,
+) {
+    let mut ping = interval(PING_INTERVAL);
+    ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let event = tokio::select! {
+            reply = replies.recv() => WriteEvent::Reply(reply),
+            _ = ping.tick() => WriteEvent::Ping,
+        };
+        let sent = match event {
+            WriteEvent::Reply(Some(Reply::Notification(body) | Reply::Response(body))) => {
+                sender.send(body).await
+            }
+            WriteEvent::Reply(Some(Reply::Started)) => Ok(()),
+            WriteEvent::Reply(None) => break,
+            WriteEvent::Ping => sender.ping().await,
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+    let reason = end.try_recv().unwrap_or(WebSocketEnd::GoingAway);
+    // The client may be gone.
+    let (Ok(()) | Err(_)) = sender.close(reason).await;
+}
