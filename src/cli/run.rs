@@ -15,8 +15,8 @@ use uuid::Uuid;
 use super::{
     arguments::RunArguments,
     display::{
-        DisplayKind, ListedProgram, OutputStream, OutputTarget, RunDisplay, RunHead, SummaryExtras,
-        TypedLineSource,
+        DisplayKind, DisplayOptions, ListedProgram, OutputStream, OutputTarget, RunDisplay, RunHead,
+        SummaryExtras, TypedLineSource,
     },
     exit::{CliExitCode, CommandError},
     in_process_server::{InProcessServer, ServerUse},
@@ -64,27 +64,7 @@ async fn run_tests(
     let reports = std::mem::take(&mut settings.run.reports);
     let settings = Arc::new(settings);
     check_filters(&settings)?;
-    let mut options = display_options(&arguments.general, &settings, OutputStream::StandardError);
-    if settings.run.capture == CaptureStrategy::Shown && arguments.reporting.shown.failure_output.is_none() {
-        // It has been shown while the test ran.
-        options.failure_output = OutputTiming::Never;
-    }
-    if events_out.is_some()
-        && options.kind == DisplayKind::Live
-        && OutputStream::StandardOutput.target() == OutputTarget::Terminal
-    {
-        // The lines of the event stream would be written into the live view.
-        options.kind = DisplayKind::Plain;
-    }
-    if let Some(debugger) = &arguments.debugger {
-        options.slow_after = UNLIMITED;
-        if let Some(name) = debugger.missing_program() {
-            return Err(CommandError::NoDebugger { name: name.to_owned() });
-        }
-    }
-    if arguments.debugger.is_none() && OutputStream::StandardError.target() == OutputTarget::Terminal {
-        options.typed_lines = typed_line_source();
-    }
+    let options = run_display_options(arguments, &settings, events_out.is_some())?;
     let mut display = RunDisplay::new(options, OutputStream::StandardError.writer());
     let mut say = |label: &str, words: &str| display.show_build_step(label, words, Instant::now());
     let rerun = RerunPlan::resolve(arguments.rerun.as_ref(), &settings)?;
@@ -136,6 +116,36 @@ async fn run_tests(
     };
     here.shut_down(watch.into_events()).await.map_err(CommandError::Client)?;
     Ok(exit)
+}
+
+/// Returns how the run is displayed.
+fn run_display_options(
+    arguments: &RunArguments,
+    settings: &ResolvedSettings,
+    has_event_stream: bool,
+) -> Result<DisplayOptions, CommandError> {
+    let mut options = display_options(&arguments.general, settings, OutputStream::StandardError);
+    if settings.run.capture == CaptureStrategy::Shown && arguments.reporting.shown.failure_output.is_none() {
+        // It has been shown while the test ran.
+        options.failure_output = OutputTiming::Never;
+    }
+    if has_event_stream
+        && options.kind == DisplayKind::Live
+        && OutputStream::StandardOutput.target() == OutputTarget::Terminal
+    {
+        // The lines of the event stream would be written into the live view.
+        options.kind = DisplayKind::Plain;
+    }
+    if let Some(debugger) = &arguments.debugger {
+        options.slow_after = UNLIMITED;
+        if let Some(name) = debugger.missing_program() {
+            return Err(CommandError::NoDebugger { name: name.to_owned() });
+        }
+    }
+    if arguments.debugger.is_none() && OutputStream::StandardError.target() == OutputTarget::Terminal {
+        options.typed_lines = typed_line_source();
+    }
+    Ok(options)
 }
 
 /// Returns the lines that are typed into the terminal on standard input; none if it is no terminal.

@@ -392,9 +392,9 @@ fn merge(events: Vec<TranscriptEvent>) -> Vec<TranscriptEvent> {
         match (merged.last_mut(), event) {
             (Some(TranscriptEvent::Output(before)), TranscriptEvent::Output(bytes)) => before.extend(bytes),
             (
-                Some(TranscriptEvent::TestOutput { place, bytes: before }),
-                TranscriptEvent::TestOutput { place: other, bytes },
-            ) if *place == other => before.extend(bytes),
+                Some(TranscriptEvent::TestOutput { place, stream, bytes: before }),
+                TranscriptEvent::TestOutput { place: other, stream: other_stream, bytes },
+            ) if *place == other && *stream == other_stream => before.extend(bytes),
             (_, event) => merged.push(event),
         }
     }

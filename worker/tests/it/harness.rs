@@ -241,8 +241,18 @@ impl WorkerHarness {
         program: &TestScript,
         timeout_ms: u64,
     ) -> Result<(String, Vec<ListedTest>), String> {
+        self.discover_as(program, None, timeout_ms).await
+    }
+
+    /// Lists a program of this framework, or of one that is to be found out.
+    pub(crate) async fn discover_as(
+        &mut self,
+        program: &TestScript,
+        framework: Option<&str>,
+        timeout_ms: u64,
+    ) -> Result<(String, Vec<ListedTest>), String> {
         let program = self::program(program);
-        let program = TestProgram { framework: None, ..program };
+        let program = TestProgram { framework: framework.map(Into::into), ..program };
         let job = DiscoveryJob { job: 5, program, timeout_ms, capture: None };
         self.send(&ToWorker::Discover(Box::new(job))).await;
         match self.receive().await {

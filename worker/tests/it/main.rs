@@ -129,7 +129,7 @@ async fn test_that_never_stops_writing_times_out() {
 async fn program_that_never_stops_writing_is_not_listed() {
     let mut bench = WorkerHarness::new().await;
     let script = bench.script_without_markers("echo gtest_list_tests gtest_filter; exec yes >&2");
-    let error = bench.discover(&script, 300).await.unwrap_err();
+    let error = bench.discover_as(&script, Some("gtest"), 300).await.unwrap_err();
     assert!(error.contains("within 0.3 s"), "{error}");
 }
 
@@ -421,16 +421,17 @@ async fn invalid_test_program_yields_one_clear_error() {
     let crasher = bench.script_without_markers("# gtest_list_tests\necho boom >&2; kill -SEGV $$");
     let broken = bench.script("");
     std::fs::write(broken.path().as_path(), "\u{1} gtest_list_tests").unwrap();
-    for (script, sentence) in [
+    for (script, framework, sentence) in [
         (
             &talker,
+            None,
             "is a script, which is not run to find out what it is; if it runs tests, name their framework with --framework",
         ),
-        (&sleeper, "for its tests: failed to list its tests within 0.5 s"),
-        (&crasher, "died of SIGSEGV while it listed its tests; its output: \"boom\""),
-        (&broken, "failed to start it: "),
+        (&sleeper, Some("gtest"), "for its tests: failed to list its tests within 0.5 s"),
+        (&crasher, Some("gtest"), "died of SIGSEGV while it listed its tests; its output: \"boom\""),
+        (&broken, Some("gtest"), "failed to start it: "),
     ] {
-        let error = bench.discover(script, 500).await.unwrap_err();
+        let error = bench.discover_as(script, framework, 500).await.unwrap_err();
         assert!(error.contains(&script.path().to_text().into_owned()), "{error}");
         assert!(error.contains(sentence), "{error}");
     }

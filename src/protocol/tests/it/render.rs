@@ -19,6 +19,7 @@ fn description<'a>(traits: &'a [TraitPair]) -> NodeDescription<'a> {
         parent: Some("s::A."),
         suite: "s",
         program: "/bin/p q",
+        framework: "f",
         file: Some("a.cc"),
         line: Some(7),
         traits,

@@ -15,7 +15,7 @@ pub(super) fn is_test_name(name: &str) -> bool {
     let is_identifier = name.chars().all(|character| character.is_alphanumeric() || character == '_');
     let is_test =
         |prefix: &&str| name.strip_prefix(*prefix).is_some_and(|rest| !rest.starts_with(char::is_lowercase));
-    is_identifier && PREFIXES.iter().any(|prefix| is_test(&prefix))
+    is_identifier && PREFIXES.iter().any(is_test)
 }
 
 /// Parses a listing; also returns the failure of a program that has listed its tests before. `program` is `None`

@@ -6,7 +6,7 @@ use heeler_core::Failure;
 use heeler_protocol::control::{ListedTest, TestProgram};
 
 use super::{merge, replay, transcript};
-use crate::{ListingOutput, TranscriptEvent, by_name};
+use crate::{ListingOutput, OutputStream, TranscriptEvent, by_name};
 
 struct TranscriptRecording {
     name: &'static str,
@@ -173,9 +173,10 @@ fn format_events(tests: &[ListedTest], events: &[TranscriptEvent]) -> String {
             }
             TranscriptEvent::File { path, .. } => writeln!(text, "  file {path:?}").unwrap(),
             TranscriptEvent::Confirmed => text.push_str("confirmed\n"),
-            TranscriptEvent::TestOutput { place, bytes, .. } => {
+            TranscriptEvent::TestOutput { place, stream, bytes } => {
                 let name = &tests[*place].name;
-                writeln!(text, "  of {name:?}: {:?}", String::from_utf8_lossy(bytes)).unwrap();
+                let label = if *stream == OutputStream::Output { "" } else { "error " };
+                writeln!(text, "  {label}of {name:?}: {:?}", String::from_utf8_lossy(bytes)).unwrap();
             }
             TranscriptEvent::Paused { place } => writeln!(text, "paused {:?}", tests[*place].name).unwrap(),
             TranscriptEvent::Resumed { place } => {
@@ -183,9 +184,6 @@ fn format_events(tests: &[ListedTest], events: &[TranscriptEvent]) -> String {
             }
             TranscriptEvent::ErrorOutput(bytes) => {
                 writeln!(text, "  error {:?}", String::from_utf8_lossy(bytes)).unwrap();
-            }
-            TranscriptEvent::TestOutput { stream, bytes, .. } => {
-                writeln!(text, "  {stream:?} {:?}", String::from_utf8_lossy(bytes)).unwrap();
             }
             TranscriptEvent::Part { part, .. } => {
                 writeln!(text, "  part {:?}: {:?}", part.name, part.result).unwrap();

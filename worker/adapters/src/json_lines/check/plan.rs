@@ -142,6 +142,8 @@ impl AdapterCheck {
             Stage::NextRequest if self.ended.len() < 2 => {
                 Some("it takes two tests that end in an orderly way".to_owned())
             }
+            // A report after the answer may be read behind the next request.
+            Stage::NextRequest => see(CheckRule::ReportsOnRequest),
             _ => None,
         }
     }
