@@ -1,5 +1,5 @@
-//! The tests of Go packages: `--go PACKAGES`, or `go = "PACKAGES"`. They are built by `go test -c`, in go's own
-//! build cache, and run where `go test` runs them: in the directory of their package.
+//! The tests of Go packages: `--go PACKAGES`, or `go = "PACKAGES"`. They are built by `go test -c`, in go's
+//! own build cache, and run where `go test` runs them: in the directory of their package.
 
 mod packages;
 

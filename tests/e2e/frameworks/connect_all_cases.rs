@@ -9,6 +9,7 @@
 use std::{
     collections::BTreeMap,
     os::unix::net::{UnixListener, UnixStream},
+    path::Path,
     thread,
 };
 
@@ -42,7 +43,7 @@ fn verdicts(ran: &FinishedCommand) -> Verdicts {
 #[track_caller]
 fn compare(native: &NativeWorld, client: &str) -> BTreeMap<String, usize> {
     let is_whole = std::env::var_os("HEELER_ALL_CASES").is_some();
-    let (cases, count) = if is_whole { (ALL_CASES, 3596) } else { (FEW_CASES, 280) };
+    let (cases, count) = if is_whole { (ALL_CASES, 3596) } else { (FEW_CASES, 224) };
     let words = [&WORDS[..], &["-E", cases]].concat();
     let mut ours = verdicts(&native.run_judge_of(&native.native(), &words, client));
     ours.retain(|_, (outcome, _)| outcome != "skipped");
@@ -91,11 +92,24 @@ fn judges_agree_about_a_mistaken_client() {
                 scope.spawn(move || play_reference_client(programs, &connection, mistake, |_| {}));
             }
         });
+        // Also where the judges do not agree: the listener would wait forever.
+        let _end = EndedListener { stop: Some(stop), socket: &socket };
         let counts = compare(&native, "./connect-bridge");
-        drop(stop);
-        drop(UnixStream::connect(&socket));
         assert!(counts["passed"] > 50 && counts["failed"] > 50, "{counts:?}");
     });
+}
+
+/// Ends the thread that accepts the connections when it is dropped.
+struct EndedListener<'a> {
+    stop: Option<UnixStream>,
+    socket: &'a Path,
+}
+
+impl Drop for EndedListener<'_> {
+    fn drop(&mut self) {
+        self.stop = None;
+        drop(UnixStream::connect(self.socket));
+    }
 }
 
 fn is_closed(connection: &UnixStream) -> bool {

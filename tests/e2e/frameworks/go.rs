@@ -1,5 +1,6 @@
-//! Go: the fixture packages with every kind of end, parallel tests, and packages as a source, with the current Go
-//! and with 1.19, the last one before reports had frames. Each is left out where it is not installed.
+//! Go: the fixture packages with every kind of end, parallel tests, and packages as a source, with the
+//! current Go and with 1.19, the last one before reports had frames. Each is left out where it is not
+//! installed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -146,7 +147,8 @@ const KINDS: [(&str, &str, &str); 31] = [
     ("ExampleAdd", "passed", ""),
     ("ExampleDeref", "failed", "\"expected\":\"5\""),
     ("Example_panics", "exited-early", "panic: in an example, at "),
-    // Where reports have no frames, a test can write those of others: it fails all the same, one way or another.
+    // Where reports have no frames, a test can write those of others: it fails all the same, one way or
+    // another.
     ("TestForges", "failed", "forged"),
 ];
 

@@ -74,7 +74,9 @@ fn statuses(ran: &FinishedCommand) -> BTreeMap<String, String> {
         if let Some(place) = words.iter().position(|word| is_place(word))
             && let [before @ .., _duration] = &words[..place]
         {
-            found.insert(words[place + 1..].join(" "), before.join(" "));
+            // Program and test; the place of the test may follow.
+            let name: Vec<&str> = words[place + 1..].iter().take(2).copied().collect();
+            found.insert(name.join(" "), before.join(" "));
         }
     }
     found

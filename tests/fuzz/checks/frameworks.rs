@@ -37,8 +37,8 @@ pub fn doctest_transcript(bytes: &[u8]) {
     transcript("doctest", bytes);
 }
 
-/// Checks the parsers of a Go program's output, with and without frames, and of its standard error when it has
-/// died. Several tests may run at once.
+/// Checks the parsers of a Go program's output, with and without frames, and of its standard error when it
+/// has died. Several tests may run at once.
 pub fn go_transcript(bytes: &[u8]) {
     for framework in ["go", "go-plain"] {
         let (whole, pieces) = pieces(bytes);

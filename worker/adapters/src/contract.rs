@@ -323,8 +323,8 @@ pub struct DeathFiles {
     pub journal: Option<PathBuf>,
 }
 
-/// Where the runtime of a process reports its stacks when it crashes, and by which signal a process that hangs
-/// is asked for them, once before it is ended.
+/// Where the runtime of a process reports its stacks when it crashes, and by which signal a process that
+/// hangs is asked for them, once before it is ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StackReports {
     /// In a file in this directory, on SIGABRT.

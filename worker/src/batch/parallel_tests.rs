@@ -1,5 +1,5 @@
-//! Several tests that run in one process: what each of them has written, those that wait for others, and the one
-//! in which the process has died.
+//! Several tests that run in one process: what each of them has written, those that wait for others, and the
+//! one in which the process has died.
 
 use std::time::Duration;
 

@@ -122,8 +122,8 @@ impl GuardSpawner {
         Self { executable, fork_server: Mutex::default() }
     }
 
-    /// Starts the fork server, so that the first guard does not wait for it. Where that fails, the first guard
-    /// tries again.
+    /// Starts the fork server, so that the first guard does not wait for it. Where that fails, the first
+    /// guard tries again.
     pub(crate) fn start_fork_server(&self) {
         if let Some(fork_server) = self.acquire_fork_server() {
             self.lock_slot().fork_server = Some(fork_server);

@@ -145,6 +145,8 @@ struct SortedTest {
     test: CtestTest,
     env: Variables,
     folded: Option<(ProgramKey, String)>,
+    /// Why it can't run.
+    broken: Option<String>,
 }
 
 impl FoldedTests {
@@ -163,21 +165,24 @@ impl FoldedTests {
                         *known.or_insert_with(|| (surroundings.framework)(path))
                     };
                     let found = program_of(&test, &env, &mut framework);
-                    sorted.push(SortedTest { folded: found, test, env });
+                    sorted.push(SortedTest { folded: found, test, env, broken: None });
                 }
                 Err(reason) => {
                     let broken = Some(format!("not run: {reason}"));
-                    folded.commands.push(ListedTest { broken, ..command_entry(&test, Variables::new()) });
+                    sorted.push(SortedTest { folded: None, test, env: Variables::new(), broken });
                 }
             }
         }
         let ambiguous = ambiguous_names(&sorted);
-        for SortedTest { test, env, folded: found } in sorted {
+        for SortedTest { test, env, folded: found, broken } in sorted {
             match found.filter(|(key, name)| folded.has_room(key, name)) {
                 Some((key, name)) if !ambiguous.contains(&(key.clone(), name.to_lowercase())) => {
                     folded.add(key, name, &test);
                 }
-                Some(_) | None => folded.commands.push(command_entry(&test, env)),
+                Some(_) | None => {
+                    let entry = command_entry(&test, env);
+                    folded.commands.push(ListedTest { broken: broken.or(entry.broken), ..entry });
+                }
             }
         }
         folded

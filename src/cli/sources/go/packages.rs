@@ -1,5 +1,5 @@
-//! Go packages: where patterns look for them, what go lists of them, and which are built together. Pure, except
-//! that it looks which directories there are.
+//! Go packages: where patterns look for them, what go lists of them, and which are built together. Pure,
+//! except that it looks which directories there are.
 
 use std::{
     collections::BTreeSet,
@@ -22,8 +22,8 @@ pub(super) struct PackageLocation {
 }
 
 impl PackageLocation {
-    /// Returns where the patterns look. A pattern that is a path is resolved in its directory, which may be in
-    /// another module than `dir` is.
+    /// Returns where the patterns look. A pattern that is a path is resolved in its directory, which may be
+    /// in another module than `dir` is.
     pub(super) fn all_of(dir: &Path, patterns: &[String]) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for pattern in patterns {

@@ -1,5 +1,5 @@
-//! Reference servers: they answer calls as their requests say, over HTTP/1.1 or HTTP/2, with TLS or without, and
-//! check that the requests are as their cases say.
+//! Reference servers: they answer calls as their requests say, over HTTP/1.1 or HTTP/2, with TLS or without,
+//! and check that the requests are as their cases say.
 
 mod call;
 mod checks;

@@ -1,5 +1,6 @@
 //! Shards: Catch2 3 runs a part of its tests that are not hidden, by their places, and compares no names. Of
-//! a large program, most tests are selected so: Catch2 compares each of its tests with each name that it gets.
+//! a large program, most tests are selected so: Catch2 compares each of its tests with each name that it
+//! gets.
 
 use std::ops::Range;
 

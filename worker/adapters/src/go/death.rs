@@ -1,5 +1,5 @@
-//! What a Go program prints to standard error when it dies by itself: a panic, a fatal error of the runtime, or
-//! a signal, with the stack of the goroutine that has caused it.
+//! What a Go program prints to standard error when it dies by itself: a panic, a fatal error of the runtime,
+//! or a signal, with the stack of the goroutine that has caused it.
 
 use super::goroutines::{self, Goroutine};
 use crate::scan;

@@ -18,8 +18,8 @@ pub(super) fn is_test_name(name: &str) -> bool {
     is_identifier && PREFIXES.iter().any(is_test)
 }
 
-/// Parses a listing; also returns the failure of a program that has listed its tests before. `program` is `None`
-/// for what is no native Go test program, such as a script that starts one.
+/// Parses a listing; also returns the failure of a program that has listed its tests before. `program` is
+/// `None` for what is no native Go test program, such as a script that starts one.
 pub(super) fn read(
     framework: &'static str,
     output: &ListingOutput,
@@ -59,8 +59,8 @@ pub(super) fn read(
     Ok((names.iter().map(test).collect(), failure))
 }
 
-/// Returns the name that a line of the listing is. The program may have written something in front of the first
-/// one, without a newline; then it must be the name of one of its functions.
+/// Returns the name that a line of the listing is. The program may have written something in front of the
+/// first one, without a newline; then it must be the name of one of its functions.
 fn name_in(line: &str, is_function: impl Fn(&str) -> bool) -> Option<&str> {
     if is_test_name(line) {
         return Some(line);

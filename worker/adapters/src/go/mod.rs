@@ -1,5 +1,5 @@
-//! Go: lists by `-test.list`, selects tests by a pattern of their names, reports events between what the tests
-//! write on standard output; from Go 1.20 on, each begins with a byte that nothing else writes.
+//! Go: lists by `-test.list`, selects tests by a pattern of their names, reports events between what the
+//! tests write on standard output; from Go 1.20 on, each begins with a byte that nothing else writes.
 
 mod adapter;
 mod command;

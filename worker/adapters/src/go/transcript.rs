@@ -8,9 +8,9 @@
 //!                   paused     ───────────────────────────────────────► ended
 //! ```
 //!
-//! A test that panics has the marker of an ordinary failure, and then the process dies. Behind the end of a test
-//! that ran by itself the next marker follows at once. Among tests that run in parallel, markers of others may
-//! follow before the process is dead: what it prints to standard error names the test then.
+//! A test that panics has the marker of an ordinary failure, and then the process dies. Behind the end of a
+//! test that ran by itself the next marker follows at once. Among tests that run in parallel, markers of
+//! others may follow before the process is dead: what it prints to standard error names the test then.
 
 use std::collections::HashMap;
 

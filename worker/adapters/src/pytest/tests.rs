@@ -187,7 +187,7 @@ fn process_takes_further_tests_when_its_own_have_been_passed_on() {
     parser.on_outputs(b"", b"\x1en 2\n", &mut events);
     assert!(parser.is_over() && parser.takes_more_tests());
     let request = parser.add_tests(&[&test("b"), &test("c")], &mut events);
-    assert_eq!(request, b"{\"alone\":false,\"k\":\"run\",\"tests\":[\"b\",\"c\"]}\n");
+    assert_eq!(request, b"{\"alone\":false,\"k\":\"run\",\"tests\":[\"b\",\"c\"],\"v\":1}\n");
     assert!(!parser.is_complete() && !parser.is_over() && !parser.takes_more_tests());
     events.clear();
     parser.on_channel(b"{\"k\":\"begin\",\"i\":1,\"f\":3}\n", &mut events);

@@ -1,4 +1,5 @@
-//! Several tests that run in one process: their output, those that wait for others, and the one that has died.
+//! Several tests that run in one process: their output, those that wait for others, and the one that has
+//! died.
 
 use heeler_adapters::{DeathCulprit, OutputStream};
 
