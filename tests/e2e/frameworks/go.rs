@@ -160,6 +160,10 @@ fn every_go_test_has_its_outcome_whatever_ends_its_process() {
         let names: BTreeSet<&str> = run.ends.keys().map(String::as_str).collect();
         assert_eq!(names, KINDS.iter().map(|(name, ..)| *name).collect(), "{}", run.command);
         for (name, outcome, said) in KINDS {
+            // Before Go 1.20 standard error is a stream of its own: of several tests that ended within one
+            // read, those that did not pass have it.
+            let is_shared = !toolchain.is_framed && name == "TestStderr";
+            let said = if is_shared { "" } else { said };
             if toolchain.is_framed || name != "TestForges" {
                 run.assert_outcome(name, outcome, said);
             } else {
