@@ -154,8 +154,8 @@ fn assert_equal_to_console(applications: &Path, name: &str) {
         expected.sort();
         assert_eq!(*ends, expected, "{of} of {name}\n{}", run.command);
     }
-    // Two that share one id are one test. A clean-up that fails after its test's time limit is a row of its own
-    // on the console, if it fails before the end of the process.
+    // Two that share one id are one test. A clean-up that fails after its test's time limit is a row of its
+    // own on the console, if it fails before the end of the process.
     let is_row_of_console =
         |of: &str| of == "twin" || of.starts_with("Random") || of.starts_with("TestCleanupFailure");
     console.retain(|of, _| !is_row_of_console(of));
