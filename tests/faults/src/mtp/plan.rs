@@ -195,7 +195,6 @@ impl MtpPlan {
             PlannedProgram::Pytest(_) => Some(Peculiarity::new("pytest")),
             PlannedProgram::Gtest(_)
             | PlannedProgram::Libtest
-            | PlannedProgram::Go
             | PlannedProgram::Mcp
             | PlannedProgram::Native(_) => None,
         });
