@@ -20,7 +20,8 @@ pub(super) fn group(record: &TestReport) -> String {
 /// The workflow command that ends a group.
 pub(super) const END_GROUP: &str = "::endgroup::";
 
-/// Returns the workflow command that annotates a failure, with file and line where these are known.
+/// Returns the workflow command that annotates a failure, with the file and the line that failed where these are
+/// known; where the line is not, the title says where the test is defined.
 pub(super) fn annotation(record: &TestReport, root: &str) -> String {
     let mut properties = Vec::new();
     if let Some(place) = record.place() {
@@ -29,7 +30,11 @@ pub(super) fn annotation(record: &TestReport, root: &str) -> String {
             properties.push(format!("line={line}"));
         }
     }
-    let title = format!("{} {}", format::result_label(record), format::cut_name(&record.uid, 120));
+    let mut title = format!("{} {}", format::result_label(record), format::cut_name(&record.uid, 120));
+    let definition = record.definition().filter(|_| record.failed_place().is_none());
+    if let Some(line) = definition.and_then(|place| place.line) {
+        title.push_str(&format!(" (defined at line {line})"));
+    }
     properties.push(format!("title={}", escape_property(&title)));
     format!("::error {}::{}", properties.join(","), escape_message(&message(record)))
 }
@@ -72,7 +77,8 @@ mod tests {
         let command = annotation(&record("/w/src/a:b.rs", "50% lost\r\n::error::forged"), "/w");
         assert_eq!(
             command,
-            "::error file=src/a%3Ab.rs,line=7,title=FAIL core%3A%3Aa%2Cb::50%25 lost%0A::error::forged"
+            "::error file=src/a%3Ab.rs,title=FAIL core%3A%3Aa%2Cb (defined at line 7)::\
+             50%25 lost%0A::error::forged"
         );
         assert!(annotation(&record("/else/a.rs", "m"), "/w").starts_with("::error file=/else/a.rs,"));
         assert!(annotation(&record("a.rs", "m"), "").starts_with("::error file=a.rs,"));

@@ -504,7 +504,7 @@ mod tests {
         <testsuites name="default" tests="8" skipped="1" failures="1" errors="4" uuid="7f0c2a11-2f4e-4c60-9d0e-5c3b1a2d4e6f" timestamp="2026-03-01T02:00:00.000+00:00" time="7.000">
             <testsuite name="core" tests="8" skipped="1" errors="4" failures="1" time="12.000">
                 <testcase name="adds" classname="core" timestamp="2026-03-01T02:00:01.500+00:00" time="1.500"/>
-                <testcase name="fails" classname="core" time="1.500" file="src/a.rs" line="7">
+                <testcase name="fails" classname="core" time="1.500" file="src/a.rs">
                     <properties>
                         <property name="heeler.reproduce" value="./core --exact fails"/>
                     </properties>

@@ -167,11 +167,14 @@ impl TestReport {
         self.detail.as_deref().and_then(pick).map(|text| text.trim_end()).filter(|text| !text.is_empty())
     }
 
-    /// Returns where the test failed, or where it is defined.
+    /// Returns where the test failed; of a test that did not fail, where it is defined. Of a failure whose line is
+    /// unknown it is only the file, because the line where the test is defined is not where it failed.
     #[must_use]
     pub fn place(&self) -> Option<SourcePlace> {
-        let detail = self.detail.as_deref()?;
-        detail.failed_at.clone().or_else(|| self.definition())
+        let failed_at = self.detail.as_deref()?.failed_at.clone();
+        let is_failure = self.outcome.is_failure();
+        let line = |place: &SourcePlace| place.line.filter(|_| !is_failure);
+        failed_at.or_else(|| self.definition().map(|place| SourcePlace { line: line(&place), ..place }))
     }
 
     /// Returns where the test failed, if that is known.

@@ -44,6 +44,9 @@ const MEASURING_TESTS: usize = 20;
 const TEST_OVERHEAD: Duration = Duration::from_micros(50);
 /// Maximum number of observed durations of a program that are kept for its median; more add no information.
 const MAX_OBSERVED_DURATIONS: usize = 512;
+/// Duration of a batch of a process that is given further tests when it has ended these: a longer one would only
+/// bind tests to one slot that another may run earlier.
+const MAX_EXTENSION: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct ProgramQueue {
@@ -59,6 +62,9 @@ pub(super) struct ProgramQueue {
     pub(super) cap: Option<usize>,
     /// Sorted durations of tests that ended in this run.
     observed: Vec<Duration>,
+    /// Sum and number of all observed durations.
+    observed_sum: Duration,
+    observed_count: u32,
 }
 
 /// The size at which a batch is full.
@@ -101,10 +107,13 @@ impl ProgramQueue {
     }
 
     pub(super) fn unknown_weight(&self, known_median: Option<Duration>) -> Duration {
-        match self.observed.get(self.observed.len() / 2) {
-            Some(median) => *median,
-            None => known_median.unwrap_or(UNKNOWN_WEIGHT),
-        }
+        let Some(median) = self.observed.get(self.observed.len() / 2) else {
+            return known_median.unwrap_or(UNKNOWN_WEIGHT);
+        };
+        // Where batches cost nothing, a mean that one slow test raises makes them smaller, which costs nothing; a
+        // median would hide that few of the tests take most of the time.
+        let is_mean = self.costs.process.takes_more_tests && self.observed_count > 0;
+        if is_mean { (self.observed_sum / self.observed_count).max(*median) } else { *median }
     }
 
     pub(super) fn remaining_work(&self, known_median: Option<Duration>) -> Duration {
@@ -117,6 +126,8 @@ impl ProgramQueue {
     }
 
     pub(super) fn observe_duration(&mut self, duration: Duration) {
+        self.observed_sum = self.observed_sum.saturating_add(duration);
+        self.observed_count = self.observed_count.saturating_add(1);
         if self.observed.len() < MAX_OBSERVED_DURATIONS {
             let place = self.observed.partition_point(|one| *one < duration);
             self.observed.insert(place, duration);
@@ -175,9 +186,13 @@ impl ProgramQueue {
         }
         // What is left is given to the process when it has ended these: one batch has room for all that may
         // turn out to be slower than it seems. A slot that is alone waits for no other.
-        let part = if share.slots <= 1 { share.duration } else { share.duration / 2 };
         let least = self.least_worthwhile(self.start_cost().saturating_mul(MIN_BATCH_PER_START));
-        BatchSize { duration: full.duration.min(part.max(least)), ..full }
+        let part = if share.slots <= 1 {
+            share.duration.max(least)
+        } else {
+            (share.duration / 2).max(least).min(MAX_EXTENSION)
+        };
+        BatchSize { duration: full.duration.min(part), ..full }
     }
 
     /// Returns the size at which a batch is full that a process runs from its start to its end.
@@ -225,6 +240,8 @@ impl ProgramQueue {
             return usize::MAX;
         }
         let unknown = usize::try_from(self.unknown).unwrap_or(usize::MAX);
+        // A process that takes more tests pays its start once, however few the first ones are.
+        let start = if self.costs.process.takes_more_tests { MIN_START } else { start };
         let parts = start.as_nanos() / START_PER_FIRST_TEST.as_nanos();
         let first = usize::try_from(parts).unwrap_or(usize::MAX).max(FIRST_TESTS);
         if measured == 0 {

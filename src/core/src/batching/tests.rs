@@ -430,14 +430,45 @@ fn process_that_takes_more_tests_gets_the_rest_in_pieces() {
         queue
     };
     let first = |queue: &mut TestQueue, slots| queue.next_batch(&SlotLoads::idle(slots)).unwrap().tests.len();
-    // Nothing is known: some tests measure the others, although a start is expensive.
-    assert_eq!(first(&mut queue(4000, None), 2), 140);
-    // Half of a slot's share: the rest is shared out when it is known who is slower.
-    assert_eq!(first(&mut queue(4000, Some(10)), 2), 1000);
+    // Nothing is known: a few tests measure the others, and the process that has paid its start takes them next.
+    assert_eq!(first(&mut queue(4000, None), 2), 4);
+    // Two seconds: the rest is shared out when it is known who is slower.
+    assert_eq!(first(&mut queue(4000, Some(10)), 2), 200);
     // Another process for less would cost more than it saves.
     assert_eq!(first(&mut queue(40, Some(5)), 2), 40);
     // A slot that is alone waits for no other.
     for weight in [None, Some(5)] {
         assert_eq!(first(&mut queue(4000, weight), 1), 4000);
     }
+}
+
+#[test]
+fn few_slow_tests_among_fast_ones_are_not_all_one_processs() {
+    let process = ProcessTraits { takes_more_tests: true, ..ProcessTraits::NONE };
+    let mut queue = TestQueue::new([ProgramCosts { process, ..costs(8000) }]);
+    queue.add(items(4000, None));
+    // One test of 50 takes a second, and all others a millisecond; the slow ones are in the second half.
+    let duration = |test: TestId| match test.0 {
+        number if number >= 2000 && number % 50 == 0 => Duration::from_secs(1),
+        _ => Duration::from_millis(1),
+    };
+    let mut free_at = [Duration::ZERO; 2];
+    let idle = SlotLoads::idle(2);
+    let mut is_started = [false; 2];
+    loop {
+        let slot = usize::from(free_at[1] < free_at[0]);
+        let batch = if is_started[slot] {
+            queue.next_extension(ProgramId(0), &idle)
+        } else {
+            queue.next_batch(&idle)
+        };
+        let Some(batch) = batch else { break };
+        is_started[slot] = true;
+        for test in batch.tests {
+            free_at[slot] += duration(test);
+            queue.observe_duration(ProgramId(0), duration(test));
+        }
+    }
+    let [first, second] = free_at;
+    assert!(first.abs_diff(second) < Duration::from_secs(4), "{first:?} and {second:?} of 44 s");
 }
