@@ -192,7 +192,8 @@ def names_of_catch2(program, cwd, env, spec):
         )
         lines = [line.strip() for line in done.stdout.decode(errors="replace").splitlines() if line.strip()]
         if lines and not lines[0].endswith(":"):
-            return lines
+            # Version 3 writes names that begin with a number sign in quotes.
+            return [line[1:-1] if line.startswith('"#') and line.endswith('"') else line for line in lines]
     return []
 
 
