@@ -84,6 +84,9 @@ pub struct TestProgram {
     /// what the source knows of them is added. Only for listings; leases go without them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub entries: Vec<ListedTest>,
+    /// Why the program could not be built, in the words of the tool: it is not there, and has no tests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unbuilt: Option<String>,
 }
 
 /// Discovery job for a worker: list the tests of one program.

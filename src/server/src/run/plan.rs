@@ -428,6 +428,7 @@ fn plan_missing_test(uid: &str, programs: &mut ProgramTable) -> (SelectedTest, S
             framework: None,
             test_arguments: BTreeMap::new(),
             entries: Vec::new(),
+            unbuilt: None,
         };
         PlannedProgram { program: nobody, costs: ProgramCosts::default(), listing: ListingFacts::default() }
     });

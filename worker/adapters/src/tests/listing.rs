@@ -17,6 +17,7 @@ fn program(framework: Option<&str>) -> TestProgram {
         framework: framework.map(str::to_owned),
         test_arguments: std::collections::BTreeMap::new(),
         entries: Vec::new(),
+        unbuilt: None,
     }
 }
 

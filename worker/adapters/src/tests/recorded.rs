@@ -139,6 +139,7 @@ fn listed(recording: &TranscriptRecording) -> Vec<ListedTest> {
         framework: None,
         test_arguments: std::collections::BTreeMap::new(),
         entries: Vec::new(),
+        unbuilt: None,
     };
     let output = |name: &&str| {
         let bytes = read(name);
