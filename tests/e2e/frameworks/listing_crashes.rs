@@ -20,7 +20,7 @@ fn program_that_crashes_after_its_listing_is_run_and_has_failed() {
         ran.assert_stdout("died of SIGABRT while it listed its tests");
         ran.assert_stdout("1 passed");
         ran.assert_stdout("1 failed");
-        ran.assert_stdout("Dying::~Dying");
+        ran.assert_stdout("~Dying");
     }
 }
 
