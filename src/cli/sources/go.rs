@@ -191,8 +191,8 @@ impl GoBuild<'_> {
         Ok(programs)
     }
 
-    /// Builds packages together. If that fails, each half is built by itself, and so on: go finds in its cache
-    /// what it has compiled before.
+    /// Builds packages together. If that fails, each half is built by itself, and so on: go finds in its
+    /// cache what it has compiled before.
     fn build(
         &self,
         directory: &Path,

@@ -135,8 +135,8 @@ pub(crate) fn catch2(name: &str, version: Catch2Version) -> Option<PathBuf> {
     Some(built(&format!("catch2-v3-{name}"), &[&source], |target| compile(target, &words)))
 }
 
-/// Returns the program of `tests/fixtures/listing` for each framework, with its name. That of Catch2 3 is left
-/// out where this version is not installed.
+/// Returns the program of `tests/fixtures/listing` for each framework, with its name. That of Catch2 3 is
+/// left out where this version is not installed.
 pub(crate) fn dying_listings() -> Vec<(&'static str, PathBuf)> {
     let source = fixtures().join("listing/dies.cc");
     let build = |name: &'static str, words: Vec<OsString>| {

@@ -35,9 +35,9 @@ pub struct AdapterListing {
 }
 
 impl AdapterListing {
-    /// Returns the listing of a framework that has one listing command, from the output of that command, which
-    /// `read` accepts only if it is whole: where the command has failed, what failed came after it, in a
-    /// static destructor for instance.
+    /// Returns the listing of a framework that has one listing command, from the output of that command,
+    /// which `read` accepts only if it is whole: where the command has failed, what failed came after it, in
+    /// a static destructor for instance.
     ///
     /// # Errors
     /// Those of `read`.

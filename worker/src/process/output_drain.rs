@@ -1,5 +1,5 @@
-//! How long the outputs of a process are read after its end. What it left in them is read in any case, however
-//! long that takes; waiting for their ends is limited, because an escaped process may hold them open.
+//! How long the outputs of a process are read after its end. What it left in them is read in any case,
+//! however long that takes; waiting for their ends is limited, because an escaped process may hold them open.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ pub(super) struct OutputDrain {
 }
 
 impl OutputDrain {
-    /// Begins after a read of all outputs that followed the end of the process: `unread_bytes` are left in one
-    /// of them, and a read takes `read_bytes` of each.
+    /// Begins after a read of all outputs that followed the end of the process: `unread_bytes` are left in
+    /// one of them, and a read takes `read_bytes` of each.
     pub(super) fn begin(unread_bytes: u64, read_bytes: usize, now: Instant) -> Self {
         let read_bytes = u64::try_from(read_bytes).unwrap_or(u64::MAX);
         // That of the first call of `on_read` has been done already.

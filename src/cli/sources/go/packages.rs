@@ -9,8 +9,8 @@ use std::{
 
 /// Form of a package in the listing. The path stands last, because it may have any character.
 const LISTING_FORM: &str = "{{.ImportPath}}|{{len .TestGoFiles}}|{{len .XTestGoFiles}}|{{.Dir}}";
-/// The same of packages of which go may be unable to read some: they count as packages with tests, because the
-/// build says what is wrong with them.
+/// The same of packages of which go may be unable to read some: they count as packages with tests, because
+/// the build says what is wrong with them.
 const TOLERANT_LISTING_FORM: &str =
     "{{.ImportPath}}|{{len .TestGoFiles}}|{{if .Error}}1{{else}}{{len .XTestGoFiles}}{{end}}|{{.Dir}}";
 /// Arguments of `go test -c` that decide which files and packages there are, also for `go list`.

@@ -8,10 +8,10 @@ use heeler_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{ClientId, ClientRoute, DumpKinds, ProcessExit, ProofLevel, RunKey, TraceMode};
+use super::{ClientId, ClientRoute, DumpKinds, ProcessExit, ProofLevel, RunKey, TraceMode, TraitPair};
 use crate::{
     journal::SuiteFixture,
-    mtp::{ClientMembers, LogLevel, TestTrait},
+    mtp::{ClientMembers, LogLevel},
 };
 
 /// Messages from coordinator to worker.
@@ -164,26 +164,6 @@ impl SelectionLimit {
     #[must_use]
     pub fn cost(&self, name: &str) -> usize {
         name.len().saturating_add(self.overhead_bytes)
-    }
-}
-
-/// Name of the trait of a test that sets up a fixture; its value names the fixture.
-pub const FIXTURE_SETUP_TRAIT: &str = "fixture-setup";
-/// The same of a test that requires a fixture.
-pub const FIXTURE_REQUIRED_TRAIT: &str = "fixture-required";
-/// The same of a test that cleans a fixture up.
-pub const FIXTURE_CLEANUP_TRAIT: &str = "fixture-cleanup";
-
-/// Trait (name and value) in control messages.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TraitPair {
-    pub name: String,
-    pub value: String,
-}
-
-impl From<&TraitPair> for TestTrait {
-    fn from(pair: &TraitPair) -> Self {
-        Self { name: pair.name.clone(), value: pair.value.clone() }
     }
 }
 
