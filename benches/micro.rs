@@ -137,6 +137,7 @@ fn run_20_000_tests(bencher: Bencher<'_, '_>) {
                 retries: heeler_core::RetryPolicy::immediate(0),
                 selection_bytes: 10,
                 is_unrunnable: false,
+                prerequisites: Vec::new(),
             })
             .collect(),
         batch_limit: None,

@@ -169,6 +169,40 @@ pub(crate) fn run_build_command(
     command.finish(|line| eprintln!("{}", String::from_utf8_lossy(line)))
 }
 
+/// Whether the output of a build is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BuildOutput {
+    Shown,
+    Hidden,
+}
+
+/// Runs a build command in `dir`, which may fail: then the end of its output is returned.
+///
+/// # Errors
+/// The command can't be started, or was cancelled.
+pub(crate) fn try_build_command(
+    words: &[String],
+    dir: &Path,
+    output: BuildOutput,
+    supervision: BuildSupervision<'_>,
+) -> Result<Result<(), String>, CargoError> {
+    let (first, args) = words.split_first().expect("a build command has a program");
+    let program = find_in_path(first)?;
+    let args = args.iter().map(OsString::from).collect();
+    let tail = OutputTail::default();
+    let kept = BuildSupervision { tail: Some(&tail), ..supervision };
+    let target = match output {
+        BuildOutput::Shown => StderrTarget::Shown,
+        BuildOutput::Hidden => StderrTarget::Kept,
+    };
+    let command = ToolProcess::start(&program, args, dir, target, kept)?;
+    match command.finish(|_| {}) {
+        Ok(()) => Ok(Ok(())),
+        Err(CargoError::Failed { .. }) => Ok(Err(tail.text())),
+        Err(error) => Err(error),
+    }
+}
+
 /// Returns what a tool of the user writes to its standard output; its standard error is shown.
 ///
 /// # Errors

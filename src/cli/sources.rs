@@ -364,6 +364,7 @@ fn plain_program(suite: String, path: &Path, cwd: &Path) -> TestProgram {
         framework: None,
         test_arguments: BTreeMap::new(),
         entries: Vec::new(),
+        unbuilt: None,
     }
 }
 

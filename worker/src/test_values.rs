@@ -22,6 +22,7 @@ pub(crate) fn program() -> TestProgram {
         framework: Some("gtest".into()),
         test_arguments: std::collections::BTreeMap::new(),
         entries: Vec::new(),
+        unbuilt: None,
     }
 }
 

@@ -58,8 +58,12 @@ impl OutputTail {
 }
 
 /// Destination of a tool's standard error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StderrTarget {
+    /// Ours, and the kept end of the output, if it is kept.
     Shown,
+    /// The kept end of the output only.
+    Kept,
     Dropped,
 }
 
@@ -70,6 +74,8 @@ pub(super) struct ToolProcess<'a> {
     stdout: OwnedFd,
     /// A pipe as well where the output is kept.
     stderr: Option<OwnedFd>,
+    /// Whether what is kept of its standard error is shown, too.
+    is_shown: bool,
     pub(super) command_line: String,
     pub(super) dir: PathBuf,
     supervision: BuildSupervision<'a>,
@@ -101,9 +107,9 @@ impl<'a> ToolProcess<'a> {
         let no_pipe = |source| CargoError::Read { command: line.clone(), source };
         let (stdout, their_stdout) = pipe().map_err(no_pipe)?;
         let (stderr, their_stderr) = match (errors, supervision.tail) {
-            (StderrTarget::Dropped, _) => (None, ChildStdio::Null),
+            (StderrTarget::Dropped, _) | (StderrTarget::Kept, None) => (None, ChildStdio::Null),
             (StderrTarget::Shown, None) => (None, ChildStdio::Inherit),
-            (StderrTarget::Shown, Some(_)) => {
+            (StderrTarget::Shown | StderrTarget::Kept, Some(_)) => {
                 let (ours, theirs) = pipe().map_err(no_pipe)?;
                 (Some(ours), ChildStdio::Fd(theirs))
             }
@@ -121,15 +127,17 @@ impl<'a> ToolProcess<'a> {
             ..SpawnOptions::new(program)
         };
         let child = spawn(start).map_err(|source| CargoError::Start { command: line.clone(), source })?;
-        Ok(Self { child, stdout, stderr, command_line: line, dir: dir.to_owned(), supervision })
+        let is_shown = errors == StderrTarget::Shown;
+        Ok(Self { child, stdout, stderr, is_shown, command_line: line, dir: dir.to_owned(), supervision })
     }
 
     /// Passes each line of the output, without its line end, to `take`; then reaps the process.
     pub(super) fn finish(self, take: impl FnMut(&[u8])) -> Result<(), CargoError> {
-        let Self { mut child, stdout, stderr, command_line: command, dir, supervision } = self;
+        let Self { mut child, stdout, stderr, is_shown, command_line: command, dir, supervision } = self;
         let mut outputs = ToolOutputs {
             stdout: Some(stdout.into()),
             stderr: stderr.map(File::from),
+            is_shown,
             tail: supervision.tail,
             lines: LineSplitter { take, rest: Vec::new() },
         };
@@ -171,6 +179,7 @@ struct ToolOutputs<'a, F> {
     /// `None` after its end.
     stdout: Option<File>,
     stderr: Option<File>,
+    is_shown: bool,
     tail: Option<&'a OutputTail>,
     lines: LineSplitter<F>,
 }
@@ -222,8 +231,10 @@ impl<F: FnMut(&[u8])> ToolOutputs<'_, F> {
 
     fn read_stderr(&mut self) -> io::Result<()> {
         let bytes = read_some(&mut self.stderr)?;
-        // Whoever reads the standard error may be gone; the build goes on.
-        let _closed = io::stderr().write_all(&bytes);
+        if self.is_shown {
+            // Whoever reads the standard error may be gone; the build goes on.
+            let _closed = io::stderr().write_all(&bytes);
+        }
         if let Some(tail) = self.tail {
             tail.push(&bytes);
         }

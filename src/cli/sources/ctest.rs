@@ -8,14 +8,14 @@ mod environment;
 mod fold;
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     ffi::OsString,
     path::{Path, PathBuf},
 };
 
 use heeler_protocol::{
     control::{OsText, TestProgram},
-    ctest::{CtestTest, read_ctest_listing},
+    ctest::{CtestProperties, CtestTest, read_ctest_listing},
 };
 
 use super::{
@@ -64,7 +64,7 @@ impl TestSource for CtestSource {
             let dir = dir.as_path();
             let dir = std::path::absolute(dir)
                 .map_err(|source| SourcesError::Path { path: dir.to_owned(), source })?;
-            let tests = list_tests(&dir, args, context)?;
+            let mut tests = list_tests(&dir, args, context)?;
             for line in unsupported(&tests) {
                 display("Ignoring", &line);
             }
@@ -72,6 +72,12 @@ impl TestSource for CtestSource {
                 display("Leaving out", &line);
             }
             let suite = context.suite.map(|suite| suite.name.as_str());
+            let has_several = border > 1;
+            if suite.is_some() || has_several {
+                let scope =
+                    if has_several { dir.to_string_lossy() } else { suite.unwrap_or_default().into() };
+                qualify_fixtures(&mut tests, &scope);
+            }
             let surroundings = Surroundings {
                 variable: &|name| std::env::var(name).ok(),
                 framework: &|path| heeler_worker::likely_framework(&dir.join(path)),
@@ -97,6 +103,16 @@ fn list_tests(
     let listing = read_tool_output("ctest", words, dir, context.supervision)
         .map_err(|source| SourcesError::Ctest { path: path(), source })?;
     read_ctest_listing(&listing).map_err(|source| SourcesError::CtestListing { path: path(), source })
+}
+
+/// Adds to the names of fixtures where they are: folders may have fixtures of one name.
+fn qualify_fixtures(tests: &mut [CtestTest], scope: &str) {
+    for CtestTest { properties, .. } in tests {
+        let CtestProperties { fixtures_setup, fixtures_required, fixtures_cleanup, .. } = properties;
+        for name in [fixtures_setup, fixtures_required, fixtures_cleanup].into_iter().flatten() {
+            *name = format!("{scope}::{name}");
+        }
+    }
 }
 
 /// Number of programs that are named of those that CTest does not know.
@@ -126,15 +142,19 @@ fn left_out(dir: &Path, tests: &[CtestTest]) -> Option<String> {
 
 /// Returns a line for each property that tests have, and Heeler does not apply.
 fn unsupported(tests: &[CtestTest]) -> Vec<String> {
+    let by_name: HashMap<&str, &CtestTest> = tests.iter().map(|test| (test.name.as_str(), test)).collect();
+    // CTest writes the order that follows from fixtures in this form, too.
+    let depends = |test: &CtestTest| {
+        let others = test.properties.depends.iter().filter_map(|name| by_name.get(name.as_str()));
+        others.into_iter().any(|other| !is_ordered_by_fixtures(test, other))
+    };
     let mut names: BTreeSet<&str> = BTreeSet::new();
     for test in tests {
         names.extend(test.properties.others.iter().map(String::as_str));
-        if !test.properties.depends.is_empty() {
-            names.insert("DEPENDS");
-        }
+        names.extend(depends(test).then_some("DEPENDS"));
     }
     let has = |test: &&CtestTest, name: &str| {
-        test.properties.others.contains(name) || name == "DEPENDS" && !test.properties.depends.is_empty()
+        test.properties.others.contains(name) || name == "DEPENDS" && depends(test)
     };
     let line = |name: &str| {
         let mut users = tests.iter().filter(|test| has(test, name));
@@ -149,10 +169,17 @@ fn unsupported(tests: &[CtestTest]) -> Vec<String> {
     names.into_iter().map(line).collect()
 }
 
+/// Returns whether a test begins after another because of a fixture of both.
+fn is_ordered_by_fixtures(test: &CtestTest, before: &CtestTest) -> bool {
+    let share = |one: &[String], other: &[String]| one.iter().any(|name| other.contains(name));
+    let (test, before) = (&test.properties, &before.properties);
+    share(&test.fixtures_required, &before.fixtures_setup)
+        || share(&test.fixtures_cleanup, &before.fixtures_setup)
+        || share(&test.fixtures_cleanup, &before.fixtures_required)
+}
+
 #[cfg(test)]
 mod tests {
-    use heeler_protocol::ctest::CtestProperties;
-
     use super::*;
 
     #[test]
@@ -166,10 +193,16 @@ mod tests {
             },
             ..CtestTest::default()
         };
+        let mut set_up = test("set-up", &[], &[]);
+        set_up.properties.fixtures_setup = vec!["x".to_owned()];
+        let mut user = test("user", &[], &["set-up"]);
+        user.properties.fixtures_required = vec!["x".to_owned()];
         let tests = [
             test("a", &["COST"], &[]),
             test("b", &["COST", "RUN_SERIAL"], &["a"]),
             test("c", &["COST"], &[]),
+            set_up,
+            user,
         ];
         assert_eq!(
             unsupported(&tests),

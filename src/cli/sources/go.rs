@@ -14,11 +14,11 @@ use heeler_protocol::control::{OsText, TestProgram};
 use super::{
     super::{
         arguments::ProgramArguments,
-        cargo::{BuildSupervision, CargoError, read_tool_output, run_build_command},
+        cargo::{BuildOutput, BuildSupervision, CargoError, read_tool_output, try_build_command},
     },
     PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text, plain_program,
 };
-use packages::{GoPackage, PackageLocation, build_groups, listing_arguments};
+use packages::{GoPackage, PackageLocation, UnreadablePackages, build_groups, listing_arguments};
 
 /// Name of the framework of these programs, and of the source.
 const FRAMEWORK: &str = "go";
@@ -136,9 +136,19 @@ fn list(
     args: &[String],
     supervision: BuildSupervision<'_>,
 ) -> Result<Vec<GoPackage>, CargoError> {
-    let words = listing_arguments(args, &location.patterns);
-    let output = read_tool_output("go", words, &location.dir, supervision)?;
-    Ok(GoPackage::read_all(&String::from_utf8_lossy(&output)))
+    let read = |unreadable| {
+        let words = listing_arguments(args, &location.patterns, unreadable);
+        let output = read_tool_output("go", words, &location.dir, supervision)?;
+        Ok(GoPackage::read_all(&String::from_utf8_lossy(&output)))
+    };
+    match read(UnreadablePackages::Refused) {
+        // What is wrong is shown already. Packages beside those that go can't read are built and run.
+        Err(error @ CargoError::Failed { .. }) => match read(UnreadablePackages::Listed) {
+            Ok(packages) if packages.iter().any(|package| package.dir.is_dir()) => Ok(packages),
+            Ok(_) | Err(_) => Err(error),
+        },
+        listed => listed,
+    }
 }
 
 /// A build of packages.
@@ -149,7 +159,14 @@ struct GoBuild<'a> {
     toolchain: &'a Toolchain,
 }
 
+/// A package that does not compile, with the words of the compiler.
+struct BrokenPackage {
+    import_path: String,
+    words: String,
+}
+
 impl GoBuild<'_> {
+    /// Builds the packages; those that do not compile are programs that say why.
     fn run(
         &self,
         packages: &[GoPackage],
@@ -160,31 +177,53 @@ impl GoBuild<'_> {
             let directory = self.directory.join(number.to_string());
             let together = self.toolchain.minor_version >= FIRST_VERSION_FOR_SEVERAL;
             let size = if together { group.len().max(1) } else { 1 };
+            let mut broken = Vec::new();
             for packages in group.chunks(size) {
-                let output = match packages {
-                    [package] => directory.join(package.program_name()).into_os_string(),
-                    // It is a directory.
-                    _ => directory.join("").into_os_string(),
-                };
-                self.build(&output, packages, supervision)?;
+                self.build(&directory, packages, BuildOutput::Shown, supervision, &mut broken)?;
             }
-            programs.extend(group.iter().map(|package| self.program(package, &directory)));
+            programs.extend(group.iter().map(|package| {
+                let mut program = self.program(package, &directory);
+                let failure = broken.iter().find(|broken| broken.import_path == package.import_path);
+                program.unbuilt = failure.map(|broken| broken.words.clone());
+                program
+            }));
         }
         Ok(programs)
     }
 
+    /// Builds packages together. If that fails, each half is built by itself, and so on: go finds in its
+    /// cache what it has compiled before.
     fn build(
         &self,
-        output: &OsString,
+        directory: &Path,
         packages: &[&GoPackage],
+        output: BuildOutput,
         supervision: BuildSupervision<'_>,
+        broken: &mut Vec<BrokenPackage>,
     ) -> Result<(), CargoError> {
-        let output = output.to_string_lossy().into_owned();
+        let target = match packages {
+            [package] => directory.join(package.program_name()),
+            // It is a directory.
+            _ => directory.join(""),
+        };
         let mut words: Vec<String> = ["go", "test", "-c", "-o"].map(str::to_owned).to_vec();
-        words.push(output);
+        words.push(target.to_string_lossy().into_owned());
         words.extend(self.args.iter().cloned());
         words.extend(packages.iter().map(|package| package.import_path.clone()));
-        run_build_command(&words, &self.location.dir, supervision)
+        match (try_build_command(&words, &self.location.dir, output, supervision)?, packages) {
+            (Ok(()), _) => {}
+            (Err(words), [package]) => {
+                broken.push(BrokenPackage { import_path: package.import_path.clone(), words });
+            }
+            (Err(_), packages) => {
+                let (first, second) = packages.split_at(packages.len() / 2);
+                // What is wrong has been shown.
+                for half in [first, second] {
+                    self.build(directory, half, BuildOutput::Hidden, supervision, broken)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Returns the program with the variables that `go test` sets.

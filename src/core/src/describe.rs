@@ -82,6 +82,9 @@ pub fn not_run_text(reason: NotRunReason) -> String {
             "not run: {} in {losses} processes of its program in a row, before any test had begun",
             guard_loss_text(loss)
         ),
+        NotRunReason::PrerequisiteFailed { .. } => {
+            "not run: a test that must succeed before it has failed".to_owned()
+        }
         NotRunReason::NoWorker => "not run: no worker could be kept alive to run it".to_owned(),
         NotRunReason::RunInterrupted => "not run: its run was interrupted".to_owned(),
     }

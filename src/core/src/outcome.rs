@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::TestId;
+
 /// How a test ended. Every process of Heeler uses this type; protocols and reports render it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -141,6 +143,11 @@ pub enum NotRunReason {
         /// Number of consecutive processes that ended so.
         losses: u32,
         loss: GuardLoss,
+    },
+    /// A test failed that must succeed before it, such as the set-up of a fixture.
+    PrerequisiteFailed {
+        /// The test that failed.
+        test: TestId,
     },
     /// Workers kept dying, or none could be started.
     NoWorker,

@@ -44,6 +44,12 @@ pub struct CtestProperties {
     pub attached_files_on_failure: Vec<String>,
     /// Names of the tests before which this one must not begin, its fixtures among them.
     pub depends: Vec<String>,
+    /// Names of the fixtures that it sets up.
+    pub fixtures_setup: Vec<String>,
+    /// Names of the fixtures that it requires.
+    pub fixtures_required: Vec<String>,
+    /// Names of the fixtures that it cleans up.
+    pub fixtures_cleanup: Vec<String>,
     /// Names of the other properties that are set, whatever their values.
     pub others: BTreeSet<String>,
 }
@@ -159,6 +165,9 @@ fn read_properties(properties: Vec<Property>) -> CtestProperties {
             "ATTACHED_FILES" => read.attached_files = texts(&value),
             "ATTACHED_FILES_ON_FAIL" => read.attached_files_on_failure = texts(&value),
             "DEPENDS" => read.depends = texts(&value),
+            "FIXTURES_SETUP" => read.fixtures_setup = texts(&value),
+            "FIXTURES_REQUIRED" => read.fixtures_required = texts(&value),
+            "FIXTURES_CLEANUP" => read.fixtures_cleanup = texts(&value),
             _ => drop(read.others.insert(name)),
         }
     }
@@ -197,6 +206,7 @@ mod tests {
                     {"name":"TIMEOUT","value":1.5},{"name":"DISABLED","value":true},
                     {"name":"SKIP_RETURN_CODE","value":77},{"name":"LABELS","value":["x","y"]},
                     {"name":"TIMEOUT_AFTER_MATCH","value":{"regex":["r"],"timeout":2.0}},
+                    {"name":"FIXTURES_REQUIRED","value":["database"]},
                     {"name":"COST","value":5.0},{"name":"WORKING_DIRECTORY","value":"/w"}]},
                 {"name":"b_NOT_BUILT","properties":[{"name":"TIMEOUT","value":0.0}]}]}"#;
         let tests = read_ctest_listing(json).unwrap();
@@ -206,6 +216,7 @@ mod tests {
         let read = &first.properties;
         assert_eq!((read.timeout, read.is_disabled), (Some(Duration::from_millis(1500)), true));
         assert_eq!((read.skip_return_code, read.labels.len()), (Some(77), 2));
+        assert_eq!(read.fixtures_required, ["database"]);
         assert_eq!(read.timeout_after_match, Some((Duration::from_secs(2), vec!["r".to_owned()])));
         assert_eq!(read.others.iter().collect::<Vec<_>>(), ["COST"]);
         assert_eq!((second.command.len(), second.place.as_ref(), second.properties.timeout), (0, None, None));

@@ -116,6 +116,9 @@ fn heeler_reports_of_each_entry_what_ctest_reports() {
         ("ctest::never_built_NOT_BUILT", "is it built?"),
         ("ctest::fail_expression", "FAIL_REGULAR_EXPRESSION"),
         ("ctest::times_out_after_match", "timed out after"),
+        ("ctest::user_of_broken", "not run: ctest::broken_set_up has failed"),
+        ("unit#3::Math.Adds", "not run: ctest::broken_set_up has failed"),
+        ("ctest::user_of_nested", "not run: ctest::set_up_on_broken has failed"),
         ("unit::Crash.Dies", "SIGABRT"),
         ("catches_v2::dies", "SIGABRT"),
         ("cases::fails", "is NOT correct!"),
@@ -149,7 +152,7 @@ fn build_folder_among_the_programs_is_found_and_what_is_not_applied_is_told() {
     let folder = fixtures::ctest_project();
     let ran = world.run(&["run", folder.to_str().unwrap(), "-E", "tag(slow)"]).assert_code(0);
     ran.assert_stdout("the property RUN_SERIAL of the CTest test serial, which Heeler does not apply");
-    ran.assert_stdout("the property DEPENDS of the CTest test user and 2 more");
+    ran.assert_stdout("the property DEPENDS of the CTest test later, which Heeler does not apply");
     ran.assert_stdout("1 passed");
     let ran = world.run(&["run", "--ctest", "."]).assert_code(4);
     ran.assert_stdout("it has no CTestTestfile.cmake");

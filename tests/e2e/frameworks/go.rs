@@ -234,15 +234,43 @@ fn packages_are_built_and_run_in_their_directories() {
         let said = "1 package without tests: heeler.test/fixtures/untested";
         assert!(all.command.stdout.contains(said), "{}", all.command);
 
-        let broken = world.run(&["run", "--go", "./broken"]);
-        broken.assert_stdout("undefined: undefinedFunction");
-        broken.assert_stdout("build the Go tests of ./broken");
-        assert!(!matches!(broken.code, Some(0..=2)), "{broken}");
         let none = world.run(&["run", "--go", "./untested"]);
         none.assert_stdout("no package that matches has tests");
         let missing = world.run(&["run", "--go", "./nowhere"]);
         missing.assert_stdout("nowhere");
         assert_ne!(missing.code, Some(0), "{missing}");
+    }
+}
+
+#[test]
+fn package_that_does_not_compile_is_one_error_and_the_others_run() {
+    for toolchain in Toolchain::all() {
+        let world = toolchain.world();
+        fs::create_dir(world.path("unreadable")).unwrap();
+        world.write("unreadable/unreadable_test.go", "package unreadable\n\nimport \"testing\"\n\nfunc {\n");
+        fs::create_dir(world.path("two_names")).unwrap();
+        world.write("two_names/one.go", "package one\n");
+        world.write("two_names/two.go", "package two\n");
+        let packages = ["./same/unit", "./broken", "./other/unit", "./unreadable", "./two_names"];
+        let words: Vec<_> = packages.iter().flat_map(|package| ["--go", package]).collect();
+        let ran = world.run(&[&["run"], &words[..]].concat()).assert_code(2);
+        for name in ["same", "other"] {
+            ran.line_with(&["PASS", &format!("heeler.test/fixtures/{name}/unit"), "TestReadsBeside"]);
+        }
+        for (name, said) in [
+            ("broken", "undefined: undefinedFunction"),
+            ("unreadable", "unreadable_test.go:5"),
+            ("two_names", "found packages one (one.go) and two (two.go)"),
+        ] {
+            ran.assert_stdout(&format!("heeler.test/fixtures/{name} could not be built"));
+            ran.assert_stdout(said);
+        }
+        ran.assert_stdout("2 passed");
+        ran.assert_stdout("3 programs outside any test");
+        // Nothing is left to run.
+        let alone = world.run(&["run", "--go", "./broken"]).assert_code(4);
+        alone.assert_stdout("undefined: undefinedFunction");
+        alone.assert_stdout("heeler.test/fixtures/broken could not be built");
     }
 }
 

@@ -20,6 +20,7 @@ mod json_lines;
 mod json_lines_check;
 mod json_lines_examples;
 mod libtest;
+mod listing_crashes;
 mod mcp;
 mod mtp;
 mod mtp_real;

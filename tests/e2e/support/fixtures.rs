@@ -2,6 +2,7 @@
 //! two test processes that need the same one wait for each other on a lock beside it.
 
 use std::{
+    ffi::OsString,
     fs::{self, File},
     hash::{DefaultHasher, Hash, Hasher},
     path::{Path, PathBuf},
@@ -132,6 +133,33 @@ pub(crate) fn catch2(name: &str, version: Catch2Version) -> Option<PathBuf> {
     let include = String::from_utf8(include).unwrap();
     let words = ["-DV3".as_ref(), include.as_ref(), source.as_os_str(), object.as_os_str()];
     Some(built(&format!("catch2-v3-{name}"), &[&source], |target| compile(target, &words)))
+}
+
+/// Returns the program of `tests/fixtures/listing` for each framework, with its name. That of Catch2 3 is
+/// left out where this version is not installed.
+pub(crate) fn dying_listings() -> Vec<(&'static str, PathBuf)> {
+    let source = fixtures().join("listing/dies.cc");
+    let build = |name: &'static str, words: Vec<OsString>| {
+        let program = built(&format!("listing-{name}"), &[&source], |target| {
+            let mut compiler = Command::new("g++");
+            compiler.args(["-std=c++17", "-O0", "-g", "-o"]).arg(target).args(&words).arg("-xnone");
+            succeed(&mut compiler, "is g++ there, with doctest-dev, libboost-test-dev and catch2?");
+        });
+        (name, program)
+    };
+    let source = || source.as_os_str().to_owned();
+    let mut all = vec![
+        build("doctest", vec!["-DDOCTEST".into(), source()]),
+        build("boost", vec!["-DBOOST".into(), source()]),
+        build("catch2-v2", vec![source(), "-xnone".into(), catch2_version_2_main().into()]),
+    ];
+    if let Some(library) = catch2_version_3() {
+        let mut include = OsString::from("-I");
+        include.push(&library);
+        let object = library.join("catch_amalgamated.o").into();
+        all.push(build("catch2", vec!["-DV3".into(), include, source(), object]));
+    }
+    all
 }
 
 /// Returns the compiled library of Catch2 2, with its `main`.

@@ -15,9 +15,32 @@ static RSP_SERVER: LazyLock<Validator> =
 static RSP_CLIENT: LazyLock<Validator> =
     LazyLock::new(|| build(include_str!("../../schema/rsp-client.schema.json")));
 
+static JSON_LINES: &str = include_str!("../../../docs/reference/json-lines.schema.json");
+static JSON_LINES_REQUEST: LazyLock<Validator> = LazyLock::new(|| build_part(JSON_LINES, "request"));
+static JSON_LINES_REPORT: LazyLock<Validator> = LazyLock::new(|| build_part(JSON_LINES, "report"));
+
 fn build(text: &str) -> Validator {
     let schema: Value = serde_json::from_str(text).unwrap();
     jsonschema::validator_for(&schema).unwrap()
+}
+
+/// Returns the validator of one definition of a schema.
+fn build_part(text: &str, definition: &str) -> Validator {
+    let mut schema: Value = serde_json::from_str(text).unwrap();
+    let root = schema.as_object_mut().unwrap();
+    root.remove("anyOf");
+    root.insert("$ref".to_owned(), format!("#/$defs/{definition}").into());
+    jsonschema::validator_for(&schema).unwrap()
+}
+
+/// Returns the schema violation of a line to a program that reports as JSON lines.
+pub(crate) fn json_lines_request_violation(line: &Value) -> Option<String> {
+    schema_violation(&JSON_LINES_REQUEST, line)
+}
+
+/// Returns the schema violation of a line from a program that reports as JSON lines.
+pub(crate) fn json_lines_report_violation(line: &Value) -> Option<String> {
+    schema_violation(&JSON_LINES_REPORT, line)
 }
 
 /// Returns the schema violation of a message that the server sent, if there is one.

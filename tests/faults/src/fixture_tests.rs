@@ -42,6 +42,37 @@ pub(crate) const MTP_QUIRKS: [(&str, &str); 6] = [
     ("exits-before-response", "error"),
 ];
 
+/// Tests of the Go fixture, with their final state.
+pub(crate) const GO: [(&str, &str); 27] = [
+    ("TestPasses", "passed"),
+    ("TestLogs", "passed"),
+    ("TestFails", "failed"),
+    ("TestFatal", "failed"),
+    ("TestStderr", "passed"),
+    ("TestSkips", "skipped"),
+    ("TestSkipsNow", "skipped"),
+    ("TestSub", "failed"),
+    ("TestSubParallel", "passed"),
+    ("TestForges", "failed"),
+    ("TestPanics", "error"),
+    ("TestNilPointer", "error"),
+    ("TestSubPanics", "error"),
+    ("TestGoroutinePanics", "error"),
+    ("TestExits0", "error"),
+    ("TestExits3", "error"),
+    ("TestExitsRaw", "error"),
+    ("TestForgesEnd", "error"),
+    ("TestIsKilled", "error"),
+    ("TestSegfaults", "error"),
+    ("TestLast", "passed"),
+    ("TestOutside", "passed"),
+    ("FuzzAdd", "failed"),
+    ("FuzzPasses", "passed"),
+    ("ExampleAdd", "passed"),
+    ("ExampleDeref", "failed"),
+    ("Example_panics", "error"),
+];
+
 /// Tools of the fixture server, with their final state.
 pub(crate) const MCP: [(&str, &str); 11] = [
     ("mcp.test.capabilities", "passed"),

@@ -72,6 +72,9 @@ struct HarnessArguments {
     /// Each round has a hostile program, or a process that is stopped for good.
     #[arg(long, conflicts_with_all = ["points", "slow_clients"])]
     hostile: bool,
+    /// Each round has the Go program, on the main protocol.
+    #[arg(long, conflicts_with_all = ["protocol", "points", "slow_clients", "hostile"])]
+    go: bool,
     /// Play a fixed load with slow clients, and print a table; may be given several times.
     #[arg(long, value_enum, conflicts_with_all = ["points", "slow_clients", "hostile"])]
     load: Vec<SlowClientLoad>,
@@ -104,6 +107,7 @@ fn main() -> ExitCode {
         () if arguments.points => "--points",
         () if arguments.slow_clients => "--slow-clients",
         () if arguments.hostile => "--hostile",
+        () if arguments.go => "--go",
         () => "",
     };
     let totals = play(&arguments, arguments.rounds.unwrap_or(100), mode, |seed| {
@@ -113,6 +117,8 @@ fn main() -> ExitCode {
             MtpPlan::with_slow_client(seed)
         } else if arguments.hostile {
             MtpPlan::with_hostility(seed)
+        } else if arguments.go {
+            MtpPlan::with_go(seed)
         } else {
             return RoundPlan::draw(seed, arguments.protocol);
         };

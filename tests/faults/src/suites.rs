@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    fixture_tests::{LIBTEST, MCP, MTP_QUIRKS, PYTEST, PYTEST_CASES},
+    fixture_tests::{GO, LIBTEST, MCP, MTP_QUIRKS, PYTEST, PYTEST_CASES},
     hostile::HostileProgram,
     native_programs::NativeProgram,
     random::SeededRandom,
@@ -27,6 +27,8 @@ pub(crate) enum PlannedProgram {
     /// One letter for each case; `faults.cc` defines the letters.
     Gtest(String),
     Libtest,
+    /// A Go program; drawn where Go is installed.
+    Go,
     /// The fixture server of the Model Context Protocol.
     Mcp,
     Native(NativeProgram),
@@ -49,6 +51,9 @@ pub(crate) struct PlannedSettings {
     pub(crate) drain: Duration,
 }
 
+/// The package of the Go fixtures that rounds run.
+const GO_PACKAGE: &str = "kinds";
+
 /// Letters of cases that run into their time limit.
 const HANGING: [char; 3] = ['h', 'd', 'H'];
 
@@ -57,12 +62,19 @@ impl PlannedSuite {
         match &self.program {
             PlannedProgram::Gtest(script) => script.contains(HANGING),
             PlannedProgram::Libtest
+            | PlannedProgram::Go
             | PlannedProgram::Mcp
             | PlannedProgram::Native(_)
             | PlannedProgram::Mtp(..)
             | PlannedProgram::Pytest(_)
             | PlannedProgram::Hostile(_) => false,
         }
+    }
+
+    /// Returns whether its program has tests that are not among [`Self::tests`], so that a round names those
+    /// that it runs.
+    pub(crate) fn has_other_tests(&self) -> bool {
+        matches!(self.program, PlannedProgram::Libtest | PlannedProgram::Go)
     }
 
     pub(crate) fn tests(&self) -> Vec<(String, &'static str)> {
@@ -75,6 +87,8 @@ impl PlannedSuite {
                 .collect(),
             // The two tests that are missing overflow their stack, or hang.
             PlannedProgram::Libtest => LIBTEST.iter().map(|(test, state)| (uid(test), *state)).collect(),
+            // Those that are missing hang, or take long to overflow.
+            PlannedProgram::Go => GO.iter().map(|(test, state)| (uid(test), *state)).collect(),
             PlannedProgram::Mcp => MCP.iter().map(|(test, state)| (uid(test), *state)).collect(),
             PlannedProgram::Native(native) => {
                 native.tests().into_iter().map(|(test, state)| (uid(&test), state)).collect()
@@ -104,6 +118,7 @@ pub(crate) fn prepare(dir: &Path, suites: &[PlannedSuite], settings: &PlannedSet
         let program = match &suite.program {
             PlannedProgram::Gtest(_) => fixtures::gtest("faults"),
             PlannedProgram::Libtest => fixtures::libtest(),
+            PlannedProgram::Go => fixtures::go(GO_PACKAGE).expect("it was drawn, so Go is there"),
             PlannedProgram::Mcp => fixtures::mcp_server(),
             PlannedProgram::Native(native) => {
                 native.prepare(dir);
@@ -153,7 +168,10 @@ pub(crate) fn config_of(suites: &[PlannedSuite], settings: &PlannedSettings) -> 
         let (variable, value) = match program {
             PlannedProgram::Gtest(script) => ("HEELER_FIXTURE_SCRIPT", script.as_str()),
             PlannedProgram::Hostile(hostile) => hostile.attack,
-            PlannedProgram::Libtest | PlannedProgram::Native(_) | PlannedProgram::Pytest(_) => continue,
+            PlannedProgram::Libtest
+            | PlannedProgram::Go
+            | PlannedProgram::Native(_)
+            | PlannedProgram::Pytest(_) => continue,
             PlannedProgram::Mtp(quirk, _) => {
                 text += &format!("framework = \"mtp\"\nargs = [\"{quirk}\"]\n");
                 continue;
@@ -179,6 +197,11 @@ fn state_of(letter: char) -> &'static str {
     }
 }
 
+/// Returns the Go program, which can be drawn where Go is installed.
+pub(crate) fn go_suite() -> PlannedSuite {
+    PlannedSuite { name: "go".to_owned(), program: PlannedProgram::Go }
+}
+
 pub(crate) fn draw_suites(draws: &mut SeededRandom) -> Vec<PlannedSuite> {
     let count = draws.pick_weighted(&[(60, 1), (30, 2), (10, 3)]);
     let mut suites: Vec<_> = (0..count)
@@ -191,6 +214,8 @@ pub(crate) fn draw_suites(draws: &mut SeededRandom) -> Vec<PlannedSuite> {
         suites[0] = PlannedSuite { name: "libtest".to_owned(), program: PlannedProgram::Libtest };
     } else if draws.with_probability(15) {
         suites[0] = PlannedSuite { name: "mcp".to_owned(), program: PlannedProgram::Mcp };
+    } else if draws.with_probability(20) && fixtures::go(GO_PACKAGE).is_some() {
+        suites[0] = go_suite();
     } else if draws.with_probability(35) {
         let native = NativeProgram::draw(draws);
         suites[0] = PlannedSuite { name: native.suite().to_owned(), program: PlannedProgram::Native(native) };

@@ -38,6 +38,16 @@ fn slow_clients_handle_everything_before_completion() {
 }
 
 #[test]
+fn rounds_with_go_programs_break_no_guarantee() {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if !std::env::split_paths(&path).any(|directory| directory.join("go").is_file()) {
+        eprintln!("left out: there is no go in PATH");
+        return;
+    }
+    play(&["--go", "--seed", "1", "--rounds", "12", "--jobs", "4"]);
+}
+
+#[test]
 fn rounds_on_the_runtime_server_protocol_break_no_guarantee() {
     play(&["--protocol", "rsp", "--seed", "20", "--rounds", "16", "--jobs", "8"]);
 }

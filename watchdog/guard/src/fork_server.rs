@@ -117,6 +117,9 @@ impl ForkServer {
                 };
                 match heeler_sys::fail::at("fork-server.fork").and_then(|()| self.single_threaded.fork()) {
                     Ok(ForkResult::Parent(child)) => {
+                        // Outputs come to their ends with their last writer, and the test may end before this
+                        // process runs again.
+                        drop(descriptors);
                         self.send_reply(&ForkReply::Pid(child.pid.0), Some(&child))?
                     }
                     Ok(ForkResult::Child) => {

@@ -35,7 +35,9 @@ pub struct AdapterListing {
 }
 
 impl AdapterListing {
-    /// Returns the listing of a framework that has one listing command, from the output of that command.
+    /// Returns the listing of a framework that has one listing command, from the output of that command,
+    /// which `read` accepts only if it is whole: where the command has failed, what failed came after it, in
+    /// a static destructor for instance.
     ///
     /// # Errors
     /// Those of `read`.
@@ -44,8 +46,11 @@ impl AdapterListing {
         outputs: &[ListingOutput],
         read: fn(&ListingOutput) -> Result<Vec<ListedTest>, ListingError>,
     ) -> Result<Self, ListingError> {
-        let tests = read(outputs.first().unwrap_or(&ListingOutput::default()))?;
-        Ok(Self { framework, tests, failure: None, warnings: Vec::new(), depends_on: Vec::new() })
+        let none = ListingOutput::default();
+        let output = outputs.first().unwrap_or(&none);
+        let tests = read(output)?;
+        let failure = (output.code != Some(0)).then(|| ListingError::of_recognized_exit(output));
+        Ok(Self { framework, tests, failure, warnings: Vec::new(), depends_on: Vec::new() })
     }
 }
 

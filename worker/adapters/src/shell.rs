@@ -115,6 +115,7 @@ mod tests {
             framework: None,
             test_arguments: std::collections::BTreeMap::new(),
             entries: Vec::new(),
+            unbuilt: None,
         };
         assert_eq!(
             command_line(&given, "-x"),

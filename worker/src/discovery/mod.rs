@@ -44,6 +44,8 @@ const GUARD_LOSSES_PER_LISTING: u32 = 3;
 /// Why the tests of a program could not be listed.
 #[derive(Debug, thiserror::Error)]
 enum DiscoverError {
+    #[error("{program} could not be built:\n{words}")]
+    Unbuilt { program: String, words: String },
     #[error("{program} does not exist")]
     Missing { program: String },
     #[error("{program} is a directory, not a test program")]
@@ -135,6 +137,13 @@ pub(crate) async fn discover(
     orders: mpsc::Receiver<JobOrder>,
 ) -> FromWorker {
     let DiscoveryJob { job, program, timeout_ms, capture } = job;
+    if let Some(words) = program.unbuilt {
+        let program = program.suite;
+        return FromWorker::NotDiscovered {
+            job,
+            error: DiscoverError::Unbuilt { program, words }.to_string(),
+        };
+    }
     let limit = Duration::from_millis(timeout_ms);
     let time_limit = ListingTimeLimit::new(limit, Instant::now());
     let mut asking = ProgramDiscovery {

@@ -151,6 +151,13 @@ impl ProcessConnections {
         self.connections.iter().any(|one| !one.unsent.is_empty())
     }
 
+    /// Returns the most bytes that have arrived on one of the connections and wait to be read.
+    pub(crate) fn unread_bytes(&self) -> u64 {
+        let streams = self.connections.iter().filter_map(|one| one.stream.as_ref());
+        let unread = |stream: &TcpStream| heeler_sys::io::unread_bytes(stream.as_fd()).unwrap_or_default();
+        streams.map(unread).max().unwrap_or_default()
+    }
+
     /// Returns whether the process has made connections and closed all of them.
     pub(crate) fn are_closed(&self) -> bool {
         !self.connections.is_empty() && self.are_at_end()

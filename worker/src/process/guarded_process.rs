@@ -9,7 +9,7 @@ use heeler_core::GuardLoss;
 use heeler_protocol::control::{OsText, TestCommand, ToGuard};
 use tokio::{
     sync::{mpsc, oneshot},
-    time::{Instant, timeout_at},
+    time::{Instant, timeout},
 };
 
 use super::{
@@ -18,6 +18,7 @@ use super::{
     guard_spawner::{GuardPipes, GuardSpawner, GuardStartError},
     job_order::JobOrder,
     launch_offer::AcceptedLaunch,
+    output_drain::OutputDrain,
     output_pipe::PipeRead,
     process_clock::sleep_until_deadline,
     process_handle::ProcessHandle,
@@ -35,10 +36,6 @@ const MIN_READ_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A read of more than this means that the pipe is filling up.
 const PIPE_FILLING_BYTES: usize = READ_BUFFER_BYTES / 8;
-
-/// How long an output that is still open is read after the end of the process. No process should hold it any
-/// more.
-const OUTPUT_DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// After the grace period, a guard has this long to end its process before the guard itself is killed.
 const GUARD_KILL_DELAY: Duration = Duration::from_secs(5);
@@ -61,8 +58,8 @@ pub(crate) struct GuardedProcess<'a> {
     guard_kill_at: Option<Instant>,
     /// The earliest time of the next read, unless there is a reason to read sooner.
     next_read_at: Instant,
-    /// When reading ends although an output is still open; set at the end of the process.
-    drain_deadline: Option<Instant>,
+    /// How long outputs are still read; set at the end of the process.
+    drain: Option<OutputDrain>,
     buffers: ReadBuffers,
 }
 
@@ -125,7 +122,7 @@ impl<'a> GuardedProcess<'a> {
             terminate_at: None,
             guard_kill_at: None,
             next_read_at: Instant::now(),
-            drain_deadline: None,
+            drain: None,
             buffers: ReadBuffers {
                 stdout: vec![0; READ_BUFFER_BYTES],
                 stderr: vec![0; READ_BUFFER_BYTES],
@@ -317,21 +314,26 @@ impl<'a> GuardedProcess<'a> {
     }
 
     /// Waits, after the end of the process, until there is more output to read. Returns `false` when all
-    /// outputs are at their ends, or some time after the first call: a process that escaped its guard may
-    /// hold an output open, and even write to it, forever.
+    /// outputs are at their ends, or when what the process left in them is read and the rest does not come to
+    /// its end: a process that escaped its guard may hold an output open, and even write to it, forever.
     ///
     /// Cancel safe: yes, because it only waits for readiness.
     pub(crate) async fn wait_for_remaining_output(&mut self) -> bool {
-        let deadline = *self.drain_deadline.get_or_insert_with(|| Instant::now() + OUTPUT_DRAIN_TIMEOUT);
-        if self.outputs.are_at_end() {
-            return false;
+        let outputs = &self.outputs;
+        let drain = self.drain.get_or_insert_with(|| {
+            OutputDrain::begin(outputs.unread_bytes(), READ_BUFFER_BYTES, Instant::now())
+        });
+        drain.on_read();
+        while !outputs.are_at_end() {
+            let Some(wait) = drain.next_wait(Instant::now()) else {
+                tracing::warn!("a process left its output open behind it");
+                return false;
+            };
+            if timeout(wait, outputs.wait_readable()).await.is_ok() {
+                return true;
+            }
         }
-        let is_late = timeout_at(deadline, self.outputs.wait_readable()).await.is_err();
-        if is_late || Instant::now() >= deadline {
-            tracing::warn!("a process left its output open behind it");
-            return false;
-        }
-        true
+        false
     }
 
     /// Returns how the guard was lost, after [`GuardEvent::Lost`].

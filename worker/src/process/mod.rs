@@ -12,6 +12,7 @@ pub(crate) mod guarded_process;
 pub(crate) mod job_order;
 pub(crate) mod launch_offer;
 pub(crate) mod memory_watch;
+mod output_drain;
 pub(crate) mod output_pipe;
 pub(crate) mod process_clock;
 pub(crate) mod process_handle;

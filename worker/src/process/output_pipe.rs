@@ -71,6 +71,12 @@ impl OutputPipe {
         }
     }
 
+    /// Returns the number of bytes that wait to be read.
+    pub(crate) fn unread_bytes(&self) -> u64 {
+        let ends = self.0.as_ref();
+        ends.map_or(0, |ends| heeler_sys::io::unread_bytes(ends.file.as_fd()).unwrap_or_default())
+    }
+
     /// Returns whether end of file was read.
     pub(crate) fn is_at_end(&self) -> bool {
         self.0.is_none()

@@ -29,6 +29,13 @@ impl ProcessOutputs {
         self.stdout.is_at_end() && self.stderr.is_at_end() && is_channel_at_end && are_connections_at_end
     }
 
+    /// Returns the most bytes that wait to be read from one of the outputs.
+    pub(super) fn unread_bytes(&self) -> u64 {
+        let channel = self.channel.as_ref().map_or(0, ReportChannel::unread_bytes);
+        let connections = self.connections.as_ref().map_or(0, ProcessConnections::unread_bytes);
+        channel.max(connections).max(self.stdout.unread_bytes()).max(self.stderr.unread_bytes())
+    }
+
     /// Waits until there is output to read.
     ///
     /// Cancel safe: yes, because it only waits for readiness.

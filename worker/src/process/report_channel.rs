@@ -98,6 +98,12 @@ impl ReportChannel {
         !self.unsent.is_empty()
     }
 
+    /// Returns the number of bytes of reports that wait to be read.
+    pub(crate) fn unread_bytes(&self) -> u64 {
+        let Some(ChannelEnds::Socket { stream, .. }) = &self.ends else { return 0 };
+        heeler_sys::io::unread_bytes(stream.as_fd()).unwrap_or_default()
+    }
+
     /// Returns whether the process has read nothing of the last request from its standard input.
     pub(crate) fn is_last_request_unread(&self) -> bool {
         let Some(ChannelEnds::Requests { file, .. }) = &self.ends else { return false };

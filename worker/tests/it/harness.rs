@@ -335,6 +335,7 @@ fn program(script: &TestScript) -> TestProgram {
         framework: Some("gtest".into()),
         test_arguments: std::collections::BTreeMap::new(),
         entries: Vec::new(),
+        unbuilt: None,
     }
 }
 

@@ -7,7 +7,10 @@ use std::{
 };
 
 use heeler_protocol::{
-    control::{CommandRules, CommandTest, ListedTest, OsText, TestProgram, TimeoutAfterMatch, TraitPair},
+    control::{
+        CommandRules, CommandTest, FIXTURE_CLEANUP_TRAIT, FIXTURE_REQUIRED_TRAIT, FIXTURE_SETUP_TRAIT,
+        ListedTest, OsText, TestProgram, TimeoutAfterMatch, TraitPair,
+    },
     ctest::{CtestProperties, CtestTest, SKIP_FAILS, SKIP_TRAIT},
 };
 
@@ -325,6 +328,15 @@ fn is_judged_by_framework(properties: &CtestProperties, form: &SelectionForm) ->
 /// Returns what CTest knows of a test, under its name there.
 fn entry(test: &CtestTest) -> ListedTest {
     let label = |label: &String| TraitPair { name: label.clone(), value: String::new() };
+    let properties = &test.properties;
+    let fixtures = [
+        (FIXTURE_SETUP_TRAIT, &properties.fixtures_setup),
+        (FIXTURE_REQUIRED_TRAIT, &properties.fixtures_required),
+        (FIXTURE_CLEANUP_TRAIT, &properties.fixtures_cleanup),
+    ];
+    let fixtures = fixtures.into_iter().flat_map(|(name, fixtures)| {
+        fixtures.iter().map(move |value| TraitPair { name: name.to_owned(), value: value.clone() })
+    });
     let (file, line) = test.place.clone().unzip();
     let limit = test.properties.timeout.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
     ListedTest {
@@ -332,7 +344,7 @@ fn entry(test: &CtestTest) -> ListedTest {
         file,
         line,
         skip: test.properties.is_disabled.then(|| "disabled".to_owned()),
-        traits: test.properties.labels.iter().map(label).collect(),
+        traits: properties.labels.iter().map(label).chain(fixtures).collect(),
         timeout_ms: limit,
         ..ListedTest::default()
     }

@@ -9,6 +9,10 @@ use std::{
 
 /// Form of a package in the listing. The path stands last, because it may have any character.
 const LISTING_FORM: &str = "{{.ImportPath}}|{{len .TestGoFiles}}|{{len .XTestGoFiles}}|{{.Dir}}";
+/// The same of packages of which go may be unable to read some: they count as packages with tests, because
+/// the build says what is wrong with them.
+const TOLERANT_LISTING_FORM: &str =
+    "{{.ImportPath}}|{{len .TestGoFiles}}|{{if .Error}}1{{else}}{{len .XTestGoFiles}}{{end}}|{{.Dir}}";
 /// Arguments of `go test -c` that decide which files and packages there are, also for `go list`.
 const LISTING_ARGUMENTS: [&str; 7] = ["tags", "mod", "modfile", "overlay", "race", "msan", "asan"];
 /// Those of them that have a value.
@@ -111,9 +115,25 @@ pub(super) fn build_groups(packages: &[GoPackage]) -> Vec<Vec<&GoPackage>> {
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
+/// What go does with a package that it can't read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UnreadablePackages {
+    /// It fails.
+    Refused,
+    /// It lists the package like the others.
+    Listed,
+}
+
 /// Returns the arguments of go with which it lists these packages, as it is to build them.
-pub(super) fn listing_arguments(args: &[String], patterns: &[String]) -> Vec<OsString> {
-    let mut words: Vec<&str> = vec!["list", "-f", LISTING_FORM];
+pub(super) fn listing_arguments(
+    args: &[String],
+    patterns: &[String],
+    unreadable: UnreadablePackages,
+) -> Vec<OsString> {
+    let mut words: Vec<&str> = match unreadable {
+        UnreadablePackages::Refused => vec!["list", "-f", LISTING_FORM],
+        UnreadablePackages::Listed => vec!["list", "-e", "-f", TOLERANT_LISTING_FORM],
+    };
     let mut args = args.iter().map(String::as_str).peekable();
     while let Some(word) = args.next() {
         let name = word.trim_start_matches('-');
@@ -178,7 +198,7 @@ mod tests {
     #[test]
     fn listing_gets_the_arguments_that_select_files() {
         let args = texts(&["-race", "-cover", "-tags", "x", "--mod=vendor", "-ldflags", "-s"]);
-        let words = listing_arguments(&args, &texts(&["./..."]));
+        let words = listing_arguments(&args, &texts(&["./..."]), UnreadablePackages::Refused);
         assert_eq!(words[3..], ["-race", "-tags", "x", "--mod=vendor", "./..."].map(OsString::from));
     }
 

@@ -48,6 +48,14 @@ pub enum CancelMode {
     Now,
 }
 
+/// A test that has its result before another one begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Prerequisite {
+    pub test: TestId,
+    /// Whether the other one is not run if this one fails.
+    pub must_succeed: bool,
+}
+
 /// One selected test.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ScheduledTest {
@@ -62,6 +70,8 @@ pub struct ScheduledTest {
     pub selection_bytes: usize,
     /// Whether it cannot be run in any case.
     pub is_unrunnable: bool,
+    /// The tests that have their results before it begins.
+    pub prerequisites: Vec<Prerequisite>,
 }
 
 impl ScheduledTest {

@@ -134,7 +134,7 @@ impl RunState {
             | LeaseOutcome::Cancelled => NotRunReason::ProgramGivenUp { deaths },
         };
         if deaths >= self.plan.max_startup_crashes.max(1) {
-            let waiting = self.queue.take_program(program);
+            let waiting = self.take_program(program);
             for test in waiting.into_iter().chain(rest) {
                 self.synthesize_result(test, why);
             }
@@ -159,7 +159,7 @@ impl RunState {
         if attempts < self.plan.max_startup_crashes.max(1) {
             return self.requeue(held, rest);
         }
-        let waiting = self.queue.take_program(program);
+        let waiting = self.take_program(program);
         for test in waiting.into_iter().chain(rest) {
             self.synthesize_result(test, NotRunReason::StartTimedOut { attempts });
         }
@@ -257,6 +257,7 @@ mod tests {
             retries: RetryPolicy::immediate(0),
             selection_bytes: 0,
             is_unrunnable: false,
+            prerequisites: Vec::new(),
         };
         let plan = SchedulingPlan {
             programs: vec![ProgramCosts::default()],

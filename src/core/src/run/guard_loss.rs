@@ -72,7 +72,7 @@ impl RunState {
         let losses = losses.count;
         let slots = u32::try_from(self.plan.slots).unwrap_or(u32::MAX);
         if losses >= slots.saturating_mul(GUARD_LOSSES_PER_SLOT).max(MIN_GUARD_LOSSES_PER_PROGRAM) {
-            let queued = self.queue.take_program(program);
+            let queued = self.take_program(program);
             for test in queued.into_iter().chain(waiting) {
                 self.synthesize_result(test, NotRunReason::ProgramGuardsLost { losses, loss });
             }
@@ -133,6 +133,7 @@ mod tests {
             retries: RetryPolicy::immediate(2),
             selection_bytes: 0,
             is_unrunnable: false,
+            prerequisites: Vec::new(),
         };
         SchedulingPlan {
             programs: vec![ProgramCosts::default()],

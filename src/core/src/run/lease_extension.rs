@@ -106,6 +106,7 @@ mod tests {
             retries: RetryPolicy::immediate(0),
             selection_bytes: 0,
             is_unrunnable: false,
+            prerequisites: Vec::new(),
         };
         vec![test; count]
     }

@@ -9,9 +9,12 @@
 //! A lease whose process can run further tests is extended when its tests have ended, and ended when there
 //! are none for it. An open run receives tests while it runs; it drains after the last of them.
 //!
-//! Every test is in exactly one place: waiting in the queue, in one lease, or settled in the ledger. A worker
-//! may die at any point: the results in its journal are settled, tests that had started are rerun in
-//! isolation, the rest waits again.
+//! A test that follows others waits until they have their results; where one has failed that must succeed, it
+//! is not run.
+//!
+//! Every test is in exactly one place: waiting in the queue or for others, in one lease, or settled in the
+//! ledger. A worker may die at any point: the results in its journal are settled, tests that had started are
+//! rerun in isolation, the rest waits again.
 //!
 //! Every run ends, because everything that costs a process or a worker is counted: a process gives a test its
 //! result or an attempt (both bounded by the plan), or belongs to a series of exits without any report, which
@@ -24,6 +27,7 @@ mod failure_policy;
 mod finisher;
 mod guard_loss;
 mod lease_extension;
+mod prerequisites;
 mod repetition;
 mod state;
 mod take_back;

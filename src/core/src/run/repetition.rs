@@ -115,6 +115,7 @@ mod tests {
             retries: RetryPolicy { count: 2, delay },
             selection_bytes: 0,
             is_unrunnable: false,
+            prerequisites: Vec::new(),
         };
         RunState::new(SchedulingPlan {
             programs: vec![ProgramCosts::default()],

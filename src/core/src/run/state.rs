@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    BatchLease, CancelMode, RunAction, RunEvent, RunStage, ScheduledTest, SchedulingPlan,
+    BatchLease, CancelMode, Prerequisite, RunAction, RunEvent, RunStage, ScheduledTest, SchedulingPlan,
     guard_loss::GuardLosses, lease_extension::LeaseIdleness, take_back::LeasePace,
 };
 use crate::{
@@ -92,6 +92,8 @@ pub struct RunState {
     pub(super) queue: TestQueue,
     pub(super) ledger: Ledger,
     pub(super) tests: Vec<TestState>,
+    /// Tests that wait for the results of others, and those that are open; they are in no other place.
+    pub(super) blocked: BTreeMap<TestId, Vec<Prerequisite>>,
     /// Tests that wait for the delay of their retry; they are in no other place.
     pub(super) delayed: BTreeSet<TestId>,
     /// Tests that have passed an iteration, and run again when no other test waits.
@@ -131,6 +133,7 @@ impl RunState {
         let mut run = Self {
             queue: TestQueue::new(plan.programs.iter().cloned()).with_batch_limit(plan.batch_limit),
             tests: Vec::with_capacity(tests.len()),
+            blocked: BTreeMap::new(),
             delayed: BTreeSet::new(),
             next_round: Vec::new(),
             programs: vec![ProgramState::default(); plan.programs.len()],
@@ -166,6 +169,8 @@ impl RunState {
         for (test, planned) in (first..).map(TestId).zip(&added) {
             if planned.is_unrunnable {
                 self.record_synthesized(test, SynthesizedResult::NotRun(NotRunReason::Unrunnable));
+            } else if !planned.prerequisites.is_empty() {
+                self.blocked.insert(test, planned.prerequisites.clone());
             } else {
                 waiting.push(planned.queued(test));
             }
@@ -387,6 +392,7 @@ impl RunState {
     pub(super) fn advance(&mut self, free: Option<WorkerId>) -> Vec<RunAction> {
         let mut actions = Vec::new();
         if self.stage == RunStage::Running {
+            self.release_blocked();
             self.begin_next_round();
             self.check_limits(free);
         }
@@ -565,7 +571,8 @@ impl RunState {
     fn cancel_remaining(&mut self, why: NotRunReason, actions: &mut Vec<RunAction>) {
         let delayed = std::mem::take(&mut self.delayed);
         let next_round = std::mem::take(&mut self.next_round);
-        for test in self.queue.take_all().into_iter().chain(delayed).chain(next_round) {
+        let blocked = std::mem::take(&mut self.blocked).into_keys();
+        for test in self.queue.take_all().into_iter().chain(delayed).chain(next_round).chain(blocked) {
             if self.tests[test.index()].location == TestLocation::Waiting {
                 self.synthesize_result(test, why);
             }

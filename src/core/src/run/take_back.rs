@@ -145,6 +145,7 @@ mod tests {
             retries: RetryPolicy::immediate(0),
             selection_bytes: 0,
             is_unrunnable: false,
+            prerequisites: Vec::new(),
         };
         let max_processes = max_processes.and_then(std::num::NonZeroU32::new);
         let process = ProcessTraits { ends_between_tests, ..ProcessTraits::default() };

@@ -2,8 +2,8 @@
 //! client's connections.
 
 use heeler_core::{
-    RetryDelay, RetryPolicy,
-    run::{CancelMode, FailureLimit, SchedulingPlan},
+    RetryDelay, RetryPolicy, TestId,
+    run::{CancelMode, FailureLimit, Prerequisite, SchedulingPlan},
 };
 
 use crate::{
@@ -90,6 +90,19 @@ fn run_that_lets_its_tests_finish_can_be_cancelled_at_any_step() {
     let failure_limit = Some(FailureLimit { failures: 1, cancel_mode: CancelMode::AfterRunningTests });
     let plan = SchedulingPlan { failure_limit, ..plan(&[0, 0, 1], |_, _| {}) };
     search_all(abstract_scenario(plan, 2, faults(0, 1, 1)));
+}
+
+#[test]
+fn test_begins_after_its_prerequisites_in_every_order() {
+    let after = |test, must_succeed| Prerequisite { test: TestId(test), must_succeed };
+    // A set-up, a user, a clean-up, and a test that has nothing to do with them.
+    let plan = plan(&[0, 1, 0, 1], |place, test| match place {
+        1 => test.prerequisites = vec![after(0, true)],
+        2 => test.prerequisites = vec![after(0, false), after(1, false)],
+        _ => {}
+    });
+    search_all(abstract_scenario(plan.clone(), 2, faults(1, 1, 0)));
+    search_all(abstract_scenario(plan, 1, faults(0, 1, 1)));
 }
 
 #[test]

@@ -89,6 +89,15 @@ impl ObservedPlace {
     pub(crate) fn is_with(self, worker: WorkerId) -> bool {
         self == Self::With(worker) || self == Self::Running(worker)
     }
+
+    /// Returns the outcome of a test that has its result.
+    pub(crate) fn outcome(self) -> Option<Outcome> {
+        match self {
+            Self::Settled(outcome) => Some(outcome),
+            Self::Synthesized(result) => Some(result.outcome()),
+            Self::Waiting | Self::Delayed | Self::With(_) | Self::Running(_) => None,
+        }
+    }
 }
 
 impl RunObserver {

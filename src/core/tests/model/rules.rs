@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use heeler_core::{
     LeaseId, LeaseOutcome, NotRunReason, Outcome, SynthesizedResult, TestId, WorkerId,
-    run::{BatchLease, CancelMode, DueResults, RunEvent, RunStage, RunState, SchedulingPlan},
+    run::{BatchLease, CancelMode, DueResults, Prerequisite, RunEvent, RunStage, RunState, SchedulingPlan},
 };
 
 use crate::{
@@ -136,6 +136,11 @@ impl RunObserver {
             check(!must_be_isolated || lease.batch.is_isolated, "a test must be isolated")?;
             let may_fail_again = !observed.is_rerun_due && observed.attempts < scheduled.retries.count;
             check(*is_provisional == may_fail_again, "a failure would be provisional, or would not")?;
+            let is_met = |one: &Prerequisite| {
+                let outcome = self.tests[one.test.index()].place.outcome();
+                outcome.is_some_and(|outcome| !(one.must_succeed && outcome.is_failure()))
+            };
+            check(scheduled.prerequisites.iter().all(is_met), "a prerequisite is not met")?;
         }
         let is_cut = self.cuts[lease.batch.program.index()] >= 3;
         let is_torn = |rest: &&Vec<TestId>| *rest != tests && rest.iter().any(|test| tests.contains(test));
@@ -273,6 +278,9 @@ impl RunObserver {
                 NotRunReason::ProgramGivenUp { deaths } => deaths >= most,
                 NotRunReason::StartTimedOut { attempts } => attempts >= most,
                 NotRunReason::GuardLost { losses, .. } => losses >= 3 && observed.guard_losses >= losses,
+                NotRunReason::PrerequisiteFailed { test } => {
+                    self.tests[test.index()].place.outcome().is_some_and(Outcome::is_failure)
+                }
                 NotRunReason::NoWorker => !self.workers.values().any(|worker| worker.has_had_lease),
                 _ => true,
             };

@@ -221,6 +221,7 @@ pub(crate) fn plan(programs: &[u32], change: impl Fn(usize, &mut ScheduledTest))
             retries: RetryPolicy::default(),
             selection_bytes: 0,
             is_unrunnable: false,
+            prerequisites: Vec::new(),
         };
         change(place, &mut test);
         test

@@ -79,7 +79,8 @@ impl TestProgram {
     /// Returns the program as leases carry it.
     #[must_use]
     pub fn without_entries(&self) -> Self {
-        let Self { suite, path, args, tool_env, env, cwd, framework, test_arguments, entries: _ } = self;
+        let Self { suite, path, args, tool_env, env, cwd, framework, test_arguments, entries: _, unbuilt: _ } =
+            self;
         Self {
             suite: suite.clone(),
             path: path.clone(),
@@ -90,6 +91,7 @@ impl TestProgram {
             framework: framework.clone(),
             test_arguments: test_arguments.clone(),
             entries: Vec::new(),
+            unbuilt: None,
         }
     }
 }

@@ -5,6 +5,7 @@
 mod command_test;
 mod guard;
 mod streams;
+mod test_traits;
 mod unfinished_tests;
 mod updates;
 mod watchdog;
@@ -17,6 +18,7 @@ pub use heeler_core::{
     TestDiagnostics, TestId, WorkerId,
 };
 pub use streams::*;
+pub use test_traits::*;
 pub use unfinished_tests::UnfinishedTests;
 pub use updates::*;
 pub use watchdog::*;

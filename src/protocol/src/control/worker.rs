@@ -8,10 +8,10 @@ use heeler_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{ClientId, ClientRoute, DumpKinds, ProcessExit, ProofLevel, RunKey, TraceMode};
+use super::{ClientId, ClientRoute, DumpKinds, ProcessExit, ProofLevel, RunKey, TraceMode, TraitPair};
 use crate::{
     journal::SuiteFixture,
-    mtp::{ClientMembers, LogLevel, TestTrait},
+    mtp::{ClientMembers, LogLevel},
 };
 
 /// Messages from coordinator to worker.
@@ -84,6 +84,9 @@ pub struct TestProgram {
     /// what the source knows of them is added. Only for listings; leases go without them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub entries: Vec<ListedTest>,
+    /// Why the program could not be built, in the words of the tool: it is not there, and has no tests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unbuilt: Option<String>,
 }
 
 /// Discovery job for a worker: list the tests of one program.
@@ -161,19 +164,6 @@ impl SelectionLimit {
     #[must_use]
     pub fn cost(&self, name: &str) -> usize {
         name.len().saturating_add(self.overhead_bytes)
-    }
-}
-
-/// Trait (name and value) in control messages.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TraitPair {
-    pub name: String,
-    pub value: String,
-}
-
-impl From<&TraitPair> for TestTrait {
-    fn from(pair: &TraitPair) -> Self {
-        Self { name: pair.name.clone(), value: pair.value.clone() }
     }
 }
 

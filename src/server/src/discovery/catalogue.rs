@@ -115,6 +115,7 @@ impl ProgramEntry {
             && one.cwd == other.cwd
             && one.framework == other.framework
             && one.test_arguments == other.test_arguments
+            && one.unbuilt == other.unbuilt
             && one.entries == other.entries
     }
 }
@@ -421,6 +422,7 @@ mod tests {
             framework: None,
             test_arguments: std::collections::BTreeMap::new(),
             entries: Vec::new(),
+            unbuilt: None,
         };
         ProgramSource { program, config_suite: None }
     }

@@ -135,6 +135,7 @@ pub(super) fn stop_text(reason: Option<NotRunReason>) -> Option<&'static str> {
         | NotRunReason::WorkerDied
         | NotRunReason::GuardLost { .. }
         | NotRunReason::ProgramGuardsLost { .. }
+        | NotRunReason::PrerequisiteFailed { .. }
         | NotRunReason::NoWorker
         | NotRunReason::RunInterrupted => Some("stopped because no worker could run its tests"),
     }

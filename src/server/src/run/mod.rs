@@ -18,6 +18,7 @@ mod client_log;
 mod composed;
 mod driver;
 mod dump_budget;
+mod fixtures;
 mod groups;
 mod manifest;
 mod neighbours;

@@ -17,7 +17,7 @@ use heeler_protocol::control::{
     DeliveryLimits, ListedTest, OsText, OutputDisplay, OutputForm, TestGroup, TestLimits, TestProgram,
 };
 
-use super::{groups::GroupList, test_history::HistorySnapshot};
+use super::{fixtures::add_prerequisites, groups::GroupList, test_history::HistorySnapshot};
 
 use crate::discovery::{Catalogue, ListingState, TestRef};
 use heeler_config::filter::FilterSubject;
@@ -161,6 +161,7 @@ impl PlannedTests {
         if let ShuffleMode::Seed(seed) = ingredients.settings.run.shuffle {
             shuffle(&mut tests, &mut planned, seed);
         }
+        add_prerequisites(tests.iter().map(|test| &test.listed), &mut planned);
         Self { programs, tests, groups: groups.finish(), scheduled: planned }
     }
 
@@ -236,6 +237,7 @@ impl RunPlan {
         if added.programs.programs != self.programs {
             return None;
         }
+        let first = self.tests.len();
         let mut places: HashMap<_, _> =
             self.groups.iter().zip(0_u32..).map(|(group, place)| (group.uid.clone(), place)).collect();
         let mut moved = Vec::with_capacity(added.groups.len());
@@ -251,7 +253,12 @@ impl RunPlan {
             let group = test.group.map(|group| moved[group as usize]);
             SelectedTest { group, ..test }
         }));
-        Some(added.scheduled)
+        let mut scheduled = added.scheduled;
+        for one in scheduled.iter_mut().flat_map(|test| &mut test.prerequisites) {
+            one.test =
+                TestId(u32::try_from(first + one.test.index()).expect("a run has fewer than 2^32 tests"));
+        }
+        Some(scheduled)
     }
 
     /// Makes this a debug run: each test runs once. Tests are not retried, because an effect of the debugger
@@ -377,6 +384,7 @@ fn plan_test(
         retries: settings.retries,
         selection_bytes: selection_limit.map_or(0, |limit| limit.cost(&listed.name)),
         is_unrunnable: unrunnable.is_some(),
+        prerequisites: Vec::new(),
     };
     let test = SelectedTest {
         uid,
@@ -428,6 +436,7 @@ fn plan_missing_test(uid: &str, programs: &mut ProgramTable) -> (SelectedTest, S
             framework: None,
             test_arguments: BTreeMap::new(),
             entries: Vec::new(),
+            unbuilt: None,
         };
         PlannedProgram { program: nobody, costs: ProgramCosts::default(), listing: ListingFacts::default() }
     });
@@ -448,6 +457,7 @@ fn plan_missing_test(uid: &str, programs: &mut ProgramTable) -> (SelectedTest, S
         retries: RetryPolicy::immediate(0),
         selection_bytes: 0,
         is_unrunnable: true,
+        prerequisites: Vec::new(),
     };
     (test, planned)
 }

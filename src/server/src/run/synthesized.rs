@@ -107,7 +107,17 @@ pub(super) fn due_results(
     let result = |(test, synthesized): &(TestId, SynthesizedResult)| {
         let selected = &plan.tests[test.index()];
         let attempt = provisional.get(test).and_then(|results| results.attempt(*synthesized));
-        DueResult { test: *test, result: test_result(selected, *synthesized, attempt) }
+        let result = match synthesized {
+            SynthesizedResult::NotRun(NotRunReason::PrerequisiteFailed { test: failed }) => {
+                let failed = &plan.tests[failed.index()].uid;
+                let reason = format!("not run: {failed} has failed, which sets up what this test requires");
+                TestResult::with_reason(synthesized.outcome(), reason)
+            }
+            SynthesizedResult::NotRun(_) | SynthesizedResult::Provisional(_) => {
+                test_result(selected, *synthesized, attempt)
+            }
+        };
+        DueResult { test: *test, result }
     };
     synthesized.iter().map(result).collect()
 }

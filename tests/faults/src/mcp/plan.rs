@@ -6,7 +6,7 @@ use crate::{
     planned_faults::{FaultMoment, InjectedAction, JUMPS, PlannedFault, SPAN, draw_process_fault},
     protocols::Peculiarity,
     random::SeededRandom,
-    suites::{PlannedProgram, PlannedSettings, PlannedSuite, draw_suites_of_many_runs},
+    suites::{PlannedSettings, PlannedSuite, draw_suites_of_many_runs},
 };
 
 /// Sets the random numbers of these rounds apart from those of other protocols.
@@ -158,8 +158,7 @@ fn draw_step(draws: &mut SeededRandom, suites: &[PlannedSuite]) -> McpStep {
 }
 
 fn draw_tests(draws: &mut SeededRandom, suites: &[PlannedSuite]) -> Option<Vec<String>> {
-    // The libtest fixture has two tests that are not part of the expected results.
-    let must_name = suites.iter().any(|suite| matches!(suite.program, PlannedProgram::Libtest));
+    let must_name = suites.iter().any(PlannedSuite::has_other_tests);
     let part = draws.between(10, 100);
     (must_name || draws.with_probability(30)).then(|| {
         let uids = suites.iter().flat_map(PlannedSuite::tests).map(|(uid, _)| uid);

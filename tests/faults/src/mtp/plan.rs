@@ -11,7 +11,9 @@ use crate::{
     },
     protocols::Peculiarity,
     random::SeededRandom,
-    suites::{PlannedProgram, PlannedSettings, PlannedSuite, config_of, draw_settings, draw_suites},
+    suites::{
+        PlannedProgram, PlannedSettings, PlannedSuite, config_of, draw_settings, draw_suites, go_suite,
+    },
     support::{
         callback_listener::ListenerBehaviour,
         message_handlers::{MessageHandling, ResponseRule},
@@ -100,9 +102,22 @@ pub(crate) enum SessionEnding {
 impl MtpPlan {
     /// Draws the round of a seed.
     pub(crate) fn draw(seed: u64) -> Self {
+        Self::draw_with(seed, None)
+    }
+
+    /// Draws the round of a seed, with the Go program.
+    pub(crate) fn with_go(seed: u64) -> Self {
+        Self::draw_with(seed, Some(go_suite()))
+    }
+
+    /// Draws the round of a seed, with this suite in place of the first.
+    fn draw_with(seed: u64, first: Option<PlannedSuite>) -> Self {
         let mut draws = SeededRandom::new(seed);
         let draws = &mut draws;
-        let suites = draw_suites(draws);
+        let mut suites = draw_suites(draws);
+        if let Some(first) = first {
+            suites[0] = first;
+        }
         let client = draw_client(draws);
         let selection = draw_selection(draws, &suites);
         let count = draws.pick_weighted(&[(10, 0), (45, 1), (30, 2), (15, 3)]);
@@ -195,6 +210,7 @@ impl MtpPlan {
             PlannedProgram::Pytest(_) => Some(Peculiarity::new("pytest")),
             PlannedProgram::Gtest(_)
             | PlannedProgram::Libtest
+            | PlannedProgram::Go
             | PlannedProgram::Mcp
             | PlannedProgram::Native(_) => None,
         });
@@ -280,8 +296,7 @@ fn draw_behaviour(draws: &mut SeededRandom) -> ListenerBehaviour {
 }
 
 fn draw_selection(draws: &mut SeededRandom, suites: &[PlannedSuite]) -> Option<Vec<String>> {
-    // The libtest fixture has two tests that are not part of the expected results.
-    let must_name = suites.iter().any(|suite| matches!(suite.program, PlannedProgram::Libtest));
+    let must_name = suites.iter().any(PlannedSuite::has_other_tests);
     if !must_name && draws.with_probability(60) {
         return None;
     }

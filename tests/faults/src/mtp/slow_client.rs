@@ -149,6 +149,7 @@ fn add_trivial_tests(plan: &mut MtpPlan, count: usize) {
     let mut scripts = plan.suites.iter_mut().filter_map(|suite| match &mut suite.program {
         PlannedProgram::Gtest(script) => Some(script),
         PlannedProgram::Libtest
+        | PlannedProgram::Go
         | PlannedProgram::Mcp
         | PlannedProgram::Native(_)
         | PlannedProgram::Mtp(..)

@@ -6,7 +6,7 @@ use crate::{
     planned_faults::{FaultMoment, InjectedAction, JUMPS, PlannedFault, SPAN, draw_process_fault},
     protocols::Peculiarity,
     random::SeededRandom,
-    suites::{PlannedProgram, PlannedSettings, PlannedSuite, draw_suites_of_many_runs},
+    suites::{PlannedSettings, PlannedSuite, draw_suites_of_many_runs},
 };
 
 /// Sets the random numbers of these rounds apart from those of other protocols.
@@ -147,8 +147,7 @@ fn draw_connection(draws: &mut SeededRandom, suites: &[PlannedSuite], is_last: b
 
 fn draw_step(draws: &mut SeededRandom, suites: &[PlannedSuite]) -> RspStep {
     let suite = draws.below(suites.len());
-    // The libtest fixture has two tests that are not part of the expected results.
-    let must_name = matches!(suites[suite].program, PlannedProgram::Libtest);
+    let must_name = suites[suite].has_other_tests();
     let part = draws.between(10, 100);
     let tests = (must_name || draws.with_probability(30)).then(|| {
         let uids = suites[suite].tests().into_iter().map(|(uid, _)| uid);

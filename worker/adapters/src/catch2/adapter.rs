@@ -73,15 +73,26 @@ impl Adapter for Catch2 {
         program: &TestProgram,
         outputs: &[ListingOutput],
     ) -> Result<AdapterListing, ListingError> {
-        let (framework, mut tests) = match (self, listing::outputs_of_version_2(outputs)) {
-            (Self::Version3, Some(outputs)) => (NAME_OF_VERSION_2, text_listing::read(outputs)?),
-            (Self::Version3, None) => (NAME, listing::read(outputs)?),
-            (Self::Version2, _) => (NAME_OF_VERSION_2, text_listing::read(outputs)?),
+        let outputs_of_version_2 = match self {
+            Self::Version3 => listing::outputs_of_version_2(outputs),
+            Self::Version2 => Some(outputs),
+        };
+        let (framework, mut tests, failure) = match outputs_of_version_2 {
+            Some(outputs) => {
+                let tests = text_listing::read(outputs)?;
+                let failure = text_listing::failure(outputs, tests.len());
+                (NAME_OF_VERSION_2, tests, failure)
+            }
+            None => {
+                let tests = listing::read(outputs)?;
+                let failed = listing::listing_output(outputs).filter(|output| output.code != Some(0));
+                (NAME, tests, failed.map(ListingError::of_recognized_exit))
+            }
         };
         // A hidden test runs where its source names it, as Catch2 runs one that is selected by its name.
         let named: HashSet<&str> = program.entries.iter().map(|entry| entry.name.as_str()).collect();
         tests.iter_mut().filter(|test| named.contains(test.name.as_str())).for_each(|test| test.skip = None);
-        Ok(AdapterListing { framework, tests, failure: None, warnings: Vec::new(), depends_on: Vec::new() })
+        Ok(AdapterListing { framework, tests, failure, warnings: Vec::new(), depends_on: Vec::new() })
     }
 
     fn process_traits(&self, tests: &[ListedTest]) -> ProcessTraits {

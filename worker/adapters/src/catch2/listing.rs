@@ -44,10 +44,14 @@ pub(super) fn outputs_of_version_2(outputs: &[ListingOutput]) -> Option<&[Listin
     outputs.get(2..).filter(|outputs| outputs.first().is_some_and(text_listing::is_listing))
 }
 
-/// Parses the listing in either form.
+/// Returns the output that is a listing, whole or not.
+pub(super) fn listing_output(outputs: &[ListingOutput]) -> Option<&ListingOutput> {
+    outputs.iter().find(|output| is_json(output) || is_xml(output))
+}
+
+/// Parses the listing in either form. One that is whole is valid, however the program has ended after it.
 pub(super) fn read(outputs: &[ListingOutput]) -> Result<Vec<ListedTest>, ListingError> {
-    let is_listing = |output: &&ListingOutput| is_json(output) || is_xml(output);
-    let Some(output) = outputs.iter().find(is_listing) else {
+    let Some(output) = listing_output(outputs) else {
         let Some(last) = outputs.first().filter(|output| output.code == Some(0)) else {
             return Err(ListingError::of_exit(outputs.first().unwrap_or(&ListingOutput::default())));
         };
@@ -56,11 +60,11 @@ pub(super) fn read(outputs: &[ListingOutput]) -> Result<Vec<ListedTest>, Listing
         let reason = format!("instead of a listing it wrote {line:?}");
         return Err(ListingError::NotThisFramework { framework: NAME, reason });
     };
-    if output.code != Some(0) {
-        return Err(ListingError::of_recognized_exit(output));
-    }
     let cases = if is_json(output) { read_json(&output.stdout) } else { read_xml(&output.stdout) };
-    let damaged = || ListingError::Damaged { framework: NAME, reason: "it cannot be parsed".to_owned() };
+    let damaged = || match output.code {
+        Some(0) => ListingError::Damaged { framework: NAME, reason: "it cannot be parsed".to_owned() },
+        Some(_) | None => ListingError::of_recognized_exit(output),
+    };
     // A program that lists as JSON has them.
     let shards = if is_json(output) { ShardSupport::Has } else { ShardSupport::None };
     Ok(listed_tests(cases.ok_or_else(damaged)?, shards))

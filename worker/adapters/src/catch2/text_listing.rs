@@ -33,20 +33,41 @@ pub(super) fn is_listing(names: &ListingOutput) -> bool {
     read_names(&names.stdout).is_some_and(|cases| !cases.is_empty())
 }
 
-/// Parses both listings.
+/// Returns whether a program has exited as one does that has listed this number of tests: with it as its exit
+/// code, of which the system keeps the last eight bits.
+fn is_good_exit(output: &ListingOutput, count: usize) -> bool {
+    output.code == Some(i32::from(count.to_le_bytes()[0]))
+}
+
+/// Returns whether a listing for people has its last line, with this number of tests.
+fn is_whole(tags: &ListingOutput, count: usize) -> bool {
+    let last = tags.stdout.trim_ascii_end().rsplit(|byte| *byte == b'\n').next();
+    let plural = if count == 1 { "" } else { "s" };
+    last.is_some_and(|line| line == format!("{count} matching test case{plural}").as_bytes())
+}
+
+/// Returns the failure of a program after it had listed its tests.
+pub(super) fn failure(outputs: &[ListingOutput], count: usize) -> Option<ListingError> {
+    let is_failed = |output: &&ListingOutput| output.signal.is_some();
+    let names = outputs.first().filter(|names| !is_good_exit(names, count));
+    outputs.iter().find(is_failed).or(names).map(ListingError::of_recognized_exit)
+}
+
+/// Parses both listings. A listing of names has no end by itself: the exit code of the program shows that it
+/// is whole, or else the number of tests at the end of the other listing.
 pub(super) fn read(outputs: &[ListingOutput]) -> Result<Vec<ListedTest>, ListingError> {
     let Some(names) = outputs.first() else { return Err(ListingError::of_exit(&ListingOutput::default())) };
-    if names.signal.is_some() {
-        return Err(ListingError::of_exit(names));
-    }
     let Some(mut cases) = read_names(&names.stdout) else {
+        if names.signal.is_some() {
+            return Err(ListingError::of_exit(names));
+        }
         let line = scan::decode_lossy(&names.stdout);
         let line = scan::truncated(line.lines().next().unwrap_or_default(), 200);
         let reason = format!("instead of a listing it wrote {line:?}");
         return Err(ListingError::NotThisFramework { framework: NAME_OF_VERSION_2, reason });
     };
-    // The exit code is the number of tests, of which the system keeps the last eight bits.
-    if names.code != Some(i32::from(cases.len().to_le_bytes()[0])) {
+    let is_shown_whole = outputs.get(1).is_some_and(|tags| !cases.is_empty() && is_whole(tags, cases.len()));
+    if !is_good_exit(names, cases.len()) && !is_shown_whole {
         return Err(ListingError::of_exit(names));
     }
     if let Some(tags) = outputs.get(1).and_then(|tags| read_tags(&tags.stdout, cases.len())) {
@@ -140,6 +161,21 @@ mod tests {
                 ("#hash", Some(5), false, "last".to_owned()),
             ]
         );
+    }
+
+    #[test]
+    fn only_a_whole_listing_of_a_program_that_crashed_is_valid() {
+        let crashed = |stdout| ListingOutput { signal: Some(6), code: None, ..printed(stdout, 0) };
+        let good = [printed(NAMES, 3), printed(TAGS, 3)];
+        assert_eq!(failure(&good, 3), None);
+        let outputs = [crashed(NAMES), crashed(TAGS)];
+        assert_eq!(read(&outputs), read(&good));
+        assert!(matches!(failure(&outputs, 3), Some(ListingError::Died { signal: Some(6), .. })));
+        let two_names = &NAMES[..NAMES.rfind("\"#").unwrap()];
+        for (names, tags) in [(two_names, TAGS), (NAMES, &TAGS[..TAGS.len() - 30]), ("", "")] {
+            let error = read(&[crashed(names), crashed(tags)]).unwrap_err();
+            assert!(matches!(error, ListingError::Died { signal: Some(6), .. }), "{names} {tags}");
+        }
     }
 
     #[test]

@@ -58,19 +58,24 @@ impl TestSelector {
     }
 }
 
-/// Parses a listing.
+/// Parses a listing. One that is whole is valid, however the program has ended after it.
 pub(super) fn read(output: &ListingOutput) -> Result<Vec<ListedTest>, ListingError> {
-    if output.code != Some(0) {
-        return Err(ListingError::of_exit(output));
-    }
     let Some(start) = memchr::memmem::find(&output.stdout, START) else {
+        if output.code != Some(0) {
+            return Err(ListingError::of_exit(output));
+        }
         let line = scan::decode_lossy(&output.stdout);
         let line = scan::truncated(line.lines().next().unwrap_or_default(), 200);
         let reason = format!("instead of a listing it wrote {line:?}");
         return Err(ListingError::NotThisFramework { framework: NAME, reason });
     };
     let listing = &output.stdout[start..];
-    let end = memchr::memmem::rfind(listing, END).ok_or_else(|| damaged("it ends in the middle"))?;
+    let Some(end) = memchr::memmem::rfind(listing, END) else {
+        return Err(match output.code {
+            Some(0) => damaged("it ends in the middle"),
+            Some(_) | None => ListingError::of_recognized_exit(output),
+        });
+    };
     let mut rest = &listing[..=end];
     let mut tests = Vec::new();
     let mut place = 0;

@@ -17,6 +17,7 @@ fn program(framework: Option<&str>) -> TestProgram {
         framework: framework.map(str::to_owned),
         test_arguments: std::collections::BTreeMap::new(),
         entries: Vec::new(),
+        unbuilt: None,
     }
 }
 
@@ -97,6 +98,34 @@ fn whole_listing_of_a_failed_process_is_valid() {
     // It ran its tests instead.
     let report = std::str::from_utf8(xml).unwrap().replace("name=\"b\"", "name=\"b\" status=\"run\"");
     assert!(read(left(report.as_bytes(), Some(1), None)).is_err());
+}
+
+#[test]
+fn listing_of_a_crashed_process_is_valid_when_it_is_whole() {
+    for (adapter, file) in [("doctest", "doctest.list"), ("boost", "boost.dot"), ("catch2", "catch2.list")] {
+        let bytes = super::recorded::read(file);
+        let crashed = |bytes: &[u8]| {
+            let output = ListingOutput { signal: Some(6), ..ListingOutput::default() };
+            let output = match adapter {
+                "boost" => ListingOutput { stderr: bytes.to_vec(), ..output },
+                _ => ListingOutput { stdout: bytes.to_vec(), ..output },
+            };
+            by_name(adapter).unwrap().read_listing(&program(None), &[output])
+        };
+        let whole = crashed(&bytes).unwrap();
+        let failure = whole.failure.as_ref().map(ToString::to_string).unwrap_or_default();
+        assert!(failure.contains("was killed by signal 6"), "{adapter}: {failure}");
+        let mut errors = 0;
+        for cut in 0..bytes.len() {
+            match crashed(&bytes[..cut]) {
+                Ok(listing) => assert_eq!(listing.tests, whole.tests, "{adapter}, cut at {cut}"),
+                Err(ListingError::Died { signal: Some(6), .. }) => errors += 1,
+                Err(error) => panic!("{adapter}, cut at {cut}: {error}"),
+            }
+        }
+        // What follows the last entry is short.
+        assert!(errors + 200 > bytes.len(), "{adapter}: {errors} of {}", bytes.len());
+    }
 }
 
 #[test]

@@ -124,7 +124,7 @@ fn path(name: &str) -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts").join(name)
 }
 
-fn read(name: &str) -> Vec<u8> {
+pub(super) fn read(name: &str) -> Vec<u8> {
     std::fs::read(path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
@@ -139,6 +139,7 @@ fn listed(recording: &TranscriptRecording) -> Vec<ListedTest> {
         framework: None,
         test_arguments: std::collections::BTreeMap::new(),
         entries: Vec::new(),
+        unbuilt: None,
     };
     let output = |name: &&str| {
         let bytes = read(name);

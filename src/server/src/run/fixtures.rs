@@ -1,0 +1,113 @@
+//! Fixtures that tests set up, require and clean up, as their traits say: the users of a fixture begin after
+//! all of its set-ups have succeeded, its clean-ups begin after all of both have ended.
+
+use std::collections::HashMap;
+
+use heeler_core::{
+    TestId,
+    run::{Prerequisite, ScheduledTest},
+};
+use heeler_protocol::control::{
+    FIXTURE_CLEANUP_TRAIT, FIXTURE_REQUIRED_TRAIT, FIXTURE_SETUP_TRAIT, ListedTest,
+};
+
+/// The tests of one fixture.
+#[derive(Debug, Default)]
+struct FixtureTests {
+    setups: Vec<TestId>,
+    users: Vec<TestId>,
+    cleanups: Vec<TestId>,
+}
+
+/// Adds the prerequisites that follow from the fixtures of these tests, in the same order. A set-up that is
+/// not among them is not waited for.
+pub(super) fn add_prerequisites<'a>(
+    listed: impl Iterator<Item = &'a ListedTest>,
+    scheduled: &mut [ScheduledTest],
+) {
+    let mut fixtures: HashMap<&str, FixtureTests> = HashMap::new();
+    for (test, listed) in (0..).map(TestId).zip(listed) {
+        for one in &listed.traits {
+            let role: fn(&mut FixtureTests) -> &mut Vec<TestId> = match one.name.as_str() {
+                FIXTURE_SETUP_TRAIT => |fixture| &mut fixture.setups,
+                FIXTURE_REQUIRED_TRAIT => |fixture| &mut fixture.users,
+                FIXTURE_CLEANUP_TRAIT => |fixture| &mut fixture.cleanups,
+                _ => continue,
+            };
+            role(fixtures.entry(one.value.as_str()).or_default()).push(test);
+        }
+    }
+    for FixtureTests { setups, users, cleanups } in fixtures.into_values() {
+        let mut follow = |later: &[TestId], earlier: &[TestId], must_succeed| {
+            for test in later {
+                let others = earlier.iter().filter(|other| *other != test);
+                let prerequisites = others.map(|other| Prerequisite { test: *other, must_succeed });
+                scheduled[test.index()].prerequisites.extend(prerequisites);
+            }
+        };
+        follow(&users, &setups, true);
+        follow(&cleanups, &setups, false);
+        follow(&cleanups, &users, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heeler_core::{ProgramId, RetryPolicy};
+    use heeler_protocol::control::TraitPair;
+
+    use super::*;
+
+    /// Returns the prerequisites of tests with these traits: their numbers, those that must succeed first.
+    fn prerequisites(traits: &[&[(&str, &str)]]) -> Vec<[Vec<u32>; 2]> {
+        let pair =
+            |(name, value): &(&str, &str)| TraitPair { name: (*name).to_owned(), value: (*value).to_owned() };
+        let listed: Vec<ListedTest> = traits
+            .iter()
+            .map(|traits| ListedTest { traits: traits.iter().map(pair).collect(), ..ListedTest::default() })
+            .collect();
+        let test = ScheduledTest {
+            program: ProgramId(0),
+            weight: None,
+            is_isolated: false,
+            retries: RetryPolicy::immediate(0),
+            selection_bytes: 0,
+            is_unrunnable: false,
+            prerequisites: Vec::new(),
+        };
+        let mut scheduled = vec![test; listed.len()];
+        add_prerequisites(listed.iter(), &mut scheduled);
+        let numbers = |test: &ScheduledTest, must_succeed| {
+            let those = test.prerequisites.iter().filter(|one| one.must_succeed == must_succeed);
+            let mut numbers: Vec<_> = those.map(|one| one.test.0).collect();
+            numbers.sort_unstable();
+            numbers
+        };
+        scheduled.iter().map(|test| [numbers(test, true), numbers(test, false)]).collect()
+    }
+
+    #[test]
+    fn users_follow_set_ups_and_clean_ups_follow_both() {
+        let (setup, user, cleanup) = (FIXTURE_SETUP_TRAIT, FIXTURE_REQUIRED_TRAIT, FIXTURE_CLEANUP_TRAIT);
+        let found = prerequisites(&[
+            &[(cleanup, "database")],
+            &[("slow", ""), (user, "database"), (user, "network")],
+            &[(setup, "database"), (user, "network")],
+            &[(setup, "network")],
+            &[(user, "nobody sets it up")],
+            &[(setup, "database")],
+        ]);
+        let none = Vec::new;
+        assert_eq!(
+            found,
+            [
+                [none(), vec![1, 2, 5]],
+                [vec![2, 3, 5], none()],
+                [vec![3], none()],
+                [none(), none()],
+                [none(), none()],
+                [none(), none()],
+            ]
+        );
+    }
+}
