@@ -4,6 +4,7 @@
 
 mod command_test;
 mod guard;
+mod listed_test;
 mod streams;
 mod unfinished_tests;
 mod updates;
@@ -16,6 +17,7 @@ pub use heeler_core::{
     Attempt, DiagnosticsFile, ExitReason, LeakedProcess, LeaseId, NameNesting, OsText, Outcome, ProcessUsage,
     TestDiagnostics, TestId, WorkerId,
 };
+pub use listed_test::*;
 pub use streams::*;
 pub use unfinished_tests::UnfinishedTests;
 pub use updates::*;
