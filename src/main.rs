@@ -14,8 +14,12 @@ pub(crate) fn main() -> ExitCode {
         return ExitCode::from(5);
     }
     let mut args = std::env::args_os();
-    if args.next().is_some_and(|own_name| heeler::is_recorder(&own_name)) {
+    let own_name = args.next().unwrap_or_default();
+    if heeler::is_recorder(&own_name) {
         return heeler::record_start();
+    }
+    if heeler_mutate::is_rustc_wrapper(&own_name) {
+        return heeler_mutate::run_rustc_wrapper();
     }
     let role = args.next();
     match role.as_deref().and_then(OsStr::to_str) {

@@ -38,7 +38,9 @@ pub(crate) use editor::EditorArguments;
 pub(crate) use go::GoArguments;
 pub(crate) use history::{HistoryArguments, HistoryCommand};
 pub(crate) use mcp::{McpArguments, McpBridgeArguments, McpCommand};
-pub(crate) use mutate::MutateArguments;
+pub(crate) use mutate::{
+    MutateArguments, MutationServerArguments, MutationServerTransport, ProgressFormArgument,
+};
 pub(crate) use normalise::{NormaliseError, normalise};
 pub(crate) use parse::{completion_script, parse, write_manual_pages};
 pub(crate) use pytest::PytestArguments;
@@ -104,7 +106,10 @@ Examples:
   heeler serve --stdio build/unit_tests  serve the client that started this process
   heeler serve rsp build/unit_tests      serve one suite as a server that editors start and stop
   heeler serve mcp build/unit_tests      serve the agent that started this process
-  heeler serve rsp --port 4711           serve the suites of heeler.toml on this port";
+  heeler serve rsp --port 4711           serve the suites of heeler.toml on this port
+  heeler serve mutation                  serve mutants to clients of version 0.0.1-alpha.1
+  heeler serve stdio                     the same to the client of 0.4 that started this process
+  heeler serve socket --port 4711        the same to clients of 0.4 on this port";
 
 const RUNS_RULE: &str = "\
 The newest 20 runs are kept in the state directory (.heeler/runs), with their
@@ -134,8 +139,11 @@ pub(crate) enum CliCommand {
     History(HistoryArguments),
     /// Serve test clients, such as editors, over the test protocol.
     Serve(Box<ServeArguments>),
-    /// List the mutants of a cargo package's sources: changes that its tests should notice.
-    Mutate(MutateArguments),
+    /// Serve clients of the Mutation Server Protocol: heeler serve mutation, stdio or socket.
+    #[command(name = mutate::SERVER_COMMAND, hide = true)]
+    ServeMutants(Box<MutationServerArguments>),
+    /// Test the mutants of a cargo package's sources: changes that its tests should notice.
+    Mutate(Box<MutateArguments>),
     /// Run clients under test of Connect's conformance suite.
     Connect(ConnectArguments),
     /// Try a program that reports as JSON lines against every rule of their specification.

@@ -85,6 +85,15 @@ pub(crate) enum CargoError {
     },
 }
 
+/// Where the diagnostics of a build go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DiagnosticsTarget {
+    /// To our standard error, as people read them.
+    Shown,
+    /// Among the messages. The end of standard error is kept by the supervision.
+    Messages,
+}
+
 /// A running build. Its messages for the user go to our standard error.
 #[derive(Debug)]
 pub(crate) struct CargoBuild<'a> {
@@ -104,10 +113,28 @@ impl<'a> CargoBuild<'a> {
         args: &[impl AsRef<OsStr>],
         supervision: BuildSupervision<'a>,
     ) -> Result<Self, CargoError> {
-        let own = ["test", "--no-run", "--message-format", "json-render-diagnostics"];
+        Self::start_with(dir, args, &[], DiagnosticsTarget::Shown, supervision)
+    }
+
+    /// Starts the same with these variables.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub(crate) fn start_with(
+        dir: &Path,
+        args: &[impl AsRef<OsStr>],
+        variables: &[(OsString, OsString)],
+        diagnostics: DiagnosticsTarget,
+        supervision: BuildSupervision<'a>,
+    ) -> Result<Self, CargoError> {
+        let (format, errors) = match diagnostics {
+            DiagnosticsTarget::Shown => ("json-render-diagnostics", StderrTarget::Shown),
+            DiagnosticsTarget::Messages => ("json", StderrTarget::Kept),
+        };
+        let own = ["test", "--no-run", "--message-format", format];
         let words = own.into_iter().map(OsString::from).chain(args.iter().map(OsString::from));
         let program = find_tool("CARGO", "cargo")?;
-        let cargo = ToolProcess::start(&program, words.collect(), dir, StderrTarget::Shown, supervision)?;
+        let cargo = ToolProcess::start_with(&program, words.collect(), variables, dir, errors, supervision)?;
         // This ends before cargo does; without its result, only programs that load Rust's own shared
         // libraries fail.
         let rustc = find_tool("RUSTC", "rustc");
@@ -123,10 +150,21 @@ impl<'a> CargoBuild<'a> {
     /// # Errors
     /// The build fails, or cargo's output can't be read.
     pub(crate) fn finish(self) -> Result<CargoBuildResult, CargoError> {
+        self.finish_with(|_line| {})
+    }
+
+    /// Waits in the same way, and passes on each message of cargo.
+    ///
+    /// # Errors
+    /// As [`Self::finish`].
+    pub(crate) fn finish_with(self, mut take: impl FnMut(&[u8])) -> Result<CargoBuildResult, CargoError> {
         let dir = self.cargo.dir.clone();
         let command = self.cargo.command_line.clone();
         let mut messages = CargoMessages::default();
-        self.cargo.finish(|line| messages.record_line(line))?;
+        self.cargo.finish(|line| {
+            take(line);
+            messages.record_line(line);
+        })?;
         if let Some(source) = messages.take_error() {
             return Err(CargoError::Message { command, source });
         }
@@ -236,6 +274,24 @@ pub(crate) fn read_cargo_metadata(dir: &Path) -> Result<String, CargoError> {
         &["metadata", "--no-deps", "--format-version", "1"],
         dir,
     )
+}
+
+/// Returns what the compiler says about itself: `rustc -vV`.
+///
+/// # Errors
+/// Rustc is not found or fails.
+pub(crate) fn read_rustc_version(dir: &Path) -> Result<String, CargoError> {
+    read_toolchain_output(&find_tool("RUSTC", "rustc")?, &["-vV"], dir)
+}
+
+/// Runs the compiler.
+///
+/// # Errors
+/// Rustc is not found or fails; it has then said why on standard error.
+pub(crate) fn run_rustc(args: Vec<OsString>, dir: &Path) -> Result<(), CargoError> {
+    let rustc = find_tool("RUSTC", "rustc")?;
+    ToolProcess::start(&rustc, args, dir, StderrTarget::Shown, BuildSupervision::default())?
+        .finish(|_line| {})
 }
 
 /// Returns the configuration of the toolchain's own target: `rustc --print cfg`.

@@ -149,11 +149,16 @@ pub(super) enum CommandError {
     /// The server's transport failed.
     #[error("serve clients")]
     Listen(#[source] ListenError),
+    /// The server of mutants can't listen.
+    #[error("listen for clients of the Mutation Server Protocol")]
+    BindMutationServer(#[source] std::io::Error),
+    #[error("find the directory of this process")]
+    CurrentDirectory(#[source] std::io::Error),
     /// A report file can't be written.
     #[error(transparent)]
     Report(ReportFileError),
-    /// The mutants can't be found.
-    #[error("find mutants")]
+    /// The mutants can't be found or tested.
+    #[error("test mutants")]
     Mutate(#[source] MutateError),
     /// A minidump can't be read.
     #[error(transparent)]
@@ -171,7 +176,7 @@ impl CommandError {
             Self::Config(ConfigError::Read { source, .. }) if heeler_sys::io::is_exhausted(source) => {
                 CliExitCode::Setup
             }
-            Self::Mutate(error) if error.is_command_line() => CliExitCode::CommandLine,
+            Self::Mutate(error) => error.exit_code(),
             Self::Judge(error) if error.is_refusal() => CliExitCode::CommandLine,
             Self::Config(_) | Self::Profile(_) | Self::NoHistory { .. } => CliExitCode::CommandLine,
             Self::ResolveRun(ResolveRunError::Unknown { .. } | ResolveRunError::Ambiguous { .. }) => {
@@ -203,8 +208,9 @@ impl CommandError {
             | Self::NoServer { .. }
             | Self::RunServer(_)
             | Self::Listen(_)
+            | Self::BindMutationServer(_)
+            | Self::CurrentDirectory(_)
             | Self::Dump(_)
-            | Self::Mutate(_)
             | Self::Report(_) => CliExitCode::Setup,
             Self::Client(_) | Self::Signals(_) => CliExitCode::Internal,
         }

@@ -35,6 +35,7 @@ use heeler_config::{Config, FindProgramsError, SuiteConfig, closest_match, is_gl
 use heeler_server::discovery::ProgramSource;
 
 use cargo::CargoSource;
+pub(super) use cargo::cargo_test_program;
 use command::CommandSource;
 use ctest::{CtestSource, is_ctest_folder};
 pub(super) use finder::SourceFinder;

@@ -13,7 +13,7 @@ use super::{
     arguments::{self, CliCommand, McpCommand},
     check_adapter, connect, doctor, dump,
     exit::{CliExitCode, CommandError},
-    history, list, mcp_bridge, mcp_filter, mcp_http_filter, mutate, report, run, runs, serve,
+    history, list, mcp_bridge, mcp_filter, mcp_http_filter, mutate, report, run, runs, serve, serve_mutants,
 };
 use heeler_config::{Config, ConfigError};
 
@@ -64,8 +64,9 @@ async fn run_command(command: &CliCommand) -> Result<ExitCode, CommandError> {
         CliCommand::Runs(arguments) => runs::list_runs(arguments),
         CliCommand::Report(arguments) => report::report(arguments),
         CliCommand::History(arguments) => history::history(arguments),
-        CliCommand::Mutate(arguments) => mutate::mutate(arguments),
+        CliCommand::Mutate(arguments) => mutate::mutate(arguments).await,
         CliCommand::Serve(arguments) => serve::serve(arguments).await,
+        CliCommand::ServeMutants(arguments) => serve_mutants::serve_mutants(arguments).await,
         CliCommand::Connect(arguments) => connect::connect(arguments).await,
         CliCommand::Editor(arguments) => serve::serve_editor(arguments).await,
         CliCommand::CheckAdapter(arguments) => check_adapter::check_adapter(arguments),
@@ -106,6 +107,7 @@ fn verbosity(command: &CliCommand) -> u8 {
         CliCommand::History(arguments) => arguments.general().verbose,
         CliCommand::Mutate(arguments) => arguments.general.verbose,
         CliCommand::Serve(arguments) => arguments.served.general.verbose,
+        CliCommand::ServeMutants(arguments) => arguments.general.verbose,
         CliCommand::Connect(arguments) => arguments.general().verbose,
         CliCommand::Editor(arguments) => {
             arguments.served.general.verbose.max(u8::from(arguments.is_diagnostic))

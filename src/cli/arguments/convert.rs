@@ -41,6 +41,8 @@ pub(super) enum ArgumentValueError {
     StressCount,
     #[error("expected an address and a port, such as 127.0.0.1:4711 or [::1]:0")]
     Address,
+    #[error("expected a percentage from 0 to 100")]
+    Percentage,
     #[error("expected the digest of a partition: 16 hexadecimal digits")]
     SplitDigest,
     #[error("{0}")]
@@ -56,6 +58,11 @@ pub(super) fn jobs(word: &str) -> Result<JobCount, ArgumentValueError> {
         "num-cpus" => Ok(JobCount::Cpus),
         _ => word.parse::<NonZeroUsize>().map(JobCount::Count).map_err(|_| ArgumentValueError::Jobs),
     }
+}
+
+pub(super) fn percentage(word: &str) -> Result<f64, ArgumentValueError> {
+    let parsed = word.parse::<f64>().ok().filter(|percent| (0.0..=100.0).contains(percent));
+    parsed.ok_or(ArgumentValueError::Percentage)
 }
 
 pub(super) fn shuffle(word: &str) -> Result<ShuffleMode, ArgumentValueError> {

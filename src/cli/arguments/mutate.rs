@@ -1,21 +1,32 @@
 //! The arguments of `heeler mutate`.
 
-use clap::Args;
+use std::{net::IpAddr, path::PathBuf};
 
-use super::GeneralArguments;
+use clap::{Args, ValueEnum, ValueHint};
+use heeler_config::{CommandLineSettings, JobCount, RunLayer};
+use heeler_mutate::MutantShard;
+
+use super::{GeneralArguments, convert};
 use crate::cli::display::mutants::MutantFormat;
 
 const EXAMPLES: &str = "\
 Examples:
-  heeler mutate --list                      list the mutants of a cargo package
-  heeler mutate --list src/parse.rs         those of a file
-  heeler mutate --list src/net/ '!src/net/tls*.rs'
-  heeler mutate --list src/lib.rs:10:1-80:1
+  heeler mutate                             test the mutants of a cargo package
+  heeler mutate src/parse.rs                those of a file
+  heeler mutate src/net/ '!src/net/tls*.rs'
+  heeler mutate src/lib.rs:10:1-80:1
+  heeler mutate --in-diff main              those of the lines that differ from a branch
+  heeler mutate --shard 1/4 --json 1.json   a quarter of them
+  heeler mutate --min-score 80 --html mutants.html
+  heeler mutate --list                      list them, and test none
   heeler mutate --list --format json        as the report schema of mutation testing tools
 
 Suppression:
   // heeler: no-mutate                      before a statement or item, or behind code in its line
-  #[mutants::skip]                          on an item";
+  #[mutants::skip]                          on an item
+
+Exit codes: 0, or 2 if the score is below --min-score or tests fail without a mutant, 3 if cancelled,
+4 if there is no build, 5 if a word names nothing, 8 if there are no mutants";
 
 /// Arguments of `heeler mutate`.
 #[derive(Debug, Clone, PartialEq, Args)]
@@ -26,12 +37,126 @@ pub(crate) struct MutateArguments {
     /// one leaves it out. Without any, those of the packages that cargo test tests here.
     #[arg(value_name = "SOURCE")]
     pub sources: Vec<String>,
+    /// Only mutants in lines that differ from this commit or branch, as git diff compares them; those of new
+    /// files as well.
+    #[arg(long, value_name = "REF", help_heading = "Selection")]
+    pub in_diff: Option<String>,
+    /// Only part K of N of the mutants, which are divided by their ids.
+    #[arg(long, value_name = "K/N", help_heading = "Selection")]
+    pub shard: Option<MutantShard>,
+    /// Number of test processes at the same time; by default, one for each processor.
+    #[arg(short, long, value_name = "N", value_parser = convert::jobs, help_heading = "Running")]
+    pub jobs: Option<JobCount>,
+    /// Exit with 2 if the score is lower: the percentage of mutants that tests notice, of those that they
+    /// could notice.
+    #[arg(long, value_name = "PERCENT", value_parser = convert::percentage, help_heading = "Running")]
+    pub min_score: Option<f64>,
+    /// Write the report schema of mutation testing tools, version 2.
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        conflicts_with = "is_list",
+        help_heading = "Reporting"
+    )]
+    pub json: Option<PathBuf>,
+    /// Write a page with the sources and their mutants.
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        conflicts_with = "is_list",
+        help_heading = "Reporting"
+    )]
+    pub html: Option<PathBuf>,
+    /// Write the survivors for code scanning.
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        conflicts_with = "is_list",
+        help_heading = "Reporting"
+    )]
+    pub sarif: Option<PathBuf>,
+    /// Print survivors as annotations of GitHub Actions to standard output, as is done there by itself.
+    #[arg(long = "github", conflicts_with = "is_list", help_heading = "Reporting")]
+    pub is_github: bool,
     /// List the mutants, and test none.
-    #[arg(long = "list", required = true, help_heading = "Output")]
+    #[arg(long = "list", help_heading = "Output")]
     pub is_list: bool,
-    /// Output format: for people, or the JSON of mutation testing reports.
-    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Output")]
+    /// Format of the list: for people, or the JSON of mutation testing reports.
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT",
+        requires = "is_list",
+        help_heading = "Output"
+    )]
     pub format: MutantFormat,
     #[command(flatten)]
     pub general: GeneralArguments,
+}
+
+impl MutateArguments {
+    /// Returns the settings that the arguments override.
+    #[must_use]
+    pub(crate) fn command_line(&self) -> CommandLineSettings {
+        let general = self.general.command_line();
+        let run = RunLayer { jobs: self.jobs, ..general.run.clone() };
+        CommandLineSettings { run, ..general }
+    }
+}
+
+/// The command of servers of the Mutation Server Protocol, which users name with two words.
+pub(super) const SERVER_COMMAND: &str = "serve-mutants";
+
+/// Arguments of `heeler serve mutation`, `heeler serve stdio` and `heeler serve socket`.
+#[derive(Debug, Clone, PartialEq, Args)]
+pub(crate) struct MutationServerArguments {
+    /// How clients reach the server: mutation (version 0.0.1-alpha.1 over WebSocket and HTTP, or 0.4, on a
+    /// port of loopback), stdio (0.4 on standard input and output) or socket (0.4 on a port).
+    #[arg(value_enum, value_name = "TRANSPORT")]
+    pub transport: MutationServerTransport,
+    /// Port of 127.0.0.1 and ::1; with port 0, or without, a free port is chosen. It is printed.
+    #[arg(long, value_name = "N")]
+    pub port: Option<u16>,
+    /// Only this address of the loopback interface.
+    #[arg(long, value_name = "ADDRESS")]
+    pub address: Option<IpAddr>,
+    /// Form of partial results of version 0.0.1-alpha.1: list, as it is specified, or object, as one client
+    /// expects.
+    #[arg(long, value_enum, default_value_t, value_name = "FORM")]
+    pub progress_form: ProgressFormArgument,
+    /// Number of test processes at the same time; by default, one for each processor.
+    #[arg(short, long, value_name = "N", value_parser = convert::jobs)]
+    pub jobs: Option<JobCount>,
+    #[command(flatten)]
+    pub general: GeneralArguments,
+}
+
+/// How clients of the Mutation Server Protocol reach the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MutationServerTransport {
+    Mutation,
+    Stdio,
+    Socket,
+}
+
+/// Value of `--progress-form`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum ProgressFormArgument {
+    #[default]
+    List,
+    Object,
+}
+
+impl MutationServerArguments {
+    /// Returns the settings that the arguments override.
+    #[must_use]
+    pub(crate) fn command_line(&self) -> CommandLineSettings {
+        let general = self.general.command_line();
+        let run = RunLayer { jobs: self.jobs, ..general.run.clone() };
+        CommandLineSettings { run, ..general }
+    }
 }

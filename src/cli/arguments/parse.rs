@@ -9,7 +9,9 @@ use std::{
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 
-use super::{CliCommand, CommandLineArguments, NormaliseError, normalise, other_tools};
+use super::{
+    CliCommand, CommandLineArguments, NormaliseError, mutate::SERVER_COMMAND, normalise, other_tools,
+};
 use crate::cli::exit::CliExitCode;
 use heeler_server::listen::DefaultTransport;
 
@@ -51,7 +53,7 @@ impl ParseArgumentsError {
 /// The arguments are invalid or request help: print the refusal, and exit with its exit code.
 pub(crate) fn parse(argv: Vec<OsString>) -> Result<CliCommand, ParseArgumentsError> {
     let words = normalise(argv).map_err(|source| ParseArgumentsError::Editor { source })?;
-    let words = insert_shuffle_default(name_protocol(words));
+    let words = insert_shuffle_default(name_protocol(name_mutation_server(words)));
     let command = CommandLineArguments::try_parse_from(&words)
         .map(|found| found.command)
         .map_err(|error| ParseArgumentsError::Arguments(other_tools::with_own_form(error, &words)))?;
@@ -83,6 +85,24 @@ pub(crate) fn write_manual_pages(dir: &Path) -> io::Result<()> {
 
 /// Options of `heeler serve` that name its transport.
 const TRANSPORTS: [&str; 4] = ["--stdio", "--listen", "--port", "--pipe"];
+
+/// Words after `serve` that name a server of the Mutation Server Protocol.
+const MUTATION_SERVERS: [&str; 3] = ["mutation", "stdio", "socket"];
+/// A name of this program under which it serves mutants: a client starts its server without arguments.
+const MUTATION_SERVER_NAME: &str = "mutation-server";
+
+/// Returns `heeler serve mutation …` and the like as the command of these servers.
+fn name_mutation_server(mut words: Vec<OsString>) -> Vec<OsString> {
+    let own_name = words.first().map(Path::new).and_then(Path::file_stem).and_then(OsStr::to_str);
+    if words.len() == 1 && own_name.is_some_and(|name| name.ends_with(MUTATION_SERVER_NAME)) {
+        words.extend(["serve", "mutation"].map(OsString::from));
+    }
+    let is_serve = words.get(1).is_some_and(|word| word == "serve");
+    if is_serve && words.get(2).is_some_and(|word| MUTATION_SERVERS.iter().any(|name| word == name)) {
+        words[1] = SERVER_COMMAND.into();
+    }
+    words
+}
 
 /// Returns `heeler serve PROTOCOL …` with its protocol as an option, and with the protocol's own transport
 /// unless it names another.

@@ -58,11 +58,9 @@ impl OutputTail {
 }
 
 /// Destination of a tool's standard error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StderrTarget {
-    /// Ours, and the kept end of the output, if it is kept.
     Shown,
-    /// The kept end of the output only.
+    /// Its end is kept by the supervision, and nothing is shown.
     Kept,
     Dropped,
 }
@@ -74,10 +72,9 @@ pub(super) struct ToolProcess<'a> {
     stdout: OwnedFd,
     /// A pipe as well where the output is kept.
     stderr: Option<OwnedFd>,
-    /// Whether what is kept of its standard error is shown, too.
-    is_shown: bool,
     pub(super) command_line: String,
     pub(super) dir: PathBuf,
+    is_stderr_shown: bool,
     supervision: BuildSupervision<'a>,
 }
 
@@ -106,6 +103,7 @@ impl<'a> ToolProcess<'a> {
         let line = [name].into_iter().chain(words).collect::<Vec<_>>().join(" ");
         let no_pipe = |source| CargoError::Read { command: line.clone(), source };
         let (stdout, their_stdout) = pipe().map_err(no_pipe)?;
+        let is_stderr_shown = matches!(errors, StderrTarget::Shown);
         let (stderr, their_stderr) = match (errors, supervision.tail) {
             (StderrTarget::Dropped, _) | (StderrTarget::Kept, None) => (None, ChildStdio::Null),
             (StderrTarget::Shown, None) => (None, ChildStdio::Inherit),
@@ -127,17 +125,19 @@ impl<'a> ToolProcess<'a> {
             ..SpawnOptions::new(program)
         };
         let child = spawn(start).map_err(|source| CargoError::Start { command: line.clone(), source })?;
-        let is_shown = errors == StderrTarget::Shown;
-        Ok(Self { child, stdout, stderr, is_shown, command_line: line, dir: dir.to_owned(), supervision })
+        let dir = dir.to_owned();
+        Ok(Self { child, stdout, stderr, command_line: line, dir, is_stderr_shown, supervision })
     }
 
     /// Passes each line of the output, without its line end, to `take`; then reaps the process.
     pub(super) fn finish(self, take: impl FnMut(&[u8])) -> Result<(), CargoError> {
-        let Self { mut child, stdout, stderr, is_shown, command_line: command, dir, supervision } = self;
+        let Self { mut child, stdout, stderr, command_line: command, dir, is_stderr_shown, supervision } =
+            self;
         let mut outputs = ToolOutputs {
             stdout: Some(stdout.into()),
             stderr: stderr.map(File::from),
-            is_shown,
+            is_stderr_shown,
+            is_stdout_kept: is_stderr_shown,
             tail: supervision.tail,
             lines: LineSplitter { take, rest: Vec::new() },
         };
@@ -179,7 +179,9 @@ struct ToolOutputs<'a, F> {
     /// `None` after its end.
     stdout: Option<File>,
     stderr: Option<File>,
-    is_shown: bool,
+    is_stderr_shown: bool,
+    /// Its end is kept with that of standard error.
+    is_stdout_kept: bool,
     tail: Option<&'a OutputTail>,
     lines: LineSplitter<F>,
 }
@@ -223,7 +225,7 @@ impl<F: FnMut(&[u8])> ToolOutputs<'_, F> {
     fn read_stdout(&mut self) -> io::Result<()> {
         let bytes = read_some(&mut self.stdout)?;
         self.lines.push(&bytes);
-        if let Some(tail) = self.tail {
+        if let Some(tail) = self.tail.filter(|_| self.is_stdout_kept) {
             tail.push(&bytes);
         }
         Ok(())
@@ -231,7 +233,7 @@ impl<F: FnMut(&[u8])> ToolOutputs<'_, F> {
 
     fn read_stderr(&mut self) -> io::Result<()> {
         let bytes = read_some(&mut self.stderr)?;
-        if self.is_shown {
+        if self.is_stderr_shown {
             // Whoever reads the standard error may be gone; the build goes on.
             let _closed = io::stderr().write_all(&bytes);
         }

@@ -26,6 +26,7 @@ mod run_display;
 
 pub(crate) mod list;
 pub(crate) mod mutants;
+pub(crate) mod mutation;
 pub(crate) mod runs;
 
 pub(crate) use listed_programs::ListedProgram;

@@ -47,7 +47,7 @@ impl TestSource for CargoSource {
         }
         let args: Vec<_> = args.iter().map(OsText::as_os_str).collect();
         let built = build_tests(dir, &args, context.supervision).map_err(SourcesError::Cargo)?;
-        Ok(built.into_iter().map(program).collect())
+        Ok(built.into_iter().map(cargo_test_program).collect())
     }
 }
 
@@ -89,7 +89,8 @@ fn selects_targets(word: &OsStr) -> bool {
     TARGET_OPTIONS.contains(&word.split('=').next().unwrap_or(&word))
 }
 
-fn program(built: CargoProgram) -> TestProgram {
+/// Returns a program as its tests are run.
+pub(in crate::cli) fn cargo_test_program(built: CargoProgram) -> TestProgram {
     let tool_env = built
         .env
         .iter()

@@ -5,6 +5,7 @@
 //! a < b            (match ::hg::at(7,2) { 1 => { (a) <= (b) } 2 => { (a) >= (b) } _ => { a < b } })
 //! f(x);            if ::hg::at(9,1)==0 { f(x); }
 //! { body }         { match ::hg::at(1,1) { 1 => return 0, _ => {} } body }
+//! loop { body }    loop { ::hg::at(0,0); body }
 //! ```
 //!
 //! Mutated arms hold pristine text and only the original is guarded further, so that the text does not grow

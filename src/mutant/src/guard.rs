@@ -14,6 +14,9 @@ pub(crate) enum GuardForm {
     /// At the beginning of a function's body, which its mutants leave with a value. The guard's bytes are
     /// the body.
     Body,
+    /// At the beginning of a loop's body, without a mutant: by its rounds an endless loop is noticed. The
+    /// guard's bytes are the body.
+    Loop,
 }
 
 /// One mutant of a guard.

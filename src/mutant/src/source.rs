@@ -162,7 +162,7 @@ impl GuardForm {
     pub(crate) const fn is_around(self) -> bool {
         match self {
             Self::Statement | Self::Expression => true,
-            Self::Body => false,
+            Self::Body | Self::Loop => false,
         }
     }
 }

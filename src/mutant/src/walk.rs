@@ -78,6 +78,9 @@ impl<'a> Walker<'a> {
             return;
         }
         let depth = depth + 1;
+        if self.syntax.loops.contains(&node.kind()) {
+            self.loop_body(node, scope);
+        }
         match self.syntax.role(node) {
             Role::Skip | Role::Comment | Role::Attribute | Role::InnerAttribute => return,
             Role::Container => {
@@ -211,6 +214,21 @@ impl<'a> Walker<'a> {
         }
         self.values(&facts, insert_at, &scope);
         self.walk(facts.body, &scope, depth);
+    }
+
+    /// Notes the body of a loop.
+    fn loop_body(&mut self, node: Node<'_>, scope: &Scope) {
+        let body = node.child_by_field_name("body").filter(|body| self.syntax.role(*body) == Role::Block);
+        let Some((body, function)) = body.zip(scope.function) else { return };
+        let mut insert_at = body.start_byte() + 1;
+        let mut cursor = body.walk();
+        for child in body.children(&mut cursor) {
+            if self.syntax.role(child) == Role::InnerAttribute {
+                insert_at = child.end_byte();
+            }
+        }
+        let bytes = body.byte_range();
+        self.guards.push(Guard { form: GuardForm::Loop, bytes, insert_at, arms: Vec::new(), function });
     }
 
     /// Notes a mutant of a place, beside those that the place has already.

@@ -25,7 +25,26 @@ pub(crate) struct CrateRoot {
 #[derive(Clone, Debug)]
 pub struct CargoProject {
     root: PathBuf,
+    target_directory: PathBuf,
     pub(crate) crates: Vec<CrateRoot>,
+    members: Vec<WorkspaceMember>,
+}
+
+/// A package of a workspace.
+#[derive(Clone, Debug)]
+struct WorkspaceMember {
+    name: String,
+    home: PathBuf,
+    /// Dependencies by path, with their directories.
+    path_dependencies: Vec<(String, PathBuf)>,
+}
+
+/// A dependency whose sources are not in the workspace, and so not in a copy of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutsideDependency {
+    pub package: String,
+    pub dependency: String,
+    pub path: PathBuf,
 }
 
 /// Which packages of a workspace are mutated.
@@ -60,6 +79,33 @@ impl CargoProject {
         &self.root
     }
 
+    /// Returns the directory of what Cargo builds.
+    pub fn target_directory(&self) -> &Path {
+        &self.target_directory
+    }
+
+    /// Returns a dependency by path that is outside of the workspace, if there is one.
+    pub fn outside_dependency(&self) -> Option<OutsideDependency> {
+        self.members.iter().find_map(|member| {
+            let outside = member.path_dependencies.iter().find(|(_, path)| !path.starts_with(&self.root));
+            outside.map(|(dependency, path)| OutsideDependency {
+                package: member.name.clone(),
+                dependency: dependency.clone(),
+                path: path.clone(),
+            })
+        })
+    }
+
+    /// Returns the packages that sources belong to, which are given by paths relative to the root.
+    pub fn packages_of<'a>(&self, sources: impl IntoIterator<Item = &'a str>) -> BTreeSet<&str> {
+        let package_of = |source: &str| {
+            let path = self.root.join(source);
+            let around = self.members.iter().filter(|member| path.starts_with(&member.home));
+            around.max_by_key(|member| member.home.components().count())
+        };
+        sources.into_iter().filter_map(package_of).map(|member| member.name.as_str()).collect()
+    }
+
     fn choose(metadata: &str, cfg: &str, choice: PackageChoice<'_>) -> Result<Self, CargoProjectError> {
         let metadata = MetadataCommand::parse(metadata).map_err(CargoProjectError)?;
         let packages = chosen(&metadata, choice);
@@ -80,7 +126,24 @@ impl CargoProject {
                 }
             }
         }
-        Ok(Self { root: metadata.workspace_root.into_std_path_buf(), crates })
+        let members = metadata.workspace_packages().into_iter().map(member).collect();
+        Ok(Self {
+            root: metadata.workspace_root.into_std_path_buf(),
+            target_directory: metadata.target_directory.into_std_path_buf(),
+            crates,
+            members,
+        })
+    }
+}
+
+fn member(package: &Package) -> WorkspaceMember {
+    let by_path = package.dependencies.iter().filter_map(|dependency| {
+        Some((dependency.name.clone(), dependency.path.clone()?.into_std_path_buf()))
+    });
+    WorkspaceMember {
+        name: package.name.to_string(),
+        home: package.manifest_path.parent().map(|home| home.as_std_path().to_owned()).unwrap_or_default(),
+        path_dependencies: by_path.collect(),
     }
 }
 

@@ -1,16 +1,46 @@
-//! Mutation testing of projects: reads the sources that belong to the product and searches them for mutants.
-//! No process is started here: what Cargo and rustc say is handed in.
+//! Mutation testing of projects: reads the sources that belong to the product and searches them for mutants,
+//! and decides which tests run for each and what their results mean. No process is started here: what Cargo
+//! and rustc say is handed in, and so are the results of tests.
 //!
 //! - [`CargoProject`]: the crates of a workspace, as `cargo metadata` describes them.
-//! - [`SourceSelection`]: the sources and places that a user names.
+//! - [`SourceSelection`], [`ChangedLines`], [`MutantShard`]: the sources, places and mutants that a user
+//!   names.
 //! - [`find_mutated_sources`]: the selected sources with their mutants.
+//! - [`GuardedProject`]: the same with guards, and which mutants compile.
+//! - [`TreeCopy`]: the copy of a workspace in which they are built.
+//! - [`GuardRuntime`]: what guarded programs are linked to.
+//! - [`Baseline`]: what the tests take and reach without a mutant, and with that the plan of each mutant.
+//! - [`MutationRun`]: the mutants of a run, from the first process to the verdict of each.
+//! - [`VerdictCache`]: verdicts of earlier runs that still hold.
 
 mod cargo_project;
+mod changed_lines;
+mod fingerprint;
+mod guarded_project;
 mod module_tree;
+mod mutation_run;
+mod plan;
+mod runtime;
 mod selection;
+mod shard;
+mod step_outcome;
 #[cfg(test)]
 mod tests;
+mod tree_copy;
+mod verdict_cache;
 
-pub use cargo_project::{CargoProject, CargoProjectError};
+pub use cargo_project::{CargoProject, CargoProjectError, OutsideDependency};
+pub use changed_lines::ChangedLines;
+pub use fingerprint::Fingerprint;
+pub use guarded_project::{FunctionId, GuardedProject, MutantNumber, NumberedMutant};
 pub use module_tree::{MutatedProject, ProjectSource, ReadSourceError, find_mutated_sources};
+pub use mutation_run::{MutantVerdict, MutationRun, OrderLimit, OrderedStep};
+pub use plan::{Baseline, BaselineProgram, Coverage, KnownKillers, MutantPlan, PlanStep, TestIndex};
+pub use runtime::{
+    GuardMode, GuardRuntime, coverage_file_bytes, guard_environment, is_rustc_wrapper, run_rustc_wrapper,
+};
 pub use selection::{SelectionError, SourceSelection};
+pub use shard::{MutantShard, ParseShardError};
+pub use step_outcome::StepOutcome;
+pub use tree_copy::{CopiedTree, TreeCopy, TreeCopyError};
+pub use verdict_cache::{KeptVerdict, VerdictBasis, VerdictCache};

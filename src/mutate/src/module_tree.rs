@@ -29,7 +29,7 @@ pub struct ReadSourceError {
 #[derive(Debug)]
 pub struct MutatedProject {
     pub root: PathBuf,
-    /// Sorted by path.
+    /// Sorted by path; those without a selected mutant are among them.
     pub sources: Vec<ProjectSource>,
     /// Words of the selection that name no source of the project.
     pub unmatched: Vec<String>,
@@ -94,14 +94,13 @@ pub fn find_mutated_sources(
             let Some(found) = found else { continue };
             let modules = found.modules().iter().filter_map(|module| open_module(&source, module));
             open.extend(modules);
-            if selection.may_select(&source.path) {
-                let selected = found.mutants().iter().enumerate();
-                let selected: Vec<usize> = selected
-                    .filter(|(_, found)| selection.selects(&source.path, &found.mutant))
-                    .map(|(index, _)| index)
-                    .collect();
-                sources.insert(source.path, ProjectSource { source: found, place: source.place, selected });
-            }
+            let is_selectable = selection.may_select(&source.path);
+            let selected = found.mutants().iter().enumerate();
+            let selected: Vec<usize> = selected
+                .filter(|(_, found)| is_selectable && selection.selects(&source.path, &found.mutant))
+                .map(|(index, _)| index)
+                .collect();
+            sources.insert(source.path, ProjectSource { source: found, place: source.place, selected });
         }
     }
     let unmatched = selection.unmatched(known.iter().map(PathBuf::as_path));

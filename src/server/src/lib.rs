@@ -10,3 +10,4 @@ pub mod pool;
 pub mod rsp;
 pub mod run;
 pub mod scheduler;
+pub mod variants;

@@ -6,6 +6,8 @@ mod filters;
 mod first_contact;
 mod large_outputs;
 mod mutants;
+mod mutation_runs;
+mod mutation_servers;
 mod partitions;
 mod recorded_runs;
 mod reports;

@@ -70,19 +70,20 @@ fn words_that_select_nothing_and_places_without_package_are_errors() {
     for (word, error) in [
         (
             "src/no.rs",
-            "failed to find mutants: find \"src/no.rs\": no source of the workspace's libraries and programs",
+            "failed to test mutants: find \"src/no.rs\": no source of the workspace's libraries and programs",
         ),
         (
             "src/lib.rs:9:x",
-            "failed to find mutants: read the range of \"src/lib.rs:9:x\": expected FILE:LINE",
+            "failed to test mutants: read the range of \"src/lib.rs:9:x\": expected FILE:LINE",
         ),
-        ("src/[.rs", "failed to find mutants: read the glob \"src/[.rs\""),
+        ("src/[.rs", "failed to test mutants: read the glob \"src/[.rs\""),
     ] {
         world.run_with_separate_outputs(&["mutate", "--list", word]).assert_code(5).assert_stderr(error);
     }
     let nowhere = TestWorld::new();
     nowhere.run_with_separate_outputs(&["mutate", "--list"]).assert_code(4).assert_stderr("Cargo.toml");
-    world.run_with_separate_outputs(&["mutate"]).assert_code(5).assert_stderr("--list");
+    let json = world.run_with_separate_outputs(&["mutate", "--format", "json"]).assert_code(5);
+    json.assert_stderr("--list");
     fs::write(world.path("src/lib.rs"), b"fn f() { \"\xff\" }").unwrap();
     let ran = world.run_with_separate_outputs(&["mutate", "--list"]).assert_code(4);
     ran.assert_stderr("read the source").assert_stderr("src/lib.rs");

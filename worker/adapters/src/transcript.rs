@@ -120,6 +120,11 @@ pub trait TranscriptParser {
     /// [`Self::outside_failure`].
     fn explains_exit(&self, code: i32) -> bool;
 
+    /// Returns whether the tests are decided although the process goes on: it is of no further use.
+    fn is_decided(&self) -> bool {
+        false
+    }
+
     /// Returns whether the running test already wrote its end marker, which is confirmed only when the
     /// framework continues after it. A process that dies then died in the test, or in the tear-down of its
     /// suite.

@@ -159,6 +159,7 @@ impl RunningBatch {
                 let message = contradicting_exit_text(&exit_reason_of(&gone.exit), unproven);
                 LeaseEnd::DiedOutsideTest { end: gone.exit, message }
             }
+            Some(BatchTerminateReason::Decided) => LeaseEnd::Complete,
             _ if is_in_test || is_charged || is_unclear => LeaseEnd::DiedInTest { end: gone.exit },
             Some(
                 BatchTerminateReason::TimedOut
@@ -215,7 +216,8 @@ impl RunningBatch {
                     BatchTerminateReason::ProcessStalled
                     | BatchTerminateReason::DialogueStalled(_)
                     | BatchTerminateReason::MemoryLimit(_)
-                    | BatchTerminateReason::ServerEnded,
+                    | BatchTerminateReason::ServerEnded
+                    | BatchTerminateReason::Decided,
                 )
                 | None => {
                     suspects.push(self.tests[flight.place].listed.name.clone());

@@ -17,11 +17,23 @@ pub(super) enum BatchTerminateReason {
     ServerEnded,
     /// The coordinator cancelled the lease.
     Cancelled,
+    /// Its tests are decided, and what else it would do is not asked for.
+    Decided,
     /// The worker exits, or the run stops: the coordinator decides about the running tests.
     Abandoned,
 }
 
 impl RunningBatch {
+    /// Records that the tests are decided although the process goes on. Returns whether the caller is to kill
+    /// it: it is not being ended already.
+    pub(crate) fn end_decided(&mut self) -> bool {
+        let is_first = self.terminate_reason.is_none();
+        if is_first {
+            self.terminate_reason = Some(BatchTerminateReason::Decided);
+        }
+        is_first
+    }
+
     /// Returns why the process is ended, as its framework's request to stop says it.
     pub(crate) fn terminate_reason_text(&self) -> &'static str {
         match self.terminate_reason {
@@ -33,7 +45,8 @@ impl RunningBatch {
                 BatchTerminateReason::ProcessStalled
                 | BatchTerminateReason::DialogueStalled(_)
                 | BatchTerminateReason::MemoryLimit(_)
-                | BatchTerminateReason::ServerEnded,
+                | BatchTerminateReason::ServerEnded
+                | BatchTerminateReason::Decided,
             )
             | None => "the process is ended",
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use heeler_protocol::{
     control::{
         CommandTest, LeaseEnd, LeaseId, LeasedTest, ListedTest, LogLine, OsText, OutputDisplay, TestCommand,
-        TestId, TestProgram, WorkerLease,
+        TestId, TestProgram, TestVariant, WorkerLease,
     },
     mtp::LogLevel,
 };
@@ -21,6 +21,7 @@ use super::{
     repetition::{IterationEnd, RepetitionStep, end_of_lease, may_continue, step_after},
     run_report::RunReportReader,
     test_process::{EndedProcess, RunningProcess},
+    variant::{parser_of, tests_of, variant_of},
 };
 use crate::{
     batch::{FrameworkQueries, RunningBatch},
@@ -184,7 +185,9 @@ async fn prepare_process<'a>(
     let Some(adapter) = heeler_adapters::by_name(name) else {
         return Err(not_started(format!("there is no framework {name:?}")));
     };
-    let program = lease.program.clone();
+    let variant = variant_of(&lease);
+    let mut program = lease.program.clone();
+    program.env.extend(variant.iter().flat_map(|variant| variant.env.iter().cloned()));
     let (output_display, grace_ms) = (lease.output_display, lease.limits.grace_ms);
     let (memory_bytes, is_debugged) = (lease.limits.memory_bytes, lease.is_debugged);
     let diagnostics = CrashDiagnostics::new(&lease, iteration, context.worker, adapter.traits());
@@ -200,18 +203,22 @@ async fn prepare_process<'a>(
     } else {
         TestDirectoryVariables::TestTmpdir
     };
-    let extension = ExtensionCheck::of(&lease, adapter, &context.scratch);
+    let extension = ExtensionCheck::of(&lease, adapter, &context.scratch).filter(|_| variant.is_none());
     let mut batch = RunningBatch::new(lease, iteration, context.worker, &mut sink.updates, framework);
     context.clean_scratch().map_err(|error| not_started(error_chain(&error)))?;
     let runnable_tests = is_whole_program.then_some(batch.tests().len());
     let is_output_shown = output_display != OutputDisplay::Hidden;
-    let choice = CommandChoice { adapter, program: &program, runnable_tests, runs_ignored, is_output_shown };
+    let variant = variant.as_deref();
+    let choice =
+        CommandChoice { adapter, program: &program, variant, runnable_tests, runs_ignored, is_output_shown };
     let Some(invocation) = choice.select_command(context, &mut batch, &mut sink.updates) else {
         return Err(LeaseEnd::Complete);
     };
     sink.try_send_batch();
-    let transcript = adapter.transcript_parser(&listed_tests(&batch));
-    let run_report = RunReportReader::new(adapter, invocation.run_report.clone());
+    let transcript = parser_of(adapter, variant, &listed_tests(&batch));
+    // A report of several tests says nothing of the one that they are here.
+    let report_files = invocation.run_report.clone().filter(|_| variant.is_none());
+    let run_report = RunReportReader::new(adapter, report_files);
     expect_ends(&mut batch, adapter.traits(), invocation.channel, grace_ms);
     let test_directory = create_test_directory(context, sink, directory_variables);
     let command = context.prepare_command(&program, &invocation, Some(&sink.run), test_directory.as_ref());
@@ -301,6 +308,8 @@ fn create_launch_offer(
 struct CommandChoice<'a> {
     adapter: &'static dyn Adapter,
     program: &'a TestProgram,
+    /// What the only test of the batch is.
+    variant: Option<&'a TestVariant>,
     /// Number of tests that the program runs, if the lease has all of them.
     runnable_tests: Option<usize>,
     runs_ignored: bool,
@@ -322,8 +331,8 @@ impl CommandChoice<'_> {
             // Captured output is shown by no framework before its test has ended.
             let is_alone = self.is_output_shown && self.adapter.traits().captures_output;
             batch.truncate(if is_alone { 1 } else { fitting });
-            let tests = listed_tests(batch);
-            let scope = if self.runnable_tests == Some(tests.len()) {
+            let tests = self.variant.map_or_else(|| listed_tests(batch), tests_of);
+            let scope = if self.variant.is_none() && self.runnable_tests == Some(tests.len()) {
                 SelectionScope::WholeProgram
             } else {
                 SelectionScope::SomeTests
@@ -340,7 +349,8 @@ impl CommandChoice<'_> {
                     Some(reason) => batch.refuse(0, &reason, updates),
                 },
                 Err(CommandLineError::Unselectable { place, reason }) => {
-                    batch.refuse(place, &reason, updates)
+                    let place = if self.variant.is_some() { 0 } else { place };
+                    batch.refuse(place, &reason, updates);
                 }
             }
         }
@@ -389,7 +399,8 @@ impl FrameworkQueries for LeaseFramework {
             let test = ListedTest { selector: Some(command.to_selector()), ..test.clone() };
             return self.adapter.reproduce_command(&self.program, &test);
         }
-        self.adapter.reproduce_command(&self.program, test)
+        let first = test.variant.as_ref().and_then(|variant| variant.tests.first());
+        self.adapter.reproduce_command(&self.program, first.unwrap_or(test))
     }
 
     fn complete_verdict(&self, verdict: &mut FrameworkVerdict, test: &ListedTest, stderr: &str) {

@@ -12,3 +12,4 @@ mod repetition;
 mod run_report;
 mod test_process;
 mod transcript_reader;
+mod variant;

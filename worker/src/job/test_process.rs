@@ -178,6 +178,7 @@ impl<'a> RunningProcess<'a> {
                 };
             }
             self.terminate_after_awaited_tests().await;
+            self.terminate_decided().await;
             self.report_idle();
         }
     }
@@ -191,6 +192,13 @@ impl<'a> RunningProcess<'a> {
             self.settle_proven();
             self.batch.abandon();
             self.terminate(grace_ms).await;
+        }
+    }
+
+    /// Ends a process whose tests are decided.
+    async fn terminate_decided(&mut self) {
+        if self.reader.transcript.is_decided() && self.batch.end_decided() {
+            self.terminate(0).await;
         }
     }
 

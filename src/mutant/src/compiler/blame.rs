@@ -66,6 +66,9 @@ pub fn blame(
             let at_code = primary.iter().filter_map(|one| sources[one.source].arm(one));
             guilty = at_code.collect();
         }
+        if guilty.is_empty() && error.code.as_deref() == Some("E0317") {
+            guilty = left_out_value(first, compiled);
+        }
         if guilty.is_empty() {
             guilty = explained_by(first, &secondary, compiled);
         }
@@ -125,6 +128,16 @@ fn explained_by(
     let mutants: BTreeSet<usize> = around.flat_map(|(_, mutants)| mutants.clone()).collect();
     let named = secondary.iter().filter(|one| one.source == primary.source);
     named.filter_map(|one| compiled.arm(one)).filter(|key| mutants.contains(&key.mutant)).collect()
+}
+
+/// Returns the mutant that leaves out the statement whose guard an error points at: a macro at the end of a
+/// block is its value, even with a semicolon, and an `if` around it has none.
+fn left_out_value(primary: &Pointed, compiled: CompiledSource<'_>) -> BTreeSet<MutantKey> {
+    let guard = compiled.emitted.guards.iter().find(|(bytes, _)| bytes.start == primary.byte);
+    let mutants = guard.map_or(0..0, |(_, mutants)| mutants.clone());
+    let is_left_out =
+        |mutant: &usize| compiled.source.mutants()[*mutant].mutant.mutator == Mutator::STATEMENT_DELETION;
+    mutants.filter(is_left_out).map(|mutant| MutantKey { source: primary.source, mutant }).collect()
 }
 
 /// Returns the statements that would have given a variable its value.

@@ -29,7 +29,8 @@ pub(super) fn write(
         pieces: Vec::new(),
         guards: Vec::new(),
     };
-    let mut writer = Writer { source, first, left_out, begins, next_guard: 0, emitted };
+    let has_mutants = (0..next).any(|mutant| !left_out.contains(&mutant));
+    let mut writer = Writer { source, first, left_out, has_mutants, begins, next_guard: 0, emitted };
     let is_root = place == SourcePlace::CrateRoot && source.file.language == Language::Rust;
     if is_root {
         writer.piece(0..source.first_item);
@@ -48,6 +49,8 @@ struct Writer<'a> {
     source: &'a MutatedSource,
     first: u32,
     left_out: &'a BTreeSet<usize>,
+    /// Whether any is written.
+    has_mutants: bool,
     /// Index of each guard's first mutant.
     begins: Vec<usize>,
     next_guard: usize,
@@ -96,6 +99,12 @@ impl Writer<'_> {
         let start = self.emitted.text.len();
         let base = self.first as usize + first;
         match (guard.form, written.is_empty()) {
+            (GuardForm::Loop, _) => {
+                if self.has_mutants && self.source.file.language == Language::Rust {
+                    self.push(" ::hg::at(0,0); ");
+                }
+                return begin;
+            }
             (GuardForm::Body, true) => return begin,
             (GuardForm::Statement | GuardForm::Expression, true) => self.range(guard.bytes.clone()),
             (_, false) => match self.source.file.language {
@@ -150,6 +159,8 @@ impl Writer<'_> {
                 }
                 self.push("_ => {} } ");
             }
+            // It has no mutant.
+            GuardForm::Loop => {}
         }
     }
 
@@ -190,6 +201,8 @@ impl Writer<'_> {
                 }
                 self.push("} ");
             }
+            // It has no mutant.
+            GuardForm::Loop => {}
         }
     }
 }

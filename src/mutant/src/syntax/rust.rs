@@ -69,6 +69,7 @@ pub(super) fn table() -> Syntax {
     Syntax {
         binary: BINARY,
         compound: COMPOUND,
+        loops: &["loop_expression", "while_expression", "for_expression"],
         unary: &["!", "-"],
         function,
         container,

@@ -92,6 +92,8 @@ pub(crate) struct Syntax {
     pub(super) roles: Vec<Role>,
     pub(crate) binary: &'static [Operator],
     pub(crate) compound: &'static [Operator],
+    /// Kinds of loops whose bodies are blocks.
+    pub(crate) loops: &'static [&'static str],
     /// Unary operators that can be dropped.
     pub(crate) unary: &'static [&'static str],
     /// True and false.
@@ -123,6 +125,7 @@ impl Syntax {
             roles,
             binary: &[],
             compound: &[],
+            loops: &[],
             unary: &[],
             booleans: ["true", "false"],
             function: |_, _| None,

@@ -85,6 +85,20 @@ fn left_out_assignment_is_blamed_for_variable_without_value() {
 }
 
 #[test]
+fn macro_at_the_end_of_a_block_is_blamed_without_halving() {
+    let source = rust(
+        "macro_rules! value { ($a:expr) => { return $a; }; }\npub fn f(a: u8) -> u8 {\n    g(a + 1);\n    value!(a);\n}\nfn g(_: u8) {}\n",
+    );
+    assert_eq!(withdrawn(&source, rustc), ["value!(a); → "]);
+    let directory = tempfile::tempdir().unwrap();
+    let emitted = source.emit(1, &BTreeSet::new(), SourcePlace::CrateRoot);
+    let errors = rustc(directory.path(), &emitted.text);
+    let compiled = [CompiledSource { source: &source, emitted: &emitted }];
+    let blame = compiler::blame(&errors, &|file| (file == "lib.rs").then_some(0), &compiled);
+    assert_eq!((blame.mutants.len(), blame.unexplained.len()), (1, 0), "{blame:?}");
+}
+
+#[test]
 fn left_out_end_of_a_branch_is_found_by_halves() {
     // The compiler points at the function's type, where no mutant is.
     let source = rust(

@@ -63,6 +63,16 @@ fn declaration_of_runtime_stands_before_first_item() {
 }
 
 #[test]
+fn rounds_of_loops_are_counted() {
+    let source =
+        rust("fn f() {\n    'a: loop { #![allow(x)] g(); }\n    while h() {}\n    for x in y {}\n}\n");
+    assert_eq!(
+        emit(&source, SourcePlace::Module),
+        "fn f() { match ::hg::at(1,1) { 1 => return, _ => {} } \n    'a: loop { #![allow(x)] ::hg::at(0,0);  if ::hg::at(2,1)==0 { g(); } }\n    while (match ::hg::at(3,1) { 1 => { false } _ => { h() } }) { ::hg::at(0,0); }\n    for x in y { ::hg::at(0,0); }\n}\n"
+    );
+}
+
+#[test]
 fn mutants_that_break_the_syntax_are_withdrawn() {
     // Where an operand ends with a comment, it would swallow its parenthesis: the parser keeps it out.
     let source = rust("fn f(a: u8) -> ! { g(a // one\n + 1); loop {} }");

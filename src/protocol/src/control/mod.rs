@@ -4,6 +4,7 @@
 
 mod command_test;
 mod guard;
+mod listed_test;
 mod streams;
 mod test_traits;
 mod unfinished_tests;
@@ -17,6 +18,7 @@ pub use heeler_core::{
     Attempt, DiagnosticsFile, ExitReason, LeakedProcess, LeaseId, NameNesting, OsText, Outcome, ProcessUsage,
     TestDiagnostics, TestId, WorkerId,
 };
+pub use listed_test::*;
 pub use streams::*;
 pub use test_traits::*;
 pub use unfinished_tests::UnfinishedTests;

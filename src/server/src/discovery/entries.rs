@@ -33,7 +33,18 @@ pub(super) fn join_entries(entries: &[ListedTest], listed: Vec<ListedTest>) -> V
 
 /// Adds to a test what its entry says of it.
 fn join(mut test: ListedTest, entry: &ListedTest) -> ListedTest {
-    let ListedTest { name: _, display, file, line, skip, traits, selector: _, timeout_ms, broken } = entry;
+    let ListedTest {
+        name: _,
+        display,
+        file,
+        line,
+        skip,
+        traits,
+        selector: _,
+        timeout_ms,
+        broken,
+        variant: _,
+    } = entry;
     test.display = display.clone().or(test.display);
     if test.file.is_none() {
         (test.file, test.line) = (file.clone(), *line);

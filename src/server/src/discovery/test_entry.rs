@@ -10,7 +10,7 @@ use std::{
 };
 
 use heeler_protocol::{
-    control::{ListedTest, TraitPair},
+    control::{ListedTest, TestVariant, TraitPair},
     mtp::key,
 };
 
@@ -32,6 +32,7 @@ pub struct TestEntry {
     selector: Option<Box<str>>,
     timeout_ms: Option<NonZeroU32>,
     unrunnable: Option<Box<str>>,
+    variant: Option<Box<TestVariant>>,
 }
 
 impl TestEntry {
@@ -96,6 +97,7 @@ impl TestEntry {
             timeout_ms: self.timeout_ms.map(|limit| u64::from(limit.get())),
             // Of a test that can't be told from another of its name, that is the reason instead.
             broken: self.unrunnable().filter(|_| !self.is_repeated()).map(str::to_owned),
+            variant: self.variant.clone(),
         }
     }
 }
@@ -137,6 +139,7 @@ pub(super) fn assign_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<TestEntry>
             selector: listed.selector.map(Into::into),
             timeout_ms: listed.timeout_ms.and_then(|limit| NonZeroU32::new(u32::try_from(limit).ok()?)),
             unrunnable: unrunnable.map(Into::into),
+            variant: listed.variant,
         }
     };
     tests.into_iter().zip(times).map(catalogued).collect()
@@ -186,6 +189,7 @@ mod tests {
             selector: None,
             timeout_ms: Some(250),
             broken: None,
+            variant: None,
         };
         let bare = ListedTest { name: "t".into(), ..ListedTest::default() };
         let listed = vec![full.clone(), bare, full];

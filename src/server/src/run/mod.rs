@@ -34,6 +34,7 @@ pub(crate) use driver::DriverClient;
 pub use driver::{RunDriver, RunOutcome, WaitingDebuggee};
 pub(crate) use plan::delivery_limits;
 pub use plan::{PlannedTests, RunPlan, SelectedTest};
+pub(crate) use prepare::prepare_planned_run;
 pub use prepare::{
     PlanContext, PreparedRun, RunRequest, discard_run, plan_tests, prepare_open_run, prepare_run, record_run,
 };

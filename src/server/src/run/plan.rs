@@ -171,6 +171,14 @@ impl PlannedTests {
             scheduled.weight = Some(estimate(&selected.listed.name));
         }
     }
+
+    /// Replaces the settings of the tests, by their names.
+    pub(crate) fn replace_settings(&mut self, settings: impl Fn(&str) -> TestSettings) {
+        for (scheduled, selected) in self.scheduled.iter_mut().zip(&mut self.tests) {
+            selected.settings = settings(&selected.listed.name);
+            scheduled.retries = selected.settings.retries;
+        }
+    }
 }
 
 impl RunPlan {

@@ -65,7 +65,11 @@ pub fn prepare_open_run(
     Ok(prepared)
 }
 
-fn prepare_planned_run(
+/// Plans a run of these tests, and makes its directory.
+///
+/// # Errors
+/// As [`prepare_run`].
+pub(crate) fn prepare_planned_run(
     run_id: &str,
     planned: PlannedTests,
     context: &PlanContext<'_>,

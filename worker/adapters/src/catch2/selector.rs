@@ -115,6 +115,7 @@ pub(super) fn listed_tests(cases: Vec<ListedCase>, shards: ShardSupport) -> Vec<
                 display: None,
                 timeout_ms: None,
                 broken: None,
+                variant: None,
             }
         })
         .collect()

@@ -115,6 +115,7 @@ fn read_test(tag: &[u8], place: &mut u32) -> ListedTest {
         traits: suite.map(|value| TraitPair { name: "testsuite".to_owned(), value }).into_iter().collect(),
         selector: (!is_skipped).then(|| TestSelector { place: *place, name: name_use }.to_text()),
         broken: None,
+        variant: None,
         name: name.unwrap_or_else(|| UNNAMED.to_owned()),
         display: None,
         timeout_ms: None,

@@ -132,6 +132,7 @@ impl ListedCase {
             selector: None,
             timeout_ms: None,
             broken: None,
+            variant: None,
         }
     }
 }

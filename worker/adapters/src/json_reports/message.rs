@@ -108,6 +108,7 @@ impl ReportLine {
             selector: None,
             timeout_ms: None,
             broken: self.text("broken"),
+            variant: None,
         })
     }
 }

@@ -1,0 +1,268 @@
+//! The tests without a mutant: each in a process of its own, in which is noted what it reaches, and all tests
+//! of a program in one process, as mutants are tested.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use heeler_core::{Outcome, TestResult};
+use heeler_mutate::{
+    Baseline, BaselineProgram, Coverage, GuardMode, StepOutcome, coverage_file_bytes, guard_environment,
+};
+use heeler_protocol::control::{OsText, TestProgram};
+use heeler_server::variants::{ListedProgram, Variant, VariantEvent, VariantLimits, VariantSlots};
+
+use super::{
+    error::MutateError,
+    session::{LeftAtOnce, MutantSession},
+};
+
+/// Limits of tests without a mutant. They are generous: nothing is known of them yet.
+const LIMITS: VariantLimits =
+    VariantLimits { silence: Duration::from_secs(300), total: Duration::from_secs(1800) };
+/// Number of failed tests that an error names.
+const NAMED_TESTS: usize = 10;
+/// What a test takes, for the order of processes, before it has run.
+const UNKNOWN_DURATION: Duration = Duration::from_millis(1);
+
+/// Where programs note what they reach.
+pub(super) struct CoverageFiles {
+    dir: PathBuf,
+    /// Number of mutants.
+    total: u32,
+}
+
+/// How the measurement ended, unless with an error.
+pub(super) enum MeasuredBaseline {
+    Green(Baseline),
+    /// The user has ended it.
+    Cancelled,
+    Left(LeftAtOnce),
+}
+
+impl CoverageFiles {
+    /// Makes the directory, without the files of an earlier run.
+    pub(super) fn create(dir: PathBuf, total: u32) -> Result<Self, MutateError> {
+        let made = match fs::remove_dir_all(&dir) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => fs::create_dir_all(&dir),
+        };
+        made.map_err(|source| MutateError::MakeDirectory { path: dir.clone(), source })?;
+        Ok(Self { dir, total })
+    }
+
+    /// Has programs note what they reach while they list their tests: what they reach outside of any.
+    pub(super) fn watch_listings(&self, programs: &mut [TestProgram]) -> Result<(), MutateError> {
+        for (place, program) in programs.iter_mut().enumerate() {
+            program.env.extend(variables(&GuardMode::Counting { file: self.create_file(place, None)? }));
+        }
+        Ok(())
+    }
+
+    fn path(&self, program: usize, test: Option<usize>) -> PathBuf {
+        let test = test.map_or_else(|| "outside".to_owned(), |test| test.to_string());
+        self.dir.join(format!("{program}-{test}"))
+    }
+
+    fn create_file(&self, program: usize, test: Option<usize>) -> Result<PathBuf, MutateError> {
+        let path = self.path(program, test);
+        fs::write(&path, coverage_file_bytes(self.total))
+            .map_err(|source| MutateError::WriteFile { path: path.clone(), source })?;
+        Ok(path)
+    }
+
+    fn read(&self, programs: &[ListedProgram]) -> Result<Coverage, MutateError> {
+        let mut coverage = Coverage::default();
+        for (place, program) in programs.iter().enumerate() {
+            let tests = (0..program.tests.len()).filter(|&test| is_run(program, test)).map(Some);
+            for test in tests.chain([None]) {
+                let path = self.path(place, test);
+                let bytes =
+                    fs::read(&path).map_err(|source| MutateError::Coverage { path: path.clone(), source })?;
+                coverage.add(place, test, &bytes);
+            }
+        }
+        Ok(coverage)
+    }
+}
+
+impl Drop for CoverageFiles {
+    fn drop(&mut self) {
+        // They are removed by the next run at the latest.
+        let _stays = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Returns the variables of a process as its program takes them.
+pub(super) fn variables(mode: &GuardMode) -> Vec<(OsText, Option<OsText>)> {
+    let variables = guard_environment(mode).into_iter();
+    variables.map(|(name, value)| (OsText::from(name), value.map(OsText::from))).collect()
+}
+
+fn is_run(program: &ListedProgram, test: usize) -> bool {
+    program.tests[test].skip.is_none() && program.tests[test].broken.is_none()
+}
+
+/// Runs the tests without a mutant.
+///
+/// # Errors
+/// A test fails, or what they reach can't be read.
+///
+/// Cancel safe: no, because the tests go on.
+pub(super) async fn measure(
+    session: &mut MutantSession,
+    programs: &[ListedProgram],
+    files: &CoverageFiles,
+) -> Result<MeasuredBaseline, MutateError> {
+    let mut baseline =
+        Baseline { programs: programs.iter().map(unmeasured).collect(), ..Baseline::default() };
+    let alone = alone_variants(programs, files)?;
+    let mut results = match run_all(session, &alone).await? {
+        Ok(results) => results,
+        Err(left) => return Ok(MeasuredBaseline::Left(left)),
+    };
+    if session.is_cancelled {
+        return Ok(MeasuredBaseline::Cancelled);
+    }
+    let mut red = Vec::new();
+    for variant in &alone {
+        let Some(result) = results.remove(&variant.name) else { continue };
+        let (program, test) = (variant.program, variant.tests[0]);
+        let took = Duration::from_micros(result.duration_us.unwrap_or_default());
+        baseline.programs[program].durations[test] = Some(took);
+        red.extend(failure(&programs[program].uids[test], &result));
+    }
+    stop_if_red(red)?;
+    baseline.coverage = files.read(programs)?;
+    let together = together_variants(&baseline);
+    let mut results = match run_all(session, &together).await? {
+        Ok(results) => results,
+        Err(left) => return Ok(MeasuredBaseline::Left(left)),
+    };
+    if session.is_cancelled {
+        return Ok(MeasuredBaseline::Cancelled);
+    }
+    let of_program = |variant: &Variant| {
+        let what = format!("{}, with all of its tests in one process", programs[variant.program].suite);
+        let result = results.remove(&variant.name)?;
+        failure(&what, &result)
+    };
+    stop_if_red(together.iter().filter_map(of_program).collect())?;
+    Ok(MeasuredBaseline::Green(baseline))
+}
+
+fn unmeasured(program: &ListedProgram) -> BaselineProgram {
+    let limit = program.selection_limit;
+    BaselineProgram {
+        names: program.tests.iter().map(|test| test.name.clone()).collect(),
+        durations: vec![None; program.tests.len()],
+        selection_costs: program
+            .tests
+            .iter()
+            .map(|test| limit.map_or(0, |limit| limit.cost(&test.name)))
+            .collect(),
+        selection_budget: limit.map(|limit| limit.budget_bytes),
+    }
+}
+
+/// Returns each test alone.
+fn alone_variants(programs: &[ListedProgram], files: &CoverageFiles) -> Result<Vec<Variant>, MutateError> {
+    let mut variants = Vec::new();
+    for (place, program) in programs.iter().enumerate() {
+        for test in (0..program.tests.len()).filter(|&test| is_run(program, test)) {
+            let file = files.create_file(place, Some(test))?;
+            variants.push(Variant {
+                name: format!("alone-{place}-{test}"),
+                program: place,
+                env: variables(&GuardMode::Counting { file }),
+                tests: vec![test],
+                limits: LIMITS,
+                weight: UNKNOWN_DURATION,
+            });
+        }
+    }
+    Ok(variants)
+}
+
+/// Returns all tests of each program together, in as many processes as one command line has names for.
+fn together_variants(baseline: &Baseline) -> Vec<Variant> {
+    let mut variants = Vec::new();
+    for (program, groups) in baseline.all_groups().into_iter().enumerate() {
+        for (group, tests) in groups.into_iter().enumerate() {
+            variants.push(Variant {
+                name: format!("together-{program}-{group}"),
+                program,
+                env: variables(&GuardMode::Original),
+                weight: baseline.expected(program, &tests),
+                tests,
+                limits: LIMITS,
+            });
+        }
+    }
+    variants
+}
+
+/// Runs variants to their ends; returns the results by name.
+async fn run_all(
+    session: &mut MutantSession,
+    variants: &[Variant],
+) -> Result<Result<BTreeMap<String, Box<TestResult>>, LeftAtOnce>, MutateError> {
+    let mut results = BTreeMap::new();
+    if variants.is_empty() {
+        return Ok(Ok(results));
+    }
+    session.run(variants, VariantSlots::All).await?;
+    loop {
+        match session.next_event().await? {
+            Ok(VariantEvent::Ended { name, result, .. }) => {
+                results.insert(name, result);
+            }
+            Ok(VariantEvent::RunEnded { .. }) => return Ok(Ok(results)),
+            Ok(VariantEvent::Warning(_)) => {}
+            Err(left) => return Ok(Err(left)),
+        }
+    }
+}
+
+/// Returns how a test failed, if it did.
+fn failure(what: &str, result: &TestResult) -> Option<String> {
+    let reason = match StepOutcome::of(result) {
+        StepOutcome::Passed => return None,
+        StepOutcome::Failed { test, reason } if !what.ends_with(&test) => format!("{test}: {reason}"),
+        StepOutcome::Failed { reason, .. }
+        | StepOutcome::Silent { reason }
+        | StepOutcome::DiedEarly { reason }
+        | StepOutcome::Unknown { reason } => reason,
+        StepOutcome::HitLimit | StepOutcome::StepLimit => Outcome::ExitedEarly.label().to_owned(),
+    };
+    Some(format!("  {what}: {}", reason.lines().next().unwrap_or_default()))
+}
+
+fn stop_if_red(mut red: Vec<String>) -> Result<(), MutateError> {
+    if red.is_empty() {
+        return Ok(());
+    }
+    let more = red.len().saturating_sub(NAMED_TESTS);
+    red.truncate(NAMED_TESTS);
+    if more > 0 {
+        red.push(format!("  and {more} more"));
+    }
+    Err(MutateError::RedTests { tests: red })
+}
+
+/// Returns where the tests begin, by uid, with paths relative to the workspace.
+pub(super) fn test_places(
+    programs: &[ListedProgram],
+    tree: &Path,
+) -> BTreeMap<std::sync::Arc<str>, heeler_report::mutation::TestPlace> {
+    let place = |(test, uid): (&heeler_protocol::control::ListedTest, &String)| {
+        let file = Path::new(test.file.as_ref()?);
+        let below = file.strip_prefix(tree).unwrap_or(file).to_string_lossy().into_owned();
+        let place = heeler_report::mutation::TestPlace { file: below, line: test.line };
+        Some((std::sync::Arc::from(uid.as_str()), place))
+    };
+    programs.iter().flat_map(|program| program.tests.iter().zip(&program.uids).filter_map(place)).collect()
+}

@@ -1,0 +1,230 @@
+//! The guarded copy of a workspace, and its test programs. The workspace itself is only read.
+
+use std::{
+    collections::BTreeSet,
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use heeler_mutant::{MutantId, RollbackStep, compiler};
+use heeler_mutate::{
+    CargoProject, CopiedTree, Fingerprint, GuardRuntime, GuardedProject, TreeCopy, TreeCopyError,
+};
+use heeler_protocol::control::TestProgram;
+use heeler_sys::liveness_lock::{self, LivenessLock};
+
+use super::{error::MutateError, find::FoundProject};
+use crate::cli::{
+    cargo::{
+        BuildSupervision, CargoBuild, CargoBuildResult, CargoError, DiagnosticsTarget, OutputTail,
+        read_rustc_version, run_rustc,
+    },
+    sources::cargo_test_program,
+};
+
+/// The file that Cargo makes where a workspace has none.
+const LOCK_FILE: &str = "Cargo.lock";
+/// Debug information of the original's lines is of no use, and takes half of the time of small builds.
+const WITHOUT_DEBUG_INFORMATION: [&str; 2] = ["CARGO_PROFILE_DEV_DEBUG", "CARGO_PROFILE_TEST_DEBUG"];
+
+/// The directory of the mutants of one workspace, which no other process uses at the same time.
+#[derive(Debug)]
+pub(super) struct WorkPlace {
+    dir: PathBuf,
+    _lock: LivenessLock,
+}
+
+/// The test programs of a guarded workspace.
+#[derive(Debug)]
+pub(super) struct GuardedBuild {
+    pub(super) guarded: GuardedProject,
+    pub(super) programs: Vec<TestProgram>,
+    /// There are documentation tests, which do not run.
+    pub(super) has_doctests: bool,
+    /// A hash of everything but the code of functions with mutants.
+    pub(super) fingerprint: Fingerprint,
+}
+
+impl WorkPlace {
+    /// Makes the directory of a workspace below the state directory.
+    ///
+    /// # Errors
+    /// It can't be made, or another process uses it.
+    pub(super) fn open(state_dir: &Path, root: &Path) -> Result<Self, MutateError> {
+        // Several workspaces may share a state directory.
+        let name = root.file_name().unwrap_or_default().to_string_lossy();
+        let hash = Fingerprint::of([root.as_os_str().as_encoded_bytes()]).to_string();
+        let dir = state_dir.join("mutate").join(format!("{name}-{}", &hash[..8]));
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| MutateError::MakeDirectory { path, source }
+        };
+        fs::create_dir_all(&dir).map_err(failed(&dir))?;
+        let lock = dir.join("lock");
+        if liveness_lock::is_held(&lock).map_err(failed(&lock))? {
+            return Err(MutateError::Busy { path: dir });
+        }
+        let held = LivenessLock::acquire(&lock).map_err(failed(&lock))?;
+        Ok(Self { dir, _lock: held })
+    }
+
+    pub(super) fn tree(&self) -> PathBuf {
+        self.dir.join("tree")
+    }
+
+    /// Returns the file of verdicts for later runs.
+    pub(super) fn verdicts(&self) -> PathBuf {
+        self.dir.join("verdicts.json")
+    }
+
+    /// Returns the directory of runs in progress.
+    pub(super) fn session(&self) -> PathBuf {
+        self.dir.join("session")
+    }
+
+    /// Returns the directory in which tests note what they reach.
+    pub(super) fn coverage(&self) -> PathBuf {
+        self.dir.join("coverage")
+    }
+}
+
+/// Builds the tests with guards for all mutants that compile.
+///
+/// # Errors
+/// The workspace can't be copied or built.
+pub(super) fn build_guarded(
+    found: FoundProject,
+    place: &WorkPlace,
+    state_dir: &Path,
+    supervision: BuildSupervision<'_>,
+    say: &mut dyn FnMut(&str, &str),
+) -> Result<GuardedBuild, MutateError> {
+    let FoundProject { cargo, mutated, directory, has_named_sources } = found;
+    if let Some(outside) = cargo.outside_dependency() {
+        return Err(MutateError::OutsideDependency(outside));
+    }
+    let selected = mutated.sources.iter().filter(|source| !source.selected.is_empty());
+    let packages = cargo.packages_of(selected.map(|source| &*source.source.file().path));
+    let packages: Vec<String> = packages.into_iter().map(str::to_owned).collect();
+    let mut guarded = GuardedProject::new(mutated, &BTreeSet::<MutantId>::new());
+    let copied = update_tree(&cargo, place, state_dir, &guarded)?;
+    let compiler = read_rustc_version(&directory).map_err(MutateError::Cargo)?;
+    let runtime = prepare_runtime(place, &compiler)?;
+    let tree = place.tree();
+    let below = directory.strip_prefix(cargo.root()).unwrap_or(Path::new(""));
+    let build = GuardedCargo {
+        dir: tree.join(below),
+        args: cargo_arguments(place, has_named_sources.then_some(&packages)),
+        variables: cargo_variables(&runtime),
+        supervision,
+    };
+    let built = loop {
+        say("Building", &format!("the tests with mutants, round {}", guarded.rounds() + 1));
+        match build.round(&mut guarded)? {
+            Some(built) => break built,
+            None => {
+                let replaced = guarded.texts();
+                tree_copy(cargo.root(), &tree, &replaced).update_replaced().map_err(MutateError::Copy)?;
+            }
+        }
+    };
+    let fingerprint = guarded
+        .rest_fingerprint()
+        .with(copied.unchanged.to_string().as_bytes())
+        .with(compiler.as_bytes())
+        .with(env!("CARGO_PKG_VERSION").as_bytes());
+    Ok(GuardedBuild {
+        guarded,
+        programs: built.programs.into_iter().map(cargo_test_program).collect(),
+        has_doctests: built.has_doctests,
+        fingerprint,
+    })
+}
+
+fn tree_copy<'a>(
+    original: &'a Path,
+    copy: &'a Path,
+    replaced: &'a std::collections::BTreeMap<PathBuf, String>,
+) -> TreeCopy<'a> {
+    TreeCopy { original, copy, left_out: &[], kept: &[LOCK_FILE], replaced }
+}
+
+fn update_tree(
+    cargo: &CargoProject,
+    place: &WorkPlace,
+    state_dir: &Path,
+    guarded: &GuardedProject,
+) -> Result<CopiedTree, MutateError> {
+    let (tree, replaced) = (place.tree(), guarded.texts());
+    let left_out = [state_dir.to_owned(), cargo.target_directory().to_owned()];
+    let copy = TreeCopy { left_out: &left_out, ..tree_copy(cargo.root(), &tree, &replaced) };
+    copy.update().map_err(|error: TreeCopyError| MutateError::Copy(error))
+}
+
+fn prepare_runtime(place: &WorkPlace, compiler: &str) -> Result<GuardRuntime, MutateError> {
+    let runtime = GuardRuntime::below(&place.dir, compiler);
+    let prepared = runtime.prepare(&heeler_sys::process::shared_program_path());
+    let failed = |source| MutateError::Runtime { path: place.dir.clone(), source };
+    if let Some(args) = prepared.map_err(failed)? {
+        run_rustc(args, &place.tree()).map_err(MutateError::CompileRuntime)?;
+    }
+    Ok(runtime)
+}
+
+fn cargo_arguments(place: &WorkPlace, packages: Option<&Vec<String>>) -> Vec<OsString> {
+    let mut args: Vec<OsString> = vec!["--tests".into(), "--target-dir".into()];
+    args.push(place.dir.join("target").into_os_string());
+    for package in packages.into_iter().flatten() {
+        args.extend(["--package".into(), package.into()]);
+    }
+    args
+}
+
+fn cargo_variables(runtime: &GuardRuntime) -> Vec<(OsString, OsString)> {
+    let debug = WITHOUT_DEBUG_INFORMATION.iter().map(|name| (OsString::from(name), OsString::from("0")));
+    let wrapper = (OsString::from("RUSTC_WORKSPACE_WRAPPER"), runtime.wrapper().into_os_string());
+    debug.chain([wrapper]).collect()
+}
+
+/// How Cargo is started in the copy.
+struct GuardedCargo<'a> {
+    dir: PathBuf,
+    args: Vec<OsString>,
+    variables: Vec<(OsString, OsString)>,
+    supervision: BuildSupervision<'a>,
+}
+
+impl GuardedCargo<'_> {
+    /// Builds once. Returns the programs; `None` if some mutants do not compile, or others are to be tried.
+    fn round(&self, guarded: &mut GuardedProject) -> Result<Option<CargoBuildResult>, MutateError> {
+        let tail = OutputTail::default();
+        let supervision = BuildSupervision { tail: Some(&tail), ..self.supervision };
+        let build = CargoBuild::start_with(
+            &self.dir,
+            &self.args,
+            &self.variables,
+            DiagnosticsTarget::Messages,
+            supervision,
+        );
+        let mut errors = Vec::new();
+        let take = |line: &[u8]| {
+            errors.extend(compiler::rustc::error_of_line(&String::from_utf8_lossy(line)));
+        };
+        let built = build.map_err(MutateError::Cargo)?.finish_with(take);
+        let built = match built {
+            Ok(built) => Some(built),
+            Err(CargoError::Failed { .. }) if !errors.is_empty() => None,
+            Err(CargoError::Failed { .. }) => return Err(MutateError::Build { output: tail.text() }),
+            Err(error) => return Err(MutateError::Cargo(error)),
+        };
+        if built.is_some() {
+            errors.clear();
+        }
+        match guarded.next_round(&errors) {
+            RollbackStep::Done => Ok(built),
+            RollbackStep::Check => Ok(None),
+            RollbackStep::Broken(errors) => Err(MutateError::NotCompiled { errors }),
+        }
+    }
+}

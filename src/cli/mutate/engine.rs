@@ -1,0 +1,101 @@
+//! From the built programs to the verdicts: the session, the tests without a mutant, and the tests with each.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use heeler_config::ResolvedSettings;
+use heeler_report::mutation::{MutationPhases, TestPlace};
+
+use super::{
+    baseline::{CoverageFiles, MeasuredBaseline, measure, test_places},
+    build::{GuardedBuild, WorkPlace},
+    error::MutateError,
+    observer::MutationObserver,
+    session::MutantSession,
+    testing::{MutantTesting, TestedMutants},
+};
+
+/// Tests the mutants of built programs.
+pub(super) struct MutantEngine<'a> {
+    pub(super) settings: &'a ResolvedSettings,
+    pub(super) place: &'a WorkPlace,
+    /// How long finding the mutants and building took.
+    pub(super) setup: Duration,
+}
+
+/// What the tests have shown.
+#[derive(Default)]
+pub(super) struct TestedRun {
+    pub(super) tested: TestedMutants,
+    /// Where the tests begin, by uid.
+    pub(super) tests: BTreeMap<Arc<str>, TestPlace>,
+    pub(super) phases: Option<MutationPhases>,
+    /// The observer has ended it before all mutants had verdicts.
+    pub(super) is_cancelled: bool,
+}
+
+/// How the tests ended.
+pub(super) enum EngineEnd {
+    /// Nothing runs any more.
+    Over(Box<TestedRun>, MutationObserver),
+    /// The observer does not wait for the end of what runs, which ends with this process.
+    Left,
+}
+
+impl MutantEngine<'_> {
+    /// Tests the mutants.
+    ///
+    /// # Errors
+    /// The tests fail without a mutant, can't be listed, or can't be run.
+    ///
+    /// Cancel safe: no, because verdicts that are not written are lost; what runs ends.
+    pub(super) async fn test(
+        &self,
+        build: &mut GuardedBuild,
+        observer: MutationObserver,
+    ) -> Result<EngineEnd, MutateError> {
+        let files = CoverageFiles::create(self.place.coverage(), build.guarded.total())?;
+        let mut programs = std::mem::take(&mut build.programs);
+        files.watch_listings(&mut programs)?;
+        let state_dir = self.place.session();
+        let mut session = MutantSession::start(self.settings, &state_dir, programs, observer).await?;
+        let tested = self.test_in(&mut session, build, &files).await;
+        if matches!(tested, Ok(None)) {
+            return Ok(EngineEnd::Left);
+        }
+        let is_cancelled = session.is_cancelled;
+        let observer = session.shut_down().await;
+        // Nothing of it is left but what could not be removed.
+        let _stays = std::fs::remove_dir_all(&state_dir);
+        let tested = tested?.unwrap_or_default();
+        Ok(EngineEnd::Over(Box::new(TestedRun { is_cancelled, ..tested }), observer))
+    }
+
+    /// Runs the tests without a mutant and with each; `None` if the observer does not wait for the end.
+    async fn test_in(
+        &self,
+        session: &mut MutantSession,
+        build: &GuardedBuild,
+        files: &CoverageFiles,
+    ) -> Result<Option<TestedRun>, MutateError> {
+        let began = Instant::now();
+        let programs = session.list().await?;
+        let tests = test_places(&programs, &self.place.tree());
+        let baseline = match measure(session, &programs, files).await? {
+            MeasuredBaseline::Green(baseline) => baseline,
+            MeasuredBaseline::Cancelled => return Ok(Some(TestedRun::default())),
+            MeasuredBaseline::Left(_) => return Ok(None),
+        };
+        let initial_run = began.elapsed();
+        let verdicts = self.place.verdicts();
+        let testing = MutantTesting::new(&build.guarded, &programs, &baseline, build.fingerprint, &verdicts);
+        let began = Instant::now();
+        let (tested, left) = testing.run(session).await?;
+        let phases = MutationPhases { setup: self.setup, initial_run, mutation: began.elapsed() };
+        let run = TestedRun { tested, tests, phases: Some(phases), is_cancelled: false };
+        Ok(left.is_none().then_some(run))
+    }
+}

@@ -1,0 +1,95 @@
+//! Errors that end `heeler mutate`.
+
+use std::path::PathBuf;
+
+use heeler_mutate::{CargoProjectError, OutsideDependency, ReadSourceError, SelectionError, TreeCopyError};
+use heeler_report::ReportError;
+
+use crate::cli::{cargo::CargoError, exit::CliExitCode};
+
+/// Error while finding or testing mutants.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::cli) enum MutateError {
+    #[error("find the directory of this process")]
+    Directory(#[source] std::io::Error),
+    #[error(transparent)]
+    Cargo(CargoError),
+    #[error(transparent)]
+    Project(CargoProjectError),
+    #[error(transparent)]
+    Selection(SelectionError),
+    #[error(transparent)]
+    Source(ReadSourceError),
+    /// A word that names nothing is a mistake.
+    #[error("find \"{word}\": no source of the workspace's libraries and programs has this path")]
+    Unmatched { word: String },
+    #[error("compare with \"{reference}\"")]
+    Diff { reference: String, source: CargoError },
+    #[error("write the mutants as JSON")]
+    Json(#[source] ReportError),
+    #[error(
+        "copy the workspace: the package {} depends on {} in {}, which is outside of it and would not be \
+         copied",
+        _0.package, _0.dependency, _0.path.display()
+    )]
+    OutsideDependency(OutsideDependency),
+    #[error("make the directory {}", path.display())]
+    MakeDirectory { path: PathBuf, source: std::io::Error },
+    #[error("test mutants in {}: another heeler mutate does", path.display())]
+    Busy { path: PathBuf },
+    #[error(transparent)]
+    Copy(TreeCopyError),
+    #[error("prepare the runtime of guarded sources in {}", path.display())]
+    Runtime { path: PathBuf, source: std::io::Error },
+    #[error("compile the runtime of guarded sources")]
+    CompileRuntime(#[source] CargoError),
+    /// The compiler's errors are those of the original, or of no mutant.
+    #[error("build the tests, which do not compile:\n{}", errors.join("\n"))]
+    NotCompiled { errors: Vec<String> },
+    #[error("build the tests with cargo:\n{output}")]
+    Build { output: String },
+    #[error("reach the scheduler, which has failed")]
+    SchedulerGone,
+    #[error("list the tests: {0}")]
+    Listing(String),
+    #[error("make a directory for the run")]
+    RunDirectory(#[source] heeler_sys::dirs::DirError),
+    #[error("read what the tests reach from {}", path.display())]
+    Coverage { path: PathBuf, source: std::io::Error },
+    /// A test that fails without a mutant says nothing about one.
+    #[error("test mutants: the tests fail without any\n{}", tests.join("\n"))]
+    RedTests { tests: Vec<String> },
+    #[error("write {}", path.display())]
+    WriteFile { path: PathBuf, source: std::io::Error },
+    #[error("write the report {}", path.display())]
+    WriteReport { path: PathBuf, source: ReportError },
+}
+
+impl MutateError {
+    /// Returns the exit code for the error.
+    pub(in crate::cli) fn exit_code(&self) -> CliExitCode {
+        match self {
+            Self::Selection(_) | Self::Unmatched { .. } | Self::Diff { .. } => CliExitCode::CommandLine,
+            Self::RedTests { .. } => CliExitCode::TestsFailed,
+            Self::SchedulerGone => CliExitCode::Internal,
+            Self::Directory(_)
+            | Self::Cargo(_)
+            | Self::Project(_)
+            | Self::Source(_)
+            | Self::Json(_)
+            | Self::OutsideDependency(_)
+            | Self::MakeDirectory { .. }
+            | Self::Busy { .. }
+            | Self::Copy(_)
+            | Self::Runtime { .. }
+            | Self::CompileRuntime(_)
+            | Self::NotCompiled { .. }
+            | Self::Build { .. }
+            | Self::Listing(_)
+            | Self::RunDirectory(_)
+            | Self::Coverage { .. }
+            | Self::WriteFile { .. }
+            | Self::WriteReport { .. } => CliExitCode::Setup,
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! `heeler mutate`: finds mutants of the sources of a cargo package, lists them, and tests them.
+//!
+//! - `command`: the command.
+//! - `find`: the mutants that the arguments select.
+//! - `build`: the guarded copy of the workspace and its test programs.
+//! - `observer`: who follows the tests; `session`: the session in which they run.
+//! - `baseline`: the tests without a mutant: whether they pass, what they take and what they reach.
+//! - `testing`: the tests with each mutant.
+//! - `engine`: all of these, from the built programs to the verdicts.
+//! - `report_files`: what is written at the end.
+//! - `service`: the same for clients of the Mutation Server Protocol.
+
+mod baseline;
+mod build;
+mod command;
+mod engine;
+mod error;
+mod find;
+mod observer;
+mod report_files;
+mod service;
+mod session;
+mod testing;
+
+pub(super) use command::mutate;
+pub(super) use error::MutateError;
+pub(super) use service::CargoMutationService;

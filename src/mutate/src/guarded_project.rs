@@ -1,0 +1,229 @@
+//! All sources of a project with their guards, and which of their mutants compile.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use heeler_mutant::{
+    EmittedSource, FoundMutant, MutantId, Rollback, RollbackStep,
+    compiler::{self, CompiledSource, CompilerError, MutantKey},
+};
+
+use crate::{
+    fingerprint::Fingerprint,
+    module_tree::{MutatedProject, ProjectSource},
+};
+
+/// Why a mutant is not written into a source.
+const NOT_WRITTEN: &str = "its code breaks the syntax of the source";
+
+/// The number of a mutant in the programs, from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MutantNumber(pub u32);
+
+/// A mutant that may be tested.
+#[derive(Clone, Debug)]
+pub struct NumberedMutant<'a> {
+    pub number: MutantNumber,
+    pub found: &'a FoundMutant,
+    /// Its function among all functions of the project.
+    pub function: FunctionId,
+}
+
+/// A function: its source and its place there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FunctionId {
+    pub source: usize,
+    pub function: usize,
+}
+
+/// The sources of a project with guards for the selected mutants.
+#[derive(Debug)]
+pub struct GuardedProject {
+    project: MutatedProject,
+    /// The number of each source's first mutant.
+    first_numbers: Vec<u32>,
+    total: u32,
+    rollback: Rollback,
+    emitted: Vec<EmittedSource>,
+    /// Mutants that are known to be left out of what is emitted, by source.
+    left_out: Vec<BTreeSet<usize>>,
+}
+
+impl GuardedProject {
+    /// Numbers the mutants, and writes the guarded sources. Mutants in `not_tested` are left out.
+    #[must_use]
+    pub fn new(project: MutatedProject, not_tested: &BTreeSet<MutantId>) -> Self {
+        let mut first_numbers = Vec::with_capacity(project.sources.len());
+        let mut next = 1_u32;
+        for source in &project.sources {
+            first_numbers.push(next);
+            next = next.saturating_add(u32::try_from(source.source.mutants().len()).unwrap_or(u32::MAX));
+        }
+        let left_out: Vec<BTreeSet<usize>> = project
+            .sources
+            .iter()
+            .map(|source| {
+                let selected: BTreeSet<usize> = source.selected.iter().copied().collect();
+                let mutants = source.source.mutants().iter().enumerate();
+                let is_left_out = |(index, found): &(usize, &FoundMutant)| {
+                    !selected.contains(index) || not_tested.contains(&found.mutant.id)
+                };
+                mutants.filter(is_left_out).map(|(index, _)| index).collect()
+            })
+            .collect();
+        let keys = project.sources.iter().zip(&left_out).enumerate().flat_map(|(source, (one, left_out))| {
+            let mutants = one.source.mutants().iter().enumerate();
+            let written =
+                mutants.filter(|(index, found)| found.ignored.is_none() && !left_out.contains(index));
+            written.map(move |(mutant, found)| (MutantKey { source, mutant }, found.function))
+        });
+        let rollback = Rollback::new(keys.collect::<Vec<_>>());
+        let mut guarded =
+            Self { project, first_numbers, total: next - 1, rollback, emitted: Vec::new(), left_out };
+        guarded.emit();
+        guarded
+    }
+
+    pub fn project(&self) -> &MutatedProject {
+        &self.project
+    }
+
+    /// Returns the greatest number of a mutant.
+    pub fn total(&self) -> u32 {
+        self.total
+    }
+
+    /// Returns the number of rounds of the compiler so far.
+    pub fn rounds(&self) -> u32 {
+        self.rollback.rounds()
+    }
+
+    /// Returns the guarded sources, by paths relative to the root of the project. Sources without a mutant
+    /// are not among them, unless a crate begins with them: it has to know the runtime.
+    pub fn texts(&self) -> BTreeMap<PathBuf, String> {
+        let sources = self.project.sources.iter().zip(&self.emitted);
+        sources
+            .map(|(source, emitted)| (PathBuf::from(&*source.source.file().path), emitted.text.clone()))
+            .collect()
+    }
+
+    /// Takes the errors of a round, and writes the sources of the next one.
+    pub fn next_round(&mut self, errors: &[CompilerError]) -> RollbackStep {
+        let sources: Vec<CompiledSource<'_>> = self
+            .project
+            .sources
+            .iter()
+            .zip(&self.emitted)
+            .map(|(source, emitted)| CompiledSource { source: &source.source, emitted })
+            .collect();
+        let by_path: BTreeMap<&str, usize> = self
+            .project
+            .sources
+            .iter()
+            .enumerate()
+            .map(|(index, source)| (&*source.source.file().path, index))
+            .collect();
+        let source_of = |file: &str| by_path.get(file.strip_prefix("./").unwrap_or(file)).copied();
+        let blame = compiler::blame(errors, &source_of, &sources);
+        let step = self.rollback.next(&blame);
+        if step == RollbackStep::Check {
+            self.emit();
+        }
+        step
+    }
+
+    /// Returns the mutants that do not compile, with the compiler's words.
+    pub fn uncompiled(&self) -> BTreeMap<MutantId, String> {
+        let withdrawn = self.rollback.withdrawn().iter();
+        withdrawn.map(|(key, words)| (self.found(*key).mutant.id, words.clone())).collect()
+    }
+
+    /// Returns the mutants that are in the programs.
+    pub fn written(&self) -> impl Iterator<Item = NumberedMutant<'_>> {
+        self.project.sources.iter().enumerate().flat_map(move |(source, one)| {
+            let arms = self.emitted.get(source).map(|emitted| emitted.arms.as_slice()).unwrap_or_default();
+            let mutants: BTreeSet<usize> = arms.iter().map(|arm| arm.mutant).collect();
+            mutants.into_iter().map(move |mutant| {
+                let found = &one.source.mutants()[mutant];
+                let number = self.first_numbers[source] + u32::try_from(mutant).unwrap_or(u32::MAX);
+                let function = FunctionId { source, function: found.function };
+                NumberedMutant { number: MutantNumber(number), found, function }
+            })
+        })
+    }
+
+    /// Returns a hash of each function that has mutants: of its code.
+    pub fn function_fingerprints(&self) -> BTreeMap<FunctionId, Fingerprint> {
+        let mut found = BTreeMap::new();
+        for (source, one) in self.project.sources.iter().enumerate() {
+            for (function, declared) in one.source.functions().iter().enumerate() {
+                let code = &one.source.file().text[declared.bytes.clone()];
+                let id = FunctionId { source, function };
+                found.insert(id, Fingerprint::of([declared.item.as_bytes(), code.as_bytes()]));
+            }
+        }
+        found
+    }
+
+    /// Returns a hash of everything in the sources but the code of functions: of tests, types and constants.
+    pub fn rest_fingerprint(&self) -> Fingerprint {
+        self.project.sources.iter().fold(Fingerprint::default(), |hash, one| {
+            rest_of(one)
+                .iter()
+                .fold(hash.with(one.source.file().path.as_bytes()), |hash, piece| hash.with(piece.as_bytes()))
+        })
+    }
+
+    fn found(&self, key: MutantKey) -> &FoundMutant {
+        &self.project.sources[key.source].source.mutants()[key.mutant]
+    }
+
+    fn emit(&mut self) {
+        let previous = std::mem::take(&mut self.emitted);
+        let mut previous = previous.into_iter();
+        let mut withdrawn = Vec::new();
+        for (source, one) in self.project.sources.iter().enumerate() {
+            let mut left_out = self.left_out[source].clone();
+            left_out.extend(self.rollback.left_out(source));
+            let before = previous.next();
+            let is_same = |emitted: &EmittedSource| {
+                let written: BTreeSet<usize> = emitted.arms.iter().map(|arm| arm.mutant).collect();
+                let mutants = one.source.mutants().iter().enumerate();
+                mutants
+                    .filter(|(index, found)| found.ignored.is_none() && !left_out.contains(index))
+                    .map(|(index, _)| index)
+                    .eq(written.iter().copied())
+            };
+            let emitted = match before.filter(is_same) {
+                Some(emitted) => emitted,
+                None => one.source.emit(self.first_numbers[source], &left_out, one.place),
+            };
+            withdrawn.extend(emitted.withdrawn.iter().map(|&mutant| MutantKey { source, mutant }));
+            self.emitted.push(emitted);
+        }
+        for key in withdrawn {
+            self.rollback.withdraw(key, NOT_WRITTEN.to_owned());
+        }
+    }
+}
+
+/// Returns the pieces of a source that are in no function with mutants.
+fn rest_of(source: &ProjectSource) -> Vec<&str> {
+    let text: &Arc<str> = &source.source.file().text;
+    let mut functions: Vec<_> = source.source.functions().iter().map(|one| one.bytes.clone()).collect();
+    functions.sort_by_key(|bytes| (bytes.start, std::cmp::Reverse(bytes.end)));
+    let mut pieces = Vec::new();
+    let mut at = 0;
+    for bytes in functions {
+        // A function inside of another is a part of it.
+        if bytes.start >= at {
+            pieces.push(&text[at..bytes.start]);
+            at = bytes.end;
+        }
+    }
+    pieces.push(&text[at..]);
+    pieces
+}

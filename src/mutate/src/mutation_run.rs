@@ -1,0 +1,366 @@
+//! The mutants of a run, from the first process to the verdict of each: which processes run next, and what
+//! their ends mean. It starts nothing itself.
+//!
+//! ```text
+//! waiting ──► in progress ──passed──► waiting for its next process, or survived
+//!    ▲             ├─ a test failed, it died early, too many hits ──► verdict
+//!    │             └─ silent ──► waits to run alone, with double time
+//!    └──── passed ──────────────────────┘└──── silent again ──► timed out
+//! ```
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use heeler_mutant::MutantStatus;
+
+use crate::{
+    guarded_project::{FunctionId, MutantNumber},
+    plan::{Baseline, KnownKillers, MutantPlan, PlanStep, TestIndex},
+    step_outcome::StepOutcome,
+};
+
+/// What became of a mutant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MutantVerdict {
+    pub number: MutantNumber,
+    pub status: MutantStatus,
+    pub reason: Option<String>,
+    pub covered_by: Vec<TestIndex>,
+    pub killed_by: Option<TestIndex>,
+    /// The number of tests that ended, the failed one included, as the framework runs them in order.
+    pub tests_completed: Option<u32>,
+    pub is_static: bool,
+    /// How long its processes ran.
+    pub duration: Duration,
+}
+
+/// A process that is to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrderedStep {
+    pub number: MutantNumber,
+    pub step: PlanStep,
+}
+
+/// How many processes are ordered together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OrderLimit {
+    pub steps: usize,
+    /// The tests of all of them, unless one alone has more.
+    pub tests: usize,
+}
+
+#[derive(Debug)]
+struct RunMutant {
+    number: MutantNumber,
+    function: FunctionId,
+    /// Made when its first process is ordered, from what is known by then.
+    plan: Option<MutantPlan>,
+    next_step: usize,
+    completed: u32,
+    duration: Duration,
+    is_alone: bool,
+}
+
+/// The mutants of a run.
+#[derive(Debug)]
+pub struct MutationRun<'a> {
+    baseline: &'a Baseline,
+    mutants: Vec<RunMutant>,
+    by_number: BTreeMap<MutantNumber, usize>,
+    waiting: VecDeque<usize>,
+    /// Those that wait until nothing else runs.
+    unconfirmed: VecDeque<usize>,
+    in_progress: usize,
+    killers: KnownKillers,
+}
+
+impl<'a> MutationRun<'a> {
+    /// Returns the run of these mutants, and the verdicts of those that no test reaches.
+    pub fn begin(
+        baseline: &'a Baseline,
+        mutants: impl IntoIterator<Item = (MutantNumber, FunctionId)>,
+    ) -> (Self, Vec<MutantVerdict>) {
+        let mut run = Self {
+            baseline,
+            mutants: Vec::new(),
+            by_number: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            unconfirmed: VecDeque::new(),
+            in_progress: 0,
+            killers: KnownKillers::default(),
+        };
+        let mut uncovered = Vec::new();
+        for (number, function) in mutants {
+            let mutant = RunMutant {
+                number,
+                function,
+                plan: None,
+                next_step: 0,
+                completed: 0,
+                duration: Duration::ZERO,
+                is_alone: false,
+            };
+            if baseline.covering(number).is_empty() {
+                uncovered.push(mutant.verdict(MutantStatus::NoCoverage, None, None));
+                continue;
+            }
+            run.by_number.insert(number, run.mutants.len());
+            run.waiting.push_back(run.mutants.len());
+            run.mutants.push(mutant);
+        }
+        (run, uncovered)
+    }
+
+    /// Notes a test that failed under a mutant of a function in an earlier run.
+    pub fn note_killer(&mut self, test: TestIndex, function: FunctionId) {
+        self.killers.note(test, function);
+    }
+
+    /// Returns whether all mutants have verdicts.
+    pub fn is_over(&self) -> bool {
+        self.waiting.is_empty() && self.unconfirmed.is_empty() && self.in_progress == 0
+    }
+
+    /// Returns the number of mutants without a verdict.
+    pub fn open_mutants(&self) -> usize {
+        self.waiting.len() + self.unconfirmed.len() + self.in_progress
+    }
+
+    /// Returns the processes that run next, beside each other.
+    pub fn next_steps(&mut self, limit: OrderLimit) -> Vec<OrderedStep> {
+        let (mut steps, mut tests) = (Vec::new(), 0);
+        while steps.len() < limit.steps {
+            let Some(&index) = self.waiting.front() else { break };
+            let ordered = self.order(index);
+            tests += ordered.step.tests.len();
+            if tests > limit.tests && !steps.is_empty() {
+                // By the time it is ordered, more is known.
+                let mutant = &mut self.mutants[index];
+                mutant.plan.take_if(|_| mutant.next_step == 0);
+                break;
+            }
+            self.waiting.pop_front();
+            self.in_progress += 1;
+            steps.push(ordered);
+        }
+        steps
+    }
+
+    /// Returns a process that runs while no other does, if it is time for one.
+    pub fn next_alone(&mut self) -> Option<OrderedStep> {
+        if !self.waiting.is_empty() || self.in_progress > 0 {
+            return None;
+        }
+        let index = self.unconfirmed.pop_front()?;
+        self.mutants[index].is_alone = true;
+        self.in_progress += 1;
+        let OrderedStep { number, step } = self.order(index);
+        Some(OrderedStep { number, step: step.with_double_time() })
+    }
+
+    /// Takes the end of a mutant's process; returns its verdict, if that decides.
+    pub fn on_ended(
+        &mut self,
+        number: MutantNumber,
+        outcome: StepOutcome,
+        took: Duration,
+    ) -> Option<MutantVerdict> {
+        let index = *self.by_number.get(&number)?;
+        self.in_progress = self.in_progress.saturating_sub(1);
+        let step = self.order(index).step;
+        let mutant = &mut self.mutants[index];
+        mutant.duration += took;
+        let was_alone = std::mem::take(&mut mutant.is_alone);
+        let mutant = &mut self.mutants[index];
+        match outcome {
+            StepOutcome::Passed => {
+                mutant.completed += u32::try_from(step.tests.len()).unwrap_or(u32::MAX);
+                mutant.next_step += 1;
+                let steps = mutant.plan.as_ref().map_or(0, |plan| plan.steps.len());
+                if mutant.next_step < steps {
+                    // A mutant that has begun ends before others begin.
+                    self.waiting.push_front(index);
+                    return None;
+                }
+                Some(mutant.verdict(MutantStatus::Survived, None, None))
+            }
+            StepOutcome::Failed { test, reason } => {
+                let names = &self.baseline.programs[step.program].names;
+                let place = step.tests.iter().position(|&one| names.get(one) == Some(&test));
+                let ended = place.map_or(step.tests.len(), |place| place + 1);
+                mutant.completed += u32::try_from(ended).unwrap_or(u32::MAX);
+                let killer = place.map(|place| TestIndex { program: step.program, test: step.tests[place] });
+                let verdict = mutant.verdict(MutantStatus::Killed, Some(reason), killer);
+                if let Some(killer) = killer {
+                    self.killers.note(killer, mutant.function);
+                }
+                Some(verdict)
+            }
+            StepOutcome::HitLimit => {
+                let reason = format!("its place was reached more than {} times", step.hit_limit);
+                Some(mutant.verdict(MutantStatus::Timeout, Some(reason), None))
+            }
+            StepOutcome::StepLimit => {
+                let reason = format!("more than {} places were reached", step.step_limit);
+                Some(mutant.verdict(MutantStatus::Timeout, Some(reason), None))
+            }
+            StepOutcome::Silent { .. } if !was_alone => {
+                self.unconfirmed.push_back(index);
+                None
+            }
+            StepOutcome::Silent { reason } => Some(mutant.verdict(MutantStatus::Timeout, Some(reason), None)),
+            StepOutcome::DiedEarly { reason } => {
+                Some(mutant.verdict(MutantStatus::RuntimeError, Some(reason), None))
+            }
+            StepOutcome::Unknown { reason } => {
+                Some(mutant.verdict(MutantStatus::Pending, Some(reason), None))
+            }
+        }
+    }
+
+    /// Returns the next process of a mutant.
+    fn order(&mut self, index: usize) -> OrderedStep {
+        let mutant = &mut self.mutants[index];
+        let plan = mutant
+            .plan
+            .get_or_insert_with(|| self.baseline.plan(mutant.number, mutant.function, &self.killers));
+        OrderedStep { number: mutant.number, step: plan.steps[mutant.next_step].clone() }
+    }
+}
+
+impl RunMutant {
+    fn verdict(
+        &self,
+        status: MutantStatus,
+        reason: Option<String>,
+        killed_by: Option<TestIndex>,
+    ) -> MutantVerdict {
+        let plan = self.plan.as_ref();
+        MutantVerdict {
+            number: self.number,
+            status,
+            reason,
+            covered_by: plan.map(|plan| plan.covered_by.clone()).unwrap_or_default(),
+            killed_by,
+            tests_completed: plan.map(|_| self.completed),
+            is_static: plan.is_some_and(|plan| plan.is_static),
+            duration: self.duration,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::BaselineProgram;
+
+    const LIMIT: OrderLimit = OrderLimit { steps: 10, tests: 3 };
+
+    /// Two programs with two tests each: all reach the mutants 1 and 2, the first also 3, none 4.
+    fn baseline() -> Baseline {
+        let program = |millis: u64| BaselineProgram {
+            names: vec!["a".into(), "b".into()],
+            durations: vec![Some(Duration::from_millis(millis)); 2],
+            ..BaselineProgram::default()
+        };
+        let mut baseline = Baseline { programs: vec![program(1), program(2)], ..Baseline::default() };
+        let bytes = |counts: &[u32]| counts.iter().flat_map(|count| count.to_le_bytes()).collect::<Vec<_>>();
+        for (program, test) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let third = u32::from((program, test) == (0, 0));
+            baseline.coverage.add(program, Some(test), &bytes(&[0, 1, 1, third]));
+        }
+        baseline
+    }
+
+    fn begin(baseline: &Baseline) -> MutationRun<'_> {
+        let mutants = (1..=4).map(|number| (MutantNumber(number), FunctionId { source: 0, function: 0 }));
+        let (run, uncovered) = MutationRun::begin(baseline, mutants);
+        let uncovered: Vec<_> = uncovered.into_iter().map(|one| (one.number.0, one.status)).collect();
+        assert_eq!(uncovered, [(4, MutantStatus::NoCoverage)]);
+        run
+    }
+
+    fn next(run: &mut MutationRun<'_>) -> Vec<(u32, usize, Vec<usize>)> {
+        let steps = run.next_steps(LIMIT);
+        steps.into_iter().map(|one| (one.number.0, one.step.program, one.step.tests)).collect()
+    }
+
+    fn end(run: &mut MutationRun<'_>, number: u32, outcome: StepOutcome) -> Option<MutantVerdict> {
+        run.on_ended(MutantNumber(number), outcome, Duration::from_millis(5))
+    }
+
+    fn silent() -> StepOutcome {
+        StepOutcome::Silent { reason: "idle".into() }
+    }
+
+    #[test]
+    fn mutant_survives_when_every_program_passes() {
+        let baseline = baseline();
+        let mut run = begin(&baseline);
+        assert_eq!(next(&mut run), [(1, 0, vec![0, 1])], "two mutants have more tests than go together");
+        assert_eq!(next(&mut run), [(2, 0, vec![0, 1]), (3, 0, vec![0])]);
+        assert_eq!(end(&mut run, 1, StepOutcome::Passed), None);
+        assert_eq!(next(&mut run), [(1, 1, vec![0, 1])]);
+        let verdict = end(&mut run, 1, StepOutcome::Passed).unwrap();
+        assert_eq!((verdict.status, verdict.tests_completed), (MutantStatus::Survived, Some(4)));
+        assert_eq!((verdict.covered_by.len(), verdict.duration), (4, Duration::from_millis(10)));
+        assert!(!run.is_over());
+        for (number, limit) in [(2, StepOutcome::HitLimit), (3, StepOutcome::StepLimit)] {
+            let verdict = end(&mut run, number, limit).unwrap();
+            assert_eq!((verdict.status, verdict.killed_by), (MutantStatus::Timeout, None));
+        }
+        assert!(run.is_over());
+    }
+
+    #[test]
+    fn first_failure_kills_and_its_test_runs_first_for_the_next() {
+        let baseline = baseline();
+        let mut run = begin(&baseline);
+        next(&mut run);
+        end(&mut run, 1, StepOutcome::Passed);
+        assert_eq!(next(&mut run), [(1, 1, vec![0, 1])]);
+        let failed = StepOutcome::Failed { test: "b".into(), reason: "1 is not 2".into() };
+        let verdict = end(&mut run, 1, failed.clone()).unwrap();
+        let killer = TestIndex { program: 1, test: 1 };
+        assert_eq!((verdict.status, verdict.killed_by), (MutantStatus::Killed, Some(killer)));
+        assert_eq!((verdict.tests_completed, verdict.reason.as_deref()), (Some(4), Some("1 is not 2")));
+        assert_eq!(next(&mut run)[0], (2, 1, vec![0, 1]), "the program of the killer");
+        let verdict = end(&mut run, 2, StepOutcome::Failed { test: "other".into(), reason: String::new() });
+        assert_eq!(verdict.unwrap().killed_by, None, "no test of it has this name");
+    }
+
+    #[test]
+    fn silence_is_confirmed_alone_with_double_time() {
+        let baseline = baseline();
+        let mut run = begin(&baseline);
+        next(&mut run);
+        assert_eq!(end(&mut run, 1, silent()), None);
+        assert_eq!(run.next_alone(), None, "others wait");
+        next(&mut run);
+        assert_eq!(end(&mut run, 2, silent()), None);
+        assert_eq!(run.next_alone(), None, "another runs");
+        let early = end(&mut run, 3, StepOutcome::DiedEarly { reason: "no".into() }).unwrap();
+        assert_eq!(early.status, MutantStatus::RuntimeError);
+        let alone = run.next_alone().unwrap();
+        assert_eq!((alone.number.0, alone.step.silence), (1, Duration::from_secs(2)));
+        assert_eq!(run.next_alone(), None, "it is alone");
+        assert_eq!(end(&mut run, 1, StepOutcome::Passed), None);
+        assert_eq!(next(&mut run), [(1, 1, vec![0, 1])], "its other program is not confirmed yet");
+        assert_eq!(end(&mut run, 1, StepOutcome::Passed).unwrap().status, MutantStatus::Survived);
+        assert_eq!(run.next_alone().unwrap().number.0, 2);
+        assert_eq!(end(&mut run, 2, silent()).unwrap().status, MutantStatus::Timeout);
+        assert!(run.is_over());
+    }
+
+    #[test]
+    fn what_is_not_known_is_no_verdict() {
+        let baseline = baseline();
+        let mut run = begin(&baseline);
+        next(&mut run);
+        let unknown = end(&mut run, 1, StepOutcome::Unknown { reason: "cancelled".into() }).unwrap();
+        assert_eq!((unknown.status, unknown.killed_by), (MutantStatus::Pending, None));
+        assert_eq!(end(&mut run, 9, StepOutcome::Passed), None, "no mutant of the run");
+    }
+}

@@ -1,0 +1,369 @@
+//! Which tests run for a mutant, in which processes, and within which limits: from what the tests reach
+//! without any mutant.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use crate::guarded_project::{FunctionId, MutantNumber};
+
+/// Hits that a mutant's process may have, as a multiple of those without the mutant, and beyond it: an
+/// endless loop is found by its number of rounds, whatever the load of the machine.
+const HITS_FACTOR: u64 = 100;
+const HITS_BEYOND: u64 = 100;
+/// The same for all places together: a mutant is often beside the loop that it makes endless. A tenth of a
+/// second has more.
+const STEPS_BEYOND: u64 = 1_000_000;
+/// Silence of a mutant's process, as a multiple of the slowest covering test's time, and at least.
+const SILENCE_FACTOR: u32 = 10;
+const LEAST_SILENCE: Duration = Duration::from_secs(1);
+/// Time of all tests of a process that writes again and again: as a multiple of what they took, and beyond
+/// it.
+const TOTAL_FACTOR: u32 = 20;
+const TOTAL_BEYOND: Duration = Duration::from_secs(30);
+/// From this time of the covering tests on, the likeliest killer runs in a process of its own first: a start
+/// takes a few milliseconds.
+const LIKELIEST_ALONE_FROM: Duration = Duration::from_millis(40);
+
+/// A test: the indices of its program and its place in the listing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TestIndex {
+    pub program: usize,
+    pub test: usize,
+}
+
+/// In the place of a mutant's number: all places together.
+const ALL_PLACES: MutantNumber = MutantNumber(0);
+
+/// How often a test, or a program outside of its tests, reached a mutant's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Reached {
+    program: usize,
+    /// `None` outside of tests.
+    test: Option<usize>,
+    noted: u32,
+}
+
+/// What the tests reach. Counts are noted at powers of two: what was reached 5 times counts as 4.
+#[derive(Clone, Debug, Default)]
+pub struct Coverage {
+    by_mutant: BTreeMap<MutantNumber, Vec<Reached>>,
+}
+
+impl Coverage {
+    /// Adds the file that a guarded program wrote: 32-bit numbers by mutant, and before them one for all
+    /// places together. What is missing was not reached.
+    /// `test` is `None` for a process that ran no test.
+    pub fn add(&mut self, program: usize, test: Option<usize>, file: &[u8]) {
+        let (numbers, _rest) = file.as_chunks::<4>();
+        for (number, noted) in (0_u32..).zip(numbers.iter().map(|bytes| u32::from_le_bytes(*bytes))) {
+            if noted > 0 {
+                let reached = Reached { program, test, noted };
+                self.by_mutant.entry(MutantNumber(number)).or_default().push(reached);
+            }
+        }
+    }
+
+    fn of(&self, number: MutantNumber) -> &[Reached] {
+        self.by_mutant.get(&number).map_or(&[], Vec::as_slice)
+    }
+}
+
+impl Reached {
+    /// Returns the greatest number of times that the place may have been reached.
+    fn most(self) -> u64 {
+        (u64::from(self.noted) * 2).saturating_sub(1)
+    }
+}
+
+/// A program's tests without any mutant.
+#[derive(Clone, Debug, Default)]
+pub struct BaselineProgram {
+    /// What its framework calls the tests.
+    pub names: Vec<String>,
+    /// How long each took; `None` for those that its framework skips.
+    pub durations: Vec<Option<Duration>>,
+    /// What the name of each takes of `selection_budget`.
+    pub selection_costs: Vec<usize>,
+    /// How much names of one process may take; `None` where they do not travel on the command line.
+    pub selection_budget: Option<usize>,
+}
+
+/// All programs without any mutant.
+#[derive(Clone, Debug, Default)]
+pub struct Baseline {
+    pub programs: Vec<BaselineProgram>,
+    pub coverage: Coverage,
+}
+
+/// The tests of a mutant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MutantPlan {
+    /// The processes that run for it, one after the other, until one of them decides. Without any, no test
+    /// reaches the mutant.
+    pub steps: Vec<PlanStep>,
+    pub covered_by: Vec<TestIndex>,
+    /// Whether the place is reached outside of tests: then all tests of the program run.
+    pub is_static: bool,
+}
+
+/// The tests that run for a mutant in one process, which ends with the first that fails.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanStep {
+    pub program: usize,
+    /// In the order of their framework.
+    pub tests: Vec<usize>,
+    /// How often the place may be reached.
+    pub hit_limit: u64,
+    /// How often places may be reached, whichever they are.
+    pub step_limit: u64,
+    /// How long nothing may be heard of the process. It counts double when the mutant is confirmed alone.
+    pub silence: Duration,
+    /// How long the process may take.
+    pub total: Duration,
+    /// How long the tests take without the mutant.
+    pub expected: Duration,
+}
+
+/// Tests that failed under mutants of this run, which fail again most likely.
+#[derive(Clone, Debug, Default)]
+pub struct KnownKillers {
+    last: BTreeMap<TestIndex, u64>,
+    by_function: BTreeMap<FunctionId, BTreeMap<TestIndex, u64>>,
+    count: u64,
+}
+
+impl KnownKillers {
+    /// Notes that a test failed under a mutant of a function.
+    pub fn note(&mut self, test: TestIndex, function: FunctionId) {
+        self.count += 1;
+        self.last.insert(test, self.count);
+        self.by_function.entry(function).or_default().insert(test, self.count);
+    }
+
+    /// Returns how likely a test is to fail: greater is likelier.
+    fn rank(&self, test: TestIndex, function: FunctionId) -> (u64, u64) {
+        let here = self.by_function.get(&function).and_then(|tests| tests.get(&test));
+        (here.copied().unwrap_or(0), self.last.get(&test).copied().unwrap_or(0))
+    }
+}
+
+impl Baseline {
+    /// Returns the tests that reach a mutant; all of a program where it is reached outside of them.
+    #[must_use]
+    pub fn covering(&self, number: MutantNumber) -> BTreeSet<TestIndex> {
+        let mut covering = BTreeSet::new();
+        for reached in self.coverage.of(number) {
+            let durations = &self.programs[reached.program].durations;
+            let tests = reached.test.map_or(0..durations.len(), |test| test..test + 1);
+            let is_run = |test: &usize| durations.get(*test).is_some_and(Option::is_some);
+            let places = tests.filter(is_run);
+            covering.extend(places.map(|test| TestIndex { program: reached.program, test }));
+        }
+        covering
+    }
+
+    /// Returns the processes of a mutant of a function. Programs with tests that failed under mutants of the
+    /// same function come first, then those with tests that failed under others, then the fastest.
+    #[must_use]
+    pub fn plan(&self, number: MutantNumber, function: FunctionId, killers: &KnownKillers) -> MutantPlan {
+        let covering = self.covering(number);
+        let is_static = self.coverage.of(number).iter().any(|reached| reached.test.is_none());
+        let mut by_program: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for one in &covering {
+            by_program.entry(one.program).or_default().push(one.test);
+        }
+        let mut programs: Vec<_> = by_program.into_iter().collect();
+        programs.sort_by_cached_key(|(program, tests)| {
+            let index = |test: &usize| TestIndex { program: *program, test: *test };
+            let rank = tests.iter().map(|test| killers.rank(index(test), function)).max();
+            (Reverse(rank), self.expected(*program, tests), *program)
+        });
+        let mut steps = Vec::new();
+        for (program, tests) in programs {
+            for group in self.groups(program, tests, function, killers) {
+                steps.push(self.step(number, program, group));
+            }
+        }
+        MutantPlan { steps, covered_by: covering.into_iter().collect(), is_static }
+    }
+
+    /// Returns all tests of each program that run, in as many processes as one command line has names for.
+    #[must_use]
+    pub fn all_groups(&self) -> Vec<Vec<Vec<usize>>> {
+        let groups = |program: usize| {
+            let durations = &self.programs[program].durations;
+            let run = (0..durations.len()).filter(|&test| durations[test].is_some());
+            let function = FunctionId { source: 0, function: 0 };
+            self.groups(program, run.collect(), function, &KnownKillers::default())
+        };
+        (0..self.programs.len()).map(groups).collect()
+    }
+
+    /// Divides the tests of a program among processes.
+    fn groups(
+        &self,
+        program: usize,
+        tests: Vec<usize>,
+        function: FunctionId,
+        killers: &KnownKillers,
+    ) -> Vec<Vec<usize>> {
+        let mut groups = Vec::new();
+        let mut rest = tests;
+        if rest.len() > 1 && self.expected(program, &rest) >= LIKELIEST_ALONE_FROM {
+            let rank = |test: usize| killers.rank(TestIndex { program, test }, function);
+            let likeliest = rest.iter().copied().max_by_key(|&test| rank(test));
+            if let Some(likeliest) = likeliest.filter(|&test| rank(test) > (0, 0)) {
+                groups.push(vec![likeliest]);
+                rest.retain(|&test| test != likeliest);
+            }
+        }
+        let one = &self.programs[program];
+        let budget = one.selection_budget.unwrap_or(usize::MAX);
+        let (mut group, mut taken) = (Vec::new(), 0_usize);
+        for test in rest {
+            let cost = one.selection_costs.get(test).copied().unwrap_or(0);
+            if taken.saturating_add(cost) > budget && !group.is_empty() {
+                groups.push(std::mem::take(&mut group));
+                taken = 0;
+            }
+            taken = taken.saturating_add(cost);
+            group.push(test);
+        }
+        groups.extend(Some(group).filter(|group| !group.is_empty()));
+        groups
+    }
+
+    fn step(&self, number: MutantNumber, program: usize, tests: Vec<usize>) -> PlanStep {
+        let is_own = |reached: &&Reached| {
+            reached.program == program && reached.test.is_none_or(|test| tests.binary_search(&test).is_ok())
+        };
+        let most = |number: MutantNumber| {
+            let reached = self.coverage.of(number).iter().filter(is_own);
+            reached.map(|reached| reached.most()).fold(0, u64::saturating_add)
+        };
+        let (hits, steps) = (most(number), most(ALL_PLACES));
+        let durations = tests.iter().filter_map(|&test| self.programs[program].durations[test]);
+        let slowest = durations.max().unwrap_or_default();
+        let expected = self.expected(program, &tests);
+        let silence = slowest.saturating_mul(SILENCE_FACTOR).max(LEAST_SILENCE);
+        PlanStep {
+            program,
+            tests,
+            hit_limit: hits.saturating_mul(HITS_FACTOR).saturating_add(HITS_BEYOND),
+            step_limit: steps.saturating_mul(HITS_FACTOR).saturating_add(STEPS_BEYOND),
+            silence,
+            total: expected.saturating_mul(TOTAL_FACTOR).saturating_add(TOTAL_BEYOND).max(silence),
+            expected,
+        }
+    }
+
+    /// Returns how long tests take without a mutant.
+    #[must_use]
+    pub fn expected(&self, program: usize, tests: &[usize]) -> Duration {
+        tests.iter().filter_map(|&test| self.programs[program].durations[test]).sum()
+    }
+}
+
+impl PlanStep {
+    /// Returns the same with double time, for a mutant that runs alone.
+    #[must_use]
+    pub fn with_double_time(&self) -> Self {
+        Self { silence: self.silence.saturating_mul(2), total: self.total.saturating_mul(2), ..self.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NUMBERS: [MutantNumber; 5] =
+        [MutantNumber(0), MutantNumber(1), MutantNumber(2), MutantNumber(3), MutantNumber(4)];
+
+    fn file(counts: &[u32]) -> Vec<u8> {
+        let bytes: Vec<u8> = counts.iter().flat_map(|count| count.to_le_bytes()).collect();
+        // The file may end in the middle of a number.
+        [bytes.as_slice(), &[1, 0]].concat()
+    }
+
+    fn function(function: usize) -> FunctionId {
+        FunctionId { source: 0, function }
+    }
+
+    fn test(program: usize, test: usize) -> TestIndex {
+        TestIndex { program, test }
+    }
+
+    /// Two programs: the first with a slow, a fast, a middle, an idle and a skipped test; the second with
+    /// one.
+    fn baseline() -> Baseline {
+        let millis = |millis: u64| Some(Duration::from_millis(millis));
+        let mut coverage = Coverage::default();
+        for (place, counts) in [
+            (Some(0), vec![32, 4, 1]),
+            (Some(1), vec![1, 1]),
+            (Some(2), vec![0, 1, 0, 0]),
+            (None, vec![0, 0, 0, 2]),
+        ] {
+            coverage.add(0, place, &file(&counts));
+        }
+        coverage.add(1, Some(0), &file(&[0, 1]));
+        let first = BaselineProgram {
+            names: Vec::new(),
+            durations: vec![millis(300), millis(1), millis(20), millis(1), None],
+            selection_costs: vec![10; 5],
+            selection_budget: Some(30),
+        };
+        let second = BaselineProgram { durations: vec![millis(2)], ..BaselineProgram::default() };
+        Baseline { programs: vec![first, second], coverage }
+    }
+
+    fn groups(number: usize, function_index: usize, killers: &KnownKillers) -> Vec<(usize, Vec<usize>)> {
+        let plan = baseline().plan(NUMBERS[number], function(function_index), killers);
+        plan.steps.into_iter().map(|step| (step.program, step.tests)).collect()
+    }
+
+    #[test]
+    fn likeliest_killers_run_first_and_then_the_fastest_programs() {
+        let mut killers = KnownKillers::default();
+        assert_eq!(groups(1, 0, &killers), [(1, vec![0]), (0, vec![0, 1, 2])]);
+        killers.note(test(0, 2), function(7));
+        let split = [(0, vec![2]), (0, vec![0, 1]), (1, vec![0])];
+        assert_eq!(groups(1, 0, &killers), split, "a killer of another function, alone before slow ones");
+        killers.note(test(1, 0), function(0));
+        killers.note(test(0, 2), function(7));
+        let own_first = [(1, vec![0]), (0, vec![2]), (0, vec![0, 1])];
+        assert_eq!(groups(1, 0, &killers), own_first, "the killer of this function");
+    }
+
+    #[test]
+    fn what_nothing_reaches_needs_no_process_and_static_places_need_all_tests() {
+        let killers = KnownKillers::default();
+        assert_eq!(baseline().plan(NUMBERS[4], function(0), &killers), MutantPlan::default());
+        let plan = baseline().plan(NUMBERS[3], function(0), &killers);
+        assert!(plan.is_static);
+        assert_eq!(plan.covered_by, [test(0, 0), test(0, 1), test(0, 2), test(0, 3)], "one is skipped");
+        let tests: Vec<_> = plan.steps.iter().map(|step| step.tests.clone()).collect();
+        assert_eq!(tests, [vec![0, 1, 2], vec![3]], "no more names than one command takes");
+        assert!(plan.steps.iter().all(|step| step.hit_limit == 3 * 100 + 100));
+    }
+
+    #[test]
+    fn limits_allow_what_counts_at_powers_of_two_may_hide() {
+        let plan = baseline().plan(NUMBERS[1], function(0), &KnownKillers::default());
+        let [second, first] = plan.steps.as_slice() else { panic!("{plan:?}") };
+        // 4 may be 7; 1 is 1.
+        assert_eq!((first.hit_limit, first.silence), ((7 + 1 + 1) * 100 + 100, Duration::from_secs(3)));
+        assert_eq!(
+            (first.expected, first.total),
+            (Duration::from_millis(321), Duration::from_millis(36_420))
+        );
+        assert_eq!((first.step_limit, second.step_limit), ((63 + 1) * 100 + 1_000_000, 1_000_000));
+        assert_eq!((second.hit_limit, second.silence), (200, Duration::from_secs(1)));
+        let double = first.with_double_time();
+        assert_eq!((double.silence, double.total), (Duration::from_secs(6), Duration::from_millis(72_840)));
+        assert_eq!((double.hit_limit, double.tests), (first.hit_limit, first.tests.clone()));
+    }
+}

@@ -1,0 +1,81 @@
+//! The variables of a process of a guarded program.
+
+use std::path::{Path, PathBuf};
+
+/// The code with which a process exits that has reached its mutant too often.
+pub(crate) const HIT_LIMIT_EXIT_CODE: i32 = 87;
+/// The code with which a process exits that has reached too many places.
+pub(crate) const STEP_LIMIT_EXIT_CODE: i32 = 88;
+
+const MUTANT: &str = "HEELER_MUTANT";
+const HITS: &str = "HEELER_MUTANT_HITS";
+const STEPS: &str = "HEELER_MUTANT_STEPS";
+const COVERAGE: &str = "HEELER_MUTANT_COVERAGE";
+
+/// What a process of a guarded program does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GuardMode {
+    /// What the original does.
+    Original,
+    /// What the original does, and what it reaches is counted in a file.
+    Counting { file: PathBuf },
+    /// What one mutant does. Its place may be reached `hit_limit` times, and all places together `step_limit`
+    /// times.
+    Mutant { number: u32, hit_limit: u64, step_limit: u64 },
+}
+
+/// Returns the variables of a process; `None` unsets one.
+#[must_use]
+pub fn guard_environment(mode: &GuardMode) -> Vec<(&'static str, Option<String>)> {
+    let path = |path: &Path| Some(path.to_string_lossy().into_owned());
+    let (mutant, hits, steps, coverage) = match mode {
+        GuardMode::Original => (None, None, None, None),
+        GuardMode::Counting { file } => (None, None, None, path(file)),
+        GuardMode::Mutant { number, hit_limit, step_limit } => {
+            (Some(number.to_string()), Some(hit_limit.to_string()), Some(step_limit.to_string()), None)
+        }
+    };
+    // A stack for each failed test takes far longer than most tests.
+    let backtrace = ("RUST_BACKTRACE", Some("0".to_owned()));
+    vec![(MUTANT, mutant), (HITS, hits), (STEPS, steps), (COVERAGE, coverage), backtrace]
+}
+
+/// Returns the content of the file in which a process counts before it begins: zeros for so many mutants.
+#[must_use]
+pub fn coverage_file_bytes(mutants: u32) -> Vec<u8> {
+    // Numbers begin at 1.
+    vec![0; (mutants as usize + 1) * 4]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runtime_has_the_same_names_and_exit_code() {
+        let text = include_str!("hg.rs");
+        for name in [MUTANT, HITS, STEPS, COVERAGE] {
+            assert!(text.contains(&format!("\"{name}\"")), "{name}");
+        }
+        assert!(text.contains(&format!("pub const EXIT_CODE: i32 = {HIT_LIMIT_EXIT_CODE};")));
+        assert!(text.contains(&format!("pub const STEPS_EXIT_CODE: i32 = {STEP_LIMIT_EXIT_CODE};")));
+    }
+
+    #[test]
+    fn each_mode_unsets_what_belongs_to_the_others() {
+        let of = |mode: &GuardMode| {
+            let set = guard_environment(mode).into_iter().filter_map(|(name, value)| Some((name, value?)));
+            set.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&GuardMode::Original), ["RUST_BACKTRACE=0"]);
+        let counting = GuardMode::Counting { file: "/c/1".into() };
+        assert_eq!(of(&counting), ["HEELER_MUTANT_COVERAGE=/c/1", "RUST_BACKTRACE=0"]);
+        let mutant = GuardMode::Mutant { number: 7, hit_limit: 300, step_limit: 4 };
+        assert_eq!(
+            of(&mutant),
+            ["HEELER_MUTANT=7", "HEELER_MUTANT_HITS=300", "HEELER_MUTANT_STEPS=4", "RUST_BACKTRACE=0"]
+        );
+        assert_eq!(guard_environment(&mutant).len(), 5, "all are set or unset");
+        assert_eq!(coverage_file_bytes(2).len(), 12);
+    }
+}

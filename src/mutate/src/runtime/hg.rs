@@ -1,0 +1,133 @@
+//! The runtime of guarded sources: which mutant is on in this process, how often places are reached, and the
+//! limit of that. It is compiled once, optimised, and linked to every crate with guards. It has no unsafe
+//! code and no dependencies.
+//!
+//! - `HEELER_MUTANT`: the number of the mutant that is on; none by default.
+//! - `HEELER_MUTANT_HITS`: how often its place may be reached; then the process exits with [`EXIT_CODE`].
+//! - `HEELER_MUTANT_STEPS`: how often places may be reached, whichever they are; then it exits with
+//!   [`STEPS_EXIT_CODE`].
+//! - `HEELER_MUTANT_COVERAGE`: a file of 32-bit little-endian numbers, one for each mutant, and before them
+//!   one for all places together. What is reached is counted there at each power of two, so that the counts
+//!   survive however the process ends.
+
+use std::{
+    fs::File,
+    os::unix::fs::FileExt,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+};
+
+/// The code with which a process exits that has reached its mutant too often.
+pub const EXIT_CODE: i32 = 87;
+/// The code with which a process exits that has reached too many places.
+pub const STEPS_EXIT_CODE: i32 = 88;
+
+/// No mutant has this number; the environment has not been read.
+const UNREAD: u32 = u32::MAX;
+/// No mutant is on, and places are counted.
+const COUNTING: u32 = u32::MAX - 1;
+/// No mutant is on.
+const OFF: u32 = u32::MAX - 2;
+
+static ACTIVE: AtomicU32 = AtomicU32::new(UNREAD);
+static HITS: AtomicU64 = AtomicU64::new(0);
+static LIMIT: AtomicU64 = AtomicU64::new(u64::MAX);
+static STEPS: AtomicU64 = AtomicU64::new(0);
+static STEP_LIMIT: AtomicU64 = AtomicU64::new(u64::MAX);
+static COVERAGE: OnceLock<Option<Coverage>> = OnceLock::new();
+
+struct Coverage {
+    file: File,
+    /// By the first mutant of a place; the first is that of all places together.
+    counts: Box<[AtomicU32]>,
+}
+
+/// Returns which mutant of a place is on, from 1; 0 for the original. The place's mutants have the numbers
+/// from `base` on. A place without mutants, `at(0, 0)`, is a round of a loop.
+#[inline(never)]
+pub fn at(base: u32, count: u32) -> u32 {
+    let active = ACTIVE.load(Relaxed);
+    let offset = active.wrapping_sub(base);
+    if offset < count && active < OFF {
+        return hit(offset);
+    }
+    if active >= OFF {
+        return if active == OFF { 0 } else { rare(active, base, count) };
+    }
+    // Threads may overwrite each other's counts: an endless loop has enough of them.
+    let steps = STEPS.load(Relaxed) + 1;
+    STEPS.store(steps, Relaxed);
+    if steps > STEP_LIMIT.load(Relaxed) {
+        end(STEPS_EXIT_CODE);
+    }
+    0
+}
+
+#[cold]
+fn end(code: i32) -> ! {
+    std::process::exit(code)
+}
+
+fn hit(offset: u32) -> u32 {
+    if HITS.fetch_add(1, Relaxed) >= LIMIT.load(Relaxed) {
+        end(EXIT_CODE);
+    }
+    offset + 1
+}
+
+#[cold]
+fn rare(active: u32, base: u32, count: u32) -> u32 {
+    if active == UNREAD {
+        read_environment();
+        return at(base, count);
+    }
+    if let Some(Some(coverage)) = COVERAGE.get() {
+        coverage.reach(base, count);
+    }
+    0
+}
+
+impl Coverage {
+    fn open(path: std::ffi::OsString) -> Option<Self> {
+        let file = File::options().read(true).write(true).open(path).ok()?;
+        let numbers = usize::try_from(file.metadata().ok()?.len() / 4).ok()?;
+        Some(Self { file, counts: (0..numbers).map(|_| AtomicU32::new(0)).collect() })
+    }
+
+    fn reach(&self, base: u32, count: u32) {
+        let Some(counter) = self.counts.get(base as usize) else { return };
+        let reached = if count > 0 { counter.fetch_add(1, Relaxed).saturating_add(1) } else { 0 };
+        let steps = self.counts[0].fetch_add(1, Relaxed).saturating_add(1);
+        if steps.is_power_of_two() {
+            self.note(0, steps);
+        }
+        if reached.is_power_of_two() {
+            (base..base + count).for_each(|number| self.note(number, reached));
+        }
+    }
+
+    fn note(&self, number: u32, reached: u32) {
+        let place = u64::from(number) * 4;
+        // Another process may have the same file, and have reached the place more often.
+        let mut noted = [0; 4];
+        let _read = self.file.read_exact_at(&mut noted, place);
+        if u32::from_le_bytes(noted) < reached {
+            // Without the file, the place counts as not reached, which is noticed: the test reaches nothing.
+            let _written = self.file.write_all_at(&reached.to_le_bytes(), place);
+        }
+    }
+}
+
+fn read_environment() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let coverage = std::env::var_os("HEELER_MUTANT_COVERAGE").and_then(Coverage::open);
+    let is_counting = coverage.is_some();
+    let _first = COVERAGE.set(coverage);
+    LIMIT.store(number("HEELER_MUTANT_HITS").unwrap_or(u64::MAX), Relaxed);
+    STEP_LIMIT.store(number("HEELER_MUTANT_STEPS").unwrap_or(u64::MAX), Relaxed);
+    let active = number("HEELER_MUTANT").and_then(|number| u32::try_from(number).ok());
+    let active = active.filter(|&active| active < OFF && active > 0);
+    ACTIVE.store(active.unwrap_or(if is_counting { COUNTING } else { OFF }), Relaxed);
+}

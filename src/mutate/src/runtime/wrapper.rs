@@ -1,0 +1,148 @@
+//! The role in which this program starts the compiler for Cargo: with the runtime of guards for crates of the
+//! workspace, so that no manifest has to name it.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs, io,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use heeler_sys::spawn::{ChildStdio, SpawnOptions, exec};
+
+/// The name under which this program starts the compiler.
+const WRAPPER: &str = "heeler-rustc";
+/// The compiled runtime, beside the wrapper.
+const RLIB: &str = "libhg.rlib";
+const SOURCE: &str = "hg.rs";
+const SOURCE_TEXT: &str = include_str!("hg.rs");
+
+/// The directory of the runtime as one compiler compiles it. Another compiler, or another runtime, has
+/// another one, and with its path another wrapper, after which Cargo compiles again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuardRuntime {
+    dir: PathBuf,
+}
+
+impl GuardRuntime {
+    /// Returns the runtime for a compiler that describes itself in this way.
+    #[must_use]
+    pub fn below(dir: &Path, compiler_version: &str) -> Self {
+        let hash = crate::fingerprint::Fingerprint::of([SOURCE_TEXT.as_bytes(), compiler_version.as_bytes()]);
+        Self { dir: dir.join(format!("runtime-{hash}")) }
+    }
+
+    /// Makes the directory, if it is missing; returns the arguments of the compiler that make the runtime, if
+    /// it is still to be made.
+    ///
+    /// # Errors
+    /// A file can't be written.
+    pub fn prepare(&self, own_program: &Path) -> io::Result<Option<Vec<OsString>>> {
+        fs::create_dir_all(&self.dir)?;
+        let wrapper = self.wrapper();
+        if fs::read_link(&wrapper).ok().as_deref() != Some(own_program) {
+            match fs::remove_file(&wrapper) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => symlink(own_program, &wrapper)?,
+            }
+        }
+        let rlib = self.dir.join(RLIB);
+        if rlib.is_file() {
+            return Ok(None);
+        }
+        let source = self.dir.join(SOURCE);
+        fs::write(&source, SOURCE_TEXT)?;
+        let words = ["--edition=2021", "--crate-type=rlib", "--crate-name=hg", "-Copt-level=3", "-o"];
+        let words = words.into_iter().map(OsString::from);
+        Ok(Some(words.chain([rlib.into_os_string(), source.into_os_string()]).collect()))
+    }
+
+    /// Returns the program that starts the compiler.
+    #[must_use]
+    pub fn wrapper(&self) -> PathBuf {
+        self.dir.join(WRAPPER)
+    }
+}
+
+/// Returns whether a process is to start the compiler, by the name under which it was started.
+#[must_use]
+pub fn is_rustc_wrapper(own_name: &OsStr) -> bool {
+    Path::new(own_name).file_name() == Some(OsStr::new(WRAPPER))
+}
+
+/// Becomes the compiler that the arguments name. Returns only if there is none.
+#[must_use]
+pub fn run_rustc_wrapper() -> ExitCode {
+    let mut words = std::env::args_os();
+    let own = PathBuf::from(words.next().unwrap_or_default());
+    let Some(compiler) = words.next() else {
+        eprintln!("error: expected the arguments of RUSTC_WORKSPACE_WRAPPER: RUSTC ARGUMENT...");
+        return ExitCode::FAILURE;
+    };
+    let args = with_runtime(words.collect(), own.parent().unwrap_or(Path::new(".")));
+    let options = SpawnOptions { args, stdin: ChildStdio::Inherit, ..SpawnOptions::new(compiler) };
+    let error = exec(options);
+    eprintln!("error: failed to {}", heeler_core::error_chain(&error));
+    ExitCode::FAILURE
+}
+
+/// Returns the arguments of a compiler, with the runtime for crates that are part of the product or its
+/// tests.
+fn with_runtime(mut args: Vec<OsString>, dir: &Path) -> Vec<OsString> {
+    let is_build_script = |name: &OsStr| name.to_string_lossy().starts_with("build_script_");
+    let crate_name = args.iter().position(|word| word == "--crate-name").and_then(|at| args.get(at + 1));
+    let is_compiled = crate_name.is_some_and(|name| name != "___" && !is_build_script(name));
+    if !is_compiled {
+        return args;
+    }
+    let mut external = OsString::from("hg=");
+    external.push(dir.join(RLIB));
+    let mut search = OsString::from("dependency=");
+    search.push(dir);
+    // Crates that have no guard of their own load those that have.
+    args.extend(["--extern".into(), external, "-L".into(), search]);
+    // Mutants are allowed what the code is not.
+    args.extend(["--cap-lints".into(), "allow".into()]);
+    args
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn only_crates_of_the_product_and_its_tests_are_linked_to_the_runtime() {
+        let linked = with_runtime(words("--crate-name strsim --edition=2015 src/lib.rs"), Path::new("/r"));
+        let expected = "--crate-name strsim --edition=2015 src/lib.rs --extern hg=/r/libhg.rlib -L dependency=/r \
+                        --cap-lints allow";
+        assert_eq!(linked, words(expected));
+        for line in [
+            "-vV",
+            "- --crate-name ___ --print=file-names --crate-type bin",
+            "--crate-name build_script_build build.rs",
+            "--crate-name build_script_main build/main.rs",
+        ] {
+            assert_eq!(with_runtime(words(line), Path::new("/r")), words(line));
+        }
+    }
+
+    #[test]
+    fn runtime_is_made_once_for_each_compiler() {
+        let dir = tempfile::tempdir().unwrap();
+        let runtime = GuardRuntime::below(dir.path(), "rustc 1.95.0");
+        let command = runtime.prepare(Path::new("/bin/true")).unwrap().unwrap();
+        assert_eq!(command.last().unwrap(), runtime.dir.join("hg.rs").as_os_str());
+        assert!(
+            is_rustc_wrapper(runtime.wrapper().as_os_str()) && !is_rustc_wrapper(OsStr::new("/bin/heeler"))
+        );
+        fs::write(runtime.dir.join(RLIB), "compiled").unwrap();
+        assert_eq!(runtime.prepare(Path::new("/bin/false")).unwrap(), None);
+        assert_eq!(fs::read_link(runtime.wrapper()).unwrap(), Path::new("/bin/false"), "a newer heeler");
+        assert_ne!(GuardRuntime::below(dir.path(), "rustc 1.96.0"), runtime);
+    }
+}

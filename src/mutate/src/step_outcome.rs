@@ -1,0 +1,120 @@
+//! What the end of a mutant's process means for the mutant.
+
+use heeler_core::{Outcome, TestResult};
+
+use crate::runtime::{HIT_LIMIT_EXIT_CODE, STEP_LIMIT_EXIT_CODE};
+
+/// Maximum number of characters of a reason that is kept.
+const REASON_CHARS: usize = 1000;
+
+/// How a process with a mutant ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StepOutcome {
+    /// All of its tests passed.
+    Passed,
+    /// A test failed, or the process died in it.
+    Failed { test: String, reason: String },
+    /// It reached the place too often.
+    HitLimit,
+    /// It reached too many places.
+    StepLimit,
+    /// Nothing was heard of it for too long.
+    Silent { reason: String },
+    /// It died before its first test.
+    DiedEarly { reason: String },
+    /// What it did is not known: it did not run, or was cancelled.
+    Unknown { reason: String },
+}
+
+impl StepOutcome {
+    /// Returns the outcome of a process by the result of its tests as one.
+    #[must_use]
+    pub fn of(result: &TestResult) -> Self {
+        let reason = || cut(result.message().as_deref().unwrap_or_else(|| result.outcome.label()));
+        let code = result.exit_reason.as_ref().and_then(|exit| exit.code);
+        // The test that failed, or that ran when the process ended.
+        let test = result.parts.last().map(|part| part.name.clone());
+        match result.outcome {
+            Outcome::Passed | Outcome::Flaky => Self::Passed,
+            Outcome::Failed | Outcome::Crashed | Outcome::ExitedEarly | Outcome::OutOfMemory => {
+                match (code, test) {
+                    (Some(HIT_LIMIT_EXIT_CODE), _) => Self::HitLimit,
+                    (Some(STEP_LIMIT_EXIT_CODE), _) => Self::StepLimit,
+                    (_, Some(test)) => Self::Failed { test, reason: reason() },
+                    (_, None) => Self::DiedEarly { reason: reason() },
+                }
+            }
+            Outcome::TimedOut | Outcome::Idle => Self::Silent { reason: reason() },
+            Outcome::Skipped
+            | Outcome::Lost
+            | Outcome::Interrupted
+            | Outcome::Cancelled
+            | Outcome::NotRun(_) => Self::Unknown { reason: reason() },
+        }
+    }
+}
+
+/// Returns a text that is not too long, without blank ends.
+fn cut(text: &str) -> String {
+    let text = text.trim();
+    match text.char_indices().nth(REASON_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use heeler_core::{ExitReason, Failure, NotRunReason, PartResult};
+
+    fn result(outcome: Outcome, code: Option<i32>, part: Option<&str>) -> TestResult {
+        let part = part.map(|name| PartResult { name: name.to_owned(), outcome: None, message: None });
+        TestResult {
+            exit_reason: Some(ExitReason { code, ..ExitReason::default() }),
+            parts: part.into_iter().collect(),
+            ..TestResult::with_reason(outcome, " why\n")
+        }
+    }
+
+    #[test]
+    fn every_outcome_of_a_process_has_a_meaning() {
+        let reason = || "why".to_owned();
+        let failed = |test: &str| StepOutcome::Failed { test: test.to_owned(), reason: reason() };
+        let unknown = || StepOutcome::Unknown { reason: reason() };
+        let not_run = Outcome::NotRun(NotRunReason::Unrunnable);
+        for (outcome, code, part, expected) in [
+            (Outcome::Passed, None, None, StepOutcome::Passed),
+            (Outcome::Flaky, None, None, StepOutcome::Passed),
+            (Outcome::Failed, None, Some("a"), failed("a")),
+            (Outcome::Crashed, None, Some("a"), failed("a")),
+            (Outcome::OutOfMemory, None, Some("a"), failed("a")),
+            (Outcome::ExitedEarly, Some(3), Some("a"), failed("a")),
+            (Outcome::ExitedEarly, Some(87), Some("a"), StepOutcome::HitLimit),
+            (Outcome::ExitedEarly, Some(87), None, StepOutcome::HitLimit),
+            (Outcome::ExitedEarly, Some(88), Some("a"), StepOutcome::StepLimit),
+            (Outcome::Crashed, None, None, StepOutcome::DiedEarly { reason: reason() }),
+            (Outcome::TimedOut, None, Some("a"), StepOutcome::Silent { reason: reason() }),
+            (Outcome::Idle, None, None, StepOutcome::Silent { reason: reason() }),
+            (Outcome::Skipped, None, None, unknown()),
+            (Outcome::Lost, None, Some("a"), unknown()),
+            (Outcome::Interrupted, None, None, unknown()),
+            (Outcome::Cancelled, None, Some("a"), unknown()),
+            (not_run, None, None, unknown()),
+        ] {
+            assert_eq!(StepOutcome::of(&result(outcome, code, part)), expected, "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn reason_is_the_message_of_the_failure() {
+        let failure = Failure { message: Some("é".repeat(2000)), ..Failure::default() };
+        let result =
+            TestResult { reason: None, failures: vec![failure], ..result(Outcome::Failed, None, Some("a")) };
+        let StepOutcome::Failed { reason, .. } = StepOutcome::of(&result) else { panic!("it failed") };
+        assert_eq!(reason, format!("{}…", "é".repeat(1000)));
+        let bare = TestResult { reason: None, ..result };
+        let bare = TestResult { failures: Vec::new(), ..bare };
+        assert_eq!(StepOutcome::of(&bare), StepOutcome::Failed { test: "a".into(), reason: "failed".into() });
+    }
+}

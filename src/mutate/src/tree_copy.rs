@@ -1,0 +1,318 @@
+//! A copy of a source tree with other contents for some files. What is there already stays as it is, so that
+//! build tools find only what has changed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
+    path::{Path, PathBuf},
+};
+
+use crate::fingerprint::Fingerprint;
+
+/// Directories that no build reads, wherever they are.
+const LEFT_OUT: [&str; 5] = [".git", ".hg", ".jj", ".svn", "node_modules"];
+/// The file by which directories are known that can be made again, such as those of build tools.
+const CACHE_TAG: &str = "CACHEDIR.TAG";
+
+/// A tree can't be copied.
+#[derive(Debug, thiserror::Error)]
+#[error("copy {}", path.display())]
+pub struct TreeCopyError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// A tree and its copy.
+#[derive(Debug)]
+pub struct TreeCopy<'a> {
+    pub original: &'a Path,
+    pub copy: &'a Path,
+    /// Directories of the original that are not copied.
+    pub left_out: &'a [PathBuf],
+    /// Names in the copy that stay although the original has none: build tools make them.
+    pub kept: &'a [&'a str],
+    /// Contents in place of the original's, by paths relative to the tree.
+    pub replaced: &'a BTreeMap<PathBuf, String>,
+}
+
+/// What is in a copy.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CopiedTree {
+    /// The number of files and links that were written.
+    pub written: usize,
+    /// The number of files, links and directories that were removed.
+    pub removed: usize,
+    /// A hash of all files whose contents are the original's, with their paths.
+    pub unchanged: Fingerprint,
+}
+
+impl TreeCopy<'_> {
+    /// Makes the copy equal to the original, and the replaced files equal to their contents. Nothing is
+    /// written to the original.
+    ///
+    /// # Errors
+    /// A file can't be read or written.
+    pub fn update(&self) -> Result<CopiedTree, TreeCopyError> {
+        let mut copied = CopiedTree::default();
+        self.update_directory(Path::new(""), &mut copied)?;
+        Ok(copied)
+    }
+
+    /// Writes only the replaced files.
+    ///
+    /// # Errors
+    /// A file can't be written.
+    pub fn update_replaced(&self) -> Result<usize, TreeCopyError> {
+        let mut written = 0;
+        for (path, text) in self.replaced {
+            let copy = self.copy.join(path);
+            written += usize::from(write_changed(&copy, text.as_bytes()).map_err(failed(&copy))?);
+        }
+        Ok(written)
+    }
+
+    fn update_directory(&self, below: &Path, copied: &mut CopiedTree) -> Result<(), TreeCopyError> {
+        let (original, copy) = (below_root(self.original, below), below_root(self.copy, below));
+        if !is_directory(&copy) {
+            remove(&copy).map_err(failed(&copy))?;
+            fs::create_dir_all(&copy).map_err(failed(&copy))?;
+        }
+        let mut names = BTreeSet::new();
+        let entries = fs::read_dir(&original).map_err(failed(&original))?;
+        for entry in entries {
+            let entry = entry.map_err(failed(&original))?;
+            names.insert(entry.file_name());
+        }
+        names.retain(|name| !self.is_left_out(&original.join(name)));
+        for name in &names {
+            let below = below.join(name);
+            let kind = fs::symlink_metadata(original.join(name)).map_err(failed(&original.join(name)))?;
+            if kind.is_dir() {
+                self.update_directory(&below, copied)?;
+            } else if kind.is_symlink() {
+                self.update_link(&below, copied)?;
+            } else if kind.is_file() {
+                self.update_file(&below, &kind, copied)?;
+            }
+        }
+        for entry in fs::read_dir(&copy).map_err(failed(&copy))? {
+            let entry = entry.map_err(failed(&copy))?;
+            let is_kept =
+                || below == Path::new("") && self.kept.iter().any(|name| entry.file_name() == *name);
+            if !names.contains(&entry.file_name()) && !is_kept() {
+                remove(&entry.path()).map_err(failed(&entry.path()))?;
+                copied.removed += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_left_out(&self, path: &Path) -> bool {
+        let name = path.file_name().unwrap_or_default();
+        // The copy may be inside of the original.
+        let is_copy = || same_directory(path, self.copy);
+        let is_known = LEFT_OUT.iter().any(|one| name == *one) || self.left_out.iter().any(|one| one == path);
+        path.is_dir() && (is_known || path.join(CACHE_TAG).is_file() || is_copy())
+    }
+
+    fn update_link(&self, below: &Path, copied: &mut CopiedTree) -> Result<(), TreeCopyError> {
+        let (original, copy) = (self.original.join(below), self.copy.join(below));
+        let target = fs::read_link(&original).map_err(failed(&original))?;
+        copied.unchanged = copied.unchanged.with(path_bytes(below)).with(path_bytes(&target));
+        if fs::read_link(&copy).ok().as_ref() != Some(&target) {
+            remove(&copy).map_err(failed(&copy))?;
+            symlink(&target, &copy).map_err(failed(&copy))?;
+            copied.written += 1;
+        }
+        Ok(())
+    }
+
+    fn update_file(
+        &self,
+        below: &Path,
+        kind: &fs::Metadata,
+        copied: &mut CopiedTree,
+    ) -> Result<(), TreeCopyError> {
+        let (original, copy) = (self.original.join(below), self.copy.join(below));
+        if !fs::symlink_metadata(&copy).is_ok_and(|kind| kind.is_file()) {
+            remove(&copy).map_err(failed(&copy))?;
+        }
+        let is_written = match self.replaced.get(below) {
+            Some(text) => write_changed(&copy, text.as_bytes()),
+            None => fs::read(&original).and_then(|bytes| {
+                copied.unchanged = copied.unchanged.with(path_bytes(below)).with(&bytes);
+                write_changed(&copy, &bytes)
+            }),
+        };
+        copied.written += usize::from(is_written.map_err(failed(&copy))?);
+        // A file that can't be written could not be written again.
+        let mode = (kind.permissions().mode() & 0o777) | 0o600;
+        fs::set_permissions(&copy, fs::Permissions::from_mode(mode)).map_err(failed(&copy))
+    }
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> TreeCopyError {
+    let path = path.to_owned();
+    |source| TreeCopyError { path, source }
+}
+
+fn path_bytes(path: &Path) -> &[u8] {
+    path.as_os_str().as_encoded_bytes()
+}
+
+fn is_directory(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|kind| kind.is_dir())
+}
+
+fn same_directory(one: &Path, other: &Path) -> bool {
+    let id = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
+    matches!((id(one), id(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+/// Returns a path below a root; the root itself without a slash at its end.
+fn below_root(root: &Path, below: &Path) -> PathBuf {
+    if below == Path::new("") { root.to_owned() } else { root.join(below) }
+}
+
+/// Removes what is there, if something is.
+fn remove(path: &Path) -> io::Result<()> {
+    let removed = if is_directory(path) { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Writes a file unless it has this content. Returns whether it was written.
+fn write_changed(path: &Path, bytes: &[u8]) -> io::Result<bool> {
+    let has_length = fs::metadata(path).is_ok_and(|kind| kind.len() == bytes.len() as u64);
+    if has_length && fs::read(path)? == bytes {
+        return Ok(false);
+    }
+    fs::write(path, bytes)?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, files: &[(&str, &str)]) {
+        for (path, text) in files {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+    }
+
+    /// Returns all paths of a tree with their contents.
+    fn tree(root: &Path) -> Vec<(String, String)> {
+        let mut found = Vec::new();
+        let mut open = vec![root.to_owned()];
+        while let Some(dir) = open.pop() {
+            for entry in fs::read_dir(dir).unwrap() {
+                let path = entry.unwrap().path();
+                let below = path.strip_prefix(root).unwrap().display().to_string();
+                if let Ok(target) = fs::read_link(&path) {
+                    found.push((below, format!("→ {}", target.display())));
+                } else if path.is_dir() {
+                    open.push(path);
+                } else {
+                    found.push((below, fs::read_to_string(&path).unwrap()));
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn copy_follows_the_original_and_only_changes_are_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let (original, copy) = (dir.path().join("original"), dir.path().join("original/.state/copy"));
+        write(
+            &original,
+            &[
+                ("Cargo.toml", "[package]"),
+                ("src/lib.rs", "mod a;"),
+                ("src/a.rs", "a"),
+                (".git/HEAD", "ref"),
+                ("target/debug/x", "x"),
+                ("build/CACHEDIR.TAG", "tag"),
+                (".state/other", "other"),
+            ],
+        );
+        symlink("src/a.rs", original.join("link")).unwrap();
+        fs::set_permissions(original.join("Cargo.toml"), fs::Permissions::from_mode(0o444)).unwrap();
+        let left_out = [original.join(".state"), original.join("target")];
+        let update = |replaced: &[(&str, &str)]| {
+            let replaced =
+                replaced.iter().map(|(path, text)| (PathBuf::from(path), (*text).to_owned())).collect();
+            TreeCopy {
+                original: &original,
+                copy: &copy,
+                left_out: &left_out,
+                kept: &["Cargo.lock"],
+                replaced: &replaced,
+            }
+            .update()
+            .unwrap()
+        };
+        let first = update(&[("src/a.rs", "guarded a")]);
+        let owned = |files: &[(&str, &str)]| {
+            files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect::<Vec<_>>()
+        };
+        let expected = [
+            ("Cargo.toml", "[package]"),
+            ("link", "→ src/a.rs"),
+            ("src/a.rs", "guarded a"),
+            ("src/lib.rs", "mod a;"),
+        ];
+        assert_eq!(tree(&copy), owned(&expected));
+        assert_eq!((first.written, first.removed), (4, 0));
+        write(&copy, &[("Cargo.lock", "made by a build"), ("Cargo.bak", "made by no build")]);
+        let again = update(&[("src/a.rs", "guarded a")]);
+        assert_eq!(again, CopiedTree { written: 0, removed: 1, ..first.clone() });
+        fs::remove_file(copy.join("Cargo.lock")).unwrap();
+        assert_eq!(
+            update(&[("src/a.rs", "guarded b")]).unchanged,
+            first.unchanged,
+            "it is not the original's"
+        );
+
+        fs::remove_file(original.join("link")).unwrap();
+        fs::remove_file(original.join("src/lib.rs")).unwrap();
+        write(&original, &[("src/lib.rs/mod.rs", "a directory now"), ("link", "a file now")]);
+        let third = update(&[]);
+        let expected = [
+            ("Cargo.toml", "[package]"),
+            ("link", "a file now"),
+            ("src/a.rs", "a"),
+            ("src/lib.rs/mod.rs", "a directory now"),
+        ];
+        assert_eq!(tree(&copy), owned(&expected));
+        assert_eq!((third.written, third.removed), (3, 0));
+        assert_ne!(third.unchanged, first.unchanged);
+        fs::remove_dir_all(original.join("src")).unwrap();
+        assert_eq!(update(&[]).removed, 1);
+        let mut left = tree(&original);
+        left.retain(|(path, _)| !path.starts_with(".state/copy"));
+        assert_eq!(left.len(), 6, "nothing was written to the original: {left:?}");
+    }
+
+    #[test]
+    fn file_that_cannot_be_read_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let (original, copy) = (dir.path().join("missing"), dir.path().join("copy"));
+        let (left_out, replaced) = (Vec::new(), BTreeMap::new());
+        let tree = TreeCopy {
+            original: &original,
+            copy: &copy,
+            left_out: &left_out,
+            kept: &[],
+            replaced: &replaced,
+        };
+        assert!(tree.update().unwrap_err().to_string().ends_with("/missing"));
+    }
+}

@@ -1,0 +1,188 @@
+//! Verdicts of earlier runs, and which of them still hold.
+//!
+//! A mutant is tested again unless its function's code is the same, everything outside of such functions is
+//! (tests, types, manifests, data), and the same tests reach it. What another function's new code may change
+//! beyond that is not noticed. A time-out is never taken over: it may be the machine's.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    path::Path,
+};
+
+use heeler_mutant::{MutantId, MutantStatus};
+use heeler_protocol::mutation::{
+    StatusName,
+    cache::{CACHE_VERSION, CachedVerdict, CachedVerdicts},
+};
+
+use crate::fingerprint::Fingerprint;
+
+/// What a verdict depends on, of one mutant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VerdictBasis {
+    pub function: Fingerprint,
+    /// A hash of the tests that reach it.
+    pub covering: Fingerprint,
+}
+
+impl VerdictBasis {
+    /// Returns the basis of a mutant of a function, with the uids of the tests that reach it in any order.
+    #[must_use]
+    pub fn new<'a>(function: Fingerprint, covering: impl IntoIterator<Item = &'a str>) -> Self {
+        let uids: BTreeSet<&str> = covering.into_iter().collect();
+        Self { function, covering: Fingerprint::of(uids.into_iter().map(str::as_bytes)) }
+    }
+}
+
+/// A verdict that may be taken over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptVerdict {
+    pub status: MutantStatus,
+    pub reason: Option<String>,
+    /// Uid of the test that failed.
+    pub killed_by: Option<String>,
+    pub tests_completed: Option<u32>,
+    pub duration_us: u64,
+}
+
+/// The verdicts of earlier runs and of this one.
+#[derive(Debug)]
+pub struct VerdictCache {
+    fingerprint: String,
+    mutants: BTreeMap<String, CachedVerdict>,
+    is_changed: bool,
+}
+
+impl VerdictCache {
+    /// Reads the file of an earlier run: nothing, if it is missing, damaged or of something else.
+    #[must_use]
+    pub fn read(path: &Path, fingerprint: Fingerprint) -> Self {
+        let fingerprint = fingerprint.to_string();
+        let read = std::fs::read(path).ok().and_then(|bytes| CachedVerdicts::read(&bytes));
+        let mutants = read.filter(|read| read.fingerprint == fingerprint).map(|read| read.mutants);
+        Self { fingerprint, mutants: mutants.unwrap_or_default(), is_changed: false }
+    }
+
+    /// Returns the verdict about a mutant that still holds, if there is one.
+    #[must_use]
+    pub fn get(&self, id: MutantId, basis: VerdictBasis) -> Option<KeptVerdict> {
+        let cached = self.mutants.get(&id.to_string())?;
+        let is_same =
+            cached.function == basis.function.to_string() && cached.covering == basis.covering.to_string();
+        let status = MutantStatus::ALL.into_iter().find(|status| kept_name(*status) == Some(cached.status));
+        Some(KeptVerdict {
+            status: status.filter(|_| is_same)?,
+            reason: cached.reason.clone(),
+            killed_by: cached.killed_by.clone(),
+            tests_completed: cached.tests_completed,
+            duration_us: cached.duration_us,
+        })
+    }
+
+    /// Adds a verdict, if it is one that may be taken over.
+    pub fn add(&mut self, id: MutantId, basis: VerdictBasis, verdict: &KeptVerdict) {
+        let Some(status) = kept_name(verdict.status) else {
+            self.is_changed |= self.mutants.remove(&id.to_string()).is_some();
+            return;
+        };
+        let cached = CachedVerdict {
+            status,
+            function: basis.function.to_string(),
+            covering: basis.covering.to_string(),
+            reason: verdict.reason.clone(),
+            killed_by: verdict.killed_by.clone(),
+            tests_completed: verdict.tests_completed,
+            duration_us: verdict.duration_us,
+        };
+        self.mutants.insert(id.to_string(), cached);
+        self.is_changed = true;
+    }
+
+    /// Writes what has changed, so that the file is always whole.
+    ///
+    /// # Errors
+    /// The file can't be written.
+    pub fn write(&mut self, path: &Path) -> io::Result<()> {
+        if std::mem::take(&mut self.is_changed) {
+            let (fingerprint, mutants) = (self.fingerprint.clone(), self.mutants.clone());
+            let verdicts = CachedVerdicts { version: CACHE_VERSION, fingerprint, mutants };
+            // Of a process that was killed while it wrote.
+            let _none = std::fs::remove_file(path.with_added_extension("part"));
+            heeler_sys::dirs::write_file_atomically(path, &verdicts.to_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the name of a status that a later run may take over.
+fn kept_name(status: MutantStatus) -> Option<StatusName> {
+    match status {
+        MutantStatus::Killed => Some(StatusName::Killed),
+        MutantStatus::Survived => Some(StatusName::Survived),
+        MutantStatus::RuntimeError => Some(StatusName::RuntimeError),
+        // Known again as soon as the tests have run once.
+        MutantStatus::NoCoverage
+        | MutantStatus::Timeout
+        | MutantStatus::CompileError
+        | MutantStatus::Ignored
+        | MutantStatus::Pending => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(text: &str) -> Fingerprint {
+        Fingerprint::of([text.as_bytes()])
+    }
+
+    fn verdict(status: MutantStatus) -> KeptVerdict {
+        let killed_by = (status == MutantStatus::Killed).then(|| "s::a".to_owned());
+        KeptVerdict {
+            status,
+            reason: Some("1 is not 2".into()),
+            killed_by,
+            tests_completed: Some(2),
+            duration_us: 7,
+        }
+    }
+
+    #[test]
+    fn verdict_holds_while_function_tests_and_everything_else_are_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("verdicts.json");
+        let id = MutantId(7);
+        let basis = VerdictBasis::new(hash("f"), ["s::a", "s::b"]);
+        let mut cache = VerdictCache::read(&path, hash("rest"));
+        assert_eq!(cache.get(id, basis), None);
+        cache.add(id, basis, &verdict(MutantStatus::Killed));
+        cache.write(&path).unwrap();
+        let cache = VerdictCache::read(&path, hash("rest"));
+        assert_eq!(
+            cache.get(id, VerdictBasis::new(hash("f"), ["s::b", "s::a"])),
+            Some(verdict(MutantStatus::Killed))
+        );
+        assert_eq!(cache.get(MutantId(8), basis), None);
+        assert_eq!(cache.get(id, VerdictBasis::new(hash("g"), ["s::a", "s::b"])), None);
+        assert_eq!(cache.get(id, VerdictBasis::new(hash("f"), ["s::a"])), None);
+        assert_eq!(VerdictCache::read(&path, hash("other")).get(id, basis), None);
+        std::fs::write(&path, "{").unwrap();
+        assert_eq!(VerdictCache::read(&path, hash("rest")).get(id, basis), None);
+    }
+
+    #[test]
+    fn only_verdicts_of_tests_are_kept() {
+        use MutantStatus::{Killed, RuntimeError, Survived};
+        let dir = tempfile::tempdir().unwrap();
+        let basis = VerdictBasis::new(hash("f"), []);
+        for status in MutantStatus::ALL {
+            let mut cache = VerdictCache::read(&dir.path().join("none"), hash("rest"));
+            cache.add(MutantId(1), basis, &verdict(Survived));
+            cache.add(MutantId(1), basis, &verdict(status));
+            let expected = [Killed, Survived, RuntimeError].contains(&status).then(|| verdict(status));
+            assert_eq!(cache.get(MutantId(1), basis), expected, "{status:?}");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Tests as frameworks list them, and what runs in their place.
+
+use heeler_core::OsText;
+use serde::{Deserialize, Serialize};
+
+use super::TraitPair;
+
+/// Test as its framework lists it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct ListedTest {
+    /// Name as the framework knows it.
+    pub name: String,
+    /// Display name, if it differs from the name (a parameter's value).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub display: Option<String>,
+    /// Source file, if the framework reports it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub file: Option<String>,
+    /// Line in the source file, from 1.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub line: Option<u32>,
+    /// Reason why the framework would not run the test (`ignored: needs net`, `disabled`); such a test is
+    /// skipped without a process.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub skip: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub traits: Vec<TraitPair>,
+    /// Handle by which the framework selects exactly this test, where its name does not: the adapter that
+    /// wrote it reads it again. A test with a selector is selectable even if another has the same name.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub selector: Option<String>,
+    /// Time limit that the test names for itself, in milliseconds; a shorter one of the settings applies.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub timeout_ms: Option<u64>,
+    /// Reason why the test can't be run, which is an error.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub broken: Option<String>,
+    /// What runs as this test, of which no framework knows.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub variant: Option<Box<TestVariant>>,
+}
+
+/// Tests of a program that run with variables of their own in one process, as one test: it passes if all of
+/// them do, and ends with the first that fails.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct TestVariant {
+    /// Environment on top of the program's; `None` unsets a variable.
+    pub env: Vec<(OsText, Option<OsText>)>,
+    /// The tests, in the framework's order; never empty.
+    pub tests: Vec<ListedTest>,
+}
+
+impl ListedTest {
+    /// Returns whether its framework skips it unless it is told otherwise.
+    #[must_use]
+    pub fn is_ignored(&self) -> bool {
+        self.skip.is_some() || self.traits.iter().any(|one| one.name == crate::mtp::key::IGNORED_TRAIT)
+    }
+}
+
+/// Limit of the test names that a framework takes on one command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SelectionLimit {
+    /// Maximum sum of the costs of all names.
+    pub budget_bytes: usize,
+    /// Bytes that a name takes beside its text.
+    pub overhead_bytes: usize,
+}
+
+impl SelectionLimit {
+    /// Returns the bytes that a name takes.
+    #[must_use]
+    pub fn cost(&self, name: &str) -> usize {
+        name.len().saturating_add(self.overhead_bytes)
+    }
+}

@@ -1,0 +1,202 @@
+//! The plan of a run of variants: each is a test of its program, alone in its process.
+
+use std::{collections::HashMap, path::Path, time::Duration};
+
+use heeler_config::{
+    CaptureStrategy, CrashCapture, DumpPolicy, FailFast, ProgramOptions, ResolvedSettings, ShuffleMode,
+    SlowTimeout, TestSettings, TimeLimit,
+};
+use heeler_core::{batching::ProcessTraits, test_path::NameNesting};
+use heeler_protocol::control::{ListedTest, OsText, SelectionLimit, TestVariant};
+use heeler_run_store::Provenance;
+use heeler_sys::dirs::DirError;
+
+use crate::{
+    discovery::{
+        Catalogue, ListingState, ProgramEntry, ProgramListing, ProgramSource, TestEntry, TestSelection,
+    },
+    run::{PlanContext, PreparedRun, plan_tests, prepare_planned_run},
+};
+
+/// Kept size of each output of a variant: enough for the message of its first failure.
+const OUTPUT_LIMIT_BYTES: u64 = 16 << 10;
+/// Time between TERM and KILL for a variant at its limit.
+const GRACE_PERIOD: Duration = Duration::from_millis(500);
+
+/// A program with the tests that it lists.
+#[derive(Debug, Clone)]
+pub struct ListedProgram {
+    /// The first part of the uids of its tests.
+    pub suite: String,
+    /// In the framework's order.
+    pub tests: Vec<ListedTest>,
+    /// The uids of the tests.
+    pub uids: Vec<String>,
+    pub selection_limit: Option<SelectionLimit>,
+    /// Why it could not be listed, as one sentence; it has no tests then.
+    pub error: Option<String>,
+}
+
+/// Tests of a program that run as one test.
+#[derive(Debug, Clone)]
+pub struct Variant {
+    /// Name within its run.
+    pub name: String,
+    /// Index of its program in the listing.
+    pub program: usize,
+    /// Variables on top of the program's; `None` unsets one.
+    pub env: Vec<(OsText, Option<OsText>)>,
+    /// Indices of its tests in the listing of the program, in rising order; never empty.
+    pub tests: Vec<usize>,
+    pub limits: VariantLimits,
+    /// How long it is expected to take.
+    pub weight: Duration,
+}
+
+/// The time limits of a variant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VariantLimits {
+    /// How long no test may end and nothing be written. Time in which the machine does not run the process
+    /// does not count.
+    pub silence: Duration,
+    /// How long all of its tests may take.
+    pub total: Duration,
+}
+
+/// How many variants of a run are in progress at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VariantSlots {
+    /// As many as there are slots.
+    All,
+    /// One after the other.
+    One,
+}
+
+/// Returns the settings of runs of variants, which leave nothing behind but in this directory.
+pub(super) fn settings_of_variants(settings: &ResolvedSettings, state_dir: &Path) -> ResolvedSettings {
+    let mut own = settings.clone();
+    state_dir.clone_into(&mut own.state_dir);
+    own.filters.clear();
+    own.partition = None;
+    own.program = ProgramOptions::default();
+    own.run.fail_fast = FailFast::Off;
+    own.run.max_fail = None;
+    own.run.shuffle = ShuffleMode::Off;
+    own.run.capture = CaptureStrategy::Kept;
+    own.run.output_limit_bytes = OUTPUT_LIMIT_BYTES;
+    own.run.grace_period = GRACE_PERIOD;
+    own.run.run_timeout = TimeLimit::Unlimited;
+    own.run.is_history_kept = false;
+    own.run.reports.clear();
+    own
+}
+
+/// Returns the programs of a catalogue.
+pub(super) fn listed_programs(catalogue: &Catalogue) -> Vec<ListedProgram> {
+    let listed = |entry: &ProgramEntry| {
+        let (tests, selection_limit, error): (&[TestEntry], _, _) = match &entry.listing {
+            ListingState::Listed { tests, selection_limit, .. } => (tests, *selection_limit, None),
+            ListingState::Broken { error } => (&[], None, Some(error.clone())),
+            ListingState::Unknown => (&[], None, Some("it was not listed".to_owned())),
+        };
+        ListedProgram {
+            suite: entry.source.program.suite.clone(),
+            tests: tests.iter().map(TestEntry::listed).collect(),
+            uids: tests.iter().map(|test| test.uid().to_owned()).collect(),
+            selection_limit,
+            error,
+        }
+    };
+    catalogue.programs().iter().map(listed).collect()
+}
+
+/// What a run of variants is planned from.
+pub(super) struct VariantPlan<'a> {
+    pub(super) catalogue: &'a Catalogue,
+    pub(super) settings: &'a ResolvedSettings,
+    pub(super) variants: &'a [Variant],
+    pub(super) slots: VariantSlots,
+}
+
+/// A planned run, and the variants by their uids.
+pub(super) struct PlannedVariants {
+    pub(super) prepared: PreparedRun,
+    pub(super) names: HashMap<String, String>,
+}
+
+impl VariantPlan<'_> {
+    /// Plans a run, and makes its directory.
+    ///
+    /// # Errors
+    /// No directory for its journals can be made.
+    pub(super) fn prepare(&self, run_id: &str) -> Result<PlannedVariants, DirError> {
+        let by_name: HashMap<&str, &Variant> =
+            self.variants.iter().map(|variant| (variant.name.as_str(), variant)).collect();
+        let catalogue = self.catalogue_of_variants();
+        let mut names = HashMap::with_capacity(self.variants.len());
+        for test in catalogue.all().filter_map(|place| catalogue.test(place)) {
+            names.insert(test.uid().to_owned(), test.name().to_owned());
+        }
+        let context = PlanContext {
+            catalogue: &catalogue,
+            settings: self.settings,
+            provenance: &Provenance::default(),
+        };
+        let mut planned = plan_tests(&TestSelection { uids: None, filter: None }, &context);
+        planned.estimate_durations(|name| by_name.get(name).map_or(Duration::ZERO, |one| one.weight));
+        planned.replace_settings(|name| settings_of(by_name.get(name).map(|one| one.limits)));
+        let mut prepared = prepare_planned_run(run_id, planned, &context)?;
+        if self.slots == VariantSlots::One {
+            prepared.plan.model.slots = 1;
+        }
+        Ok(PlannedVariants { prepared, names })
+    }
+
+    /// Returns a catalogue of the programs, with the variants as their tests.
+    fn catalogue_of_variants(&self) -> Catalogue {
+        let sources = self.catalogue.programs().iter().map(|entry| entry.source.clone());
+        let mut catalogue = Catalogue::new(sources.collect::<Vec<ProgramSource>>());
+        for (program, entry) in self.catalogue.programs().iter().enumerate() {
+            let ListingState::Listed { framework, selection_limit, tests, start, .. } = &entry.listing else {
+                continue;
+            };
+            let own = self.variants.iter().filter(|variant| variant.program == program);
+            let listed = |variant: &Variant| ListedTest {
+                name: variant.name.clone(),
+                variant: Some(Box::new(TestVariant {
+                    env: variant.env.clone(),
+                    tests: variant.tests.iter().filter_map(|&test| Some(tests.get(test)?.listed())).collect(),
+                })),
+                ..ListedTest::default()
+            };
+            let listing = ProgramListing {
+                framework: framework.clone(),
+                nesting: NameNesting::Flat,
+                selection_limit: *selection_limit,
+                tests: own.map(listed).collect(),
+                start: *start,
+                failure: None,
+                warnings: Vec::new(),
+                depends_on: Vec::new(),
+                process: ProcessTraits { is_one_test: true, ..ProcessTraits::NONE },
+            };
+            catalogue.record_listing(program, Ok(listing));
+        }
+        catalogue.rebuild_index();
+        catalogue
+    }
+}
+
+/// Returns the settings of a variant. Nothing of a variant that dies is examined: that it dies is all.
+fn settings_of(limits: Option<VariantLimits>) -> TestSettings {
+    let limit = |limit: Option<Duration>| limit.map_or(TimeLimit::Unlimited, TimeLimit::After);
+    TestSettings {
+        timeout: limit(limits.map(|limits| limits.total)),
+        idle_timeout: limit(limits.map(|limits| limits.silence)),
+        slow_timeout: SlowTimeout::every(Duration::ZERO),
+        is_isolated: true,
+        dumps: DumpPolicy::Off,
+        crash_capture: CrashCapture::Off,
+        ..TestSettings::default()
+    }
+}

@@ -1,0 +1,387 @@
+//! `heeler mutate` tests mutants: a small package in which mutants end in every possible way.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::Read as _,
+    path::{Path, PathBuf},
+    process::{Child, Stdio},
+    time::SystemTime,
+};
+
+use serde_json::Value;
+
+use crate::support::{
+    process::{ProcessRole, children, processes_of_role, signal, wait_until},
+    world::{FinishedCommand, TestWorld, run_with_separate_outputs},
+};
+
+const MANIFEST: &str = "[workspace]\n[package]\nname = \"package\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[lib]\ndoctest = false\n";
+
+/// Functions whose mutants are killed, survive, are not reached, do not end, do not compile, end the program
+/// before its tests, or are ignored.
+const SOURCE: &str = include_str!("../../fixtures/mutation/package.rs");
+
+/// A test program of its own, with tests of the same functions.
+const INTEGRATION: &str = "#[test]\nfn greets() {\n    assert_eq!(package::greet(\"a\"), \"hello a\");\n}\n";
+
+struct Package {
+    world: TestWorld,
+}
+
+impl Package {
+    fn new(source: &str) -> Self {
+        let package = Self { world: TestWorld::new() };
+        fs::create_dir_all(package.path("src")).unwrap();
+        fs::create_dir_all(package.path("tests")).unwrap();
+        fs::write(package.path("Cargo.toml"), MANIFEST).unwrap();
+        fs::write(package.path("tests/it.rs"), INTEGRATION).unwrap();
+        fs::write(package.path("src/lib.rs"), source).unwrap();
+        package
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.world.path("package").join(name)
+    }
+
+    fn mutate(&self, words: &[&str]) -> FinishedCommand {
+        run_with_separate_outputs(self.command(words))
+    }
+
+    fn command(&self, words: &[&str]) -> std::process::Command {
+        let mut command = self.world.heeler(&[&["mutate", "-j2"], words].concat());
+        command.current_dir(self.path(""));
+        command
+    }
+
+    /// Starts it beside the test, with its standard error in a pipe.
+    fn start(&self, words: &[&str]) -> Child {
+        let mut command = self.command(words);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    }
+
+    /// Returns the mutants of a report by `function: replacement`, where the functions are those of the
+    /// source.
+    fn mutants(&self, report: &str) -> BTreeMap<String, Value> {
+        let report: Value = serde_json::from_str(&fs::read_to_string(self.path(report)).unwrap()).unwrap();
+        let file = &report["files"]["src/lib.rs"];
+        let lines: Vec<&str> = file["source"].as_str().unwrap().lines().collect();
+        let function = |mutant: &Value| {
+            let line = usize::try_from(mutant["location"]["start"]["line"].as_u64().unwrap()).unwrap();
+            let head = lines[..line].iter().rev().find(|line| line.contains("fn ")).unwrap();
+            head.split("fn ").nth(1).unwrap().split('(').next().unwrap().to_owned()
+        };
+        let name = |mutant: &Value| {
+            let replacement = mutant["replacement"].as_str().unwrap().split_whitespace().collect::<Vec<_>>();
+            format!("{}: {}", function(mutant), replacement.join(" "))
+        };
+        let mutants = file["mutants"].as_array().unwrap();
+        mutants.iter().map(|mutant| (name(mutant), mutant.clone())).collect()
+    }
+}
+
+fn statuses(mutants: &BTreeMap<String, Value>) -> BTreeMap<String, String> {
+    mutants
+        .iter()
+        .map(|(name, mutant)| (name.clone(), mutant["status"].as_str().unwrap().to_owned()))
+        .collect()
+}
+
+/// Returns every file below a directory with its content and the time of its last change.
+fn files(dir: &Path) -> BTreeMap<PathBuf, (Vec<u8>, SystemTime)> {
+    let mut found = BTreeMap::new();
+    let mut open = vec![dir.to_owned()];
+    while let Some(dir) = open.pop() {
+        for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
+            let path = entry.path();
+            if path.is_dir() {
+                open.push(path);
+            } else {
+                let changed = entry.metadata().unwrap().modified().unwrap();
+                found.insert(path.clone(), (fs::read(&path).unwrap(), changed));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn mutants_end_in_every_possible_way_and_the_sources_stay_as_they_are() {
+    let package = Package::new(SOURCE);
+    let state = package.world.path("state");
+    let words =
+        ["--state-dir", state.to_str().unwrap(), "--json", "../report.json", "--html", "../page.html"];
+    let before = files(&package.path(""));
+    let ran = package.mutate(&words).assert_code(0);
+    assert_eq!(files(&package.path("")), before, "the user's files are only read");
+    let mutants = package.mutants("../report.json");
+    let expected: BTreeMap<String, String> = [
+        ("before_main: ", "NoCoverage"),
+        ("before_main: false", "Survived"),
+        ("before_main: is_fine()", "RuntimeError"),
+        ("before_main: true", "RuntimeError"),
+        ("before_main: {}", "Survived"),
+        ("count: ", "Killed"),
+        ("count: false", "Killed"),
+        ("count: n += 1", "Timeout"),
+        ("count: n <= 0", "Killed"),
+        ("count: n >= 0", "Killed"),
+        ("count: rounds -= 1", "Killed"),
+        ("count: { 0 }", "Killed"),
+        ("count: { 1 }", "Killed"),
+        ("greet: String::from(\"hello \") - name", "CompileError"),
+        ("greet: { String::new() }", "Killed"),
+        ("is_fine: false", "RuntimeError"),
+        ("is_fine: { false }", "RuntimeError"),
+        ("is_low: a <= 2", "Killed"),
+        ("is_low: a >= 2", "Killed"),
+        ("is_low: { false }", "Killed"),
+        ("is_low: { true }", "Killed"),
+        ("left_alone: a + 1", "Ignored"),
+        ("left_alone: { 0 }", "Ignored"),
+        ("left_alone: { 1 }", "Ignored"),
+        ("settle: ", "NoCoverage"),
+        ("settle: false", "Survived"),
+        ("settle: is_settled", "Timeout"),
+        ("settle: true", "Timeout"),
+        ("settle: {}", "Survived"),
+        ("unused: a / 3", "NoCoverage"),
+        ("unused: { 0 }", "NoCoverage"),
+        ("unused: { 1 }", "NoCoverage"),
+        ("weak: a - 1", "Survived"),
+        ("weak: { 0 }", "Survived"),
+        ("weak: { 1 }", "Survived"),
+    ]
+    .map(|(name, status)| (name.to_owned(), status.to_owned()))
+    .into();
+    assert_eq!(statuses(&mutants), expected, "{ran}");
+    assert_killed_by(&mutants["is_low: a <= 2"], "package::tests::low", "is_low(1)");
+    assert_killed_by(&mutants["greet: { String::new() }"], "package::it::greets", "hello a");
+    let reason = |name: &str| mutants[name]["statusReason"].as_str().unwrap().to_owned();
+    assert!(reason("count: n += 1").contains("was reached more than"), "{}", reason("count: n += 1"));
+    assert!(reason("settle: true").contains("idle for 2 s"), "{}", reason("settle: true"));
+    assert_eq!(mutants["weak: { 0 }"]["coveredBy"].as_array().unwrap().len(), 1);
+    assert_eq!(mutants["weak: { 0 }"]["testsCompleted"], 1);
+    assert!(mutants["weak: { 0 }"].get("killedBy").is_none());
+    ran.assert_stderr("SURVIVED src/lib.rs:9:5  ArithmeticOperator  a + 1 → a - 1   (1 test covers it)");
+    ran.assert_stderr(" survived, 5 not covered").assert_stderr("score ");
+    assert!(fs::read_to_string(package.world.path("page.html")).unwrap().contains("is_low"));
+
+    // What is known is not tested again, and the score decides the exit code.
+    let again = package.mutate(&[&words[..], &["--min-score", "99"]].concat()).assert_code(2);
+    again.assert_stderr("verdicts of earlier runs");
+    let repeated = statuses(&package.mutants("../report.json"));
+    assert_eq!(repeated, statuses(&mutants), "{again}");
+}
+
+fn assert_killed_by(mutant: &Value, uid: &str, reason: &str) {
+    let killers: Vec<&str> =
+        mutant["killedBy"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
+    assert_eq!(killers.len(), 1, "{mutant}");
+    let text = mutant["statusReason"].as_str().unwrap();
+    assert!(text.contains(reason), "{text}");
+    // Ids in reports are as short as they are distinct.
+    assert!(!killers[0].is_empty() && uid.contains("::"), "{killers:?}");
+}
+
+const SMALL: &str = "pub fn one(a: u8) -> bool {\n    a < 2\n}\n\npub fn two(a: u8) -> bool {\n    a > 7\n}\n\npub fn greet(name: &str) -> String {\n    format!(\"hello {name}\")\n}\n\n#[cfg(test)]\nmod tests {\n    #[test]\n    fn both() {\n        assert!(super::one(1) && !super::one(2) && super::two(8) && !super::two(7));\n    }\n}\n";
+
+#[test]
+fn endless_loop_beside_its_mutant_is_noticed_without_waiting() {
+    let package = Package::new(
+        "pub fn drain(is_open: bool) -> bool {\n    let mut is_done = false;\n    if is_open { is_done = true; }\n    loop {\n        if is_done { return is_done; }\n    }\n}\n\npub fn greet(name: &str) -> String {\n    format!(\"hello {name}\")\n}\n\n#[cfg(test)]\nmod tests {\n    #[test]\n    fn drains() {\n        assert!(super::drain(true));\n    }\n}\n",
+    );
+    let ran = package.mutate(&["src/lib.rs:3", "--json", "../report.json"]).assert_code(0);
+    let mutants = package.mutants("../report.json");
+    // Of the two that are replaced by `false`, one is here.
+    let expected = [("drain: ", "Timeout"), ("drain: false", "Timeout"), ("drain: true", "Survived")];
+    assert_eq!(
+        statuses(&mutants),
+        expected.map(|(name, status)| (name.into(), status.into())).into(),
+        "{ran}"
+    );
+    let reason = mutants["drain: "]["statusReason"].as_str().unwrap();
+    assert!(reason.contains("places were reached"), "{reason}");
+}
+
+#[test]
+fn only_what_a_change_concerns_is_tested_again() {
+    let package = Package::new(SMALL);
+    let kept = |ran: &FinishedCommand| {
+        let line = ran.stderr.lines().find(|line| line.contains("Summary")).unwrap().to_owned();
+        let words = line.split(" · ").find(|part| part.contains("of earlier runs")).map(str::to_owned);
+        words.map_or(0, |words| words.split(' ').next().unwrap().parse::<u32>().unwrap())
+    };
+    let first = package.mutate(&[]).assert_code(0);
+    assert_eq!(kept(&first), 0, "{first}");
+    let all = kept(&package.mutate(&[]).assert_code(0));
+    assert!(all > 5, "{all}");
+    fs::write(package.path("src/lib.rs"), SMALL.replace("a > 7", "7 < a")).unwrap();
+    let changed = package.mutate(&[]).assert_code(0);
+    assert!(kept(&changed) > 0 && kept(&changed) < all, "{changed}");
+    fs::write(package.path("src/lib.rs"), SMALL.replace("super::one(1) &&", "")).unwrap();
+    let other_test = package.mutate(&[]).assert_code(0);
+    assert_eq!(kept(&other_test), 0, "{other_test}");
+}
+
+#[test]
+fn sources_parts_and_changes_select_mutants() {
+    let package = Package::new(SMALL);
+    let git = |words: &[&str]| {
+        let status = std::process::Command::new("git")
+            .args(["-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"])
+            .args(words)
+            .current_dir(package.path(""))
+            .stdout(Stdio::null())
+            .status();
+        assert!(status.unwrap().success(), "{words:?}");
+    };
+    git(&["init"]);
+    git(&["add", "."]);
+    git(&["commit", "-m", "first"]);
+    let count = |words: &[&str]| {
+        let ran = package.mutate(&[&["--list"], words].concat());
+        let last = ran.stdout.lines().last().unwrap_or_default();
+        last.split(' ').next().unwrap().parse::<usize>().unwrap_or_else(|_| panic!("{ran}"))
+    };
+    let all = count(&[]);
+    assert_eq!(count(&["--in-diff", "HEAD"]), 0);
+    let parts: Vec<usize> = ["1/3", "2/3", "3/3"].iter().map(|part| count(&["--shard", part])).collect();
+    assert_eq!(parts.iter().sum::<usize>(), all, "{parts:?}");
+    fs::write(package.path("src/lib.rs"), SMALL.replace("a > 7", "7 < a")).unwrap();
+    let ran = package.mutate(&["--in-diff", "HEAD", "--json", "../report.json"]).assert_code(0);
+    let mutants = package.mutants("../report.json");
+    assert!(
+        !mutants.is_empty() && mutants.keys().all(|name| name.starts_with("two: ")),
+        "{mutants:?}\n{ran}"
+    );
+    assert!(statuses(&mutants).values().all(|status| status == "Killed"), "{mutants:?}");
+    package
+        .mutate(&["--in-diff", "nowhere"])
+        .assert_code(5)
+        .assert_stderr("failed to test mutants: compare with \"nowhere\"");
+    package.mutate(&["--shard", "4/3"]).assert_code(5).assert_stderr("expected K/N");
+    package.mutate(&["--min-score", "101"]).assert_code(5).assert_stderr("expected a percentage");
+}
+
+#[test]
+fn tests_that_fail_without_a_mutant_and_sources_that_do_not_compile_are_errors() {
+    let package = Package::new(&SMALL.replace("!super::two(7)", "super::two(7)"));
+    let ran = package.mutate(&[]).assert_code(2);
+    ran.assert_stderr("failed to test mutants: test mutants: the tests fail without any");
+    ran.assert_stderr("package::tests::both: assertion failed");
+    fs::write(package.path("src/lib.rs"), SMALL.replace("a < 2", "a < \"2\"")).unwrap();
+    let ran = package.mutate(&[]).assert_code(4);
+    ran.assert_stderr("which do not compile").assert_stderr("error[E0308]: mismatched types");
+    fs::write(package.path("src/lib.rs"), SMALL).unwrap();
+    let other = package.world.path("other");
+    fs::create_dir_all(other.join("src")).unwrap();
+    fs::write(other.join("Cargo.toml"), MANIFEST.replace("\"package\"", "\"other\"")).unwrap();
+    fs::write(other.join("src/lib.rs"), "").unwrap();
+    let manifest = format!("{MANIFEST}[dependencies]\nother = {{ path = \"../other\" }}\n");
+    fs::write(package.path("Cargo.toml"), manifest).unwrap();
+    package.mutate(&[]).assert_code(4).assert_stderr("depends on other in ");
+    // Cargo itself refuses it.
+    let broken = format!("{MANIFEST}[dependencies]\nother = \"not a version\"\n");
+    fs::write(package.path("Cargo.toml"), broken).unwrap();
+    package.mutate(&[]).assert_code(4).assert_stderr("not a version");
+}
+
+#[test]
+fn survivors_are_annotated_and_written_for_code_scanning() {
+    let package = Package::new(&SMALL.replace(" && super::two(8) && !super::two(7)", ""));
+    let weak = package.path("src/lib.rs");
+    fs::write(
+        &weak,
+        fs::read_to_string(&weak).unwrap().replace("!super::one(2)", "super::two(1) == super::two(1)"),
+    )
+    .unwrap();
+    let ran = package.mutate(&["--github", "--sarif", "../survivors.sarif"]).assert_code(0);
+    ran.assert_stdout("::warning file=").assert_stdout("src/lib.rs");
+    let sarif: Value =
+        serde_json::from_str(&fs::read_to_string(package.world.path("survivors.sarif")).unwrap()).unwrap();
+    assert!(!sarif["runs"][0]["results"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn killed_workers_invent_no_verdict() {
+    let package = Package::new(SMALL);
+    package.mutate(&["--json", "../expected.json"]).assert_code(0);
+    let expected = statuses(&package.mutants("../expected.json"));
+    for point in ["worker.journal.after:3:kill", "worker.journal.before:5:kill"] {
+        let state = package.world.path(&point.replace([':', '.'], "-"));
+        let words = ["--state-dir", state.to_str().unwrap(), "--json", "../report.json"];
+        let mut command = package.command(&words);
+        command.env("HEELER_FAIL", point);
+        let ran = run_with_separate_outputs(command);
+        let found = statuses(&package.mutants("../report.json"));
+        // Each worker dies, and what it ran is tried twice.
+        let differs =
+            |(name, status): (&String, &String)| *status != "Pending" && expected.get(name) != Some(status);
+        assert!(found.len() == expected.len() && !found.iter().any(differs), "{point}: {found:?}\n{ran}");
+        // What was not decided is tested by the next run.
+        let ran = package.mutate(&words).assert_code(0);
+        assert_eq!(statuses(&package.mutants("../report.json")), expected, "{point}: {ran}");
+    }
+}
+
+/// A package whose mutants take a while each: its test waits before it looks.
+fn slow_package() -> Package {
+    let conditions = (0..12).map(|n| format!("pub fn f{n}(a: u8) -> bool {{\n    a < {n}\n}}\n\n"));
+    let checks = (1..12).map(|n| format!("        assert!(super::f{n}(0) && !super::f{n}({n}));\n"));
+    let greet = "pub fn greet(name: &str) -> String {\n    format!(\"hello {name}\")\n}\n\n";
+    let tests = format!(
+        "#[cfg(test)]\nmod tests {{\n    #[test]\n    fn all() {{\n        std::thread::park_timeout(std::time::Duration::from_millis(150));\n{}    }}\n}}\n",
+        checks.collect::<String>()
+    );
+    Package::new(&format!("{}{greet}{tests}", conditions.collect::<String>()))
+}
+
+#[test]
+fn cancelled_run_keeps_what_is_known_and_the_next_goes_on() {
+    let package = slow_package();
+    let mut child = package.start(&["--json", "../partial.json"]);
+    let verdicts = || {
+        let places = fs::read_dir(package.path(".heeler/mutate")).ok()?;
+        places.map(Result::unwrap).find(|place| place.path().join("verdicts.json").exists())
+    };
+    wait_until("some verdicts are kept", || verdicts().is_some());
+    signal(child.id(), "INT");
+    let mut text = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(3), "{text}");
+    assert!(text.contains("cancelled"), "{text}");
+    let partial = statuses(&package.mutants("../partial.json"));
+    assert!(partial.values().any(|status| status == "Killed"), "{partial:?}");
+    assert!(partial.values().any(|status| status == "Pending"), "{partial:?}");
+    let ran = package.mutate(&["--json", "../report.json"]).assert_code(0);
+    ran.assert_stderr("of earlier runs");
+    let all = statuses(&package.mutants("../report.json"));
+    for (name, status) in partial.iter().filter(|(_, status)| *status == "Killed") {
+        assert_eq!(all.get(name), Some(status));
+    }
+    assert!(all.values().all(|status| status != "Pending"), "{all:?}");
+}
+
+#[test]
+fn killed_coordinator_leaves_nothing_running_and_no_wrong_verdict() {
+    let package = slow_package();
+    let mut child = package.start(&[]);
+    let workers = || processes_of_role(child.id(), ProcessRole::Worker);
+    wait_until("tests run", || workers().iter().any(|worker| !children(*worker).is_empty()));
+    let of_worker: Vec<u32> = workers();
+    let children: Vec<_> = of_worker.iter().flat_map(|worker| children(*worker)).collect();
+    signal(child.id(), "KILL");
+    child.wait().unwrap();
+    wait_until("everything has ended", || {
+        let is_gone = |pid: u32| crate::support::process::state(pid).is_none_or(|state| state == 'Z');
+        of_worker.iter().all(|worker| is_gone(*worker))
+            && children.iter().all(|child| is_gone(u32::try_from(child.0).unwrap()))
+    });
+    let ran = package.mutate(&["--json", "../report.json"]).assert_code(0);
+    let all = statuses(&package.mutants("../report.json"));
+    let survivors: Vec<_> = all.iter().filter(|(_, status)| *status == "Survived").collect();
+    assert!(all.values().all(|status| status != "Pending"), "{all:?}\n{ran}");
+    assert!(survivors.iter().all(|(name, _)| name.starts_with("f")), "{survivors:?}");
+}
