@@ -5,14 +5,15 @@
 //! - [`CargoProject`]: the crates of a workspace, as `cargo metadata` describes them.
 //! - [`SourceSelection`], [`ChangedLines`], [`MutantShard`]: the sources, places and mutants that a user
 //!   names.
-//! - [`find_mutated_sources`]: the selected sources with their mutants.
+//! - [`find_mutated_sources`], [`find_c_sources`]: the selected sources with their mutants.
 //! - [`GuardedProject`]: the same with guards, and which mutants compile.
 //! - [`TreeCopy`]: the copy of a workspace in which they are built.
-//! - [`GuardRuntime`]: what guarded programs are linked to.
+//! - [`GuardRuntime`], [`CompilerShims`]: what guarded programs are linked to, and how compilers are told so.
 //! - [`Baseline`]: what the tests take and reach without a mutant, and with that the plan of each mutant.
 //! - [`MutationRun`]: the mutants of a run, from the first process to the verdict of each.
 //! - [`VerdictCache`]: verdicts of earlier runs that still hold.
 
+mod c;
 mod cargo_project;
 mod changed_lines;
 mod fingerprint;
@@ -29,6 +30,7 @@ mod tests;
 mod tree_copy;
 mod verdict_cache;
 
+pub use c::{CompilerShims, find_c_sources, is_compiler_shim, run_compiler_shim};
 pub use cargo_project::{CargoProject, CargoProjectError, OutsideDependency};
 pub use changed_lines::ChangedLines;
 pub use fingerprint::Fingerprint;

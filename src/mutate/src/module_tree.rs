@@ -21,8 +21,8 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 #[error("read the source {}", path.display())]
 pub struct ReadSourceError {
-    path: PathBuf,
-    source: io::Error,
+    pub(crate) path: PathBuf,
+    pub(crate) source: io::Error,
 }
 
 /// The sources of a project with mutants.

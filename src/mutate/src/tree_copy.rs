@@ -32,6 +32,9 @@ pub struct TreeCopy<'a> {
     pub left_out: &'a [PathBuf],
     /// Names in the copy that stay although the original has none: build tools make them.
     pub kept: &'a [&'a str],
+    /// What was copied before, for a build that writes into the copy: what it has made there stays, and only these
+    /// are removed with their originals. `None` for a copy in which everything else is removed.
+    pub copied_before: Option<&'a BTreeSet<PathBuf>>,
     /// Contents in place of the original's, by paths relative to the tree.
     pub replaced: &'a BTreeMap<PathBuf, String>,
 }
@@ -45,6 +48,8 @@ pub struct CopiedTree {
     pub removed: usize,
     /// A hash of all files whose contents are the original's, with their paths.
     pub unchanged: Fingerprint,
+    /// All files, links and directories that are copies, by paths relative to the tree.
+    pub paths: BTreeSet<PathBuf>,
 }
 
 impl TreeCopy<'_> {
@@ -87,6 +92,7 @@ impl TreeCopy<'_> {
         names.retain(|name| !self.is_left_out(&original.join(name)));
         for name in &names {
             let below = below.join(name);
+            copied.paths.insert(below.clone());
             let kind = fs::symlink_metadata(original.join(name)).map_err(failed(&original.join(name)))?;
             if kind.is_dir() {
                 self.update_directory(&below, copied)?;
@@ -100,7 +106,9 @@ impl TreeCopy<'_> {
             let entry = entry.map_err(failed(&copy))?;
             let is_kept =
                 || below == Path::new("") && self.kept.iter().any(|name| entry.file_name() == *name);
-            if !names.contains(&entry.file_name()) && !is_kept() {
+            let is_made =
+                || self.copied_before.is_some_and(|before| !before.contains(&below.join(entry.file_name())));
+            if !names.contains(&entry.file_name()) && !is_kept() && !is_made() {
                 remove(&entry.path()).map_err(failed(&entry.path()))?;
                 copied.removed += 1;
             }
@@ -254,6 +262,7 @@ mod tests {
                 copy: &copy,
                 left_out: &left_out,
                 kept: &["Cargo.lock"],
+                copied_before: None,
                 replaced: &replaced,
             }
             .update()
@@ -302,6 +311,34 @@ mod tests {
     }
 
     #[test]
+    fn what_a_build_has_made_stays_and_copies_go_with_their_originals() {
+        let dir = tempfile::tempdir().unwrap();
+        let (original, copy) = (dir.path().join("original"), dir.path().join("copy"));
+        write(&original, &[("a.c", "a"), ("lib/b.c", "b"), ("lib/c.c", "c"), ("old/d.c", "d")]);
+        let replaced = BTreeMap::new();
+        let update = |copied_before: &BTreeSet<PathBuf>| {
+            let copied_before = Some(copied_before);
+            let tree = TreeCopy {
+                original: &original,
+                copy: &copy,
+                left_out: &[],
+                kept: &[],
+                copied_before,
+                replaced: &replaced,
+            };
+            tree.update().unwrap()
+        };
+        let first = update(&BTreeSet::new());
+        write(&copy, &[("a.o", "made"), ("lib/b.o", "made"), ("build/x", "made")]);
+        fs::remove_file(original.join("lib/c.c")).unwrap();
+        fs::remove_dir_all(original.join("old")).unwrap();
+        let second = update(&first.paths);
+        let names: Vec<String> = tree(&copy).into_iter().map(|(path, _)| path).collect();
+        assert_eq!(names, ["a.c", "a.o", "build/x", "lib/b.c", "lib/b.o"]);
+        assert_eq!((second.written, second.removed), (0, 2));
+    }
+
+    #[test]
     fn file_that_cannot_be_read_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let (original, copy) = (dir.path().join("missing"), dir.path().join("copy"));
@@ -311,6 +348,7 @@ mod tests {
             copy: &copy,
             left_out: &left_out,
             kept: &[],
+            copied_before: None,
             replaced: &replaced,
         };
         assert!(tree.update().unwrap_err().to_string().ends_with("/missing"));

@@ -1,0 +1,90 @@
+/* The runtime of guarded C sources, which the compiler is told to include: which mutant is on in this process,
+ * how often places are reached, and the limit of that. All is weak: a program has it once. The variables are those
+ * of the runtime for Rust. */
+#ifndef HEELER_GUARD_H
+#define HEELER_GUARD_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The mutant that is on; 0 for none. */
+__attribute__((weak)) unsigned __hg_on = 0;
+/* 0 before the environment is read, 1 if nothing is counted, 2 if places are. */
+__attribute__((weak)) int __hg_state = 0;
+__attribute__((weak)) unsigned long long __hg_hits = 0, __hg_hit_limit = ~0ULL;
+__attribute__((weak)) unsigned long long __hg_steps = 0, __hg_step_limit = ~0ULL;
+__attribute__((weak)) unsigned *__hg_counts = 0;
+__attribute__((weak)) unsigned __hg_count_number = 0;
+
+/* Under names of their own: a program may declare these in other ways, or call its own functions so. */
+extern char *__hg_getenv(const char *) __asm__("getenv");
+extern void __hg_exit(int) __asm__("_exit") __attribute__((noreturn));
+extern int __hg_open(const char *, int, ...) __asm__("open");
+extern int __hg_close(int) __asm__("close");
+extern long __hg_lseek(int, long, int) __asm__("lseek");
+extern void *__hg_mmap(void *, unsigned long, int, int, int, long) __asm__("mmap");
+
+__attribute__((weak, noinline, cold)) unsigned long long __hg_number(const char *name, unsigned long long otherwise) {
+  const char *text = __hg_getenv(name);
+  unsigned long long value = 0;
+  if (!text || !*text) return otherwise;
+  for (; *text; ++text) {
+    if (*text < '0' || *text > '9') return otherwise;
+    value = value * 10 + (unsigned long long)(*text - '0');
+  }
+  return value;
+}
+
+__attribute__((weak, noinline, cold)) void __hg_begin(void) {
+  const char *file = __hg_getenv("HEELER_MUTANT_COVERAGE");
+  __hg_on = (unsigned)__hg_number("HEELER_MUTANT", 0);
+  __hg_hit_limit = __hg_number("HEELER_MUTANT_HITS", ~0ULL);
+  __hg_step_limit = __hg_number("HEELER_MUTANT_STEPS", ~0ULL);
+  __hg_state = 1;
+  if (file) {
+    int descriptor = __hg_open(file, 2 /* O_RDWR */);
+    if (descriptor >= 0) {
+      long size = __hg_lseek(descriptor, 0, 2 /* SEEK_END */);
+      if (size >= 4) {
+        void *mapped = __hg_mmap(0, (unsigned long)size, 3 /* read, write */, 1 /* MAP_SHARED */, descriptor, 0);
+        if (mapped != (void *)-1) {
+          __hg_counts = (unsigned *)mapped;
+          __hg_count_number = (unsigned)(size / 4);
+          __hg_state = 2;
+        }
+      }
+      __hg_close(descriptor);
+    }
+  }
+}
+
+__attribute__((weak, noinline, cold)) void __hg_reach(unsigned base, unsigned count) {
+  unsigned place;
+  if (__hg_counts[0] != ~0U) __hg_counts[0]++;
+  for (place = base; place < base + count && place < __hg_count_number; ++place)
+    if (__hg_counts[place] != ~0U) __hg_counts[place]++;
+}
+
+/* Which mutant of a place is on, from 1; 0 for the original. The place's mutants have the numbers from `base` on. */
+__attribute__((weak, noinline)) unsigned __hg(unsigned base, unsigned count) {
+  unsigned offset;
+  if (!__hg_state) __hg_begin();
+  if (__hg_state == 2) {
+    __hg_reach(base, count);
+    return 0;
+  }
+  if (!__hg_on) return 0;
+  offset = __hg_on - base;
+  if (offset < count) {
+    if (__hg_hits++ >= __hg_hit_limit) __hg_exit(87);
+    return offset + 1;
+  }
+  if (__hg_steps++ >= __hg_step_limit) __hg_exit(88);
+  return 0;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,135 @@
+//! The sources of a project in C that have mutants: all of a directory but those of its tests.
+
+use std::{
+    io,
+    path::{Component, Path, PathBuf},
+    sync::Arc,
+};
+
+use heeler_mutant::{Configuration, Language, MutatedSource, SourceFile, SourcePlace};
+
+use crate::{
+    module_tree::{MutatedProject, ProjectSource, ReadSourceError},
+    selection::SourceSelection,
+};
+
+/// Directories whose sources are no part of the product, wherever they are.
+const OTHER_DIRECTORIES: [&str; 16] = [
+    "bench",
+    "benches",
+    "benchmark",
+    "benchmarks",
+    "contrib",
+    "deps",
+    "doc",
+    "docs",
+    "example",
+    "examples",
+    "fuzz",
+    "fuzzing",
+    "node_modules",
+    "test",
+    "tests",
+    "third_party",
+];
+/// Files by which directories are known that a build has made.
+const BUILT: [&str; 2] = ["CMakeCache.txt", "CACHEDIR.TAG"];
+
+/// Reads the C sources below a directory and searches those that are selected for mutants: sources of tests,
+/// examples and libraries of others only if a word of the selection names them. Blocks, on several cores.
+///
+/// # Errors
+/// A directory or a selected source can't be read.
+pub fn find_c_sources(root: &Path, selection: &SourceSelection) -> Result<MutatedProject, ReadSourceError> {
+    let mut paths = Vec::new();
+    walk(root, &mut paths)?;
+    paths.sort();
+    let unmatched = selection.unmatched(paths.iter().map(PathBuf::as_path));
+    paths.retain(|path| selection.may_select(path));
+    if selection.is_everything() {
+        paths.retain(|path| path.strip_prefix(root).is_ok_and(|below| !is_of_tests(below)));
+    }
+    let found = heeler_sys::cpu_pool::map(paths, |path| search(root, &path).map(|found| (path, found)));
+    let mut sources = Vec::new();
+    for one in found {
+        let (path, source) = one?;
+        let mutants = source.mutants().iter().enumerate();
+        let selected =
+            mutants.filter(|(_, found)| selection.selects(&path, &found.mutant)).map(|(index, _)| index);
+        let selected = selected.collect();
+        sources.push(ProjectSource { source, place: SourcePlace::Module, selected });
+    }
+    Ok(MutatedProject { root: root.to_owned(), sources, unmatched })
+}
+
+fn walk(directory: &Path, paths: &mut Vec<PathBuf>) -> Result<(), ReadSourceError> {
+    let failed = |source: io::Error| ReadSourceError { path: directory.to_owned(), source };
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let (path, kind) = (entry.path(), entry.file_type().map_err(failed)?);
+        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        if kind.is_dir() && !is_hidden && !BUILT.iter().any(|name| path.join(name).exists()) {
+            walk(&path, paths)?;
+        } else if kind.is_file() && path.extension().is_some_and(|extension| extension == "c") {
+            paths.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether a source belongs to tests, by its path below the root.
+fn is_of_tests(below: &Path) -> bool {
+    let is_other = |component: Component<'_>| {
+        let Component::Normal(name) = component else { return false };
+        OTHER_DIRECTORIES.iter().any(|other| name == *other)
+    };
+    let stem = below.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
+    let is_test =
+        stem == "test" || stem.starts_with("test_") || stem.ends_with("_test") || stem.ends_with("_tests");
+    is_test || below.parent().is_some_and(|directory| directory.components().any(is_other))
+}
+
+fn search(root: &Path, path: &Path) -> Result<MutatedSource, ReadSourceError> {
+    let failed = |source| ReadSourceError { path: path.to_owned(), source };
+    let text = String::from_utf8(std::fs::read(path).map_err(failed)?);
+    let text =
+        text.map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidData, error.utf8_error())))?;
+    let below = path.strip_prefix(root).unwrap_or(path);
+    let file = SourceFile {
+        path: below.to_string_lossy().into(),
+        language: Language::C,
+        text: Arc::from(text.as_str()),
+        ignored: None,
+    };
+    Ok(MutatedSource::search(file, &Configuration::default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn paths(project: &MutatedProject) -> Vec<&str> {
+        project.sources.iter().map(|source| &*source.source.file().path).collect()
+    }
+
+    #[test]
+    fn sources_of_the_product_have_mutants_and_those_of_tests_if_they_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        for path in ["a.c", "src/b.c", "test.c", "tests/c.c", "src/d_test.c", "build/e.c", ".git/f.c", "g.h"]
+        {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "int f(int a) { return a + 1; }\n").unwrap();
+        }
+        fs::write(root.join("build/CMakeCache.txt"), "").unwrap();
+        let all = find_c_sources(root, &SourceSelection::default()).unwrap();
+        assert_eq!(paths(&all), ["a.c", "src/b.c"]);
+        assert!(all.sources.iter().all(|source| !source.selected.is_empty()));
+        let named = SourceSelection::read(&["tests/c.c".to_owned(), "x.c".to_owned()], root).unwrap();
+        let named = find_c_sources(root, &named).unwrap();
+        assert_eq!((paths(&named), &named.unmatched[..]), (vec!["tests/c.c"], &["x.c".to_owned()][..]));
+    }
+}
