@@ -21,6 +21,9 @@ pub(crate) fn main() -> ExitCode {
     if heeler_mutate::is_rustc_wrapper(&own_name) {
         return heeler_mutate::run_rustc_wrapper();
     }
+    if heeler_mutate::is_compiler_shim(&own_name) {
+        return heeler_mutate::run_compiler_shim();
+    }
     let role = args.next();
     match role.as_deref().and_then(OsStr::to_str) {
         Some("__guard") => heeler_guard::main(),

@@ -14,6 +14,7 @@ mod tool_process;
 use std::{
     ffi::{OsStr, OsString},
     io,
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
 };
 
@@ -238,6 +239,59 @@ pub(crate) fn try_build_command(
         Ok(()) => Ok(Ok(())),
         Err(CargoError::Failed { .. }) => Ok(Err(tail.text())),
         Err(error) => Err(error),
+    }
+}
+
+/// Runs a command of the user in a shell, with these variables in addition to the environment of this process.
+/// What it writes to its standard error is kept by the supervision, and nothing is shown.
+///
+/// # Errors
+/// It can't be started, or fails.
+pub(crate) fn run_shell(
+    command: &str,
+    variables: &[(OsString, OsString)],
+    dir: &Path,
+    supervision: BuildSupervision<'_>,
+) -> Result<(), CargoError> {
+    let args = vec!["-c".into(), command.into()];
+    let shell = Path::new("/bin/sh");
+    ToolProcess::start_with(shell, args, variables, dir, StderrTarget::Kept, supervision)?.finish(|_| {})
+}
+
+/// Returns the files below a directory that a build has made: those that Git ignores, object files, and build
+/// directories of CMake.
+///
+/// # Errors
+/// Git fails.
+pub(crate) fn ignored_files(root: &Path) -> Result<Vec<PathBuf>, CargoError> {
+    let mut ignored = Vec::new();
+    if root.ancestors().any(|dir| dir.join(".git").exists()) {
+        let words = ["ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z"];
+        let words = words.map(OsString::from).to_vec();
+        let listed = read_tool_output("git", words, root, BuildSupervision::default())?;
+        // Its lines end where it ends names.
+        let names = listed.split(|byte| *byte == 0).filter(|name| !name.is_empty() && *name != b"\n");
+        ignored
+            .extend(names.map(|name| root.join(OsStr::from_bytes(name.strip_suffix(b"/").unwrap_or(name)))));
+    }
+    push_built(root, &mut ignored);
+    Ok(ignored)
+}
+
+/// Adds what a build has made by its looks. A directory that can't be read has been copied or will be an error.
+fn push_built(directory: &Path, found: &mut Vec<PathBuf>) {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    for entry in entries {
+        let (path, kind) = (entry.path(), entry.file_type());
+        if kind.as_ref().is_ok_and(std::fs::FileType::is_dir) && !found.contains(&path) {
+            if path.join("CMakeCache.txt").is_file() {
+                found.push(path);
+            } else {
+                push_built(&path, found);
+            }
+        } else if path.extension().is_some_and(|name| name == "o" || name == "lo") {
+            found.push(path);
+        }
     }
 }
 

@@ -37,6 +37,8 @@ use heeler_server::discovery::ProgramSource;
 use cargo::CargoSource;
 pub(super) use cargo::cargo_test_program;
 use command::CommandSource;
+pub(super) use command::FRAMEWORK as COMMAND_SOURCE;
+pub(super) use ctest::NAME as CTEST_SOURCE;
 use ctest::{CtestSource, is_ctest_folder};
 pub(super) use finder::SourceFinder;
 use go::GoSource;

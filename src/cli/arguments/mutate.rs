@@ -7,7 +7,10 @@ use heeler_config::{CommandLineSettings, JobCount, RunLayer};
 use heeler_mutate::MutantShard;
 
 use super::{GeneralArguments, convert};
-use crate::cli::display::mutants::MutantFormat;
+use crate::cli::{
+    display::mutants::MutantFormat,
+    mutate::{BuiltTests, CommandProject},
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -18,6 +21,8 @@ Examples:
   heeler mutate --in-diff main              those of the lines that differ from a branch
   heeler mutate --shard 1/4 --json 1.json   a quarter of them
   heeler mutate --min-score 80 --html mutants.html
+  heeler mutate --build 'make tests' --test 'tests/*_test'
+  heeler mutate --build 'cmake -B b && cmake --build b' --ctest b src/parse.c
   heeler mutate --list                      list them, and test none
   heeler mutate --list --format json        as the report schema of mutation testing tools
 
@@ -44,6 +49,23 @@ pub(crate) struct MutateArguments {
     /// Only part K of N of the mutants, which are divided by their ids.
     #[arg(long, value_name = "K/N", help_heading = "Selection")]
     pub shard: Option<MutantShard>,
+    /// Shell command that builds the tests of a project in C. It runs in a copy of this directory, in which the
+    /// C sources have mutants: all but those of tests and examples. They are compiled with cc or gcc, as the
+    /// build finds them in PATH.
+    #[arg(long, value_name = "COMMAND", help_heading = "Projects in C")]
+    pub build: Option<String>,
+    /// The tests are those that CTest knows in this directory, which the build makes.
+    #[arg(long, value_name = "DIR", requires = "build", help_heading = "Projects in C")]
+    pub ctest: Option<PathBuf>,
+    /// A test is each of these programs, which the build makes, with its exit code: a path or glob.
+    #[arg(
+        long = "test",
+        value_name = "PROGRAM",
+        requires = "build",
+        conflicts_with = "ctest",
+        help_heading = "Projects in C"
+    )]
+    pub test_programs: Vec<String>,
     /// Number of test processes at the same time; by default, one for each processor.
     #[arg(short, long, value_name = "N", value_parser = convert::jobs, help_heading = "Running")]
     pub jobs: Option<JobCount>,
@@ -99,6 +121,15 @@ pub(crate) struct MutateArguments {
 }
 
 impl MutateArguments {
+    /// Returns how a project in C is built and tested, if there is one.
+    pub(in crate::cli) fn command_project(&self) -> Option<CommandProject> {
+        let tests = match &self.ctest {
+            Some(directory) => BuiltTests::Ctest(directory.clone()),
+            None => BuiltTests::Programs(self.test_programs.clone()),
+        };
+        Some(CommandProject { build: self.build.clone()?, tests })
+    }
+
     /// Returns the settings that the arguments override.
     #[must_use]
     pub(crate) fn command_line(&self) -> CommandLineSettings {

@@ -14,7 +14,11 @@ use heeler_mutate::{
 use heeler_protocol::control::TestProgram;
 use heeler_sys::liveness_lock::{self, LivenessLock};
 
-use super::{error::MutateError, find::FoundProject};
+use super::{
+    command_build::build_with_command,
+    error::MutateError,
+    find::{BuildTool, FoundProject},
+};
 use crate::cli::{
     cargo::{
         BuildSupervision, CargoBuild, CargoBuildResult, CargoError, DiagnosticsTarget, OutputTail,
@@ -69,6 +73,10 @@ impl WorkPlace {
         Ok(Self { dir, _lock: held })
     }
 
+    pub(super) fn directory(&self) -> &Path {
+        &self.dir
+    }
+
     pub(super) fn tree(&self) -> PathBuf {
         self.dir.join("tree")
     }
@@ -100,7 +108,13 @@ pub(super) fn build_guarded(
     supervision: BuildSupervision<'_>,
     say: &mut dyn FnMut(&str, &str),
 ) -> Result<GuardedBuild, MutateError> {
-    let FoundProject { cargo, mutated, directory, has_named_sources } = found;
+    let FoundProject { tool, mutated, directory, has_named_sources } = found;
+    let cargo = match tool {
+        BuildTool::Cargo(cargo) => cargo,
+        BuildTool::Command(project) => {
+            return build_with_command(&project, mutated, place, state_dir, supervision, say);
+        }
+    };
     if let Some(outside) = cargo.outside_dependency() {
         return Err(MutateError::OutsideDependency(outside));
     }
@@ -147,7 +161,7 @@ fn tree_copy<'a>(
     copy: &'a Path,
     replaced: &'a std::collections::BTreeMap<PathBuf, String>,
 ) -> TreeCopy<'a> {
-    TreeCopy { original, copy, left_out: &[], kept: &[LOCK_FILE], replaced }
+    TreeCopy { original, copy, left_out: &[], kept: &[LOCK_FILE], copied_before: None, replaced }
 }
 
 fn update_tree(

@@ -80,7 +80,7 @@ impl MutationCommand<'_> {
     ) -> Result<CliExitCode, CommandError> {
         let state_dir =
             std::path::absolute(&self.settings.state_dir).unwrap_or_else(|_| self.settings.state_dir.clone());
-        let place = WorkPlace::open(&state_dir, found.cargo.root()).map_err(CommandError::Mutate)?;
+        let place = WorkPlace::open(&state_dir, &found.mutated.root).map_err(CommandError::Mutate)?;
         // Until it has ended, the user's Ctrl-C ends this process, and the build with it.
         let build =
             build_guarded(found, &place, &state_dir, BuildSupervision::default(), &mut |label, words| {

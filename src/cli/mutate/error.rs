@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use heeler_mutate::{CargoProjectError, OutsideDependency, ReadSourceError, SelectionError, TreeCopyError};
 use heeler_report::ReportError;
 
-use crate::cli::{cargo::CargoError, exit::CliExitCode};
+use crate::cli::{cargo::CargoError, exit::CliExitCode, sources::SourcesError};
 
 /// Error while finding or testing mutants.
 #[derive(Debug, thiserror::Error)]
@@ -21,7 +21,7 @@ pub(in crate::cli) enum MutateError {
     #[error(transparent)]
     Source(ReadSourceError),
     /// A word that names nothing is a mistake.
-    #[error("find \"{word}\": no source of the workspace's libraries and programs has this path")]
+    #[error("find \"{word}\": no source of the libraries and programs here has this path")]
     Unmatched { word: String },
     #[error("compare with \"{reference}\"")]
     Diff { reference: String, source: CargoError },
@@ -48,6 +48,13 @@ pub(in crate::cli) enum MutateError {
     NotCompiled { errors: Vec<String> },
     #[error("build the tests with cargo:\n{output}")]
     Build { output: String },
+    /// Not because of a mutant: the compiler has reported no error.
+    #[error("build the tests with {command:?}, without an error of cc or gcc:\n{output}")]
+    BuildCommand { command: String, output: String },
+    #[error(transparent)]
+    Sources(SourcesError),
+    #[error("find the tests that --build makes: expected --ctest DIR or --test PROGRAM")]
+    NoTests,
     #[error("reach the scheduler, which has failed")]
     SchedulerGone,
     #[error("list the tests: {0}")]
@@ -69,7 +76,9 @@ impl MutateError {
     /// Returns the exit code for the error.
     pub(in crate::cli) fn exit_code(&self) -> CliExitCode {
         match self {
-            Self::Selection(_) | Self::Unmatched { .. } | Self::Diff { .. } => CliExitCode::CommandLine,
+            Self::Selection(_) | Self::NoTests | Self::Unmatched { .. } | Self::Diff { .. } => {
+                CliExitCode::CommandLine
+            }
             Self::RedTests { .. } => CliExitCode::TestsFailed,
             Self::SchedulerGone => CliExitCode::Internal,
             Self::Directory(_)
@@ -85,6 +94,8 @@ impl MutateError {
             | Self::CompileRuntime(_)
             | Self::NotCompiled { .. }
             | Self::Build { .. }
+            | Self::BuildCommand { .. }
+            | Self::Sources(_)
             | Self::Listing(_)
             | Self::RunDirectory(_)
             | Self::Coverage { .. }

@@ -8,14 +8,18 @@ use std::{
 
 use heeler_mutant::{FoundMutant, MutantResult, MutantStatus};
 use heeler_mutate::{
-    CargoProject, CargoProjectError, ChangedLines, MutatedProject, SourceSelection, find_mutated_sources,
+    CargoProject, CargoProjectError, ChangedLines, MutatedProject, SourceSelection, find_c_sources,
+    find_mutated_sources,
 };
 use heeler_report::{
     ReportError,
     mutation::{MutationReport, ScoreBounds, write_elements},
 };
 
-use super::error::MutateError;
+use super::{
+    command_build::{BuiltTests, CommandProject},
+    error::MutateError,
+};
 use crate::cli::{
     arguments::MutateArguments,
     cargo::{BuildSupervision, CargoError, read_cargo_metadata, read_rustc_configuration, read_tool_output},
@@ -23,12 +27,19 @@ use crate::cli::{
 
 /// A workspace and its mutants.
 pub(super) struct FoundProject {
-    pub(super) cargo: CargoProject,
+    pub(super) tool: BuildTool,
     pub(super) mutated: MutatedProject,
     /// The directory of this process.
     pub(super) directory: PathBuf,
     /// Whether the arguments name sources, and not the packages of the directory.
     pub(super) has_named_sources: bool,
+}
+
+/// What builds a project.
+pub(super) enum BuildTool {
+    Cargo(Box<CargoProject>),
+    /// A command of the user.
+    Command(CommandProject),
 }
 
 /// Finds the selected mutants.
@@ -38,14 +49,27 @@ pub(super) struct FoundProject {
 pub(super) fn find(arguments: &MutateArguments) -> Result<FoundProject, MutateError> {
     let directory = std::env::current_dir().map_err(MutateError::Directory)?;
     let selection = SourceSelection::read(&arguments.sources, &directory).map_err(MutateError::Selection)?;
-    let metadata = read_cargo_metadata(&directory).map_err(MutateError::Cargo)?;
-    let cfg = read_rustc_configuration(&directory).map_err(MutateError::Cargo)?;
-    let cargo = read_project(&metadata, &cfg, &directory, &selection).map_err(MutateError::Project)?;
-    let mut mutated = find_mutated_sources(&cargo, &selection).map_err(MutateError::Source)?;
+    let (tool, mut mutated) = match arguments.command_project() {
+        Some(project) => {
+            if !arguments.is_list && project.tests == BuiltTests::Programs(Vec::new()) {
+                return Err(MutateError::NoTests);
+            }
+            let mutated = find_c_sources(&directory, &selection).map_err(MutateError::Source)?;
+            (BuildTool::Command(project), mutated)
+        }
+        None => {
+            let metadata = read_cargo_metadata(&directory).map_err(MutateError::Cargo)?;
+            let cfg = read_rustc_configuration(&directory).map_err(MutateError::Cargo)?;
+            let cargo =
+                read_project(&metadata, &cfg, &directory, &selection).map_err(MutateError::Project)?;
+            let mutated = find_mutated_sources(&cargo, &selection).map_err(MutateError::Source)?;
+            (BuildTool::Cargo(Box::new(cargo)), mutated)
+        }
+    };
     if let Some(word) = mutated.unmatched.first() {
         return Err(MutateError::Unmatched { word: word.clone() });
     }
-    let changed = arguments.in_diff.as_deref().map(|reference| changed_lines(reference, cargo.root()));
+    let changed = arguments.in_diff.as_deref().map(|reference| changed_lines(reference, &mutated.root));
     let changed = changed.transpose()?;
     for source in &mut mutated.sources {
         let mutants = source.source.mutants();
@@ -56,7 +80,7 @@ pub(super) fn find(arguments: &MutateArguments) -> Result<FoundProject, MutateEr
         });
     }
     let has_named_sources = !selection.is_everything();
-    Ok(FoundProject { cargo, mutated, directory, has_named_sources })
+    Ok(FoundProject { tool, mutated, directory, has_named_sources })
 }
 
 /// Finds all mutants of the workspace around a directory.
@@ -68,7 +92,8 @@ pub(super) fn find_in(directory: &Path) -> Result<FoundProject, MutateError> {
     let cfg = read_rustc_configuration(directory).map_err(MutateError::Cargo)?;
     let cargo = CargoProject::read_workspace(&metadata, &cfg).map_err(MutateError::Project)?;
     let mutated = find_mutated_sources(&cargo, &SourceSelection::default()).map_err(MutateError::Source)?;
-    Ok(FoundProject { cargo, mutated, directory: directory.to_owned(), has_named_sources: true })
+    let tool = BuildTool::Cargo(Box::new(cargo));
+    Ok(FoundProject { tool, mutated, directory: directory.to_owned(), has_named_sources: true })
 }
 
 /// Returns the root of the workspace around a directory.

@@ -2,7 +2,7 @@
 //!
 //! - `command`: the command.
 //! - `find`: the mutants that the arguments select.
-//! - `build`: the guarded copy of the workspace and its test programs.
+//! - `build`: the guarded copy of the workspace and its test programs; `command_build`: that of a project in C.
 //! - `observer`: who follows the tests; `session`: the session in which they run.
 //! - `baseline`: the tests without a mutant: whether they pass, what they take and what they reach.
 //! - `testing`: the tests with each mutant.
@@ -13,6 +13,7 @@
 mod baseline;
 mod build;
 mod command;
+mod command_build;
 mod engine;
 mod error;
 mod find;
@@ -23,5 +24,6 @@ mod session;
 mod testing;
 
 pub(super) use command::mutate;
+pub(super) use command_build::{BuiltTests, CommandProject};
 pub(super) use error::MutateError;
 pub(super) use service::CargoMutationService;

@@ -128,7 +128,7 @@ async fn build(
         return Ok(None);
     }
     let state_dir = std::path::absolute(&settings.state_dir).unwrap_or_else(|_| settings.state_dir.clone());
-    let place = open_work_place(&state_dir, found.cargo.root()).await.map_err(|error| failed(&error))?;
+    let place = open_work_place(&state_dir, &found.mutated.root).await.map_err(|error| failed(&error))?;
     // Its other end becomes readable when this one is dropped.
     let pipe = heeler_sys::io::pipe();
     let (cancelled, canceller) =

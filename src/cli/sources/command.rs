@@ -11,7 +11,7 @@ use super::{
 };
 
 /// Name of the framework of commands whose exit code decides.
-pub(super) const FRAMEWORK: &str = "command";
+pub(in crate::cli) const FRAMEWORK: &str = "command";
 
 /// The arguments are the directory in which the commands run, the command or an empty text, then the paths
 /// and globs of the files that are tests.

@@ -25,6 +25,8 @@ use super::{
 };
 use fold::{FoldedTests, Surroundings};
 
+/// Name of the source.
+pub(in crate::cli) const NAME: &str = "ctest";
 /// The file by which CTest knows a build folder.
 const TEST_FILE: &str = "CTestTestfile.cmake";
 /// Divides the build folders of a request from the arguments of CTest.
@@ -40,7 +42,7 @@ pub(super) struct CtestSource;
 
 impl TestSource for CtestSource {
     fn name(&self) -> &'static str {
-        "ctest"
+        NAME
     }
 
     fn command_line_arguments(&self, command_line: &ProgramArguments) -> Option<Vec<OsText>> {

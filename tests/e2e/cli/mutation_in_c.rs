@@ -1,0 +1,122 @@
+//! `heeler mutate --build`: a small project in C with a makefile, whose test programs decide with their exit codes.
+
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use serde_json::Value;
+
+use crate::support::world::{FinishedCommand, TestWorld, run_with_separate_outputs};
+
+const MAKEFILE: &str = "all: calc_test text_test\n\
+    calc_test text_test: %: tests/%.c calc.o\n\t$(CC) -Wall -Werror -o $@ $^\n\
+    calc.o: calc.c calc.h\n\t$(CC) -Wall -Werror -c -o $@ $<\n";
+
+const HEADER: &str = "int add(int a, int b);\nint is_small(int a);\nint count(int a);\nlong distance(const char *a, const char *b);\n\
+    int unused(int a);\n";
+
+const SOURCE: &str = "#include \"calc.h\"\n\
+    int add(int a, int b) {\n    return a + b;\n}\n\
+    int is_small(int a) {\n    return a < 10;\n}\n\
+    int count(int a) {\n    int rounds = 0;\n    while (a > 0) {\n        a -= 1;\n        rounds += 1;\n    }\n    return rounds;\n}\n\
+    long distance(const char *a, const char *b) {\n    return b - a;\n}\n\
+    int unused(int a) {\n    return a * 2;\n}\n";
+
+const CALC_TEST: &str = "#include \"../calc.h\"\nint main(void) {\n    if (add(2, 3) != 5) return 1;\n    if (!is_small(3)) return 2;\n    \
+    return count(4) == 4 ? 0 : 3;\n}\n";
+
+const TEXT_TEST: &str = "#include \"../calc.h\"\nint main(void) {\n    const char *text = \"abc\";\n    return distance(text, text + 3) == 3 ? 0 : 1;\n}\n";
+
+struct Project {
+    world: TestWorld,
+}
+
+impl Project {
+    fn new() -> Self {
+        let project = Self { world: TestWorld::new() };
+        fs::create_dir_all(project.path("tests")).unwrap();
+        let files = [
+            ("Makefile", MAKEFILE),
+            ("calc.h", HEADER),
+            ("calc.c", SOURCE),
+            ("tests/calc_test.c", CALC_TEST),
+            ("tests/text_test.c", TEXT_TEST),
+        ];
+        for (name, text) in files {
+            fs::write(project.path(name), text).unwrap();
+        }
+        project
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.world.path("project").join(name)
+    }
+
+    fn mutate(&self, words: &[&str]) -> FinishedCommand {
+        let mut command = self.world.heeler(&[&["mutate", "-j2", "--build", "make"], words].concat());
+        command.current_dir(self.path(""));
+        run_with_separate_outputs(command)
+    }
+
+    /// Returns the statuses of the mutants of a report, by line and replacement.
+    fn statuses(&self, report: &str) -> BTreeMap<String, String> {
+        let report: Value = serde_json::from_str(&fs::read_to_string(self.path(report)).unwrap()).unwrap();
+        let mutants = report["files"]["calc.c"]["mutants"].as_array().unwrap();
+        let entry = |mutant: &Value| {
+            let line = mutant["location"]["start"]["line"].as_u64().unwrap();
+            let name = format!("{line}: {}", mutant["replacement"].as_str().unwrap());
+            (name, mutant["status"].as_str().unwrap().to_owned())
+        };
+        mutants.iter().map(entry).collect()
+    }
+}
+
+#[test]
+fn mutants_of_a_project_in_c_end_in_every_possible_way() {
+    let project = Project::new();
+    let words = ["--test", "calc_test", "--test", "text_test", "--json", "../report.json"];
+    let ran = project.mutate(&words).assert_code(0);
+    let statuses = project.statuses("../report.json");
+    for (name, status) in [
+        ("3: a - b", "Killed"),
+        // No test has a number of 10.
+        ("6: a <= 10", "Survived"),
+        ("6: a >= 10", "Killed"),
+        ("11: a += 1", "Timeout"),
+        // Pointers have no sum.
+        ("17: b + a", "CompileError"),
+        ("20: a / 2", "NoCoverage"),
+    ] {
+        assert_eq!(
+            statuses.get(name).map(String::as_str),
+            Some(status),
+            "{name} of {statuses:#?}\n{}",
+            ran.stderr
+        );
+    }
+    assert!(
+        !project.path("calc.o").exists() && !project.path("calc_test").exists(),
+        "the project is only read"
+    );
+
+    fs::write(project.path("calc.c"), SOURCE.replace("a * 2", "a * 3")).unwrap();
+    let again = project.mutate(&words).assert_code(0);
+    assert!(again.stderr.contains("kept"), "the verdicts of other functions are kept: {}", again.stderr);
+}
+
+#[test]
+fn mistakes_of_the_user_are_one_error() {
+    let project = Project::new();
+    let missing = project.mutate(&["--test", "no_test"]).assert_code(4);
+    assert!(missing.stderr.contains("no_test"), "{}", missing.stderr);
+    let none = project.mutate(&[]).assert_code(5);
+    assert!(none.stderr.contains("expected --ctest DIR or --test PROGRAM"), "{}", none.stderr);
+    fs::write(project.path("calc.c"), "int add(int a, int b) { return a + ; }\n").unwrap();
+    let broken = project.mutate(&["--test", "calc_test"]).assert_code(4);
+    assert!(broken.stderr.contains("expected expression"), "{}", broken.stderr);
+    fs::write(project.path("Makefile"), "all:\n\t@echo nothing to do >&2; exit 3\n").unwrap();
+    let failed = project.mutate(&["--test", "calc_test"]).assert_code(4);
+    assert!(failed.stderr.contains("nothing to do"), "{}", failed.stderr);
+    fs::write(project.path("Makefile"), MAKEFILE).unwrap();
+    fs::write(project.path("calc.c"), SOURCE.replace("a + b", "a + b + 1")).unwrap();
+    let red = project.mutate(&["--test", "calc_test", "--test", "text_test"]).assert_code(2);
+    assert!(red.stderr.contains("calc_test"), "{}", red.stderr);
+}
