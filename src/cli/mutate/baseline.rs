@@ -129,8 +129,11 @@ pub(super) async fn measure(
     }
     let mut red = Vec::new();
     for variant in &alone {
-        let Some(result) = results.remove(&variant.name) else { continue };
         let (program, test) = (variant.program, variant.tests[0]);
+        let Some(result) = results.remove(&variant.name) else {
+            red.push(format!("{}: it has no result", programs[program].uids[test]));
+            continue;
+        };
         let took = Duration::from_micros(result.duration_us.unwrap_or_default());
         baseline.programs[program].durations[test] = Some(took);
         red.extend(failure(&programs[program].uids[test], &result));

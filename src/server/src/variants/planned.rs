@@ -154,7 +154,13 @@ impl VariantPlan<'_> {
 
     /// Returns a catalogue of the programs, with the variants as their tests.
     fn catalogue_of_variants(&self) -> Catalogue {
-        let sources = self.catalogue.programs().iter().map(|entry| entry.source.clone());
+        // The entries of a source are its tests, and none of the variants.
+        let source = |entry: &ProgramEntry| {
+            let mut source = entry.source.clone();
+            source.program.entries.clear();
+            source
+        };
+        let sources = self.catalogue.programs().iter().map(source);
         let mut catalogue = Catalogue::new(sources.collect::<Vec<ProgramSource>>());
         for (program, entry) in self.catalogue.programs().iter().enumerate() {
             let ListingState::Listed { framework, selection_limit, tests, start, .. } = &entry.listing else {
