@@ -85,6 +85,17 @@ def paused_garbage_collection():
             gc.enable()
 
 
+def paths_on_the_way(paths):
+    """Returns files, and the directories and packages in which they are."""
+    found = set(paths)
+    for path in paths:
+        parent = os.path.dirname(path)
+        while parent not in found:
+            found |= {parent, os.path.join(parent, "__init__.py")}
+            parent = os.path.dirname(parent)
+    return found
+
+
 class Channel:
     """The report channel, and the standard outputs as they were at the start."""
 
@@ -311,6 +322,8 @@ class Plugin:
         self.paths = {}
         self.collect_reports = {}
         self.collected_paths = set()
+        # What a collection of named files looks at; `None` for one of everything.
+        self.wanted_paths = None
         self.items = {}
         self.begun_items = set()
         self.coverage = None
@@ -412,6 +425,11 @@ class Plugin:
 
     # Collection.
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_ignore_collect(self, collection_path):
+        # The listing has decided. To ask again of each neighbour of each file would take longer than all tests.
+        return None if self.wanted_paths is None else str(collection_path) not in self.wanted_paths
+
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_make_collect_report(self, collector):
         path = str(collector.path)
@@ -503,8 +521,10 @@ class Plugin:
         if not paths:
             return
         self.collected_paths.update(paths)
+        self.wanted_paths = paths_on_the_way(paths)
         with paused_garbage_collection():
             session.perform_collect(paths)
+        self.wanted_paths = None
         for item in session.items:
             self.items.setdefault(item.nodeid, []).append(item)
 
