@@ -304,28 +304,6 @@ fn survivors_are_annotated_and_written_for_code_scanning() {
     assert!(!sarif["runs"][0]["results"].as_array().unwrap().is_empty());
 }
 
-#[test]
-fn killed_workers_invent_no_verdict() {
-    let package = Package::new(SMALL);
-    package.mutate(&["--json", "../expected.json"]).assert_code(0);
-    let expected = statuses(&package.mutants("../expected.json"));
-    for point in ["worker.journal.after:3:kill", "worker.journal.before:5:kill"] {
-        let state = package.world.path(&point.replace([':', '.'], "-"));
-        let words = ["--state-dir", state.to_str().unwrap(), "--json", "../report.json"];
-        let mut command = package.command(&words);
-        command.env("HEELER_FAIL", point);
-        let ran = run_with_separate_outputs(command);
-        let found = statuses(&package.mutants("../report.json"));
-        // Each worker dies, and what it ran is tried twice.
-        let differs =
-            |(name, status): (&String, &String)| *status != "Pending" && expected.get(name) != Some(status);
-        assert!(found.len() == expected.len() && !found.iter().any(differs), "{point}: {found:?}\n{ran}");
-        // What was not decided is tested by the next run.
-        let ran = package.mutate(&words).assert_code(0);
-        assert_eq!(statuses(&package.mutants("../report.json")), expected, "{point}: {ran}");
-    }
-}
-
 /// A package whose mutants take a while each: its test waits before it looks.
 fn slow_package() -> Package {
     let conditions = (0..12).map(|n| format!("pub fn f{n}(a: u8) -> bool {{\n    a < {n}\n}}\n\n"));
@@ -338,15 +316,17 @@ fn slow_package() -> Package {
     Package::new(&format!("{}{greet}{tests}", conditions.collect::<String>()))
 }
 
+/// Returns whether a state directory has verdicts for later runs.
+fn has_verdicts(state: &Path) -> bool {
+    let places = fs::read_dir(state.join("mutate"));
+    places.is_ok_and(|mut places| places.any(|place| place.unwrap().path().join("verdicts.json").exists()))
+}
+
 #[test]
 fn cancelled_run_keeps_what_is_known_and_the_next_goes_on() {
     let package = slow_package();
     let mut child = package.start(&["--json", "../partial.json"]);
-    let verdicts = || {
-        let places = fs::read_dir(package.path(".heeler/mutate")).ok()?;
-        places.map(Result::unwrap).find(|place| place.path().join("verdicts.json").exists())
-    };
-    wait_until("some verdicts are kept", || verdicts().is_some());
+    wait_until("some verdicts are kept", || has_verdicts(&package.path(".heeler")));
     signal(child.id(), "INT");
     let mut text = String::new();
     child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
@@ -362,6 +342,22 @@ fn cancelled_run_keeps_what_is_known_and_the_next_goes_on() {
         assert_eq!(all.get(name), Some(status));
     }
     assert!(all.values().all(|status| status != "Pending"), "{all:?}");
+}
+
+#[test]
+fn killed_worker_changes_no_verdict() {
+    let package = slow_package();
+    package.mutate(&["--json", "../expected.json"]).assert_code(0);
+    let expected = statuses(&package.mutants("../expected.json"));
+    let state = package.world.path("state");
+    let mut child = package.start(&["--state-dir", state.to_str().unwrap(), "--json", "../report.json"]);
+    wait_until("some verdicts are kept", || has_verdicts(&state));
+    let workers = processes_of_role(child.id(), ProcessRole::Worker);
+    signal(*workers.first().expect("mutants are tested"), "KILL");
+    let mut text = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{text}");
+    assert_eq!(statuses(&package.mutants("../report.json")), expected, "{text}");
 }
 
 #[test]

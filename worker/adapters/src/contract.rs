@@ -195,6 +195,9 @@ pub struct BatchSelection<'a> {
 pub enum SelectionScope {
     /// Some of its tests.
     SomeTests,
+    /// Some of its tests, of which only results and messages are asked for: the framework may keep what they
+    /// write to itself.
+    TestsOfVariant,
     /// All tests that it runs: a framework that runs all of its tests by default needs no selection.
     WholeProgram,
 }

@@ -332,7 +332,9 @@ impl CommandChoice<'_> {
             let is_alone = self.is_output_shown && self.adapter.traits().captures_output;
             batch.truncate(if is_alone { 1 } else { fitting });
             let tests = self.variant.map_or_else(|| listed_tests(batch), tests_of);
-            let scope = if self.variant.is_none() && self.runnable_tests == Some(tests.len()) {
+            let scope = if self.variant.is_some() {
+                SelectionScope::TestsOfVariant
+            } else if self.runnable_tests == Some(tests.len()) {
                 SelectionScope::WholeProgram
             } else {
                 SelectionScope::SomeTests

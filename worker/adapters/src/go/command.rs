@@ -38,7 +38,7 @@ pub(super) fn run_command(variant: Go, selection: &BatchSelection<'_>) -> Adapte
     });
     let pattern = match selection.scope {
         SelectionScope::WholeProgram => String::new(),
-        SelectionScope::SomeTests => pattern(selection.tests),
+        SelectionScope::SomeTests | SelectionScope::TestsOfVariant => pattern(selection.tests),
     };
     args.push(OsText::from(format!("-test.run={pattern}").as_str()));
     let death_files = DeathFiles { reports: StackReports::StandardError, journal: None };

@@ -3,7 +3,7 @@
 use heeler_protocol::control::OsText;
 
 use super::LibtestFormat;
-use crate::{AdapterInvocation, BatchSelection, CommandLineError};
+use crate::{AdapterInvocation, BatchSelection, CommandLineError, SelectionScope};
 
 /// Environment variables that would reorder, filter, or change the format of the output; the last one is set
 /// by libtest when it executes itself.
@@ -64,7 +64,7 @@ pub(super) fn run_command(
             let mut command = invocation(&flags, true);
             // Captured output is in the memory of the process until the test has ended: a test that dies or
             // hangs takes it along. Of several tests, the one that died runs again alone.
-            if selection.tests.len() == 1 {
+            if selection.tests.len() == 1 && selection.scope != SelectionScope::TestsOfVariant {
                 command.args.push("--nocapture".into());
             }
             command
@@ -97,7 +97,6 @@ fn unselectable(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SelectionScope;
     use heeler_protocol::control::ListedTest;
 
     fn command_of(form: LibtestFormat, tests: &[&ListedTest]) -> Result<AdapterInvocation, CommandLineError> {
@@ -126,9 +125,15 @@ mod tests {
     fn output_of_a_lone_test_is_not_captured() {
         let test = |name: &str| ListedTest { name: name.to_owned(), ..ListedTest::default() };
         let (one, other) = (test("a"), test("b"));
-        let is_shown = |tests: &[&ListedTest]| {
-            command_of(LibtestFormat::Events, tests).unwrap().args.contains(&"--nocapture".into())
+        let is_shown = |command: AdapterInvocation| command.args.contains(&"--nocapture".into());
+        let shown = |tests: &[&ListedTest]| is_shown(command_of(LibtestFormat::Events, tests).unwrap());
+        assert_eq!([shown(&[&one]), shown(&[&one, &other])], [true, false]);
+        let variant = BatchSelection {
+            tests: &[&one],
+            scope: SelectionScope::TestsOfVariant,
+            runs_ignored: false,
+            follows_unclear_death: false,
         };
-        assert_eq!([is_shown(&[&one]), is_shown(&[&one, &other])], [true, false]);
+        assert!(!is_shown(run_command(LibtestFormat::Events, &variant).unwrap()), "it is not asked for");
     }
 }

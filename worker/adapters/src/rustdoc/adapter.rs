@@ -113,7 +113,7 @@ impl Adapter for Rustdoc {
             // Also of a whole program: the lines of ignored tests would stand between those of the others.
             (_, Ok(names)) => words.extend(names),
             (SelectionScope::WholeProgram, Err(_)) => {}
-            (SelectionScope::SomeTests, Err(error)) => return Err(error),
+            (SelectionScope::SomeTests | SelectionScope::TestsOfVariant, Err(error)) => return Err(error),
         }
         Ok(invocation(&words.join(" ")))
     }
