@@ -70,7 +70,7 @@ fn words_that_select_nothing_and_places_without_package_are_errors() {
     for (word, error) in [
         (
             "src/no.rs",
-            "failed to test mutants: find \"src/no.rs\": no source of the workspace's libraries and programs",
+            "failed to test mutants: find \"src/no.rs\": no source of the libraries and programs here",
         ),
         (
             "src/lib.rs:9:x",

@@ -27,3 +27,4 @@ mod mtp_real;
 mod pytest;
 mod pytest_sessions;
 mod recognition;
+mod relative_sources;

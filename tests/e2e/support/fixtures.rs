@@ -163,7 +163,7 @@ pub(crate) fn dying_listings() -> Vec<(&'static str, PathBuf)> {
 }
 
 /// Returns the compiled library of Catch2 2, with its `main`.
-fn catch2_version_2_main() -> PathBuf {
+pub(crate) fn catch2_version_2_main() -> PathBuf {
     let main = fixtures().join("catch2/main.cc");
     built("catch2-main", &[&main], |target| {
         let mut compiler = Command::new("g++");
@@ -173,7 +173,7 @@ fn catch2_version_2_main() -> PathBuf {
 }
 
 /// Returns the directory with the compiled library of Catch2 3, where there is one.
-fn catch2_version_3() -> Option<PathBuf> {
+pub(crate) fn catch2_version_3() -> Option<PathBuf> {
     std::env::var_os("HEELER_CATCH2_V3").map(PathBuf::from)
 }
 

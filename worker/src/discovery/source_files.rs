@@ -55,9 +55,10 @@ pub(super) fn make_absolute(program: &TestProgram, tests: &mut [ListedTest]) {
     // Tests are many, and their files few.
     let known: BTreeMap<&String, String> =
         relative.iter().filter_map(|file| Some((file, absolute(file)?))).collect();
-    for file in tests.iter_mut().filter_map(|test| test.file.as_mut()) {
-        if let Some(path) = known.get(file) {
-            file.clone_from(path);
+    for test in tests {
+        if let Some(path) = test.file.as_ref().and_then(|file| known.get(file)) {
+            // Its reports name the file as it was told.
+            test.reported_file = test.file.replace(path.clone());
         }
     }
 }

@@ -16,6 +16,9 @@ pub struct ListedTest {
     /// Source file, if the framework reports it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub file: Option<String>,
+    /// The source file as the framework names it in its reports, where `file` is the absolute path of it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reported_file: Option<String>,
     /// Line in the source file, from 1.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub line: Option<u32>,
@@ -51,6 +54,12 @@ pub struct TestVariant {
 }
 
 impl ListedTest {
+    /// Returns the source file as the framework names it.
+    #[must_use]
+    pub fn framework_file(&self) -> Option<&str> {
+        self.reported_file.as_deref().or(self.file.as_deref())
+    }
+
     /// Returns whether its framework skips it unless it is told otherwise.
     #[must_use]
     pub fn is_ignored(&self) -> bool {

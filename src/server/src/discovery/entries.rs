@@ -44,6 +44,7 @@ fn join(mut test: ListedTest, entry: &ListedTest) -> ListedTest {
         timeout_ms,
         broken,
         variant: _,
+        reported_file: _,
     } = entry;
     test.display = display.clone().or(test.display);
     if test.file.is_none() {

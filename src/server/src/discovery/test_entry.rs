@@ -25,6 +25,7 @@ pub struct TestEntry {
     name: Range<u32>,
     display: Option<Box<str>>,
     file: Option<Arc<str>>,
+    reported_file: Option<Arc<str>>,
     line: Option<u32>,
     skip: Option<Arc<str>>,
     /// Trait names are shared by many tests, values seldom are.
@@ -87,6 +88,7 @@ impl TestEntry {
             name: self.name().to_owned(),
             display: self.display.as_deref().map(str::to_owned),
             file: self.file.as_deref().map(str::to_owned),
+            reported_file: self.reported_file.as_deref().map(str::to_owned),
             line: self.line,
             skip: self.skip.as_deref().map(str::to_owned),
             traits: self
@@ -133,6 +135,7 @@ pub(super) fn assign_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<TestEntry>
             name,
             display: listed.display.map(Into::into),
             file: listed.file.map(|file| shared.intern(file)),
+            reported_file: listed.reported_file.map(|file| shared.intern(file)),
             line: listed.line,
             skip: listed.skip.map(|reason| shared.intern(reason)),
             traits: traits.into_iter().map(|one| (shared.intern(one.name), one.value.into())).collect(),
@@ -180,7 +183,8 @@ mod tests {
         let full = ListedTest {
             name: "P.t/0".into(),
             display: Some("P.t/0 (1)".into()),
-            file: Some("p.cc".into()),
+            file: Some("/w/p.cc".into()),
+            reported_file: Some("p.cc".into()),
             line: Some(3),
             skip: Some("disabled".into()),
             traits: [("n", "v"), ("ignored", "")]

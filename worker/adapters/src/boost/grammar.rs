@@ -45,7 +45,7 @@ struct CaseMarkers {
 
 impl CaseMarkers {
     fn of(test: &ListedTest) -> Self {
-        let place = format!("{}({}): ", test.file.as_deref().unwrap_or_default(), test.line.unwrap_or(0));
+        let place = format!("{}({}): ", test.framework_file().unwrap_or_default(), test.line.unwrap_or(0));
         let path = &test.name;
         let local = path.rsplit_once('/').map_or(path.as_str(), |(_, local)| local);
         let expected = test.traits.iter().find(|one| one.name == EXPECTED_FAILURES);

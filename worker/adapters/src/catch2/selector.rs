@@ -116,6 +116,7 @@ pub(super) fn listed_tests(cases: Vec<ListedCase>, shards: ShardSupport) -> Vec<
                 timeout_ms: None,
                 broken: None,
                 variant: None,
+                reported_file: None,
             }
         })
         .collect()

@@ -46,7 +46,7 @@ fn begin_attributes(test: &ListedTest) -> String {
 
 /// Returns the attributes of its place, by which tests of one name differ.
 fn place_attributes(test: &ListedTest) -> String {
-    let file = escape_attribute(&reported_name(test.file.as_deref().unwrap_or_default().as_bytes()));
+    let file = escape_attribute(&reported_name(test.framework_file().unwrap_or_default().as_bytes()));
     format!(" filename=\"{file}\" line=\"{}\"", test.line.unwrap_or(0))
 }
 

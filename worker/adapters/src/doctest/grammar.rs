@@ -38,7 +38,7 @@ fn begin_attributes(test: &ListedTest) -> String {
     let mut text = String::new();
     let is_unnamed = TestSelector::of(test).is_some_and(|selector| selector.name == NameUse::Unnamed);
     let name = Some(test.name.as_str()).filter(|_| !is_unnamed);
-    for (name, value) in [("name", name), ("filename", test.file.as_deref())] {
+    for (name, value) in [("name", name), ("filename", test.framework_file())] {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
             text.push_str(&format!(" {name}=\"{}\"", escape_attribute(value)));
         }

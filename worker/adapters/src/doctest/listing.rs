@@ -116,6 +116,7 @@ fn read_test(tag: &[u8], place: &mut u32) -> ListedTest {
         selector: (!is_skipped).then(|| TestSelector { place: *place, name: name_use }.to_text()),
         broken: None,
         variant: None,
+        reported_file: None,
         name: name.unwrap_or_else(|| UNNAMED.to_owned()),
         display: None,
         timeout_ms: None,

@@ -133,6 +133,7 @@ impl ListedCase {
             timeout_ms: None,
             broken: None,
             variant: None,
+            reported_file: None,
         }
     }
 }

@@ -109,6 +109,7 @@ impl ReportLine {
             timeout_ms: None,
             broken: self.text("broken"),
             variant: None,
+            reported_file: None,
         })
     }
 }
