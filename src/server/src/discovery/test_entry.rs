@@ -25,7 +25,8 @@ pub struct TestEntry {
     name: Range<u32>,
     display: Option<Box<str>>,
     file: Option<Arc<str>>,
-    line: Option<u32>,
+    /// From 1.
+    line: Option<NonZeroU32>,
     skip: Option<Arc<str>>,
     /// Trait names are shared by many tests, values seldom are.
     traits: Box<[(Arc<str>, Box<str>)]>,
@@ -61,7 +62,7 @@ impl TestEntry {
 
     /// Returns its line in the source file.
     pub(super) fn line(&self) -> Option<u32> {
-        self.line
+        self.line.map(NonZeroU32::get)
     }
 
     /// Returns why it can't be run, or `None` if it can.
@@ -87,7 +88,7 @@ impl TestEntry {
             name: self.name().to_owned(),
             display: self.display.as_deref().map(str::to_owned),
             file: self.file.as_deref().map(str::to_owned),
-            line: self.line,
+            line: self.line(),
             skip: self.skip.as_deref().map(str::to_owned),
             traits: self
                 .traits()
@@ -133,7 +134,7 @@ pub(super) fn assign_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<TestEntry>
             name,
             display: listed.display.map(Into::into),
             file: listed.file.map(|file| shared.intern(file)),
-            line: listed.line,
+            line: listed.line.and_then(NonZeroU32::new),
             skip: listed.skip.map(|reason| shared.intern(reason)),
             traits: traits.into_iter().map(|one| (shared.intern(one.name), one.value.into())).collect(),
             selector: listed.selector.map(Into::into),
