@@ -7,6 +7,10 @@ use crate::runtime::{HIT_LIMIT_EXIT_CODE, STEP_LIMIT_EXIT_CODE};
 /// Maximum number of characters of a reason that is kept.
 const REASON_CHARS: usize = 1000;
 
+/// The signals by which a program in C ends at these limits.
+const HIT_LIMIT_SIGNAL: &str = "SIGVTALRM";
+const STEP_LIMIT_SIGNAL: &str = "SIGPROF";
+
 /// How a process with a mutant ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepOutcome {
@@ -32,16 +36,17 @@ impl StepOutcome {
     pub fn of(result: &TestResult) -> Self {
         let reason = || cut(result.message().as_deref().unwrap_or_else(|| result.outcome.label()));
         let code = result.exit_reason.as_ref().and_then(|exit| exit.code);
+        let signal = result.exit_reason.as_ref().and_then(|exit| exit.signal.as_deref());
         // The test that failed, or that ran when the process ended.
         let test = result.parts.last().map(|part| part.name.clone());
         match result.outcome {
             Outcome::Passed | Outcome::Flaky => Self::Passed,
             Outcome::Failed | Outcome::Crashed | Outcome::ExitedEarly | Outcome::OutOfMemory => {
-                match (code, test) {
-                    (Some(HIT_LIMIT_EXIT_CODE), _) => Self::HitLimit,
-                    (Some(STEP_LIMIT_EXIT_CODE), _) => Self::StepLimit,
-                    (_, Some(test)) => Self::Failed { test, reason: reason() },
-                    (_, None) => Self::DiedEarly { reason: reason() },
+                match (code, signal, test) {
+                    (Some(HIT_LIMIT_EXIT_CODE), ..) | (_, Some(HIT_LIMIT_SIGNAL), _) => Self::HitLimit,
+                    (Some(STEP_LIMIT_EXIT_CODE), ..) | (_, Some(STEP_LIMIT_SIGNAL), _) => Self::StepLimit,
+                    (.., Some(test)) => Self::Failed { test, reason: reason() },
+                    (.., None) => Self::DiedEarly { reason: reason() },
                 }
             }
             Outcome::TimedOut | Outcome::Idle => Self::Silent { reason: reason() },

@@ -25,8 +25,10 @@ pub struct TestEntry {
     name: Range<u32>,
     display: Option<Box<str>>,
     file: Option<Arc<str>>,
-    reported_file: Option<Arc<str>>,
-    line: Option<u32>,
+    /// Length of the end of `file` that the framework reports, where it does not report all of it.
+    reported_bytes: Option<NonZeroU32>,
+    /// From 1.
+    line: Option<NonZeroU32>,
     skip: Option<Arc<str>>,
     /// Trait names are shared by many tests, values seldom are.
     traits: Box<[(Arc<str>, Box<str>)]>,
@@ -62,7 +64,12 @@ impl TestEntry {
 
     /// Returns its line in the source file.
     pub(super) fn line(&self) -> Option<u32> {
-        self.line
+        self.line.map(NonZeroU32::get)
+    }
+
+    fn reported_file(&self) -> Option<&str> {
+        let (file, bytes) = (self.file.as_deref()?, self.reported_bytes?.get());
+        file.get(file.len().checked_sub(bytes as usize)?..)
     }
 
     /// Returns why it can't be run, or `None` if it can.
@@ -88,8 +95,8 @@ impl TestEntry {
             name: self.name().to_owned(),
             display: self.display.as_deref().map(str::to_owned),
             file: self.file.as_deref().map(str::to_owned),
-            reported_file: self.reported_file.as_deref().map(str::to_owned),
-            line: self.line,
+            reported_file: self.reported_file().map(str::to_owned),
+            line: self.line(),
             skip: self.skip.as_deref().map(str::to_owned),
             traits: self
                 .traits()
@@ -125,6 +132,9 @@ pub(super) fn assign_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<TestEntry>
             )
         });
         let unrunnable = listed.broken.or(repeated);
+        let ends_file = |reported: &String| listed.file.as_ref().is_some_and(|file| file.ends_with(reported));
+        let reported = listed.reported_file.as_ref().filter(|reported| ends_file(reported));
+        let reported_bytes = reported.and_then(|text| NonZeroU32::new(u32::try_from(text.len()).ok()?));
         let mut traits = listed.traits;
         // The same word for all frameworks, so that filters and `--run-ignored` find these tests.
         if listed.skip.is_some() && !traits.iter().any(|one| one.name == key::IGNORED_TRAIT) {
@@ -135,8 +145,8 @@ pub(super) fn assign_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<TestEntry>
             name,
             display: listed.display.map(Into::into),
             file: listed.file.map(|file| shared.intern(file)),
-            reported_file: listed.reported_file.map(|file| shared.intern(file)),
-            line: listed.line,
+            reported_bytes,
+            line: listed.line.and_then(NonZeroU32::new),
             skip: listed.skip.map(|reason| shared.intern(reason)),
             traits: traits.into_iter().map(|one| (shared.intern(one.name), one.value.into())).collect(),
             selector: listed.selector.map(Into::into),
