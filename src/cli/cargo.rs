@@ -242,8 +242,8 @@ pub(crate) fn try_build_command(
     }
 }
 
-/// Runs a command of the user in a shell, with these variables in addition to the environment of this process.
-/// What it writes to its standard error is kept by the supervision, and nothing is shown.
+/// Runs a command of the user in a shell, with these variables in addition to the environment of this
+/// process. What it writes to its standard error is kept by the supervision, and nothing is shown.
 ///
 /// # Errors
 /// It can't be started, or fails.
@@ -278,7 +278,8 @@ pub(crate) fn ignored_files(root: &Path) -> Result<Vec<PathBuf>, CargoError> {
     Ok(ignored)
 }
 
-/// Adds what a build has made by its looks. A directory that can't be read has been copied or will be an error.
+/// Adds what a build has made by its looks. A directory that can't be read has been copied or will be an
+/// error.
 fn push_built(directory: &Path, found: &mut Vec<PathBuf>) {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     for entry in entries {

@@ -49,9 +49,9 @@ pub(crate) struct MutateArguments {
     /// Only part K of N of the mutants, which are divided by their ids.
     #[arg(long, value_name = "K/N", help_heading = "Selection")]
     pub shard: Option<MutantShard>,
-    /// Shell command that builds the tests of a project in C. It runs in a copy of this directory, in which the
-    /// C sources have mutants: all but those of tests and examples. They are compiled with cc or gcc, as the
-    /// build finds them in PATH.
+    /// Shell command that builds the tests of a project in C. It runs in a copy of this directory, in which
+    /// the C sources have mutants: all but those of tests and examples. They are compiled with cc or gcc, as
+    /// the build finds them in PATH.
     #[arg(long, value_name = "COMMAND", help_heading = "Projects in C")]
     pub build: Option<String>,
     /// The tests are those that CTest knows in this directory, which the build makes.

@@ -20,8 +20,8 @@ pub(super) fn group(record: &TestReport) -> String {
 /// The workflow command that ends a group.
 pub(super) const END_GROUP: &str = "::endgroup::";
 
-/// Returns the workflow command that annotates a failure, with the file and the line that failed where these are
-/// known; where the line is not, the title says where the test is defined.
+/// Returns the workflow command that annotates a failure, with the file and the line that failed where these
+/// are known; where the line is not, the title says where the test is defined.
 pub(super) fn annotation(record: &TestReport, root: &str) -> String {
     let mut properties = Vec::new();
     if let Some(place) = record.place() {

@@ -106,8 +106,8 @@ fn tree_copy<'a>(
     TreeCopy { original, copy, left_out: &[], kept: &[], copied_before: None, replaced }
 }
 
-/// Copies what a build reads, and nothing that one has made: a newer object file would be taken for that of a guarded
-/// source.
+/// Copies what a build reads, and nothing that one has made: a newer object file would be taken for that of a
+/// guarded source.
 fn copy(
     root: &Path,
     place: &WorkPlace,
@@ -129,8 +129,8 @@ fn copy(
     Ok(copied)
 }
 
-/// Returns the programs with the tests, one for each test that is a process of its own: they are run for a mutant one
-/// after the other, until one fails.
+/// Returns the programs with the tests, one for each test that is a process of its own: they are run for a
+/// mutant one after the other, until one fails.
 fn programs(tests: &BuiltTests, tree: &Path) -> Result<Vec<TestProgram>, MutateError> {
     let request = match tests {
         BuiltTests::Ctest(directory) => {

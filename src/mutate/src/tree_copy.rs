@@ -32,8 +32,8 @@ pub struct TreeCopy<'a> {
     pub left_out: &'a [PathBuf],
     /// Names in the copy that stay although the original has none: build tools make them.
     pub kept: &'a [&'a str],
-    /// What was copied before, for a build that writes into the copy: what it has made there stays, and only these
-    /// are removed with their originals. `None` for a copy in which everything else is removed.
+    /// What was copied before, for a build that writes into the copy: what it has made there stays, and only
+    /// these are removed with their originals. `None` for a copy in which everything else is removed.
     pub copied_before: Option<&'a BTreeSet<PathBuf>>,
     /// Contents in place of the original's, by paths relative to the tree.
     pub replaced: &'a BTreeMap<PathBuf, String>,

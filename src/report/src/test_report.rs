@@ -167,8 +167,9 @@ impl TestReport {
         self.detail.as_deref().and_then(pick).map(|text| text.trim_end()).filter(|text| !text.is_empty())
     }
 
-    /// Returns where the test failed; of a test that did not fail, where it is defined. Of a failure whose line is
-    /// unknown it is only the file, because the line where the test is defined is not where it failed.
+    /// Returns where the test failed; of a test that did not fail, where it is defined. Of a failure whose
+    /// line is unknown it is only the file, because the line where the test is defined is not where it
+    /// failed.
     #[must_use]
     pub fn place(&self) -> Option<SourcePlace> {
         let failed_at = self.detail.as_deref()?.failed_at.clone();

@@ -1,4 +1,5 @@
-//! `heeler mutate --build`: a small project in C with a makefile, whose test programs decide with their exit codes.
+//! `heeler mutate --build`: a small project in C with a makefile, whose test programs decide with their exit
+//! codes.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 

@@ -1,5 +1,5 @@
-//! Programs that were compiled by the relative name of their source, as by hand or with a makefile: their reports
-//! name it so, and the tests have its absolute path. All tests of a program pass, in one process.
+//! Programs that were compiled by the relative name of their source, as by hand or with a makefile: their
+//! reports name it so, and the tests have its absolute path. All tests of a program pass, in one process.
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 

@@ -44,8 +44,8 @@ const MEASURING_TESTS: usize = 20;
 const TEST_OVERHEAD: Duration = Duration::from_micros(50);
 /// Maximum number of observed durations of a program that are kept for its median; more add no information.
 const MAX_OBSERVED_DURATIONS: usize = 512;
-/// Duration of a batch of a process that is given further tests when it has ended these: a longer one would only
-/// bind tests to one slot that another may run earlier.
+/// Duration of a batch of a process that is given further tests when it has ended these: a longer one would
+/// only bind tests to one slot that another may run earlier.
 const MAX_EXTENSION: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -110,8 +110,8 @@ impl ProgramQueue {
         let Some(median) = self.observed.get(self.observed.len() / 2) else {
             return known_median.unwrap_or(UNKNOWN_WEIGHT);
         };
-        // Where batches cost nothing, a mean that one slow test raises makes them smaller, which costs nothing; a
-        // median would hide that few of the tests take most of the time.
+        // Where batches cost nothing, a mean that one slow test raises makes them smaller, which costs
+        // nothing; a median would hide that few of the tests take most of the time.
         let is_mean = self.costs.process.takes_more_tests && self.observed_count > 0;
         if is_mean { (self.observed_sum / self.observed_count).max(*median) } else { *median }
     }

@@ -430,7 +430,8 @@ fn process_that_takes_more_tests_gets_the_rest_in_pieces() {
         queue
     };
     let first = |queue: &mut TestQueue, slots| queue.next_batch(&SlotLoads::idle(slots)).unwrap().tests.len();
-    // Nothing is known: a few tests measure the others, and the process that has paid its start takes them next.
+    // Nothing is known: a few tests measure the others, and the process that has paid its start takes them
+    // next.
     assert_eq!(first(&mut queue(4000, None), 2), 4);
     // Two seconds: the rest is shared out when it is known who is slower.
     assert_eq!(first(&mut queue(4000, Some(10)), 2), 200);

@@ -1,6 +1,6 @@
-//! The role in which this program stands in for the C compiler of a build: it adds the runtime of guards to what is
-//! compiled, and keeps errors as the compiler describes them to programs. Builds find it as `cc` or `gcc` in the
-//! first directory of `PATH`, so that no makefile has to name it.
+//! The role in which this program stands in for the C compiler of a build: it adds the runtime of guards to
+//! what is compiled, and keeps errors as the compiler describes them to programs. Builds find it as `cc` or
+//! `gcc` in the first directory of `PATH`, so that no makefile has to name it.
 
 use std::{
     ffi::{OsStr, OsString},
