@@ -277,7 +277,7 @@ fn github_groups_and_annotations_cannot_be_forged() {
            again $ ./core --exact math::fails
 
     ::endgroup::
-    ::error file=src/math.rs,line=12,title=FAIL core%3A%3Amath%3A%3Afails::assertion `left == right` failed%0A  left: 1%0A right: 2%0A$ ./core --exact math::fails
+    ::error file=src/math.rs,title=FAIL core%3A%3Amath%3A%3Afails (defined at line 12)::assertion `left == right` failed%0A  left: 1%0A right: 2%0A$ ./core --exact math::fails
     ────────────
             FAIL    0.075s  math::fails  src/math.rs:12
                  assertion `left == right` failed · left: 1 · right: 2

@@ -4,8 +4,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    num::NonZeroU32,
-    ops::Range,
+    num::{NonZeroU16, NonZeroU32},
     sync::Arc,
 };
 
@@ -21,12 +20,14 @@ pub(super) const SUITE_SEPARATOR: &str = "::";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TestEntry {
     uid: Box<str>,
-    /// Byte range of the name in the uid.
-    name: Range<u32>,
+    /// Where the name begins in the uid.
+    name_start: u32,
+    /// Length of what follows the name in the uid of a test whose name another has.
+    suffix_bytes: u8,
     display: Option<Box<str>>,
     file: Option<Arc<str>>,
     /// Length of the end of `file` that the framework reports, where it does not report all of it.
-    reported_bytes: Option<NonZeroU32>,
+    reported_bytes: Option<NonZeroU16>,
     /// From 1.
     line: Option<NonZeroU32>,
     skip: Option<Arc<str>>,
@@ -49,7 +50,7 @@ impl TestEntry {
     /// Returns its name in the framework.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.uid[self.name.start as usize..self.name.end as usize]
+        &self.uid[self.name_start as usize..self.uid.len() - usize::from(self.suffix_bytes)]
     }
 
     /// Returns its traits: names and values that the framework assigns.
@@ -68,8 +69,8 @@ impl TestEntry {
     }
 
     fn reported_file(&self) -> Option<&str> {
-        let (file, bytes) = (self.file.as_deref()?, self.reported_bytes?.get());
-        file.get(file.len().checked_sub(bytes as usize)?..)
+        let (file, bytes) = (self.file.as_deref()?, usize::from(self.reported_bytes?.get()));
+        file.get(file.len().checked_sub(bytes)?..)
     }
 
     /// Returns why it can't be run, or `None` if it can.
@@ -80,7 +81,7 @@ impl TestEntry {
 
     /// Returns whether another test before it has its name.
     fn is_repeated(&self) -> bool {
-        self.name.end as usize != self.uid.len()
+        self.suffix_bytes > 0
     }
 
     /// Returns whether its framework would skip it without running it.
@@ -121,10 +122,12 @@ pub(super) fn assign_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<TestEntry>
         let mut uid = format!("{suite}{SUITE_SEPARATOR}{}", listed.name);
         let place =
             |byte: usize| u32::try_from(byte).expect("a packet, and so a name in it, is far below 4 GiB");
-        let name = place(uid.len() - listed.name.len())..place(uid.len());
+        let name_end = uid.len();
+        let name_start = place(name_end - listed.name.len());
         if times > 1 {
             uid.push_str(&format!("#{times}"));
         }
+        let suffix_bytes = u8::try_from(uid.len() - name_end).expect("a number has few digits");
         let is_ambiguous = times > 1 && listed.selector.is_none();
         let repeated = is_ambiguous.then(|| {
             format!(
@@ -134,7 +137,7 @@ pub(super) fn assign_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<TestEntry>
         let unrunnable = listed.broken.or(repeated);
         let ends_file = |reported: &String| listed.file.as_ref().is_some_and(|file| file.ends_with(reported));
         let reported = listed.reported_file.as_ref().filter(|reported| ends_file(reported));
-        let reported_bytes = reported.and_then(|text| NonZeroU32::new(u32::try_from(text.len()).ok()?));
+        let reported_bytes = reported.and_then(|text| NonZeroU16::new(u16::try_from(text.len()).ok()?));
         let mut traits = listed.traits;
         // The same word for all frameworks, so that filters and `--run-ignored` find these tests.
         if listed.skip.is_some() && !traits.iter().any(|one| one.name == key::IGNORED_TRAIT) {
@@ -142,7 +145,8 @@ pub(super) fn assign_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<TestEntry>
         }
         TestEntry {
             uid: uid.into(),
-            name,
+            name_start,
+            suffix_bytes,
             display: listed.display.map(Into::into),
             file: listed.file.map(|file| shared.intern(file)),
             reported_bytes,
