@@ -2,8 +2,8 @@
 //!
 //! - `command`: the command.
 //! - `find`: the mutants that the arguments select.
-//! - `build`: the guarded copy of the workspace and its test programs; `command_build`: that of a project in
-//! C.
+//! - `build`: the guarded copy of the workspace and its test programs.
+//! - `command_build`: the same for a project in C.
 //! - `observer`: who follows the tests; `session`: the session in which they run.
 //! - `baseline`: the tests without a mutant: whether they pass, what they take and what they reach.
 //! - `testing`: the tests with each mutant.
