@@ -228,14 +228,21 @@ pub(crate) fn try_build_command(
     let (first, args) = words.split_first().expect("a build command has a program");
     let program = find_in_path(first)?;
     let args = args.iter().map(OsString::from).collect();
-    let tail = OutputTail::default();
-    let kept = BuildSupervision { tail: Some(&tail), ..supervision };
     let target = match output {
         BuildOutput::Shown => StderrTarget::Shown,
         BuildOutput::Hidden => StderrTarget::Kept,
     };
-    let command = ToolProcess::start(&program, args, dir, target, kept)?;
-    match command.finish(|_| {}) {
+    try_tool(supervision, |kept| ToolProcess::start(&program, args, dir, target, kept))
+}
+
+/// Runs a tool, which may fail: then the end of its output is returned.
+fn try_tool(
+    supervision: BuildSupervision<'_>,
+    start: impl FnOnce(BuildSupervision<'_>) -> Result<ToolProcess<'_>, CargoError>,
+) -> Result<Result<(), String>, CargoError> {
+    let tail = OutputTail::default();
+    let tool = start(BuildSupervision { tail: Some(&tail), ..supervision })?;
+    match tool.finish(|_| {}) {
         Ok(()) => Ok(Ok(())),
         Err(CargoError::Failed { .. }) => Ok(Err(tail.text())),
         Err(error) => Err(error),
@@ -243,57 +250,36 @@ pub(crate) fn try_build_command(
 }
 
 /// Runs a command of the user in a shell, with these variables in addition to the environment of this
-/// process. What it writes to its standard error is kept by the supervision, and nothing is shown.
+/// process. Nothing of its output is shown. It may fail: then the end of its standard error is returned.
 ///
 /// # Errors
-/// It can't be started, or fails.
+/// It can't be started, or was cancelled.
 pub(crate) fn run_shell(
     command: &str,
     variables: &[(OsString, OsString)],
     dir: &Path,
     supervision: BuildSupervision<'_>,
-) -> Result<(), CargoError> {
+) -> Result<Result<(), String>, CargoError> {
     let args = vec!["-c".into(), command.into()];
     let shell = Path::new("/bin/sh");
-    ToolProcess::start_with(shell, args, variables, dir, StderrTarget::Kept, supervision)?.finish(|_| {})
+    let target = StderrTarget::Kept;
+    try_tool(supervision, |kept| ToolProcess::start_with(shell, args, variables, dir, target, kept))
 }
 
-/// Returns the files below a directory that a build has made: those that Git ignores, object files, and build
-/// directories of CMake.
+/// Returns the files and directories below a directory that Git ignores; none outside of a repository.
 ///
 /// # Errors
 /// Git fails.
 pub(crate) fn ignored_files(root: &Path) -> Result<Vec<PathBuf>, CargoError> {
-    let mut ignored = Vec::new();
-    if root.ancestors().any(|dir| dir.join(".git").exists()) {
-        let words = ["ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z"];
-        let words = words.map(OsString::from).to_vec();
-        let listed = read_tool_output("git", words, root, BuildSupervision::default())?;
-        // Its lines end where it ends names.
-        let names = listed.split(|byte| *byte == 0).filter(|name| !name.is_empty() && *name != b"\n");
-        ignored
-            .extend(names.map(|name| root.join(OsStr::from_bytes(name.strip_suffix(b"/").unwrap_or(name)))));
+    if !root.ancestors().any(|dir| dir.join(".git").exists()) {
+        return Ok(Vec::new());
     }
-    push_built(root, &mut ignored);
-    Ok(ignored)
-}
-
-/// Adds what a build has made by its looks. A directory that can't be read has been copied or will be an
-/// error.
-fn push_built(directory: &Path, found: &mut Vec<PathBuf>) {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    for entry in entries {
-        let (path, kind) = (entry.path(), entry.file_type());
-        if kind.as_ref().is_ok_and(std::fs::FileType::is_dir) && !found.contains(&path) {
-            if path.join("CMakeCache.txt").is_file() {
-                found.push(path);
-            } else {
-                push_built(&path, found);
-            }
-        } else if path.extension().is_some_and(|name| name == "o" || name == "lo") {
-            found.push(path);
-        }
-    }
+    let words = ["ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z"];
+    let words = words.map(OsString::from).to_vec();
+    let listed = read_tool_output("git", words, root, BuildSupervision::default())?;
+    // Its lines end where it ends names.
+    let names = listed.split(|byte| *byte == 0).filter(|name| !name.is_empty() && *name != b"\n");
+    Ok(names.map(|name| root.join(OsStr::from_bytes(name.strip_suffix(b"/").unwrap_or(name)))).collect())
 }
 
 /// Returns what a tool of the user writes to its standard output; its standard error is shown.

@@ -133,10 +133,14 @@ impl MutateArguments {
     /// Returns the settings that the arguments override.
     #[must_use]
     pub(crate) fn command_line(&self) -> CommandLineSettings {
-        let general = self.general.command_line();
-        let run = RunLayer { jobs: self.jobs, ..general.run.clone() };
-        CommandLineSettings { run, ..general }
+        command_line_with(&self.general, self.jobs)
     }
+}
+
+/// Returns the settings that general arguments override, with a number of jobs.
+fn command_line_with(general: &GeneralArguments, jobs: Option<JobCount>) -> CommandLineSettings {
+    let general = general.command_line();
+    CommandLineSettings { run: RunLayer { jobs, ..general.run }, ..general }
 }
 
 /// The command of servers of the Mutation Server Protocol, which users name with two words.
@@ -186,8 +190,6 @@ impl MutationServerArguments {
     /// Returns the settings that the arguments override.
     #[must_use]
     pub(crate) fn command_line(&self) -> CommandLineSettings {
-        let general = self.general.command_line();
-        let run = RunLayer { jobs: self.jobs, ..general.run.clone() };
-        CommandLineSettings { run, ..general }
+        command_line_with(&self.general, self.jobs)
     }
 }

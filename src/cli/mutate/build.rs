@@ -137,10 +137,7 @@ pub(super) fn build_guarded(
         say("Building", &format!("the tests with mutants, round {}", guarded.rounds() + 1));
         match build.round(&mut guarded)? {
             Some(built) => break built,
-            None => {
-                let replaced = guarded.texts();
-                tree_copy(cargo.root(), &tree, &replaced).update_replaced().map_err(MutateError::Copy)?;
-            }
+            None => write_guarded(&guarded, &tree)?,
         }
     };
     let fingerprint = guarded
@@ -156,12 +153,20 @@ pub(super) fn build_guarded(
     })
 }
 
-fn tree_copy<'a>(
+/// Writes the guarded sources of a project to its copy.
+pub(super) fn write_guarded(guarded: &GuardedProject, tree: &Path) -> Result<(), MutateError> {
+    let replaced = guarded.texts();
+    let copy = tree_copy(&guarded.project().root, tree, &replaced);
+    copy.update_replaced().map(|_written| ()).map_err(MutateError::Copy)
+}
+
+/// Returns the copy of a tree, of which nothing is left out and nothing else is kept.
+pub(super) fn tree_copy<'a>(
     original: &'a Path,
     copy: &'a Path,
     replaced: &'a std::collections::BTreeMap<PathBuf, String>,
 ) -> TreeCopy<'a> {
-    TreeCopy { original, copy, left_out: &[], kept: &[LOCK_FILE], copied_before: None, replaced }
+    TreeCopy { original, copy, left_out: &[], kept: &[], copied_before: None, replaced }
 }
 
 fn update_tree(
@@ -172,7 +177,8 @@ fn update_tree(
 ) -> Result<CopiedTree, MutateError> {
     let (tree, replaced) = (place.tree(), guarded.texts());
     let left_out = [state_dir.to_owned(), cargo.target_directory().to_owned()];
-    let copy = TreeCopy { left_out: &left_out, ..tree_copy(cargo.root(), &tree, &replaced) };
+    let copy =
+        TreeCopy { left_out: &left_out, kept: &[LOCK_FILE], ..tree_copy(cargo.root(), &tree, &replaced) };
     copy.update().map_err(|error: TreeCopyError| MutateError::Copy(error))
 }
 

@@ -10,15 +10,15 @@ use std::{
 use heeler_config::Config;
 use heeler_core::SourceRequest;
 use heeler_mutant::{MutantId, RollbackStep};
-use heeler_mutate::{CompilerShims, CopiedTree, GuardedProject, MutatedProject, TreeCopy};
+use heeler_mutate::{CompilerShims, CopiedTree, GuardedProject, MutatedProject, TreeCopy, add_built_files};
 use heeler_protocol::control::{OsText, TestProgram};
 
 use super::{
-    build::{GuardedBuild, WorkPlace},
+    build::{GuardedBuild, WorkPlace, tree_copy, write_guarded},
     error::MutateError,
 };
 use crate::cli::{
-    cargo::{BuildSupervision, CargoError, OutputTail, ignored_files, run_shell},
+    cargo::{BuildSupervision, ignored_files, run_shell},
     sources::{COMMAND_SOURCE, CTEST_SOURCE, NamedSources, find_sources},
 };
 
@@ -66,27 +66,18 @@ pub(super) fn build_with_command(
     loop {
         say("Building", &format!("the tests with mutants, round {}", guarded.rounds() + 1));
         shims.clear_errors().map_err(failed)?;
-        let tail = OutputTail::default();
-        let supervision = BuildSupervision { tail: Some(&tail), ..supervision };
-        let errors = match run_shell(&project.build, &variables, &tree, supervision) {
-            Ok(()) => Vec::new(),
-            Err(CargoError::Failed { .. }) => {
-                let errors = shims.errors(&tree).map_err(failed)?;
-                if errors.is_empty() {
-                    let command = project.build.clone();
-                    return Err(MutateError::BuildCommand { command, output: tail.text() });
-                }
-                errors
+        let ran = run_shell(&project.build, &variables, &tree, supervision).map_err(MutateError::Cargo)?;
+        let mut errors = Vec::new();
+        if let Err(output) = ran {
+            errors = shims.errors(&tree).map_err(failed)?;
+            if errors.is_empty() {
+                return Err(MutateError::BuildCommand { command: project.build.clone(), output });
             }
-            Err(error) => return Err(MutateError::Cargo(error)),
-        };
+        }
         match guarded.next_round(&errors) {
             RollbackStep::Done => break,
             RollbackStep::Broken(errors) => return Err(MutateError::NotCompiled { errors }),
-            RollbackStep::Check => {
-                let replaced = guarded.texts();
-                tree_copy(&root, &tree, &replaced).update_replaced().map_err(MutateError::Copy)?;
-            }
+            RollbackStep::Check => write_guarded(&guarded, &tree)?,
         }
     }
     let fingerprint = guarded
@@ -96,14 +87,6 @@ pub(super) fn build_with_command(
         .with(env!("CARGO_PKG_VERSION").as_bytes());
     let programs = programs(&project.tests, &tree)?;
     Ok(GuardedBuild { guarded, programs, has_doctests: false, fingerprint })
-}
-
-fn tree_copy<'a>(
-    original: &'a Path,
-    copy: &'a Path,
-    replaced: &'a std::collections::BTreeMap<PathBuf, String>,
-) -> TreeCopy<'a> {
-    TreeCopy { original, copy, left_out: &[], kept: &[], copied_before: None, replaced }
 }
 
 /// Copies what a build reads, and nothing that one has made: a newer object file would be taken for that of a
@@ -118,6 +101,7 @@ fn copy(
     let before: BTreeSet<PathBuf> =
         fs::read_to_string(&list).unwrap_or_default().lines().map(PathBuf::from).collect();
     let mut left_out = ignored_files(root).map_err(MutateError::Cargo)?;
+    add_built_files(root, &mut left_out);
     left_out.push(state_dir.to_owned());
     let (tree, replaced) = (place.tree(), guarded.texts());
     let copy =

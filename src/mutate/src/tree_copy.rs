@@ -128,11 +128,7 @@ impl TreeCopy<'_> {
         let (original, copy) = (self.original.join(below), self.copy.join(below));
         let target = fs::read_link(&original).map_err(failed(&original))?;
         copied.unchanged = copied.unchanged.with(path_bytes(below)).with(path_bytes(&target));
-        if fs::read_link(&copy).ok().as_ref() != Some(&target) {
-            remove(&copy).map_err(failed(&copy))?;
-            symlink(&target, &copy).map_err(failed(&copy))?;
-            copied.written += 1;
-        }
+        copied.written += usize::from(link_to(&copy, &target).map_err(failed(&copy))?);
         Ok(())
     }
 
@@ -183,8 +179,18 @@ fn below_root(root: &Path, below: &Path) -> PathBuf {
     if below == Path::new("") { root.to_owned() } else { root.join(below) }
 }
 
+/// Makes a symbolic link in place of what is there, unless it is this link. Returns whether it was made.
+pub(crate) fn link_to(path: &Path, target: &Path) -> io::Result<bool> {
+    if fs::read_link(path).ok().as_deref() == Some(target) {
+        return Ok(false);
+    }
+    remove(path)?;
+    symlink(target, path)?;
+    Ok(true)
+}
+
 /// Removes what is there, if something is.
-fn remove(path: &Path) -> io::Result<()> {
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
     let removed = if is_directory(path) { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -193,7 +199,7 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 /// Writes a file unless it has this content. Returns whether it was written.
-fn write_changed(path: &Path, bytes: &[u8]) -> io::Result<bool> {
+pub(crate) fn write_changed(path: &Path, bytes: &[u8]) -> io::Result<bool> {
     let has_length = fs::metadata(path).is_ok_and(|kind| kind.len() == bytes.len() as u64);
     if has_length && fs::read(path)? == bytes {
         return Ok(false);

@@ -6,11 +6,12 @@ use std::{
     ffi::{OsStr, OsString},
     fs::{self, File},
     io::{self, Write as _},
-    os::unix::fs::{PermissionsExt as _, symlink},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
+use crate::tree_copy::{link_to, remove, write_changed};
 use heeler_mutant::compiler::{CompilerError, gcc};
 use heeler_sys::spawn::{ChildStdio, SpawnError, SpawnOptions, exec, spawn};
 
@@ -38,19 +39,10 @@ impl CompilerShims {
         let shims = Self { dir: dir.join(SHIMS) };
         fs::create_dir_all(&shims.dir)?;
         for name in COMPILERS {
-            let shim = shims.dir.join(name);
-            if fs::read_link(&shim).ok().as_deref() != Some(own_program) {
-                match fs::remove_file(&shim) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                    Ok(()) | Err(_) => symlink(own_program, &shim)?,
-                }
-            }
+            link_to(&shims.dir.join(name), own_program)?;
         }
-        let header = shims.dir.join(HEADER);
         // Builds that know what they depend on compile again if it is newer.
-        if fs::read_to_string(&header).ok().as_deref() != Some(HEADER_TEXT) {
-            fs::write(&header, HEADER_TEXT)?;
-        }
+        write_changed(&shims.dir.join(HEADER), HEADER_TEXT.as_bytes())?;
         Ok(shims)
     }
 
@@ -70,10 +62,9 @@ impl CompilerShims {
     /// # Errors
     /// They can't be removed.
     pub fn clear_errors(&self) -> io::Result<()> {
-        match fs::remove_dir_all(self.dir.join(ERRORS)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            Ok(()) | Err(_) => fs::create_dir_all(self.dir.join(ERRORS)),
-        }
+        let errors = self.dir.join(ERRORS);
+        remove(&errors)?;
+        fs::create_dir_all(errors)
     }
 
     /// Returns the errors of a build, with files relative to `root`, the directory of the sources.

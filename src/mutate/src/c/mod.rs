@@ -4,4 +4,4 @@ mod compiler_shim;
 mod project;
 
 pub use compiler_shim::{CompilerShims, is_compiler_shim, run_compiler_shim};
-pub use project::find_c_sources;
+pub use project::{add_built_files, find_c_sources};

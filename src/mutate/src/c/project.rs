@@ -68,13 +68,36 @@ fn walk(directory: &Path, paths: &mut Vec<PathBuf>) -> Result<(), ReadSourceErro
         let entry = entry.map_err(failed)?;
         let (path, kind) = (entry.path(), entry.file_type().map_err(failed)?);
         let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-        if kind.is_dir() && !is_hidden && !BUILT.iter().any(|name| path.join(name).exists()) {
+        if kind.is_dir() && !is_hidden && !is_built(&path) {
             walk(&path, paths)?;
         } else if kind.is_file() && path.extension().is_some_and(|extension| extension == "c") {
             paths.push(path);
         }
     }
     Ok(())
+}
+
+/// Adds the object files and the directories below a directory that a build has made; what is in `found`
+/// already is not looked into. A directory that can't be read is an error of whoever copies it.
+pub fn add_built_files(directory: &Path, found: &mut Vec<PathBuf>) {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    for entry in entries {
+        let path = entry.path();
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) && !found.contains(&path) {
+            if is_built(&path) {
+                found.push(path);
+            } else {
+                add_built_files(&path, found);
+            }
+        } else if path.extension().is_some_and(|name| name == "o" || name == "lo") {
+            found.push(path);
+        }
+    }
+}
+
+/// Returns whether a build has made a directory.
+fn is_built(directory: &Path) -> bool {
+    BUILT.iter().any(|name| directory.join(name).exists())
 }
 
 /// Returns whether a source belongs to tests, by its path below the root.

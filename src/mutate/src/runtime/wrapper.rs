@@ -4,11 +4,11 @@
 use std::{
     ffi::{OsStr, OsString},
     fs, io,
-    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
+use crate::tree_copy::link_to;
 use heeler_sys::spawn::{ChildStdio, SpawnOptions, exec};
 
 /// The name under which this program starts the compiler.
@@ -40,13 +40,7 @@ impl GuardRuntime {
     /// A file can't be written.
     pub fn prepare(&self, own_program: &Path) -> io::Result<Option<Vec<OsString>>> {
         fs::create_dir_all(&self.dir)?;
-        let wrapper = self.wrapper();
-        if fs::read_link(&wrapper).ok().as_deref() != Some(own_program) {
-            match fs::remove_file(&wrapper) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                Ok(()) | Err(_) => symlink(own_program, &wrapper)?,
-            }
-        }
+        link_to(&self.wrapper(), own_program)?;
         let rlib = self.dir.join(RLIB);
         if rlib.is_file() {
             return Ok(None);
