@@ -2,7 +2,7 @@
 //! of a program in one process, as mutants are tested.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
     time::Duration,
@@ -10,7 +10,8 @@ use std::{
 
 use heeler_core::{Outcome, TestResult};
 use heeler_mutate::{
-    Baseline, BaselineProgram, Coverage, GuardMode, StepOutcome, coverage_file_bytes, guard_environment,
+    Baseline, BaselineProgram, CONFIRMED_FAILURES, Coverage, GuardMode, KeptBaseline, StepOutcome, TestIndex,
+    coverage_file_bytes, guard_environment,
 };
 use heeler_protocol::control::{OsText, TestProgram};
 use heeler_server::variants::{ListedProgram, Variant, VariantEvent, VariantLimits, VariantSlots};
@@ -74,18 +75,21 @@ impl CoverageFiles {
         Ok(path)
     }
 
-    fn read(&self, programs: &[ListedProgram]) -> Result<Coverage, MutateError> {
-        let mut coverage = Coverage::default();
-        for (place, program) in programs.iter().enumerate() {
-            let tests = (0..program.tests.len()).filter(|&test| is_run(program, test)).map(Some);
-            for test in tests.chain([None]) {
-                let path = self.path(place, test);
-                let bytes =
-                    fs::read(&path).map_err(|source| MutateError::Coverage { path: path.clone(), source })?;
-                coverage.add(place, test, &bytes);
-            }
+    /// Adds what tests have reached, and what so many programs have reached outside of them.
+    fn read(
+        &self,
+        run: &BTreeSet<TestIndex>,
+        programs: usize,
+        coverage: &mut Coverage,
+    ) -> Result<(), MutateError> {
+        let tests = run.iter().map(|one| (one.program, Some(one.test)));
+        for (program, test) in tests.chain((0..programs).map(|program| (program, None))) {
+            let path = self.path(program, test);
+            let bytes =
+                fs::read(&path).map_err(|source| MutateError::Coverage { path: path.clone(), source })?;
+            coverage.add(program, test, &bytes);
         }
-        Ok(coverage)
+        Ok(())
     }
 }
 
@@ -106,55 +110,148 @@ fn is_run(program: &ListedProgram, test: usize) -> bool {
     program.tests[test].skip.is_none() && program.tests[test].broken.is_none()
 }
 
-/// Runs the tests without a mutant.
+/// Runs the tests without a mutant. A test that fails and then passes is flaky.
 ///
 /// # Errors
-/// A test fails, or what they reach can't be read.
+/// A test fails again and again, or what they reach can't be read.
 ///
 /// Cancel safe: no, because the tests go on.
 pub(super) async fn measure(
     session: &mut MutantSession,
     programs: &[ListedProgram],
     files: &CoverageFiles,
+    kept: &KeptBaseline,
 ) -> Result<MeasuredBaseline, MutateError> {
     let mut baseline =
         Baseline { programs: programs.iter().map(unmeasured).collect(), ..Baseline::default() };
-    let alone = alone_variants(programs, files)?;
-    let mut results = match run_all(session, &alone).await? {
-        Ok(results) => results,
-        Err(left) => return Ok(MeasuredBaseline::Left(left)),
-    };
-    if session.is_cancelled {
-        return Ok(MeasuredBaseline::Cancelled);
+    let run = take_kept(programs, kept, &mut baseline);
+    if let Some(ended) = run_alone(session, programs, files, &run, &mut baseline).await? {
+        return Ok(ended);
     }
+    files.read(&run, programs.len(), &mut baseline.coverage)?;
+    baseline.coverage.share();
+    let ended = run_together(session, programs, &run, &mut baseline).await?;
+    Ok(ended.unwrap_or(MeasuredBaseline::Green(baseline)))
+}
+
+/// Takes over what tests took and reached in an earlier run. Returns the tests that run.
+fn take_kept(
+    programs: &[ListedProgram],
+    kept: &KeptBaseline,
+    baseline: &mut Baseline,
+) -> BTreeSet<TestIndex> {
+    let mut run = BTreeSet::new();
+    for (program, listed) in programs.iter().enumerate() {
+        for test in (0..listed.tests.len()).filter(|&test| is_run(listed, test)) {
+            let index = TestIndex { program, test };
+            let Some(kept) = kept.test(&listed.uids[test]) else {
+                run.insert(index);
+                continue;
+            };
+            baseline.programs[program].durations[test] = Some(kept.duration);
+            baseline.coverage.add_counts(program, test, kept.steps, kept.reached.iter().copied());
+            if kept.is_flaky {
+                baseline.flaky.insert(index);
+            }
+        }
+    }
+    run
+}
+
+/// Runs each test alone, and those that fail again. Returns how the measurement ended, if it has.
+async fn run_alone(
+    session: &mut MutantSession,
+    programs: &[ListedProgram],
+    files: &CoverageFiles,
+    run: &BTreeSet<TestIndex>,
+    baseline: &mut Baseline,
+) -> Result<Option<MeasuredBaseline>, MutateError> {
+    let mut waiting = alone_variants(run, files)?;
     let mut red = Vec::new();
-    for variant in &alone {
-        let (program, test) = (variant.program, variant.tests[0]);
-        let Some(result) = results.remove(&variant.name) else {
-            red.push(format!("{}: it has no result", programs[program].uids[test]));
-            continue;
+    for round in 0..CONFIRMED_FAILURES {
+        let mut results = match run_all(session, &waiting).await? {
+            Ok(results) => results,
+            Err(left) => return Ok(Some(MeasuredBaseline::Left(left))),
         };
-        let took = Duration::from_micros(result.duration_us.unwrap_or_default());
-        baseline.programs[program].durations[test] = Some(took);
-        red.extend(failure(&programs[program].uids[test], &result));
+        if session.is_cancelled {
+            return Ok(Some(MeasuredBaseline::Cancelled));
+        }
+        red.clear();
+        waiting.retain(|variant| {
+            let (program, test) = (variant.program, variant.tests[0]);
+            let uid = &programs[program].uids[test];
+            let Some(result) = results.remove(&variant.name) else {
+                red.push(format!("{uid}: it has no result"));
+                return true;
+            };
+            let took = Duration::from_micros(result.duration_us.unwrap_or_default());
+            baseline.programs[program].durations[test] = Some(took);
+            if let Some(failure) = failure(uid, &result) {
+                red.push(failure);
+                return true;
+            }
+            if round > 0 {
+                baseline.flaky.insert(TestIndex { program, test });
+            }
+            false
+        });
+        if waiting.is_empty() {
+            break;
+        }
     }
     stop_if_red(red)?;
-    baseline.coverage = files.read(programs)?;
-    let together = together_variants(&baseline);
-    let mut results = match run_all(session, &together).await? {
-        Ok(results) => results,
-        Err(left) => return Ok(MeasuredBaseline::Left(left)),
-    };
-    if session.is_cancelled {
-        return Ok(MeasuredBaseline::Cancelled);
+    Ok(None)
+}
+
+/// Runs all tests of each program in one process, where one of them has run, and those of which one failed
+/// again. Returns how the measurement ended, if it has.
+async fn run_together(
+    session: &mut MutantSession,
+    programs: &[ListedProgram],
+    run: &BTreeSet<TestIndex>,
+    baseline: &mut Baseline,
+) -> Result<Option<MeasuredBaseline>, MutateError> {
+    let mut waiting = together_variants(baseline);
+    waiting.retain(|variant| {
+        variant.tests.iter().any(|&test| run.contains(&TestIndex { program: variant.program, test }))
+    });
+    let mut failures: BTreeMap<TestIndex, u32> = BTreeMap::new();
+    while !waiting.is_empty() {
+        let mut results = match run_all(session, &waiting).await? {
+            Ok(results) => results,
+            Err(left) => return Ok(Some(MeasuredBaseline::Left(left))),
+        };
+        if session.is_cancelled {
+            return Ok(Some(MeasuredBaseline::Cancelled));
+        }
+        let mut red = Vec::new();
+        waiting.retain(|variant| {
+            let program = &programs[variant.program];
+            let what = format!("{}, with all of its tests in one process", program.suite);
+            let Some(result) = results.remove(&variant.name) else { return false };
+            let Some(failure) = failure(&what, &result) else { return false };
+            let test = match StepOutcome::of(&result) {
+                StepOutcome::Failed { test, .. } => {
+                    variant.tests.iter().copied().find(|&one| program.tests[one].name == test)
+                }
+                _ => None,
+            };
+            let test = test.map(|test| TestIndex { program: variant.program, test });
+            let count = test.map_or(CONFIRMED_FAILURES, |test| {
+                let count = failures.entry(test).or_default();
+                *count += 1;
+                *count
+            });
+            if count >= CONFIRMED_FAILURES {
+                red.push(failure);
+            }
+            true
+        });
+        stop_if_red(red)?;
     }
-    let of_program = |variant: &Variant| {
-        let what = format!("{}, with all of its tests in one process", programs[variant.program].suite);
-        let result = results.remove(&variant.name)?;
-        failure(&what, &result)
-    };
-    stop_if_red(together.iter().filter_map(of_program).collect())?;
-    Ok(MeasuredBaseline::Green(baseline))
+    // All have passed in the end.
+    baseline.flaky.extend(failures.into_keys());
+    Ok(None)
 }
 
 fn unmeasured(program: &ListedProgram) -> BaselineProgram {
@@ -172,20 +269,18 @@ fn unmeasured(program: &ListedProgram) -> BaselineProgram {
 }
 
 /// Returns each test alone.
-fn alone_variants(programs: &[ListedProgram], files: &CoverageFiles) -> Result<Vec<Variant>, MutateError> {
-    let mut variants = Vec::new();
-    for (place, program) in programs.iter().enumerate() {
-        for test in (0..program.tests.len()).filter(|&test| is_run(program, test)) {
-            let file = files.create_file(place, Some(test))?;
-            variants.push(Variant {
-                name: format!("alone-{place}-{test}"),
-                program: place,
-                env: variables(&GuardMode::Counting { file }),
-                tests: vec![test],
-                limits: LIMITS,
-                weight: UNKNOWN_DURATION,
-            });
-        }
+fn alone_variants(run: &BTreeSet<TestIndex>, files: &CoverageFiles) -> Result<Vec<Variant>, MutateError> {
+    let mut variants = Vec::with_capacity(run.len());
+    for &TestIndex { program, test } in run {
+        let file = files.create_file(program, Some(test))?;
+        variants.push(Variant {
+            name: format!("alone-{program}-{test}"),
+            program,
+            env: variables(&GuardMode::Counting { file }),
+            tests: vec![test],
+            limits: LIMITS,
+            weight: UNKNOWN_DURATION,
+        });
     }
     Ok(variants)
 }
@@ -239,7 +334,9 @@ fn failure(what: &str, result: &TestResult) -> Option<String> {
         | StepOutcome::Silent { reason }
         | StepOutcome::DiedEarly { reason }
         | StepOutcome::Unknown { reason } => reason,
-        StepOutcome::HitLimit | StepOutcome::StepLimit => Outcome::ExitedEarly.label().to_owned(),
+        StepOutcome::HitLimit { .. } | StepOutcome::StepLimit { .. } => {
+            Outcome::ExitedEarly.label().to_owned()
+        }
     };
     Some(format!("  {what}: {}", reason.lines().next().unwrap_or_default()))
 }

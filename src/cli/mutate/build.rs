@@ -86,6 +86,11 @@ impl WorkPlace {
         self.dir.join("verdicts.json")
     }
 
+    /// Returns the file of what the tests reach, for later runs.
+    pub(super) fn baseline(&self) -> PathBuf {
+        self.dir.join("baseline.json")
+    }
+
     /// Returns the directory of runs in progress.
     pub(super) fn session(&self) -> PathBuf {
         self.dir.join("session")

@@ -132,12 +132,25 @@ impl MutationCommand<'_> {
     }
 }
 
+/// Number of flaky tests that a note names.
+const NAMED_TESTS: usize = 5;
+
 /// Returns what the user should know of the verdicts.
 fn notes(build: &GuardedBuild, tested: &TestedMutants, results: &[MutantResult]) -> Vec<String> {
     let mut notes = Vec::new();
     let is_uncovered = results.iter().any(|result| result.status == MutantStatus::NoCoverage);
     if build.has_doctests && is_uncovered {
         notes.push("documentation tests do not run: what only they reach counts as not covered".to_owned());
+    }
+    if !tested.flaky.is_empty() {
+        let named: Vec<&str> = tested.flaky.iter().take(NAMED_TESTS).map(|uid| &**uid).collect();
+        let more = tested.flaky.len() - named.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        notes.push(format!(
+            "tests that also fail now and then without a mutant killed one only where they failed {} times in a row: {}{more}",
+            heeler_mutate::CONFIRMED_FAILURES,
+            named.join(", "),
+        ));
     }
     if let Some(error) = &tested.cache_error {
         notes.push(format!("the next run begins anew: failed to write the verdicts: {error}"));

@@ -7,6 +7,7 @@ use std::{
 };
 
 use heeler_config::ResolvedSettings;
+use heeler_mutate::{KeptBaseline, ProgramUids};
 use heeler_report::mutation::{MutationPhases, TestPlace};
 
 use super::{
@@ -84,11 +85,20 @@ impl MutantEngine<'_> {
         let began = Instant::now();
         let programs = session.list().await?;
         let tests = test_places(&programs, &self.place.tree());
-        let baseline = match measure(session, &programs, files).await? {
+        let kept = KeptBaseline::read(&self.place.baseline(), build.fingerprint, &build.guarded);
+        let baseline = match measure(session, &programs, files, &kept).await? {
             MeasuredBaseline::Green(baseline) => baseline,
             MeasuredBaseline::Cancelled => return Ok(Some(TestedRun::default())),
             MeasuredBaseline::Left(_) => return Ok(None),
         };
+        let uids: Vec<_> =
+            programs.iter().map(|one| ProgramUids { suite: &one.suite, uids: &one.uids }).collect();
+        let file = self.place.baseline();
+        if let Err(error) = kept.write(&file, build.fingerprint, &build.guarded, &uids, &baseline) {
+            session
+                .observer
+                .warn(&format!("the next run begins anew: failed to write {}: {error}", file.display()));
+        }
         let initial_run = began.elapsed();
         let verdicts = self.place.verdicts();
         let testing = MutantTesting::new(&build.guarded, &programs, &baseline, build.fingerprint, &verdicts);

@@ -1,7 +1,7 @@
 //! The tests with each mutant: orders processes, takes their results, and keeps verdicts for later runs.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -36,6 +36,8 @@ pub(super) struct TestedMutants {
     pub(super) kept: usize,
     /// Why verdicts could not be kept for later runs.
     pub(super) cache_error: Option<std::io::Error>,
+    /// Uids of the tests that are flaky without a mutant.
+    pub(super) flaky: Vec<Arc<str>>,
 }
 
 /// Tests the mutants of a guarded project.
@@ -46,6 +48,10 @@ pub(super) struct MutantTesting<'a> {
     mutants: BTreeMap<MutantNumber, NumberedMutant<'a>>,
     cache: VerdictCache,
     cache_file: PathBuf,
+    /// The uids of the tests, by program and place in its listing.
+    uids: Vec<Vec<Arc<str>>>,
+    /// Each set of tests that reaches a mutant, once.
+    coverings: HashMap<Vec<TestIndex>, Arc<[Arc<str>]>>,
     tested: TestedMutants,
     written: Instant,
 }
@@ -65,6 +71,11 @@ impl<'a> MutantTesting<'a> {
             mutants: guarded.written().map(|mutant| (mutant.number, mutant)).collect(),
             cache: VerdictCache::read(cache_file, fingerprint),
             cache_file: cache_file.to_owned(),
+            uids: programs
+                .iter()
+                .map(|one| one.uids.iter().map(|uid| Arc::from(uid.as_str())).collect())
+                .collect(),
+            coverings: HashMap::new(),
             tested: TestedMutants::default(),
             written: Instant::now(),
         }
@@ -81,6 +92,7 @@ impl<'a> MutantTesting<'a> {
         mut self,
         session: &mut MutantSession,
     ) -> Result<(TestedMutants, Option<LeftAtOnce>), MutateError> {
+        self.tested.flaky = self.baseline.flaky.iter().map(|test| self.uid(*test)).collect();
         let (uids, killers) = self.take_kept();
         let open: Vec<(MutantNumber, FunctionId)> = self
             .mutants
@@ -112,13 +124,14 @@ impl<'a> MutantTesting<'a> {
             uids.extend(tests.map(|(test, uid)| (uid.clone(), TestIndex { program, test })));
         }
         let mut killers = Vec::new();
-        for mutant in self.mutants.values() {
-            let covering = self.baseline.covering(mutant.number);
-            let basis = self.basis(mutant, &covering.iter().copied().collect::<Vec<_>>());
+        let mutants: Vec<NumberedMutant<'a>> = self.mutants.values().cloned().collect();
+        for mutant in &mutants {
+            let covering: Vec<TestIndex> = self.baseline.covering(mutant.number).into_iter().collect();
+            let basis = self.basis(mutant, &covering);
             let Some(kept) = self.cache.get(mutant.found.mutant.id, basis) else { continue };
             killers.extend(kept.killed_by.clone().map(|uid| (uid, mutant.function)));
             let result = MutantResult {
-                covered_by: covering.iter().map(|test| self.uid(*test)).collect(),
+                covered_by: self.covered_by(covering),
                 killed_by: kept.killed_by.iter().map(|uid| Arc::from(uid.as_str())).collect(),
                 tests_completed: kept.tests_completed,
                 duration: Some(Duration::from_micros(kept.duration_us)),
@@ -170,7 +183,7 @@ impl<'a> MutantTesting<'a> {
 
     /// Keeps a verdict; returns the result, if there is one.
     fn take_verdict(&mut self, verdict: MutantVerdict) -> Option<&MutantResult> {
-        let mutant = self.mutants.get(&verdict.number)?;
+        let mutant = self.mutants.get(&verdict.number)?.clone();
         let id = mutant.found.mutant.id;
         let killed_by = verdict.killed_by.map(|test| self.uid(test));
         let kept = KeptVerdict {
@@ -180,9 +193,9 @@ impl<'a> MutantTesting<'a> {
             tests_completed: verdict.tests_completed,
             duration_us: u64::try_from(verdict.duration.as_micros()).unwrap_or(u64::MAX),
         };
-        let basis = self.basis(mutant, &verdict.covered_by);
+        let basis = self.basis(&mutant, &verdict.covered_by);
         let result = MutantResult {
-            covered_by: verdict.covered_by.iter().map(|test| self.uid(*test)).collect(),
+            covered_by: self.covered_by(verdict.covered_by),
             killed_by: killed_by.into_iter().collect(),
             tests_completed: verdict.tests_completed,
             is_static: Some(verdict.is_static),
@@ -203,7 +216,16 @@ impl<'a> MutantTesting<'a> {
     }
 
     fn uid(&self, test: TestIndex) -> Arc<str> {
-        Arc::from(self.programs[test.program].uids[test.test].as_str())
+        Arc::clone(&self.uids[test.program][test.test])
+    }
+
+    fn covered_by(&mut self, tests: Vec<TestIndex>) -> Arc<[Arc<str>]> {
+        if let Some(known) = self.coverings.get(&tests) {
+            return Arc::clone(known);
+        }
+        let uids: Arc<[Arc<str>]> = tests.iter().map(|test| self.uid(*test)).collect();
+        self.coverings.insert(tests, Arc::clone(&uids));
+        uids
     }
 
     fn write_cache_in_time(&mut self) {

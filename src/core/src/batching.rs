@@ -83,6 +83,9 @@ pub struct ProcessTraits {
     pub ends_between_tests: bool,
     /// Whether a process that has ended its tests can be given others of its program.
     pub takes_more_tests: bool,
+    /// Whether each batch costs a process time, also one that it is given later: the framework searches for
+    /// its tests again.
+    pub has_costly_batches: bool,
     /// Whether each test is a process of its own, as all tests are that are isolated.
     pub is_one_test: bool,
 }
@@ -94,6 +97,7 @@ impl ProcessTraits {
         hides_start: false,
         ends_between_tests: false,
         takes_more_tests: false,
+        has_costly_batches: false,
         is_one_test: false,
     };
 }

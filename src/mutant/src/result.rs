@@ -69,8 +69,8 @@ pub struct MutantResult {
     pub status: MutantStatus,
     /// Why it has this status: the message of the failed test, the words of the compiler, the limit.
     pub reason: Option<String>,
-    /// The tests that reach the place.
-    pub covered_by: Vec<Arc<str>>,
+    /// The tests that reach the place. Mutants that the same tests reach share them.
+    pub covered_by: Arc<[Arc<str>]>,
     /// The tests that failed.
     pub killed_by: Vec<Arc<str>>,
     /// The number of tests that ran to their end, the failed one included.
@@ -89,7 +89,7 @@ impl MutantResult {
             mutant,
             status,
             reason,
-            covered_by: Vec::new(),
+            covered_by: Arc::default(),
             killed_by: Vec::new(),
             tests_completed: None,
             is_static: None,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use heeler_mutant::{
-    EmittedSource, FoundMutant, MutantId, Rollback, RollbackStep,
+    EmittedSource, FoundMutant, MutantId, Mutator, Rollback, RollbackStep,
     compiler::{self, CompiledSource, CompilerError, MutantKey},
 };
 
@@ -166,6 +166,12 @@ impl GuardedProject {
             }
         }
         found
+    }
+
+    /// Returns the functions of which every call is seen, as a mutant stands at the beginning of their bodies.
+    pub(crate) fn functions_with_seen_entries(&self) -> BTreeSet<FunctionId> {
+        let is_at_entry = |one: &NumberedMutant<'_>| one.found.mutant.mutator == Mutator::FUNCTION_VALUE;
+        self.written().filter(is_at_entry).map(|one| one.function).collect()
     }
 
     /// Returns a hash of everything in the sources but the code of functions: of tests, types and constants.

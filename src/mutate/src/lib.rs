@@ -11,13 +11,14 @@
 //! - [`GuardRuntime`], [`CompilerShims`]: what guarded programs are linked to, and how compilers are told so.
 //! - [`Baseline`]: what the tests take and reach without a mutant, and with that the plan of each mutant.
 //! - [`MutationRun`]: the mutants of a run, from the first process to the verdict of each.
-//! - [`VerdictCache`]: verdicts of earlier runs that still hold.
+//! - [`VerdictCache`], [`KeptBaseline`]: verdicts, and what tests reach, of earlier runs that still hold.
 
 mod c;
 mod cargo_project;
 mod changed_lines;
 mod fingerprint;
 mod guarded_project;
+mod kept_baseline;
 mod module_tree;
 mod mutation_run;
 mod plan;
@@ -35,8 +36,9 @@ pub use cargo_project::{CargoProject, CargoProjectError, OutsideDependency};
 pub use changed_lines::ChangedLines;
 pub use fingerprint::Fingerprint;
 pub use guarded_project::{FunctionId, GuardedProject, MutantNumber, NumberedMutant};
+pub use kept_baseline::{KeptBaseline, KeptTest, ProgramUids};
 pub use module_tree::{MutatedProject, ProjectSource, ReadSourceError, find_mutated_sources};
-pub use mutation_run::{MutantVerdict, MutationRun, OrderLimit, OrderedStep};
+pub use mutation_run::{CONFIRMED_FAILURES, MutantVerdict, MutationRun, OrderLimit, OrderedStep};
 pub use plan::{Baseline, BaselineProgram, Coverage, KnownKillers, MutantPlan, PlanStep, TestIndex};
 pub use runtime::{
     GuardMode, GuardRuntime, coverage_file_bytes, guard_environment, is_rustc_wrapper, run_rustc_wrapper,

@@ -7,6 +7,12 @@
 //!    │             └─ silent ──► waits to run alone, with double time
 //!    └──── passed ──────────────────────┘└──── silent again ──► timed out
 //! ```
+//!
+//! A mutant under which one test does not end and another fails is killed, whichever runs first: behind a test
+//! that reached too many places, the others run, until eight of them did.
+//!
+//! A test that is flaky without a mutant kills only if it fails [`CONFIRMED_FAILURES`] times in a row, alone
+//! from the second time on. If it passes before, the other tests decide.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -20,6 +26,12 @@ use crate::{
     plan::{Baseline, KnownKillers, MutantPlan, PlanStep, TestIndex},
     step_outcome::StepOutcome,
 };
+
+/// How often a flaky test must fail, with nothing else between, until the mutant counts as killed by it.
+pub const CONFIRMED_FAILURES: u32 = 3;
+
+/// How many tests of a mutant may reach too many places until no other runs.
+const MAX_LIMITS: u32 = 8;
 
 /// What became of a mutant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +73,13 @@ struct RunMutant {
     completed: u32,
     duration: Duration,
     is_alone: bool,
+    /// How often the flaky test that runs next has failed in a row.
+    failures: u32,
+    /// Flaky tests that failed and then passed.
+    dismissed: Vec<String>,
+    /// How many tests reached too many places, and of the first what it reached.
+    limits: u32,
+    limited: Option<String>,
 }
 
 /// The mutants of a run.
@@ -101,6 +120,10 @@ impl<'a> MutationRun<'a> {
                 completed: 0,
                 duration: Duration::ZERO,
                 is_alone: false,
+                failures: 0,
+                dismissed: Vec::new(),
+                limits: 0,
+                limited: None,
             };
             if baseline.covering(number).is_empty() {
                 uncovered.push(mutant.verdict(MutantStatus::NoCoverage, None, None));
@@ -138,7 +161,7 @@ impl<'a> MutationRun<'a> {
             if tests > limit.tests && !steps.is_empty() {
                 // By the time it is ordered, more is known.
                 let mutant = &mut self.mutants[index];
-                mutant.plan.take_if(|_| mutant.next_step == 0);
+                mutant.plan.take_if(|_| mutant.next_step == 0 && mutant.failures == 0 && mutant.limits == 0);
                 break;
             }
             self.waiting.pop_front();
@@ -168,6 +191,17 @@ impl<'a> MutationRun<'a> {
         took: Duration,
     ) -> Option<MutantVerdict> {
         let index = *self.by_number.get(&number)?;
+        let verdict = self.decide(index, outcome, took);
+        if verdict.is_some() {
+            // Of a mutant with a verdict, nothing more is needed.
+            self.by_number.remove(&number);
+            let mutant = &mut self.mutants[index];
+            (mutant.plan, mutant.dismissed, mutant.limited) = (None, Vec::new(), None);
+        }
+        verdict
+    }
+
+    fn decide(&mut self, index: usize, outcome: StepOutcome, took: Duration) -> Option<MutantVerdict> {
         self.in_progress = self.in_progress.saturating_sub(1);
         let step = self.order(index).step;
         let mutant = &mut self.mutants[index];
@@ -178,17 +212,30 @@ impl<'a> MutationRun<'a> {
             StepOutcome::Passed => {
                 mutant.completed += u32::try_from(step.tests.len()).unwrap_or(u32::MAX);
                 mutant.next_step += 1;
-                let steps = mutant.plan.as_ref().map_or(0, |plan| plan.steps.len());
-                if mutant.next_step < steps {
-                    // A mutant that has begun ends before others begin.
-                    self.waiting.push_front(index);
+                if std::mem::take(&mut mutant.failures) > 0 {
+                    let names = &self.baseline.programs[step.program].names;
+                    let name = step.tests.first().and_then(|&test| names.get(test));
+                    mutant.dismissed.extend(name.cloned());
+                }
+                if self.goes_on(index) {
                     return None;
                 }
-                Some(mutant.verdict(MutantStatus::Survived, None, None))
+                let mutant = &mut self.mutants[index];
+                let (status, reason) = match mutant.limited.take() {
+                    Some(reason) => (MutantStatus::Timeout, Some(reason)),
+                    None => (MutantStatus::Survived, mutant.dismissal()),
+                };
+                Some(mutant.verdict(status, reason, None))
             }
             StepOutcome::Failed { test, reason } => {
                 let names = &self.baseline.programs[step.program].names;
                 let place = step.tests.iter().position(|&one| names.get(one) == Some(&test));
+                if let Some(place) = place
+                    && self.runs_again(index, &step, place)
+                {
+                    return None;
+                }
+                let mutant = &mut self.mutants[index];
                 let ended = place.map_or(step.tests.len(), |place| place + 1);
                 mutant.completed += u32::try_from(ended).unwrap_or(u32::MAX);
                 let killer = place.map(|place| TestIndex { program: step.program, test: step.tests[place] });
@@ -198,13 +245,17 @@ impl<'a> MutationRun<'a> {
                 }
                 Some(verdict)
             }
-            StepOutcome::HitLimit => {
+            StepOutcome::HitLimit { test } => {
                 let reason = format!("its place was reached more than {} times", step.hit_limit);
-                Some(mutant.verdict(MutantStatus::Timeout, Some(reason), None))
+                self.on_limit(index, &step, test, reason)
             }
-            StepOutcome::StepLimit => {
+            StepOutcome::StepLimit { test } => {
                 let reason = format!("more than {} places were reached", step.step_limit);
-                Some(mutant.verdict(MutantStatus::Timeout, Some(reason), None))
+                self.on_limit(index, &step, test, reason)
+            }
+            StepOutcome::DiedEarly { .. } | StepOutcome::Unknown { .. } if mutant.limited.is_some() => {
+                let reason = mutant.limited.take();
+                Some(mutant.verdict(MutantStatus::Timeout, reason, None))
             }
             StepOutcome::Silent { .. } if !was_alone => {
                 self.unconfirmed.push_back(index);
@@ -220,6 +271,68 @@ impl<'a> MutationRun<'a> {
         }
     }
 
+    /// Returns whether a further process of the mutant runs: next, so that a mutant that has begun ends
+    /// before others begin.
+    fn goes_on(&mut self, index: usize) -> bool {
+        let mutant = &self.mutants[index];
+        let goes_on = mutant.plan.as_ref().is_some_and(|plan| mutant.next_step < plan.steps.len());
+        if goes_on {
+            self.waiting.push_front(index);
+        }
+        goes_on
+    }
+
+    /// Has the tests run that had not, behind one that reached too many places.
+    fn on_limit(
+        &mut self,
+        index: usize,
+        step: &PlanStep,
+        test: Option<String>,
+        reason: String,
+    ) -> Option<MutantVerdict> {
+        let names = &self.baseline.programs[step.program].names;
+        let place = test.and_then(|test| step.tests.iter().position(|&one| names.get(one) == Some(&test)));
+        let rest = place.map_or(&[][..], |place| &step.tests[place + 1..]);
+        let mutant = &mut self.mutants[index];
+        mutant.completed += u32::try_from(step.tests.len() - rest.len()).unwrap_or(u32::MAX);
+        mutant.limits += 1;
+        mutant.failures = 0;
+        let reason = mutant.limited.get_or_insert(reason).clone();
+        if mutant.limits < MAX_LIMITS
+            && let Some(plan) = &mut mutant.plan
+        {
+            let number = mutant.number;
+            let rest = (!rest.is_empty()).then(|| self.baseline.step(number, step.program, rest.to_vec()));
+            plan.steps.splice(mutant.next_step..=mutant.next_step, rest);
+            if self.goes_on(index) {
+                return None;
+            }
+        }
+        Some(self.mutants[index].verdict(MutantStatus::Timeout, Some(reason), None))
+    }
+
+    /// Has a flaky test that failed run again, unless it has failed often enough: before the tests that had
+    /// not run. `place` is its place in the step.
+    fn runs_again(&mut self, index: usize, step: &PlanStep, place: usize) -> bool {
+        let test = step.tests[place];
+        if !self.baseline.flaky.contains(&TestIndex { program: step.program, test }) {
+            return false;
+        }
+        let mutant = &mut self.mutants[index];
+        mutant.failures += 1;
+        let Some(plan) = mutant.plan.as_mut().filter(|_| mutant.failures < CONFIRMED_FAILURES) else {
+            return false;
+        };
+        let part = |tests: &[usize]| self.baseline.step(mutant.number, step.program, tests.to_vec());
+        let rest = &step.tests[place + 1..];
+        let rest = (!rest.is_empty()).then(|| part(rest));
+        let parts = std::iter::once(part(&[test])).chain(rest);
+        plan.steps.splice(mutant.next_step..=mutant.next_step, parts);
+        mutant.completed += u32::try_from(place).unwrap_or(u32::MAX);
+        self.waiting.push_front(index);
+        true
+    }
+
     /// Returns the next process of a mutant.
     fn order(&mut self, index: usize) -> OrderedStep {
         let mutant = &mut self.mutants[index];
@@ -231,6 +344,12 @@ impl<'a> MutationRun<'a> {
 }
 
 impl RunMutant {
+    /// Says which tests failed and do not count.
+    fn dismissal(&self) -> Option<String> {
+        let names = self.dismissed.join(", ");
+        (!names.is_empty()).then(|| format!("failed once and passed when it ran again: {names}"))
+    }
+
     fn verdict(
         &self,
         status: MutantStatus,
@@ -307,11 +426,41 @@ mod tests {
         assert_eq!((verdict.status, verdict.tests_completed), (MutantStatus::Survived, Some(4)));
         assert_eq!((verdict.covered_by.len(), verdict.duration), (4, Duration::from_millis(10)));
         assert!(!run.is_over());
-        for (number, limit) in [(2, StepOutcome::HitLimit), (3, StepOutcome::StepLimit)] {
+        assert_eq!(end(&mut run, 2, StepOutcome::HitLimit { test: None }), None, "its other program runs");
+        assert_eq!(next(&mut run)[0], (2, 1, vec![0, 1]));
+        for (number, limit) in [
+            (2, StepOutcome::StepLimit { test: Some("b".into()) }),
+            (3, StepOutcome::StepLimit { test: None }),
+        ] {
             let verdict = end(&mut run, number, limit).unwrap();
             assert_eq!((verdict.status, verdict.killed_by), (MutantStatus::Timeout, None));
         }
         assert!(run.is_over());
+    }
+
+    #[test]
+    fn test_that_fails_kills_whether_or_not_another_ends() {
+        let baseline = baseline();
+        for (after, expected) in
+            [(StepOutcome::Passed, MutantStatus::Timeout), (failed("b"), MutantStatus::Killed)]
+        {
+            let mut run = begin(&baseline);
+            next(&mut run);
+            assert_eq!(end(&mut run, 1, StepOutcome::HitLimit { test: Some("a".into()) }), None);
+            assert_eq!(next(&mut run)[0], (1, 0, vec![1]), "the test behind it");
+            if after == StepOutcome::Passed {
+                assert_eq!(end(&mut run, 1, after.clone()), None);
+                assert_eq!(next(&mut run)[0], (1, 1, vec![0, 1]));
+            }
+            let verdict = end(&mut run, 1, after.clone()).unwrap();
+            assert_eq!(verdict.status, expected);
+            let reason = verdict.reason.unwrap();
+            assert_eq!(
+                reason.contains("was reached more than"),
+                expected == MutantStatus::Timeout,
+                "{reason}"
+            );
+        }
     }
 
     #[test]
@@ -352,6 +501,51 @@ mod tests {
         assert_eq!(run.next_alone().unwrap().number.0, 2);
         assert_eq!(end(&mut run, 2, silent()).unwrap().status, MutantStatus::Timeout);
         assert!(run.is_over());
+    }
+
+    fn failed(test: &str) -> StepOutcome {
+        StepOutcome::Failed { test: test.into(), reason: "now and then".into() }
+    }
+
+    #[test]
+    fn flaky_test_kills_only_if_it_fails_again_and_again() {
+        let mut baseline = baseline();
+        baseline.flaky.insert(TestIndex { program: 0, test: 0 });
+        let mut run = begin(&baseline);
+        next(&mut run);
+        assert_eq!(end(&mut run, 1, failed("a")), None);
+        assert_eq!(next(&mut run)[0], (1, 0, vec![0]), "alone");
+        assert_eq!(end(&mut run, 1, failed("a")), None);
+        assert_eq!(next(&mut run)[0], (1, 0, vec![0]));
+        let verdict = end(&mut run, 1, failed("a")).unwrap();
+        let killer = Some(TestIndex { program: 0, test: 0 });
+        assert_eq!((verdict.status, verdict.killed_by), (MutantStatus::Killed, killer));
+        assert_eq!(verdict.tests_completed, Some(1));
+    }
+
+    #[test]
+    fn flaky_test_that_passes_again_leaves_the_mutant_to_the_other_tests() {
+        let mut baseline = baseline();
+        baseline.flaky.insert(TestIndex { program: 0, test: 0 });
+        let mut run = begin(&baseline);
+        next(&mut run);
+        assert_eq!(end(&mut run, 1, failed("a")), None);
+        next(&mut run);
+        assert_eq!(end(&mut run, 1, StepOutcome::Passed), None);
+        assert_eq!(next(&mut run)[0], (1, 0, vec![1]), "the tests behind it had not run");
+        assert_eq!(end(&mut run, 1, StepOutcome::Passed), None);
+        assert_eq!(next(&mut run)[0], (1, 1, vec![0, 1]));
+        let verdict = end(&mut run, 1, StepOutcome::Passed).unwrap();
+        assert_eq!((verdict.status, verdict.tests_completed), (MutantStatus::Survived, Some(4)));
+        assert_eq!(verdict.reason.as_deref(), Some("failed once and passed when it ran again: a"));
+        // A test that is not flaky decides at once, also behind a flaky one.
+        next(&mut run);
+        assert_eq!(end(&mut run, 2, failed("a")), None);
+        next(&mut run);
+        assert_eq!(end(&mut run, 2, StepOutcome::Passed), None);
+        assert_eq!(next(&mut run)[0], (2, 0, vec![1]));
+        let verdict = end(&mut run, 2, failed("b")).unwrap();
+        assert_eq!((verdict.status, verdict.tests_completed), (MutantStatus::Killed, Some(2)));
     }
 
     #[test]

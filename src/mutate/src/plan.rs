@@ -3,7 +3,8 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
     time::Duration,
 };
 
@@ -35,10 +36,10 @@ pub struct TestIndex {
 }
 
 /// In the place of a mutant's number: all places together.
-const ALL_PLACES: MutantNumber = MutantNumber(0);
+pub(crate) const ALL_PLACES: MutantNumber = MutantNumber(0);
 
 /// How often a test, or a program outside of its tests, reached a mutant's place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Reached {
     program: usize,
     /// `None` outside of tests.
@@ -49,7 +50,8 @@ struct Reached {
 /// What the tests reach. Counts are noted at powers of two: what was reached 5 times counts as 4.
 #[derive(Clone, Debug, Default)]
 pub struct Coverage {
-    by_mutant: BTreeMap<MutantNumber, Vec<Reached>>,
+    /// Mutants of one place have the same.
+    by_mutant: BTreeMap<MutantNumber, Arc<Vec<Reached>>>,
 }
 
 impl Coverage {
@@ -61,13 +63,57 @@ impl Coverage {
         for (number, noted) in (0_u32..).zip(numbers.iter().map(|bytes| u32::from_le_bytes(*bytes))) {
             if noted > 0 {
                 let reached = Reached { program, test, noted };
-                self.by_mutant.entry(MutantNumber(number)).or_default().push(reached);
+                self.add_reached(MutantNumber(number), reached);
             }
         }
     }
 
+    /// Adds what a test reached in an earlier run: how often places, whichever they are, and which mutants'
+    /// places.
+    pub fn add_counts(
+        &mut self,
+        program: usize,
+        test: usize,
+        steps: u32,
+        counts: impl IntoIterator<Item = (MutantNumber, u32)>,
+    ) {
+        for (number, noted) in std::iter::once((ALL_PLACES, steps)).chain(counts) {
+            if noted > 0 {
+                let reached = Reached { program, test: Some(test), noted };
+                self.add_reached(number, reached);
+            }
+        }
+    }
+
+    fn add_reached(&mut self, number: MutantNumber, reached: Reached) {
+        Arc::make_mut(self.by_mutant.entry(number).or_default()).push(reached);
+    }
+
+    /// Has mutants that are reached in the same way share what is known of it.
+    pub fn share(&mut self) {
+        let mut known: HashMap<Arc<Vec<Reached>>, Arc<Vec<Reached>>> = HashMap::new();
+        for reached in self.by_mutant.values_mut() {
+            let shared = known
+                .entry(Arc::clone(reached))
+                .or_insert_with(|| Arc::new(reached.iter().copied().collect()));
+            *reached = Arc::clone(shared);
+        }
+    }
+
+    /// Returns the counts by program and test, `None` outside of tests; those of all places have the number
+    /// 0.
+    pub(crate) fn by_test(&self) -> BTreeMap<(usize, Option<usize>), Vec<(MutantNumber, u32)>> {
+        let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (number, reached) in &self.by_mutant {
+            for one in reached.iter() {
+                found.entry((one.program, one.test)).or_default().push((*number, one.noted));
+            }
+        }
+        found
+    }
+
     fn of(&self, number: MutantNumber) -> &[Reached] {
-        self.by_mutant.get(&number).map_or(&[], Vec::as_slice)
+        self.by_mutant.get(&number).map_or(&[], |reached| reached.as_slice())
     }
 }
 
@@ -96,6 +142,8 @@ pub struct BaselineProgram {
 pub struct Baseline {
     pub programs: Vec<BaselineProgram>,
     pub coverage: Coverage,
+    /// Tests that failed without a mutant and then passed: what they say of a mutant is to be confirmed.
+    pub flaky: BTreeSet<TestIndex>,
 }
 
 /// The tests of a mutant.
@@ -236,7 +284,8 @@ impl Baseline {
         groups
     }
 
-    fn step(&self, number: MutantNumber, program: usize, tests: Vec<usize>) -> PlanStep {
+    /// Returns the process of a mutant with some tests of a program.
+    pub(crate) fn step(&self, number: MutantNumber, program: usize, tests: Vec<usize>) -> PlanStep {
         let is_own = |reached: &&Reached| {
             reached.program == program && reached.test.is_none_or(|test| tests.binary_search(&test).is_ok())
         };
@@ -317,7 +366,7 @@ mod tests {
             selection_budget: Some(30),
         };
         let second = BaselineProgram { durations: vec![millis(2)], ..BaselineProgram::default() };
-        Baseline { programs: vec![first, second], coverage }
+        Baseline { programs: vec![first, second], coverage, ..Baseline::default() }
     }
 
     fn groups(number: usize, function_index: usize, killers: &KnownKillers) -> Vec<(usize, Vec<usize>)> {

@@ -18,10 +18,10 @@ pub enum StepOutcome {
     Passed,
     /// A test failed, or the process died in it.
     Failed { test: String, reason: String },
-    /// It reached the place too often.
-    HitLimit,
+    /// It reached the place too often, in this test if it is known.
+    HitLimit { test: Option<String> },
     /// It reached too many places.
-    StepLimit,
+    StepLimit { test: Option<String> },
     /// Nothing was heard of it for too long.
     Silent { reason: String },
     /// It died before its first test.
@@ -43,8 +43,12 @@ impl StepOutcome {
             Outcome::Passed | Outcome::Flaky => Self::Passed,
             Outcome::Failed | Outcome::Crashed | Outcome::ExitedEarly | Outcome::OutOfMemory => {
                 match (code, signal, test) {
-                    (Some(HIT_LIMIT_EXIT_CODE), ..) | (_, Some(HIT_LIMIT_SIGNAL), _) => Self::HitLimit,
-                    (Some(STEP_LIMIT_EXIT_CODE), ..) | (_, Some(STEP_LIMIT_SIGNAL), _) => Self::StepLimit,
+                    (Some(HIT_LIMIT_EXIT_CODE), _, test) | (_, Some(HIT_LIMIT_SIGNAL), test) => {
+                        Self::HitLimit { test }
+                    }
+                    (Some(STEP_LIMIT_EXIT_CODE), _, test) | (_, Some(STEP_LIMIT_SIGNAL), test) => {
+                        Self::StepLimit { test }
+                    }
                     (.., Some(test)) => Self::Failed { test, reason: reason() },
                     (.., None) => Self::DiedEarly { reason: reason() },
                 }
@@ -95,9 +99,9 @@ mod tests {
             (Outcome::Crashed, None, Some("a"), failed("a")),
             (Outcome::OutOfMemory, None, Some("a"), failed("a")),
             (Outcome::ExitedEarly, Some(3), Some("a"), failed("a")),
-            (Outcome::ExitedEarly, Some(87), Some("a"), StepOutcome::HitLimit),
-            (Outcome::ExitedEarly, Some(87), None, StepOutcome::HitLimit),
-            (Outcome::ExitedEarly, Some(88), Some("a"), StepOutcome::StepLimit),
+            (Outcome::ExitedEarly, Some(87), Some("a"), StepOutcome::HitLimit { test: Some("a".into()) }),
+            (Outcome::ExitedEarly, Some(87), None, StepOutcome::HitLimit { test: None }),
+            (Outcome::ExitedEarly, Some(88), Some("a"), StepOutcome::StepLimit { test: Some("a".into()) }),
             (Outcome::Crashed, None, None, StepOutcome::DiedEarly { reason: reason() }),
             (Outcome::TimedOut, None, Some("a"), StepOutcome::Silent { reason: reason() }),
             (Outcome::Idle, None, None, StepOutcome::Silent { reason: reason() }),

@@ -49,7 +49,8 @@ impl Package {
     }
 
     fn command(&self, words: &[&str]) -> std::process::Command {
-        let mut command = self.world.heeler(&[&["mutate", "-j2"], words].concat());
+        let jobs: &[&str] = if words.contains(&"-j1") { &[] } else { &["-j2"] };
+        let mut command = self.world.heeler(&[&["mutate"], jobs, words].concat());
         command.current_dir(self.path(""));
         command
     }
@@ -286,6 +287,35 @@ fn tests_that_fail_without_a_mutant_and_sources_that_do_not_compile_are_errors()
     let broken = format!("{MANIFEST}[dependencies]\nother = \"not a version\"\n");
     fs::write(package.path("Cargo.toml"), broken).unwrap();
     package.mutate(&[]).assert_code(4).assert_stderr("not a version");
+}
+
+/// A test that fails at every other start, which is the only one to reach `weak` and `kept`.
+const FLAKY: &str = "pub fn weak(a: u8) -> bool {\n    a > 2\n}\n\npub fn kept(a: u8) -> bool {\n    a < 2\n}\n\npub fn greet(name: &str) -> String {\n    format!(\"hello {name}\")\n}\n\n#[cfg(test)]\nmod tests {\n    #[test]\n    fn sometimes() {\n        let path = concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/count\");\n        let count = std::fs::read_to_string(path).map_or(0, |text| text.len());\n        std::fs::write(path, \"x\".repeat(count + 1)).unwrap();\n        super::weak(7);\n        assert!(super::kept(1) && !super::kept(2));\n        assert!(count % 2 == 1, \"now and then\");\n    }\n\n    #[test]\n    fn steady() {}\n}\n";
+
+#[test]
+fn flaky_test_kills_only_mutants_under_which_it_fails_again_and_again() {
+    let package = Package::new(FLAKY);
+    // One process at a time: the starts of the test alternate.
+    let ran = package.mutate(&["-j1", "--json", "m.json"]).assert_code(0);
+    ran.assert_stderr("fail now and then without a mutant")
+        .assert_stderr("in a row: package::tests::sometimes");
+    let mutants = package.mutants("m.json");
+    let of = |function: &str| {
+        let of_function = mutants.iter().filter(|(name, _)| name.starts_with(function));
+        of_function.map(|(_, mutant)| mutant).collect::<Vec<_>>()
+    };
+    assert_eq!(of("weak:").len(), 4, "{:?}", statuses(&mutants));
+    for mutant in of("weak:") {
+        assert_eq!(mutant["status"], "Survived", "{mutant}");
+        let reason = "failed once and passed when it ran again: tests::sometimes";
+        assert!(mutant["statusReason"].is_null() || mutant["statusReason"] == reason, "{mutant}");
+    }
+    assert!(of("weak:").iter().any(|mutant| !mutant["statusReason"].is_null()));
+    for mutant in of("kept:") {
+        assert_eq!(mutant["status"], "Killed", "{mutant}");
+        assert_eq!(mutant["killedBy"].as_array().unwrap().len(), 1);
+    }
+    assert_eq!(of("kept:").len(), 4);
 }
 
 #[test]

@@ -288,3 +288,24 @@ fn assembly_whose_set_up_fails_has_no_passed_test() {
         assert_eq!(run.counts().get("passed"), None, "{suite}\n{}", run.command);
     }
 }
+
+#[test]
+fn processes_run_one_batch_after_the_other() {
+    let Some(applications) = real_applications() else { return };
+    for name in ["ms-bulk", "nu-bulk", "xu-bulk"] {
+        let world = world(&applications, &[]);
+        let starts = world.path("starts");
+        let script = world.path("start.sh");
+        let text = format!(
+            "#!/bin/sh\necho >> {}\nexec {} \"$@\"\n",
+            starts.display(),
+            program(&applications, name).display()
+        );
+        world.write("start.sh", &text);
+        let run = run_in(&world, &format!("sh {}", script.display()), &["-j2"]);
+        assert_eq!(run.counts().get("passed"), Some(&2000), "{name}\n{}", run.command);
+        // One lists, and each slot has one.
+        let starts = std::fs::read_to_string(starts).unwrap().lines().count();
+        assert!((2..=3).contains(&starts), "{name}: {starts} processes\n{}", run.command);
+    }
+}

@@ -18,6 +18,7 @@ mod injector;
 mod leftovers;
 mod mcp;
 mod mtp;
+mod mutation;
 mod native_programs;
 mod panic_messages;
 mod planned_faults;

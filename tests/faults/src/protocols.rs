@@ -4,6 +4,7 @@ use crate::{
     connect::{self, ConnectPlan},
     mcp::{self, McpPlan},
     mtp::{self, MtpPlan},
+    mutation::{self, MutationPlan},
     random::SeededRandom,
     round::FaultRound,
     rsp::{self, RspPlan},
@@ -24,6 +25,8 @@ pub(crate) enum RoundProtocol {
     Mcp,
     /// Connect's conformance suite, with Heeler's relay.
     Connect,
+    /// Mutation testing on the command line; no round draws it unless it is named.
+    Mutation,
 }
 
 impl RoundProtocol {
@@ -60,6 +63,7 @@ pub(crate) enum RoundPlan {
     Rsp(RspPlan),
     Mcp(McpPlan),
     Connect(ConnectPlan),
+    Mutation(MutationPlan),
 }
 
 impl RoundPlan {
@@ -70,6 +74,7 @@ impl RoundPlan {
             RoundProtocol::Rsp => Self::Rsp(RspPlan::draw(seed)),
             RoundProtocol::Mcp => Self::Mcp(McpPlan::draw(seed)),
             RoundProtocol::Connect => Self::Connect(ConnectPlan::draw(seed)),
+            RoundProtocol::Mutation => Self::Mutation(MutationPlan::draw(seed)),
         }
     }
 
@@ -79,6 +84,7 @@ impl RoundPlan {
             Self::Rsp(plan) => plan.seed,
             Self::Mcp(plan) => plan.seed,
             Self::Connect(plan) => plan.seed,
+            Self::Mutation(plan) => plan.seed,
         }
     }
 
@@ -89,6 +95,7 @@ impl RoundPlan {
             Self::Rsp(plan) => config_of(&plan.suites, &plan.settings),
             Self::Mcp(plan) => config_of(&plan.suites, &plan.settings),
             Self::Connect(plan) => config_of(&[], &plan.settings),
+            Self::Mutation(plan) => config_of(&[], &plan.settings),
         }
     }
 
@@ -98,6 +105,7 @@ impl RoundPlan {
             Self::Rsp(_) => RoundProtocol::Rsp,
             Self::Mcp(_) => RoundProtocol::Mcp,
             Self::Connect(_) => RoundProtocol::Connect,
+            Self::Mutation(_) => RoundProtocol::Mutation,
         }
     }
 
@@ -108,6 +116,7 @@ impl RoundPlan {
             Self::Rsp(plan) => plan.peculiarities(),
             Self::Mcp(plan) => plan.peculiarities(),
             Self::Connect(plan) => plan.peculiarities(),
+            Self::Mutation(plan) => plan.peculiarities(),
         }
     }
 
@@ -118,6 +127,7 @@ impl RoundPlan {
             Self::Rsp(plan) => rsp::play(plan, round),
             Self::Mcp(plan) => mcp::play(plan, round),
             Self::Connect(plan) => connect::play(plan, round),
+            Self::Mutation(plan) => mutation::play(plan, round),
         }
     }
 }

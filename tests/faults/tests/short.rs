@@ -58,6 +58,11 @@ fn rounds_on_the_model_context_protocol_break_no_guarantee() {
 }
 
 #[test]
+fn rounds_of_mutation_testing_break_no_guarantee() {
+    play(&["--protocol", "mutation", "--seed", "1", "--rounds", "12", "--jobs", "4"]);
+}
+
+#[test]
 fn rounds_with_clients_under_test_break_no_guarantee() {
     play(&["--protocol", "connect", "--seed", "20", "--rounds", "16", "--jobs", "8"]);
 }

@@ -15,7 +15,7 @@ impl RunningBatch {
     /// Returns whether every test has ended and is settled, and the process is not being ended.
     pub(crate) fn is_settled(&self) -> bool {
         let is_done = self.progress.iter().all(|test| test.state == BatchTestState::Done);
-        is_done && self.terminate_reason.is_none() && !self.holds_results()
+        is_done && self.terminate_reason.is_none() && !self.awaits_end()
     }
 
     /// Sets whether the process waits for further tests. While it does, it has no time limit.

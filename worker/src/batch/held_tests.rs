@@ -199,6 +199,12 @@ impl RunningBatch {
             || (self.tests.len() == 1 && !self.framework.has_proven_answers())
     }
 
+    /// Returns whether results wait for the end of the process.
+    pub(super) fn awaits_end(&self) -> bool {
+        let is_only_test = self.tests.len() == 1 && !self.framework.has_proven_answers();
+        self.held_tests.is_on || is_only_test || !self.held_tests.tests.is_empty()
+    }
+
     /// Settles the tests that have been held for long enough and are proven, unless something is suspicious.
     pub(crate) fn check_held_tests(
         &mut self,

@@ -44,6 +44,8 @@ const MEASURING_TESTS: usize = 20;
 const TEST_OVERHEAD: Duration = Duration::from_micros(50);
 /// Maximum number of observed durations of a program that are kept for its median; more add no information.
 const MAX_OBSERVED_DURATIONS: usize = 512;
+/// Cost of a further batch for a process whose batches are costly.
+const COSTLY_BATCH: Duration = Duration::from_millis(75);
 /// Duration of a batch of a process that is given further tests when it has ended these: a longer one would
 /// only bind tests to one slot that another may run earlier.
 const MAX_EXTENSION: Duration = Duration::from_secs(2);
@@ -220,9 +222,14 @@ impl ProgramQueue {
         BatchSize { duration: unlimited.min(limit), tests: tests.max(1), unmeasured, remainder }
     }
 
+    /// Returns the cost of a further batch for a process that is running.
+    fn batch_cost(&self) -> Duration {
+        if self.costs.process.has_costly_batches { COSTLY_BATCH } else { Duration::ZERO }
+    }
+
     /// Returns the size of a full batch for a process that is running: it costs no start.
     pub(super) fn full_extension(&mut self, share: SlotShare, limit: Option<Duration>) -> BatchSize {
-        let start = self.costs.start.replace(Duration::ZERO);
+        let start = self.costs.start.replace(self.batch_cost());
         let full = self.full_batch(share, limit);
         self.costs.start = start;
         full
@@ -241,7 +248,8 @@ impl ProgramQueue {
         }
         let unknown = usize::try_from(self.unknown).unwrap_or(usize::MAX);
         // A process that takes more tests pays its start once, however few the first ones are.
-        let start = if self.costs.process.takes_more_tests { MIN_START } else { start };
+        let start =
+            if self.costs.process.takes_more_tests { self.batch_cost().max(MIN_START) } else { start };
         let parts = start.as_nanos() / START_PER_FIRST_TEST.as_nanos();
         let first = usize::try_from(parts).unwrap_or(usize::MAX).max(FIRST_TESTS);
         if measured == 0 {

@@ -444,6 +444,30 @@ fn process_that_takes_more_tests_gets_the_rest_in_pieces() {
 }
 
 #[test]
+fn costly_batches_are_few() {
+    let traits = |has_costly_batches| ProcessTraits {
+        takes_more_tests: true,
+        has_costly_batches,
+        ..ProcessTraits::NONE
+    };
+    let batches = |process: ProcessTraits| {
+        let mut queue = TestQueue::new([ProgramCosts { process, ..costs(700) }]);
+        queue.add(items(2000, None));
+        let idle = SlotLoads::idle(2);
+        let (mut batches, mut next) = (0, queue.next_batch(&idle));
+        while let Some(batch) = next {
+            batches += 1;
+            for _ in batch.tests {
+                queue.observe_duration(ProgramId(0), Duration::from_micros(10));
+            }
+            next = queue.next_extension(ProgramId(0), &idle);
+        }
+        batches
+    };
+    assert!(batches(traits(true)) <= 4 && batches(traits(false)) > 4);
+}
+
+#[test]
 fn few_slow_tests_among_fast_ones_are_not_all_one_processs() {
     let process = ProcessTraits { takes_more_tests: true, ..ProcessTraits::NONE };
     let mut queue = TestQueue::new([ProgramCosts { process, ..costs(8000) }]);

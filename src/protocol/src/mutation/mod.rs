@@ -8,11 +8,12 @@
 //! - `params`: reads parameters.
 //! - `version`: which versions of a client are served.
 //! - `elements`: reports in the mutation testing report schema.
-//! - `cache`: verdicts that a later run may take over.
+//! - `cache`, `cached_baseline`: verdicts, and what the tests reach, that a later run may take over.
 //! - `sarif`: reports in the Static Analysis Results Interchange Format.
 
 pub mod alpha;
 pub mod cache;
+pub mod cached_baseline;
 pub mod code;
 pub mod elements;
 mod envelope;

@@ -37,14 +37,14 @@ fn mutant(id: u64, line: u32, columns: (u32, u32), change: (&str, &str)) -> Arc<
 fn results() -> Vec<MutantResult> {
     let change = ("a && b", "true");
     let survived = MutantResult {
-        covered_by: vec!["unit::both".into(), "unit::<other>".into()],
+        covered_by: ["unit::both".into(), "unit::<other>".into()].into(),
         tests_completed: Some(2),
         is_static: Some(false),
         duration: Some(Duration::from_micros(12_345)),
         ..MutantResult::new(mutant(1, 2, (5, 11), change), MutantStatus::Survived, None)
     };
     let killed = MutantResult {
-        covered_by: vec!["unit::both".into()],
+        covered_by: ["unit::both".into()].into(),
         killed_by: vec!["unit::both".into()],
         ..MutantResult::new(
             mutant(2, 2, (5, 11), ("a && b", "false")),

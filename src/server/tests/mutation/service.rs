@@ -121,7 +121,7 @@ fn tested(index: usize, mutant: Arc<Mutant>) -> MutantResult {
     let uid: Arc<str> = "unit::both".into();
     match index {
         0 => MutantResult {
-            covered_by: vec![Arc::clone(&uid)],
+            covered_by: [Arc::clone(&uid)].into(),
             killed_by: vec![uid],
             tests_completed: Some(1),
             is_static: Some(false),

@@ -20,7 +20,7 @@ const LOOPBACK: &str = "127.0.0.1";
 static TRAITS: AdapterTraits = AdapterTraits {
     nesting: NameNesting::Flat,
     // A request to a running application takes milliseconds, a start half a second.
-    process: ProcessTraits { takes_more_tests: true, ..ProcessTraits::NONE },
+    process: ProcessTraits { takes_more_tests: true, has_costly_batches: true, ..ProcessTraits::NONE },
     is_server: true,
     reports_own_crashes: true,
     has_several_ends: true,

@@ -1,0 +1,76 @@
+//! What tests took and reached without a mutant, which a later run may take over, as a file.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The version of the file. Another one is not read.
+pub const BASELINE_VERSION: u32 = 1;
+
+/// The tests of an earlier run without a mutant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CachedBaseline {
+    pub version: u32,
+    /// A hash of everything but the code of functions with mutants: of tests, types and dependencies.
+    pub fingerprint: String,
+    pub functions: Vec<CachedFunction>,
+    /// The mutants that were in the programs.
+    pub mutants: Vec<CachedMutant>,
+    /// By suite.
+    pub programs: BTreeMap<String, CachedProgram>,
+}
+
+/// A function with mutants.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CachedFunction {
+    /// Relative to the workspace.
+    pub path: String,
+    /// Its place among the functions of its source.
+    pub place: usize,
+    /// A hash of its code.
+    pub code: String,
+    /// Whether every call of it is seen. Otherwise a test may run it, and reach none of its mutants.
+    pub is_entry_seen: bool,
+}
+
+/// A mutant that was in the programs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CachedMutant {
+    pub id: String,
+    /// Place of its function in [`CachedBaseline::functions`].
+    pub function: usize,
+}
+
+/// A program.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CachedProgram {
+    /// Places of the mutants that it reaches outside of its tests.
+    pub outside: Vec<usize>,
+    /// By uid.
+    pub tests: BTreeMap<String, CachedTest>,
+}
+
+/// A test that passed alone and with the others of its program.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CachedTest {
+    pub duration_us: u64,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_flaky: bool,
+    /// How often it reached places, whichever they are.
+    pub steps: u32,
+    /// Places of mutants in [`CachedBaseline::mutants`], and how often it reached them.
+    pub reached: Vec<(usize, u32)>,
+}
+
+impl CachedBaseline {
+    /// Reads a file; `None` if it is damaged, or of another version. Places in it may be wrong.
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok().filter(|read: &Self| read.version == BASELINE_VERSION)
+    }
+
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("it has only text, numbers and maps by text")
+    }
+}
