@@ -38,7 +38,7 @@ impl MutationPlan {
         Self {
             seed,
             functions: draws.between(3, 5),
-            settings: draw_settings(draws),
+            settings: draw_settings(draws, false),
             interrupted: draws.with_probability(15).then(|| draws.duration_below(RUN)),
             faults: (0..faults).map(|_| draw_fault(draws)).collect(),
             clock: if draws.with_probability(10) { draws.pick(&JUMPS).to_vec() } else { Vec::new() },
