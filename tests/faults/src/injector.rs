@@ -244,7 +244,8 @@ fn find_process(target: FaultTarget, coordinator: u32, dir: &Path) -> Option<u32
             let below = descendants(Pid(i32::try_from(coordinator).unwrap()));
             let is_test = |pid: &&Pid| {
                 let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-                program.to_string_lossy().contains("fault-fixtures") && is_of(**pid, dir)
+                let is_built_here = program.starts_with(dir);
+                (is_built_here || program.to_string_lossy().contains("fault-fixtures")) && is_of(**pid, dir)
             };
             below.iter().rev().find(is_test).map(|pid| u32::try_from(pid.0).unwrap())
         }
