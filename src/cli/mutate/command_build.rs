@@ -10,14 +10,13 @@ use std::{
 use heeler_config::Config;
 use heeler_core::SourceRequest;
 use heeler_mutant::{MutantId, RollbackStep};
-use heeler_mutate::{
-    CompilerShims, CopiedTree, Fingerprint, GuardedProject, MutatedProject, TreeCopy, add_built_files,
-};
+use heeler_mutate::{CompilerShims, CopiedTree, GuardedProject, MutatedProject, TreeCopy, add_built_files};
 use heeler_protocol::control::{ListedTest, OsText, TestProgram};
 
 use super::{
     build::{GuardedBuild, WorkPlace, tree_copy, write_guarded},
     error::MutateError,
+    kept_build::KeptBuild,
 };
 use crate::cli::{
     cargo::{BuildSupervision, ignored_files, run_shell},
@@ -27,10 +26,6 @@ use crate::cli::{
 /// The list of the paths that were copied, beside the copy.
 const COPIED: &str = "copied";
 
-/// A hash of the headers of the last build, beside the copy.
-const HEADERS: &str = "headers";
-/// Extensions of files that sources include, beside those that begin with an h.
-const INCLUDED: [&str; 6] = ["inc", "inl", "ipp", "ixx", "tcc", "tpp"];
 /// The variable with options of make.
 const MAKE_FLAGS: &str = "MAKEFLAGS";
 
@@ -65,9 +60,13 @@ pub(super) fn build_with_command(
 ) -> Result<GuardedBuild, MutateError> {
     let root = mutated.root.clone();
     let tree = place.tree();
-    let mut guarded = GuardedProject::new(mutated, &BTreeSet::<MutantId>::new());
-    let copied = copy(&root, place, state_dir, &guarded)?;
     let own = place.directory();
+    let kept = KeptBuild::read(own, &mutated, &project.build);
+    let mut guarded = GuardedProject::new(mutated, &BTreeSet::<MutantId>::new());
+    if let Some(uncompiled) = &kept.uncompiled {
+        guarded = guarded.without(uncompiled);
+    }
+    let copied = copy(&root, place, state_dir, &guarded)?;
     let failed = |source| MutateError::Runtime { path: own.to_owned(), source };
     let shims = CompilerShims::prepare(own, &heeler_sys::process::shared_program_path()).map_err(failed)?;
     let path = std::env::var_os("PATH");
@@ -75,9 +74,10 @@ pub(super) fn build_with_command(
         (OsString::from("PATH"), shims.path_variable(path.as_deref())),
         (OsString::from(MAKE_FLAGS), make_flags(std::env::var_os(MAKE_FLAGS))),
     ];
-    if has_changed_headers(own, &tree, &copied, &guarded)? {
+    if kept.uncompiled.is_none() {
         shims.remove_outputs(&tree).map_err(failed)?;
     }
+    kept.forget().map_err(failed)?;
     loop {
         say("Building", &format!("the tests with mutants, round {}", guarded.rounds() + 1));
         shims.clear_errors().map_err(failed)?;
@@ -95,6 +95,7 @@ pub(super) fn build_with_command(
             RollbackStep::Check => write_guarded(&guarded, &tree)?,
         }
     }
+    kept.write(&guarded.uncompiled()).map_err(failed)?;
     if guarded.has_conditional() {
         say("Reading", "what the preprocessor takes out");
         let compiled = shims.compiled_guards(&tree).map_err(failed)?;
@@ -138,35 +139,6 @@ fn make_flags(inherited: Option<OsString>) -> OsString {
     let mut flags = inherited.unwrap_or_default();
     flags.push(if flags.is_empty() { "-k" } else { " -k" });
     flags
-}
-
-/// Returns whether what sources may include has changed since the last build: headers, and sources with guards,
-/// in which mutants have other numbers when there are more or fewer before them.
-fn has_changed_headers(
-    own: &Path,
-    tree: &Path,
-    copied: &CopiedTree,
-    guarded: &GuardedProject,
-) -> Result<bool, MutateError> {
-    let guarded = guarded.texts();
-    let is_included = |path: &&PathBuf| {
-        let extension = path.extension().unwrap_or_default().to_string_lossy();
-        guarded.contains_key(*path) || extension.starts_with(['h', 'H']) || INCLUDED.contains(&&*extension)
-    };
-    let mut hash = Fingerprint::default();
-    for path in copied.paths.iter().filter(is_included) {
-        let file = tree.join(path);
-        // A directory may have such a name.
-        if let Ok(bytes) = fs::read(&file) {
-            hash = hash.with(path.as_os_str().as_encoded_bytes()).with(&bytes);
-        }
-    }
-    let (file, hash) = (own.join(HEADERS), hash.to_string());
-    let before = fs::read_to_string(&file).unwrap_or_default();
-    if before != hash {
-        fs::write(&file, &hash).map_err(|source| MutateError::WriteFile { path: file.clone(), source })?;
-    }
-    Ok(before != hash)
 }
 
 /// Returns the programs with the tests, one for each test that is a process of its own: they are run for a

@@ -97,6 +97,20 @@ impl GuardedProject {
         guarded
     }
 
+    /// Leaves out mutants that are known not to compile, with the compiler's words.
+    #[must_use]
+    pub fn without(mut self, uncompiled: &BTreeMap<MutantId, String>) -> Self {
+        for (source, one) in self.project.sources.iter().enumerate() {
+            for (mutant, found) in one.source.mutants().iter().enumerate() {
+                if let Some(words) = uncompiled.get(&found.mutant.id) {
+                    self.rollback.withdraw(MutantKey { source, mutant }, words.clone());
+                }
+            }
+        }
+        self.emit();
+        self
+    }
+
     pub fn project(&self) -> &MutatedProject {
         &self.project
     }

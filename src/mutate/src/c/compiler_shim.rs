@@ -142,7 +142,8 @@ impl CompilerShims {
         let commands = commands.iter().map(|file| CompileCommand::read(file));
         let commands = commands.collect::<io::Result<Vec<_>>>()?.into_iter().flatten().enumerate();
         let of_command = |(place, command): (usize, CompileCommand)| {
-            if !command.dir.join(output(&command.args)).exists() {
+            let is_compilation = compiled_language("cc", &command.args).is_some();
+            if !is_compilation || !command.dir.join(output(&command.args)).exists() {
                 return CompiledGuards::default();
             }
             let text = self.dir.join(format!("preprocessed-{place}"));
@@ -258,13 +259,18 @@ fn compile(own_name: &OsStr, args: Vec<OsString>) -> Result<ExitCode, ShimError>
     let compiler = others.iter().map(|dir| dir.join(name)).find(|path| is_executable(path));
     let compiler = compiler.ok_or_else(missing)?;
     let language = compiled_language(name, &args);
-    let Some(language) = language else {
-        let options = SpawnOptions { args, stdin: ChildStdio::Inherit, ..SpawnOptions::new(&compiler) };
-        return Err(ShimError::Exec(exec(options)));
-    };
     // Its places are relative to this directory.
     let directory =
         std::env::current_dir().map_err(|source| ShimError::Said { path: PathBuf::from("."), source })?;
+    let Some(language) = language else {
+        if args.iter().any(|word| word == "-o") {
+            let command = CompileCommand { dir: directory, compiler: compiler.clone(), args: args.clone() };
+            let commands = own.join(COMMANDS);
+            command.write(&commands).map_err(|source| ShimError::Said { path: commands, source })?;
+        }
+        let options = SpawnOptions { args, stdin: ChildStdio::Inherit, ..SpawnOptions::new(&compiler) };
+        return Err(ShimError::Exec(exec(options)));
+    };
     let args = with_runtime(args, &own.join(HEADER), language);
     let command = CompileCommand { dir: directory, compiler, args };
     command.run(own, language)

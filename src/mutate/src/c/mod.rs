@@ -11,4 +11,4 @@ mod project;
 
 pub use compiler_shim::{CompilerShims, is_compiler_shim, run_compiler_shim};
 pub use preprocessor::CompiledGuards;
-pub use project::{add_built_files, find_c_sources};
+pub use project::{add_built_files, find_build_inputs, find_c_sources};

@@ -42,6 +42,12 @@ const OTHER_DIRECTORIES: [&str; 25] = [
     "unittests",
     "vendor",
 ];
+/// Extensions of files that sources include, beside those that begin with an h.
+const INCLUDED: [&str; 6] = ["inc", "inl", "ipp", "ixx", "tcc", "tpp"];
+/// Files of build tools, by their names and extensions.
+const BUILD_FILES: [&str; 6] =
+    ["CMakeLists.txt", "GNUmakefile", "Makefile", "configure", "makefile", "meson.build"];
+const BUILD_EXTENSIONS: [&str; 6] = ["ac", "am", "cmake", "in", "mk", "sh"];
 /// Files by which directories are known that a build has made.
 const BUILT: [&str; 2] = ["CMakeCache.txt", "CACHEDIR.TAG"];
 
@@ -54,7 +60,7 @@ const BUILT: [&str; 2] = ["CMakeCache.txt", "CACHEDIR.TAG"];
 /// A directory or a selected source can't be read.
 pub fn find_c_sources(root: &Path, selection: &SourceSelection) -> Result<MutatedProject, ReadSourceError> {
     let mut paths = Vec::new();
-    walk(root, &mut paths)?;
+    walk(root, &|path| language_of(path, Language::C).is_some(), &mut paths)?;
     paths.sort();
     // A header with this name may be one of either.
     let is_cpp = |path: &PathBuf| Language::of_path(&path.to_string_lossy()) == Some(Language::Cpp);
@@ -83,15 +89,38 @@ pub fn find_c_sources(root: &Path, selection: &SourceSelection) -> Result<Mutate
     Ok(MutatedProject { root: root.to_owned(), sources, unmatched })
 }
 
-fn walk(directory: &Path, paths: &mut Vec<PathBuf>) -> Result<(), ReadSourceError> {
+/// Returns the files below a directory that decide what is compiled beside the sources, sorted: headers and
+/// other files that sources include, and those of build tools. What can't be read is left out.
+#[must_use]
+pub fn find_build_inputs(root: &Path) -> Vec<PathBuf> {
+    let is_included = |path: &Path| {
+        let extension = path.extension().unwrap_or_default().to_string_lossy();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        extension.starts_with(['h', 'H'])
+            || INCLUDED.contains(&&*extension)
+            || BUILD_FILES.contains(&&*name)
+            || BUILD_EXTENSIONS.contains(&&*extension)
+    };
+    let mut paths = Vec::new();
+    // A directory that can't be read is an error of whoever copies it.
+    let _unread = walk(root, &is_included, &mut paths);
+    paths.sort();
+    paths
+}
+
+fn walk(
+    directory: &Path,
+    is_found: &dyn Fn(&Path) -> bool,
+    paths: &mut Vec<PathBuf>,
+) -> Result<(), ReadSourceError> {
     let failed = |source: io::Error| ReadSourceError { path: directory.to_owned(), source };
     for entry in std::fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let (path, kind) = (entry.path(), entry.file_type().map_err(failed)?);
         let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
         if kind.is_dir() && !is_hidden && !is_built(&path) {
-            walk(&path, paths)?;
-        } else if kind.is_file() && language_of(&path, Language::C).is_some() {
+            walk(&path, is_found, paths)?;
+        } else if kind.is_file() && is_found(&path) {
             paths.push(path);
         }
     }
