@@ -16,10 +16,10 @@ pub(crate) fn conditional_parts(text: &str) -> Vec<Range<usize>> {
         }
         match line.name {
             "if" | "ifdef" | "ifndef" => open.push(line.bytes.start),
-            "endif" => match (open.pop(), open.is_empty()) {
-                (Some(start), true) => parts.push(start..line.bytes.end),
-                (Some(_) | None, _) => {}
-            },
+            "endif" => {
+                let start = open.pop().filter(|_| open.is_empty());
+                parts.extend(start.map(|start| start..line.bytes.end));
+            }
             _ => {}
         }
     }

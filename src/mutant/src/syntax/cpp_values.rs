@@ -26,6 +26,11 @@ struct Declared<'tree> {
 
 pub(super) fn function<'tree>(node: Node<'tree>, text: &str) -> Option<FunctionFacts<'tree>> {
     let body = node.child_by_field_name("body").filter(|body| body.kind() == "compound_statement")?;
+    // The parser may have added its end.
+    let text_of_body = text_of(body, text);
+    if text_of_body.len() < 2 || !text_of_body.ends_with('}') {
+        return None;
+    }
     let declared = declared(node.child_by_field_name("declarator")?)?;
     let name = text_of(declared.name, text);
     let words = specifiers(node, text);
@@ -34,7 +39,7 @@ pub(super) fn function<'tree>(node: Node<'tree>, text: &str) -> Option<FunctionF
         has("consteval") || name.starts_with("operator\"\"") || name.starts_with("operator \"\"");
     let mut cursor = node.walk();
     let is_understood = node.children(&mut cursor).all(|child| child == body || !child.has_error());
-    let statement = text_of(body, text).trim_start_matches('{').trim_start();
+    let statement = text_of_body.trim_start_matches('{').trim_start();
     // In C++11, nothing but the statement can be there.
     let is_one_statement = has("constexpr") && statement.starts_with("return");
     let mut values = Vec::new();
