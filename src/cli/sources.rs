@@ -356,7 +356,7 @@ fn takes_arguments(program: &TestProgram) -> bool {
 }
 
 /// Returns a program without arguments, variables and framework.
-fn plain_program(suite: String, path: &Path, cwd: &Path) -> TestProgram {
+pub(super) fn plain_program(suite: String, path: &Path, cwd: &Path) -> TestProgram {
     TestProgram {
         suite,
         path: OsText::from(path),

@@ -49,21 +49,22 @@ pub(crate) struct MutateArguments {
     /// Only part K of N of the mutants, which are divided by their ids.
     #[arg(long, value_name = "K/N", help_heading = "Selection")]
     pub shard: Option<MutantShard>,
-    /// Shell command that builds the tests of a project in C. It runs in a copy of this directory, in which
-    /// the C sources have mutants: all but those of tests and examples. They are compiled with cc or gcc, as
-    /// the build finds them in PATH.
-    #[arg(long, value_name = "COMMAND", help_heading = "Projects in C")]
+    /// Shell command that builds the tests of a project in C or C++. It runs in a copy of this directory, in
+    /// which the sources and headers have mutants: all but those of tests and examples. They are compiled with
+    /// cc, gcc, c++ or g++, as the build finds them in PATH.
+    #[arg(long, value_name = "COMMAND", help_heading = "Projects in C and C++")]
     pub build: Option<String>,
     /// The tests are those that CTest knows in this directory, which the build makes.
-    #[arg(long, value_name = "DIR", requires = "build", help_heading = "Projects in C")]
+    #[arg(long, value_name = "DIR", requires = "build", help_heading = "Projects in C and C++")]
     pub ctest: Option<PathBuf>,
-    /// A test is each of these programs, which the build makes, with its exit code: a path or glob.
+    /// The tests are those of these programs, which the build makes: a path or glob. A program without a test
+    /// framework is one test, with its exit code.
     #[arg(
         long = "test",
         value_name = "PROGRAM",
         requires = "build",
         conflicts_with = "ctest",
-        help_heading = "Projects in C"
+        help_heading = "Projects in C and C++"
     )]
     pub test_programs: Vec<String>,
     /// Number of test processes at the same time; by default, one for each processor.
@@ -121,7 +122,7 @@ pub(crate) struct MutateArguments {
 }
 
 impl MutateArguments {
-    /// Returns how a project in C is built and tested, if there is one.
+    /// Returns how a project in C or C++ is built and tested, if there is one.
     pub(in crate::cli) fn command_project(&self) -> Option<CommandProject> {
         let tests = match &self.ctest {
             Some(directory) => BuiltTests::Ctest(directory.clone()),

@@ -1,4 +1,4 @@
-//! The guarded copy of a project in C, which a command of the user builds, and its tests.
+//! The guarded copy of a project in C or C++, which a command of the user builds, and its tests.
 
 use std::{
     collections::BTreeSet,
@@ -11,21 +11,25 @@ use heeler_config::Config;
 use heeler_core::SourceRequest;
 use heeler_mutant::{MutantId, RollbackStep};
 use heeler_mutate::{CompilerShims, CopiedTree, GuardedProject, MutatedProject, TreeCopy, add_built_files};
-use heeler_protocol::control::{OsText, TestProgram};
+use heeler_protocol::control::{ListedTest, OsText, TestProgram};
 
 use super::{
     build::{GuardedBuild, WorkPlace, tree_copy, write_guarded},
     error::MutateError,
+    kept_build::KeptBuild,
 };
 use crate::cli::{
     cargo::{BuildSupervision, ignored_files, run_shell},
-    sources::{COMMAND_SOURCE, CTEST_SOURCE, NamedSources, find_sources},
+    sources::{COMMAND_SOURCE, CTEST_SOURCE, NamedSources, find_sources, plain_program},
 };
 
 /// The list of the paths that were copied, beside the copy.
 const COPIED: &str = "copied";
 
-/// How a project in C is built and tested.
+/// The variable with options of make.
+const MAKE_FLAGS: &str = "MAKEFLAGS";
+
+/// How a project in C or C++ is built and tested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::cli) struct CommandProject {
     /// For the shell.
@@ -38,7 +42,7 @@ pub(in crate::cli) struct CommandProject {
 pub(in crate::cli) enum BuiltTests {
     /// Those that CTest knows in a directory.
     Ctest(PathBuf),
-    /// Programs whose exit code decides: paths and globs.
+    /// Programs: paths and globs. Those without a test framework are tests, whose exit code decides.
     Programs(Vec<String>),
 }
 
@@ -56,13 +60,24 @@ pub(super) fn build_with_command(
 ) -> Result<GuardedBuild, MutateError> {
     let root = mutated.root.clone();
     let tree = place.tree();
-    let mut guarded = GuardedProject::new(mutated, &BTreeSet::<MutantId>::new());
-    let copied = copy(&root, place, state_dir, &guarded)?;
     let own = place.directory();
+    let kept = KeptBuild::read(own, &mutated, &project.build);
+    let mut guarded = GuardedProject::new(mutated, &BTreeSet::<MutantId>::new());
+    if let Some(uncompiled) = &kept.uncompiled {
+        guarded = guarded.without(uncompiled);
+    }
+    let copied = copy(&root, place, state_dir, &guarded)?;
     let failed = |source| MutateError::Runtime { path: own.to_owned(), source };
     let shims = CompilerShims::prepare(own, &heeler_sys::process::shared_program_path()).map_err(failed)?;
     let path = std::env::var_os("PATH");
-    let variables = [(OsString::from("PATH"), shims.path_variable(path.as_deref()))];
+    let variables = [
+        (OsString::from("PATH"), shims.path_variable(path.as_deref())),
+        (OsString::from(MAKE_FLAGS), make_flags(std::env::var_os(MAKE_FLAGS))),
+    ];
+    if kept.uncompiled.is_none() {
+        shims.remove_outputs(&tree).map_err(failed)?;
+    }
+    kept.forget().map_err(failed)?;
     loop {
         say("Building", &format!("the tests with mutants, round {}", guarded.rounds() + 1));
         shims.clear_errors().map_err(failed)?;
@@ -79,6 +94,12 @@ pub(super) fn build_with_command(
             RollbackStep::Broken(errors) => return Err(MutateError::NotCompiled { errors }),
             RollbackStep::Check => write_guarded(&guarded, &tree)?,
         }
+    }
+    kept.write(&guarded.uncompiled()).map_err(failed)?;
+    if guarded.has_conditional() {
+        say("Reading", "what the preprocessor takes out");
+        let compiled = shims.compiled_guards(&tree).map_err(failed)?;
+        guarded.note_compiled(&compiled);
     }
     let fingerprint = guarded
         .rest_fingerprint()
@@ -113,8 +134,16 @@ fn copy(
     Ok(copied)
 }
 
+/// Has make go on after an error, to report those of all sources in one round.
+fn make_flags(inherited: Option<OsString>) -> OsString {
+    let mut flags = inherited.unwrap_or_default();
+    flags.push(if flags.is_empty() { "-k" } else { " -k" });
+    flags
+}
+
 /// Returns the programs with the tests, one for each test that is a process of its own: they are run for a
-/// mutant one after the other, until one fails.
+/// mutant one after the other, until one fails. A program in which a test framework is found has the tests that
+/// it lists.
 fn programs(tests: &BuiltTests, tree: &Path) -> Result<Vec<TestProgram>, MutateError> {
     let request = match tests {
         BuiltTests::Ctest(directory) => {
@@ -135,7 +164,19 @@ fn programs(tests: &BuiltTests, tree: &Path) -> Result<Vec<TestProgram>, MutateE
         if entries.is_empty() {
             return vec![program];
         }
-        entries.into_iter().map(|entry| TestProgram { entries: vec![entry], ..program.clone() }).collect()
+        let is_named = matches!(tests, BuiltTests::Programs(_));
+        let of_entry = |entry: ListedTest| {
+            let framework = if is_named { framework_program(&entry, tree) } else { None };
+            framework.unwrap_or_else(|| TestProgram { entries: vec![entry], ..program.clone() })
+        };
+        entries.into_iter().map(of_entry).collect()
     };
     Ok(found.into_iter().map(|source| source.program).flat_map(single).collect())
+}
+
+/// Returns the program of a test of its own, if a test framework is found in it.
+fn framework_program(entry: &ListedTest, tree: &Path) -> Option<TestProgram> {
+    let path = Path::new(entry.file.as_deref()?);
+    heeler_worker::likely_framework(path)?;
+    Some(plain_program(entry.name.clone(), path, tree))
 }

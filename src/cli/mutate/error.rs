@@ -49,7 +49,7 @@ pub(in crate::cli) enum MutateError {
     #[error("build the tests with cargo:\n{output}")]
     Build { output: String },
     /// Not because of a mutant: the compiler has reported no error.
-    #[error("build the tests with {command:?}, without an error of cc or gcc:\n{output}")]
+    #[error("build the tests with {command:?}, without an error of cc or c++:\n{output}")]
     BuildCommand { command: String, output: String },
     #[error(transparent)]
     Sources(SourcesError),

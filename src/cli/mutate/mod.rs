@@ -3,7 +3,7 @@
 //! - `command`: the command.
 //! - `find`: the mutants that the arguments select.
 //! - `build`: the guarded copy of the workspace and its test programs.
-//! - `command_build`: the same for a project in C.
+//! - `command_build`: the same for a project in C or C++; `kept_build`: what the next build knows of it.
 //! - `observer`: who follows the tests; `session`: the session in which they run.
 //! - `baseline`: the tests without a mutant: whether they pass, what they take and what they reach.
 //! - `testing`: the tests with each mutant.
@@ -18,6 +18,7 @@ mod command_build;
 mod engine;
 mod error;
 mod find;
+mod kept_build;
 mod observer;
 mod report_files;
 mod service;

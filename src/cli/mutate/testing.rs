@@ -244,12 +244,16 @@ impl<'a> MutantTesting<'a> {
     /// Returns the results of all selected mutants, in the order of their places: those that were not tested
     /// as what is known of them.
     pub(super) fn all_results(guarded: &GuardedProject, tested: &TestedMutants) -> Vec<MutantResult> {
-        let uncompiled = guarded.uncompiled();
+        let (uncompiled, taken_out) = (guarded.uncompiled(), guarded.taken_out());
         let sources = &guarded.project().sources;
         let result = |found: &heeler_mutant::FoundMutant| {
             let id = found.mutant.id;
             if let Some(result) = tested.results.get(&id) {
                 return result.clone();
+            }
+            if taken_out.contains(&id) {
+                let reason = "not compiled: the preprocessor takes it out".to_owned();
+                return MutantResult::new(found.mutant.clone(), MutantStatus::Ignored, Some(reason));
             }
             match uncompiled.get(&id) {
                 Some(words) => {

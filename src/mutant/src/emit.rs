@@ -116,6 +116,19 @@ impl EmittedSource {
         (byte < arm.bytes.end).then_some(arm.mutant)
     }
 
+    /// Returns the mutant whose code follows a byte of a guard that is no part of the original.
+    pub(crate) fn arm_behind(&self, byte: usize) -> Option<usize> {
+        let index = self.pieces.partition_point(|&(at, _)| at <= byte);
+        let (at, original) = *self.pieces.get(index.checked_sub(1)?)?;
+        // Each byte of the original is in one piece, so that the next one begins where this one ends.
+        let (next_at, next_original) = *self.pieces.get(index)?;
+        if byte < at + (next_original - original) {
+            return None;
+        }
+        let arm = self.arms.get(self.arms.partition_point(|arm| arm.bytes.start <= byte))?;
+        (arm.bytes.start < next_at).then_some(arm.mutant)
+    }
+
     /// Returns the byte of the original that a byte of the guarded source is made of, or the one before.
     pub fn original_byte(&self, byte: usize) -> usize {
         let index = self.pieces.partition_point(|&(at, _)| at <= byte);

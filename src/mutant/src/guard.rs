@@ -9,6 +9,8 @@ use std::{ops::Range, sync::Arc};
 pub(crate) enum GuardForm {
     /// Around a statement, which its one mutant leaves out.
     Statement,
+    /// Around a condition, of which only counts whether it is true: where it may have any type.
+    Condition,
     /// Around an expression.
     Expression,
     /// At the beginning of a function's body, which its mutants leave with a value. The guard's bytes are

@@ -10,6 +10,7 @@
 
 mod cfg;
 pub mod compiler;
+mod conditional;
 mod emit;
 mod guard;
 mod line_index;

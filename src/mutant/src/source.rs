@@ -2,6 +2,7 @@
 
 use crate::{
     cfg::Configuration,
+    conditional::conditional_parts,
     guard::{Function, Guard, GuardForm, ModuleDeclaration},
     line_index::LineIndex,
     mutant::{Language, Mutant, MutantId},
@@ -78,6 +79,20 @@ impl MutatedSource {
         around.min_by_key(|(_, one)| one.bytes.len()).map(|(index, _)| index)
     }
 
+    /// Returns the mutants that the preprocessor of C may take out.
+    pub fn conditional_mutants(&self) -> Vec<usize> {
+        if self.file.language == Language::Rust {
+            return Vec::new();
+        }
+        let parts = conditional_parts(&self.file.text);
+        let is_inside = |found: &FoundMutant| {
+            let start = found.mutant.span.bytes.start;
+            parts.iter().any(|part| part.contains(&start))
+        };
+        let mutants = self.mutants.iter().enumerate();
+        mutants.filter(|(_, found)| is_inside(found)).map(|(index, _)| index).collect()
+    }
+
     /// Returns the modules whose sources are other files. Those of test builds are not among them.
     pub fn modules(&self) -> &[ModuleDeclaration] {
         &self.modules
@@ -87,6 +102,8 @@ impl MutatedSource {
 pub(crate) fn parse(syntax: &Syntax, text: &str) -> Tree {
     let mut parser = Parser::new();
     parser.set_language(&syntax.grammar).expect("the grammars are of a version that the parser reads");
+    let readable = (syntax.readable)(text);
+    let text = readable.as_deref().unwrap_or(text);
     parser.parse(text, None).expect("a parser with a language and without limits parses everything")
 }
 
@@ -161,7 +178,7 @@ impl GuardForm {
     /// Returns whether the form is written around its bytes.
     pub(crate) const fn is_around(self) -> bool {
         match self {
-            Self::Statement | Self::Expression => true,
+            Self::Statement | Self::Condition | Self::Expression => true,
             Self::Body | Self::Loop => false,
         }
     }

@@ -112,6 +112,13 @@ impl<'a> Walker<'a> {
             | Role::Block
             | Role::Call
             | Role::Declaration => {}
+            Role::Conditional if (self.syntax.has_constant_condition)(node, self.text) => {
+                let branches = ["consequence", "alternative"];
+                for child in branches.iter().filter_map(|field| node.child_by_field_name(field)) {
+                    self.walk(child, scope, depth);
+                }
+                return;
+            }
             Role::Conditional => self.condition(node, scope, &self.syntax.booleans),
             Role::Loop => self.condition(node, scope, &self.syntax.booleans[1..]),
             Role::Binary => self.binary(node, scope),
@@ -165,7 +172,9 @@ impl<'a> Walker<'a> {
 
     /// A module in a file of its own.
     fn module(&mut self, node: Node<'_>, scope: &Scope) {
-        let Some(name) = node.child_by_field_name("name") else { return };
+        // Types without a body are only named here.
+        let name = node.child_by_field_name("name").filter(|_| node.kind() == "mod_item");
+        let Some(name) = name else { return };
         let mut path = None;
         let mut before = node.prev_sibling();
         while let Some(sibling) = before.filter(|one| self.syntax.role(*one) == Role::Attribute) {
@@ -211,6 +220,9 @@ impl<'a> Walker<'a> {
                 scope.gate = scope.gate.and(said);
                 insert_at = child.end_byte();
             }
+        }
+        if let Some(before) = (self.syntax.before_body)(node) {
+            self.walk(before, &scope, depth);
         }
         self.values(&facts, insert_at, &scope);
         self.walk(facts.body, &scope, depth);

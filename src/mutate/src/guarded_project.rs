@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -12,6 +12,7 @@ use heeler_mutant::{
 };
 
 use crate::{
+    c::CompiledGuards,
     fingerprint::Fingerprint,
     module_tree::{MutatedProject, ProjectSource},
 };
@@ -50,6 +51,8 @@ pub struct GuardedProject {
     emitted: Vec<EmittedSource>,
     /// Mutants that are known to be left out of what is emitted, by source.
     left_out: Vec<BTreeSet<usize>>,
+    /// Mutants that are in no program, because the preprocessor takes them out.
+    taken_out: BTreeSet<MutantKey>,
 }
 
 impl GuardedProject {
@@ -81,10 +84,31 @@ impl GuardedProject {
             written.map(move |(mutant, found)| (MutantKey { source, mutant }, found.function))
         });
         let rollback = Rollback::new(keys.collect::<Vec<_>>());
-        let mut guarded =
-            Self { project, first_numbers, total: next - 1, rollback, emitted: Vec::new(), left_out };
+        let mut guarded = Self {
+            project,
+            first_numbers,
+            total: next - 1,
+            rollback,
+            emitted: Vec::new(),
+            left_out,
+            taken_out: BTreeSet::new(),
+        };
         guarded.emit();
         guarded
+    }
+
+    /// Leaves out mutants that are known not to compile, with the compiler's words.
+    #[must_use]
+    pub fn without(mut self, uncompiled: &BTreeMap<MutantId, String>) -> Self {
+        for (source, one) in self.project.sources.iter().enumerate() {
+            for (mutant, found) in one.source.mutants().iter().enumerate() {
+                if let Some(words) = uncompiled.get(&found.mutant.id) {
+                    self.rollback.withdraw(MutantKey { source, mutant }, words.clone());
+                }
+            }
+        }
+        self.emit();
+        self
     }
 
     pub fn project(&self) -> &MutatedProject {
@@ -135,6 +159,39 @@ impl GuardedProject {
         step
     }
 
+    /// Returns the mutants that are written where the preprocessor may take them out.
+    fn conditional(&self) -> Vec<MutantKey> {
+        let mut found = Vec::new();
+        for (source, (one, emitted)) in self.project.sources.iter().zip(&self.emitted).enumerate() {
+            let written: BTreeSet<usize> = emitted.arms.iter().map(|arm| arm.mutant).collect();
+            let mutants = one.source.conditional_mutants().into_iter();
+            let mutants = mutants.filter(|mutant| written.contains(mutant));
+            found.extend(mutants.map(|mutant| MutantKey { source, mutant }));
+        }
+        found
+    }
+
+    /// Returns whether the preprocessor may take out some of the mutants.
+    pub fn has_conditional(&self) -> bool {
+        !self.conditional().is_empty()
+    }
+
+    /// Notes which mutants the preprocessor has taken out everywhere: those of files that were compiled, without
+    /// their guards. Of a file that no compilation has read, nothing is known.
+    pub fn note_compiled(&mut self, compiled: &CompiledGuards) {
+        let mut taken_out = self.conditional();
+        taken_out.retain(|key| {
+            let source = self.project.sources[key.source].source.file();
+            compiled.has_file(Path::new(&*source.path)) && !compiled.has_mutant(self.number(*key).0)
+        });
+        self.taken_out = taken_out.into_iter().collect();
+    }
+
+    /// Returns the mutants that the preprocessor has taken out.
+    pub fn taken_out(&self) -> BTreeSet<MutantId> {
+        self.taken_out.iter().map(|key| self.found(*key).mutant.id).collect()
+    }
+
     /// Returns the mutants that do not compile, with the compiler's words.
     pub fn uncompiled(&self) -> BTreeMap<MutantId, String> {
         let withdrawn = self.rollback.withdrawn().iter();
@@ -143,14 +200,14 @@ impl GuardedProject {
 
     /// Returns the mutants that are in the programs.
     pub fn written(&self) -> impl Iterator<Item = NumberedMutant<'_>> {
-        self.project.sources.iter().enumerate().flat_map(move |(source, one)| {
-            let arms = self.emitted.get(source).map(|emitted| emitted.arms.as_slice()).unwrap_or_default();
+        self.emitted.iter().enumerate().flat_map(move |(source, emitted)| {
+            let arms = emitted.arms.as_slice();
             let mutants: BTreeSet<usize> = arms.iter().map(|arm| arm.mutant).collect();
-            mutants.into_iter().map(move |mutant| {
-                let found = &one.source.mutants()[mutant];
-                let number = self.first_numbers[source] + u32::try_from(mutant).unwrap_or(u32::MAX);
+            let keys = mutants.into_iter().map(move |mutant| MutantKey { source, mutant });
+            keys.filter(|key| !self.taken_out.contains(key)).map(move |key| {
+                let found = self.found(key);
                 let function = FunctionId { source, function: found.function };
-                NumberedMutant { number: MutantNumber(number), found, function }
+                NumberedMutant { number: self.number(key), found, function }
             })
         })
     }
@@ -181,6 +238,11 @@ impl GuardedProject {
                 .iter()
                 .fold(hash.with(one.source.file().path.as_bytes()), |hash, piece| hash.with(piece.as_bytes()))
         })
+    }
+
+    fn number(&self, key: MutantKey) -> MutantNumber {
+        let mutant = u32::try_from(key.mutant).unwrap_or(u32::MAX);
+        MutantNumber(self.first_numbers[key.source].saturating_add(mutant))
     }
 
     fn found(&self, key: MutantKey) -> &FoundMutant {

@@ -31,7 +31,10 @@ mod tests;
 mod tree_copy;
 mod verdict_cache;
 
-pub use c::{CompilerShims, add_built_files, find_c_sources, is_compiler_shim, run_compiler_shim};
+pub use c::{
+    CompiledGuards, CompilerShims, add_built_files, find_build_inputs, find_c_sources, is_compiler_shim,
+    run_compiler_shim,
+};
 pub use cargo_project::{CargoProject, CargoProjectError, OutsideDependency};
 pub use changed_lines::ChangedLines;
 pub use fingerprint::Fingerprint;

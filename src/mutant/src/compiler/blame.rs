@@ -2,10 +2,17 @@
 //!
 //! An error points at the code of a mutant, and then that mutant is to blame; or at the original beside it,
 //! with the mutant's code as the explanation; or, where a variable has no value, at its use, and then the
-//! statement that would have given it one was left out. Every other error is only known to be in a function.
+//! statement that would have given it one was left out. In C++ it may point at the guard itself, whose branches
+//! have no common type, or into a template, which some place with a guard required. Every other error is only
+//! known to be in a function.
 
 use super::error::{CompilerError, ErrorPlace, ErrorSpan};
-use crate::{emit::EmittedSource, line_index::LineIndex, mutant::Mutator, source::MutatedSource};
+use crate::{
+    emit::EmittedSource,
+    line_index::LineIndex,
+    mutant::{Language, Mutator},
+    source::MutatedSource,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A mutant among several sources.
@@ -69,6 +76,13 @@ pub fn blame(
         if guilty.is_empty() && error.code.as_deref() == Some("E0317") {
             guilty = left_out_value(first, compiled);
         }
+        if guilty.is_empty() && compiled.source.file().language == Language::Cpp {
+            let from_inside = primary.iter().chain(&secondary);
+            guilty = from_inside
+                .map(|one| of_guard(one, sources))
+                .find(|found| !found.is_empty())
+                .unwrap_or_default();
+        }
         if guilty.is_empty() {
             guilty = explained_by(first, &secondary, compiled);
         }
@@ -116,6 +130,13 @@ impl CompiledSource<'_> {
         let mutant = self.emitted.arm_at(pointed.byte)?;
         Some(MutantKey { source: pointed.source, mutant })
     }
+}
+
+/// Returns the mutant whose code a place is in, or the one before whose code it is in its guard.
+fn of_guard(pointed: &Pointed, sources: &[CompiledSource<'_>]) -> BTreeSet<MutantKey> {
+    let emitted = sources[pointed.source].emitted;
+    let mutant = emitted.arm_at(pointed.byte).or_else(|| emitted.arm_behind(pointed.byte));
+    mutant.map(|mutant| MutantKey { source: pointed.source, mutant }).into_iter().collect()
 }
 
 /// Returns the mutants beside the original that an error points at, if it explains itself with their code.

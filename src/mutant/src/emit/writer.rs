@@ -106,10 +106,13 @@ impl Writer<'_> {
                 return begin;
             }
             (GuardForm::Body, true) => return begin,
-            (GuardForm::Statement | GuardForm::Expression, true) => self.range(guard.bytes.clone()),
+            (GuardForm::Statement | GuardForm::Condition | GuardForm::Expression, true) => {
+                self.range(guard.bytes.clone())
+            }
             (_, false) => match self.source.file.language {
                 Language::Rust => self.rust(guard, base, &written),
                 Language::C => self.c(guard, base, &written),
+                Language::Cpp => self.cpp(guard, base, &written),
             },
         }
         let end = self.emitted.text.len();
@@ -139,7 +142,7 @@ impl Writer<'_> {
                 self.range(guard.bytes.clone());
                 self.push(" }");
             }
-            GuardForm::Expression => {
+            GuardForm::Expression | GuardForm::Condition => {
                 self.format(format_args!("(match ::hg::at({base},{count}) {{ "));
                 for &(mutant, number) in written {
                     self.format(format_args!("{number} => {{ "));
@@ -174,7 +177,7 @@ impl Writer<'_> {
                 self.range(guard.bytes.clone());
                 self.push(" }");
             }
-            GuardForm::Expression => {
+            GuardForm::Expression | GuardForm::Condition => {
                 self.push("(");
                 for (place, &(mutant, number)) in written.iter().enumerate() {
                     // One call for each evaluation: the number of calls is what limits endless loops.
@@ -204,5 +207,32 @@ impl Writer<'_> {
             // It has no mutant.
             GuardForm::Loop => {}
         }
+    }
+
+    /// As in C, with functions that are constant where they must be, for code that the compiler runs.
+    fn cpp(&mut self, guard: &Guard, base: usize, written: &WrittenArms) {
+        if !matches!(guard.form, GuardForm::Expression | GuardForm::Condition) {
+            return self.c(guard, base, written);
+        }
+        let count = guard.arms.len();
+        let is_condition = guard.form == GuardForm::Condition;
+        self.push("(");
+        for (place, &(mutant, number)) in written.iter().enumerate() {
+            match place {
+                0 => self.format(format_args!("__hg({base},{count})=={number} ? (")),
+                _ => self.format(format_args!("__hg_is({}) ? (", base + number - 1)),
+            }
+            match guard.arms[number - 1].code.as_str() {
+                // A header that C includes as well may not know the words.
+                "true" if is_condition => self.arm(mutant, "1"),
+                "false" if is_condition => self.arm(mutant, "0"),
+                code => self.arm(mutant, code),
+            }
+            self.push(") : ");
+        }
+        // Whatever its type, a condition is true or false.
+        self.push(if is_condition { "!!(" } else { "(" });
+        self.range(guard.bytes.clone());
+        self.push("))");
     }
 }

@@ -3,7 +3,7 @@
 use super::table::{BINARY, COMPOUND, FunctionFacts, Gate, Role, Syntax, text_of};
 use tree_sitter::Node;
 
-const ROLES: &[(&str, Role)] = &[
+pub(super) const ROLES: &[(&str, Role)] = &[
     ("comment", Role::Comment),
     ("function_definition", Role::Function),
     ("compound_statement", Role::Block),
@@ -83,17 +83,23 @@ fn function<'tree>(node: Node<'tree>, text: &str) -> Option<FunctionFacts<'tree>
         // A structure, or a name whose type is not known.
         _ => &[],
     };
-    let block = text_of(body, text);
-    let statement = block.trim_start_matches('{').trim_end_matches('}').trim();
-    let is_same = |value: &str| match value {
-        "" => statement.is_empty(),
-        value => statement == format!("return {value};"),
-    };
-    let values = values.iter().filter(|value| !is_same(value)).map(|&value| value.to_owned()).collect();
+    let values = values.iter().map(|&value| value.to_owned()).collect();
+    let values = without_same(values, body, text);
     Some(FunctionFacts { name, body, is_constant: false, values })
 }
 
-fn is_integer(word: &str) -> bool {
+/// Returns the values without what the function returns anyway.
+pub(super) fn without_same(mut values: Vec<String>, body: Node<'_>, text: &str) -> Vec<String> {
+    let block = text_of(body, text);
+    let statement = block.trim_start_matches('{').trim_end_matches('}').trim();
+    values.retain(|value| match value.as_str() {
+        "" => !statement.is_empty(),
+        value => statement != format!("return {value};"),
+    });
+    values
+}
+
+pub(super) fn is_integer(word: &str) -> bool {
     let names = ["char", "short", "int", "long", "signed", "unsigned", "size_t", "ssize_t", "ptrdiff_t"];
     let fixed = |word: &str| {
         let bits = word.strip_suffix("_t")?.trim_start_matches("u").strip_prefix("int")?;
@@ -117,7 +123,7 @@ fn is_deletable(statement: Node<'_>, text: &str) -> bool {
 
 /// Returns whether a call or declaration is walked: not the arguments of what looks like a macro, which may
 /// need them as constants or as text, and not the values of static variables.
-fn is_walked(node: Node<'_>, text: &str) -> bool {
+pub(super) fn is_walked(node: Node<'_>, text: &str) -> bool {
     if node.kind() == "call_expression" {
         let Some(name) = node.child_by_field_name("function") else { return false };
         let name = text_of(name, text);

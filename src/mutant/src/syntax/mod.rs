@@ -2,10 +2,14 @@
 //! for what no table says.
 //!
 //! - [`table`]: the form of a table.
-//! - [`rust`], [`c`]: the languages.
-//! - [`rust_attributes`]: attributes that take code out; [`rust_values`]: values by return type.
+//! - [`rust`], [`c`], [`cpp`]: the languages.
+//! - [`rust_attributes`]: attributes that take code out; [`rust_values`], [`cpp_values`]: values by return type;
+//!   [`cpp_macros`]: macros that the parser does not read.
 
 mod c;
+mod cpp;
+mod cpp_macros;
+mod cpp_values;
 mod rust;
 mod rust_attributes;
 mod rust_values;

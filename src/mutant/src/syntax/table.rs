@@ -2,6 +2,7 @@
 
 use crate::{
     cfg::Configuration,
+    guard::GuardForm,
     mutant::{Language, Mutator},
 };
 use std::sync::{Arc, OnceLock};
@@ -108,6 +109,18 @@ pub(crate) struct Syntax {
     pub(crate) attribute: fn(Node<'_>, &str, &Configuration) -> Gate,
     /// Returns whether a call or declaration is walked.
     pub(crate) is_walked: fn(Node<'_>, &str) -> bool,
+    /// Returns whether an operator with two operands is one for which another can stand.
+    pub(crate) is_mutated_operator: fn(Node<'_>, &str) -> bool,
+    /// Returns whether a condition must be a constant.
+    pub(crate) has_constant_condition: fn(Node<'_>, &str) -> bool,
+    /// Returns code of a function before its body.
+    pub(crate) before_body: for<'tree> fn(Node<'tree>) -> Option<Node<'tree>>,
+    /// How guards of conditions are written.
+    pub(crate) condition_form: GuardForm,
+    /// What is written before the operand of a negation that is dropped.
+    pub(crate) dropped_negation: &'static str,
+    /// Returns the text as the parser reads it, of the same length; `None` if it reads the text itself.
+    pub(crate) readable: fn(&str) -> Option<String>,
 }
 
 impl Syntax {
@@ -133,6 +146,12 @@ impl Syntax {
             is_deletable: |_, _| false,
             attribute: |_, _, _| Gate::Open,
             is_walked: |_, _| true,
+            is_mutated_operator: |_, _| true,
+            has_constant_condition: |_, _| false,
+            before_body: |_| None,
+            condition_form: GuardForm::Expression,
+            dropped_negation: "",
+            readable: |_| None,
         }
     }
 
@@ -151,13 +170,15 @@ pub(crate) fn text_of<'text>(node: Node<'_>, text: &'text str) -> &'text str {
 pub(crate) fn table_of(language: Language) -> &'static Syntax {
     static RUST: OnceLock<Syntax> = OnceLock::new();
     static C: OnceLock<Syntax> = OnceLock::new();
+    static CPP: OnceLock<Syntax> = OnceLock::new();
     match language {
         Language::Rust => RUST.get_or_init(super::rust::table),
         Language::C => C.get_or_init(super::c::table),
+        Language::Cpp => CPP.get_or_init(super::cpp::table),
     }
 }
 
-/// The operators with two operands that Rust and C share.
+/// The operators with two operands that Rust, C and C++ share.
 pub(super) const BINARY: &[Operator] = &[
     operator("+", Mutator::ARITHMETIC_OPERATOR, &["-"]),
     operator("-", Mutator::ARITHMETIC_OPERATOR, &["+"]),
@@ -179,7 +200,7 @@ pub(super) const BINARY: &[Operator] = &[
     operator(">>", Mutator::BITWISE_OPERATOR, &["<<"]),
 ];
 
-/// The assignments with an operator that Rust and C share.
+/// The assignments with an operator that Rust, C and C++ share.
 pub(super) const COMPOUND: &[Operator] = &[
     operator("+=", Mutator::ASSIGNMENT_OPERATOR, &["-="]),
     operator("-=", Mutator::ASSIGNMENT_OPERATOR, &["+="]),

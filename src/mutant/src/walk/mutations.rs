@@ -20,7 +20,12 @@ impl Walker<'_> {
     /// A condition that is always true or always false.
     pub(super) fn condition(&mut self, node: Node<'_>, scope: &Scope, values: &[&str]) {
         let Some(mut condition) = node.child_by_field_name("condition") else { return };
-        if matches!(condition.kind(), "let_chain" | "let_condition" | "comma_expression")
+        // In C++, the parentheses may hold a statement before it.
+        if condition.kind() == "condition_clause" {
+            let Some(value) = condition.child_by_field_name("value") else { return };
+            condition = value;
+        }
+        if matches!(condition.kind(), "let_chain" | "let_condition" | "comma_expression" | "declaration")
             || condition.has_error()
         {
             return;
@@ -35,7 +40,7 @@ impl Walker<'_> {
         let text = text_of(condition, self.text);
         for value in values.iter().filter(|value| **value != text) {
             let arm = arm(Mutator::CONDITIONAL_EXPRESSION, (*value).to_owned(), (*value).to_owned());
-            self.add(Place::around(GuardForm::Expression, condition), scope, arm);
+            self.add(Place::around(self.syntax.condition_form, condition), scope, arm);
         }
     }
 
@@ -59,6 +64,9 @@ impl Walker<'_> {
         let fields = ["left", "operator", "right"].map(|field| node.child_by_field_name(field));
         let [Some(left), Some(operator), Some(right)] = fields else { return };
         if node.has_error() {
+            return;
+        }
+        if !(self.syntax.is_mutated_operator)(node, self.text) {
             return;
         }
         let found = operators.iter().find(|one| one.text == text_of(operator, self.text));
@@ -88,7 +96,10 @@ impl Walker<'_> {
             return;
         }
         let operand = operand.trim_start();
-        let arm = arm(Mutator::UNARY_OPERATOR, operand.to_owned(), format!("({})", on_one_line(operand)));
+        let is_negation = text_of(operator, self.text) == "!";
+        let kept = if is_negation { self.syntax.dropped_negation } else { "" };
+        let code = format!("{kept}({})", on_one_line(operand));
+        let arm = arm(Mutator::UNARY_OPERATOR, operand.to_owned(), code);
         self.add(Place::around(GuardForm::Expression, node), scope, arm);
     }
 

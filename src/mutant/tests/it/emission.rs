@@ -154,4 +154,12 @@ proptest! {
         let source = search(if is_c { Language::C } else { Language::Rust }, &text);
         emit(&source, SourcePlace::CrateRoot);
     }
+
+    #[test]
+    fn broken_sources_of_cpp_are_guarded_as_far_as_they_are_understood(
+        text in "(int f\\(\\) \\{|API_X |~A\\(|::|template <|\\}|\\(|\\)|a|\\+|<|>|if |constexpr |!|;|\n|//|\"|#if |=|é| )*",
+    ) {
+        let source = search(Language::Cpp, &text);
+        emit(&source, SourcePlace::CrateRoot);
+    }
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "the tests compile what is written")]
 
 mod blame;
+mod cpp;
 mod emission;
 mod mutants;
 mod rollback;
@@ -16,6 +17,7 @@ fn search(language: Language, text: &str) -> MutatedSource {
     let path = match language {
         Language::Rust => "src/lib.rs",
         Language::C => "list.c",
+        Language::Cpp => "list.cpp",
     };
     let file = SourceFile { path: path.into(), language, text: text.into(), ignored: None };
     MutatedSource::search(file, &configuration)

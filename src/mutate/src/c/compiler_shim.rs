@@ -1,28 +1,46 @@
-//! The role in which this program stands in for the C compiler of a build: it adds the runtime of guards to
-//! what is compiled, and keeps errors as the compiler describes them to programs. Builds find it as `cc` or
-//! `gcc` in the first directory of `PATH`, so that no makefile has to name it.
+//! The role in which this program stands in for the compiler of a build in C or C++: it adds the runtime of
+//! guards to what is compiled, and keeps errors as the compiler describes them to programs, and how each output
+//! was made. Builds find it as `cc` or `c++` in the first directory of `PATH`, so that no makefile has to name
+//! it.
 
 use std::{
+    collections::HashSet,
     ffi::{OsStr, OsString},
     fs::{self, File},
     io::{self, Write as _},
-    os::unix::fs::PermissionsExt as _,
+    os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
-use crate::tree_copy::{link_to, remove, write_changed};
-use heeler_mutant::compiler::{CompilerError, gcc};
+use super::{
+    compile_command::{compiled_language, output, preprocessing, with_runtime},
+    preprocessor::CompiledGuards,
+};
+use crate::{
+    fingerprint::Fingerprint,
+    selection::normalized,
+    tree_copy::{link_to, remove, write_changed},
+};
+use heeler_mutant::{
+    Language,
+    compiler::{CompilerError, gcc, gnu},
+};
 use heeler_sys::spawn::{ChildStdio, SpawnError, SpawnOptions, exec, spawn};
 
 /// Names of compilers that builds look for.
-const COMPILERS: [&str; 4] = ["cc", "gcc", "c99", "c11"];
+const COMPILERS: [&str; 6] = ["cc", "gcc", "c99", "c11", "c++", "g++"];
 const HEADER: &str = "heeler_guard.h";
 const HEADER_TEXT: &str = include_str!("heeler_guard.h");
 /// The directory of the stand-ins below that of the runtime, by which they know that they are.
 const SHIMS: &str = "heeler-cc";
 /// The directory with one file for each compilation that has failed.
 const ERRORS: &str = "errors";
+/// The directory with one file for each output of a compilation: its directory, the compiler and the arguments.
+const COMMANDS: &str = "commands";
+/// The first words of the files of errors, by the form of what follows.
+const JSON: &str = "json";
+const TEXT: &str = "text";
 
 /// The stand-ins for the compilers of a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +55,7 @@ impl CompilerShims {
     /// A file can't be written.
     pub fn prepare(dir: &Path, own_program: &Path) -> io::Result<Self> {
         let shims = Self { dir: dir.join(SHIMS) };
-        fs::create_dir_all(&shims.dir)?;
+        fs::create_dir_all(shims.dir.join(COMMANDS))?;
         for name in COMPILERS {
             link_to(&shims.dir.join(name), own_program)?;
         }
@@ -72,23 +90,123 @@ impl CompilerShims {
     /// # Errors
     /// They can't be read.
     pub fn errors(&self, root: &Path) -> io::Result<Vec<CompilerError>> {
-        let mut errors = Vec::new();
-        let mut files: Vec<PathBuf> =
-            fs::read_dir(self.dir.join(ERRORS))?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
-        files.sort();
-        for file in files {
+        let mut errors: Vec<CompilerError> = Vec::new();
+        // A header may have the same error in many compilations.
+        let mut known = HashSet::new();
+        for file in files_of(&self.dir.join(ERRORS))? {
             let text = String::from_utf8_lossy(&fs::read(&file)?).into_owned();
-            let Some((directory, diagnostics)) = text.split_once('\n') else { continue };
-            for mut error in diagnostics.lines().flat_map(gcc::errors_of_line) {
+            let Some((head, diagnostics)) = text.split_once('\n') else { continue };
+            let Some((form, directory)) = head.split_once(' ') else { continue };
+            let found = match form {
+                JSON => diagnostics.lines().flat_map(gcc::errors_of_line).collect(),
+                _ => gnu::errors(diagnostics),
+            };
+            for mut error in found {
                 for span in &mut error.spans {
-                    let absolute = crate::selection::normalized(&Path::new(directory).join(&span.file));
+                    let absolute = normalized(&Path::new(directory).join(&span.file));
                     let below = absolute.strip_prefix(root).unwrap_or(&absolute);
                     span.file = below.to_string_lossy().into_owned();
                 }
-                errors.push(error);
+                if known.insert(format!("{error:?}")) {
+                    errors.push(error);
+                }
             }
         }
         Ok(errors)
+    }
+
+    /// Removes what compilations have made, so that the build makes it again: a build that does not know which
+    /// headers a source includes would keep the code of other mutants.
+    ///
+    /// # Errors
+    /// It can't be removed.
+    pub fn remove_outputs(&self, tree: &Path) -> io::Result<()> {
+        for file in files_of(&self.dir.join(COMMANDS))? {
+            let command = CompileCommand::read(&file)?;
+            let made = command.as_ref().map(|command| normalized(&command.dir.join(output(&command.args))));
+            if let Some(made) = made.filter(|made| made.starts_with(tree)) {
+                remove(&made)?;
+            }
+            remove(&file)?;
+        }
+        Ok(())
+    }
+
+    /// Preprocesses all that was compiled and still exists; returns the guards that are in it. Blocks, on
+    /// several cores.
+    ///
+    /// # Errors
+    /// The commands can't be read.
+    pub fn compiled_guards(&self, tree: &Path) -> io::Result<CompiledGuards> {
+        let commands = files_of(&self.dir.join(COMMANDS))?;
+        let commands = commands.iter().map(|file| CompileCommand::read(file));
+        let commands = commands.collect::<io::Result<Vec<_>>>()?.into_iter().flatten().enumerate();
+        let of_command = |(place, command): (usize, CompileCommand)| {
+            let is_compilation = compiled_language("cc", &command.args).is_some();
+            if !is_compilation || !command.dir.join(output(&command.args)).exists() {
+                return CompiledGuards::default();
+            }
+            let text = self.dir.join(format!("preprocessed-{place}"));
+            let read = if command.preprocess_into(&text) { fs::read(&text).ok() } else { None };
+            // It is written anew in the next run.
+            let _stays = fs::remove_file(&text);
+            let Some(read) = read else { return CompiledGuards::unknown() };
+            let mut guards = CompiledGuards::default();
+            guards.add(&String::from_utf8_lossy(&read), &command.dir, tree);
+            guards
+        };
+        let mut all = CompiledGuards::default();
+        for guards in heeler_sys::cpu_pool::map(commands.collect::<Vec<_>>(), of_command) {
+            all.extend(guards);
+        }
+        Ok(all)
+    }
+}
+
+fn files_of(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+    files.sort();
+    Ok(files)
+}
+
+/// How an output was made.
+struct CompileCommand {
+    dir: PathBuf,
+    compiler: PathBuf,
+    args: Vec<OsString>,
+}
+
+impl CompileCommand {
+    /// Keeps it for this output; an earlier one is replaced.
+    fn write(&self, commands: &Path) -> io::Result<()> {
+        let made = normalized(&self.dir.join(output(&self.args)));
+        let name = Fingerprint::of([made.as_os_str().as_encoded_bytes()]).to_string();
+        let head = [self.dir.as_os_str(), self.compiler.as_os_str()];
+        let words = head.into_iter().chain(self.args.iter().map(OsString::as_os_str));
+        let words: Vec<&[u8]> = words.map(OsStr::as_encoded_bytes).collect();
+        write_changed(&commands.join(name), &words.join(&0)).map(|_is_written| ())
+    }
+
+    fn read(file: &Path) -> io::Result<Option<Self>> {
+        let bytes = fs::read(file)?;
+        let mut words = bytes.split(|byte| *byte == 0).map(|word| OsStr::from_bytes(word).to_owned());
+        let (Some(dir), Some(compiler)) = (words.next(), words.next()) else { return Ok(None) };
+        Ok(Some(Self { dir: dir.into(), compiler: compiler.into(), args: words.collect() }))
+    }
+
+    /// Returns whether the preprocessed text was written to a file.
+    fn preprocess_into(&self, text: &Path) -> bool {
+        let Ok(file) = File::create(text) else { return false };
+        let options = SpawnOptions {
+            args: preprocessing(&self.args),
+            cwd: Some(self.dir.clone()),
+            stdout: ChildStdio::Fd(file.into()),
+            stderr: ChildStdio::Null,
+            ..SpawnOptions::new(&self.compiler)
+        };
+        let ended = spawn(options).ok().and_then(|mut child| child.wait().ok());
+        ended.is_some_and(|status| status.code == Some(0))
     }
 }
 
@@ -140,53 +258,68 @@ fn compile(own_name: &OsStr, args: Vec<OsString>) -> Result<ExitCode, ShimError>
     let own = own.first().ok_or_else(missing)?;
     let compiler = others.iter().map(|dir| dir.join(name)).find(|path| is_executable(path));
     let compiler = compiler.ok_or_else(missing)?;
-    let is_guarded = args.iter().any(|word| is_c_source(word));
-    let args = if is_guarded { with_runtime(args, own) } else { args };
-    let said = own.join(ERRORS).join(std::process::id().to_string());
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| ShimError::Said { path, source }
-    };
-    let stderr = if is_guarded {
-        ChildStdio::Fd(File::create(&said).map_err(failed(&said))?.into())
-    } else {
-        ChildStdio::Inherit
-    };
-    let options = SpawnOptions { args, stdin: ChildStdio::Inherit, stderr, ..SpawnOptions::new(&compiler) };
-    if !is_guarded {
-        return Err(ShimError::Exec(exec(options)));
-    }
-    let mut child = spawn(options).map_err(ShimError::Exec)?;
-    let status = child.wait().map_err(|source| ShimError::Wait { path: compiler, source })?;
-    let text = fs::read(&said).map_err(failed(&said))?;
-    // The build's log shows it as well; without one there is nobody to tell.
-    let _shown = io::stderr().write_all(&text);
-    if status.code == Some(0) {
-        fs::remove_file(&said).map_err(failed(&said))?;
-        return Ok(ExitCode::SUCCESS);
-    }
+    let language = compiled_language(name, &args);
     // Its places are relative to this directory.
-    let directory = std::env::current_dir().map_err(failed(Path::new(".")))?;
-    let record = [directory.as_os_str().as_encoded_bytes(), b"\n", &text].concat();
-    fs::write(&said, record).map_err(failed(&said))?;
-    Ok(ExitCode::from(status.code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+    let directory =
+        std::env::current_dir().map_err(|source| ShimError::Said { path: PathBuf::from("."), source })?;
+    let Some(language) = language else {
+        if args.iter().any(|word| word == "-o") {
+            let command = CompileCommand { dir: directory, compiler: compiler.clone(), args: args.clone() };
+            let commands = own.join(COMMANDS);
+            command.write(&commands).map_err(|source| ShimError::Said { path: commands, source })?;
+        }
+        let options = SpawnOptions { args, stdin: ChildStdio::Inherit, ..SpawnOptions::new(&compiler) };
+        return Err(ShimError::Exec(exec(options)));
+    };
+    let args = with_runtime(args, &own.join(HEADER), language);
+    let command = CompileCommand { dir: directory, compiler, args };
+    command.run(own, language)
+}
+
+impl CompileCommand {
+    /// Compiles, keeps what the compiler says if it fails, and otherwise how the output was made.
+    fn run(self, own: &Path, language: Language) -> Result<ExitCode, ShimError> {
+        let said = own.join(ERRORS).join(std::process::id().to_string());
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| ShimError::Said { path, source }
+        };
+        let options = SpawnOptions {
+            args: self.args.clone(),
+            env: Some(in_english()),
+            stdin: ChildStdio::Inherit,
+            stderr: ChildStdio::Fd(File::create(&said).map_err(failed(&said))?.into()),
+            ..SpawnOptions::new(&self.compiler)
+        };
+        let mut child = spawn(options).map_err(ShimError::Exec)?;
+        let status = child.wait();
+        let status = status.map_err(|source| ShimError::Wait { path: self.compiler.clone(), source })?;
+        let text = fs::read(&said).map_err(failed(&said))?;
+        // The build's log shows it as well; without one there is nobody to tell.
+        let _shown = io::stderr().write_all(&text);
+        if status.code == Some(0) {
+            fs::remove_file(&said).map_err(failed(&said))?;
+            let commands = own.join(COMMANDS);
+            self.write(&commands).map_err(failed(&commands))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let form = if language == Language::Cpp { TEXT } else { JSON };
+        let directory = self.dir.as_os_str().as_encoded_bytes();
+        let record = [form.as_bytes(), b" ", directory, b"\n", &text].concat();
+        fs::write(&said, record).map_err(failed(&said))?;
+        Ok(ExitCode::from(status.code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+    }
+}
+
+/// Returns the environment in which compilers write what is read here.
+fn in_english() -> Vec<(OsString, OsString)> {
+    let is_other = |name: &OsStr| name != "LC_ALL" && name != "LANGUAGE";
+    let others = std::env::vars_os().filter(|(name, _)| is_other(name));
+    others.chain([(OsString::from("LC_ALL"), OsString::from("C"))]).collect()
 }
 
 fn is_executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
-}
-
-fn is_c_source(word: &OsStr) -> bool {
-    Path::new(word).extension() == Some(OsStr::new("c"))
-}
-
-/// Returns the arguments of a compiler of C, with the runtime.
-fn with_runtime(mut args: Vec<OsString>, own: &Path) -> Vec<OsString> {
-    let mut all: Vec<OsString> = vec!["-include".into(), own.join(HEADER).into_os_string()];
-    all.append(&mut args);
-    // Mutants are allowed what the code is not.
-    all.extend(["-w", "-Wno-error", "-fdiagnostics-format=json"].map(OsString::from));
-    all
 }
 
 #[cfg(test)]
@@ -196,16 +329,7 @@ mod tests {
     #[test]
     fn stand_ins_are_known_by_their_names() {
         assert!(is_compiler_shim(OsStr::new("/x/heeler-cc/gcc")) && is_compiler_shim(OsStr::new("cc")));
-        assert!(!is_compiler_shim(OsStr::new("/usr/bin/heeler")) && !is_compiler_shim(OsStr::new("g++")));
-    }
-
-    #[test]
-    fn runtime_is_before_what_the_build_includes() {
-        let words = ["-c", "a.c", "-Werror"].map(OsString::from).to_vec();
-        let expected = "-include /r/heeler_guard.h -c a.c -Werror -w -Wno-error -fdiagnostics-format=json";
-        let expected: Vec<OsString> = expected.split(' ').map(OsString::from).collect();
-        assert_eq!(with_runtime(words, Path::new("/r")), expected);
-        assert!(is_c_source(OsStr::new("../a.c")) && !is_c_source(OsStr::new("a.o")));
+        assert!(!is_compiler_shim(OsStr::new("/usr/bin/heeler")) && !is_compiler_shim(OsStr::new("clang++")));
     }
 
     #[test]
@@ -214,9 +338,15 @@ mod tests {
         let shims = CompilerShims::prepare(dir.path(), Path::new("/bin/true")).unwrap();
         shims.clear_errors().unwrap();
         let json = r#"[{"kind":"error","message":"expected","locations":[{"caret":{"file":"../src/a.c","line":3,"byte-column":7}}]}]"#;
-        fs::write(shims.dir.join(ERRORS).join("12"), format!("/w/tree/build\n{json}\nmake: 1\n")).unwrap();
+        fs::write(shims.dir.join(ERRORS).join("12"), format!("json /w/tree/build\n{json}\nmake: 1\n"))
+            .unwrap();
+        let text = "text /w/tree/build\n../src/a.hpp:3:7: error: expected\n";
+        for name in ["13", "14"] {
+            fs::write(shims.dir.join(ERRORS).join(name), text).unwrap();
+        }
         let errors = shims.errors(Path::new("/w/tree")).unwrap();
-        assert_eq!((errors.len(), errors[0].spans[0].file.as_str()), (1, "src/a.c"));
+        let files: Vec<&str> = errors.iter().map(|error| error.spans[0].file.as_str()).collect();
+        assert_eq!(files, ["src/a.c", "src/a.hpp"], "the same error once");
         shims.clear_errors().unwrap();
         assert_eq!(shims.errors(Path::new("/w/tree")).unwrap(), []);
     }

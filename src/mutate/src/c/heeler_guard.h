@@ -1,6 +1,6 @@
-/* The runtime of guarded C sources, which the compiler is told to include: which mutant is on in this process,
- * how often places are reached, and the limit of that. All is weak: a program has it once. The variables are those
- * of the runtime for Rust. */
+/* The runtime of guarded sources of C and C++, which the compiler is told to include: which mutant is on in this
+ * process, how often places are reached, and the limit of that. All is weak: a program has it once, for both
+ * languages. The variables are those of the runtime for Rust. */
 #ifndef HEELER_GUARD_H
 #define HEELER_GUARD_H
 
@@ -76,7 +76,7 @@ __attribute__((weak, noinline, cold)) void __hg_reach(unsigned base, unsigned co
 }
 
 /* Which mutant of a place is on, from 1; 0 for the original. The place's mutants have the numbers from `base` on. */
-__attribute__((weak, noinline)) unsigned __hg(unsigned base, unsigned count) {
+__attribute__((weak, noinline)) unsigned __hg_at(unsigned base, unsigned count) {
   unsigned offset;
   if (!__hg_state) __hg_begin();
   if (__hg_state == 2) {
@@ -94,6 +94,27 @@ __attribute__((weak, noinline)) unsigned __hg(unsigned base, unsigned count) {
 }
 
 #ifdef __cplusplus
+}
+#endif
+
+#ifndef __cplusplus
+#define __hg(base, count) __hg_at(base, count)
+#define __hg_is(number) (__hg_on == (number))
+#else
+/* A function may run when the program is compiled: it is the original there. */
+#if __cplusplus >= 201103L && __GNUC__ >= 9
+#define __HG_FUNCTION __attribute__((always_inline)) constexpr inline
+#define __HG_IS_COMPILING __builtin_is_constant_evaluated()
+#else
+#define __HG_FUNCTION __attribute__((always_inline)) inline
+#define __HG_IS_COMPILING 0
+#endif
+__HG_FUNCTION unsigned __hg(unsigned base, unsigned count) {
+  return __HG_IS_COMPILING ? 0 : __hg_at(base, count);
+}
+/* Whether a mutant is on, of a place that was asked for before. */
+__HG_FUNCTION bool __hg_is(unsigned number) {
+  return __HG_IS_COMPILING ? false : __hg_on == number;
 }
 #endif
 #endif

@@ -1,4 +1,5 @@
-//! The sources of a project in C that have mutants: all of a directory but those of its tests.
+//! The sources of a project in C or C++ that have mutants, headers included: all of a directory but those of
+//! its tests.
 
 use std::{
     io,
@@ -14,7 +15,8 @@ use crate::{
 };
 
 /// Directories whose sources are no part of the product, wherever they are.
-const OTHER_DIRECTORIES: [&str; 16] = [
+const OTHER_DIRECTORIES: [&str; 25] = [
+    "3rdparty",
     "bench",
     "benches",
     "benchmark",
@@ -25,34 +27,59 @@ const OTHER_DIRECTORIES: [&str; 16] = [
     "docs",
     "example",
     "examples",
+    "external",
     "fuzz",
     "fuzzing",
     "node_modules",
+    "single_include",
     "test",
+    "test_package",
+    "testing",
     "tests",
     "third_party",
+    "thirdparty",
+    "unittest",
+    "unittests",
+    "vendor",
 ];
+/// Extensions of files that sources include, beside those that begin with an h.
+const INCLUDED: [&str; 6] = ["inc", "inl", "ipp", "ixx", "tcc", "tpp"];
+/// Files of build tools, by their names and extensions.
+const BUILD_FILES: [&str; 6] =
+    ["CMakeLists.txt", "GNUmakefile", "Makefile", "configure", "makefile", "meson.build"];
+const BUILD_EXTENSIONS: [&str; 6] = ["ac", "am", "cmake", "in", "mk", "sh"];
 /// Files by which directories are known that a build has made.
 const BUILT: [&str; 2] = ["CMakeCache.txt", "CACHEDIR.TAG"];
 
-/// Reads the C sources below a directory and searches those that are selected for mutants: sources of tests,
+/// Reads the sources of C and C++ below a directory and searches those that are selected for mutants: sources of tests,
 /// examples and libraries of others only if a word of the selection names them. Blocks, on several cores.
+///
+/// Those that are no UTF-8 have no mutants either.
 ///
 /// # Errors
 /// A directory or a selected source can't be read.
 pub fn find_c_sources(root: &Path, selection: &SourceSelection) -> Result<MutatedProject, ReadSourceError> {
     let mut paths = Vec::new();
-    walk(root, &mut paths)?;
+    walk(root, &|path| language_of(path, Language::C).is_some(), &mut paths)?;
     paths.sort();
+    // A header with this name may be one of either.
+    let is_cpp = |path: &PathBuf| Language::of_path(&path.to_string_lossy()) == Some(Language::Cpp);
+    let headers = if paths.iter().any(is_cpp) { Language::Cpp } else { Language::C };
     let unmatched = selection.unmatched(paths.iter().map(PathBuf::as_path));
     paths.retain(|path| selection.may_select(path));
     if selection.is_everything() {
         paths.retain(|path| path.strip_prefix(root).is_ok_and(|below| !is_of_tests(below)));
     }
-    let found = heeler_sys::cpu_pool::map(paths, |path| search(root, &path).map(|found| (path, found)));
+    let search = |path: PathBuf| search(root, &path, headers).map(|found| (path, found));
+    let found = heeler_sys::cpu_pool::map(paths, search);
     let mut sources = Vec::new();
     for one in found {
-        let (path, source) = one?;
+        let (path, source) = match one {
+            Err(error) if selection.is_everything() && error.source.kind() == io::ErrorKind::InvalidData => {
+                continue;
+            }
+            one => one?,
+        };
         let mutants = source.mutants().iter().enumerate();
         let selected =
             mutants.filter(|(_, found)| selection.selects(&path, &found.mutant)).map(|(index, _)| index);
@@ -62,15 +89,38 @@ pub fn find_c_sources(root: &Path, selection: &SourceSelection) -> Result<Mutate
     Ok(MutatedProject { root: root.to_owned(), sources, unmatched })
 }
 
-fn walk(directory: &Path, paths: &mut Vec<PathBuf>) -> Result<(), ReadSourceError> {
+/// Returns the files below a directory that decide what is compiled beside the sources, sorted: headers and
+/// other files that sources include, and those of build tools. What can't be read is left out.
+#[must_use]
+pub fn find_build_inputs(root: &Path) -> Vec<PathBuf> {
+    let is_included = |path: &Path| {
+        let extension = path.extension().unwrap_or_default().to_string_lossy();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        extension.starts_with(['h', 'H'])
+            || INCLUDED.contains(&&*extension)
+            || BUILD_FILES.contains(&&*name)
+            || BUILD_EXTENSIONS.contains(&&*extension)
+    };
+    let mut paths = Vec::new();
+    // A directory that can't be read is an error of whoever copies it.
+    let _unread = walk(root, &is_included, &mut paths);
+    paths.sort();
+    paths
+}
+
+fn walk(
+    directory: &Path,
+    is_found: &dyn Fn(&Path) -> bool,
+    paths: &mut Vec<PathBuf>,
+) -> Result<(), ReadSourceError> {
     let failed = |source: io::Error| ReadSourceError { path: directory.to_owned(), source };
     for entry in std::fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let (path, kind) = (entry.path(), entry.file_type().map_err(failed)?);
         let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
         if kind.is_dir() && !is_hidden && !is_built(&path) {
-            walk(&path, paths)?;
-        } else if kind.is_file() && path.extension().is_some_and(|extension| extension == "c") {
+            walk(&path, is_found, paths)?;
+        } else if kind.is_file() && is_found(&path) {
             paths.push(path);
         }
     }
@@ -106,13 +156,24 @@ fn is_of_tests(below: &Path) -> bool {
         let Component::Normal(name) = component else { return false };
         OTHER_DIRECTORIES.iter().any(|other| name == *other)
     };
-    let stem = below.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
-    let is_test =
-        stem == "test" || stem.starts_with("test_") || stem.ends_with("_test") || stem.ends_with("_tests");
+    let stem = below.file_stem().unwrap_or_default().to_string_lossy();
+    let lower = stem.to_lowercase();
+    let is_test = ["test", "tests", "unittest", "unittests"].contains(&lower.as_str())
+        || lower.starts_with("test_")
+        || ["_test", "_tests", "-test", "-tests", "_unittest"].iter().any(|end| lower.ends_with(end))
+        || ["Test", "Tests"].iter().any(|end| stem.ends_with(end));
     is_test || below.parent().is_some_and(|directory| directory.components().any(is_other))
 }
 
-fn search(root: &Path, path: &Path) -> Result<MutatedSource, ReadSourceError> {
+/// Returns the language of a source; `headers` is that of headers that do not say theirs.
+fn language_of(path: &Path, headers: Language) -> Option<Language> {
+    if path.extension()? == "h" {
+        return Some(headers);
+    }
+    Language::of_path(&path.to_string_lossy()).filter(|language| *language != Language::Rust)
+}
+
+fn search(root: &Path, path: &Path, headers: Language) -> Result<MutatedSource, ReadSourceError> {
     let failed = |source| ReadSourceError { path: path.to_owned(), source };
     let text = String::from_utf8(std::fs::read(path).map_err(failed)?);
     let text =
@@ -120,7 +181,7 @@ fn search(root: &Path, path: &Path) -> Result<MutatedSource, ReadSourceError> {
     let below = path.strip_prefix(root).unwrap_or(path);
     let file = SourceFile {
         path: below.to_string_lossy().into(),
-        language: Language::C,
+        language: language_of(path, headers).unwrap_or(headers),
         text: Arc::from(text.as_str()),
         ignored: None,
     };
@@ -141,18 +202,32 @@ mod tests {
     fn sources_of_the_product_have_mutants_and_those_of_tests_if_they_are_named() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
-        for path in ["a.c", "src/b.c", "test.c", "tests/c.c", "src/d_test.c", "build/e.c", ".git/f.c", "g.h"]
-        {
+        let others = ["test.c", "tests/c.c", "src/d_test.c", "build/e.c", ".git/f.c", "src/ETest.cpp"];
+        for path in ["a.c", "src/b.cc", "g.h", "h.hpp", "i.txt"].into_iter().chain(others) {
             let path = root.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, "int f(int a) { return a + 1; }\n").unwrap();
         }
         fs::write(root.join("build/CMakeCache.txt"), "").unwrap();
         let all = find_c_sources(root, &SourceSelection::default()).unwrap();
-        assert_eq!(paths(&all), ["a.c", "src/b.c"]);
+        assert_eq!(paths(&all), ["a.c", "g.h", "h.hpp", "src/b.cc"]);
+        let languages = all.sources.iter().map(|source| source.source.file().language);
+        let expected = [Language::C, Language::Cpp, Language::Cpp, Language::Cpp];
+        assert!(languages.eq(expected), "beside sources in C++, a header is one of C++");
         assert!(all.sources.iter().all(|source| !source.selected.is_empty()));
         let named = SourceSelection::read(&["tests/c.c".to_owned(), "x.c".to_owned()], root).unwrap();
         let named = find_c_sources(root, &named).unwrap();
         assert_eq!((paths(&named), &named.unmatched[..]), (vec!["tests/c.c"], &["x.c".to_owned()][..]));
+    }
+
+    #[test]
+    fn header_of_a_project_in_c_is_one_of_c() {
+        let dir = tempfile::tempdir().unwrap();
+        for path in ["a.c", "a.h"] {
+            fs::write(dir.path().join(path), "int f(int a) { return a + 1; }\n").unwrap();
+        }
+        let all = find_c_sources(dir.path(), &SourceSelection::default()).unwrap();
+        assert!(all.sources.iter().all(|source| source.source.file().language == Language::C));
+        assert_eq!(paths(&all), ["a.c", "a.h"]);
     }
 }

@@ -106,7 +106,7 @@ pub(super) fn run_command(
     }
     let mut files = Vec::new();
     // Programs may check that all of their tests run, and then fail with a filter, whatever it selects.
-    if selection.scope == SelectionScope::SomeTests {
+    if selection.scope != SelectionScope::WholeProgram {
         let file = scratch.join("gtest-flags");
         args.push([flag_file_name.as_bytes(), file.as_os_str().as_encoded_bytes()].concat().into());
         files.push((file, flag_file(selection.tests)));
@@ -202,6 +202,9 @@ mod tests {
         let flag = OsText::from("--gtest_flagfile=/s/gtest-flags");
         let others: Vec<_> = some.args.iter().filter(|arg| **arg != flag).cloned().collect();
         assert_eq!((whole.args, some.args.len()), (others.clone(), others.len() + 1));
+        let variant = BatchSelection { scope: SelectionScope::TestsOfVariant, ..selection };
+        let variant = run_command(&[], &variant, Path::new("/s"), "--gtest_flagfile=");
+        assert_eq!(variant.files, some.files, "tests of a variant are some of the program's");
     }
 
     #[test]

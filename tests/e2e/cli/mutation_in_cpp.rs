@@ -1,0 +1,187 @@
+//! `heeler mutate --build`: a small library in C++ with a header, whose tests are a GoogleTest program and a
+//! program with an exit code, built by make and by CMake.
+
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use serde_json::Value;
+
+use crate::support::world::{FinishedCommand, TestWorld, run_with_separate_outputs};
+
+macro_rules! fixture {
+    ($name:literal) => {
+        ($name, include_str!(concat!("../../fixtures/mutation/cpp/", $name)))
+    };
+}
+
+/// The library, its tests, and two build files. That for make does not know which headers a source includes.
+const FILES: [(&str, &str); 7] = [
+    fixture!("Makefile"),
+    fixture!("CMakeLists.txt"),
+    fixture!("src/calc.hpp"),
+    fixture!("src/calc.cc"),
+    fixture!("src/orphan.hpp"),
+    fixture!("tests/calc_test.cc"),
+    fixture!("tests/scale_check.cc"),
+];
+
+const EXPECTED: [(&str, &str); 30] = [
+    // One of the types has no difference.
+    ("calc.hpp a + b → a - b", "CompileError"),
+    ("calc.hpp a - b → a + b", "Killed"),
+    ("calc.hpp is_small → { true }", "Killed"),
+    ("calc.hpp is_small → { false }", "Killed"),
+    // No test has a number of 10.
+    ("calc.hpp a < 10 → a <= 10", "Survived"),
+    ("calc.hpp a < 10 → a >= 10", "Killed"),
+    // Not compiled, and compiled.
+    ("calc.hpp a * 2 → a / 2", "Ignored"),
+    ("calc.hpp a * 3 → a / 3", "Killed"),
+    ("calc.hpp a % 4 → a * 4", "NoCoverage"),
+    ("calc.hpp first + 5 → first - 5", "Killed"),
+    ("calc.hpp count_ += 1; → ", "Killed"),
+    ("calc.hpp count_ += 1 → count_ -= 1", "Killed"),
+    ("calc.hpp Counter::twice a * 2 → a / 2", "Killed"),
+    ("calc.hpp count_ > 5 → count_ >= 5", "Survived"),
+    ("calc.hpp count_ > 5 → count_ <= 5", "Killed"),
+    ("calc.cc a > 0 → false", "Killed"),
+    ("calc.cc a > 0 → a >= 0", "Killed"),
+    ("calc.cc a > 0 → a <= 0", "Killed"),
+    ("calc.cc a -= 1; → ", "Timeout"),
+    ("calc.cc a -= 1 → a += 1", "Timeout"),
+    ("calc.cc found += 1; → ", "Killed"),
+    ("calc.cc found += 1 → found -= 1", "Killed"),
+    ("calc.cc \"hello \" + name → \"hello \" - name", "CompileError"),
+    ("calc.cc greet → { \"\" }", "Killed"),
+    ("calc.cc first → { 0 }", "Killed"),
+    ("calc.cc !values → true", "Killed"),
+    // The process dies in the test.
+    ("calc.cc !values → false", "Killed"),
+    ("calc.cc !values → values", "Killed"),
+    // No source includes it.
+    ("orphan.hpp a - 7 → a + 7", "NoCoverage"),
+    ("orphan.hpp orphan → { 0 }", "NoCoverage"),
+];
+
+struct Project {
+    world: TestWorld,
+}
+
+impl Project {
+    fn new() -> Self {
+        let project = Self { world: TestWorld::new() };
+        for (name, text) in FILES {
+            let path = project.path(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        project
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.world.path("project").join(name)
+    }
+
+    fn mutate(&self, words: &[&str]) -> FinishedCommand {
+        let mut command =
+            self.world.heeler(&[&["mutate", "-j2", "--json", "../report.json"], words].concat());
+        command.current_dir(self.path(""));
+        run_with_separate_outputs(command)
+    }
+
+    /// Returns the mutants of the report by what they change.
+    fn mutants(&self) -> BTreeMap<String, Value> {
+        let text = fs::read_to_string(self.world.path("report.json")).unwrap();
+        let report: Value = serde_json::from_str(&text).unwrap();
+        let mut found = BTreeMap::new();
+        for (path, file) in report["files"].as_object().unwrap() {
+            assert_eq!(file["language"], "cpp");
+            let lines: Vec<&str> = file["source"].as_str().unwrap().lines().collect();
+            for mutant in file["mutants"].as_array().unwrap() {
+                let name = path.rsplit('/').next().unwrap();
+                found.insert(format!("{name} {}", change(mutant, &lines)), mutant.clone());
+            }
+        }
+        found
+    }
+
+    /// Returns the name of the test that killed a mutant.
+    fn killer(&self, mutant: &str) -> String {
+        let text = fs::read_to_string(self.world.path("report.json")).unwrap();
+        let report: Value = serde_json::from_str(&text).unwrap();
+        let id = &self.mutants()[mutant]["killedBy"][0];
+        let files = report["testFiles"].as_object().unwrap().values();
+        let mut tests = files.flat_map(|file| file["tests"].as_array().unwrap());
+        let test = tests.find(|test| test["id"] == *id).unwrap();
+        test["name"].as_str().unwrap().to_owned()
+    }
+
+    fn assert_statuses(&self, ran: &FinishedCommand) {
+        let mutants = self.mutants();
+        for (name, status) in EXPECTED {
+            let found = mutants.get(name).unwrap_or_else(|| panic!("{name} of {:#?}", mutants.keys()));
+            assert_eq!(found["status"], status, "{name}: {found:#}\n{}", ran.stderr);
+        }
+    }
+}
+
+/// Returns what a mutant changes, by the texts of its lines: of a function, its name stands for its body.
+fn change(mutant: &Value, lines: &[&str]) -> String {
+    let place =
+        |end: &str, part: &str| usize::try_from(mutant["location"][end][part].as_u64().unwrap()).unwrap() - 1;
+    let (line, replacement) = (lines[place("start", "line")], mutant["replacement"].as_str().unwrap());
+    if mutant["mutatorName"] == "FunctionValue" {
+        let head = line.split('(').next().unwrap();
+        return format!("{} → {replacement}", head.rsplit(' ').next().unwrap());
+    }
+    let original = &line[place("start", "column")..place("end", "column")];
+    let class = if line.contains("twice") { "Counter::twice " } else { "" };
+    format!("{class}{original} → {replacement}")
+}
+
+#[test]
+fn mutants_of_a_project_in_cpp_end_in_every_possible_way() {
+    let project = Project::new();
+    let words = ["--build", "make", "--test", "calc_test", "--test", "scale_check"];
+    let ran = project.mutate(&words).assert_code(0);
+    project.assert_statuses(&ran);
+    let mutants = project.mutants();
+    assert_eq!(project.killer("calc.cc greet → { \"\" }"), "calc_test::Calc.Greets");
+    let covering = mutants["calc.hpp a - b → a + b"]["coveredBy"].as_array().unwrap();
+    assert_eq!(covering.len(), 1, "only one test reaches it: {covering:?}");
+    let reason = mutants["calc.hpp a * 2 → a / 2"]["statusReason"].as_str().unwrap();
+    assert_eq!(reason, "not compiled: the preprocessor takes it out");
+    let words_of_compiler = mutants["calc.hpp a + b → a - b"]["statusReason"].as_str().unwrap();
+    assert!(words_of_compiler.contains("operator-"), "{words_of_compiler}");
+    assert!(!project.path("calc_test").exists(), "the project is only read");
+
+    // The next build begins with what compiles.
+    let again = project.mutate(&words).assert_code(0);
+    project.assert_statuses(&again);
+    assert!(!again.stderr.contains("round 2"), "{}", again.stderr);
+
+    // More mutants before the others: all have other numbers, in objects that make would keep.
+    let header = fs::read_to_string(project.path("src/calc.hpp")).unwrap();
+    let more = "namespace calc {\n\ninline int more(int a) { return a + a * 8; }\n";
+    fs::write(project.path("src/calc.hpp"), header.replacen("namespace calc {\n", more, 1)).unwrap();
+    let again = project.mutate(&words).assert_code(0);
+    project.assert_statuses(&again);
+}
+
+#[test]
+fn tests_of_frameworks_are_found_by_ctest_as_well() {
+    let project = Project::new();
+    let build = "cmake -B build -DCMAKE_BUILD_TYPE=Release && cmake --build build";
+    let ran = project.mutate(&["--build", build, "--ctest", "build"]).assert_code(0);
+    project.assert_statuses(&ran);
+    assert!(project.killer("calc.cc greet → { \"\" }").ends_with("Calc.Greets"));
+}
+
+#[test]
+fn errors_of_the_sources_themselves_are_shown() {
+    let project = Project::new();
+    let words = ["--build", "make", "--test", "calc_test"];
+    let header = fs::read_to_string(project.path("src/calc.hpp")).unwrap();
+    fs::write(project.path("src/calc.hpp"), header.replace("return a < 10;", "return a < missing;")).unwrap();
+    let broken = project.mutate(&words).assert_code(4);
+    assert!(broken.stderr.contains("'missing' was not declared"), "{}", broken.stderr);
+}
