@@ -10,7 +10,8 @@ use std::{
 
 use heeler_core::{Outcome, TestResult};
 use heeler_mutate::{
-    Baseline, BaselineProgram, Coverage, GuardMode, StepOutcome, coverage_file_bytes, guard_environment,
+    Baseline, BaselineProgram, Coverage, ForeignModule, GuardMode, StepOutcome, coverage_file_bytes,
+    foreign_modules, guard_environment,
 };
 use heeler_protocol::control::{OsText, TestProgram};
 use heeler_server::variants::{ListedProgram, Variant, VariantEvent, VariantLimits, VariantSlots};
@@ -74,6 +75,18 @@ impl CoverageFiles {
         Ok(path)
     }
 
+    /// Refuses tests that import what has mutants from elsewhere.
+    fn check_imports(&self) -> Result<(), MutateError> {
+        let found = foreign_modules(&self.dir);
+        let found = found.map_err(|source| MutateError::Coverage { path: self.dir.clone(), source })?;
+        match found.into_iter().next() {
+            Some(ForeignModule { name, path, source }) => {
+                Err(MutateError::ForeignImport { name, path, source_path: source })
+            }
+            None => Ok(()),
+        }
+    }
+
     fn read(&self, programs: &[ListedProgram]) -> Result<Coverage, MutateError> {
         let mut coverage = Coverage::default();
         for (place, program) in programs.iter().enumerate() {
@@ -127,6 +140,7 @@ pub(super) async fn measure(
     if session.is_cancelled {
         return Ok(MeasuredBaseline::Cancelled);
     }
+    files.check_imports()?;
     let mut red = Vec::new();
     for variant in &alone {
         let (program, test) = (variant.program, variant.tests[0]);

@@ -18,6 +18,7 @@ use super::{
     command_build::build_with_command,
     error::MutateError,
     find::{BuildTool, FoundProject},
+    pytest_build::build_with_pytest,
 };
 use crate::cli::{
     cargo::{
@@ -113,6 +114,9 @@ pub(super) fn build_guarded(
         BuildTool::Cargo(cargo) => cargo,
         BuildTool::Command(project) => {
             return build_with_command(&project, mutated, place, state_dir, supervision, say);
+        }
+        BuildTool::Python(project) => {
+            return build_with_pytest(&project, mutated, place, state_dir, supervision, say);
         }
     };
     if let Some(outside) = cargo.outside_dependency() {

@@ -57,7 +57,10 @@ pub(super) fn build_with_command(
     let root = mutated.root.clone();
     let tree = place.tree();
     let mut guarded = GuardedProject::new(mutated, &BTreeSet::<MutantId>::new());
-    let copied = copy(&root, place, state_dir, &guarded)?;
+    let mut left_out = ignored_files(&root).map_err(MutateError::Cargo)?;
+    add_built_files(&root, &mut left_out);
+    left_out.push(state_dir.to_owned());
+    let copied = copy_kept(&root, place, &left_out, &guarded)?;
     let own = place.directory();
     let failed = |source| MutateError::Runtime { path: own.to_owned(), source };
     let shims = CompilerShims::prepare(own, &heeler_sys::process::shared_program_path()).map_err(failed)?;
@@ -89,23 +92,19 @@ pub(super) fn build_with_command(
     Ok(GuardedBuild { guarded, programs, has_doctests: false, fingerprint })
 }
 
-/// Copies what a build reads, and nothing that one has made: a newer object file would be taken for that of a
-/// guarded source.
-fn copy(
+/// Copies what a build reads, but for what is left out; for a build in C that is all that one has made: a newer
+/// object file would be taken for that of a guarded source. What else is in the copy already stays.
+pub(super) fn copy_kept(
     root: &Path,
     place: &WorkPlace,
-    state_dir: &Path,
+    left_out: &[PathBuf],
     guarded: &GuardedProject,
 ) -> Result<CopiedTree, MutateError> {
     let list = place.directory().join(COPIED);
     let before: BTreeSet<PathBuf> =
         fs::read_to_string(&list).unwrap_or_default().lines().map(PathBuf::from).collect();
-    let mut left_out = ignored_files(root).map_err(MutateError::Cargo)?;
-    add_built_files(root, &mut left_out);
-    left_out.push(state_dir.to_owned());
     let (tree, replaced) = (place.tree(), guarded.texts());
-    let copy =
-        TreeCopy { left_out: &left_out, copied_before: Some(&before), ..tree_copy(root, &tree, &replaced) };
+    let copy = TreeCopy { left_out, copied_before: Some(&before), ..tree_copy(root, &tree, &replaced) };
     let copied = copy.update().map_err(MutateError::Copy)?;
     let lines: Vec<String> = copied.paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
     fs::write(&list, lines.join("\n"))

@@ -41,6 +41,7 @@ impl FromStr for MutantId {
 pub enum Language {
     Rust,
     C,
+    Python,
 }
 
 impl Language {
@@ -49,6 +50,7 @@ impl Language {
         match self {
             Self::Rust => "rust",
             Self::C => "c",
+            Self::Python => "python",
         }
     }
 
@@ -58,6 +60,7 @@ impl Language {
         match name.rsplit_once('.')?.1 {
             "rs" => Some(Self::Rust),
             "c" => Some(Self::C),
+            "py" => Some(Self::Python),
             _ => None,
         }
     }

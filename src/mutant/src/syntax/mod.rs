@@ -2,13 +2,17 @@
 //! for what no table says.
 //!
 //! - [`table`]: the form of a table.
-//! - [`rust`], [`c`]: the languages.
-//! - [`rust_attributes`]: attributes that take code out; [`rust_values`]: values by return type.
+//! - [`rust`], [`c`], [`python`]: the languages.
+//! - [`rust_attributes`]: attributes that take code out; [`rust_values`], [`python_values`]: values by return
+//!   type.
 
 mod c;
+mod python;
+mod python_values;
 mod rust;
 mod rust_attributes;
 mod rust_values;
 mod table;
 
+pub(crate) use python::is_dunder;
 pub(crate) use table::{FunctionFacts, Gate, Operator, Role, Syntax, table_of, text_of};

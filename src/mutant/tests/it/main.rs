@@ -5,6 +5,7 @@
 mod blame;
 mod emission;
 mod mutants;
+mod python;
 mod rollback;
 
 use heeler_mutant::{Configuration, Language, MutatedSource, SourceFile};
@@ -16,6 +17,7 @@ fn search(language: Language, text: &str) -> MutatedSource {
     let path = match language {
         Language::Rust => "src/lib.rs",
         Language::C => "list.c",
+        Language::Python => "pkg/list.py",
     };
     let file = SourceFile { path: path.into(), language, text: text.into(), ignored: None };
     MutatedSource::search(file, &configuration)
