@@ -1,9 +1,10 @@
-//! The tests without a mutant: each in a process of its own, in which is noted what it reaches, and all tests
-//! of a program in one process, as mutants are tested.
+//! The tests without a mutant: each in a process of its own, in which is noted what it reaches, or in a child of
+//! a process of several; and all tests of a program in one process, as mutants are tested.
 
 use std::{
     collections::BTreeMap,
     fs,
+    num::NonZeroUsize,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -70,9 +71,39 @@ impl CoverageFiles {
 
     fn create_file(&self, program: usize, test: Option<usize>) -> Result<PathBuf, MutateError> {
         let path = self.path(program, test);
-        fs::write(&path, coverage_file_bytes(self.total))
-            .map_err(|source| MutateError::WriteFile { path: path.clone(), source })?;
+        self.write_zeros(&path)?;
         Ok(path)
+    }
+
+    fn write_zeros(&self, path: &Path) -> Result<(), MutateError> {
+        fs::write(path, coverage_file_bytes(self.total))
+            .map_err(|source| MutateError::WriteFile { path: path.to_owned(), source })
+    }
+
+    /// Takes what the children of a process have counted: each that has ended well.
+    fn take_forked(
+        &self,
+        variant: &Variant,
+        results: &BTreeMap<String, Box<TestResult>>,
+        baseline: &mut Baseline,
+    ) -> Result<(), MutateError> {
+        let program = &mut baseline.programs[variant.program];
+        let result = results.get(&variant.name);
+        let failed = result.and_then(|result| result.parts.last()).map(|part| part.name.clone());
+        let mut of_tests = Duration::ZERO;
+        for (index, &test) in variant.tests.iter().enumerate() {
+            let counted = self.dir.join(format!("{}-{index}", variant.name));
+            let took = fs::read_to_string(counted.with_extension("time"));
+            let took = took.ok().and_then(|text| text.trim().parse().ok()).map(Duration::from_micros);
+            let Some(took) = took.filter(|_| failed.as_ref() != Some(&program.names[test])) else { continue };
+            let path = self.path(variant.program, Some(test));
+            fs::rename(&counted, &path).map_err(|source| MutateError::Coverage { path: counted, source })?;
+            of_tests += took;
+            program.durations[test] = Some(took);
+        }
+        let all = result.and_then(|result| result.duration_us).map(Duration::from_micros);
+        program.start = program.start.max(all.unwrap_or_default().saturating_sub(of_tests));
+        Ok(())
     }
 
     /// Refuses tests that import what has mutants from elsewhere.
@@ -129,10 +160,26 @@ pub(super) async fn measure(
     session: &mut MutantSession,
     programs: &[ListedProgram],
     files: &CoverageFiles,
+    forking_slots: Option<NonZeroUsize>,
 ) -> Result<MeasuredBaseline, MutateError> {
     let mut baseline =
         Baseline { programs: programs.iter().map(unmeasured).collect(), ..Baseline::default() };
-    let alone = alone_variants(programs, files)?;
+    if let Some(slots) = forking_slots {
+        let forked = forked_variants(programs, files, slots)?;
+        let results = match run_all(session, &forked).await? {
+            Ok(results) => results,
+            Err(left) => return Ok(MeasuredBaseline::Left(left)),
+        };
+        files.check_imports()?;
+        for variant in &forked {
+            files.take_forked(variant, &results, &mut baseline)?;
+        }
+    }
+    // Also what has failed in a child: threads that were there before are not in it.
+    let alone = alone_variants(programs, files, &baseline)?;
+    if session.is_cancelled {
+        return Ok(MeasuredBaseline::Cancelled);
+    }
     let mut results = match run_all(session, &alone).await? {
         Ok(results) => results,
         Err(left) => return Ok(MeasuredBaseline::Left(left)),
@@ -182,14 +229,49 @@ fn unmeasured(program: &ListedProgram) -> BaselineProgram {
             .map(|test| limit.map_or(0, |limit| limit.cost(&test.name)))
             .collect(),
         selection_budget: limit.map(|limit| limit.budget_bytes),
+        ..BaselineProgram::default()
     }
 }
 
-/// Returns each test alone.
-fn alone_variants(programs: &[ListedProgram], files: &CoverageFiles) -> Result<Vec<Variant>, MutateError> {
+/// Returns all tests of each program, divided among as many processes as there are slots, which fork a child
+/// for each test.
+fn forked_variants(
+    programs: &[ListedProgram],
+    files: &CoverageFiles,
+    slots: NonZeroUsize,
+) -> Result<Vec<Variant>, MutateError> {
+    let mut variants = Vec::new();
+    for (program, listed) in programs.iter().enumerate() {
+        let tests: Vec<usize> = (0..listed.tests.len()).filter(|&test| is_run(listed, test)).collect();
+        for (group, tests) in tests.chunks(tests.len().div_ceil(slots.get()).max(1)).enumerate() {
+            let name = format!("forked-{program}-{group}");
+            let each = files.dir.join(&name);
+            let file = files.dir.join(format!("{name}-all"));
+            files.write_zeros(&file)?;
+            variants.push(Variant {
+                name,
+                program,
+                env: variables(&GuardMode::CountingEach { file, each }),
+                tests: tests.to_vec(),
+                limits: LIMITS,
+                weight: UNKNOWN_DURATION,
+            });
+        }
+    }
+    Ok(variants)
+}
+
+/// Returns each test alone that has not been measured.
+fn alone_variants(
+    programs: &[ListedProgram],
+    files: &CoverageFiles,
+    measured: &Baseline,
+) -> Result<Vec<Variant>, MutateError> {
     let mut variants = Vec::new();
     for (place, program) in programs.iter().enumerate() {
-        for test in (0..program.tests.len()).filter(|&test| is_run(program, test)) {
+        let is_open =
+            |test: &usize| is_run(program, *test) && measured.programs[place].durations[*test].is_none();
+        for test in (0..program.tests.len()).filter(is_open) {
             let file = files.create_file(place, Some(test))?;
             variants.push(Variant {
                 name: format!("alone-{place}-{test}"),

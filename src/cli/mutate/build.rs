@@ -49,6 +49,16 @@ pub(super) struct GuardedBuild {
     pub(super) has_doctests: bool,
     /// A hash of everything but the code of functions with mutants.
     pub(super) fingerprint: Fingerprint,
+    pub(super) counting: TestCounting,
+}
+
+/// How it is counted what each test reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TestCounting {
+    /// Each test in a process of its own.
+    Alone,
+    /// Each in a child that is forked by a process of several tests, which has loaded all they need.
+    Forked,
 }
 
 impl WorkPlace {
@@ -154,6 +164,7 @@ pub(super) fn build_guarded(
         programs: built.programs.into_iter().map(cargo_test_program).collect(),
         has_doctests: built.has_doctests,
         fingerprint,
+        counting: TestCounting::Alone,
     })
 }
 

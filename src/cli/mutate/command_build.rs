@@ -14,7 +14,7 @@ use heeler_mutate::{CompilerShims, CopiedTree, GuardedProject, MutatedProject, T
 use heeler_protocol::control::{OsText, TestProgram};
 
 use super::{
-    build::{GuardedBuild, WorkPlace, tree_copy, write_guarded},
+    build::{GuardedBuild, TestCounting, WorkPlace, tree_copy, write_guarded},
     error::MutateError,
 };
 use crate::cli::{
@@ -89,7 +89,8 @@ pub(super) fn build_with_command(
         .with(project.build.as_bytes())
         .with(env!("CARGO_PKG_VERSION").as_bytes());
     let programs = programs(&project.tests, &tree)?;
-    Ok(GuardedBuild { guarded, programs, has_doctests: false, fingerprint })
+    let counting = TestCounting::Alone;
+    Ok(GuardedBuild { guarded, programs, has_doctests: false, fingerprint, counting })
 }
 
 /// Copies what a build reads, but for what is left out; for a build in C that is all that one has made: a newer

@@ -17,7 +17,7 @@ use heeler_mutate::{
 use heeler_protocol::control::{OsText, TestProgram};
 
 use super::{
-    build::{GuardedBuild, WorkPlace, write_guarded},
+    build::{GuardedBuild, TestCounting, WorkPlace, write_guarded},
     command_build::copy_kept,
     error::MutateError,
 };
@@ -94,7 +94,8 @@ pub(super) fn build_with_pytest(
             program.env.push((OsText::from(HASH_SEED), Some(OsText::from("0"))));
         }
     }
-    Ok(GuardedBuild { guarded, programs, has_doctests: false, fingerprint })
+    let counting = TestCounting::Forked;
+    Ok(GuardedBuild { guarded, programs, has_doctests: false, fingerprint, counting })
 }
 
 /// Returns the name of the tests: that of the directory or file that is named.

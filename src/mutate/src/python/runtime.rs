@@ -92,8 +92,8 @@ mod tests {
 
     #[test]
     fn runtime_has_the_variables_and_exit_codes_of_that_for_rust() {
-        for name in ["HEELER_MUTANT", "HEELER_MUTANT_HITS", "HEELER_MUTANT_STEPS", "HEELER_MUTANT_COVERAGE"] {
-            assert!(RUNTIME_TEXT.contains(&format!("\"{name}\"")), "{name}");
+        for part in ["", "_HITS", "_STEPS", "_COVERAGE", "_EACH"] {
+            assert!(RUNTIME_TEXT.contains(&format!("\"HEELER_MUTANT{part}\"")), "{part}");
         }
         assert!(RUNTIME_TEXT.contains(&format!("\nEXIT_CODE = {}\n", crate::runtime::HIT_LIMIT_EXIT_CODE)));
         assert!(

@@ -10,6 +10,8 @@ import sys
 
 EXIT_CODE = 87
 STEPS_EXIT_CODE = 88
+# With this variable, each test counts in a file whose name begins so and ends with the test's index.
+EACH = "HEELER_MUTANT_EACH"
 # The user's project, the directory of its mutants, and the copy in it.
 ROOT = "@ROOT@"
 PLACE = "@PLACE@"
@@ -76,13 +78,18 @@ def with_mutant(on, hit_limit, step_limit):
 def with_counts(path):
     """Counts what is reached in a file, which forked children share."""
     import mmap
+    import time
 
-    file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        mapped = mmap.mmap(file, 0)
-    finally:
-        os.close(file)
-    counts = memoryview(mapped).cast("I")
+    def map_file(path, flags=0, size=0):
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
+        try:
+            if size:
+                os.ftruncate(file, size)
+            return memoryview(mmap.mmap(file, 0)).cast("I")
+        finally:
+            os.close(file)
+
+    counts = map_file(path)
     mutants = len(counts)
 
     def at(base, count):
@@ -95,6 +102,32 @@ def with_counts(path):
                 counts[number] = reached + 1
         return 0
 
+    def run_apart(index, run):
+        """Runs a test in a child, which counts in a file of its own, as if the test were alone in the process.
+        Returns how the child has ended."""
+        nonlocal counts
+        own = f"{os.environ[EACH]}-{index}"
+        began = time.monotonic()
+        child = os.fork()
+        if child:
+            _, status = os.waitpid(child, 0)
+            if status == 0:
+                with open(own + ".time", "w", encoding="ascii") as file:
+                    file.write(str(round((time.monotonic() - began) * 1e6)))
+            return status
+        status = 1
+        try:
+            counts = map_file(own, os.O_CREAT, mutants * 4)
+            # For the processes that the test starts.
+            os.environ["HEELER_MUTANT_COVERAGE"] = own
+            del os.environ[EACH]
+            run()
+            note_foreign_modules(own)
+            status = 0
+        finally:
+            end(status)
+
+    at.run_apart = run_apart if os.environ.get(EACH) else None
     return at
 
 
