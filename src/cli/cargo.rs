@@ -292,10 +292,22 @@ pub(crate) fn read_tool_output(
     dir: &Path,
     supervision: BuildSupervision<'_>,
 ) -> Result<Vec<u8>, CargoError> {
-    let program = find_in_path(name)?;
+    read_program_output(&find_in_path(name)?, args, dir, supervision)
+}
+
+/// Returns what a program writes to its standard output; its standard error is shown.
+///
+/// # Errors
+/// It can't be started, or fails.
+pub(crate) fn read_program_output(
+    program: &Path,
+    args: Vec<OsString>,
+    dir: &Path,
+    supervision: BuildSupervision<'_>,
+) -> Result<Vec<u8>, CargoError> {
     // What it writes is no message of a build.
     let quiet = BuildSupervision { tail: None, ..supervision };
-    let tool = ToolProcess::start(&program, args, dir, StderrTarget::Shown, quiet)?;
+    let tool = ToolProcess::start(program, args, dir, StderrTarget::Shown, quiet)?;
     let mut output = Vec::new();
     tool.finish(|line| {
         output.extend_from_slice(line);

@@ -46,6 +46,7 @@ use mcp::McpSource;
 use mtp::MtpSource;
 use programs::ProgramsSource;
 use pytest::PytestSource;
+pub(super) use pytest::{FRAMEWORK as PYTEST_SOURCE, find_interpreter};
 
 /// Every source, in the order in which the programs of a command line run.
 static TEST_SOURCES: &[&dyn TestSource] = &[

@@ -6,10 +6,10 @@ use clap::{Args, ValueEnum, ValueHint};
 use heeler_config::{CommandLineSettings, JobCount, RunLayer};
 use heeler_mutate::MutantShard;
 
-use super::{GeneralArguments, convert};
+use super::{GeneralArguments, convert, pytest::PytestArguments};
 use crate::cli::{
     display::mutants::MutantFormat,
-    mutate::{BuiltTests, CommandProject},
+    mutate::{BuiltTests, CommandProject, PytestProject},
 };
 
 const EXAMPLES: &str = "\
@@ -23,11 +23,13 @@ Examples:
   heeler mutate --min-score 80 --html mutants.html
   heeler mutate --build 'make tests' --test 'tests/*_test'
   heeler mutate --build 'cmake -B b && cmake --build b' --ctest b src/parse.c
+  heeler mutate --pytest                    a project in Python
   heeler mutate --list                      list them, and test none
   heeler mutate --list --format json        as the report schema of mutation testing tools
 
 Suppression:
   // heeler: no-mutate                      before a statement or item, or behind code in its line
+  # heeler: no-mutate, # pragma: no mutate  the same in Python
   #[mutants::skip]                          on an item
 
 Exit codes: 0, or 2 if the score is below --min-score or tests fail without a mutant, 3 if cancelled,
@@ -52,7 +54,7 @@ pub(crate) struct MutateArguments {
     /// Shell command that builds the tests of a project in C or C++. It runs in a copy of this directory, in
     /// which the sources and headers have mutants: all but those of tests and examples. They are compiled with
     /// cc, gcc, c++ or g++, as the build finds them in PATH.
-    #[arg(long, value_name = "COMMAND", help_heading = "Projects in C and C++")]
+    #[arg(long, value_name = "COMMAND", conflicts_with = "pytest", help_heading = "Projects in C and C++")]
     pub build: Option<String>,
     /// The tests are those that CTest knows in this directory, which the build makes.
     #[arg(long, value_name = "DIR", requires = "build", help_heading = "Projects in C and C++")]
@@ -67,6 +69,8 @@ pub(crate) struct MutateArguments {
         help_heading = "Projects in C and C++"
     )]
     pub test_programs: Vec<String>,
+    #[command(flatten)]
+    pub pytest: PytestArguments,
     /// Number of test processes at the same time; by default, one for each processor.
     #[arg(short, long, value_name = "N", value_parser = convert::jobs, help_heading = "Running")]
     pub jobs: Option<JobCount>,
@@ -129,6 +133,12 @@ impl MutateArguments {
             None => BuiltTests::Programs(self.test_programs.clone()),
         };
         Some(CommandProject { build: self.build.clone()?, tests })
+    }
+
+    /// Returns how a project in Python is tested, if the arguments say that it is one.
+    pub(in crate::cli) fn pytest_project(&self) -> Option<PytestProject> {
+        let path = self.pytest.path.clone()?;
+        Some(PytestProject { path, python: self.pytest.python.clone() })
     }
 
     /// Returns the settings that the arguments override.

@@ -1,17 +1,18 @@
-//! The tests without a mutant: each in a process of its own, in which is noted what it reaches, and all tests
-//! of a program in one process, as mutants are tested.
+//! The tests without a mutant: each in a process of its own, in which is noted what it reaches, or in a child of
+//! a process of several; and all tests of a program in one process, as mutants are tested.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    num::NonZeroUsize,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use heeler_core::{Outcome, TestResult};
 use heeler_mutate::{
-    Baseline, BaselineProgram, CONFIRMED_FAILURES, Coverage, GuardMode, KeptBaseline, StepOutcome, TestIndex,
-    coverage_file_bytes, guard_environment,
+    Baseline, BaselineProgram, CONFIRMED_FAILURES, Coverage, ForeignModule, GuardMode, KeptBaseline,
+    StepOutcome, TestIndex, coverage_file_bytes, foreign_modules, guard_environment,
 };
 use heeler_protocol::control::{OsText, TestProgram};
 use heeler_server::variants::{ListedProgram, Variant, VariantEvent, VariantLimits, VariantSlots};
@@ -70,9 +71,51 @@ impl CoverageFiles {
 
     fn create_file(&self, program: usize, test: Option<usize>) -> Result<PathBuf, MutateError> {
         let path = self.path(program, test);
-        fs::write(&path, coverage_file_bytes(self.total))
-            .map_err(|source| MutateError::WriteFile { path: path.clone(), source })?;
+        self.write_zeros(&path)?;
         Ok(path)
+    }
+
+    fn write_zeros(&self, path: &Path) -> Result<(), MutateError> {
+        fs::write(path, coverage_file_bytes(self.total))
+            .map_err(|source| MutateError::WriteFile { path: path.to_owned(), source })
+    }
+
+    /// Takes what the children of a process have counted: each that has ended well.
+    fn take_forked(
+        &self,
+        variant: &Variant,
+        results: &BTreeMap<String, Box<TestResult>>,
+        baseline: &mut Baseline,
+    ) -> Result<(), MutateError> {
+        let program = &mut baseline.programs[variant.program];
+        let result = results.get(&variant.name);
+        let failed = result.and_then(|result| result.parts.last()).map(|part| part.name.clone());
+        let mut of_tests = Duration::ZERO;
+        for (index, &test) in variant.tests.iter().enumerate() {
+            let counted = self.dir.join(format!("{}-{index}", variant.name));
+            let took = fs::read_to_string(counted.with_extension("time"));
+            let took = took.ok().and_then(|text| text.trim().parse().ok()).map(Duration::from_micros);
+            let Some(took) = took.filter(|_| failed.as_ref() != Some(&program.names[test])) else { continue };
+            let path = self.path(variant.program, Some(test));
+            fs::rename(&counted, &path).map_err(|source| MutateError::Coverage { path: counted, source })?;
+            of_tests += took;
+            program.durations[test] = Some(took);
+        }
+        let all = result.and_then(|result| result.duration_us).map(Duration::from_micros);
+        program.start = program.start.max(all.unwrap_or_default().saturating_sub(of_tests));
+        Ok(())
+    }
+
+    /// Refuses tests that import what has mutants from elsewhere.
+    fn check_imports(&self) -> Result<(), MutateError> {
+        let found = foreign_modules(&self.dir);
+        let found = found.map_err(|source| MutateError::Coverage { path: self.dir.clone(), source })?;
+        match found.into_iter().next() {
+            Some(ForeignModule { name, path, source }) => {
+                Err(MutateError::ForeignImport { name, path, source_path: source })
+            }
+            None => Ok(()),
+        }
     }
 
     /// Adds what tests have reached, and what so many programs have reached outside of them.
@@ -121,10 +164,25 @@ pub(super) async fn measure(
     programs: &[ListedProgram],
     files: &CoverageFiles,
     kept: &KeptBaseline,
+    forking_slots: Option<NonZeroUsize>,
 ) -> Result<MeasuredBaseline, MutateError> {
     let mut baseline =
         Baseline { programs: programs.iter().map(unmeasured).collect(), ..Baseline::default() };
     let run = take_kept(programs, kept, &mut baseline);
+    if let Some(slots) = forking_slots {
+        let forked = forked_variants(&run, files, slots)?;
+        let results = match run_all(session, &forked).await? {
+            Ok(results) => results,
+            Err(left) => return Ok(MeasuredBaseline::Left(left)),
+        };
+        files.check_imports()?;
+        for variant in &forked {
+            files.take_forked(variant, &results, &mut baseline)?;
+        }
+    }
+    if session.is_cancelled {
+        return Ok(MeasuredBaseline::Cancelled);
+    }
     if let Some(ended) = run_alone(session, programs, files, &run, &mut baseline).await? {
         return Ok(ended);
     }
@@ -142,6 +200,7 @@ fn take_kept(
 ) -> BTreeSet<TestIndex> {
     let mut run = BTreeSet::new();
     for (program, listed) in programs.iter().enumerate() {
+        baseline.programs[program].start = kept.start(&listed.suite);
         for test in (0..listed.tests.len()).filter(|&test| is_run(listed, test)) {
             let index = TestIndex { program, test };
             let Some(kept) = kept.test(&listed.uids[test]) else {
@@ -166,7 +225,8 @@ async fn run_alone(
     run: &BTreeSet<TestIndex>,
     baseline: &mut Baseline,
 ) -> Result<Option<MeasuredBaseline>, MutateError> {
-    let mut waiting = alone_variants(run, files)?;
+    // Also what has failed in a child: threads that were there before are not in it.
+    let mut waiting = alone_variants(run, files, baseline)?;
     let mut red = Vec::new();
     for round in 0..CONFIRMED_FAILURES {
         let mut results = match run_all(session, &waiting).await? {
@@ -199,6 +259,7 @@ async fn run_alone(
             break;
         }
     }
+    files.check_imports()?;
     stop_if_red(red)?;
     Ok(None)
 }
@@ -265,13 +326,50 @@ fn unmeasured(program: &ListedProgram) -> BaselineProgram {
             .map(|test| limit.map_or(0, |limit| limit.cost(&test.name)))
             .collect(),
         selection_budget: limit.map(|limit| limit.budget_bytes),
+        ..BaselineProgram::default()
     }
 }
 
-/// Returns each test alone.
-fn alone_variants(run: &BTreeSet<TestIndex>, files: &CoverageFiles) -> Result<Vec<Variant>, MutateError> {
+/// Returns the tests that run, divided among as many processes of each program as there are slots, which fork a
+/// child for each test.
+fn forked_variants(
+    run: &BTreeSet<TestIndex>,
+    files: &CoverageFiles,
+    slots: NonZeroUsize,
+) -> Result<Vec<Variant>, MutateError> {
+    let mut by_program: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for one in run {
+        by_program.entry(one.program).or_default().push(one.test);
+    }
+    let mut variants = Vec::new();
+    for (program, tests) in by_program {
+        for (group, tests) in tests.chunks(tests.len().div_ceil(slots.get()).max(1)).enumerate() {
+            let name = format!("forked-{program}-{group}");
+            let each = files.dir.join(&name);
+            let file = files.dir.join(format!("{name}-all"));
+            files.write_zeros(&file)?;
+            variants.push(Variant {
+                name,
+                program,
+                env: variables(&GuardMode::CountingEach { file, each }),
+                tests: tests.to_vec(),
+                limits: LIMITS,
+                weight: UNKNOWN_DURATION,
+            });
+        }
+    }
+    Ok(variants)
+}
+
+/// Returns each test alone that has not been measured.
+fn alone_variants(
+    run: &BTreeSet<TestIndex>,
+    files: &CoverageFiles,
+    measured: &Baseline,
+) -> Result<Vec<Variant>, MutateError> {
     let mut variants = Vec::with_capacity(run.len());
-    for &TestIndex { program, test } in run {
+    let is_open = |one: &&TestIndex| measured.programs[one.program].durations[one.test].is_none();
+    for &TestIndex { program, test } in run.iter().filter(is_open) {
         let file = files.create_file(program, Some(test))?;
         variants.push(Variant {
             name: format!("alone-{program}-{test}"),

@@ -18,6 +18,7 @@ use super::{
     command_build::build_with_command,
     error::MutateError,
     find::{BuildTool, FoundProject},
+    pytest_build::build_with_pytest,
 };
 use crate::cli::{
     cargo::{
@@ -48,6 +49,16 @@ pub(super) struct GuardedBuild {
     pub(super) has_doctests: bool,
     /// A hash of everything but the code of functions with mutants.
     pub(super) fingerprint: Fingerprint,
+    pub(super) counting: TestCounting,
+}
+
+/// How it is counted what each test reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TestCounting {
+    /// Each test in a process of its own.
+    Alone,
+    /// Each in a child that is forked by a process of several tests, which has loaded all they need.
+    Forked,
 }
 
 impl WorkPlace {
@@ -119,6 +130,9 @@ pub(super) fn build_guarded(
         BuildTool::Command(project) => {
             return build_with_command(&project, mutated, place, state_dir, supervision, say);
         }
+        BuildTool::Python(project) => {
+            return build_with_pytest(&project, mutated, place, state_dir, supervision, say);
+        }
     };
     if let Some(outside) = cargo.outside_dependency() {
         return Err(MutateError::OutsideDependency(outside));
@@ -155,6 +169,7 @@ pub(super) fn build_guarded(
         programs: built.programs.into_iter().map(cargo_test_program).collect(),
         has_doctests: built.has_doctests,
         fingerprint,
+        counting: TestCounting::Alone,
     })
 }
 

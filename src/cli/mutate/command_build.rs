@@ -14,7 +14,7 @@ use heeler_mutate::{CompilerShims, CopiedTree, GuardedProject, MutatedProject, T
 use heeler_protocol::control::{ListedTest, OsText, TestProgram};
 
 use super::{
-    build::{GuardedBuild, WorkPlace, tree_copy, write_guarded},
+    build::{GuardedBuild, TestCounting, WorkPlace, tree_copy, write_guarded},
     error::MutateError,
     kept_build::KeptBuild,
 };
@@ -66,7 +66,10 @@ pub(super) fn build_with_command(
     if let Some(uncompiled) = &kept.uncompiled {
         guarded = guarded.without(uncompiled);
     }
-    let copied = copy(&root, place, state_dir, &guarded)?;
+    let mut left_out = ignored_files(&root).map_err(MutateError::Cargo)?;
+    add_built_files(&root, &mut left_out);
+    left_out.push(state_dir.to_owned());
+    let copied = copy_kept(&root, place, &left_out, &guarded)?;
     let failed = |source| MutateError::Runtime { path: own.to_owned(), source };
     let shims = CompilerShims::prepare(own, &heeler_sys::process::shared_program_path()).map_err(failed)?;
     let path = std::env::var_os("PATH");
@@ -107,26 +110,23 @@ pub(super) fn build_with_command(
         .with(project.build.as_bytes())
         .with(env!("CARGO_PKG_VERSION").as_bytes());
     let programs = programs(&project.tests, &tree)?;
-    Ok(GuardedBuild { guarded, programs, has_doctests: false, fingerprint })
+    let counting = TestCounting::Alone;
+    Ok(GuardedBuild { guarded, programs, has_doctests: false, fingerprint, counting })
 }
 
-/// Copies what a build reads, and nothing that one has made: a newer object file would be taken for that of a
-/// guarded source.
-fn copy(
+/// Copies what a build reads, but for what is left out; for a build in C that is all that one has made: a newer
+/// object file would be taken for that of a guarded source. What else is in the copy already stays.
+pub(super) fn copy_kept(
     root: &Path,
     place: &WorkPlace,
-    state_dir: &Path,
+    left_out: &[PathBuf],
     guarded: &GuardedProject,
 ) -> Result<CopiedTree, MutateError> {
     let list = place.directory().join(COPIED);
     let before: BTreeSet<PathBuf> =
         fs::read_to_string(&list).unwrap_or_default().lines().map(PathBuf::from).collect();
-    let mut left_out = ignored_files(root).map_err(MutateError::Cargo)?;
-    add_built_files(root, &mut left_out);
-    left_out.push(state_dir.to_owned());
     let (tree, replaced) = (place.tree(), guarded.texts());
-    let copy =
-        TreeCopy { left_out: &left_out, copied_before: Some(&before), ..tree_copy(root, &tree, &replaced) };
+    let copy = TreeCopy { left_out, copied_before: Some(&before), ..tree_copy(root, &tree, &replaced) };
     let copied = copy.update().map_err(MutateError::Copy)?;
     let lines: Vec<String> = copied.paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
     fs::write(&list, lines.join("\n"))

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    num::NonZeroUsize,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -12,7 +13,7 @@ use heeler_report::mutation::{MutationPhases, TestPlace};
 
 use super::{
     baseline::{CoverageFiles, MeasuredBaseline, measure, test_places},
-    build::{GuardedBuild, WorkPlace},
+    build::{GuardedBuild, TestCounting, WorkPlace},
     error::MutateError,
     observer::MutationObserver,
     session::MutantSession,
@@ -59,11 +60,15 @@ impl MutantEngine<'_> {
         observer: MutationObserver,
     ) -> Result<EngineEnd, MutateError> {
         let files = CoverageFiles::create(self.place.coverage(), build.guarded.total())?;
+        let slots = match build.counting {
+            TestCounting::Alone => None,
+            TestCounting::Forked => Some(self.settings.run.jobs.slots()),
+        };
         let mut programs = std::mem::take(&mut build.programs);
         files.watch_listings(&mut programs)?;
         let state_dir = self.place.session();
         let mut session = MutantSession::start(self.settings, &state_dir, programs, observer).await?;
-        let tested = self.test_in(&mut session, build, &files).await;
+        let tested = self.test_in(&mut session, build, &files, slots).await;
         if matches!(tested, Ok(None)) {
             return Ok(EngineEnd::Left);
         }
@@ -81,12 +86,13 @@ impl MutantEngine<'_> {
         session: &mut MutantSession,
         build: &GuardedBuild,
         files: &CoverageFiles,
+        forking_slots: Option<NonZeroUsize>,
     ) -> Result<Option<TestedRun>, MutateError> {
         let began = Instant::now();
         let programs = session.list().await?;
         let tests = test_places(&programs, &self.place.tree());
         let kept = KeptBaseline::read(&self.place.baseline(), build.fingerprint, &build.guarded);
-        let baseline = match measure(session, &programs, files, &kept).await? {
+        let baseline = match measure(session, &programs, files, &kept, forking_slots).await? {
             MeasuredBaseline::Green(baseline) => baseline,
             MeasuredBaseline::Cancelled => return Ok(Some(TestedRun::default())),
             MeasuredBaseline::Left(_) => return Ok(None),

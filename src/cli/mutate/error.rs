@@ -66,6 +66,20 @@ pub(in crate::cli) enum MutateError {
     /// A test that fails without a mutant says nothing about one.
     #[error("test mutants: the tests fail without any\n{}", tests.join("\n"))]
     RedTests { tests: Vec<String> },
+    #[error("find the tests in {}", path.display())]
+    Tests { path: PathBuf, source: std::io::Error },
+    #[error("copy the tests in {}: expected a path below {}", path.display(), root.display())]
+    TestsOutside { path: PathBuf, root: PathBuf },
+    /// What the tests of an interpreter import decides what is tested.
+    #[error(
+        "test mutants of {source_path}: the tests import {name} from {}, and not from the project's copy, which \
+         PYTHONPATH names first; expected no other path to it in conftest.py, in pytest's configuration or in the \
+         tests",
+        path.display()
+    )]
+    ForeignImport { name: String, path: PathBuf, source_path: String },
+    #[error("compile the sources with {}: its answer can't be read:\n{output}", python.display())]
+    PythonAnswer { python: PathBuf, output: String },
     #[error("write {}", path.display())]
     WriteFile { path: PathBuf, source: std::io::Error },
     #[error("write the report {}", path.display())]
@@ -76,9 +90,12 @@ impl MutateError {
     /// Returns the exit code for the error.
     pub(in crate::cli) fn exit_code(&self) -> CliExitCode {
         match self {
-            Self::Selection(_) | Self::NoTests | Self::Unmatched { .. } | Self::Diff { .. } => {
-                CliExitCode::CommandLine
-            }
+            Self::Selection(_)
+            | Self::NoTests
+            | Self::Tests { .. }
+            | Self::TestsOutside { .. }
+            | Self::Unmatched { .. }
+            | Self::Diff { .. } => CliExitCode::CommandLine,
             Self::RedTests { .. } => CliExitCode::TestsFailed,
             Self::SchedulerGone => CliExitCode::Internal,
             Self::Directory(_)
@@ -98,6 +115,8 @@ impl MutateError {
             | Self::Sources(_)
             | Self::Listing(_)
             | Self::RunDirectory(_)
+            | Self::ForeignImport { .. }
+            | Self::PythonAnswer { .. }
             | Self::Coverage { .. }
             | Self::WriteFile { .. }
             | Self::WriteReport { .. } => CliExitCode::Setup,

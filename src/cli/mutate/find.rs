@@ -9,7 +9,7 @@ use std::{
 use heeler_mutant::{FoundMutant, MutantResult, MutantStatus};
 use heeler_mutate::{
     CargoProject, CargoProjectError, ChangedLines, MutatedProject, SourceSelection, find_c_sources,
-    find_mutated_sources,
+    find_mutated_sources, find_python_sources,
 };
 use heeler_report::{
     ReportError,
@@ -19,10 +19,14 @@ use heeler_report::{
 use super::{
     command_build::{BuiltTests, CommandProject},
     error::MutateError,
+    pytest_build::PytestProject,
 };
 use crate::cli::{
     arguments::MutateArguments,
-    cargo::{BuildSupervision, CargoError, read_cargo_metadata, read_rustc_configuration, read_tool_output},
+    cargo::{
+        BuildSupervision, CargoError, ignored_files, read_cargo_metadata, read_rustc_configuration,
+        read_tool_output,
+    },
 };
 
 /// A workspace and its mutants.
@@ -40,6 +44,8 @@ pub(super) enum BuildTool {
     Cargo(Box<CargoProject>),
     /// A command of the user.
     Command(CommandProject),
+    /// Nothing is built: an interpreter runs the sources.
+    Python(PytestProject),
 }
 
 /// Finds the selected mutants.
@@ -49,15 +55,20 @@ pub(super) enum BuildTool {
 pub(super) fn find(arguments: &MutateArguments) -> Result<FoundProject, MutateError> {
     let directory = std::env::current_dir().map_err(MutateError::Directory)?;
     let selection = SourceSelection::read(&arguments.sources, &directory).map_err(MutateError::Selection)?;
-    let (tool, mut mutated) = match arguments.command_project() {
-        Some(project) => {
+    let python = arguments.pytest_project().or_else(|| PytestProject::of_directory(&directory));
+    let (tool, mut mutated) = match (arguments.command_project(), python) {
+        (Some(project), _) => {
             if !arguments.is_list && project.tests == BuiltTests::Programs(Vec::new()) {
                 return Err(MutateError::NoTests);
             }
             let mutated = find_c_sources(&directory, &selection).map_err(MutateError::Source)?;
             (BuildTool::Command(project), mutated)
         }
-        None => {
+        (None, Some(project)) => {
+            let mutated = find_python(&directory, &selection)?;
+            (BuildTool::Python(project), mutated)
+        }
+        (None, None) => {
             let metadata = read_cargo_metadata(&directory).map_err(MutateError::Cargo)?;
             let cfg = read_rustc_configuration(&directory).map_err(MutateError::Cargo)?;
             let cargo =
@@ -88,6 +99,11 @@ pub(super) fn find(arguments: &MutateArguments) -> Result<FoundProject, MutateEr
 /// # Errors
 /// There is no package, or a source can't be read.
 pub(super) fn find_in(directory: &Path) -> Result<FoundProject, MutateError> {
+    if let Some(project) = PytestProject::of_directory(directory) {
+        let mutated = find_python(directory, &SourceSelection::default())?;
+        let (tool, directory) = (BuildTool::Python(project), directory.to_owned());
+        return Ok(FoundProject { tool, mutated, directory, has_named_sources: false });
+    }
     let metadata = read_cargo_metadata(directory).map_err(MutateError::Cargo)?;
     let cfg = read_rustc_configuration(directory).map_err(MutateError::Cargo)?;
     let cargo = CargoProject::read_workspace(&metadata, &cfg).map_err(MutateError::Project)?;
@@ -101,9 +117,17 @@ pub(super) fn find_in(directory: &Path) -> Result<FoundProject, MutateError> {
 /// # Errors
 /// There is no package.
 pub(super) fn workspace_root(directory: &Path) -> Result<PathBuf, MutateError> {
+    if PytestProject::of_directory(directory).is_some() {
+        return Ok(directory.to_owned());
+    }
     let metadata = read_cargo_metadata(directory).map_err(MutateError::Cargo)?;
     let cargo = CargoProject::read_workspace(&metadata, "").map_err(MutateError::Project)?;
     Ok(cargo.root().to_owned())
+}
+
+fn find_python(directory: &Path, selection: &SourceSelection) -> Result<MutatedProject, MutateError> {
+    let ignored = ignored_files(directory).map_err(MutateError::Cargo)?;
+    find_python_sources(directory, selection, &ignored).map_err(MutateError::Source)
 }
 
 fn read_project(

@@ -3,7 +3,8 @@
 //! - `command`: the command.
 //! - `find`: the mutants that the arguments select.
 //! - `build`: the guarded copy of the workspace and its test programs.
-//! - `command_build`: the same for a project in C or C++; `kept_build`: what the next build knows of it.
+//! - `command_build`: the same for a project in C or C++; `kept_build`: what the next build knows of it;
+//!   `pytest_build`: for one in Python.
 //! - `observer`: who follows the tests; `session`: the session in which they run.
 //! - `baseline`: the tests without a mutant: whether they pass, what they take and what they reach.
 //! - `testing`: the tests with each mutant.
@@ -20,6 +21,7 @@ mod error;
 mod find;
 mod kept_build;
 mod observer;
+mod pytest_build;
 mod report_files;
 mod service;
 mod session;
@@ -28,4 +30,5 @@ mod testing;
 pub(super) use command::mutate;
 pub(super) use command_build::{BuiltTests, CommandProject};
 pub(super) use error::MutateError;
+pub(super) use pytest_build::PytestProject;
 pub(super) use service::CargoMutationService;

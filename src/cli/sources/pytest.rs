@@ -14,7 +14,7 @@ use super::{
 };
 
 /// Name of the framework of these programs.
-const FRAMEWORK: &str = "pytest";
+pub(in crate::cli) const FRAMEWORK: &str = "pytest";
 
 /// The arguments are the directory in which pytest runs, the path of the tests, and the interpreter if it is
 /// named.
@@ -22,7 +22,7 @@ pub(super) struct PytestSource;
 
 impl TestSource for PytestSource {
     fn name(&self) -> &'static str {
-        "pytest"
+        FRAMEWORK
     }
 
     fn command_line_arguments(&self, command_line: &ProgramArguments) -> Option<Vec<OsText>> {
@@ -39,12 +39,7 @@ impl TestSource for PytestSource {
         _display: PhaseDisplay<'_>,
     ) -> Result<Vec<TestProgram>, SourcesError> {
         let [cwd, path, python @ ..] = arguments else { return Ok(Vec::new()) };
-        let virtual_environment = std::env::var_os("VIRTUAL_ENV").filter(|path| !path.is_empty());
-        let python = find_python(
-            python.first().map(OsText::to_text).as_deref(),
-            virtual_environment.as_deref().map(Path::new),
-            cwd.as_path(),
-        )?;
+        let python = find_interpreter(python.first().map(OsText::to_text).as_deref(), cwd.as_path())?;
         let suite = context.suite.map(|suite| suite.name.clone());
         let mut program = pytest_program(&python, cwd.as_path(), path.as_path(), suite)?;
         // Our plugin is found by this variable, beside what the user has in it.
@@ -52,6 +47,16 @@ impl TestSource for PytestSource {
         program.tool_env.extend(search_path.map(|path| ("PYTHONPATH".into(), path.as_os_str().into())));
         Ok(vec![program])
     }
+}
+
+/// Returns the interpreter that is named, relative to a directory; otherwise that of the virtual environment in
+/// which this process runs, or `python3`.
+///
+/// # Errors
+/// There is no such program.
+pub(in crate::cli) fn find_interpreter(named: Option<&str>, cwd: &Path) -> Result<PathBuf, SourcesError> {
+    let virtual_environment = std::env::var_os("VIRTUAL_ENV").filter(|path| !path.is_empty());
+    find_python(named, virtual_environment.as_deref().map(Path::new), cwd)
 }
 
 /// Returns the interpreter that is named; otherwise that of the virtual environment, or `python3`.

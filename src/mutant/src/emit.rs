@@ -12,6 +12,7 @@
 //! exponentially. What is written is parsed again: a mutant that breaks the syntax is withdrawn before any
 //! compiler sees it, because one such error hides all others.
 
+mod python;
 mod writer;
 
 use crate::{

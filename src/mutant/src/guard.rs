@@ -7,18 +7,21 @@ use std::{ops::Range, sync::Arc};
 /// How a guard is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum GuardForm {
-    /// Around a statement, which its one mutant leaves out.
-    Statement,
-    /// Around a condition, of which only counts whether it is true: where it may have any type.
-    Condition,
-    /// Around an expression.
-    Expression,
+    // The order in which guards of the same bytes are written.
     /// At the beginning of a function's body, which its mutants leave with a value. The guard's bytes are
     /// the body.
     Body,
     /// At the beginning of a loop's body, without a mutant: by its rounds an endless loop is noticed. The
     /// guard's bytes are the body.
     Loop,
+    /// Around a statement, which its one mutant leaves out.
+    Statement,
+    /// Around an assignment of Python with an operator, which is no expression there.
+    Assignment,
+    /// Around a condition, of which only counts whether it is true: where it may have any type.
+    Condition,
+    /// Around an expression.
+    Expression,
 }
 
 /// One mutant of a guard.
@@ -44,6 +47,23 @@ pub(crate) struct Guard {
     pub(crate) arms: Vec<Arm>,
     /// Index of the function around it.
     pub(crate) function: usize,
+}
+
+/// What an assignment with an operator consists of.
+#[derive(Clone, Debug)]
+pub(crate) struct AssignmentParts {
+    pub(crate) target: AssignmentTarget,
+    /// Without `=`.
+    pub(crate) operator: String,
+    pub(crate) right: Range<usize>,
+}
+
+/// What is assigned to.
+#[derive(Clone, Debug)]
+pub(crate) enum AssignmentTarget {
+    Name(Range<usize>),
+    Attribute { object: Range<usize>, name: String },
+    Item { object: Range<usize>, key: Range<usize> },
 }
 
 /// A function of a source that has mutants.

@@ -42,6 +42,7 @@ pub enum Language {
     Rust,
     C,
     Cpp,
+    Python,
 }
 
 impl Language {
@@ -51,6 +52,7 @@ impl Language {
             Self::Rust => "rust",
             Self::C => "c",
             Self::Cpp => "cpp",
+            Self::Python => "python",
         }
     }
 
@@ -61,6 +63,7 @@ impl Language {
             "rs" => Some(Self::Rust),
             "c" => Some(Self::C),
             "cc" | "cpp" | "cxx" | "c++" | "C" | "hpp" | "hh" | "hxx" | "ipp" | "inl" => Some(Self::Cpp),
+            "py" => Some(Self::Python),
             _ => None,
         }
     }

@@ -3,13 +3,17 @@
 use crate::{
     cfg::Configuration,
     conditional::conditional_parts,
-    guard::{Function, Guard, GuardForm, ModuleDeclaration},
+    guard::{AssignmentParts, Function, Guard, GuardForm, ModuleDeclaration},
     line_index::LineIndex,
     mutant::{Language, Mutant, MutantId},
     syntax::{Role, Syntax, table_of},
-    walk::Walker,
+    walk::{Walker, each_node},
 };
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Range,
+    sync::Arc,
+};
 use tree_sitter::{Node, Parser, Tree};
 
 /// A source and where it is.
@@ -43,6 +47,11 @@ pub struct MutatedSource {
     mutants: Vec<FoundMutant>,
     /// Where a declaration can be written before all items.
     pub(crate) first_item: usize,
+    /// The parts of assignments with guards, by their first byte.
+    pub(crate) assignments: BTreeMap<usize, AssignmentParts>,
+    /// Whole lines without code, where statements have lines of their own: without them, what follows is in
+    /// the line of the original again.
+    pub(crate) empty_lines: Vec<Range<usize>>,
 }
 
 impl MutatedSource {
@@ -53,9 +62,11 @@ impl MutatedSource {
         let mut walker = Walker::new(syntax, &file.text, configuration);
         walker.walk_file(tree.root_node(), file.ignored.as_ref());
         let first_item = first_item(tree.root_node(), syntax, &file.text);
-        let Walker { guards, functions, modules, .. } = walker;
+        let Walker { guards, functions, modules, assignments, .. } = walker;
         let mutants = mutants_of(&file, &guards, &functions);
-        Self { file, guards, functions, modules, mutants, first_item }
+        let empty_lines =
+            if syntax.is_indented { empty_lines(tree.root_node(), &file.text) } else { Vec::new() };
+        Self { file, guards, functions, modules, mutants, first_item, assignments, empty_lines }
     }
 
     pub fn file(&self) -> &SourceFile {
@@ -73,10 +84,11 @@ impl MutatedSource {
         &self.functions
     }
 
-    /// Returns the innermost function around a byte.
+    /// Returns the innermost function around a byte; that of the code outside of functions, if it has mutants.
     pub fn function_at(&self, byte: usize) -> Option<usize> {
         let around = self.functions.iter().enumerate().filter(|(_, one)| one.bytes.contains(&byte));
-        around.min_by_key(|(_, one)| one.bytes.len()).map(|(index, _)| index)
+        let innermost = around.min_by_key(|(_, one)| one.bytes.len()).map(|(index, _)| index);
+        innermost.or_else(|| self.functions.iter().position(|one| one.item.is_empty()))
     }
 
     /// Returns the mutants that the preprocessor of C may take out.
@@ -140,6 +152,34 @@ fn mutants_of(file: &SourceFile, guards: &[Guard], functions: &[Function]) -> Ve
     mutants
 }
 
+/// Returns the lines, with their ends, that are blank or hold a comment only, and are in no text.
+fn empty_lines(root: Node<'_>, text: &str) -> Vec<Range<usize>> {
+    let mut texts = Vec::new();
+    each_node(root, &mut |node| {
+        if node.kind() == "string" && node.start_position().row != node.end_position().row {
+            texts.push(node.byte_range());
+        }
+    });
+    let mut lines = Vec::new();
+    let mut at = 0;
+    let mut is_continued = false;
+    for (row, line) in text.split_inclusive('\n').enumerate() {
+        let code = line.trim();
+        let is_in_text = || {
+            let behind = texts.partition_point(|one| one.start < at);
+            behind.checked_sub(1).is_some_and(|before| at < texts[before].end)
+        };
+        // The first lines may say which encoding the source has.
+        let is_whole = row > 1 && line.ends_with('\n');
+        if is_whole && !is_continued && (code.is_empty() || code.starts_with('#')) && !is_in_text() {
+            lines.push(at..at + line.len());
+        }
+        is_continued = code.ends_with('\\');
+        at += line.len();
+    }
+    lines
+}
+
 /// FNV-1a with 64 bits: stable across versions and machines.
 struct Fnv(u64);
 
@@ -178,7 +218,7 @@ impl GuardForm {
     /// Returns whether the form is written around its bytes.
     pub(crate) const fn is_around(self) -> bool {
         match self {
-            Self::Statement | Self::Condition | Self::Expression => true,
+            Self::Statement | Self::Assignment | Self::Condition | Self::Expression => true,
             Self::Body | Self::Loop => false,
         }
     }

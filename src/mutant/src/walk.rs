@@ -1,23 +1,28 @@
 //! The walker: one for all languages. It visits the nodes of a source and finds guards with their mutants.
 
 mod mutations;
+mod python;
 
 use crate::{
     cfg::Configuration,
-    guard::{Arm, Function, Guard, GuardForm, ModuleDeclaration},
+    guard::{Arm, AssignmentParts, Function, Guard, GuardForm, ModuleDeclaration},
     syntax::{Gate, Role, Syntax, text_of},
 };
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     ops::Range,
     sync::Arc,
 };
 use tree_sitter::Node;
 
+pub(crate) use python::each_node;
+
 /// How deep nodes may be nested. What is deeper has no mutants: compilers reject deeper sources as well.
 const DEPTH: usize = 300;
 /// What a comment says to take the next statement or item out, or what begins in its line.
 const SUPPRESSION: &str = "heeler: no-mutate";
+/// The same in Python, where tools have a word of their own for it.
+const SUPPRESSIONS: [&str; 2] = [SUPPRESSION, "pragma: no mutate"];
 
 /// What is around a node.
 #[derive(Clone)]
@@ -40,6 +45,10 @@ pub(crate) struct Walker<'a> {
     by_place: HashMap<(GuardForm, usize, usize), usize>,
     /// Lines whose mutants a comment at their end suppresses, from 0.
     suppressed_lines: BTreeSet<usize>,
+    /// Lines in which statements begin that a comment before them suppresses.
+    suppressed_statements: BTreeSet<usize>,
+    /// The parts of assignments that have guards, by their first byte.
+    pub(crate) assignments: BTreeMap<usize, AssignmentParts>,
 }
 
 impl<'a> Walker<'a> {
@@ -53,22 +62,39 @@ impl<'a> Walker<'a> {
             modules: Vec::new(),
             by_place: HashMap::new(),
             suppressed_lines: BTreeSet::new(),
+            suppressed_statements: BTreeSet::new(),
+            assignments: BTreeMap::new(),
         }
     }
 
     /// Walks a file.
     pub(crate) fn walk_file(&mut self, root: Node<'_>, ignored: Option<&Arc<str>>) {
         let gate = ignored.map_or(Gate::Open, |reason| Gate::Ignored(reason.clone()));
-        self.children(root, &Scope { item: "".into(), function: None, gate }, 0);
+        let mut function = None;
+        if self.syntax.is_indented {
+            self.read_comments(root);
+            // Code outside of functions, which is no piece of its own.
+            function = Some(self.functions.len());
+            self.functions.push(Function { item: "".into(), bytes: 0..0 });
+        }
+        self.children(root, &Scope { item: "".into(), function, gate }, 0);
         self.guards.sort_by_key(|guard| (guard.bytes.start, std::cmp::Reverse(guard.bytes.end), guard.form));
         let starts: Vec<_> = self.text.match_indices('\n').map(|(at, _)| at + 1).collect();
         for guard in &mut self.guards {
             let line = starts.partition_point(|&start| start <= guard.bytes.start);
-            if self.suppressed_lines.contains(&line) {
+            let mut lines = line..line + 1;
+            if self.syntax.is_indented && guard.form == GuardForm::Body {
+                let head = self.functions[guard.function].bytes.start;
+                lines = starts.partition_point(|&start| start <= head)..line;
+            }
+            if self.suppressed_lines.range(lines).next().is_some() {
                 for arm in &mut guard.arms {
                     arm.ignored.get_or_insert_with(|| SUPPRESSED.into());
                 }
             }
+        }
+        if self.syntax.is_indented {
+            self.limit_nesting();
         }
     }
 
@@ -125,6 +151,8 @@ impl<'a> Walker<'a> {
             Role::CompoundAssignment => self.compound_assignment(node, scope),
             Role::Unary => self.unary(node, scope),
             Role::Boolean => self.boolean(node, scope),
+            Role::Python if !self.python(node, scope) => return,
+            Role::Python => {}
         }
         self.children(node, scope, depth);
     }
@@ -156,8 +184,11 @@ impl<'a> Walker<'a> {
                     if role != Role::Attributed {
                         next = Gate::Open;
                     }
-                    let scope = Scope { gate, ..scope.clone() };
+                    let mut scope = Scope { gate, ..scope.clone() };
                     if role == Role::Block {
+                        if self.suppressed_statements.contains(&child.start_position().row) {
+                            scope.gate = scope.gate.and(Gate::Ignored(SUPPRESSED.into()));
+                        }
                         self.statement(child, &scope);
                     }
                     self.walk(child, &scope, depth);
@@ -212,19 +243,26 @@ impl<'a> Walker<'a> {
         let function = self.functions.len();
         self.functions.push(Function { item: item.clone(), bytes: node.byte_range() });
         let mut scope = Scope { item, function: Some(function), ..scope.clone() };
-        let mut insert_at = facts.body.start_byte() + 1;
+        let mut insert_at = (self.syntax.body_start)(facts.body, self.text);
         let mut cursor = facts.body.walk();
         for child in facts.body.children(&mut cursor) {
             if self.syntax.role(child) == Role::InnerAttribute {
                 let said = (self.syntax.attribute)(child, self.text, self.configuration);
                 scope.gate = scope.gate.and(said);
-                insert_at = child.end_byte();
+                insert_at = Some(child.end_byte());
             }
         }
         if let Some(before) = (self.syntax.before_body)(node) {
             self.walk(before, &scope, depth);
         }
-        self.values(&facts, insert_at, &scope);
+        if let Some(insert_at) = insert_at {
+            self.values(&facts, insert_at, &scope);
+        }
+        let parameters = node.child_by_field_name("parameters").filter(|_| self.syntax.is_indented);
+        if let Some(parameters) = parameters {
+            // Their default values.
+            self.walk(parameters, &scope, depth);
+        }
         self.walk(facts.body, &scope, depth);
     }
 
@@ -232,7 +270,7 @@ impl<'a> Walker<'a> {
     fn loop_body(&mut self, node: Node<'_>, scope: &Scope) {
         let body = node.child_by_field_name("body").filter(|body| self.syntax.role(*body) == Role::Block);
         let Some((body, function)) = body.zip(scope.function) else { return };
-        let mut insert_at = body.start_byte() + 1;
+        let Some(mut insert_at) = (self.syntax.body_start)(body, self.text) else { return };
         let mut cursor = body.walk();
         for child in body.children(&mut cursor) {
             if self.syntax.role(child) == Role::InnerAttribute {

@@ -192,6 +192,16 @@ impl GuardedProject {
         self.taken_out.iter().map(|key| self.found(*key).mutant.id).collect()
     }
 
+    /// Leaves out all mutants of a source that does not compile without any, and writes it as it is.
+    pub fn withdraw_source(&mut self, path: &str, words: &str) {
+        let is_named = |source: &ProjectSource| &*source.source.file().path == path;
+        let Some(source) = self.project.sources.iter().position(is_named) else { return };
+        for mutant in self.emitted[source].arms.iter().map(|arm| arm.mutant) {
+            self.rollback.withdraw(MutantKey { source, mutant }, words.to_owned());
+        }
+        self.emit();
+    }
+
     /// Returns the mutants that do not compile, with the compiler's words.
     pub fn uncompiled(&self) -> BTreeMap<MutantId, String> {
         let withdrawn = self.rollback.withdrawn().iter();

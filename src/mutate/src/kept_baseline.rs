@@ -35,6 +35,8 @@ pub struct KeptTest {
 pub struct KeptBaseline {
     /// By uid.
     tests: BTreeMap<String, KeptTest>,
+    /// What processes take beside their tests, by suite.
+    starts: BTreeMap<String, Duration>,
     /// Number of mutants that the file knows.
     mutants: usize,
 }
@@ -112,13 +114,23 @@ impl KeptBaseline {
                 tests.insert(uid.clone(), kept);
             }
         }
-        Some(Self { tests, mutants: cached.mutants.len() })
+        let start = |(suite, program): (&String, &CachedProgram)| {
+            (suite.clone(), Duration::from_micros(program.start_us))
+        };
+        let starts = cached.programs.iter().map(start).collect();
+        Some(Self { tests, starts, mutants: cached.mutants.len() })
     }
 
     /// Returns a test that need not run again.
     #[must_use]
     pub fn test(&self, uid: &str) -> Option<&KeptTest> {
         self.tests.get(uid)
+    }
+
+    /// Returns what a process of a suite takes beside its tests.
+    #[must_use]
+    pub fn start(&self, suite: &str) -> Duration {
+        self.starts.get(suite).copied().unwrap_or_default()
     }
 
     /// Writes what the tests took and reached, unless the file knows of more mutants.
@@ -197,7 +209,9 @@ fn cached(
             };
             tests.insert(uid.clone(), kept);
         }
-        found.insert(program.suite.to_owned(), CachedProgram { outside, tests });
+        let start = baseline.programs.get(place).map(|program| program.start).unwrap_or_default();
+        let start_us = u64::try_from(start.as_micros()).unwrap_or(u64::MAX);
+        found.insert(program.suite.to_owned(), CachedProgram { start_us, outside, tests });
     }
     let fingerprint = fingerprint.to_string();
     CachedBaseline { version: BASELINE_VERSION, fingerprint, functions, mutants, programs: found }

@@ -5,10 +5,11 @@
 //! - [`CargoProject`]: the crates of a workspace, as `cargo metadata` describes them.
 //! - [`SourceSelection`], [`ChangedLines`], [`MutantShard`]: the sources, places and mutants that a user
 //!   names.
-//! - [`find_mutated_sources`], [`find_c_sources`]: the selected sources with their mutants.
+//! - [`find_mutated_sources`], [`find_c_sources`], [`find_python_sources`]: the selected sources with their mutants.
 //! - [`GuardedProject`]: the same with guards, and which mutants compile.
 //! - [`TreeCopy`]: the copy of a workspace in which they are built.
-//! - [`GuardRuntime`], [`CompilerShims`]: what guarded programs are linked to, and how compilers are told so.
+//! - [`GuardRuntime`], [`CompilerShims`]: what guarded programs are linked to, and how compilers are told so;
+//!   [`PythonRuntime`]: what interpreters load.
 //! - [`Baseline`]: what the tests take and reach without a mutant, and with that the plan of each mutant.
 //! - [`MutationRun`]: the mutants of a run, from the first process to the verdict of each.
 //! - [`VerdictCache`], [`KeptBaseline`]: verdicts, and what tests reach, of earlier runs that still hold.
@@ -22,6 +23,7 @@ mod kept_baseline;
 mod module_tree;
 mod mutation_run;
 mod plan;
+mod python;
 mod runtime;
 mod selection;
 mod shard;
@@ -43,6 +45,10 @@ pub use kept_baseline::{KeptBaseline, KeptTest, ProgramUids};
 pub use module_tree::{MutatedProject, ProjectSource, ReadSourceError, find_mutated_sources};
 pub use mutation_run::{CONFIRMED_FAILURES, MutantVerdict, MutationRun, OrderLimit, OrderedStep};
 pub use plan::{Baseline, BaselineProgram, Coverage, KnownKillers, MutantPlan, PlanStep, TestIndex};
+pub use python::{
+    ForeignModule, PythonCompilation, PythonLayout, PythonRuntime, find_python_sources, foreign_modules,
+    is_python_project, python_left_out,
+};
 pub use runtime::{
     GuardMode, GuardRuntime, coverage_file_bytes, guard_environment, is_rustc_wrapper, run_rustc_wrapper,
 };

@@ -131,6 +131,8 @@ pub struct BaselineProgram {
     pub names: Vec<String>,
     /// How long each took; `None` for those that its framework skips.
     pub durations: Vec<Option<Duration>>,
+    /// What a process takes besides its tests, where their durations do not include it.
+    pub start: Duration,
     /// What the name of each takes of `selection_budget`.
     pub selection_costs: Vec<usize>,
     /// How much names of one process may take; `None` where they do not travel on the command line.
@@ -260,7 +262,9 @@ impl Baseline {
     ) -> Vec<Vec<usize>> {
         let mut groups = Vec::new();
         let mut rest = tests;
-        if rest.len() > 1 && self.expected(program, &rest) >= LIKELIEST_ALONE_FROM {
+        let start = self.programs[program].start;
+        let of_tests = self.expected(program, &rest).saturating_sub(start);
+        if rest.len() > 1 && of_tests >= LIKELIEST_ALONE_FROM.max(start) {
             let rank = |test: usize| killers.rank(TestIndex { program, test }, function);
             let likeliest = rest.iter().copied().max_by_key(|&test| rank(test));
             if let Some(likeliest) = likeliest.filter(|&test| rank(test) > (0, 0)) {
@@ -295,7 +299,7 @@ impl Baseline {
         };
         let (hits, steps) = (most(number), most(ALL_PLACES));
         let durations = tests.iter().filter_map(|&test| self.programs[program].durations[test]);
-        let slowest = durations.max().unwrap_or_default();
+        let slowest = durations.max().unwrap_or_default() + self.programs[program].start;
         let expected = self.expected(program, &tests);
         let silence = slowest.saturating_mul(SILENCE_FACTOR).max(LEAST_SILENCE);
         PlanStep {
@@ -312,7 +316,9 @@ impl Baseline {
     /// Returns how long tests take without a mutant.
     #[must_use]
     pub fn expected(&self, program: usize, tests: &[usize]) -> Duration {
-        tests.iter().filter_map(|&test| self.programs[program].durations[test]).sum()
+        let one = &self.programs[program];
+        let of_tests: Duration = tests.iter().filter_map(|&test| one.durations[test]).sum();
+        of_tests + one.start
     }
 }
 
@@ -364,6 +370,7 @@ mod tests {
             durations: vec![millis(300), millis(1), millis(20), millis(1), None],
             selection_costs: vec![10; 5],
             selection_budget: Some(30),
+            ..BaselineProgram::default()
         };
         let second = BaselineProgram { durations: vec![millis(2)], ..BaselineProgram::default() };
         Baseline { programs: vec![first, second], coverage, ..Baseline::default() }

@@ -30,7 +30,8 @@ pub(super) fn write(
         guards: Vec::new(),
     };
     let has_mutants = (0..next).any(|mutant| !left_out.contains(&mutant));
-    let mut writer = Writer { source, first, left_out, has_mutants, begins, next_guard: 0, emitted };
+    let mut writer =
+        Writer { source, first, left_out, has_mutants, begins, next_guard: 0, owed_lines: 0, emitted };
     let is_root = place == SourcePlace::CrateRoot && source.file.language == Language::Rust;
     if is_root {
         writer.piece(0..source.first_item);
@@ -45,28 +46,42 @@ pub(super) fn write(
     writer.emitted
 }
 
-struct Writer<'a> {
-    source: &'a MutatedSource,
+pub(super) struct Writer<'a> {
+    pub(super) source: &'a MutatedSource,
     first: u32,
-    left_out: &'a BTreeSet<usize>,
+    pub(super) left_out: &'a BTreeSet<usize>,
     /// Whether any is written.
     has_mutants: bool,
     /// Index of each guard's first mutant.
-    begins: Vec<usize>,
+    pub(super) begins: Vec<usize>,
     next_guard: usize,
+    /// Lines that were added, for which others without code are left out.
+    pub(super) owed_lines: usize,
     emitted: EmittedSource,
 }
 
 /// The mutants of a guard that are written: the index of each, and its number within the guard, from 1.
-type WrittenArms = Vec<(usize, usize)>;
+pub(super) type WrittenArms = Vec<(usize, usize)>;
 
 impl Writer<'_> {
-    fn push(&mut self, text: &str) {
+    pub(super) fn push(&mut self, text: &str) {
         self.emitted.text.push_str(text);
     }
 
     /// Writes a piece of the original.
-    fn piece(&mut self, bytes: Range<usize>) {
+    fn piece(&mut self, mut bytes: Range<usize>) {
+        let empty = &self.source.empty_lines;
+        let mut next = empty.partition_point(|line| line.start < bytes.start);
+        while self.owed_lines > 0 && empty.get(next).is_some_and(|line| line.end <= bytes.end) {
+            self.unbroken_piece(bytes.start..empty[next].start);
+            bytes.start = empty[next].end;
+            self.owed_lines -= 1;
+            next += 1;
+        }
+        self.unbroken_piece(bytes);
+    }
+
+    fn unbroken_piece(&mut self, bytes: Range<usize>) {
         if !bytes.is_empty() {
             self.emitted.pieces.push((self.emitted.text.len(), bytes.start));
             self.emitted.text.push_str(&self.source.file.text[bytes]);
@@ -74,7 +89,7 @@ impl Writer<'_> {
     }
 
     /// Writes a range of the original with the guards inside.
-    fn range(&mut self, bytes: Range<usize>) {
+    pub(super) fn range(&mut self, bytes: Range<usize>) {
         let mut at = bytes.start;
         while let Some(guard) = self.source.guards.get(self.next_guard) {
             let begin = if guard.form.is_around() { guard.bytes.start } else { guard.insert_at };
@@ -100,19 +115,23 @@ impl Writer<'_> {
         let base = self.first as usize + first;
         match (guard.form, written.is_empty()) {
             (GuardForm::Loop, _) => {
-                if self.has_mutants && self.source.file.language == Language::Rust {
-                    self.push(" ::hg::at(0,0); ");
+                match self.source.file.language {
+                    Language::Rust if self.has_mutants => self.push(" ::hg::at(0,0); "),
+                    Language::Python if self.has_mutants => self.python_round(guard, index),
+                    Language::Rust | Language::C | Language::Cpp | Language::Python => {}
                 }
                 return begin;
             }
             (GuardForm::Body, true) => return begin,
-            (GuardForm::Statement | GuardForm::Condition | GuardForm::Expression, true) => {
-                self.range(guard.bytes.clone())
-            }
+            (
+                GuardForm::Statement | GuardForm::Assignment | GuardForm::Condition | GuardForm::Expression,
+                true,
+            ) => self.range(guard.bytes.clone()),
             (_, false) => match self.source.file.language {
                 Language::Rust => self.rust(guard, base, &written),
                 Language::C => self.c(guard, base, &written),
                 Language::Cpp => self.cpp(guard, base, &written),
+                Language::Python => self.python(guard, base, &written),
             },
         }
         let end = self.emitted.text.len();
@@ -121,13 +140,13 @@ impl Writer<'_> {
     }
 
     /// Writes the code of a mutant.
-    fn arm(&mut self, mutant: usize, code: &str) {
+    pub(super) fn arm(&mut self, mutant: usize, code: &str) {
         let start = self.emitted.text.len();
         self.push(code);
         self.emitted.arms.push(EmittedArm { mutant, bytes: start..self.emitted.text.len() });
     }
 
-    fn format(&mut self, text: std::fmt::Arguments<'_>) {
+    pub(super) fn format(&mut self, text: std::fmt::Arguments<'_>) {
         // Writing to a string cannot fail.
         let _written = self.emitted.text.write_fmt(text);
     }
@@ -162,8 +181,8 @@ impl Writer<'_> {
                 }
                 self.push("_ => {} } ");
             }
-            // It has no mutant.
-            GuardForm::Loop => {}
+            // It has no mutant, and other languages assign by expressions.
+            GuardForm::Loop | GuardForm::Assignment => {}
         }
     }
 
@@ -204,8 +223,8 @@ impl Writer<'_> {
                 }
                 self.push("} ");
             }
-            // It has no mutant.
-            GuardForm::Loop => {}
+            // It has no mutant, and other languages assign by expressions.
+            GuardForm::Loop | GuardForm::Assignment => {}
         }
     }
 

@@ -2,17 +2,20 @@
 //! for what no table says.
 //!
 //! - [`table`]: the form of a table.
-//! - [`rust`], [`c`], [`cpp`]: the languages.
-//! - [`rust_attributes`]: attributes that take code out; [`rust_values`], [`cpp_values`]: values by return type;
-//!   [`cpp_macros`]: macros that the parser does not read.
+//! - [`rust`], [`c`], [`cpp`], [`python`]: the languages.
+//! - [`rust_attributes`]: attributes that take code out; [`rust_values`], [`cpp_values`], [`python_values`]: values
+//!   by return type; [`cpp_macros`]: macros that the parser does not read.
 
 mod c;
 mod cpp;
 mod cpp_macros;
 mod cpp_values;
+mod python;
+mod python_values;
 mod rust;
 mod rust_attributes;
 mod rust_values;
 mod table;
 
+pub(crate) use python::is_dunder;
 pub(crate) use table::{FunctionFacts, Gate, Operator, Role, Syntax, table_of, text_of};

@@ -41,6 +41,8 @@ pub(crate) enum Role {
     CompoundAssignment,
     Unary,
     Boolean,
+    /// A node of Python whose parts have no names in the grammar, or whose mutants need a form of their own.
+    Python,
     /// A call; its arguments are not walked if it may be a macro that needs them as they are.
     Call,
     /// A declaration; not walked if its value must be a constant.
@@ -99,6 +101,11 @@ pub(crate) struct Syntax {
     pub(crate) unary: &'static [&'static str],
     /// True and false.
     pub(crate) booleans: [&'static str; 2],
+    /// Whether blocks are told by their indentation, statements have lines of their own, and code outside of
+    /// functions runs.
+    pub(crate) is_indented: bool,
+    /// Returns where a guard at the beginning of a body is written.
+    pub(crate) body_start: fn(Node<'_>, &str) -> Option<usize>,
     /// Returns the facts of a function with a body.
     pub(crate) function: for<'tree> fn(Node<'tree>, &str) -> Option<FunctionFacts<'tree>>,
     /// Returns the name of a type, trait or module.
@@ -141,6 +148,8 @@ impl Syntax {
             loops: &[],
             unary: &[],
             booleans: ["true", "false"],
+            is_indented: false,
+            body_start: |body, _| Some(body.start_byte() + 1),
             function: |_, _| None,
             container: |_, _| String::new(),
             is_deletable: |_, _| false,
@@ -171,10 +180,12 @@ pub(crate) fn table_of(language: Language) -> &'static Syntax {
     static RUST: OnceLock<Syntax> = OnceLock::new();
     static C: OnceLock<Syntax> = OnceLock::new();
     static CPP: OnceLock<Syntax> = OnceLock::new();
+    static PYTHON: OnceLock<Syntax> = OnceLock::new();
     match language {
         Language::Rust => RUST.get_or_init(super::rust::table),
         Language::C => C.get_or_init(super::c::table),
         Language::Cpp => CPP.get_or_init(super::cpp::table),
+        Language::Python => PYTHON.get_or_init(super::python::table),
     }
 }
 
@@ -214,6 +225,10 @@ pub(super) const COMPOUND: &[Operator] = &[
     operator(">>=", Mutator::ASSIGNMENT_OPERATOR, &["<<="]),
 ];
 
-const fn operator(text: &'static str, mutator: Mutator, replacements: &'static [&'static str]) -> Operator {
+pub(super) const fn operator(
+    text: &'static str,
+    mutator: Mutator,
+    replacements: &'static [&'static str],
+) -> Operator {
     Operator { text, mutator, replacements }
 }

@@ -54,6 +54,11 @@ impl Walker<'_> {
         self.operator(node, scope, self.syntax.compound, Parentheses::RightOperand);
     }
 
+    /// Returns code without line breaks, where that changes nothing.
+    pub(super) fn on_one_line(&self, code: &str) -> String {
+        if self.syntax.is_indented { super::python::on_one_line(code) } else { on_one_line(code) }
+    }
+
     fn operator(
         &mut self,
         node: Node<'_>,
@@ -77,10 +82,10 @@ impl Walker<'_> {
             let after = &self.text[operator.end_byte()..node.end_byte()];
             let code = match parentheses {
                 Parentheses::BothOperands => {
-                    format!("({}) {other} ({})", on_one_line(left), on_one_line(right))
+                    format!("({}) {other} ({})", self.on_one_line(left), self.on_one_line(right))
                 }
                 Parentheses::RightOperand => {
-                    format!("{} {other} ({})", on_one_line(left), on_one_line(right))
+                    format!("{} {other} ({})", self.on_one_line(left), self.on_one_line(right))
                 }
             };
             let arm = arm(found.mutator.clone(), format!("{before}{other}{after}"), code);
@@ -98,13 +103,14 @@ impl Walker<'_> {
         let operand = operand.trim_start();
         let is_negation = text_of(operator, self.text) == "!";
         let kept = if is_negation { self.syntax.dropped_negation } else { "" };
-        let code = format!("{kept}({})", on_one_line(operand));
+        let code = format!("{kept}({})", self.on_one_line(operand));
         let arm = arm(Mutator::UNARY_OPERATOR, operand.to_owned(), code);
         self.add(Place::around(GuardForm::Expression, node), scope, arm);
     }
 
     pub(super) fn boolean(&mut self, node: Node<'_>, scope: &Scope) {
-        let other = if text_of(node, self.text) == "true" { "false" } else { "true" };
+        let [yes, no] = self.syntax.booleans;
+        let other = if text_of(node, self.text) == yes { no } else { yes };
         let arm = arm(Mutator::BOOLEAN_LITERAL, other.to_owned(), other.to_owned());
         self.add(Place::around(GuardForm::Expression, node), scope, arm);
     }
@@ -112,7 +118,11 @@ impl Walker<'_> {
     /// Values that a function returns instead of running.
     pub(super) fn values(&mut self, facts: &FunctionFacts<'_>, insert_at: usize, scope: &Scope) {
         for value in &facts.values {
-            let replacement = if value.is_empty() { "{}".to_owned() } else { format!("{{ {value} }}") };
+            let replacement = match value.as_str() {
+                value if self.syntax.is_indented => format!("return {value}").trim_end().to_owned(),
+                "" => "{}".to_owned(),
+                value => format!("{{ {value} }}"),
+            };
             let description = match value.as_str() {
                 "" => format!("the body of {} does nothing", scope.item),
                 value => format!("{} returns {value}", scope.item),
@@ -121,7 +131,12 @@ impl Walker<'_> {
                 description: Some(description),
                 ..arm(Mutator::FUNCTION_VALUE, replacement, value.clone())
             };
-            let place = Place { form: GuardForm::Body, bytes: facts.body.byte_range(), insert_at };
+            let mut bytes = facts.body.byte_range();
+            if self.syntax.is_indented {
+                // Behind the docstring.
+                bytes.start = insert_at;
+            }
+            let place = Place { form: GuardForm::Body, bytes, insert_at };
             self.add(place, scope, arm);
         }
     }
@@ -136,7 +151,7 @@ enum Parentheses {
     RightOperand,
 }
 
-fn arm(mutator: Mutator, replacement: String, code: String) -> Arm {
+pub(super) fn arm(mutator: Mutator, replacement: String, code: String) -> Arm {
     Arm { mutator, replacement, code, description: None, ignored: None }
 }
 

@@ -6,6 +6,7 @@ mod blame;
 mod cpp;
 mod emission;
 mod mutants;
+mod python;
 mod rollback;
 
 use heeler_mutant::{Configuration, Language, MutatedSource, SourceFile};
@@ -18,6 +19,7 @@ fn search(language: Language, text: &str) -> MutatedSource {
         Language::Rust => "src/lib.rs",
         Language::C => "list.c",
         Language::Cpp => "list.cpp",
+        Language::Python => "pkg/list.py",
     };
     let file = SourceFile { path: path.into(), language, text: text.into(), ignored: None };
     MutatedSource::search(file, &configuration)

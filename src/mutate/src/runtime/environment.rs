@@ -11,6 +11,7 @@ const MUTANT: &str = "HEELER_MUTANT";
 const HITS: &str = "HEELER_MUTANT_HITS";
 const STEPS: &str = "HEELER_MUTANT_STEPS";
 const COVERAGE: &str = "HEELER_MUTANT_COVERAGE";
+const EACH: &str = "HEELER_MUTANT_EACH";
 
 /// What a process of a guarded program does.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +20,9 @@ pub enum GuardMode {
     Original,
     /// What the original does, and what it reaches is counted in a file.
     Counting { file: PathBuf },
+    /// The same, and each test runs in a child that counts in a file whose name is `each`, a hyphen and the
+    /// index of the test; what it takes is in one with `.time` behind that.
+    CountingEach { file: PathBuf, each: PathBuf },
     /// What one mutant does. Its place may be reached `hit_limit` times, and all places together `step_limit`
     /// times.
     Mutant { number: u32, hit_limit: u64, step_limit: u64 },
@@ -30,14 +34,15 @@ pub fn guard_environment(mode: &GuardMode) -> Vec<(&'static str, Option<String>)
     let path = |path: &Path| Some(path.to_string_lossy().into_owned());
     let (mutant, hits, steps, coverage) = match mode {
         GuardMode::Original => (None, None, None, None),
-        GuardMode::Counting { file } => (None, None, None, path(file)),
+        GuardMode::Counting { file } | GuardMode::CountingEach { file, .. } => (None, None, None, path(file)),
         GuardMode::Mutant { number, hit_limit, step_limit } => {
             (Some(number.to_string()), Some(hit_limit.to_string()), Some(step_limit.to_string()), None)
         }
     };
     // A stack for each failed test takes far longer than most tests.
     let backtrace = ("RUST_BACKTRACE", Some("0".to_owned()));
-    vec![(MUTANT, mutant), (HITS, hits), (STEPS, steps), (COVERAGE, coverage), backtrace]
+    let each = if let GuardMode::CountingEach { each, .. } = mode { path(each) } else { None };
+    vec![(MUTANT, mutant), (HITS, hits), (STEPS, steps), (COVERAGE, coverage), (EACH, each), backtrace]
 }
 
 /// Returns the content of the file in which a process counts before it begins: zeros for so many mutants.
@@ -75,7 +80,10 @@ mod tests {
             of(&mutant),
             ["HEELER_MUTANT=7", "HEELER_MUTANT_HITS=300", "HEELER_MUTANT_STEPS=4", "RUST_BACKTRACE=0"]
         );
-        assert_eq!(guard_environment(&mutant).len(), 5, "all are set or unset");
+        assert_eq!(guard_environment(&mutant).len(), 6, "all are set or unset");
+        let each = GuardMode::CountingEach { file: "/c/1".into(), each: "/c/2".into() };
+        let expected = ["HEELER_MUTANT_COVERAGE=/c/1", "HEELER_MUTANT_EACH=/c/2", "RUST_BACKTRACE=0"];
+        assert_eq!(of(&each), expected);
         assert_eq!(coverage_file_bytes(2).len(), 12);
     }
 }

@@ -44,6 +44,9 @@ pub struct CachedMutant {
 /// A program.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CachedProgram {
+    /// Microseconds that a process takes beside its tests.
+    #[serde(default)]
+    pub start_us: u64,
     /// Places of the mutants that it reaches outside of its tests.
     pub outside: Vec<usize>,
     /// By uid.

@@ -5,6 +5,7 @@ Heeler writes requests to descriptor 3 and reads reports there; both are lines o
 what was written, by whichever process. The first request decides whether this process lists or runs.
 """
 
+import builtins
 import contextlib
 import faulthandler
 import gc
@@ -104,6 +105,8 @@ class Channel:
         self.received = b""
         self.unsent = []
         self.fences = 0
+        # Whether the next child that is forked reports in place of this process, which waits for it.
+        self.is_lent = False
         self.nonce = os.urandom(12).hex()
         self.outputs = [os.dup(1), os.dup(2)]
         os.set_inheritable(CHANNEL, False)
@@ -115,7 +118,11 @@ class Channel:
         faulthandler.register(signal.SIGTERM, file=self.outputs[1], all_threads=True, chain=True)
 
     def leave(self):
-        """In a forked child, which reports nothing."""
+        """In a forked child, which reports nothing, unless it does so in place of its parent."""
+        if self.is_lent:
+            self.is_lent = False
+            self.pid = os.getpid()
+            return
         os.close(CHANNEL)
         faulthandler.unregister(signal.SIGTERM)
 
@@ -338,7 +345,8 @@ class Plugin:
         self.opening = self.channel.receive()
         self.channel.send({"k": "hello", "v": 1, "fence": self.channel.nonce})
         options = early_config.known_args_namespace
-        if getattr(options, "cov_source", None) and self.is_listing():
+        has_mutants = hasattr(builtins, "__hg__")
+        if getattr(options, "cov_source", None) and (self.is_listing() or has_mutants):
             options.cov_source = []
         elif getattr(options, "cov_source", None):
             self.coverage = CoverageData(options, self.channel.nonce)
@@ -502,18 +510,41 @@ class Plugin:
         for _, _, _, item in reversed(found):
             following.append(item or following[-1])
         fence = self.channel.write_fence()
+        # Where it is counted what each test reaches, each runs in a child.
+        run_apart = getattr(getattr(builtins, "__hg__", None), "run_apart", None)
         for place, (index, path, nodeid, item) in enumerate(found):
             self.channel.send({"k": "begin", "i": index, "f": fence})
             self.running = RunningTest(index, item)
             if item is None:
                 self.run_collector(session, path, nodeid)
-            else:
+            elif run_apart is None:
                 self.run_item(session, item, following[len(found) - place - 1])
+            elif self.run_in_child(session, item, run_apart):
+                fence = self.channel.fences
+                continue
             fence = self.channel.write_fence()
             self.channel.add(self.running.end(fence))
             self.running = None
         session.items = []
         self.channel.send({"k": "done", "f": fence})
+
+    def run_in_child(self, session, item, run_apart):
+        """Runs a test in a child, which reports its end. Returns whether it has."""
+
+        def run():
+            self.run_item(session, item, None)
+            fence = self.channel.write_fence()
+            self.channel.send(self.running.end(fence))
+
+        self.channel.is_lent = True
+        status = run_apart(self.running.index, run)
+        self.channel.is_lent = False
+        if status == 0:
+            self.running = None
+            self.channel.fences += 1
+            return True
+        self.running.add_failure(f"its process ended with the status {status}")
+        return False
 
     def collect_files(self, session, paths):
         """Collects the files that no earlier request needed: modules and their fixtures exist once."""

@@ -1,0 +1,303 @@
+//! The sources of a project in Python that have mutants, and where their modules are imported from.
+
+use std::{
+    collections::BTreeSet,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use heeler_mutant::{Configuration, Language, MutatedSource, SourceFile, SourcePlace};
+
+use crate::{
+    module_tree::{MutatedProject, ProjectSource, ReadSourceError},
+    selection::SourceSelection,
+};
+
+/// Files by which a project in Python is known.
+const PROJECT_FILES: [&str; 4] = ["pyproject.toml", "setup.cfg", "setup.py", "pytest.ini"];
+/// Directories whose sources are no part of the product, wherever they are.
+const OTHER_DIRECTORIES: [&str; 15] = [
+    "_vendor",
+    "bench",
+    "benches",
+    "benchmark",
+    "benchmarks",
+    "doc",
+    "docs",
+    "example",
+    "examples",
+    "node_modules",
+    "site-packages",
+    "test",
+    "tests",
+    "third_party",
+    "vendor",
+];
+/// Directories beside the product, where they are at the root.
+const OTHER_ROOT_DIRECTORIES: [&str; 6] = ["bin", "ci", "build", "dist", "scripts", "tools"];
+/// Sources by which a project is configured, built and tested.
+const OTHER_FILES: [&str; 4] = ["conftest.py", "noxfile.py", "setup.py", "sitecustomize.py"];
+/// Files by which directories are known that a tool has made.
+const MADE: [&str; 2] = ["CACHEDIR.TAG", "pyvenv.cfg"];
+const CACHE: &str = "__pycache__";
+const SOURCES: &str = "src";
+const PACKAGE: &str = "__init__.py";
+
+/// Where the modules of a project are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PythonLayout {
+    /// Directories from which they are imported, relative to the root.
+    pub roots: Vec<PathBuf>,
+    /// Their full names and the paths of their sources.
+    pub modules: Vec<(String, String)>,
+}
+
+/// Returns whether a directory is that of a project in Python.
+#[must_use]
+pub fn is_python_project(directory: &Path) -> bool {
+    PROJECT_FILES.iter().any(|name| directory.join(name).is_file())
+}
+
+/// Reads the Python sources below a directory and searches those that are selected for mutants: sources of
+/// tests, examples and libraries of others, and what is in `ignored`, only if a word of the selection names
+/// them. In a project with a directory `src`, the product is there. Blocks, on several cores.
+///
+/// # Errors
+/// A directory or a selected source can't be read.
+pub fn find_python_sources(
+    root: &Path,
+    selection: &SourceSelection,
+    ignored: &[PathBuf],
+) -> Result<MutatedProject, ReadSourceError> {
+    let mut paths = Vec::new();
+    walk(root, &mut paths)?;
+    paths.sort();
+    let unmatched = selection.unmatched(paths.iter().map(PathBuf::as_path));
+    paths.retain(|path| selection.may_select(path));
+    let is_everything = selection.is_everything();
+    if is_everything {
+        let is_ignored = |path: &Path| ignored.iter().any(|one| path.starts_with(one));
+        paths.retain(|path| {
+            !is_ignored(path) && path.strip_prefix(root).is_ok_and(|below| !is_of_tests(below))
+        });
+        let sources = root.join(SOURCES);
+        if paths.iter().any(|path| path.starts_with(&sources)) {
+            paths.retain(|path| path.starts_with(&sources));
+        }
+    }
+    let found = heeler_sys::cpu_pool::map(paths, |path| search(root, &path).map(|found| (path, found)));
+    let mut sources = Vec::new();
+    for one in found {
+        let (path, source) = match one {
+            // Python reads it in an encoding of its own: it has no mutants unless it is named.
+            Err(error) if is_everything && error.source.kind() == io::ErrorKind::InvalidData => continue,
+            one => one?,
+        };
+        let mutants = source.mutants().iter().enumerate();
+        let selected =
+            mutants.filter(|(_, found)| selection.selects(&path, &found.mutant)).map(|(index, _)| index);
+        let selected = selected.collect();
+        sources.push(ProjectSource { source, place: SourcePlace::Module, selected });
+    }
+    Ok(MutatedProject { root: root.to_owned(), sources, unmatched })
+}
+
+impl PythonLayout {
+    /// Returns the layout of a project. `search_path` is where an interpreter looks for modules: what is below
+    /// the root is so in the copy as well.
+    #[must_use]
+    pub fn read(project: &MutatedProject, search_path: &[PathBuf]) -> Self {
+        let root = &project.root;
+        let mut roots: Vec<PathBuf> = Vec::new();
+        let mut add = |one: PathBuf| {
+            if !roots.contains(&one) {
+                roots.push(one);
+            }
+        };
+        let below = |path: &PathBuf| path.strip_prefix(root).map(Path::to_owned).ok();
+        search_path.iter().filter_map(below).for_each(&mut add);
+        let mut modules = Vec::new();
+        for source in &project.sources {
+            let path = Path::new(&*source.source.file().path);
+            let directory = path.parent().unwrap_or(Path::new(""));
+            let base = package_root(root, directory);
+            // A module in a directory that is no package may be a script, which is imported by nothing.
+            if base != directory || [Path::new(""), Path::new(SOURCES)].contains(&base) {
+                add(base.to_owned());
+            }
+            let name = path.strip_prefix(base).unwrap_or(path).with_extension("");
+            let parts: Vec<_> = name.iter().map(|part| part.to_string_lossy()).collect();
+            let name = parts.join(".");
+            let name = name.strip_suffix(".__init__").unwrap_or(&name).to_owned();
+            modules.push((name, path.to_string_lossy().into_owned()));
+        }
+        Self { roots, modules }
+    }
+}
+
+/// Returns the directory from which the packages around a directory are imported.
+fn package_root<'a>(root: &Path, directory: &'a Path) -> &'a Path {
+    let mut base = directory;
+    while base != Path::new("") && root.join(base).join(PACKAGE).is_file() {
+        base = base.parent().unwrap_or(Path::new(""));
+    }
+    base
+}
+
+/// Returns the directories below a root that are no part of a project: those that tools have made. What else
+/// Git ignores may be a part that was built, such as extension modules.
+#[must_use]
+pub fn python_left_out(root: &Path, ignored: &[PathBuf]) -> Vec<PathBuf> {
+    let is_built = |path: &&PathBuf| {
+        path.parent() == Some(root)
+            && path.file_name().is_some_and(|name| OTHER_ROOT_DIRECTORIES.iter().any(|other| name == *other))
+    };
+    let mut found: Vec<PathBuf> = ignored.iter().filter(is_built).cloned().collect();
+    add_made(root, &mut found);
+    found
+}
+
+fn add_made(directory: &Path, found: &mut Vec<PathBuf>) {
+    // A directory that can't be read is an error of whoever copies it.
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) || found.contains(&path) {
+            continue;
+        }
+        let is_tool = [".tox", ".nox", ".eggs", CACHE].iter().any(|name| entry.file_name() == *name);
+        if is_tool || is_made(&path) {
+            found.push(path);
+        } else if entry.file_name() != ".git" {
+            add_made(&path, found);
+        }
+    }
+}
+
+fn walk(directory: &Path, paths: &mut Vec<PathBuf>) -> Result<(), ReadSourceError> {
+    let failed = |source: io::Error| ReadSourceError { path: directory.to_owned(), source };
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let (path, kind) = (entry.path(), entry.file_type().map_err(failed)?);
+        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        if kind.is_dir() && !is_hidden && entry.file_name() != CACHE && !is_made(&path) {
+            walk(&path, paths)?;
+        } else if kind.is_file() && path.extension().is_some_and(|extension| extension == "py") {
+            paths.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn is_made(directory: &Path) -> bool {
+    MADE.iter().any(|name| directory.join(name).exists())
+}
+
+/// Returns whether a source belongs to tests or tools, by its path below the root.
+fn is_of_tests(below: &Path) -> bool {
+    let name = below.file_name().unwrap_or_default().to_string_lossy();
+    let stem = name.trim_end_matches(".py");
+    let is_test = stem.starts_with("test_") || stem.ends_with("_test") || OTHER_FILES.contains(&&*name);
+    let directories: BTreeSet<_> = below.parent().into_iter().flat_map(Path::iter).collect();
+    let is_other = OTHER_DIRECTORIES.iter().any(|other| directories.contains(std::ffi::OsStr::new(other)));
+    let first = below.iter().next().filter(|_| !directories.is_empty());
+    let is_beside = first.is_some_and(|first| OTHER_ROOT_DIRECTORIES.iter().any(|other| first == *other));
+    is_test || is_other || is_beside
+}
+
+fn search(root: &Path, path: &Path) -> Result<MutatedSource, ReadSourceError> {
+    let failed = |source| ReadSourceError { path: path.to_owned(), source };
+    let text = String::from_utf8(std::fs::read(path).map_err(failed)?);
+    let text =
+        text.map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidData, error.utf8_error())))?;
+    let below = path.strip_prefix(root).unwrap_or(path);
+    let file = SourceFile {
+        path: below.to_string_lossy().into(),
+        language: Language::Python,
+        text: Arc::from(text.as_str()),
+        ignored: None,
+    };
+    Ok(MutatedSource::search(file, &Configuration::default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn project(files: &[&str]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for path in files {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "def f(a):\n    return a + 1\n").unwrap();
+        }
+        dir
+    }
+
+    fn paths(project: &MutatedProject) -> Vec<&str> {
+        project.sources.iter().map(|source| &*source.source.file().path).collect()
+    }
+
+    fn all(dir: &Path) -> MutatedProject {
+        find_python_sources(dir, &SourceSelection::default(), &[]).unwrap()
+    }
+
+    #[test]
+    fn flat_project_has_mutants_but_for_tests_tools_and_what_git_ignores() {
+        let dir = project(&[
+            "one.py",
+            "pkg/__init__.py",
+            "pkg/a.py",
+            "pkg/tests/test_a.py",
+            "pkg/made.py",
+            "tests/helper.py",
+            "test_one.py",
+            "conftest.py",
+            "setup.py",
+            "docs/conf.py",
+            "scripts/run.py",
+            "venv/lib/x.py",
+            ".tox/y.py",
+            "pkg/__pycache__/z.py",
+        ]);
+        let root = dir.path();
+        fs::write(root.join("venv/pyvenv.cfg"), "").unwrap();
+        fs::write(root.join("pkg/latin.py"), b"# -*- coding: latin-1 -*-\nx = '\xe9'\n").unwrap();
+        let ignored = [root.join("pkg/made.py")];
+        let found = find_python_sources(root, &SourceSelection::default(), &ignored).unwrap();
+        assert_eq!(paths(&found), ["one.py", "pkg/__init__.py", "pkg/a.py"]);
+        let layout = PythonLayout::read(&found, &[root.join("lib"), PathBuf::from("/usr/lib")]);
+        assert_eq!(layout.roots, [PathBuf::from("lib"), PathBuf::new()]);
+        let names: Vec<&str> = layout.modules.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["one", "pkg", "pkg.a"]);
+        let mut left_out = python_left_out(root, &ignored);
+        left_out.sort();
+        assert_eq!(left_out, [".tox", "pkg/__pycache__", "venv"].map(|name| root.join(name)));
+
+        let select = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+            find_python_sources(root, &SourceSelection::read(&words, root).unwrap(), &ignored)
+        };
+        let named = select(&["tests/helper.py", "x.py"]).unwrap();
+        assert_eq!(
+            (paths(&named), &named.unmatched[..]),
+            (vec!["tests/helper.py"], &["x.py".to_owned()][..])
+        );
+        let error = select(&["pkg/latin.py"]).unwrap_err();
+        assert!(error.to_string().ends_with("pkg/latin.py"), "{error}");
+    }
+
+    #[test]
+    fn product_of_a_project_with_a_directory_of_sources_is_there() {
+        let dir =
+            project(&["src/pkg/__init__.py", "src/pkg/sub/a.py", "src/one.py", "tasks.py", "tests/t.py"]);
+        let found = all(dir.path());
+        assert_eq!(paths(&found), ["src/one.py", "src/pkg/__init__.py", "src/pkg/sub/a.py"]);
+        assert_eq!(PythonLayout::read(&found, &[]).roots, [PathBuf::from("src")]);
+        assert!(!is_python_project(dir.path()));
+        fs::write(dir.path().join("pyproject.toml"), "").unwrap();
+        assert!(is_python_project(dir.path()));
+    }
+}
