@@ -41,6 +41,9 @@ impl FromStr for MutantId {
 pub enum Language {
     Rust,
     C,
+    /// Mutated by StrykerJS, and so is TypeScript.
+    JavaScript,
+    TypeScript,
 }
 
 impl Language {
@@ -49,6 +52,8 @@ impl Language {
         match self {
             Self::Rust => "rust",
             Self::C => "c",
+            Self::JavaScript => "javascript",
+            Self::TypeScript => "typescript",
         }
     }
 
@@ -58,6 +63,8 @@ impl Language {
         match name.rsplit_once('.')?.1 {
             "rs" => Some(Self::Rust),
             "c" => Some(Self::C),
+            "js" | "jsx" | "mjs" | "cjs" => Some(Self::JavaScript),
+            "ts" | "tsx" | "mts" | "cts" => Some(Self::TypeScript),
             _ => None,
         }
     }

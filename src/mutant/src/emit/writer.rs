@@ -110,6 +110,9 @@ impl Writer<'_> {
             (_, false) => match self.source.file.language {
                 Language::Rust => self.rust(guard, base, &written),
                 Language::C => self.c(guard, base, &written),
+                Language::JavaScript | Language::TypeScript => {
+                    unreachable!("sources of these languages are not searched here")
+                }
             },
         }
         let end = self.emitted.text.len();

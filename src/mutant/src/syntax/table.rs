@@ -154,6 +154,9 @@ pub(crate) fn table_of(language: Language) -> &'static Syntax {
     match language {
         Language::Rust => RUST.get_or_init(super::rust::table),
         Language::C => C.get_or_init(super::c::table),
+        Language::JavaScript | Language::TypeScript => {
+            unreachable!("sources of these languages are not searched here")
+        }
     }
 }
 
