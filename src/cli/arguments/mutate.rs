@@ -49,23 +49,8 @@ pub(crate) struct MutateArguments {
     /// Only part K of N of the mutants, which are divided by their ids.
     #[arg(long, value_name = "K/N", help_heading = "Selection")]
     pub shard: Option<MutantShard>,
-    /// Shell command that builds the tests of a project in C. It runs in a copy of this directory, in which
-    /// the C sources have mutants: all but those of tests and examples. They are compiled with cc or gcc, as
-    /// the build finds them in PATH.
-    #[arg(long, value_name = "COMMAND", help_heading = "Projects in C")]
-    pub build: Option<String>,
-    /// The tests are those that CTest knows in this directory, which the build makes.
-    #[arg(long, value_name = "DIR", requires = "build", help_heading = "Projects in C")]
-    pub ctest: Option<PathBuf>,
-    /// A test is each of these programs, which the build makes, with its exit code: a path or glob.
-    #[arg(
-        long = "test",
-        value_name = "PROGRAM",
-        requires = "build",
-        conflicts_with = "ctest",
-        help_heading = "Projects in C"
-    )]
-    pub test_programs: Vec<String>,
+    #[command(flatten)]
+    pub build: BuildArguments,
     /// Number of test processes at the same time; by default, one for each processor.
     #[arg(short, long, value_name = "N", value_parser = convert::jobs, help_heading = "Running")]
     pub jobs: Option<JobCount>,
@@ -120,7 +105,29 @@ pub(crate) struct MutateArguments {
     pub general: GeneralArguments,
 }
 
-impl MutateArguments {
+/// How a project is built that is not Cargo's.
+#[derive(Debug, Clone, PartialEq, Args)]
+pub(crate) struct BuildArguments {
+    /// Shell command that builds the tests of a project in C. It runs in a copy of this directory, in which
+    /// the C sources have mutants: all but those of tests and examples. They are compiled with cc or gcc, as
+    /// the build finds them in PATH.
+    #[arg(long, value_name = "COMMAND", help_heading = "Projects in C")]
+    pub build: Option<String>,
+    /// The tests are those that CTest knows in this directory, which the build makes.
+    #[arg(long, value_name = "DIR", requires = "build", help_heading = "Projects in C")]
+    pub ctest: Option<PathBuf>,
+    /// A test is each of these programs, which the build makes, with its exit code: a path or glob.
+    #[arg(
+        long = "test",
+        value_name = "PROGRAM",
+        requires = "build",
+        conflicts_with = "ctest",
+        help_heading = "Projects in C"
+    )]
+    pub test_programs: Vec<String>,
+}
+
+impl BuildArguments {
     /// Returns how a project in C is built and tested, if there is one.
     pub(in crate::cli) fn command_project(&self) -> Option<CommandProject> {
         let tests = match &self.ctest {
@@ -129,7 +136,9 @@ impl MutateArguments {
         };
         Some(CommandProject { build: self.build.clone()?, tests })
     }
+}
 
+impl MutateArguments {
     /// Returns the settings that the arguments override.
     #[must_use]
     pub(crate) fn command_line(&self) -> CommandLineSettings {
@@ -159,6 +168,8 @@ pub(crate) struct MutationServerArguments {
     /// Only this address of the loopback interface.
     #[arg(long, value_name = "ADDRESS")]
     pub address: Option<IpAddr>,
+    #[command(flatten)]
+    pub build: BuildArguments,
     /// Form of partial results of version 0.0.1-alpha.1: list, as it is specified, or object, as one client
     /// expects.
     #[arg(long, value_enum, default_value_t, value_name = "FORM")]
