@@ -351,24 +351,27 @@ fn killed_command_leaves_no_process_of_stryker() {
 }
 
 #[test]
-fn death_of_stryker_is_one_error_and_verdicts_are_kept() {
+fn death_of_stryker_or_its_guard_is_one_error_and_verdicts_are_kept() {
     let Some(installation) = installation() else { return };
-    let package = Package::new_slow(&installation);
-    let mut command = package.start(&["--json", "../m.json"]);
-    let running = wait_for_busy_tests(&command);
-    // The guard is the only child of the command, and StrykerJS that of the guard.
-    let child = |parent: Pid| heeler_sys::process::children(parent)[0];
-    let guard = child(Pid(i32::try_from(command.id()).unwrap()));
-    let killed = Instant::now();
-    signal(u32::try_from(child(guard).0).unwrap(), "KILL");
-    wait_until("the command has ended", || command.try_wait().unwrap().is_some());
-    assert_eq!(command.wait().unwrap().code(), Some(10));
-    wait_for_ends("nothing runs after the death of StrykerJS", &running, killed);
-    let report = package.report("../m.json");
-    assert_eq!(statuses(&report)["src/calc.js:2: a <= 2"], "Killed");
-    let pending = &mutants(&report)["src/slow.js:2: gate !== 1"];
-    let reason = pending["statusReason"].as_str().unwrap();
-    assert!(reason.contains("it ended with SIGKILL"), "{reason}");
+    for (is_guard, end) in [(false, "SIGKILL"), (true, "the loss of its guard")] {
+        let package = Package::new_slow(&installation);
+        let mut command = package.start(&["--json", "../m.json"]);
+        let running = wait_for_busy_tests(&command);
+        // The guard is the only child of the command, and StrykerJS that of the guard.
+        let child = |parent: Pid| heeler_sys::process::children(parent)[0];
+        let guard = child(Pid(i32::try_from(command.id()).unwrap()));
+        let killed = Instant::now();
+        signal(u32::try_from(if is_guard { guard.0 } else { child(guard).0 }).unwrap(), "KILL");
+        wait_until("the command has ended", || command.try_wait().unwrap().is_some());
+        assert_eq!(command.wait().unwrap().code(), Some(10));
+        wait_for_ends("nothing runs after the death of StrykerJS", &running, killed);
+        let report = package.report("../m.json");
+        assert_eq!(statuses(&report)["src/calc.js:2: a <= 2"], "Killed");
+        let pending = &mutants(&report)["src/slow.js:2: gate !== 1"];
+        let reason = pending["statusReason"].as_str().unwrap();
+        assert!(reason.contains(&format!("it ended with {end}")), "{reason}");
+        assert!(!package.path(".stryker-tmp").exists());
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! `heeler serve mutation`, `stdio` and `socket` with clients on third-party libraries (`tests/clients`), on a
-//! package in Rust and a project in C: what they see, and what is left when one side is killed.
+//! `heeler serve mutation`, `stdio` and `socket` with clients on third-party libraries (`tests/clients`), on
+//! a package in Rust and a project in C: what they see, and what is left when one side is killed.
 
 use std::{
     collections::BTreeMap,
@@ -255,8 +255,8 @@ pub(super) fn start_client(project: &Project, peer: Peer, port: Option<u16>) -> 
     client
 }
 
-/// Kills a client in the middle, and waits for the end of everything that it has started. The server serves the
-/// next client.
+/// Kills a client in the middle, and waits for the end of everything that it has started. The server serves
+/// the next client.
 pub(super) fn kill_client(project: &Project, peer: Peer) {
     let mut server = (peer != Peer::Stdio).then(|| project.start_on_port(peer));
     let port = server.as_ref().map(|(_, port)| *port);
