@@ -136,6 +136,8 @@ mod tests {
             ((1, 0), (1, 1)),
             ((9, 1), (9, 2)),
             ((1, 1), (1, 99)),
+            // Behind the end of the line.
+            ((2, 1), (2, 18)),
             // The middle of a pair of units.
             ((1, 13), (1, 15)),
             ((2, 3), (2, 1)),

@@ -34,7 +34,8 @@ impl<'text> LineIndex<'text> {
     pub(crate) fn byte(&self, position: Position) -> Option<usize> {
         let line = usize::try_from(position.line).ok()?.checked_sub(1)?;
         let start = *self.starts.get(line)?;
-        let end = self.starts.get(line + 1).copied().unwrap_or(self.text.len());
+        // A line ends before its line feed.
+        let end = self.starts.get(line + 1).map_or(self.text.len(), |next| next - 1);
         let mut units = usize::try_from(position.column).ok()?.checked_sub(1)?;
         for (at, letter) in self.text[start..end].char_indices() {
             if units == 0 {
