@@ -25,7 +25,7 @@ use super::{
 const CONFIGURE_LIMIT: Duration = Duration::from_secs(60);
 /// Time limit for all mutants of a project to be found.
 const DISCOVER_LIMIT: Duration = Duration::from_secs(600);
-/// Time without a result after which StrykerJS is taken for hung. It ends tests that hang by itself, the tests
+/// Time without a result after which StrykerJS is taken for hung. It ends tests that hang by itself, those
 /// without a mutant after five minutes unless its configuration has another limit.
 const SILENCE_LIMIT: Duration = Duration::from_secs(3600);
 

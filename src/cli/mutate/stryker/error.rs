@@ -42,8 +42,8 @@ pub(in crate::cli) enum StrykerError {
 const RED_TESTS: &str = "failed tests in the initial test run";
 
 impl StrykerError {
-    /// Returns the error and its causes with the end of what StrykerJS has written to its standard error, which
-    /// is too long to be repeated for every mutant.
+    /// Returns the error and its causes with the end of what StrykerJS has written to its standard error,
+    /// which is too long to be repeated for every mutant.
     pub(in crate::cli) fn text_with_output(&self) -> String {
         let text = heeler_core::error_chain(self);
         match self {

@@ -1,5 +1,5 @@
-//! Mutants of JavaScript and TypeScript: StrykerJS finds and tests them, as a child process that serves version
-//! 0.4 of the Mutation Server Protocol on its standard streams.
+//! Mutants of JavaScript and TypeScript: StrykerJS finds and tests them, as a child process that serves
+//! version 0.4 of the Mutation Server Protocol on its standard streams.
 //!
 //! - `package`: finds the package and its StrykerJS.
 //! - `process`: the child process, below a guard.

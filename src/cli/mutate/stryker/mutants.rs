@@ -1,5 +1,5 @@
-//! Mutants and results of StrykerJS as ours: with paths relative to the project, places in the text, and ids that
-//! stay the same from run to run.
+//! Mutants and results of StrykerJS as ours: with paths relative to the project, places in the text, and ids
+//! that stay the same from run to run.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -139,8 +139,8 @@ impl StrykerMutants {
         self.sources.iter()
     }
 
-    /// Returns the files and places that select the selected mutants; `None` selects all. A place also selects
-    /// the mutants inside of it, because StrykerJS knows no other selection of single mutants.
+    /// Returns the files and places that select the selected mutants; `None` selects all. A place also
+    /// selects the mutants inside of it, because StrykerJS knows no other selection of single mutants.
     pub(super) fn selected_places(&self) -> Option<Vec<FileRange>> {
         let is_plain = self.sources.keys().all(|path| !path.contains(UNSELECTABLE));
         if !is_plain || self.mutants.iter().all(|one| one.is_selected) {

@@ -1,5 +1,5 @@
-//! The process of StrykerJS. It runs below a guard, which ends it with all that it has started, escaped or busy
-//! processes as well: when it is asked to, and when this process is gone for any reason.
+//! The process of StrykerJS. It runs below a guard, which ends it with all that it has started, escaped or
+//! busy processes as well: when it is asked to, and when this process is gone for any reason.
 
 use std::{
     collections::BTreeSet,
@@ -42,7 +42,8 @@ use super::{error::StrykerError, package::StrykerPackage};
 
 /// The role of a guard.
 const GUARD_ROLE: &str = "__guard";
-/// Time for StrykerJS to remove its temporary files after SIGTERM. With it everything is gone within a second.
+/// Time for StrykerJS to remove its temporary files after SIGTERM. With it everything is gone within a
+/// second.
 const GRACE_PERIOD: Duration = Duration::from_millis(500);
 /// Time for the guard to end what is left, which it does in less than a second once it may.
 const END_LIMIT: Duration = Duration::from_secs(5);
@@ -62,7 +63,8 @@ pub(super) enum ProcessEvent {
     Unreadable(LinkError<FrameError>),
 }
 
-/// Guards whose exits were not waited for, because their users were dropped. They are reaped at the next start.
+/// Guards whose exits were not waited for, because their users were dropped. They are reaped at the next
+/// start.
 static UNREAPED: Mutex<Vec<SpawnedChild>> = Mutex::new(Vec::new());
 
 /// A guard, which is reaped also after its user was dropped.
@@ -259,7 +261,8 @@ impl StrykerProcess {
         let (Ok(()) | Err(_)) = self.control.send(&ToGuard::Resume).await;
     }
 
-    /// Notes in which copies of the package tests run, so that they are removed if the process does not do that.
+    /// Notes in which copies of the package tests run, so that they are removed if the process does not do
+    /// that.
     pub(super) fn note_sandboxes(&mut self) {
         let Some(guard) = self.guard.0.as_ref().map(SpawnedChild::pid) else { return };
         let directories = descendants(guard).into_iter().filter_map(working_directory);
