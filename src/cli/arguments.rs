@@ -142,7 +142,7 @@ pub(crate) enum CliCommand {
     /// Serve clients of the Mutation Server Protocol: heeler serve mutation, stdio or socket.
     #[command(name = mutate::SERVER_COMMAND, hide = true)]
     ServeMutants(Box<MutationServerArguments>),
-    /// Test the mutants of a cargo package's sources: changes that its tests should notice.
+    /// Test the mutants of sources: changes that their tests should notice.
     Mutate(Box<MutateArguments>),
     /// Run clients under test of Connect's conformance suite.
     Connect(ConnectArguments),

@@ -14,7 +14,7 @@ use heeler_server::{
 use super::{
     arguments::{MutationServerArguments, MutationServerTransport, ProgressFormArgument},
     exit::{CliExitCode, CommandError},
-    mutate::CargoMutationService,
+    mutate::{DirectoryMutationService, check_tests},
     signals::{SignalListener, SignalRequest},
 };
 
@@ -24,8 +24,11 @@ const BEGIN_LIMIT: Duration = Duration::from_secs(60);
 /// Serves until the user ends the server; on standard input and output, until the client does.
 pub(super) async fn serve_mutants(arguments: &MutationServerArguments) -> Result<CliExitCode, CommandError> {
     let directory = std::env::current_dir().map_err(CommandError::CurrentDirectory)?;
-    let service: Arc<dyn MutationService> = Arc::new(CargoMutationService {
+    let command = arguments.build.named_build();
+    check_tests(command.as_ref()).map_err(CommandError::Mutate)?;
+    let service: Arc<dyn MutationService> = Arc::new(DirectoryMutationService {
         directory,
+        command,
         config_file: arguments.general.config_file.clone(),
         command_line: arguments.command_line(),
     });

@@ -11,7 +11,7 @@ type FuzzCheck = fn(&[u8]);
 
 /// Each target with its check; a target without seeds fails, and so does a directory of seeds without a
 /// target.
-const CHECKS: [(&str, FuzzCheck); 43] = [
+const CHECKS: [(&str, FuzzCheck); 44] = [
     ("boost_listing", checks::boost_listing),
     ("boost_transcript", checks::boost_transcript),
     ("catch2_listing", checks::catch2_listing),
@@ -25,6 +25,7 @@ const CHECKS: [(&str, FuzzCheck); 43] = [
     ("doctest_transcript", checks::doctest_transcript),
     ("envelope", checks::envelope),
     ("filter", checks::filter),
+    ("foreign_mutants", checks::foreign_mutants),
     ("frame", checks::frame),
     ("go_listing", checks::go_listing),
     ("go_transcript", checks::go_transcript),

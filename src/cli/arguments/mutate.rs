@@ -9,7 +9,7 @@ use heeler_mutate::MutantShard;
 use super::{GeneralArguments, convert, pytest::PytestArguments};
 use crate::cli::{
     display::mutants::MutantFormat,
-    mutate::{BuiltTests, CommandProject, PytestProject},
+    mutate::{BuiltTests, CommandProject, NamedBuild, PytestProject},
 };
 
 const EXAMPLES: &str = "\
@@ -51,26 +51,8 @@ pub(crate) struct MutateArguments {
     /// Only part K of N of the mutants, which are divided by their ids.
     #[arg(long, value_name = "K/N", help_heading = "Selection")]
     pub shard: Option<MutantShard>,
-    /// Shell command that builds the tests of a project in C or C++. It runs in a copy of this directory, in
-    /// which the sources and headers have mutants: all but those of tests and examples. They are compiled with
-    /// cc, gcc, c++ or g++, as the build finds them in PATH.
-    #[arg(long, value_name = "COMMAND", conflicts_with = "pytest", help_heading = "Projects in C and C++")]
-    pub build: Option<String>,
-    /// The tests are those that CTest knows in this directory, which the build makes.
-    #[arg(long, value_name = "DIR", requires = "build", help_heading = "Projects in C and C++")]
-    pub ctest: Option<PathBuf>,
-    /// The tests are those of these programs, which the build makes: a path or glob. A program without a test
-    /// framework is one test, with its exit code.
-    #[arg(
-        long = "test",
-        value_name = "PROGRAM",
-        requires = "build",
-        conflicts_with = "ctest",
-        help_heading = "Projects in C and C++"
-    )]
-    pub test_programs: Vec<String>,
     #[command(flatten)]
-    pub pytest: PytestArguments,
+    pub build: BuildArguments,
     /// Number of test processes at the same time; by default, one for each processor.
     #[arg(short, long, value_name = "N", value_parser = convert::jobs, help_heading = "Running")]
     pub jobs: Option<JobCount>,
@@ -125,22 +107,51 @@ pub(crate) struct MutateArguments {
     pub general: GeneralArguments,
 }
 
-impl MutateArguments {
+/// How a project is built that is not Cargo's.
+#[derive(Debug, Clone, PartialEq, Args)]
+pub(crate) struct BuildArguments {
+    /// Shell command that builds the tests of a project in C or C++. It runs in a copy of this directory, in
+    /// which the sources and headers have mutants: all but those of tests and examples. They are compiled with
+    /// cc, gcc, c++ or g++, as the build finds them in PATH.
+    #[arg(long, value_name = "COMMAND", conflicts_with = "pytest", help_heading = "Projects in C and C++")]
+    pub build: Option<String>,
+    /// The tests are those that CTest knows in this directory, which the build makes.
+    #[arg(long, value_name = "DIR", requires = "build", help_heading = "Projects in C and C++")]
+    pub ctest: Option<PathBuf>,
+    /// The tests are those of these programs, which the build makes: a path or glob. A program without a test
+    /// framework is one test, with its exit code.
+    #[arg(
+        long = "test",
+        value_name = "PROGRAM",
+        requires = "build",
+        conflicts_with = "ctest",
+        help_heading = "Projects in C and C++"
+    )]
+    pub test_programs: Vec<String>,
+    #[command(flatten)]
+    pub pytest: PytestArguments,
+}
+
+impl BuildArguments {
+    /// Returns how the project is built and tested, if the arguments say so.
+    pub(in crate::cli) fn named_build(&self) -> Option<NamedBuild> {
+        if let Some(path) = self.pytest.path.clone() {
+            return Some(NamedBuild::Pytest(PytestProject { path, python: self.pytest.python.clone() }));
+        }
+        self.command_project().map(NamedBuild::Command)
+    }
+
     /// Returns how a project in C or C++ is built and tested, if there is one.
-    pub(in crate::cli) fn command_project(&self) -> Option<CommandProject> {
+    fn command_project(&self) -> Option<CommandProject> {
         let tests = match &self.ctest {
             Some(directory) => BuiltTests::Ctest(directory.clone()),
             None => BuiltTests::Programs(self.test_programs.clone()),
         };
         Some(CommandProject { build: self.build.clone()?, tests })
     }
+}
 
-    /// Returns how a project in Python is tested, if the arguments say that it is one.
-    pub(in crate::cli) fn pytest_project(&self) -> Option<PytestProject> {
-        let path = self.pytest.path.clone()?;
-        Some(PytestProject { path, python: self.pytest.python.clone() })
-    }
-
+impl MutateArguments {
     /// Returns the settings that the arguments override.
     #[must_use]
     pub(crate) fn command_line(&self) -> CommandLineSettings {
@@ -170,6 +181,8 @@ pub(crate) struct MutationServerArguments {
     /// Only this address of the loopback interface.
     #[arg(long, value_name = "ADDRESS")]
     pub address: Option<IpAddr>,
+    #[command(flatten)]
+    pub build: BuildArguments,
     /// Form of partial results of version 0.0.1-alpha.1: list, as it is specified, or object, as one client
     /// expects.
     #[arg(long, value_enum, default_value_t, value_name = "FORM")]

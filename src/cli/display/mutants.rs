@@ -1,8 +1,9 @@
 //! Output of `heeler mutate --list`: mutants as lines for people.
 
+use std::collections::BTreeSet;
+
 use clap::ValueEnum;
-use heeler_mutant::{FoundMutant, Mutant};
-use heeler_mutate::MutatedProject;
+use heeler_mutant::{Mutant, MutantResult, MutantStatus};
 use heeler_report::sanitise;
 
 use super::{
@@ -23,30 +24,29 @@ pub(crate) enum MutantFormat {
 /// Columns of a piece of code.
 const CODE_COLUMNS: usize = 60;
 
-/// Returns the lines of all selected mutants, and their number.
+/// Returns the lines of mutants, and their number. Those that are ignored have their reasons.
 #[must_use]
-pub(crate) fn render_mutants(project: &MutatedProject, colour: ColourMode) -> String {
-    let mutants: Vec<&FoundMutant> = project.sources.iter().flat_map(|source| source.mutants()).collect();
-    let places: Vec<String> = mutants.iter().map(|found| place(&found.mutant)).collect();
+pub(crate) fn render_mutants(results: &[MutantResult], colour: ColourMode) -> String {
+    let places: Vec<String> = results.iter().map(|result| place(&result.mutant)).collect();
     let width = places.iter().map(|place| text_columns(place)).max().unwrap_or(0);
     let mut out = String::new();
     let mut print = |line: StyledLine| {
         line.render(colour, &mut out);
         out.push('\n');
     };
-    for (found, place) in mutants.iter().zip(places) {
+    for (result, place) in results.iter().zip(places) {
         let padding = " ".repeat(width - text_columns(&place));
         let mut line = StyledLine::new().with_plain(place).with_plain(padding);
-        line = line.with(Style::Dim, format!("  {:<21}  ", found.mutant.mutator.name()));
-        line = line.with_plain(change(&found.mutant));
-        if let Some(reason) = &found.ignored {
+        line = line.with(Style::Dim, format!("  {:<21}  ", result.mutant.mutator.name()));
+        line = line.with_plain(change(&result.mutant));
+        if let Some(reason) = &result.reason {
             line = line.with(Style::Warning, format!("  ({})", sanitise::one_line(reason)));
         }
         print(line);
     }
-    let ignored = mutants.iter().filter(|found| found.ignored.is_some()).count();
-    let files = project.sources.iter().filter(|source| !source.selected.is_empty()).count();
-    let mut total = format!("{} in {}", count_of(mutants.len(), "mutant"), count_of(files, "file"));
+    let ignored = results.iter().filter(|result| result.status == MutantStatus::Ignored).count();
+    let files = results.iter().map(|result| &*result.mutant.path).collect::<BTreeSet<_>>().len();
+    let mut total = format!("{} in {}", count_of(results.len(), "mutant"), count_of(files, "file"));
     if ignored > 0 {
         total.push_str(&format!(", {ignored} of them ignored"));
     }

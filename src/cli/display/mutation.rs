@@ -85,7 +85,7 @@ impl MutationDisplay {
 
     /// Begins the mutants that tests run for.
     pub(crate) fn begin(&mut self, total: usize, now: Instant) {
-        (self.total, self.began) = (total, now);
+        (self.total, self.done, self.began) = (total, 0, now);
         self.show_phase("Testing", &count_of(total, "mutant"));
         self.phase = None;
     }

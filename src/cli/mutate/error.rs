@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use heeler_mutate::{CargoProjectError, OutsideDependency, ReadSourceError, SelectionError, TreeCopyError};
 use heeler_report::ReportError;
 
+use super::stryker::{MissingStryker, StrykerError};
 use crate::cli::{cargo::CargoError, exit::CliExitCode, sources::SourcesError};
 
 /// Error while finding or testing mutants.
@@ -55,6 +56,11 @@ pub(in crate::cli) enum MutateError {
     Sources(SourcesError),
     #[error("find the tests that --build makes: expected --ctest DIR or --test PROGRAM")]
     NoTests,
+    #[error(transparent)]
+    MissingStryker(MissingStryker),
+    /// With the end of what StrykerJS has said.
+    #[error("{text}")]
+    Stryker { text: String, is_red: bool },
     #[error("reach the scheduler, which has failed")]
     SchedulerGone,
     #[error("list the tests: {0}")]
@@ -87,6 +93,11 @@ pub(in crate::cli) enum MutateError {
 }
 
 impl MutateError {
+    /// Returns the error of a command that StrykerJS has left without a verdict.
+    pub(super) fn stryker(error: &StrykerError) -> Self {
+        Self::Stryker { text: error.text_with_output(), is_red: error.is_red() }
+    }
+
     /// Returns the exit code for the error.
     pub(in crate::cli) fn exit_code(&self) -> CliExitCode {
         match self {
@@ -96,7 +107,7 @@ impl MutateError {
             | Self::TestsOutside { .. }
             | Self::Unmatched { .. }
             | Self::Diff { .. } => CliExitCode::CommandLine,
-            Self::RedTests { .. } => CliExitCode::TestsFailed,
+            Self::RedTests { .. } | Self::Stryker { is_red: true, .. } => CliExitCode::TestsFailed,
             Self::SchedulerGone => CliExitCode::Internal,
             Self::Directory(_)
             | Self::Cargo(_)
@@ -113,6 +124,8 @@ impl MutateError {
             | Self::Build { .. }
             | Self::BuildCommand { .. }
             | Self::Sources(_)
+            | Self::MissingStryker(_)
+            | Self::Stryker { is_red: false, .. }
             | Self::Listing(_)
             | Self::RunDirectory(_)
             | Self::ForeignImport { .. }

@@ -1,32 +1,17 @@
-//! The mutants that the arguments select.
+//! The mutants of sources that are built here, by Cargo or by a command of the user.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::path::{Path, PathBuf};
 
-use heeler_mutant::{FoundMutant, MutantResult, MutantStatus};
+use heeler_mutant::{FoundMutant, Mutant, MutantResult, MutantStatus};
 use heeler_mutate::{
-    CargoProject, CargoProjectError, ChangedLines, MutatedProject, SourceSelection, find_c_sources,
-    find_mutated_sources, find_python_sources,
-};
-use heeler_report::{
-    ReportError,
-    mutation::{MutationReport, ScoreBounds, write_elements},
+    CargoProject, ChangedLines, MutatedProject, SourceSelection, find_c_sources, find_mutated_sources,
+    find_python_sources,
 };
 
-use super::{
-    command_build::{BuiltTests, CommandProject},
-    error::MutateError,
-    pytest_build::PytestProject,
-};
-use crate::cli::{
-    arguments::MutateArguments,
-    cargo::{
-        BuildSupervision, CargoError, ignored_files, read_cargo_metadata, read_rustc_configuration,
-        read_tool_output,
-    },
+use super::{command_build::CommandProject, error::MutateError, pytest_build::PytestProject};
+use crate::cli::cargo::{
+    BuildSupervision, CargoError, ignored_files, read_cargo_metadata, read_rustc_configuration,
+    read_tool_output,
 };
 
 /// A workspace and its mutants.
@@ -48,76 +33,90 @@ pub(super) enum BuildTool {
     Python(PytestProject),
 }
 
-/// Finds the selected mutants.
-///
-/// # Errors
-/// There is no package, or the arguments select none of its sources.
-pub(super) fn find(arguments: &MutateArguments) -> Result<FoundProject, MutateError> {
-    let directory = std::env::current_dir().map_err(MutateError::Directory)?;
-    let selection = SourceSelection::read(&arguments.sources, &directory).map_err(MutateError::Selection)?;
-    let python = arguments.pytest_project().or_else(|| PytestProject::of_directory(&directory));
-    let (tool, mut mutated) = match (arguments.command_project(), python) {
-        (Some(project), _) => {
-            if !arguments.is_list && project.tests == BuiltTests::Programs(Vec::new()) {
-                return Err(MutateError::NoTests);
-            }
-            let mutated = find_c_sources(&directory, &selection).map_err(MutateError::Source)?;
-            (BuildTool::Command(project), mutated)
-        }
-        (None, Some(project)) => {
-            let mutated = find_python(&directory, &selection)?;
-            (BuildTool::Python(project), mutated)
-        }
-        (None, None) => {
-            let metadata = read_cargo_metadata(&directory).map_err(MutateError::Cargo)?;
-            let cfg = read_rustc_configuration(&directory).map_err(MutateError::Cargo)?;
-            let cargo =
-                read_project(&metadata, &cfg, &directory, &selection).map_err(MutateError::Project)?;
-            let mutated = find_mutated_sources(&cargo, &selection).map_err(MutateError::Source)?;
-            (BuildTool::Cargo(Box::new(cargo)), mutated)
-        }
-    };
-    if let Some(word) = mutated.unmatched.first() {
-        return Err(MutateError::Unmatched { word: word.clone() });
-    }
-    let changed = arguments.in_diff.as_deref().map(|reference| changed_lines(reference, &mutated.root));
-    let changed = changed.transpose()?;
-    for source in &mut mutated.sources {
-        let mutants = source.source.mutants();
-        source.selected.retain(|&index| {
-            let mutant = &mutants[index].mutant;
-            arguments.shard.is_none_or(|shard| shard.contains(mutant.id))
-                && changed.as_ref().is_none_or(|changed| changed.touch(mutant))
-        });
-    }
-    let has_named_sources = !selection.is_everything();
-    Ok(FoundProject { tool, mutated, directory, has_named_sources })
+/// How the user says that a project is built.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::cli) enum NamedBuild {
+    Command(CommandProject),
+    /// Nothing is built, and pytest runs the tests.
+    Pytest(PytestProject),
 }
 
-/// Finds all mutants of the workspace around a directory.
+/// Which packages of a workspace are searched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SearchedPackages {
+    /// Those that are tested in the directory, unless sources are named.
+    Directory,
+    /// All.
+    Workspace,
+}
+
+impl FoundProject {
+    /// Returns whether any mutant is selected.
+    pub(super) fn has_selected(&self) -> bool {
+        self.mutated.sources.iter().any(|source| !source.selected.is_empty())
+    }
+
+    /// Takes mutants out of the selection.
+    pub(super) fn retain(&mut self, is_selected: impl Fn(&Mutant) -> bool) {
+        for source in &mut self.mutated.sources {
+            let mutants = source.source.mutants();
+            source.selected.retain(|&index| is_selected(&mutants[index].mutant));
+        }
+    }
+}
+
+/// Returns whether sources of a directory are built here: by a command of the user, by Cargo, or not at all.
+pub(super) fn has_build_tool(named: Option<&NamedBuild>, directory: &Path) -> bool {
+    named.is_some()
+        || python_of(directory).is_some()
+        || directory.ancestors().any(|dir| dir.join("Cargo.toml").is_file())
+}
+
+/// Finds the selected mutants of the project around a directory that a tool builds.
 ///
 /// # Errors
 /// There is no package, or a source can't be read.
-pub(super) fn find_in(directory: &Path) -> Result<FoundProject, MutateError> {
-    if let Some(project) = PytestProject::of_directory(directory) {
-        let mutated = find_python(directory, &SourceSelection::default())?;
-        let (tool, directory) = (BuildTool::Python(project), directory.to_owned());
-        return Ok(FoundProject { tool, mutated, directory, has_named_sources: false });
-    }
-    let metadata = read_cargo_metadata(directory).map_err(MutateError::Cargo)?;
-    let cfg = read_rustc_configuration(directory).map_err(MutateError::Cargo)?;
-    let cargo = CargoProject::read_workspace(&metadata, &cfg).map_err(MutateError::Project)?;
-    let mutated = find_mutated_sources(&cargo, &SourceSelection::default()).map_err(MutateError::Source)?;
-    let tool = BuildTool::Cargo(Box::new(cargo));
-    Ok(FoundProject { tool, mutated, directory: directory.to_owned(), has_named_sources: true })
+pub(super) fn find_built_sources(
+    named: Option<NamedBuild>,
+    directory: PathBuf,
+    selection: &SourceSelection,
+    packages: SearchedPackages,
+) -> Result<FoundProject, MutateError> {
+    let has_named_sources = !selection.is_everything() || packages == SearchedPackages::Workspace;
+    let (tool, mutated) = match named.or_else(|| python_of(&directory)) {
+        Some(NamedBuild::Pytest(project)) => {
+            let mutated = find_python(&directory, selection)?;
+            (BuildTool::Python(project), mutated)
+        }
+        Some(NamedBuild::Command(project)) => {
+            let mutated = find_c_sources(&directory, selection).map_err(MutateError::Source)?;
+            (BuildTool::Command(project), mutated)
+        }
+        None => {
+            let metadata = read_cargo_metadata(&directory).map_err(MutateError::Cargo)?;
+            let cfg = read_rustc_configuration(&directory).map_err(MutateError::Cargo)?;
+            let cargo = match has_named_sources {
+                true => CargoProject::read_workspace(&metadata, &cfg),
+                false => CargoProject::read(&metadata, &cfg, &directory),
+            };
+            let cargo = cargo.map_err(MutateError::Project)?;
+            let mutated = find_mutated_sources(&cargo, selection).map_err(MutateError::Source)?;
+            (BuildTool::Cargo(Box::new(cargo)), mutated)
+        }
+    };
+    Ok(FoundProject { tool, mutated, directory, has_named_sources })
 }
 
-/// Returns the root of the workspace around a directory.
+fn python_of(directory: &Path) -> Option<NamedBuild> {
+    PytestProject::of_directory(directory).map(NamedBuild::Pytest)
+}
+
+/// Returns the root of the project around a directory that a tool builds.
 ///
 /// # Errors
 /// There is no package.
-pub(super) fn workspace_root(directory: &Path) -> Result<PathBuf, MutateError> {
-    if PytestProject::of_directory(directory).is_some() {
+pub(super) fn built_root(named: Option<&NamedBuild>, directory: &Path) -> Result<PathBuf, MutateError> {
+    if named.is_some() || python_of(directory).is_some() {
         return Ok(directory.to_owned());
     }
     let metadata = read_cargo_metadata(directory).map_err(MutateError::Cargo)?;
@@ -130,21 +129,8 @@ fn find_python(directory: &Path, selection: &SourceSelection) -> Result<MutatedP
     find_python_sources(directory, selection, &ignored).map_err(MutateError::Source)
 }
 
-fn read_project(
-    metadata: &str,
-    cfg: &str,
-    directory: &Path,
-    selection: &SourceSelection,
-) -> Result<CargoProject, CargoProjectError> {
-    if selection.is_everything() {
-        CargoProject::read(metadata, cfg, directory)
-    } else {
-        CargoProject::read_workspace(metadata, cfg)
-    }
-}
-
 /// Asks Git for the lines that differ from a commit, new files included.
-fn changed_lines(reference: &str, root: &Path) -> Result<ChangedLines, MutateError> {
+pub(super) fn changed_lines(reference: &str, root: &Path) -> Result<ChangedLines, MutateError> {
     let ask = |words: &[&str]| -> Result<String, CargoError> {
         let words = words.iter().map(std::ffi::OsString::from).collect();
         let output = read_tool_output("git", words, root, BuildSupervision::default())?;
@@ -171,38 +157,9 @@ fn changed_lines(reference: &str, root: &Path) -> Result<ChangedLines, MutateErr
     Ok(changed)
 }
 
-/// Returns the texts of the sources of a project, by path.
-pub(super) fn texts_of(project: &MutatedProject) -> BTreeMap<Arc<str>, String> {
-    let text = |found: &heeler_mutate::ProjectSource| {
-        let file = found.source.file();
-        (Arc::from(file.path.as_ref()), file.text.to_string())
-    };
-    project.sources.iter().map(text).collect()
-}
-
 /// Returns what is known of a mutant that has not been tested.
 pub(super) fn untested(found: &FoundMutant) -> MutantResult {
     let status = if found.ignored.is_some() { MutantStatus::Ignored } else { MutantStatus::Pending };
     let reason = found.ignored.as_ref().map(ToString::to_string);
     MutantResult::new(found.mutant.clone(), status, reason)
-}
-
-/// Returns the mutants as a report.
-///
-/// # Errors
-/// They can't be rendered.
-pub(super) fn json(project: &MutatedProject) -> Result<String, ReportError> {
-    let results: Vec<MutantResult> =
-        project.sources.iter().flat_map(|source| source.mutants().map(untested)).collect();
-    let report = MutationReport {
-        results: &results,
-        sources: &texts_of(project),
-        directory: project.root.as_path(),
-        bounds: ScoreBounds::default(),
-        tests: &BTreeMap::new(),
-        phases: None,
-    };
-    let mut text = Vec::new();
-    write_elements(&report, &mut text)?;
-    Ok(String::from_utf8_lossy(&text).into_owned())
 }

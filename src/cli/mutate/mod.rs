@@ -1,7 +1,8 @@
-//! `heeler mutate`: finds mutants of the sources of a cargo package, lists them, and tests them.
+//! `heeler mutate`: finds mutants of the sources of a directory, lists them, and tests them.
 //!
 //! - `command`: the command.
-//! - `find`: the mutants that the arguments select.
+//! - `find`: the mutants of sources that are built here; `stryker`: those of JavaScript and TypeScript.
+//! - `found`: both, as the arguments select them.
 //! - `build`: the guarded copy of the workspace and its test programs.
 //! - `command_build`: the same for a project in C or C++; `kept_build`: what the next build knows of it;
 //!   `pytest_build`: for one in Python.
@@ -9,6 +10,7 @@
 //! - `baseline`: the tests without a mutant: whether they pass, what they take and what they reach.
 //! - `testing`: the tests with each mutant.
 //! - `engine`: all of these, from the built programs to the verdicts.
+//! - `finished`: what a command has found out, and its summary.
 //! - `report_files`: what is written at the end.
 //! - `service`: the same for clients of the Mutation Server Protocol.
 
@@ -19,16 +21,21 @@ mod command_build;
 mod engine;
 mod error;
 mod find;
+mod finished;
+mod found;
 mod kept_build;
 mod observer;
 mod pytest_build;
 mod report_files;
 mod service;
 mod session;
+mod stryker;
 mod testing;
 
 pub(super) use command::mutate;
 pub(super) use command_build::{BuiltTests, CommandProject};
 pub(super) use error::MutateError;
+pub(super) use find::NamedBuild;
+pub(super) use found::check_tests;
 pub(super) use pytest_build::PytestProject;
-pub(super) use service::CargoMutationService;
+pub(super) use service::DirectoryMutationService;

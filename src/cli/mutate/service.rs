@@ -1,4 +1,5 @@
-//! Mutation testing for clients of the Mutation Server Protocol: the packages of the server's directory.
+//! Mutation testing for clients of the Mutation Server Protocol: what the command finds in the server's
+//! directory.
 
 use std::{
     collections::BTreeSet,
@@ -10,7 +11,8 @@ use std::{
 
 use heeler_config::{CommandLineSettings, ResolvedSettings};
 use heeler_core::error_chain;
-use heeler_mutant::MutantResult;
+use heeler_mutant::{MutantResult, MutantStatus};
+use heeler_mutate::SourceSelection;
 use heeler_server::mutation::{
     Cancellation, MutantSelection, MutationProject, MutationService, MutationServiceError, ServiceFuture,
 };
@@ -20,8 +22,10 @@ use super::{
     build::{GuardedBuild, WorkPlace, build_guarded},
     engine::{EngineEnd, MutantEngine},
     error::MutateError,
-    find::{FoundProject, find_in, untested, workspace_root},
+    find::{FoundProject, NamedBuild, SearchedPackages},
+    found::{FoundMutants, MutantSearch, SearchedProject},
     observer::MutationObserver,
+    stryker::{FoundByStryker, StrykerEnd},
     testing::{MutantTesting, TestedMutants},
 };
 use crate::cli::{
@@ -33,57 +37,65 @@ use crate::cli::{
 const WORK_PLACE_WAIT: Duration = Duration::from_secs(5);
 const WORK_PLACE_POLL: Duration = Duration::from_millis(20);
 
-/// Tests mutants of the packages around a directory.
-pub(in crate::cli) struct CargoMutationService {
+/// Tests mutants of what is around a directory.
+pub(in crate::cli) struct DirectoryMutationService {
     pub(in crate::cli) directory: PathBuf,
+    /// How the user builds the sources; otherwise Cargo does.
+    pub(in crate::cli) command: Option<NamedBuild>,
     /// The configuration file that the command line names.
     pub(in crate::cli) config_file: Option<PathBuf>,
     pub(in crate::cli) command_line: CommandLineSettings,
 }
 
-/// A workspace with its settings.
-struct CargoMutationProject {
+/// A project with its settings.
+#[derive(Clone)]
+struct DirectoryMutationProject {
     server_directory: PathBuf,
-    root: PathBuf,
+    command: Option<NamedBuild>,
+    searched: SearchedProject,
     settings: Arc<ResolvedSettings>,
 }
 
-impl MutationService for CargoMutationService {
+impl MutationService for DirectoryMutationService {
     fn open(&self, config_file: Option<PathBuf>) -> ServiceFuture<Arc<dyn MutationProject>> {
         let config_file = config_file.or_else(|| self.config_file.clone());
         let config_file = config_file.map(|file| self.directory.join(file));
-        let (directory, command_line) = (self.directory.clone(), self.command_line.clone());
+        let (server_directory, command) = (self.directory.clone(), self.command.clone());
+        let command_line = self.command_line.clone();
         Box::pin(blocking(move || {
             let wrong = |error: &dyn std::error::Error| MutationServiceError::Config(error_chain(error));
             let config = load_config(config_file.as_deref()).map_err(|error| wrong(&error))?;
             let settings = ResolvedSettings::resolve(&config, command_line).map_err(|error| wrong(&error))?;
-            let root = workspace_root(&directory).map_err(|error| failed(&error))?;
-            let project: Arc<dyn MutationProject> = Arc::new(CargoMutationProject {
-                server_directory: directory,
-                root,
-                settings: Arc::new(settings),
-            });
+            let searched = SearchedProject::open(command.as_ref(), &server_directory);
+            let searched = searched.map_err(|error| failed(&error))?;
+            if let Some(missing) = &searched.missing {
+                tracing::warn!("JavaScript and TypeScript are left out: failed to {missing}");
+            }
+            let settings = Arc::new(settings);
+            let project: Arc<dyn MutationProject> =
+                Arc::new(DirectoryMutationProject { server_directory, command, searched, settings });
             Ok(project)
         }))
     }
 }
 
-impl MutationProject for CargoMutationProject {
+impl MutationProject for DirectoryMutationProject {
     fn directory(&self) -> &Path {
-        &self.root
+        &self.searched.root
     }
 
     fn discover(
         &self,
         selection: Arc<MutantSelection>,
-        _cancellation: Cancellation,
+        cancellation: Cancellation,
     ) -> ServiceFuture<Vec<MutantResult>> {
-        let directory = self.server_directory.clone();
-        Box::pin(blocking(move || {
-            let found = find_selected(&directory, &selection)?;
-            let sources = found.mutated.sources.iter();
-            Ok(sources.flat_map(|source| source.mutants().map(untested)).collect())
-        }))
+        let project = self.clone();
+        Box::pin(async move {
+            let found = project.find(&selection, cancellation).await?;
+            let results = found.untested();
+            found.end().await;
+            Ok(results)
+        })
     }
 
     fn test(
@@ -92,52 +104,123 @@ impl MutationProject for CargoMutationProject {
         results: mpsc::Sender<MutantResult>,
         cancellation: Cancellation,
     ) -> ServiceFuture<()> {
-        let (directory, settings) = (self.server_directory.clone(), Arc::clone(&self.settings));
+        let project = self.clone();
         Box::pin(async move {
             let began = Instant::now();
-            let built = build(directory, Arc::clone(&settings), &selection, cancellation.clone()).await?;
-            let Some((mut build, place)) = built else { return Ok(()) };
-            // What is known without a test.
-            let known = MutantTesting::all_results(&build.guarded, &TestedMutants::default());
-            let written: BTreeSet<_> = build.guarded.written().map(|one| one.found.mutant.id).collect();
-            for result in known.into_iter().filter(|result| !written.contains(&result.mutant.id)) {
-                if results.send(result).await.is_err() {
-                    return Ok(());
+            let found = project.find(&selection, cancellation.clone()).await?;
+            let FoundMutants { built, stryker, .. } = found;
+            let mut observer = MutationObserver::Client { results, cancellation };
+            let (tested, untested) = stryker.into_iter().partition::<Vec<_>, _>(FoundByStryker::has_selected);
+            for found in untested {
+                // It is not needed any more.
+                found.end().await;
+            }
+            if let Some(built) = built.filter(FoundProject::has_selected) {
+                match test_built(built, Arc::clone(&project.settings), began, observer).await {
+                    Ok(client) => observer = client,
+                    Err(error) => {
+                        for found in tested {
+                            found.end().await;
+                        }
+                        return Err(error);
+                    }
                 }
             }
-            let observer = MutationObserver::Client { results, cancellation };
-            let engine = MutantEngine { settings: &settings, place: &place, setup: began.elapsed() };
-            match engine.test(&mut build, observer).await.map_err(|error| failed(&error))? {
-                EngineEnd::Over(run, _observer) if run.is_cancelled => Err(MutationServiceError::Cancelled),
-                EngineEnd::Over(..) | EngineEnd::Left => Ok(()),
+            for found in tested {
+                observer = test_with_stryker(found, observer).await?;
             }
+            Ok(())
         })
     }
 }
 
-/// Builds the selected mutants; `None` if there are none.
-async fn build(
-    directory: PathBuf,
-    settings: Arc<ResolvedSettings>,
-    selection: &Arc<MutantSelection>,
-    mut cancellation: Cancellation,
-) -> Result<Option<(GuardedBuild, WorkPlace)>, MutationServiceError> {
-    let selection = Arc::clone(selection);
-    let found = blocking(move || find_selected(&directory, &selection)).await?;
-    if found.mutated.sources.iter().all(|source| source.selected.is_empty()) {
-        return Ok(None);
+impl DirectoryMutationProject {
+    /// Finds the selected mutants.
+    async fn find(
+        &self,
+        selection: &MutantSelection,
+        mut cancellation: Cancellation,
+    ) -> Result<FoundMutants, MutationServiceError> {
+        let search = MutantSearch {
+            directory: self.server_directory.clone(),
+            command: self.command.clone(),
+            selection: SourceSelection::default(),
+            packages: SearchedPackages::Workspace,
+            jobs: self.settings.run.jobs,
+        };
+        let found = tokio::select! {
+            found = search.run(&self.searched) => found,
+            () = cancellation.cancelled() => return Err(MutationServiceError::Cancelled),
+        };
+        let mut found = found.map_err(|error| failed(&error))?;
+        found.retain(|mutant| selection.includes(mutant));
+        Ok(found)
     }
+}
+
+/// Tests mutants of sources that are built here, and returns the client.
+async fn test_built(
+    project: FoundProject,
+    settings: Arc<ResolvedSettings>,
+    began: Instant,
+    observer: MutationObserver,
+) -> Result<MutationObserver, MutationServiceError> {
+    let MutationObserver::Client { results, cancellation } = observer else { return Ok(observer) };
+    let (mut build, place) = build(project, &settings, cancellation.clone()).await?;
+    // What is known without a test.
+    let known = MutantTesting::all_results(&build.guarded, &TestedMutants::default());
+    let written: BTreeSet<_> = build.guarded.written().map(|one| one.found.mutant.id).collect();
+    for result in known.into_iter().filter(|result| !written.contains(&result.mutant.id)) {
+        if results.send(result).await.is_err() {
+            return Err(MutationServiceError::Cancelled);
+        }
+    }
+    let observer = MutationObserver::Client { results, cancellation };
+    let engine = MutantEngine { settings: &settings, place: &place, setup: began.elapsed() };
+    match engine.test(&mut build, observer).await.map_err(|error| failed(&error))? {
+        EngineEnd::Over(run, observer) if !run.is_cancelled => Ok(observer),
+        EngineEnd::Over(..) | EngineEnd::Left => Err(MutationServiceError::Cancelled),
+    }
+}
+
+/// Tests mutants that StrykerJS has found, and returns the client.
+async fn test_with_stryker(
+    found: FoundByStryker,
+    observer: MutationObserver,
+) -> Result<MutationObserver, MutationServiceError> {
+    let StrykerEnd::Over(tested, mut observer) = found.test(observer).await else {
+        return Err(MutationServiceError::Cancelled);
+    };
+    if tested.is_cancelled {
+        return Err(MutationServiceError::Cancelled);
+    }
+    // Their reasons are those of the error, or that there is none.
+    for result in tested.results.iter().filter(|result| result.status == MutantStatus::Pending) {
+        observer.on_result(result).await;
+    }
+    match &tested.error {
+        Some(error) => Err(failed(&MutateError::stryker(error))),
+        None => Ok(observer),
+    }
+}
+
+/// Builds the selected mutants.
+async fn build(
+    found: FoundProject,
+    settings: &ResolvedSettings,
+    mut cancellation: Cancellation,
+) -> Result<(GuardedBuild, WorkPlace), MutationServiceError> {
     let state_dir = std::path::absolute(&settings.state_dir).unwrap_or_else(|_| settings.state_dir.clone());
     let place = open_work_place(&state_dir, &found.mutated.root).await.map_err(|error| failed(&error))?;
     // Its other end becomes readable when this one is dropped.
     let pipe = heeler_sys::io::pipe();
     let (cancelled, canceller) =
-        pipe.map_err(|error| MutationServiceError::Failed(format!("failed to make a pipe: {error}")))?;
+        pipe.map_err(|error| MutationServiceError::Failed(format!("make a pipe: {error}")))?;
     let building = blocking(move || {
         let supervision =
             BuildSupervision { cancelled: Some(cancelled.as_fd()), ..BuildSupervision::default() };
         match build_guarded(found, &place, &state_dir, supervision, &mut |_, _| {}) {
-            Ok(build) => Ok(Some((build, place))),
+            Ok(build) => Ok((build, place)),
             Err(MutateError::Cargo(CargoError::Cancelled { .. })) => Err(MutationServiceError::Cancelled),
             Err(error) => Err(failed(&error)),
         }
@@ -165,20 +248,9 @@ async fn open_work_place(state_dir: &Path, root: &Path) -> Result<WorkPlace, Mut
     }
 }
 
-fn find_selected(
-    directory: &Path,
-    selection: &MutantSelection,
-) -> Result<FoundProject, MutationServiceError> {
-    let mut found = find_in(directory).map_err(|error| failed(&error))?;
-    for source in &mut found.mutated.sources {
-        let mutants = source.source.mutants();
-        source.selected.retain(|&index| selection.includes(&mutants[index].mutant));
-    }
-    Ok(found)
-}
-
+/// Returns the error, whose text reads after "failed to".
 fn failed(error: &MutateError) -> MutationServiceError {
-    MutationServiceError::Failed(format!("failed to {}", error_chain(error)))
+    MutationServiceError::Failed(error_chain(error))
 }
 
 async fn blocking<T: Send + 'static>(
@@ -186,6 +258,6 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, MutationServiceError> {
     match spawn_blocking(work).await {
         Ok(done) => done,
-        Err(error) => Err(MutationServiceError::Failed(format!("internal error: {error}"))),
+        Err(error) => Err(MutationServiceError::Failed(format!("go on: internal error: {error}"))),
     }
 }

@@ -5,6 +5,7 @@
 //! - [`Configuration`]: what `#[cfg]` is decided by.
 //! - [`MutatedSource`]: a source with its mutants, and the guarded source in which each stands beside the
 //!   original.
+//! - [`ForeignSource`]: a source whose mutants another tool has found.
 //! - [`compiler`]: errors of compilers; [`blame`](compiler::blame): the mutants that caused them.
 //! - [`Rollback`]: which mutants are withdrawn until the rest compiles.
 
@@ -12,6 +13,7 @@ mod cfg;
 pub mod compiler;
 mod conditional;
 mod emit;
+mod foreign;
 mod guard;
 mod line_index;
 pub mod mutant;
@@ -23,6 +25,7 @@ mod walk;
 
 pub use cfg::Configuration;
 pub use emit::{EmittedArm, EmittedSource, SourcePlace};
+pub use foreign::{ForeignMutant, ForeignSource, UnknownPlaceError};
 pub use guard::{Function, ModuleDeclaration};
 pub use mutant::{Language, Mutant, MutantId, Mutator, ParseMutantIdError, Position, Span};
 pub use result::{MutantResult, MutantStatus, MutationCounts};

@@ -30,6 +30,22 @@ impl<'text> LineIndex<'text> {
         Span { start: self.position(bytes.start), end: self.position(bytes.end), bytes }
     }
 
+    /// Returns the byte offset of a position; `None` if it is not in the text, or within a character.
+    pub(crate) fn byte(&self, position: Position) -> Option<usize> {
+        let line = usize::try_from(position.line).ok()?.checked_sub(1)?;
+        let start = *self.starts.get(line)?;
+        // A line ends before its line feed.
+        let end = self.starts.get(line + 1).map_or(self.text.len(), |next| next - 1);
+        let mut units = usize::try_from(position.column).ok()?.checked_sub(1)?;
+        for (at, letter) in self.text[start..end].char_indices() {
+            if units == 0 {
+                return Some(start + at);
+            }
+            units = units.checked_sub(letter.len_utf16())?;
+        }
+        (units == 0).then_some(end)
+    }
+
     /// Returns the byte offset of a line and a byte column, both from 1, within the text.
     pub(crate) fn offset(&self, line: usize, byte_column: usize) -> Option<usize> {
         let start = *self.starts.get(line.checked_sub(1)?)?;

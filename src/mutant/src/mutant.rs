@@ -43,6 +43,9 @@ pub enum Language {
     C,
     Cpp,
     Python,
+    /// Mutated by StrykerJS, and so is TypeScript.
+    JavaScript,
+    TypeScript,
 }
 
 impl Language {
@@ -53,6 +56,8 @@ impl Language {
             Self::C => "c",
             Self::Cpp => "cpp",
             Self::Python => "python",
+            Self::JavaScript => "javascript",
+            Self::TypeScript => "typescript",
         }
     }
 
@@ -64,6 +69,8 @@ impl Language {
             "c" => Some(Self::C),
             "cc" | "cpp" | "cxx" | "c++" | "C" | "hpp" | "hh" | "hxx" | "ipp" | "inl" => Some(Self::Cpp),
             "py" => Some(Self::Python),
+            "js" | "jsx" | "mjs" | "cjs" => Some(Self::JavaScript),
+            "ts" | "tsx" | "mts" | "cts" => Some(Self::TypeScript),
             _ => None,
         }
     }

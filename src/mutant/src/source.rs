@@ -127,15 +127,9 @@ fn mutants_of(file: &SourceFile, guards: &[Guard], functions: &[Function]) -> Ve
         let original: Arc<str> = file.text[guard.bytes.clone()].into();
         let item = &functions[guard.function].item;
         for arm in &guard.arms {
-            let mut hash = Fnv::default();
-            for part in [&*file.path, arm.mutator.name(), &original, &arm.replacement, item] {
-                hash.add(part.as_bytes());
-            }
-            let ordinal = ordinals.entry(hash.0).or_default();
-            hash.add(&ordinal.to_le_bytes());
-            *ordinal += 1;
+            let hash = Fnv::of([&*file.path, arm.mutator.name(), &original, &arm.replacement, item]);
             let mutant = Mutant {
-                id: MutantId(hash.0),
+                id: MutantId(hash.numbered(&mut ordinals)),
                 path: file.path.clone(),
                 language: file.language,
                 span: lines.span(guard.bytes.clone()),
@@ -181,7 +175,7 @@ fn empty_lines(root: Node<'_>, text: &str) -> Vec<Range<usize>> {
 }
 
 /// FNV-1a with 64 bits: stable across versions and machines.
-struct Fnv(u64);
+pub(crate) struct Fnv(u64);
 
 impl Default for Fnv {
     fn default() -> Self {
@@ -190,6 +184,21 @@ impl Default for Fnv {
 }
 
 impl Fnv {
+    /// Returns the hash of the parts of a mutant.
+    pub(crate) fn of(parts: [&str; 5]) -> Self {
+        let mut hash = Self::default();
+        parts.iter().for_each(|part| hash.add(part.as_bytes()));
+        hash
+    }
+
+    /// Returns the hash with the number of equal ones before it, which tells equal mutants apart.
+    pub(crate) fn numbered(mut self, ordinals: &mut HashMap<u64, u64>) -> u64 {
+        let ordinal = ordinals.entry(self.0).or_default();
+        self.add(&ordinal.to_le_bytes());
+        *ordinal += 1;
+        self.0
+    }
+
     /// Adds a part, with an end that no text has.
     fn add(&mut self, part: &[u8]) {
         for byte in part.iter().chain(&[0xff]) {

@@ -62,7 +62,7 @@ impl SourceSelection {
     }
 
     /// Returns the words that name none of these sources.
-    pub(crate) fn unmatched<'a>(&self, sources: impl Iterator<Item = &'a Path> + Clone) -> Vec<String> {
+    pub fn unmatched<'a>(&self, sources: impl Iterator<Item = &'a Path> + Clone) -> Vec<String> {
         let is_unmatched = |place: &&SelectedPlace| !sources.clone().any(|path| place.path.is_match(path));
         self.included.iter().filter(is_unmatched).map(|place| place.word.clone()).collect()
     }
@@ -75,7 +75,7 @@ impl SourceSelection {
     }
 
     /// Returns whether a mutant of a source with this absolute path is selected.
-    pub(crate) fn selects(&self, path: &Path, mutant: &Mutant) -> bool {
+    pub fn selects(&self, path: &Path, mutant: &Mutant) -> bool {
         let is_named = |place: &SelectedPlace| place.path.is_match(path) && place.contains(mutant);
         (self.included.is_empty() || self.included.iter().any(is_named))
             && !self.excluded.iter().any(is_named)

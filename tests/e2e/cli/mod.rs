@@ -8,6 +8,8 @@ mod large_outputs;
 mod mutants;
 mod mutation_in_c;
 mod mutation_in_cpp;
+mod mutation_in_javascript;
+mod mutation_peers;
 mod mutation_runs;
 mod mutation_servers;
 mod partitions;

@@ -16,6 +16,7 @@
 
 mod conformance;
 mod dumps;
+mod foreign_mutants;
 mod frameworks;
 mod mcp;
 mod mcp_http;
@@ -30,6 +31,7 @@ mod texts;
 
 pub use conformance::connect_suite;
 pub use dumps::minidump;
+pub use foreign_mutants::foreign_mutants;
 pub use frameworks::{
     boost_listing, boost_transcript, catch2_listing, catch2_transcript, connect_client, doctest_listing,
     doctest_transcript, go_listing, go_transcript, gtest_listing, gtest_transcript, json_lines_listing,

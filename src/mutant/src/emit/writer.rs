@@ -118,7 +118,12 @@ impl Writer<'_> {
                 match self.source.file.language {
                     Language::Rust if self.has_mutants => self.push(" ::hg::at(0,0); "),
                     Language::Python if self.has_mutants => self.python_round(guard, index),
-                    Language::Rust | Language::C | Language::Cpp | Language::Python => {}
+                    Language::Rust
+                    | Language::C
+                    | Language::Cpp
+                    | Language::Python
+                    | Language::JavaScript
+                    | Language::TypeScript => {}
                 }
                 return begin;
             }
@@ -132,6 +137,9 @@ impl Writer<'_> {
                 Language::C => self.c(guard, base, &written),
                 Language::Cpp => self.cpp(guard, base, &written),
                 Language::Python => self.python(guard, base, &written),
+                Language::JavaScript | Language::TypeScript => {
+                    unreachable!("sources of these languages are not searched here")
+                }
             },
         }
         let end = self.emitted.text.len();

@@ -186,6 +186,9 @@ pub(crate) fn table_of(language: Language) -> &'static Syntax {
         Language::C => C.get_or_init(super::c::table),
         Language::Cpp => CPP.get_or_init(super::cpp::table),
         Language::Python => PYTHON.get_or_init(super::python::table),
+        Language::JavaScript | Language::TypeScript => {
+            unreachable!("sources of these languages are not searched here")
+        }
     }
 }
 

@@ -20,6 +20,7 @@ fn search(language: Language, text: &str) -> MutatedSource {
         Language::C => "list.c",
         Language::Cpp => "list.cpp",
         Language::Python => "pkg/list.py",
+        Language::JavaScript | Language::TypeScript => panic!("another tool searches them"),
     };
     let file = SourceFile { path: path.into(), language, text: text.into(), ignored: None };
     MutatedSource::search(file, &configuration)

@@ -4,6 +4,7 @@
 //! - `envelope`: reads a body, which may be a batch, as strictly as the base protocol demands.
 //! - `method`, `code`: the names of requests and notifications, and the codes of errors.
 //! - `sent`: results and notifications of the server.
+//! - `client`: requests of a client of 0.4, for servers that Heeler starts itself.
 //! - `tested_mutant`: a mutant and what became of it, in protocols and reports.
 //! - `params`: reads parameters.
 //! - `version`: which versions of a client are served.
@@ -14,6 +15,7 @@
 pub mod alpha;
 pub mod cache;
 pub mod cached_baseline;
+mod client;
 pub mod code;
 pub mod elements;
 mod envelope;
@@ -27,6 +29,7 @@ mod tested_mutant;
 pub mod v0_4;
 mod version;
 
+pub use client::{ClientRequest, read_result};
 pub use envelope::{ClientBody, MAX_BATCH_MESSAGES, batch_body, error_body, read_body};
 pub use params::read_params;
 #[cfg(feature = "schema")]

@@ -17,6 +17,7 @@ pub use process_tree::{
     ProcessStat, TreeSnapshot, children, command_line, descendants, has_had_children, is_no_such_process,
     kill_child, kill_group, oom_kill_count, pidfd_open, pidfd_signal, signal_child, signal_child_of,
     signal_descendants, start_time_resolution, start_time_since_boot, stat, time_since_boot,
+    working_directory,
 };
 pub use this_process::{
     ChildExits, become_subreaper, clear_parent_death_signal, effective_uid, exit_immediately,

@@ -198,6 +198,12 @@ impl TreeSnapshot {
     }
 }
 
+/// Returns the working directory of a process; `None` if it no longer exists, or belongs to another user.
+#[must_use]
+pub fn working_directory(pid: Pid) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/cwd")).ok()
+}
+
 /// Returns the command line of a process for display, truncated; the process name in brackets if there is
 /// none.
 #[must_use]

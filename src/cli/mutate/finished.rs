@@ -1,0 +1,191 @@
+//! What a command has found out about its mutants: reports, summary and exit code.
+
+use std::{collections::BTreeMap, io::Write as _, path::PathBuf, sync::Arc, time::Duration};
+
+use heeler_mutant::{MutantResult, MutantStatus, MutationCounts};
+use heeler_report::mutation::{MutationPhases, TestPlace};
+
+use super::{
+    build::GuardedBuild,
+    engine::TestedRun,
+    error::MutateError,
+    found::FoundMutants,
+    report_files::ReportedRun,
+    stryker::{StrykerMutants, TestedByStryker},
+    testing::MutantTesting,
+};
+use crate::cli::{
+    arguments::MutateArguments,
+    display::{
+        DisplayKind,
+        mutation::{MutationDisplay, MutationEnding},
+    },
+    exit::CliExitCode,
+};
+
+/// Number of flaky tests that a note names.
+const NAMED_TESTS: usize = 5;
+
+/// What is known of the mutants of a command.
+#[derive(Debug, Default)]
+pub(super) struct FinishedMutants {
+    root: PathBuf,
+    /// Texts of the sources, by the paths of their mutants.
+    sources: BTreeMap<Arc<str>, String>,
+    results: Vec<MutantResult>,
+    tests: BTreeMap<Arc<str>, TestPlace>,
+    phases: Option<MutationPhases>,
+    /// Number of verdicts of earlier runs.
+    kept: usize,
+    /// What the user should know of the verdicts.
+    notes: Vec<String>,
+    is_cancelled: bool,
+}
+
+impl FinishedMutants {
+    pub(super) fn new(found: &FoundMutants) -> Self {
+        Self { root: found.root.clone(), sources: found.texts(), ..Self::default() }
+    }
+
+    pub(super) fn add_built(&mut self, build: &GuardedBuild, run: TestedRun) {
+        let TestedRun { tested, tests, phases, is_cancelled } = run;
+        let results = MutantTesting::all_results(&build.guarded, &tested);
+        let is_uncovered = results.iter().any(|result| result.status == MutantStatus::NoCoverage);
+        if build.has_doctests && is_uncovered {
+            let words = "documentation tests do not run: what only they reach counts as not covered";
+            self.notes.push(words.to_owned());
+        }
+        self.notes.extend(flaky_note(&tested.flaky));
+        if let Some(error) = &tested.cache_error {
+            self.notes.push(format!("the next run begins anew: failed to write the verdicts: {error}"));
+        }
+        self.results.extend(results);
+        self.tests.extend(tests);
+        self.phases = phases;
+        self.kept += tested.kept;
+        self.is_cancelled |= is_cancelled;
+    }
+
+    pub(super) fn add_stryker(&mut self, tested: TestedByStryker) {
+        self.results.extend(tested.results);
+        self.is_cancelled |= tested.is_cancelled;
+    }
+
+    /// Adds the selected mutants, which are not tested any more.
+    pub(super) fn add_untested(&mut self, mutants: &StrykerMutants) {
+        let pending = |mutant: &Arc<_>| MutantResult::new(Arc::clone(mutant), MutantStatus::Pending, None);
+        self.results.extend(mutants.selected().map(pending));
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.is_cancelled
+    }
+
+    /// Returns whether anything is known that would be lost with an error.
+    pub(super) fn has_verdicts(&self) -> bool {
+        !self.results.is_empty()
+    }
+
+    /// Writes the reports and the summary; returns the exit code.
+    ///
+    /// # Errors
+    /// A report can't be written.
+    pub(super) fn report(
+        mut self,
+        arguments: &MutateArguments,
+        display: &mut MutationDisplay,
+        took: Duration,
+    ) -> Result<CliExitCode, MutateError> {
+        let undecided = self
+            .results
+            .iter()
+            .find(|result| result.status == MutantStatus::Pending && result.reason.is_some());
+        if let Some(reason) = undecided.and_then(|result| result.reason.as_deref()) {
+            self.notes.push(format!("some mutants could not be tested: {reason}"));
+        }
+        let Self { root, sources, results, tests, phases, kept, notes, is_cancelled } = self;
+        let reported =
+            ReportedRun { results: &results, sources: &sources, root: &root, tests: &tests, phases };
+        let files = reported.write_files(arguments)?;
+        display.end(&results, &MutationEnding { took, kept, is_cancelled, notes, files });
+        if arguments.is_github || display.kind() == DisplayKind::GitHub {
+            let mut text = reported.annotations().join("\n");
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            // A closed pipe is no error.
+            let _closed = std::io::stdout().write_all(text.as_bytes());
+        }
+        Ok(exit_code(&results, arguments.min_score, is_cancelled))
+    }
+}
+
+/// Says which tests are flaky without a mutant.
+fn flaky_note(flaky: &[Arc<str>]) -> Option<String> {
+    let named: Vec<&str> = flaky.iter().take(NAMED_TESTS).map(|uid| &**uid).collect();
+    let more = flaky.len() - named.len();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!named.is_empty()).then(|| {
+        format!(
+            "tests that also fail now and then without a mutant killed one only where they failed {} times in a row: \
+             {}{more}",
+            heeler_mutate::CONFIRMED_FAILURES,
+            named.join(", "),
+        )
+    })
+}
+
+fn exit_code(results: &[MutantResult], min_score: Option<f64>, is_cancelled: bool) -> CliExitCode {
+    let counts: MutationCounts = results.iter().map(|result| result.status).collect();
+    let is_below = min_score.is_some_and(|least| counts.score().is_some_and(|score| score < least));
+    if is_cancelled {
+        CliExitCode::Aborted
+    } else if counts.of(MutantStatus::Pending) > 0 {
+        CliExitCode::Internal
+    } else if is_below {
+        CliExitCode::TestsFailed
+    } else {
+        CliExitCode::Success
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use heeler_mutant::{Language, Mutant, MutantId, Mutator, Position, Span};
+
+    use super::*;
+
+    fn result(status: MutantStatus) -> MutantResult {
+        let position = Position { line: 1, column: 1 };
+        let mutant = Mutant {
+            id: MutantId(1),
+            path: "src/lib.rs".into(),
+            language: Language::Rust,
+            span: Span { bytes: 0..1, start: position, end: position },
+            mutator: Mutator::BOOLEAN_LITERAL,
+            original: "true".into(),
+            replacement: "false".to_owned(),
+            item: "f".into(),
+            description: None,
+        };
+        MutantResult::new(Arc::new(mutant), status, None)
+    }
+
+    #[test]
+    fn exit_code_says_whether_the_score_is_reached() {
+        use MutantStatus::{Ignored, Killed, Pending, Survived};
+        for (statuses, least, is_cancelled, expected) in [
+            (vec![Killed, Survived], None, false, CliExitCode::Success),
+            (vec![Killed, Survived], Some(50.0), false, CliExitCode::Success),
+            (vec![Killed, Survived], Some(50.1), false, CliExitCode::TestsFailed),
+            (vec![Ignored], Some(100.0), false, CliExitCode::Success),
+            (vec![Survived, Pending], Some(50.0), false, CliExitCode::Internal),
+            (vec![Survived, Pending], Some(50.0), true, CliExitCode::Aborted),
+        ] {
+            let results: Vec<_> = statuses.iter().map(|status| result(*status)).collect();
+            assert_eq!(exit_code(&results, least, is_cancelled), expected, "{statuses:?}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! A client of StrykerJS: one request at a time, and its answer.
+
+use std::{future::pending, num::NonZeroUsize, time::Duration};
+
+use heeler_protocol::{
+    mutation::{
+        ClientRequest, method, read_result,
+        v0_4::{
+            ConfigureParams, ConfigureResult, DiscoverParams, DiscoverResult, FileRange, MutationTestParams,
+            MutationTestResult,
+        },
+    },
+    rpc::{self, RequestId, RpcMessage},
+};
+use serde_json::value::RawValue;
+use tokio::time::{Instant, sleep_until};
+
+use super::{
+    error::StrykerError,
+    package::StrykerPackage,
+    process::{ProcessEvent, StrykerProcess},
+};
+
+/// Time limit of the first answer, before which Node loads the modules of StrykerJS.
+const CONFIGURE_LIMIT: Duration = Duration::from_secs(60);
+/// Time limit for all mutants of a project to be found.
+const DISCOVER_LIMIT: Duration = Duration::from_secs(600);
+/// Time without a result after which StrykerJS is taken for hung. It ends tests that hang by itself, those
+/// without a mutant after five minutes unless its configuration has another limit.
+const SILENCE_LIMIT: Duration = Duration::from_secs(3600);
+
+/// A client of a running StrykerJS.
+pub(super) struct StrykerClient {
+    process: StrykerProcess,
+    next_id: u64,
+    /// Tests run since the first result of the request.
+    has_results: bool,
+    /// The request in progress.
+    open: Option<(RequestId, &'static str)>,
+    /// When it has taken too long.
+    deadline: Option<(Instant, Duration)>,
+}
+
+/// What StrykerJS says while it tests mutants.
+pub(super) enum TestEvent {
+    Results(MutationTestResult),
+    /// All selected mutants have been tested.
+    Done,
+}
+
+/// A message that concerns the request in progress.
+enum StrykerMessage {
+    Answer(Option<Box<RawValue>>),
+    Results(MutationTestResult),
+}
+
+impl StrykerClient {
+    /// Starts StrykerJS and agrees on the version of the protocol.
+    ///
+    /// # Errors
+    /// It can't be started, or speaks another version.
+    ///
+    /// Cancel safe: yes, because a process ends with its guard's connection.
+    pub(super) async fn start(
+        package: &StrykerPackage,
+        concurrency: Option<NonZeroUsize>,
+    ) -> Result<Self, StrykerError> {
+        let process = StrykerProcess::start(package, concurrency).await?;
+        let mut client = Self { process, next_id: 1, has_results: false, open: None, deadline: None };
+        match client.configure().await {
+            Ok(()) => Ok(client),
+            Err(error) => {
+                client.end().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn configure(&mut self) -> Result<(), StrykerError> {
+        self.ask(&ClientRequest::Configure(ConfigureParams::default()), CONFIGURE_LIMIT).await;
+        let answer = self.answer().await?;
+        let ConfigureResult { version } = read_result(answer.as_deref())
+            .map_err(|source| StrykerError::Answer { method: method::CONFIGURE, source })?;
+        let is_known = version == "0.4" || version.starts_with("0.4.");
+        if is_known { Ok(()) } else { Err(StrykerError::Version { version }) }
+    }
+
+    /// Returns all mutants of the package.
+    ///
+    /// # Errors
+    /// StrykerJS refuses, ends, or answers in another form.
+    ///
+    /// Cancel safe: no, because a later answer would not be that of a later request.
+    pub(super) async fn discover(&mut self) -> Result<DiscoverResult, StrykerError> {
+        self.ask(&ClientRequest::Discover(DiscoverParams::default()), DISCOVER_LIMIT).await;
+        let answer = self.answer().await?;
+        read_result(answer.as_deref())
+            .map_err(|source| StrykerError::Answer { method: method::DISCOVER, source })
+    }
+
+    /// Begins to test the mutants of files and places; `None` tests all.
+    ///
+    /// Cancel safe: no, as [`Self::discover`].
+    pub(super) async fn begin_tests(&mut self, files: Option<Vec<FileRange>>) {
+        self.has_results = false;
+        let params = MutationTestParams { files, mutants: None };
+        self.ask(&ClientRequest::MutationTest(params), SILENCE_LIMIT).await;
+    }
+
+    /// Returns what it says next about the mutants.
+    ///
+    /// # Errors
+    /// StrykerJS refuses, ends, or answers in another form.
+    ///
+    /// Cancel safe: yes, because what was read is kept.
+    pub(super) async fn next_test_event(&mut self) -> Result<TestEvent, StrykerError> {
+        if self.open.is_none() {
+            return Ok(TestEvent::Done);
+        }
+        match self.next_message().await? {
+            StrykerMessage::Results(results) => {
+                if !std::mem::replace(&mut self.has_results, true) {
+                    self.process.note_sandboxes();
+                }
+                self.deadline = Some((Instant::now() + SILENCE_LIMIT, SILENCE_LIMIT));
+                Ok(TestEvent::Results(results))
+            }
+            StrykerMessage::Answer(answer) => {
+                // The specification lets results also come with the answer.
+                let results: MutationTestResult = read_result(answer.as_deref())
+                    .map_err(|source| StrykerError::Answer { method: method::MUTATION_TEST, source })?;
+                Ok(TestEvent::Results(results))
+            }
+        }
+    }
+
+    /// Cancel safe: no, as [`StrykerProcess::pause`].
+    pub(super) async fn pause(&mut self) {
+        self.process.pause().await;
+    }
+
+    /// Continues after [`Self::pause`]; the time between does not count.
+    ///
+    /// Cancel safe: yes, as [`StrykerProcess::resume`].
+    pub(super) async fn resume(&mut self) {
+        self.process.resume().await;
+        self.deadline = self.deadline.map(|(_, limit)| (Instant::now() + limit, limit));
+    }
+
+    /// Asks StrykerJS to end.
+    ///
+    /// Cancel safe: yes, as [`StrykerProcess::terminate`].
+    pub(super) async fn terminate(&mut self) {
+        self.process.terminate().await;
+    }
+
+    /// Ends StrykerJS. Nothing of it runs when this returns.
+    ///
+    /// Cancel safe: yes, as [`StrykerProcess::end`].
+    pub(super) async fn end(self) {
+        self.process.end().await;
+    }
+
+    async fn ask(&mut self, request: &ClientRequest, limit: Duration) {
+        let id = RequestId::number(self.next_id);
+        self.next_id += 1;
+        self.process.send(request.frame(&id)).await;
+        self.open = Some((id, request.method()));
+        self.deadline = Some((Instant::now() + limit, limit));
+    }
+
+    /// Waits for the answer to the request in progress.
+    async fn answer(&mut self) -> Result<Option<Box<RawValue>>, StrykerError> {
+        loop {
+            match self.next_message().await? {
+                StrykerMessage::Answer(answer) => return Ok(answer),
+                // Results of no request.
+                StrykerMessage::Results(_) => {}
+            }
+        }
+    }
+
+    async fn next_message(&mut self) -> Result<StrykerMessage, StrykerError> {
+        loop {
+            let method = self.open.as_ref().map_or("", |(_, method)| method);
+            let event = tokio::select! {
+                event = self.process.next_event() => event,
+                limit = expired(self.deadline) => return Err(StrykerError::Silent { method, limit }),
+            };
+            match event {
+                ProcessEvent::Body(body) => {
+                    if let Some(message) = self.on_body(&body).await? {
+                        return Ok(message);
+                    }
+                }
+                ProcessEvent::Ended(end) => {
+                    let stderr = self.process.stderr().await;
+                    return Err(StrykerError::Ended { method, end, stderr });
+                }
+                ProcessEvent::Unreadable(source) => {
+                    let stderr = self.process.stderr().await;
+                    return Err(StrykerError::Stream { stderr, source });
+                }
+            }
+        }
+    }
+
+    async fn on_body(&mut self, body: &[u8]) -> Result<Option<StrykerMessage>, StrykerError> {
+        let message =
+            rpc::parse(body).map_err(|invalid| StrykerError::Message { problem: invalid.error.message })?;
+        match message {
+            RpcMessage::Notification { method, params } if method == method::REPORT_PROGRESS => {
+                let results = read_result(params.as_deref())
+                    .map_err(|source| StrykerError::Answer { method: method::REPORT_PROGRESS, source })?;
+                Ok(Some(StrykerMessage::Results(results)))
+            }
+            RpcMessage::Response { id, outcome } => match (&self.open, outcome) {
+                (Some((open, _)), Ok(result)) if *open == id => {
+                    (self.open, self.deadline) = (None, None);
+                    Ok(Some(StrykerMessage::Answer(result)))
+                }
+                // An error without an id is that of a request that could not be read.
+                (Some((open, method)), Err(error)) if *open == id || id == RequestId::Null => {
+                    let (method, message) = (*method, error.message);
+                    (self.open, self.deadline) = (None, None);
+                    let stderr = self.process.stderr().await;
+                    Err(StrykerError::Refused { method, message, stderr })
+                }
+                _ => Ok(None),
+            },
+            RpcMessage::Notification { .. } | RpcMessage::Request { .. } => Ok(None),
+        }
+    }
+}
+
+/// Waits until a deadline has passed, and returns its limit; forever without one.
+async fn expired(deadline: Option<(Instant, Duration)>) -> Duration {
+    match deadline {
+        Some((at, limit)) => {
+            sleep_until(at).await;
+            limit
+        }
+        None => pending().await,
+    }
+}

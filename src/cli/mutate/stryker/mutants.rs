@@ -1,0 +1,258 @@
+//! Mutants and results of StrykerJS as ours: with paths relative to the project, places in the text, and ids
+//! that stay the same from run to run.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs,
+    path::{Component, Path},
+    sync::Arc,
+    time::Duration,
+};
+
+use heeler_mutant::{
+    ForeignMutant, ForeignSource, Language, Mutant, MutantResult, MutantStatus, Position, UnknownPlaceError,
+};
+use heeler_protocol::mutation::{
+    SourceLocation, SourcePosition, StatusName, TestedMutant,
+    v0_4::{DiscoverResult, DiscoveredMutant, FileRange, MutationTestResult},
+};
+
+use super::error::StrykerError;
+
+/// Characters of globs that can't be escaped for StrykerJS: where a path has one, all mutants are tested.
+const UNSELECTABLE: [char; 6] = ['{', '}', '(', ')', '!', '\\'];
+
+/// The mutants that StrykerJS has found in a package.
+#[derive(Debug)]
+pub(in crate::cli::mutate) struct StrykerMutants {
+    /// The package's directory relative to the project's, with `/` at its end; empty if they are the same.
+    prefix: String,
+    /// Texts of the sources, by the paths of the mutants.
+    sources: BTreeMap<Arc<str>, Arc<str>>,
+    /// In the order of their places.
+    mutants: Vec<SelectableMutant>,
+    by_name: HashMap<ForeignName, usize>,
+}
+
+#[derive(Debug)]
+struct SelectableMutant {
+    mutant: Arc<Mutant>,
+    is_selected: bool,
+}
+
+/// What names a mutant of StrykerJS in all of its answers; its ids are others in each.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct ForeignName {
+    /// As StrykerJS has it.
+    path: String,
+    start: (u32, u32),
+    end: (u32, u32),
+    mutator: String,
+    replacement: String,
+}
+
+impl ForeignName {
+    fn new(path: &str, location: SourceLocation, mutator: &str, replacement: &str) -> Self {
+        let place = |position: SourcePosition| (position.line, position.column);
+        Self {
+            path: path.to_owned(),
+            start: place(location.start),
+            end: place(location.end),
+            mutator: mutator.to_owned(),
+            replacement: replacement.to_owned(),
+        }
+    }
+
+    fn of_mutant(path: &str, mutant: &Mutant) -> Self {
+        let place = |position: Position| (position.line, position.column);
+        Self {
+            path: path.to_owned(),
+            start: place(mutant.span.start),
+            end: place(mutant.span.end),
+            mutator: mutant.mutator.name().to_owned(),
+            replacement: mutant.replacement.clone(),
+        }
+    }
+}
+
+impl StrykerMutants {
+    /// Reads what StrykerJS has found in a package, which is in the project's directory. All are selected.
+    ///
+    /// # Errors
+    /// A source can't be read, is not in the package, or has no such place.
+    pub(super) fn read(found: DiscoverResult, package: &Path, project: &Path) -> Result<Self, StrykerError> {
+        let below = package.strip_prefix(project).unwrap_or(Path::new(""));
+        let mut prefix = below.to_string_lossy().into_owned();
+        if !prefix.is_empty() {
+            prefix.push('/');
+        }
+        let mut read =
+            Self { prefix, sources: BTreeMap::new(), mutants: Vec::new(), by_name: HashMap::new() };
+        for (path, file) in found.files {
+            read.add_file(&path, file.mutants, package)?;
+        }
+        Ok(read)
+    }
+
+    fn add_file(
+        &mut self,
+        path: &str,
+        found: Vec<DiscoveredMutant>,
+        package: &Path,
+    ) -> Result<(), StrykerError> {
+        let is_inside = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
+        if !is_inside || path.is_empty() {
+            return Err(StrykerError::Outside { path: path.to_owned() });
+        }
+        let file = package.join(path);
+        let text = fs::read_to_string(&file).map_err(|source| StrykerError::Source { path: file, source })?;
+        let source = ForeignSource {
+            path: format!("{}{path}", self.prefix).into(),
+            // What is neither, such as a component of a framework, holds JavaScript.
+            language: Language::of_path(path).unwrap_or(Language::JavaScript),
+            // StrykerJS does not count it.
+            text: text.strip_prefix('\u{feff}').unwrap_or(&text).into(),
+        };
+        let mutants = foreign_mutants(found, &source).map_err(StrykerError::Place)?;
+        self.sources.insert(Arc::clone(&source.path), Arc::clone(&source.text));
+        for mutant in mutants {
+            self.by_name.insert(ForeignName::of_mutant(path, &mutant), self.mutants.len());
+            self.mutants.push(SelectableMutant { mutant: Arc::new(mutant), is_selected: true });
+        }
+        Ok(())
+    }
+
+    /// Takes mutants out of the selection.
+    pub(in crate::cli::mutate) fn retain(&mut self, is_selected: impl Fn(&Mutant) -> bool) {
+        for one in &mut self.mutants {
+            one.is_selected &= is_selected(&one.mutant);
+        }
+    }
+
+    /// Returns the selected mutants.
+    pub(in crate::cli::mutate) fn selected(&self) -> impl Iterator<Item = &Arc<Mutant>> {
+        self.mutants.iter().filter(|one| one.is_selected).map(|one| &one.mutant)
+    }
+
+    /// Returns the texts of the sources, by the paths of the mutants.
+    pub(in crate::cli::mutate) fn sources(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
+        self.sources.iter()
+    }
+
+    /// Returns the files and places that select the selected mutants; `None` selects all. A place also
+    /// selects the mutants inside of it, because StrykerJS knows no other selection of single mutants.
+    pub(super) fn selected_places(&self) -> Option<Vec<FileRange>> {
+        let is_plain = self.sources.keys().all(|path| !path.contains(UNSELECTABLE));
+        if !is_plain || self.mutants.iter().all(|one| one.is_selected) {
+            return None;
+        }
+        let mut places = Vec::new();
+        for path in self.sources.keys() {
+            let of_file = || self.mutants.iter().filter(|one| one.mutant.path == *path);
+            let own = path.strip_prefix(self.prefix.as_str()).unwrap_or(path);
+            let own = escaped(own);
+            if of_file().all(|one| one.is_selected) {
+                places.push(FileRange { path: own, range: None });
+                continue;
+            }
+            let mut ranges: Vec<_> =
+                of_file().filter(|one| one.is_selected).map(|one| location(&one.mutant)).collect();
+            ranges.dedup();
+            let range = |range| FileRange { path: own.clone(), range: Some(range) };
+            places.extend(ranges.into_iter().map(range));
+        }
+        Some(places)
+    }
+
+    /// Returns the results of selected mutants, each with its number among all mutants.
+    pub(super) fn results(&self, tested: MutationTestResult) -> Vec<(usize, MutantResult)> {
+        let mut results = Vec::new();
+        for (path, file) in tested.files {
+            for tested in file.mutants {
+                let name =
+                    ForeignName::new(&path, tested.location, &tested.mutator_name, &tested.replacement);
+                let Some(&number) = self.by_name.get(&name) else { continue };
+                let one = &self.mutants[number];
+                if one.is_selected {
+                    results.push((number, result(Arc::clone(&one.mutant), tested)));
+                }
+            }
+        }
+        results
+    }
+
+    /// Returns the results of all selected mutants, those that are not known as pending for a reason.
+    pub(super) fn all_results(
+        &self,
+        known: &mut BTreeMap<usize, MutantResult>,
+        reason: Option<&str>,
+    ) -> Vec<MutantResult> {
+        let selected = self.mutants.iter().enumerate().filter(|(_, one)| one.is_selected);
+        let result = |(number, one): (usize, &SelectableMutant)| {
+            let pending = || {
+                let reason = reason.map(str::to_owned);
+                MutantResult::new(Arc::clone(&one.mutant), MutantStatus::Pending, reason)
+            };
+            known.remove(&number).unwrap_or_else(pending)
+        };
+        selected.map(result).collect()
+    }
+}
+
+/// Returns a path as a glob that matches it only: StrykerJS takes paths for globs.
+fn escaped(path: &str) -> String {
+    let mut glob = String::with_capacity(path.len());
+    for letter in path.chars() {
+        match letter {
+            '[' | '*' | '?' => glob.extend(['[', letter, ']']),
+            _ => glob.push(letter),
+        }
+    }
+    glob
+}
+
+fn foreign_mutants(
+    found: Vec<DiscoveredMutant>,
+    source: &ForeignSource,
+) -> Result<Vec<Mutant>, UnknownPlaceError> {
+    let position = |position: SourcePosition| Position { line: position.line, column: position.column };
+    let foreign = |one: DiscoveredMutant| ForeignMutant {
+        start: position(one.location.start),
+        end: position(one.location.end),
+        mutator: one.mutator_name,
+        replacement: one.replacement.unwrap_or_default(),
+        description: one.description,
+    };
+    source.mutants(found.into_iter().map(foreign).collect())
+}
+
+fn location(mutant: &Mutant) -> SourceLocation {
+    let position = |position: Position| SourcePosition { line: position.line, column: position.column };
+    SourceLocation { start: position(mutant.span.start), end: position(mutant.span.end) }
+}
+
+fn result(mutant: Arc<Mutant>, tested: TestedMutant) -> MutantResult {
+    let uids = |uids: Vec<String>| -> Vec<Arc<str>> { uids.into_iter().map(Arc::from).collect() };
+    let duration = tested.duration.and_then(|ms| Duration::try_from_secs_f64(ms / 1000.0).ok());
+    MutantResult {
+        covered_by: uids(tested.covered_by).into(),
+        killed_by: uids(tested.killed_by),
+        tests_completed: tested.tests_completed,
+        is_static: tested.r#static,
+        duration,
+        ..MutantResult::new(mutant, status(tested.status), tested.status_reason)
+    }
+}
+
+fn status(name: StatusName) -> MutantStatus {
+    match name {
+        StatusName::Pending => MutantStatus::Pending,
+        StatusName::Ignored => MutantStatus::Ignored,
+        StatusName::CompileError => MutantStatus::CompileError,
+        StatusName::NoCoverage => MutantStatus::NoCoverage,
+        StatusName::Survived => MutantStatus::Survived,
+        StatusName::Killed => MutantStatus::Killed,
+        StatusName::Timeout => MutantStatus::Timeout,
+        StatusName::RuntimeError => MutantStatus::RuntimeError,
+    }
+}

@@ -1,0 +1,380 @@
+//! The process of StrykerJS. It runs below a guard, which ends it with all that it has started, escaped or
+//! busy processes as well: when it is asked to, and when this process is gone for any reason.
+
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    num::NonZeroUsize,
+    os::{fd::OwnedFd, unix::net::UnixStream as StdUnixStream},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use heeler_protocol::{
+    control::{FromGuard, OsText, ProcessExit, TestCommand, ToGuard},
+    fork_server::CHANNEL_ARGUMENT,
+    frame::{FrameDecoder, FrameError},
+    mutation::BODY_LIMIT_BYTES,
+};
+use heeler_server::pool::ProcessExitWatch;
+use heeler_sys::{
+    io::{pipe, socket_pair},
+    process::{Pid, Signal, descendants, kill_group, shared_program_path, working_directory},
+    spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn},
+};
+use heeler_transport::{
+    Inbox, LinkError, LinkTask, Outbox,
+    control::{ControlReceiver, ControlSender, ReceivedPacket, open_without_heartbeat},
+};
+use tokio::{
+    io::AsyncReadExt as _,
+    net::{
+        UnixStream,
+        unix::pipe::{Receiver, Sender},
+    },
+    task::JoinSet,
+    time::timeout,
+};
+
+use super::{error::StrykerError, package::StrykerPackage};
+
+/// The role of a guard.
+const GUARD_ROLE: &str = "__guard";
+/// Time for StrykerJS to remove its temporary files after SIGTERM. With it everything is gone within a
+/// second.
+const GRACE_PERIOD: Duration = Duration::from_millis(500);
+/// Time for the guard to end what is left, which it does in less than a second once it may.
+const END_LIMIT: Duration = Duration::from_secs(5);
+/// Size of the kept end of standard error: the last screen or two.
+const STDERR_BYTES: usize = 8 << 10;
+/// Time for the end of standard error, which a process that escaped may hold.
+const STDERR_LIMIT: Duration = Duration::from_secs(1);
+
+/// How the names of the copies of packages begin in which StrykerJS runs tests.
+const SANDBOX: &str = "sandbox-";
+
+/// What happens to the process.
+pub(super) enum ProcessEvent {
+    Body(Bytes),
+    /// It has ended, with everything that it had started.
+    Ended(String),
+    Unreadable(LinkError<FrameError>),
+}
+
+/// Guards whose exits were not waited for, because their users were dropped. They are reaped at the next
+/// start.
+static UNREAPED: Mutex<Vec<SpawnedChild>> = Mutex::new(Vec::new());
+
+/// A guard, which is reaped also after its user was dropped.
+struct GuardChild(Option<SpawnedChild>);
+
+impl GuardChild {
+    fn reap_earlier() {
+        let mut unreaped = UNREAPED.lock().unwrap_or_else(PoisonError::into_inner);
+        unreaped.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+    }
+}
+
+impl Drop for GuardChild {
+    fn drop(&mut self) {
+        let child = self.0.take();
+        let is_running = |child: &mut SpawnedChild| matches!(child.try_wait(), Ok(None));
+        if let Some(mut child) = child
+            && is_running(&mut child)
+        {
+            UNREAPED.lock().unwrap_or_else(PoisonError::into_inner).push(child);
+        }
+    }
+}
+
+/// A running StrykerJS.
+pub(super) struct StrykerProcess {
+    guard: GuardChild,
+    guard_exit: ProcessExitWatch,
+    control: ControlSender,
+    from_guard: ControlReceiver,
+    control_task: LinkTask,
+    outbox: Outbox,
+    inbox: Inbox<FrameDecoder>,
+    /// Writes to standard input as long as it is kept.
+    _input_task: LinkTask,
+    stderr: Arc<Mutex<Vec<u8>>>,
+    stderr_task: JoinSet<()>,
+    /// Its process group.
+    group: Option<Pid>,
+    package: PathBuf,
+    /// Copies of the package in which its tests run, which it leaves behind when it is ended.
+    sandboxes: BTreeSet<PathBuf>,
+    is_output_over: bool,
+    end: Option<String>,
+}
+
+/// Our ends of its standard streams.
+struct StandardStreams {
+    stdin: OwnedFd,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+}
+
+impl StrykerProcess {
+    /// Starts StrykerJS as a server on its standard streams, with a number of processes for tests or that of
+    /// its configuration.
+    ///
+    /// # Errors
+    /// The system refuses a process or its pipes.
+    ///
+    /// Cancel safe: yes, because a guard ends with its connection.
+    pub(super) async fn start(
+        package: &StrykerPackage,
+        concurrency: Option<NonZeroUsize>,
+    ) -> Result<Self, StrykerError> {
+        GuardChild::reap_earlier();
+        let (control, their_control) = socket_pair().map_err(StrykerError::Connect)?;
+        let (their_stdin, stdin) = pipe().map_err(StrykerError::Connect)?;
+        let (stdout, their_stdout) = pipe().map_err(StrykerError::Connect)?;
+        let (stderr, their_stderr) = pipe().map_err(StrykerError::Connect)?;
+        let guard = spawn(SpawnOptions {
+            args: [GUARD_ROLE, CHANNEL_ARGUMENT].map(Into::into).to_vec(),
+            stdin: ChildStdio::Fd(their_control),
+            stdout: ChildStdio::Fd(their_stdout),
+            stderr: ChildStdio::Fd(their_stderr),
+            channel: Some(their_stdin),
+            ..SpawnOptions::new(shared_program_path())
+        });
+        let guard = guard.map_err(StrykerError::Guard)?;
+        let streams = StandardStreams { stdin, stdout, stderr };
+        let process = Self::connect(guard, control, streams, package.dir.clone());
+        let process = process.map_err(StrykerError::Connect)?;
+        // A guard that is gone already is noticed by the end of its connection.
+        let command = ToGuard::Exec(command(package, concurrency));
+        let (Ok(()) | Err(_)) = process.control.send(&command).await;
+        Ok(process)
+    }
+
+    fn connect(
+        guard: SpawnedChild,
+        control: OwnedFd,
+        streams: StandardStreams,
+        package: PathBuf,
+    ) -> io::Result<Self> {
+        let StandardStreams { stdin, stdout, stderr } = streams;
+        let control = StdUnixStream::from(control);
+        control.set_nonblocking(true)?;
+        let (control, from_guard, control_task) = open_without_heartbeat(UnixStream::from_std(control)?);
+        let streams = tokio::io::join(Receiver::from_owned_fd(stdout)?, Sender::from_owned_fd(stdin)?);
+        let (outbox, inbox, input_task) =
+            heeler_transport::open(streams, FrameDecoder::with_limit(BODY_LIMIT_BYTES));
+        let kept = Arc::new(Mutex::new(Vec::new()));
+        let mut stderr_task = JoinSet::new();
+        stderr_task.spawn(keep_end(Receiver::from_owned_fd(stderr)?, Arc::clone(&kept)));
+        Ok(Self {
+            guard_exit: ProcessExitWatch::watch(guard.pid())?,
+            guard: GuardChild(Some(guard)),
+            control,
+            from_guard,
+            control_task,
+            outbox,
+            inbox,
+            _input_task: input_task,
+            stderr: kept,
+            stderr_task,
+            group: None,
+            package,
+            sandboxes: BTreeSet::new(),
+            is_output_over: false,
+            end: None,
+        })
+    }
+
+    /// Sends a frame. A process that is gone is noticed by its end.
+    ///
+    /// Cancel safe: yes, because a cancelled call has sent nothing.
+    pub(super) async fn send(&mut self, frame: Bytes) {
+        let (Ok(()) | Err(_)) = self.outbox.send(frame).await;
+    }
+
+    /// Returns what happens next. The end comes after everything that the process has written, and again on
+    /// every later call.
+    ///
+    /// Cancel safe: yes, because everything that was read is kept.
+    pub(super) async fn next_event(&mut self) -> ProcessEvent {
+        loop {
+            if self.is_output_over
+                && let Some(end) = &self.end
+            {
+                return ProcessEvent::Ended(end.clone());
+            }
+            tokio::select! {
+                body = self.inbox.next(), if !self.is_output_over => match body {
+                    Ok(Some(body)) => return ProcessEvent::Body(body),
+                    Ok(None) => self.is_output_over = true,
+                    Err(error) => {
+                        self.is_output_over = true;
+                        return ProcessEvent::Unreadable(error);
+                    }
+                },
+                message = self.from_guard.next(), if self.end.is_none() => {
+                    self.on_guard(message.ok().flatten());
+                }
+            }
+        }
+    }
+
+    fn on_guard(&mut self, message: Option<ReceivedPacket<FromGuard>>) {
+        match message {
+            Some(ReceivedPacket::Message(FromGuard::Started { pid, .. })) => {
+                self.group = i32::try_from(pid).ok().map(Pid);
+            }
+            Some(ReceivedPacket::Message(FromGuard::StartFailed { error })) => self.end = Some(error),
+            Some(ReceivedPacket::Message(FromGuard::Ended(exit))) => self.end = Some(describe(&exit)),
+            // Nothing else was requested.
+            Some(ReceivedPacket::Message(_) | ReceivedPacket::Forward { .. }) => {}
+            None => {
+                // With the guard its child has died, which leads the group of all others. As long as one of
+                // them lives, no other process can have the group's number.
+                if let Some(group) = self.group {
+                    let _gone = kill_group(group, Signal::KILL);
+                }
+                self.end = Some("the loss of its guard".to_owned());
+            }
+        }
+    }
+
+    /// Stops the process and all that it has started, until [`Self::resume`].
+    ///
+    /// Cancel safe: no, because it may stay stopped.
+    pub(super) async fn pause(&mut self) {
+        let (Ok(()) | Err(_)) = self.control.send(&ToGuard::Pause).await;
+        while self.end.is_none() {
+            let message = self.from_guard.next().await.ok().flatten();
+            if matches!(message, Some(ReceivedPacket::Message(FromGuard::Paused))) {
+                return;
+            }
+            self.on_guard(message);
+        }
+    }
+
+    /// Cancel safe: yes, because a cancelled call has sent nothing.
+    pub(super) async fn resume(&mut self) {
+        let (Ok(()) | Err(_)) = self.control.send(&ToGuard::Resume).await;
+    }
+
+    /// Notes in which copies of the package tests run, so that they are removed if the process does not do
+    /// that.
+    pub(super) fn note_sandboxes(&mut self) {
+        let Some(guard) = self.guard.0.as_ref().map(SpawnedChild::pid) else { return };
+        let directories = descendants(guard).into_iter().filter_map(working_directory);
+        self.sandboxes.extend(directories.filter_map(|directory| sandbox_of(&directory, &self.package)));
+    }
+
+    fn remove_sandboxes(&self) {
+        for sandbox in self.sandboxes.iter().filter(|sandbox| sandbox.exists()) {
+            if let Err(error) = fs::remove_dir_all(sandbox) {
+                tracing::warn!(%error, path = %sandbox.display(), "a copy of the package stays");
+            }
+            // Only if it has no others.
+            let _has_others = sandbox.parent().map(fs::remove_dir);
+        }
+    }
+
+    /// Asks the process to end, and ends it with all that it has started if it does not.
+    ///
+    /// Cancel safe: yes, because a cancelled call has sent nothing.
+    pub(super) async fn terminate(&mut self) {
+        self.note_sandboxes();
+        let grace_ms = u64::try_from(GRACE_PERIOD.as_millis()).unwrap_or(u64::MAX);
+        let (Ok(()) | Err(_)) = self.control.send(&ToGuard::Terminate { grace_ms }).await;
+    }
+
+    /// Returns the end of what it has written to its standard error, to be added to an error.
+    ///
+    /// Cancel safe: yes, because what was read is kept.
+    pub(super) async fn stderr(&mut self) -> String {
+        if self.end.is_some() {
+            let read = async { while self.stderr_task.join_next().await.is_some() {} };
+            // What has not come by then is written by a process that escaped.
+            let (Ok(()) | Err(_)) = timeout(STDERR_LIMIT, read).await;
+        }
+        let kept = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(&kept);
+        let text = text.trim_end();
+        if text.is_empty() { String::new() } else { format!("\n{text}") }
+    }
+
+    /// Ends the process with all that it has started. Nothing of it runs when this returns.
+    ///
+    /// Cancel safe: yes, because a guard ends everything with its connection.
+    pub(super) async fn end(mut self) {
+        self.terminate().await;
+        let ended = async {
+            while self.end.is_none() {
+                let message = self.from_guard.next().await.ok().flatten();
+                self.on_guard(message);
+            }
+        };
+        if timeout(END_LIMIT, ended).await.is_err() {
+            tracing::warn!("StrykerJS did not end within {} s", END_LIMIT.as_secs());
+        }
+        self.remove_sandboxes();
+        self.control_task.cut().await;
+        drop(self.from_guard);
+        if timeout(END_LIMIT, self.guard_exit.wait()).await.is_err() {
+            tracing::warn!("the guard of StrykerJS did not exit and is killed");
+            let _gone = self.guard.0.as_ref().map(|guard| guard.signal(Signal::KILL));
+            // It is reaped later.
+            let (Ok(()) | Err(_)) = timeout(END_LIMIT, self.guard_exit.wait()).await;
+        }
+    }
+}
+
+/// Returns the copy of the package that a working directory belongs to.
+fn sandbox_of(directory: &Path, package: &Path) -> Option<PathBuf> {
+    let is_sandbox = |dir: &&Path| {
+        let name = dir.file_name().unwrap_or_default().to_string_lossy();
+        dir.starts_with(package) && *dir != package && name.starts_with(SANDBOX)
+    };
+    directory.ancestors().find(is_sandbox).map(Path::to_owned)
+}
+
+/// Returns the command of a server. What it copies is removed at the end, also after an error.
+fn command(package: &StrykerPackage, concurrency: Option<NonZeroUsize>) -> TestCommand {
+    let text = |text: std::ffi::OsString| OsText::from(text.as_os_str());
+    let env = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
+    let words = ["serve", "stdio", "--", "--cleanTempDir", "always"].map(OsText::from);
+    let mut args = vec![OsText::from(package.script.as_path())];
+    args.extend(words);
+    if let Some(concurrency) = concurrency {
+        args.extend([OsText::from("--concurrency"), OsText::from(concurrency.to_string())]);
+    }
+    TestCommand {
+        program: OsText::from(package.node.as_path()),
+        args,
+        env: env.collect(),
+        cwd: OsText::from(package.dir.as_path()),
+        is_channel_standard_input: true,
+        ..TestCommand::default()
+    }
+}
+
+fn describe(exit: &ProcessExit) -> String {
+    match (exit.code, exit.signal) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => Signal(signal).name(),
+        (None, None) => "an unknown exit status".to_owned(),
+    }
+}
+
+/// Reads to the end, and keeps the last bytes.
+async fn keep_end(mut from: Receiver, kept: Arc<Mutex<Vec<u8>>>) {
+    let mut bytes = [0; 4096];
+    while let Ok(count) = from.read(&mut bytes).await
+        && count > 0
+    {
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend_from_slice(&bytes[..count]);
+        let surplus = kept.len().saturating_sub(STDERR_BYTES);
+        kept.drain(..surplus);
+    }
+}

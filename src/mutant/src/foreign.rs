@@ -1,0 +1,151 @@
+//! Mutants that another tool has found: their places become bytes of the source, and their ids are as stable
+//! as those of our own mutants.
+
+use crate::{
+    line_index::LineIndex,
+    mutant::{Language, Mutant, MutantId, Mutator, Position, Span},
+    source::Fnv,
+};
+use std::{collections::HashMap, fmt, sync::Arc};
+
+/// A source in which another tool finds mutants.
+#[derive(Clone, Debug)]
+pub struct ForeignSource {
+    pub path: Arc<str>,
+    pub language: Language,
+    pub text: Arc<str>,
+}
+
+/// A mutant as another tool describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForeignMutant {
+    /// Columns count UTF-16 units, and the end is exclusive, as in [`Span`].
+    pub start: Position,
+    pub end: Position,
+    pub mutator: String,
+    pub replacement: String,
+    pub description: Option<String>,
+}
+
+/// A place that is not in its source: the source has changed, or the tool counts in another way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownPlaceError {
+    path: Arc<str>,
+    start: Position,
+    end: Position,
+}
+
+impl fmt::Display for UnknownPlaceError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, start, end } = self;
+        let (from, to) = ((start.line, start.column), (end.line, end.column));
+        write!(formatter, "find {}:{} to {}:{} in {path}: ", from.0, from.1, to.0, to.1)?;
+        formatter.write_str("expected a part of the source, which may have changed meanwhile")
+    }
+}
+
+impl std::error::Error for UnknownPlaceError {}
+
+impl ForeignMutant {
+    fn order(&self) -> (Position, Position, &str, &str) {
+        (self.start, self.end, &self.mutator, &self.replacement)
+    }
+}
+
+impl ForeignSource {
+    /// Returns the mutants that a tool has found in this source, all of them and in any order: an id tells a
+    /// mutant from equal ones in the same source by their order.
+    ///
+    /// # Errors
+    /// A place is not in the source.
+    pub fn mutants(&self, mut found: Vec<ForeignMutant>) -> Result<Vec<Mutant>, UnknownPlaceError> {
+        found.sort_by(|one, other| one.order().cmp(&other.order()));
+        let lines = LineIndex::new(&self.text);
+        let mut ordinals: HashMap<u64, u64> = HashMap::new();
+        let mut mutants = Vec::with_capacity(found.len());
+        for one in found {
+            let span = self.span(&lines, &one)?;
+            let original: Arc<str> = self.text[span.bytes.clone()].into();
+            // The last part is the function, which is not known.
+            let hash = Fnv::of([&*self.path, &one.mutator, &original, &one.replacement, ""]);
+            mutants.push(Mutant {
+                id: MutantId(hash.numbered(&mut ordinals)),
+                path: Arc::clone(&self.path),
+                language: self.language,
+                span,
+                mutator: Mutator::named(one.mutator),
+                original,
+                replacement: one.replacement,
+                item: "".into(),
+                description: one.description,
+            });
+        }
+        Ok(mutants)
+    }
+
+    fn span(&self, lines: &LineIndex<'_>, one: &ForeignMutant) -> Result<Span, UnknownPlaceError> {
+        let bytes = lines.byte(one.start).zip(lines.byte(one.end)).filter(|(start, end)| start <= end);
+        let unknown = || UnknownPlaceError { path: Arc::clone(&self.path), start: one.start, end: one.end };
+        let (start, end) = bytes.ok_or_else(unknown)?;
+        Ok(Span { bytes: start..end, start: one.start, end: one.end })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "const é = '𝄞' + b;\r\nif (é) { f(); }\nif (é) { f(); }\n";
+
+    fn source(text: &str) -> ForeignSource {
+        ForeignSource { path: "src/a.js".into(), language: Language::JavaScript, text: text.into() }
+    }
+
+    fn found(start: (u32, u32), end: (u32, u32), replacement: &str) -> ForeignMutant {
+        let position = |(line, column)| Position { line, column };
+        ForeignMutant {
+            start: position(start),
+            end: position(end),
+            mutator: "BlockStatement".to_owned(),
+            replacement: replacement.to_owned(),
+            description: None,
+        }
+    }
+
+    #[test]
+    fn columns_are_utf16_units_and_ids_stay_when_lines_move() {
+        let places =
+            [found((3, 8), (3, 16), "{}"), found((1, 11), (1, 19), "x"), found((2, 8), (2, 16), "{}")];
+        let mutants = source(TEXT).mutants(places.to_vec()).unwrap();
+        let originals: Vec<&str> = mutants.iter().map(|mutant| &*mutant.original).collect();
+        assert_eq!(originals, ["'𝄞' + b", "{ f(); }", "{ f(); }"]);
+        assert!(mutants[1].id != mutants[2].id, "equal mutants have ids of their own");
+        let moved = places.map(|one| {
+            let below = |at: Position| Position { line: at.line + 1, ..at };
+            ForeignMutant { start: below(one.start), end: below(one.end), ..one }
+        });
+        let again = source(&format!("// new\n{TEXT}")).mutants(moved.to_vec()).unwrap();
+        let ids = |mutants: &[Mutant]| mutants.iter().map(|mutant| mutant.id).collect::<Vec<_>>();
+        assert_eq!(ids(&mutants), ids(&again));
+    }
+
+    #[test]
+    fn places_outside_of_the_source_are_refused() {
+        for (start, end) in [
+            ((0, 1), (1, 1)),
+            ((1, 0), (1, 1)),
+            ((9, 1), (9, 2)),
+            ((1, 1), (1, 99)),
+            // Behind the end of the line.
+            ((2, 1), (2, 18)),
+            // The middle of a pair of units.
+            ((1, 13), (1, 15)),
+            ((2, 3), (2, 1)),
+            ((u32::MAX, u32::MAX), (u32::MAX, u32::MAX)),
+        ] {
+            let refused = source(TEXT).mutants(vec![found(start, end, "")]).unwrap_err();
+            assert!(refused.to_string().contains("src/a.js"), "{refused}");
+        }
+        assert_eq!(source("").mutants(vec![found((1, 1), (1, 1), "x")]).unwrap().len(), 1);
+    }
+}

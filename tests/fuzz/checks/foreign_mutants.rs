@@ -1,0 +1,45 @@
+//! What StrykerJS says about mutants of a source: an answer to `discover`, and the text of the source behind
+//! a zero byte. Places are parts of the text, and ids tell mutants apart; everything else is refused.
+
+use std::collections::BTreeSet;
+
+use heeler_mutant::{ForeignMutant, ForeignSource, Language, Position};
+use heeler_protocol::mutation::{
+    SourcePosition, read_result,
+    v0_4::{DiscoverResult, DiscoveredMutant, MutationTestResult},
+};
+use serde_json::value::RawValue;
+
+/// Checks an answer for each of its files, as if each had the same text.
+pub fn foreign_mutants(bytes: &[u8]) {
+    let mut parts = bytes.splitn(2, |byte| *byte == 0);
+    let (Some(answer), text) = (parts.next(), parts.next().unwrap_or_default()) else { return };
+    let (Ok(answer), Ok(text)) = (str::from_utf8(answer), str::from_utf8(text)) else { return };
+    let Ok(answer) = RawValue::from_string(answer.to_owned()) else { return };
+    // An answer to another request is refused or read as well, and nothing panics.
+    let (Ok(_) | Err(_)) = read_result::<MutationTestResult>(Some(&answer));
+    let Ok(found) = read_result::<DiscoverResult>(Some(&answer)) else { return };
+    for (path, file) in found.files {
+        let source = ForeignSource { path: path.into(), language: Language::JavaScript, text: text.into() };
+        let count = file.mutants.len();
+        let Ok(mutants) = source.mutants(file.mutants.into_iter().map(foreign).collect()) else { continue };
+        assert_eq!(mutants.len(), count);
+        let ids: BTreeSet<_> = mutants.iter().map(|mutant| mutant.id).collect();
+        assert_eq!(ids.len(), count, "equal mutants have ids of their own");
+        for mutant in &mutants {
+            assert_eq!(mutant.original.as_ref(), &text[mutant.span.bytes.clone()]);
+            assert!(mutant.span.start <= mutant.span.end, "{mutant:?}");
+        }
+    }
+}
+
+fn foreign(mutant: DiscoveredMutant) -> ForeignMutant {
+    let position = |position: SourcePosition| Position { line: position.line, column: position.column };
+    ForeignMutant {
+        start: position(mutant.location.start),
+        end: position(mutant.location.end),
+        mutator: mutant.mutator_name,
+        replacement: mutant.replacement.unwrap_or_default(),
+        description: mutant.description,
+    }
+}
