@@ -5,6 +5,7 @@
 //! a < b            (match ::hg::at(7,2) { 1 => { (a) <= (b) } 2 => { (a) >= (b) } _ => { a < b } })
 //! f(x);            if ::hg::at(9,1)==0 { f(x); }
 //! { body }         { match ::hg::at(1,1) { 1 => return 0, _ => {} } body }
+//! { body }         { ::hg::at(30,0); body }, where no mutant stands: a call
 //! loop { body }    loop { ::hg::at(0,0); body }
 //! ```
 //!
@@ -46,6 +47,9 @@ pub struct EmittedSource {
     pub arms: Vec<EmittedArm>,
     /// Mutants without which it can be parsed: the new ones of this emission.
     pub withdrawn: BTreeSet<usize>,
+    /// Functions of [`MutatedSource::functions`] at whose beginnings no mutant stands: their calls are counted
+    /// under numbers of their own, behind those of all mutants of the source, in the order of the functions.
+    pub entries: Vec<usize>,
     /// Pieces of the original: where they are in the guarded source, and in the original.
     pub(crate) pieces: Vec<(usize, usize)>,
     /// Guards in the guarded source, with the indices of their mutants.

@@ -257,6 +257,7 @@ impl<'a> Walker<'a> {
         }
         if let Some(insert_at) = insert_at {
             self.values(&facts, insert_at, &scope);
+            self.entry(&facts, insert_at, function, &scope);
         }
         let parameters = node.child_by_field_name("parameters").filter(|_| self.syntax.is_indented);
         if let Some(parameters) = parameters {
@@ -264,6 +265,25 @@ impl<'a> Walker<'a> {
             self.walk(parameters, &scope, depth);
         }
         self.walk(facts.body, &scope, depth);
+    }
+
+    /// Notes the beginning of a body, so that calls are seen of which no mutant knows.
+    fn entry(
+        &mut self,
+        facts: &crate::syntax::FunctionFacts<'_>,
+        insert_at: usize,
+        function: usize,
+        scope: &Scope,
+    ) {
+        if scope.gate == Gate::Closed {
+            return;
+        }
+        let bytes = facts.body.byte_range();
+        self.by_place.entry((GuardForm::Body, bytes.start, bytes.end)).or_insert_with(|| {
+            let form = GuardForm::Body;
+            self.guards.push(Guard { form, bytes, insert_at, arms: Vec::new(), function });
+            self.guards.len() - 1
+        });
     }
 
     /// Notes the body of a loop.

@@ -63,7 +63,9 @@ impl GuardedProject {
         let mut next = 1_u32;
         for source in &project.sources {
             first_numbers.push(next);
-            next = next.saturating_add(u32::try_from(source.source.mutants().len()).unwrap_or(u32::MAX));
+            // Calls of functions are counted behind the mutants.
+            let numbers = source.source.mutants().len() + source.source.functions().len();
+            next = next.saturating_add(u32::try_from(numbers).unwrap_or(u32::MAX));
         }
         let left_out: Vec<BTreeSet<usize>> = project
             .sources
@@ -235,10 +237,23 @@ impl GuardedProject {
         found
     }
 
-    /// Returns the functions of which every call is seen, as a mutant stands at the beginning of their bodies.
+    /// Returns the functions of which every call is seen.
     pub(crate) fn functions_with_seen_entries(&self) -> BTreeSet<FunctionId> {
         let is_at_entry = |one: &NumberedMutant<'_>| one.found.mutant.mutator == Mutator::FUNCTION_VALUE;
-        self.written().filter(is_at_entry).map(|one| one.function).collect()
+        let by_mutants = self.written().filter(is_at_entry).map(|one| one.function);
+        by_mutants.chain(self.entries().map(|(_, function)| function)).collect()
+    }
+
+    /// Returns the functions whose calls are counted under numbers of their own.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (MutantNumber, FunctionId)> + '_ {
+        self.emitted.iter().enumerate().flat_map(move |(source, emitted)| {
+            let mutants = self.project.sources[source].source.mutants().len();
+            emitted.entries.iter().map(move |&function| {
+                let number = self.first_numbers[source] as usize + mutants + function;
+                let number = MutantNumber(u32::try_from(number).unwrap_or(u32::MAX));
+                (number, FunctionId { source, function })
+            })
+        })
     }
 
     /// Returns a hash of everything in the sources but the code of functions: of tests, types and constants.

@@ -26,6 +26,7 @@ pub(super) fn write(
         text: String::with_capacity(text.len() * 2),
         arms: Vec::new(),
         withdrawn: BTreeSet::new(),
+        entries: Vec::new(),
         pieces: Vec::new(),
         guards: Vec::new(),
     };
@@ -127,7 +128,10 @@ impl Writer<'_> {
                 }
                 return begin;
             }
-            (GuardForm::Body, true) => return begin,
+            (GuardForm::Body, true) => {
+                self.entry(guard.function);
+                return begin;
+            }
             (
                 GuardForm::Statement | GuardForm::Assignment | GuardForm::Condition | GuardForm::Expression,
                 true,
@@ -145,6 +149,20 @@ impl Writer<'_> {
         let end = self.emitted.text.len();
         self.emitted.guards.push((start..end, first..first + guard.arms.len()));
         if guard.form.is_around() { guard.bytes.end } else { begin }
+    }
+
+    /// Writes the beginning of a function's body at which no mutant stands.
+    fn entry(&mut self, function: usize) {
+        if !self.has_mutants {
+            return;
+        }
+        let number = self.first as usize + self.source.mutants().len() + function;
+        match self.source.file.language {
+            Language::Rust => self.format(format_args!(" ::hg::at({number},0); ")),
+            Language::C => self.format(format_args!(" __hg({number},0); ")),
+            Language::Cpp | Language::Python | Language::JavaScript | Language::TypeScript => return,
+        }
+        self.emitted.entries.push(function);
     }
 
     /// Writes the code of a mutant.

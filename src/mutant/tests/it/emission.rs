@@ -43,7 +43,7 @@ fn every_form_of_guard_is_written_as_documented() {
 fn numbers_stay_when_mutants_are_withdrawn() {
     let source = rust("fn f() -> u8 { a + b * c }");
     let emitted = source.emit(10, &BTreeSet::from([0, 1]), SourcePlace::Module);
-    let expected = "fn f() -> u8 { (match ::hg::at(12,1) { 1 => { (a) - (b * c) } _ => { a + (match ::hg::at(13,1) { 1 => { (b) / (c) } _ => { b * c } }) } }) }";
+    let expected = "fn f() -> u8 { ::hg::at(14,0);  (match ::hg::at(12,1) { 1 => { (a) - (b * c) } _ => { a + (match ::hg::at(13,1) { 1 => { (b) / (c) } _ => { b * c } }) } }) }";
     assert_eq!(emitted.text, expected);
     let emitted = source.emit(10, &BTreeSet::from([0, 2]), SourcePlace::Module);
     assert!(emitted.text.contains("{ match ::hg::at(10,2) { 2 => return 1, _ => {} }"), "{}", emitted.text);

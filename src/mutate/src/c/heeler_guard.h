@@ -71,6 +71,7 @@ __attribute__((weak, noinline, cold)) void __hg_begin(void) {
 __attribute__((weak, noinline, cold)) void __hg_reach(unsigned base, unsigned count) {
   unsigned place;
   if (__hg_counts[0] != ~0U) __hg_counts[0]++;
+  if (!count && base) count = 1; /* a call of a function */
   for (place = base; place < base + count && place < __hg_count_number; ++place)
     if (__hg_counts[place] != ~0U) __hg_counts[place]++;
 }

@@ -45,7 +45,7 @@ struct Coverage {
 }
 
 /// Returns which mutant of a place is on, from 1; 0 for the original. The place's mutants have the numbers
-/// from `base` on. A place without mutants, `at(0, 0)`, is a round of a loop.
+/// from `base` on. A place without mutants is a call of a function, or with `at(0, 0)` a round of a loop.
 #[inline(never)]
 pub fn at(base: u32, count: u32) -> u32 {
     let active = ACTIVE.load(Relaxed);
@@ -98,13 +98,13 @@ impl Coverage {
 
     fn reach(&self, base: u32, count: u32) {
         let Some(counter) = self.counts.get(base as usize) else { return };
-        let reached = if count > 0 { counter.fetch_add(1, Relaxed).saturating_add(1) } else { 0 };
+        let reached = if base > 0 { counter.fetch_add(1, Relaxed).saturating_add(1) } else { 0 };
         let steps = self.counts[0].fetch_add(1, Relaxed).saturating_add(1);
         if steps.is_power_of_two() {
             self.note(0, steps);
         }
         if reached.is_power_of_two() {
-            (base..base + count).for_each(|number| self.note(number, reached));
+            (base..base + count.max(1)).for_each(|number| self.note(number, reached));
         }
     }
 

@@ -14,7 +14,7 @@ pub struct CachedBaseline {
     /// A hash of everything but the code of functions with mutants: of tests, types and dependencies.
     pub fingerprint: String,
     pub functions: Vec<CachedFunction>,
-    /// The mutants that were in the programs.
+    /// The mutants that were in the programs, and calls of functions at whose beginnings none stands.
     pub mutants: Vec<CachedMutant>,
     /// By suite.
     pub programs: BTreeMap<String, CachedProgram>,
