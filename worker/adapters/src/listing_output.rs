@@ -44,7 +44,7 @@ impl AdapterListing {
     pub(crate) fn of_one_command(
         framework: &'static str,
         outputs: &[ListingOutput],
-        read: fn(&ListingOutput) -> Result<Vec<ListedTest>, ListingError>,
+        read: impl FnOnce(&ListingOutput) -> Result<Vec<ListedTest>, ListingError>,
     ) -> Result<Self, ListingError> {
         let none = ListingOutput::default();
         let output = outputs.first().unwrap_or(&none);

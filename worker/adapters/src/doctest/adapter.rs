@@ -47,7 +47,12 @@ impl Adapter for Doctest {
         outputs: &[ListingOutput],
         _scratch: &Path,
     ) -> Option<AdapterInvocation> {
-        outputs.is_empty().then(command::listing_command)
+        match outputs {
+            [] => Some(command::listing_command()),
+            // Its version does not say which of them are skipped.
+            [all] if listing::lacks_skips(all) => Some(command::listing_command_without_skipped()),
+            _ => None,
+        }
     }
 
     fn read_listing(
@@ -55,7 +60,8 @@ impl Adapter for Doctest {
         _program: &TestProgram,
         outputs: &[ListingOutput],
     ) -> Result<AdapterListing, ListingError> {
-        AdapterListing::of_one_command(NAME, outputs, listing::read)
+        let (all, not_skipped) = outputs.split_at(outputs.len().min(1));
+        AdapterListing::of_one_command(NAME, all, |all| listing::read(all, not_skipped.first()))
     }
 
     fn selectable_together(&self, tests: &[&ListedTest]) -> usize {

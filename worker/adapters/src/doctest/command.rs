@@ -33,6 +33,16 @@ pub(super) fn listing_command() -> AdapterInvocation {
     invocation(vec!["--dt-list-test-cases".into(), "--dt-no-skip=true".into(), REPORTER.into(), ORDER.into()])
 }
 
+/// Returns the command that lists the tests that are not skipped.
+pub(super) fn listing_command_without_skipped() -> AdapterInvocation {
+    invocation(vec![
+        "--dt-list-test-cases".into(),
+        "--dt-no-skip=false".into(),
+        REPORTER.into(),
+        ORDER.into(),
+    ])
+}
+
 /// Returns the number of tests, from the front, that one command can select.
 pub(super) fn selectable_together(tests: &[&ListedTest]) -> usize {
     let places: Vec<_> = tests.iter().map(|test| TestSelector::of(test).map(|one| one.place)).collect();

@@ -9,7 +9,9 @@ use crate::{ListingError, ListingOutput, scan, xml_elements as xml};
 
 const START: &[u8] = b"<doctest binary=";
 const TEST: &[u8] = b"  <TestCase ";
-const TEST_END: &[u8] = b"/>\n";
+/// Values contain no raw quotation mark.
+const TEST_END: &[u8] = b"\"/>\n";
+const SKIPPED: &[u8] = b"\" skipped=\"";
 const END: &[u8] = b"\n  <OverallResultsTestCases unskipped=";
 
 /// How a test is selected.
@@ -58,8 +60,38 @@ impl TestSelector {
     }
 }
 
-/// Parses a listing. One that is whole is valid, however the program has ended after it.
-pub(super) fn read(output: &ListingOutput) -> Result<Vec<ListedTest>, ListingError> {
+/// Returns whether a listing does not say which tests are skipped: before version 2.4.7.
+pub(super) fn lacks_skips(output: &ListingOutput) -> bool {
+    tags(output).is_ok_and(|tags| !tags.iter().all(|tag| memchr::memmem::find(tag, SKIPPED).is_some()))
+}
+
+/// Parses a listing. One that is whole is valid, however the program has ended after it. `not_skipped` is that
+/// of the tests that are not skipped, if the first does not say which are.
+pub(super) fn read(
+    output: &ListingOutput,
+    not_skipped: Option<&ListingOutput>,
+) -> Result<Vec<ListedTest>, ListingError> {
+    let not_skipped = not_skipped.map(tags).transpose()?;
+    let mut next = not_skipped.as_ref().map(|tags| tags.iter().peekable());
+    let mut tests = Vec::new();
+    let mut place = 0;
+    for tag in tags(output)? {
+        // Both are in the same order.
+        let is_skipped = match &mut next {
+            Some(next) => next.next_if(|one| **one == tag).is_none(),
+            None => tag.ends_with(b" skipped=\"true\""),
+        };
+        tests.push(read_test(tag, is_skipped, &mut place));
+    }
+    if next.is_some_and(|mut next| next.next().is_some()) {
+        return Err(damaged("it lists other tests than the one before it"));
+    }
+    mark_exact_names(&mut tests);
+    Ok(tests)
+}
+
+/// Returns the attributes of the tests of a listing.
+fn tags(output: &ListingOutput) -> Result<Vec<&[u8]>, ListingError> {
     let Some(start) = memchr::memmem::find(&output.stdout, START) else {
         if output.code != Some(0) {
             return Err(ListingError::of_exit(output));
@@ -77,21 +109,14 @@ pub(super) fn read(output: &ListingOutput) -> Result<Vec<ListedTest>, ListingErr
         });
     };
     let mut rest = &listing[..=end];
-    let mut tests = Vec::new();
-    let mut place = 0;
+    let mut tags = Vec::new();
     while let Some(found) = find_at_line_start(rest, TEST) {
         let after = &rest[found + TEST.len() - 1..];
-        // Values contain no raw quotation mark, so this is the last attribute.
-        let length =
-            memchr::memmem::find(after, b"\" skipped=\"").ok_or_else(|| damaged("an entry has no end"))?;
-        let end = memchr::memmem::find(&after[length..], TEST_END)
-            .ok_or_else(|| damaged("an entry has no end"))?
-            + length;
-        tests.push(read_test(&after[..end], &mut place));
+        let end = memchr::memmem::find(after, TEST_END).ok_or_else(|| damaged("an entry has no end"))?;
+        tags.push(&after[..=end]);
         rest = &after[end + TEST_END.len()..];
     }
-    mark_exact_names(&mut tests);
-    Ok(tests)
+    Ok(tags)
 }
 
 fn find_at_line_start(bytes: &[u8], text: &[u8]) -> Option<usize> {
@@ -102,10 +127,9 @@ fn damaged(reason: &str) -> ListingError {
     ListingError::Damaged { framework: NAME, reason: reason.to_owned() }
 }
 
-fn read_test(tag: &[u8], place: &mut u32) -> ListedTest {
+fn read_test(tag: &[u8], is_skipped: bool, place: &mut u32) -> ListedTest {
     let name = xml::attribute(tag, "name").filter(|name| !name.is_empty());
     let name_use = if name.is_some() { NameUse::Inexact } else { NameUse::Unnamed };
-    let is_skipped = tag.ends_with(b" skipped=\"true\"");
     *place += u32::from(!is_skipped);
     let suite = xml::attribute(tag, "testsuite");
     ListedTest {
@@ -148,4 +172,48 @@ fn is_plain(name: &str) -> bool {
             || character.is_control()
     };
     !name.trim().is_empty() && name.trim() == name && !name.contains(is_special)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listing(entries: &[&str]) -> ListingOutput {
+        let entries = entries.concat();
+        let stdout = format!(
+            "<doctest binary=\"x\" version=\"2.4.6\">\n{entries}  <OverallResultsTestCases unskipped=\"1\"/>\n</doctest>\n"
+        );
+        ListingOutput { code: Some(0), stdout: stdout.into_bytes(), ..ListingOutput::default() }
+    }
+
+    const ONE: &str = "  <TestCase name=\"one &quot;/&gt;\" filename=\"a.cc\" line=\"1\"/>\n";
+    const TWO: &str = "  <TestCase name=\"two\" filename=\"a.cc\" line=\"5\"/>\n";
+    const THREE: &str = "  <TestCase name=\"three\" filename=\"a.cc\" line=\"9\"/>\n";
+
+    #[test]
+    fn versions_that_do_not_say_what_is_skipped_list_twice() {
+        let all = listing(&[ONE, TWO, THREE]);
+        assert!(lacks_skips(&all));
+        let tests = read(&all, Some(&listing(&[ONE, THREE]))).unwrap();
+        let shown: Vec<_> = tests
+            .iter()
+            .map(|test| (test.name.as_str(), test.skip.is_some(), test.selector.as_deref()))
+            .collect();
+        let expected = [("one \"/>", false, Some("1")), ("two", true, None), ("three", false, Some("2="))];
+        assert_eq!(shown, expected);
+        let error = read(&all, Some(&listing(&[THREE, ONE]))).unwrap_err();
+        assert!(error.to_string().contains("other tests than the one before it"), "{error}");
+        assert!(read(&all, Some(&listing(&[]))).unwrap().iter().all(|test| test.skip.is_some()));
+    }
+
+    #[test]
+    fn versions_that_say_what_is_skipped_list_once() {
+        let says =
+            |entry: &str, is_skipped: bool| entry.replace("\"/>", &format!("\" skipped=\"{is_skipped}\"/>"));
+        let all = listing(&[&says(TWO, true), &says(THREE, false)]);
+        assert!(!lacks_skips(&all) && !lacks_skips(&listing(&[])));
+        let tests = read(&all, None).unwrap();
+        let shown: Vec<_> = tests.iter().map(|test| (test.name.as_str(), test.skip.is_some())).collect();
+        assert_eq!(shown, [("two", true), ("three", false)]);
+    }
 }
