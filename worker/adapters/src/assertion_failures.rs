@@ -41,6 +41,10 @@ impl AssertionFailures {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.failures.is_empty()
+    }
+
     /// Appends them to a verdict.
     pub(super) fn add_to(self, verdict: &mut FrameworkVerdict) {
         self.failures.into_iter().for_each(|failure| verdict.push_failure(failure));

@@ -261,7 +261,12 @@ async fn prepare_process<'a>(
 
 /// Has a batch treat ends of tests, and of the process, as the framework reports them.
 fn expect_ends(batch: &mut RunningBatch, traits: &AdapterTraits, channel: InvocationChannel, grace_ms: u64) {
-    let has_requests = matches!(channel, InvocationChannel::Descriptor | InvocationChannel::StandardStreams);
+    let has_requests = match channel {
+        InvocationChannel::Descriptor
+        | InvocationChannel::StandardStreams
+        | InvocationChannel::Connections => true,
+        InvocationChannel::StandardOutput | InvocationChannel::CombinedOutput => false,
+    };
     if !has_requests {
         batch.hold_results();
     }

@@ -101,20 +101,41 @@ impl DoctestGrammar {
     }
 
     /// Reads the end of a test: its assertions, and the end of its element.
-    fn read_end(cursor: ByteCursor<'_>) -> ScanResult<(usize, FrameworkVerdict)> {
+    fn read_end(&self, cursor: ByteCursor<'_>) -> ScanResult<(usize, FrameworkVerdict)> {
         let mut cursor = cursor;
         cursor.literal(b"<OverallResultsAsserts successes=\"")?;
         cursor.number()?;
         cursor.literal(b"\" failures=\"")?;
-        cursor.number()?;
-        cursor.literal(b"\" test_case_success=\"")?;
-        let result =
-            [FrameworkResult::Passed, FrameworkResult::Failed][cursor.one_of(&[b"true\"", b"false\""])?];
+        let failed = cursor.number()?;
         let rest = cursor.until(b"/>\n", 200)?;
         let seconds = attribute(rest, "duration").and_then(|text| text.parse().ok());
         let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let result = match attribute(rest, "test_case_success").as_deref() {
+            Some("true") => FrameworkResult::Passed,
+            Some("false") => FrameworkResult::Failed,
+            Some(_) => return Err(ScanStop::Mismatch),
+            None => self.result_by_decorators(failed, seconds),
+        };
         cursor.literal(b"    </TestCase>\n")?;
         Ok((cursor.used(), FrameworkVerdict::new(result, duration)))
+    }
+
+    /// Returns the result of a test whose version does not say it (before 2.4.7), by the number of failed
+    /// assertions and the seconds that it took.
+    fn result_by_decorators(&self, failed: u64, seconds: Option<f64>) -> FrameworkResult {
+        let decorator = |name: &str| attribute(&self.decorators, name);
+        let limit: Option<f64> = decorator("timeout").and_then(|text| text.parse().ok());
+        let is_late = limit.zip(seconds).is_some_and(|(limit, seconds)| limit > 0.0 && seconds > limit);
+        let has_failure = failed > 0 || !self.failures.is_empty() || is_late;
+        let expected: Option<u64> = decorator("expected_failures").and_then(|text| text.parse().ok());
+        let is_passed = if decorator("should_fail").is_some() {
+            has_failure
+        } else if has_failure && decorator("may_fail").is_some() {
+            true
+        } else {
+            expected.filter(|expected| *expected > 0).map_or(!has_failure, |expected| expected == failed)
+        };
+        if is_passed { FrameworkResult::Passed } else { FrameworkResult::Failed }
     }
 
     /// Reads the end of the document.
@@ -151,7 +172,7 @@ impl DoctestGrammar {
 
     /// Reads the elements of a test that is not of this batch.
     fn read_other_test(&mut self, cursor: ByteCursor<'_>) -> ReadMarker {
-        if let Some((used, verdict)) = found(Self::read_end(cursor))? {
+        if let Some((used, verdict)) = found(self.read_end(cursor))? {
             self.failed_others += u64::from(verdict.result == FrameworkResult::Failed);
             return Ok((used, Marker::Ignore));
         }
@@ -313,7 +334,7 @@ impl MarkerGrammar for DoctestGrammar {
             let last = either(begin, || Self::read_last(cursor));
             return either(last, || self.read_other_test(cursor));
         }
-        let end = Self::read_end(cursor).map(|(used, verdict)| {
+        let end = self.read_end(cursor).map(|(used, verdict)| {
             (used, if self.is_crashing { Marker::Ignore } else { Marker::End(verdict) })
         });
         let own = either(end, || either(self.read_subcase(cursor), || self.read_report(cursor)));
