@@ -61,6 +61,7 @@ pub(super) fn table() -> Syntax {
         before_body,
         condition_form: GuardForm::Condition,
         dropped_negation: "!!",
+        type_check: Some("__HG_TYPE"),
         readable: cpp_macros::without_specifiers,
         ..Syntax::new(tree_sitter_cpp::LANGUAGE.into(), &roles)
     }
