@@ -1,5 +1,5 @@
-//! Diagnostics of g++ as text, in the form that compilers of the GNU project have always had. Those in JSON do
-//! not say for which instantiation of a template they are:
+//! Diagnostics of g++ as text, in the form that compilers of the GNU project have always had. Those in JSON
+//! do not say for which instantiation of a template they are:
 //!
 //! ```text
 //! list.hpp: In instantiation of ‘T sum(T, T) [with T = A]’:
