@@ -142,8 +142,8 @@ fn make_flags(inherited: Option<OsString>) -> OsString {
 }
 
 /// Returns the programs with the tests, one for each test that is a process of its own: they are run for a
-/// mutant one after the other, until one fails. A program in which a test framework is found has the tests that
-/// it lists.
+/// mutant one after the other, until one fails. A program in which a test framework is found has the tests
+/// that it lists.
 fn programs(tests: &BuiltTests, tree: &Path) -> Result<Vec<TestProgram>, MutateError> {
     let request = match tests {
         BuiltTests::Ctest(directory) => {

@@ -1,6 +1,6 @@
 //! What is kept of a build by a command for the next one: which mutants do not compile, and for which sources
-//! that is known. With the same sources, the next build begins with what this one ends with, and makes nothing
-//! again; with others, a build that does not know what its sources include must not keep anything.
+//! that is known. With the same sources, the next build begins with what this one ends with, and makes
+//! nothing again; with others, a build that does not know what its sources include must not keep anything.
 
 use std::{
     collections::BTreeMap,

@@ -1,5 +1,5 @@
-//! The parts of a source in C or C++ that the preprocessor may take out: what is between `#if` and `#endif`. The
-//! lines are read as they are: parsers understand little of code that is divided in this way.
+//! The parts of a source in C or C++ that the preprocessor may take out: what is between `#if` and `#endif`.
+//! The lines are read as they are: parsers understand little of code that is divided in this way.
 
 use std::ops::Range;
 

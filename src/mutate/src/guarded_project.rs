@@ -178,8 +178,8 @@ impl GuardedProject {
         !self.conditional().is_empty()
     }
 
-    /// Notes which mutants the preprocessor has taken out everywhere: those of files that were compiled, without
-    /// their guards. Of a file that no compilation has read, nothing is known.
+    /// Notes which mutants the preprocessor has taken out everywhere: those of files that were compiled,
+    /// without their guards. Of a file that no compilation has read, nothing is known.
     pub fn note_compiled(&mut self, compiled: &CompiledGuards) {
         let mut taken_out = self.conditional();
         taken_out.retain(|key| {

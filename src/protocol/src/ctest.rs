@@ -71,7 +71,10 @@ pub enum CtestListingError {
 /// It is not the list that CTest writes.
 pub fn read_ctest_listing(json: &[u8]) -> Result<Vec<CtestTest>, CtestListingError> {
     // Names and arguments may be any bytes, which CTest writes as they are.
-    let listing: Listing = serde_json::from_str(&String::from_utf8_lossy(json))?;
+    let text = String::from_utf8_lossy(json);
+    // A command of the project that runs before the tests (CTEST_CUSTOM_PRE_TEST) writes before the list.
+    let begin = if text.starts_with('{') { 0 } else { text.find("\n{").map_or(0, |at| at + 1) };
+    let listing: Listing = serde_json::from_str(&text[begin..])?;
     if listing.kind != "ctestInfo" || listing.version.major != 1 {
         let found = format!("\"kind\": {:?} of version {}", listing.kind, listing.version.major);
         return Err(CtestListingError::Kind { found });
@@ -210,6 +213,8 @@ mod tests {
                     {"name":"COST","value":5.0},{"name":"WORKING_DIRECTORY","value":"/w"}]},
                 {"name":"b_NOT_BUILT","properties":[{"name":"TIMEOUT","value":0.0}]}]}"#;
         let tests = read_ctest_listing(json).unwrap();
+        let behind_output = [b"Optional {library}: none\n", &json[..]].concat();
+        assert_eq!(read_ctest_listing(&behind_output).unwrap().len(), 2);
         let [first, second] = &tests[..] else { panic!("{tests:?}") };
         assert_eq!(first.place, Some(("/w/CMakeLists.txt".to_owned(), 9)));
         assert_eq!(first.command, ["/bin/sh", "-c", "x"]);

@@ -12,16 +12,17 @@ const MAKEFILE: &str = "all: calc_test text_test\n\
     calc.o: calc.c calc.h\n\t$(CC) -Wall -Werror -c -o $@ $<\n";
 
 const HEADER: &str = "int add(int a, int b);\nint is_small(int a);\nint count(int a);\nlong distance(const char *a, const char *b);\n\
-    int unused(int a);\n";
+    int unused(int a);\nstatic inline int half(int a) {\n    return a / 2;\n}\n";
 
 const SOURCE: &str = "#include \"calc.h\"\n\
     int add(int a, int b) {\n    return a + b;\n}\n\
     int is_small(int a) {\n    return a < 10;\n}\n\
     int count(int a) {\n    int rounds = 0;\n    while (a > 0) {\n        a -= 1;\n        rounds += 1;\n    }\n    return rounds;\n}\n\
     long distance(const char *a, const char *b) {\n    return b - a;\n}\n\
-    int unused(int a) {\n    return a * 2;\n}\n";
+    int unused(int a) {\n    return a * 2;\n}\n\
+    #ifdef WITH_MORE\nint more(int a) {\n    return a - 3;\n}\n#endif\n";
 
-const CALC_TEST: &str = "#include \"../calc.h\"\nint main(void) {\n    if (add(2, 3) != 5) return 1;\n    if (!is_small(3)) return 2;\n    \
+const CALC_TEST: &str = "#include \"../calc.h\"\nint main(void) {\n    if (add(2, 3) != 5 || half(4) != 2) return 1;\n    if (!is_small(3)) return 2;\n    \
     return count(4) == 4 ? 0 : 3;\n}\n";
 
 const TEXT_TEST: &str = "#include \"../calc.h\"\nint main(void) {\n    const char *text = \"abc\";\n    return distance(text, text + 3) == 3 ? 0 : 1;\n}\n";
@@ -57,10 +58,10 @@ impl Project {
         run_with_separate_outputs(command)
     }
 
-    /// Returns the statuses of the mutants of a report, by line and replacement.
-    fn statuses(&self, report: &str) -> BTreeMap<String, String> {
+    /// Returns the statuses of the mutants of a source in a report, by line and replacement.
+    fn statuses(&self, report: &str, source: &str) -> BTreeMap<String, String> {
         let report: Value = serde_json::from_str(&fs::read_to_string(self.path(report)).unwrap()).unwrap();
-        let mutants = report["files"]["calc.c"]["mutants"].as_array().unwrap();
+        let mutants = report["files"][source]["mutants"].as_array().unwrap();
         let entry = |mutant: &Value| {
             let line = mutant["location"]["start"]["line"].as_u64().unwrap();
             let name = format!("{line}: {}", mutant["replacement"].as_str().unwrap());
@@ -75,7 +76,7 @@ fn mutants_of_a_project_in_c_end_in_every_possible_way() {
     let project = Project::new();
     let words = ["--test", "calc_test", "--test", "text_test", "--json", "../report.json"];
     let ran = project.mutate(&words).assert_code(0);
-    let statuses = project.statuses("../report.json");
+    let statuses = project.statuses("../report.json", "calc.c");
     for (name, status) in [
         ("3: a - b", "Killed"),
         // No test has a number of 10.
@@ -85,6 +86,7 @@ fn mutants_of_a_project_in_c_end_in_every_possible_way() {
         // Pointers have no sum.
         ("17: b + a", "CompileError"),
         ("20: a / 2", "NoCoverage"),
+        ("24: a + 3", "Ignored"),
     ] {
         assert_eq!(
             statuses.get(name).map(String::as_str),
@@ -93,6 +95,8 @@ fn mutants_of_a_project_in_c_end_in_every_possible_way() {
             ran.stderr
         );
     }
+    let in_header = project.statuses("../report.json", "calc.h");
+    assert_eq!(in_header["7: a * 2"], "Killed", "{in_header:#?}");
     assert!(
         !project.path("calc.o").exists() && !project.path("calc_test").exists(),
         "the project is only read"
@@ -101,7 +105,7 @@ fn mutants_of_a_project_in_c_end_in_every_possible_way() {
     fs::write(project.path("calc.c"), SOURCE.replace("a * 2", "a * 3")).unwrap();
     let again = project.mutate(&words).assert_code(0);
     assert!(
-        again.stderr.contains("16 verdicts of earlier runs"),
+        again.stderr.contains("19 verdicts of earlier runs"),
         "the verdicts of other functions are kept: {}",
         again.stderr
     );

@@ -176,6 +176,36 @@ fn tests_of_frameworks_are_found_by_ctest_as_well() {
     assert!(project.killer("calc.cc greet → { \"\" }").ends_with("Calc.Greets"));
 }
 
+const LOW: &str = "#pragma once\ninline bool is_low(int a) {\n    return a < 10;\n}\n";
+const DOCTEST: &str = "#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN\n#include <doctest/doctest.h>\n#include \"low.hpp\"\n\
+    TEST_CASE(\"low\") { CHECK(is_low(3)); }\nTEST_CASE(\"other\") {}\n";
+const BOOST: &str = "#define BOOST_TEST_MODULE low\n#include <boost/test/included/unit_test.hpp>\n#include \"low.hpp\"\n\
+    BOOST_AUTO_TEST_CASE(high) { BOOST_TEST(!is_low(10)); }\nBOOST_AUTO_TEST_CASE(other) {}\n";
+
+#[test]
+fn tests_of_several_frameworks_kill_mutants_of_one_header() {
+    let project = Project { world: TestWorld::new() };
+    fs::create_dir(project.path("")).unwrap();
+    let files = [("low.hpp", LOW), ("doctest_test.cc", DOCTEST), ("boost_test.cc", BOOST)];
+    for (name, text) in files {
+        fs::write(project.path(name), text).unwrap();
+    }
+    project.mutate(&["--build", "make doctest_test boost_test", "--test", "*_test"]).assert_code(0);
+    for (mutant, killer) in [
+        ("low.hpp is_low → { false }", "doctest_test::low"),
+        ("low.hpp is_low → { true }", "boost_test::high"),
+        ("low.hpp a < 10 → a <= 10", "boost_test::high"),
+        ("low.hpp a < 10 → a >= 10", "doctest_test::low"),
+    ] {
+        let found = &project.mutants()[mutant];
+        assert_eq!(found["coveredBy"].as_array().unwrap().len(), 2, "{found:#}");
+        // Both notice the last one.
+        let is_either = mutant.ends_with(">= 10");
+        assert!(is_either || project.killer(mutant) == killer, "{mutant}: {}", project.killer(mutant));
+        assert_eq!(found["status"], "Killed");
+    }
+}
+
 #[test]
 fn errors_of_the_sources_themselves_are_shown() {
     let project = Project::new();

@@ -2,9 +2,9 @@
 //!
 //! An error points at the code of a mutant, and then that mutant is to blame; or at the original beside it,
 //! with the mutant's code as the explanation; or, where a variable has no value, at its use, and then the
-//! statement that would have given it one was left out. In C++ it may point at the guard itself, whose branches
-//! have no common type, or into a template, which some place with a guard required. Every other error is only
-//! known to be in a function.
+//! statement that would have given it one was left out. In C++ it may point at the guard itself, whose
+//! branches have no common type, or into a template, which some place with a guard required. Every other
+//! error is only known to be in a function.
 
 use super::error::{CompilerError, ErrorPlace, ErrorSpan};
 use crate::{

@@ -1,5 +1,5 @@
-//! Diagnostics of g++ as text, in the form that compilers of the GNU project have always had. Those in JSON do
-//! not say for which instantiation of a template they are:
+//! Diagnostics of g++ as text, in the form that compilers of the GNU project have always had. Those in JSON
+//! do not say for which instantiation of a template they are:
 //!
 //! ```text
 //! list.hpp: In instantiation of ‘T sum(T, T) [with T = A]’:
@@ -14,6 +14,8 @@ pub fn errors(text: &str) -> Vec<CompilerError> {
     let mut errors: Vec<CompilerError> = Vec::new();
     // Where the instantiation was required, from the inside out, for the error that follows.
     let mut required = Vec::new();
+    // The places of macros of the last error.
+    let mut macros = 0;
     for line in text.lines() {
         let Some((span, message)) = located(line) else {
             if line.contains(": In ") || line.starts_with("In file included from ") {
@@ -25,7 +27,15 @@ pub fn errors(text: &str) -> Vec<CompilerError> {
         let error = message.strip_prefix("error: ").or_else(|| message.strip_prefix("fatal error: "));
         if let Some(words) = error {
             let spans = std::iter::once(span).chain(required.iter().cloned()).collect();
+            macros = 0;
             errors.push(CompilerError { code: None, message: words.to_owned(), spans });
+        } else if message.starts_with("note: in expansion of macro ") {
+            // Where a macro is used that has the error in it, from the inside out.
+            if let Some(error) = errors.last_mut() {
+                let required = error.spans.iter().filter(|span| !span.is_primary).count() - macros;
+                error.spans.insert(error.spans.len() - required, ErrorSpan { is_primary: false, ..span });
+                macros += 1;
+            }
         } else if message.starts_with("required ")
             || message.starts_with("in ") && message.contains(" expansion of ")
         {
@@ -62,6 +72,8 @@ mod tests {
             main.cpp:12:8:   required from here\n\
             list.hpp:3:14: error: no match for ‘operator+’: a::b\n\
             list.hpp:3:14: note: candidate: x\n\
+            list.hpp:3:7: note: in expansion of macro ‘A’\n\
+            list.hpp:2:6: note: in expansion of macro ‘B’\n\
             make: *** [Makefile:3: main.o] Error 1\n\
             main.cpp: In function ‘int main()’:\n\
             a b:c/main.cpp:4:5: error: expected ‘;’\n\
@@ -80,7 +92,7 @@ mod tests {
         assert_eq!(
             places,
             [
-                vec!["list.hpp:3:14", "sum.hpp:7:9", "main.cpp:12:8"],
+                vec!["list.hpp:3:14", "list.hpp:3:7", "list.hpp:2:6", "sum.hpp:7:9", "main.cpp:12:8"],
                 vec!["a b:c/main.cpp:4:5"],
                 vec!["main.cpp:9:10"]
             ]

@@ -61,6 +61,7 @@ pub(super) fn table() -> Syntax {
         before_body,
         condition_form: GuardForm::Condition,
         dropped_negation: "!!",
+        type_check: Some("__HG_TYPE"),
         readable: cpp_macros::without_specifiers,
         ..Syntax::new(tree_sitter_cpp::LANGUAGE.into(), &roles)
     }
@@ -114,8 +115,8 @@ fn is_walked(node: Node<'_>, text: &str) -> bool {
     !node.children(&mut cursor).any(is_constant) && c::is_walked(node, text)
 }
 
-/// Returns whether another operator can stand for this one: not where nobody uses the value, because that is a
-/// declaration that looks like an expression, and not in a stream.
+/// Returns whether another operator can stand for this one: not where nobody uses the value, because that is
+/// a declaration that looks like an expression, and not in a stream.
 fn is_mutated_operator(node: Node<'_>, text: &str) -> bool {
     let is_statement = || node.parent().is_some_and(|parent| parent.kind() == "expression_statement");
     node.kind() != "binary_expression" || (!is_statement() && !is_stream(node, text))

@@ -1,5 +1,5 @@
-//! Macros of C++ that stand where specifiers do, such as `API_EXPORT int f();`: the parser takes them for types
-//! and loses what follows. It reads blanks in their place, so that all positions stay.
+//! Macros of C++ that stand where specifiers do, such as `API_EXPORT int f();`: the parser takes them for
+//! types and loses what follows. It reads blanks in their place, so that all positions stay.
 
 /// Words that may be before such a macro in its line.
 const KEYWORDS: [&str; 10] = [

@@ -3,8 +3,8 @@
 //!
 //! - [`table`]: the form of a table.
 //! - [`rust`], [`c`], [`cpp`], [`python`]: the languages.
-//! - [`rust_attributes`]: attributes that take code out; [`rust_values`], [`cpp_values`], [`python_values`]: values
-//!   by return type; [`cpp_macros`]: macros that the parser does not read.
+//! - [`rust_attributes`]: attributes that take code out; [`rust_values`], [`cpp_values`], [`python_values`]:
+//!   values by return type; [`cpp_macros`]: macros that the parser does not read.
 
 mod c;
 mod cpp;

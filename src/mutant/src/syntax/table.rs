@@ -126,6 +126,9 @@ pub(crate) struct Syntax {
     pub(crate) condition_form: GuardForm,
     /// What is written before the operand of a negation that is dropped.
     pub(crate) dropped_negation: &'static str,
+    /// The macro of the runtime that checks that a mutant has the type of the original, where the type of
+    /// both would otherwise be a third one.
+    pub(crate) type_check: Option<&'static str>,
     /// Returns the text as the parser reads it, of the same length; `None` if it reads the text itself.
     pub(crate) readable: fn(&str) -> Option<String>,
 }
@@ -160,6 +163,7 @@ impl Syntax {
             before_body: |_| None,
             condition_form: GuardForm::Expression,
             dropped_negation: "",
+            type_check: None,
             readable: |_| None,
         }
     }

@@ -82,7 +82,9 @@ impl Walker<'_> {
             let after = &self.text[operator.end_byte()..node.end_byte()];
             let code = match parentheses {
                 Parentheses::BothOperands => {
-                    format!("({}) {other} ({})", self.on_one_line(left), self.on_one_line(right))
+                    let (left, right) = (self.on_one_line(left), self.on_one_line(right));
+                    let code = format!("({left}) {other} ({right})");
+                    self.with_type_check(code, node)
                 }
                 Parentheses::RightOperand => {
                     format!("{} {other} ({})", self.on_one_line(left), self.on_one_line(right))
@@ -90,6 +92,19 @@ impl Walker<'_> {
             };
             let arm = arm(found.mutator.clone(), format!("{before}{other}{after}"), code);
             self.add(Place::around(GuardForm::Expression, node), scope, arm);
+        }
+    }
+
+    /// Returns code with the check that it has the type of the original. A class may have `+` and no `-`, and
+    /// be converted to a number for it: then the original would be converted as well.
+    fn with_type_check(&self, code: String, original: Node<'_>) -> String {
+        let text = text_of(original, self.text);
+        match self.syntax.type_check {
+            // A lambda can't be where it is not evaluated.
+            Some(check) if !(text.contains('[') && contains_lambda(original)) => {
+                format!("{check}(({code}), ({})) ({code})", on_one_line(text))
+            }
+            Some(_) | None => code,
         }
     }
 
@@ -153,6 +168,11 @@ enum Parentheses {
 
 pub(super) fn arm(mutator: Mutator, replacement: String, code: String) -> Arm {
     Arm { mutator, replacement, code, description: None, ignored: None }
+}
+
+fn contains_lambda(node: Node<'_>) -> bool {
+    let mut cursor = node.walk();
+    node.kind() == "lambda_expression" || node.named_children(&mut cursor).any(contains_lambda)
 }
 
 /// Returns code without line breaks, where that changes nothing: lines that compilers and panics name stay

@@ -142,7 +142,7 @@ fn guards_are_constant_where_the_compiler_runs_them_and_conditions_have_any_type
     let emitted = source.emit(1, &BTreeSet::new(), SourcePlace::Module);
     assert_eq!(
         emitted.text,
-        "auto f(int a) { if ((__hg(1,2)==1 ? (1) : __hg_is(2) ? (0) : !!((__hg(3,2)==1 ? ((a) <= (1)) : __hg_is(4) ? ((a) >= (1)) : (a < 1))))) { if (__hg(5,1)==0) { g(); } } return (__hg(6,1)==1 ? (!!(b)) : (!b)); }"
+        "auto f(int a) { if ((__hg(1,2)==1 ? (1) : __hg_is(2) ? (0) : !!((__hg(3,2)==1 ? (__HG_TYPE(((a) <= (1)), (a < 1)) ((a) <= (1))) : __hg_is(4) ? (__HG_TYPE(((a) >= (1)), (a < 1)) ((a) >= (1))) : (a < 1))))) { if (__hg(5,1)==0) { g(); } } return (__hg(6,1)==1 ? (!!(b)) : (!b)); }"
     );
 }
 
@@ -276,6 +276,17 @@ fn mutants_of_templates_are_blamed_and_no_others() {
         ]
     );
     assert!(rounds <= 3, "{rounds} rounds");
+}
+
+#[test]
+fn mutant_of_another_type_is_blamed_and_changes_no_original() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = cpp(
+        "struct A { int a; A operator+(int b) const { return A{a + b}; } operator bool() const { return a; } };\ntemplate <class T> int first(const T &value) { return value.a; }\nint f(A a) { return first(a + 2); }\nbool g(A a) { auto b = a + 2; return b; }\ntemplate <class T> bool h(T a) { auto b = a + 3; return b; }\nbool i(A a, int b) { return h(a) && h(b); }\n",
+    );
+    let (withdrawn, rounds) = withdrawn(&source, directory.path(), &["-fsyntax-only"]);
+    assert_eq!(shown(&source, &withdrawn), ["a + 2 → a - 2", "a + 3 → a - 3"]);
+    assert_eq!((withdrawn.len(), rounds), (3, 2));
 }
 
 #[test]

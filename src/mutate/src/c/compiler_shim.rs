@@ -1,7 +1,7 @@
 //! The role in which this program stands in for the compiler of a build in C or C++: it adds the runtime of
-//! guards to what is compiled, and keeps errors as the compiler describes them to programs, and how each output
-//! was made. Builds find it as `cc` or `c++` in the first directory of `PATH`, so that no makefile has to name
-//! it.
+//! guards to what is compiled, and keeps errors as the compiler describes them to programs, and how each
+//! output was made. Builds find it as `cc` or `c++` in the first directory of `PATH`, so that no makefile has
+//! to name it.
 
 use std::{
     collections::HashSet,

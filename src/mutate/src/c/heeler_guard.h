@@ -101,7 +101,15 @@ __attribute__((weak, noinline)) unsigned __hg_at(unsigned base, unsigned count) 
 #ifndef __cplusplus
 #define __hg(base, count) __hg_at(base, count)
 #define __hg_is(number) (__hg_on == (number))
+#define __HG_TYPE(mutant, original)
 #else
+/* A mutant has the type of the original. Otherwise both may be converted to a third type, which changes the original. */
+template <class Mutant, class Original> struct __hg_has_type_of_original;
+template <class Type> struct __hg_has_type_of_original<Type, Type> {};
+template <class Type> struct __hg_has_type_of_original<Type, const Type> {};
+template <class Type> struct __hg_has_type_of_original<const Type, Type> {};
+#define __HG_TYPE(mutant, original) \
+  (void)sizeof(__hg_has_type_of_original<__decltype(mutant), __decltype(original)>),
 /* A function may run when the program is compiled: it is the original there. */
 #if __cplusplus >= 201103L && __GNUC__ >= 9
 #define __HG_FUNCTION __attribute__((always_inline)) constexpr inline

@@ -1,5 +1,5 @@
-//! Which guards the preprocessor leaves in what is compiled: the code of the others is in no program, whatever
-//! the tests reach.
+//! Which guards the preprocessor leaves in what is compiled: the code of the others is in no program,
+//! whatever the tests reach.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

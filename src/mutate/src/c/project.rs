@@ -51,8 +51,9 @@ const BUILD_EXTENSIONS: [&str; 6] = ["ac", "am", "cmake", "in", "mk", "sh"];
 /// Files by which directories are known that a build has made.
 const BUILT: [&str; 2] = ["CMakeCache.txt", "CACHEDIR.TAG"];
 
-/// Reads the sources of C and C++ below a directory and searches those that are selected for mutants: sources of tests,
-/// examples and libraries of others only if a word of the selection names them. Blocks, on several cores.
+/// Reads the sources of C and C++ below a directory and searches those that are selected for mutants: sources
+/// of tests, examples and libraries of others only if a word of the selection names them. Blocks, on several
+/// cores.
 ///
 /// Those that are no UTF-8 have no mutants either.
 ///
