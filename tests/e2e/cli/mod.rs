@@ -7,6 +7,7 @@ mod first_contact;
 mod large_outputs;
 mod mutants;
 mod mutation_in_c;
+mod mutation_in_python;
 mod mutation_runs;
 mod mutation_servers;
 mod partitions;
