@@ -7,7 +7,11 @@ use std::collections::BTreeSet;
 pub fn guarded_source(bytes: &[u8]) {
     let Some((&first, bytes)) = bytes.split_first() else { return };
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let (language, path) = if first == b'c' { (Language::C, "a.c") } else { (Language::Rust, "a.rs") };
+    let (language, path) = match first {
+        b'c' => (Language::C, "a.c"),
+        b'p' => (Language::Python, "a.py"),
+        _ => (Language::Rust, "a.rs"),
+    };
     let file = SourceFile { path: path.into(), language, text: text.into(), ignored: None };
     let source = MutatedSource::search(file, &Configuration::of_rustc("unix"));
     let emitted = source.emit(1, &BTreeSet::new(), SourcePlace::Module);
