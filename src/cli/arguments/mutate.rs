@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use heeler_config::{CommandLineSettings, JobCount, RunLayer};
 use heeler_mutate::MutantShard;
 
-use super::{GeneralArguments, convert, pytest::PytestArguments};
+use super::{GeneralArguments, convert};
 use crate::cli::{
     display::mutants::MutantFormat,
     mutate::{BuiltTests, CommandProject, PytestProject},
@@ -68,8 +68,28 @@ pub(crate) struct MutateArguments {
         help_heading = "Projects in C"
     )]
     pub test_programs: Vec<String>,
-    #[command(flatten)]
-    pub pytest: PytestArguments,
+    /// The tests are those that pytest collects in this directory or file of a project in Python, by default
+    /// in the whole of it. Without this option, a directory with pyproject.toml, setup.cfg, setup.py or
+    /// pytest.ini is one, unless it is in a cargo package.
+    #[arg(
+        id = "pytest",
+        long = "pytest",
+        value_name = "PATH",
+        num_args = 0..=1,
+        default_missing_value = ".",
+        value_hint = ValueHint::AnyPath,
+        help_heading = "Projects in Python"
+    )]
+    pub pytest: Option<PathBuf>,
+    /// Python interpreter that runs pytest, instead of that of VIRTUAL_ENV, or python3.
+    #[arg(
+        long,
+        value_name = "PROGRAM",
+        requires = "pytest",
+        value_hint = ValueHint::CommandName,
+        help_heading = "Projects in Python"
+    )]
+    pub python: Option<String>,
     /// Number of test processes at the same time; by default, one for each processor.
     #[arg(short, long, value_name = "N", value_parser = convert::jobs, help_heading = "Running")]
     pub jobs: Option<JobCount>,
@@ -136,8 +156,7 @@ impl MutateArguments {
 
     /// Returns how a project in Python is tested, if the arguments say that it is one.
     pub(in crate::cli) fn pytest_project(&self) -> Option<PytestProject> {
-        let path = self.pytest.path.clone()?;
-        Some(PytestProject { path, python: self.pytest.python.clone() })
+        Some(PytestProject { path: self.pytest.clone()?, python: self.python.clone() })
     }
 
     /// Returns the settings that the arguments override.

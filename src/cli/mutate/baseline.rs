@@ -1,5 +1,5 @@
-//! The tests without a mutant: each in a process of its own, in which is noted what it reaches, or in a child of
-//! a process of several; and all tests of a program in one process, as mutants are tested.
+//! The tests without a mutant: each in a process of its own, in which is noted what it reaches, or in a child
+//! of a process of several; and all tests of a program in one process, as mutants are tested.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

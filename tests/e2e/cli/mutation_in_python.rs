@@ -238,7 +238,7 @@ fn sources_parts_and_changes_select_mutants() {
     let all = count(&[]);
     assert_eq!(all, 9 * 3);
     assert_eq!((count(&["--pytest"]), count(&["--pytest", ".", "low.py:1-2"])), (all, 3));
-    assert_eq!(count(&["test_low.py"]) > 0, true, "a source of tests is mutated if it is named");
+    assert!(count(&["test_low.py"]) > 0, "a source of tests is mutated if it is named");
     let parts: Vec<usize> = ["1/2", "2/2"].iter().map(|part| count(&["--shard", part])).collect();
     assert_eq!(parts.iter().sum::<usize>(), all, "{parts:?}");
     let git = |words: &[&str]| {
