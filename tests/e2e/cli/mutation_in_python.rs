@@ -282,6 +282,8 @@ fn tests_that_fail_or_import_something_else_are_errors() {
     ran.assert_stderr("test mutants of low.py: the tests import low from ")
         .assert_stderr("project/low.py, and not");
     assert_eq!(files(&project.path("")), before, "no bytecode either");
+    project.write("tests/conftest.py", "import no_such_module\n");
+    project.mutate(&[]).assert_code(4).assert_stderr("list the tests: ").assert_stderr("no_such_module");
     fs::remove_file(project.path("tests/conftest.py")).unwrap();
     let tests = fs::read_to_string(project.path("tests/test_low.py")).unwrap();
     project.write("tests/test_low.py", &tests.replace("not low.f4(4)", "low.f4(4)"));
