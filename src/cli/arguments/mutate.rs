@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use heeler_config::{CommandLineSettings, JobCount, RunLayer};
 use heeler_mutate::MutantShard;
 
-use super::{GeneralArguments, convert, pytest::PytestArguments};
+use super::{GeneralArguments, convert};
 use crate::cli::{
     display::mutants::MutantFormat,
     mutate::{BuiltTests, CommandProject, NamedBuild, PytestProject},
@@ -128,15 +128,35 @@ pub(crate) struct BuildArguments {
         help_heading = "Projects in C and C++"
     )]
     pub test_programs: Vec<String>,
-    #[command(flatten)]
-    pub pytest: PytestArguments,
+    /// The tests are those that pytest collects in this directory or file of a project in Python, by default
+    /// in the whole of it. Without this option, a directory with pyproject.toml, setup.cfg, setup.py or
+    /// pytest.ini is one, unless it is in a cargo package.
+    #[arg(
+        id = "pytest",
+        long = "pytest",
+        value_name = "PATH",
+        num_args = 0..=1,
+        default_missing_value = ".",
+        value_hint = ValueHint::AnyPath,
+        help_heading = "Projects in Python"
+    )]
+    pub pytest: Option<PathBuf>,
+    /// Python interpreter that runs pytest, instead of that of VIRTUAL_ENV, or python3.
+    #[arg(
+        long,
+        value_name = "PROGRAM",
+        requires = "pytest",
+        value_hint = ValueHint::CommandName,
+        help_heading = "Projects in Python"
+    )]
+    pub python: Option<String>,
 }
 
 impl BuildArguments {
     /// Returns how the project is built and tested, if the arguments say so.
     pub(in crate::cli) fn named_build(&self) -> Option<NamedBuild> {
-        if let Some(path) = self.pytest.path.clone() {
-            return Some(NamedBuild::Pytest(PytestProject { path, python: self.pytest.python.clone() }));
+        if let Some(path) = self.pytest.clone() {
+            return Some(NamedBuild::Pytest(PytestProject { path, python: self.python.clone() }));
         }
         self.command_project().map(NamedBuild::Command)
     }

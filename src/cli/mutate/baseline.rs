@@ -1,5 +1,5 @@
-//! The tests without a mutant: each in a process of its own, in which is noted what it reaches, or in a child of
-//! a process of several; and all tests of a program in one process, as mutants are tested.
+//! The tests without a mutant: each in a process of its own, in which is noted what it reaches, or in a child
+//! of a process of several; and all tests of a program in one process, as mutants are tested.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,6 +35,13 @@ pub(super) struct CoverageFiles {
     dir: PathBuf,
     /// Number of mutants.
     total: u32,
+}
+
+/// What a process has measured in its children.
+struct TakenTests {
+    is_any_measured: bool,
+    /// The test that has failed in a child.
+    failed: Option<usize>,
 }
 
 /// How the measurement ended, unless with an error.
@@ -80,22 +87,47 @@ impl CoverageFiles {
             .map_err(|source| MutateError::WriteFile { path: path.to_owned(), source })
     }
 
+    /// Returns these tests of each program, divided among as many processes as there are slots, which fork a
+    /// child for each test.
+    fn forked_variants(
+        &self,
+        open: &[Vec<usize>],
+        slots: NonZeroUsize,
+        round: usize,
+    ) -> Result<Vec<Variant>, MutateError> {
+        let mut variants = Vec::new();
+        for (program, tests) in open.iter().enumerate() {
+            for (group, tests) in tests.chunks(tests.len().div_ceil(slots.get()).max(1)).enumerate() {
+                let name = format!("forked-{round}-{program}-{group}");
+                let each = self.dir.join(&name);
+                let file = self.dir.join(format!("{name}-all"));
+                self.write_zeros(&file)?;
+                let env = variables(&GuardMode::CountingEach { file, each });
+                let (tests, limits, weight) = (tests.to_vec(), LIMITS, UNKNOWN_DURATION);
+                variants.push(Variant { name, program, env, tests, limits, weight });
+            }
+        }
+        Ok(variants)
+    }
+
     /// Takes what the children of a process have counted: each that has ended well.
     fn take_forked(
         &self,
         variant: &Variant,
         results: &BTreeMap<String, Box<TestResult>>,
         baseline: &mut Baseline,
-    ) -> Result<(), MutateError> {
+    ) -> Result<TakenTests, MutateError> {
         let program = &mut baseline.programs[variant.program];
         let result = results.get(&variant.name);
         let failed = result.and_then(|result| result.parts.last()).map(|part| part.name.clone());
+        let is_failed = |test: &usize| failed.as_ref() == Some(&program.names[*test]);
+        let failed = variant.tests.iter().copied().find(is_failed);
         let mut of_tests = Duration::ZERO;
         for (index, &test) in variant.tests.iter().enumerate() {
             let counted = self.dir.join(format!("{}-{index}", variant.name));
             let took = fs::read_to_string(counted.with_extension("time"));
             let took = took.ok().and_then(|text| text.trim().parse().ok()).map(Duration::from_micros);
-            let Some(took) = took.filter(|_| failed.as_ref() != Some(&program.names[test])) else { continue };
+            let Some(took) = took.filter(|_| failed != Some(test)) else { continue };
             let path = self.path(variant.program, Some(test));
             fs::rename(&counted, &path).map_err(|source| MutateError::Coverage { path: counted, source })?;
             of_tests += took;
@@ -103,7 +135,7 @@ impl CoverageFiles {
         }
         let all = result.and_then(|result| result.duration_us).map(Duration::from_micros);
         program.start = program.start.max(all.unwrap_or_default().saturating_sub(of_tests));
-        Ok(())
+        Ok(TakenTests { is_any_measured: of_tests > Duration::ZERO, failed })
     }
 
     /// Refuses tests that import what has mutants from elsewhere.
@@ -169,16 +201,10 @@ pub(super) async fn measure(
     let mut baseline =
         Baseline { programs: programs.iter().map(unmeasured).collect(), ..Baseline::default() };
     let run = take_kept(programs, kept, &mut baseline);
-    if let Some(slots) = forking_slots {
-        let forked = forked_variants(&run, files, slots)?;
-        let results = match run_all(session, &forked).await? {
-            Ok(results) => results,
-            Err(left) => return Ok(MeasuredBaseline::Left(left)),
-        };
-        files.check_imports()?;
-        for variant in &forked {
-            files.take_forked(variant, &results, &mut baseline)?;
-        }
+    if let Some(slots) = forking_slots
+        && let Some(left) = measure_forked(session, programs, files, slots, &mut baseline).await?
+    {
+        return Ok(MeasuredBaseline::Left(left));
     }
     if session.is_cancelled {
         return Ok(MeasuredBaseline::Cancelled);
@@ -315,6 +341,50 @@ async fn run_together(
     Ok(None)
 }
 
+/// Measures tests in forked children. Those that fail there, and what never ran because of them, stay open.
+///
+/// Cancel safe: no, because the tests go on.
+async fn measure_forked(
+    session: &mut MutantSession,
+    programs: &[ListedProgram],
+    files: &CoverageFiles,
+    slots: NonZeroUsize,
+    baseline: &mut Baseline,
+) -> Result<Option<LeftAtOnce>, MutateError> {
+    let mut failed = BTreeSet::new();
+    for round in 0.. {
+        let is_open = |program: usize, test: usize| {
+            baseline.programs[program].durations[test].is_none()
+                && is_run(&programs[program], test)
+                && !failed.contains(&(program, test))
+        };
+        let open: Vec<Vec<usize>> = (0..programs.len())
+            .map(|program| {
+                (0..programs[program].tests.len()).filter(|&test| is_open(program, test)).collect()
+            })
+            .collect();
+        let forked = files.forked_variants(&open, slots, round)?;
+        if forked.is_empty() || session.is_cancelled {
+            break;
+        }
+        let results = match run_all(session, &forked).await? {
+            Ok(results) => results,
+            Err(left) => return Ok(Some(left)),
+        };
+        files.check_imports()?;
+        let mut is_any_measured = false;
+        for variant in &forked {
+            let taken = files.take_forked(variant, &results, baseline)?;
+            is_any_measured |= taken.is_any_measured;
+            failed.extend(taken.failed.map(|test| (variant.program, test)));
+        }
+        if !is_any_measured {
+            break;
+        }
+    }
+    Ok(None)
+}
+
 fn unmeasured(program: &ListedProgram) -> BaselineProgram {
     let limit = program.selection_limit;
     BaselineProgram {
@@ -328,37 +398,6 @@ fn unmeasured(program: &ListedProgram) -> BaselineProgram {
         selection_budget: limit.map(|limit| limit.budget_bytes),
         ..BaselineProgram::default()
     }
-}
-
-/// Returns the tests that run, divided among as many processes of each program as there are slots, which fork a
-/// child for each test.
-fn forked_variants(
-    run: &BTreeSet<TestIndex>,
-    files: &CoverageFiles,
-    slots: NonZeroUsize,
-) -> Result<Vec<Variant>, MutateError> {
-    let mut by_program: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for one in run {
-        by_program.entry(one.program).or_default().push(one.test);
-    }
-    let mut variants = Vec::new();
-    for (program, tests) in by_program {
-        for (group, tests) in tests.chunks(tests.len().div_ceil(slots.get()).max(1)).enumerate() {
-            let name = format!("forked-{program}-{group}");
-            let each = files.dir.join(&name);
-            let file = files.dir.join(format!("{name}-all"));
-            files.write_zeros(&file)?;
-            variants.push(Variant {
-                name,
-                program,
-                env: variables(&GuardMode::CountingEach { file, each }),
-                tests: tests.to_vec(),
-                limits: LIMITS,
-                weight: UNKNOWN_DURATION,
-            });
-        }
-    }
-    Ok(variants)
 }
 
 /// Returns each test alone that has not been measured.

@@ -114,8 +114,8 @@ pub(super) fn build_with_command(
     Ok(GuardedBuild { guarded, programs, has_doctests: false, fingerprint, counting })
 }
 
-/// Copies what a build reads, but for what is left out; for a build in C that is all that one has made: a newer
-/// object file would be taken for that of a guarded source. What else is in the copy already stays.
+/// Copies what a build reads, but for what is left out; for a build in C that is all that one has made: a
+/// newer object file would be taken for that of a guarded source. What else is in the copy already stays.
 pub(super) fn copy_kept(
     root: &Path,
     place: &WorkPlace,

@@ -1,5 +1,5 @@
-//! The guarded copy of a project in Python, and its tests. Nothing is built, but every guarded source is compiled
-//! by the interpreter that runs the tests: what it refuses is left out.
+//! The guarded copy of a project in Python, and its tests. Nothing is built, but every guarded source is
+//! compiled by the interpreter that runs the tests: what it refuses is left out.
 
 use std::{
     collections::BTreeSet,

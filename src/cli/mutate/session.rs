@@ -65,9 +65,17 @@ impl MutantSession {
     }
 
     /// Lists the programs. Those that can't be listed have no tests, and are shown.
+    ///
+    /// # Errors
+    /// None can be listed.
     pub(super) async fn list(&mut self) -> Result<Vec<ListedProgram>, MutateError> {
         let listing = self.client.list().await.map_err(|_| MutateError::SchedulerGone)?;
         let programs = listing.map_err(MutateError::Listing)?;
+        if let Some(error) = programs.first().and_then(|first| first.error.as_ref())
+            && programs.iter().all(|program| program.error.is_some())
+        {
+            return Err(MutateError::Listing(error.clone()));
+        }
         for (program, error) in programs.iter().filter_map(|one| Some((one, one.error.as_ref()?))) {
             self.observer.warn(&format!("{}: its tests are left out: {error}", program.suite));
         }

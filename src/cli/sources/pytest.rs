@@ -49,8 +49,8 @@ impl TestSource for PytestSource {
     }
 }
 
-/// Returns the interpreter that is named, relative to a directory; otherwise that of the virtual environment in
-/// which this process runs, or `python3`.
+/// Returns the interpreter that is named, relative to a directory; otherwise that of the virtual environment
+/// in which this process runs, or `python3`.
 ///
 /// # Errors
 /// There is no such program.

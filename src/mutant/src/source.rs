@@ -84,7 +84,7 @@ impl MutatedSource {
         &self.functions
     }
 
-    /// Returns the innermost function around a byte; that of the code outside of functions, if it has mutants.
+    /// Returns the innermost function around a byte; that of the code outside of functions, if there is one.
     pub fn function_at(&self, byte: usize) -> Option<usize> {
         let around = self.functions.iter().enumerate().filter(|(_, one)| one.bytes.contains(&byte));
         let innermost = around.min_by_key(|(_, one)| one.bytes.len()).map(|(index, _)| index);

@@ -6,7 +6,8 @@
 //! - [`CargoProject`]: the crates of a workspace, as `cargo metadata` describes them.
 //! - [`SourceSelection`], [`ChangedLines`], [`MutantShard`]: the sources, places and mutants that a user
 //!   names.
-//! - [`find_mutated_sources`], [`find_c_sources`], [`find_python_sources`]: the selected sources with their mutants.
+//! - [`find_mutated_sources`], [`find_c_sources`], [`find_python_sources`]: the selected sources with their
+//!   mutants.
 //! - [`GuardedProject`]: the same with guards, and which mutants compile.
 //! - [`TreeCopy`]: the copy of a workspace in which they are built.
 //! - [`GuardRuntime`], [`CompilerShims`]: what guarded programs are linked to, and how compilers are told so;

@@ -9,6 +9,7 @@ mod mutants;
 mod mutation_in_c;
 mod mutation_in_cpp;
 mod mutation_in_javascript;
+mod mutation_in_python;
 mod mutation_peers;
 mod mutation_runs;
 mod mutation_servers;

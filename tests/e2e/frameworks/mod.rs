@@ -24,7 +24,7 @@ mod listing_crashes;
 mod mcp;
 mod mtp;
 mod mtp_real;
-mod pytest;
+pub(crate) mod pytest;
 mod pytest_sessions;
 mod recognition;
 mod relative_sources;

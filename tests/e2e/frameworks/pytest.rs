@@ -18,7 +18,7 @@ use crate::support::{
 const SETTINGS: &str = "[profile.default]\ntimeout = \"10s\"\ngrace-period = \"400ms\"\ndumps = \"off\"\n";
 
 /// Returns the interpreter of the environment with pytest.
-pub(super) fn python() -> Option<PathBuf> {
+pub(crate) fn python() -> Option<PathBuf> {
     let environment = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("pytest");
     let is_installed = environment.join("installed").exists();
     if !is_installed {

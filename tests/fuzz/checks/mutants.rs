@@ -10,6 +10,7 @@ pub fn guarded_source(bytes: &[u8]) {
     let (language, path) = match first {
         b'c' => (Language::C, "a.c"),
         b'+' => (Language::Cpp, "a.cpp"),
+        b'p' => (Language::Python, "a.py"),
         _ => (Language::Rust, "a.rs"),
     };
     let file = SourceFile { path: path.into(), language, text: text.into(), ignored: None };

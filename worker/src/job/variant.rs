@@ -2,8 +2,8 @@
 //! decided by the first that fails. The failed test, or the one in which the process ended, is its part.
 
 use heeler_adapters::{
-    Adapter, ConnectionInput, DeathEvidence, FixtureFailure, FrameworkResult, FrameworkVerdict, TestPart,
-    TranscriptEvent, TranscriptParser,
+    Adapter, ConnectionInput, DeathEvidence, FixtureFailure, FrameworkResult, FrameworkVerdict, OutputStream,
+    TestPart, TranscriptEvent, TranscriptParser,
 };
 use heeler_protocol::control::{ListedTest, TestVariant, WorkerLease};
 
@@ -105,6 +105,10 @@ impl VariantTranscript {
             // Its duration is that of all of them.
             let verdict = FrameworkVerdict { result, duration: None, ..verdict };
             events.push(TranscriptEvent::Ended { place: PLACE, verdict });
+        } else {
+            // A process of quiet tests is not silent.
+            let stream = OutputStream::Output;
+            events.push(TranscriptEvent::TestOutput { place: PLACE, stream, bytes: Vec::new() });
         }
     }
 
@@ -288,6 +292,9 @@ mod tests {
         }
         transcript.on_output_end(&mut events);
         let word = |event: TranscriptEvent| match event {
+            TranscriptEvent::TestOutput { place, bytes, .. } if bytes.is_empty() => {
+                format!("sign of {place}")
+            }
             TranscriptEvent::Begun { place } => format!("begun {place}"),
             TranscriptEvent::Ended { place, verdict } => {
                 assert_eq!(verdict.duration, None);
@@ -303,9 +310,12 @@ mod tests {
 
     #[test]
     fn variant_passes_when_all_of_its_tests_have_ended_and_none_has_failed() {
-        assert_eq!(events_of(&["+0 .0 +1", ".1"]), (vec!["begun 0".into(), "passed 0".into()], false));
-        assert_eq!(events_of(&["+0 .0 +1 -1"]).0, ["begun 0", "passed 0"], "one was skipped");
-        assert_eq!(events_of(&["+0 .0"]).0, ["begun 0"], "one never began");
+        assert_eq!(
+            events_of(&["+0 .0 +1", ".1"]),
+            (vec!["begun 0".into(), "sign of 0".into(), "passed 0".into()], false)
+        );
+        assert_eq!(events_of(&["+0 .0 +1 -1"]).0, ["begun 0", "sign of 0", "passed 0"], "one was skipped");
+        assert_eq!(events_of(&["+0 .0"]).0, ["begun 0", "sign of 0"], "one never began");
     }
 
     #[test]
@@ -317,7 +327,10 @@ mod tests {
 
     #[test]
     fn test_that_runs_at_the_end_of_the_output_is_the_part() {
-        assert_eq!(events_of(&["+0 .0 +1"]), (vec!["begun 0".into(), "part b of 0: None".into()], false));
+        assert_eq!(
+            events_of(&["+0 .0 +1"]),
+            (vec!["begun 0".into(), "sign of 0".into(), "part b of 0: None".into()], false)
+        );
         assert_eq!(events_of(&[]).0, ["begun 0"], "the process has ended before any test");
     }
 }

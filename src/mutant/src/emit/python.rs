@@ -14,9 +14,9 @@
 //! ```
 //!
 //! `__hg__` is a name of Python's builtins while tests run: a source needs no import, and in classes the name
-//! stays as it is. An assignment with an operator is no expression, and a statement with a condition can't stand
-//! behind another one in its line: so what is assigned is computed by the operator's function, which does the
-//! same. For a line that is added, the next one without code is left out.
+//! stays as it is. An assignment with an operator is no expression, and a statement with a condition can't
+//! stand behind another one in its line: so what is assigned is computed by the operator's function, which
+//! does the same. For a line that is added, the next one without code is left out.
 
 use super::writer::{Writer, WrittenArms};
 use crate::guard::{AssignmentTarget, Guard, GuardForm};

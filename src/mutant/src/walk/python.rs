@@ -8,7 +8,8 @@ use crate::{
 };
 use tree_sitter::Node;
 
-/// How many guards of expressions may be around each other: Python refuses more than some hundred parentheses.
+/// How many guards of expressions may be around each other: Python refuses more than a hundred parentheses or
+/// two.
 const NESTED_GUARDS: usize = 20;
 const TOO_DEEP: &str = "its expression is nested too deeply";
 
@@ -160,8 +161,8 @@ impl Walker<'_> {
 }
 
 /// Returns code that stands in parentheses without line breaks and comments, but for those in texts: what
-/// follows stays in its line. A text inside of another, as in f-strings, may end it too early: with a comment the
-/// code stays as it is then.
+/// follows stays in its line. A text inside of another, as in f-strings, may end it too early: with a comment
+/// the code stays as it is then.
 pub(super) fn on_one_line(code: &str) -> String {
     let has_comment = code.contains('#');
     let is_simple = !code.contains('\n') || (has_comment && (code.contains("f\"") || code.contains("f'")));

@@ -162,4 +162,22 @@ proptest! {
         let source = search(Language::Cpp, &text);
         emit(&source, SourcePlace::CrateRoot);
     }
+
+    #[test]
+    fn broken_sources_of_python_are_guarded_as_far_as_they_are_understood(
+        text in "(def f\\(a\\):|class A:|\\(|\\)|a|\\+|<|if |for |while |else|x \\+= |;|:|\n|\n    |\n\t|#|\"\"\"|'|\\\\|yield |return |=|é| )*",
+    ) {
+        let source = search(Language::Python, &text);
+        let emitted = source.emit(1, &BTreeSet::new(), SourcePlace::Module);
+        let written: BTreeSet<_> = emitted.arms.iter().map(|arm| arm.mutant).collect();
+        for (index, found) in source.mutants().iter().enumerate() {
+            let is_out = found.ignored.is_some() || emitted.withdrawn.contains(&index);
+            prop_assert_eq!(written.contains(&index), !is_out);
+            prop_assert_eq!(&text[found.mutant.span.bytes.clone()], &*found.mutant.original);
+        }
+        let again = source.emit(1, &emitted.withdrawn, SourcePlace::Module);
+        prop_assert_eq!((again.text, again.withdrawn), (emitted.text, BTreeSet::new()));
+        let none = source.emit(1, &(0..source.mutants().len()).collect(), SourcePlace::Module);
+        prop_assert_eq!(none.text, text);
+    }
 }

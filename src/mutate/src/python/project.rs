@@ -104,8 +104,8 @@ pub fn find_python_sources(
 }
 
 impl PythonLayout {
-    /// Returns the layout of a project. `search_path` is where an interpreter looks for modules: what is below
-    /// the root is so in the copy as well.
+    /// Returns the layout of a project. `search_path` is where an interpreter looks for modules: what is
+    /// below the root is so in the copy as well.
     #[must_use]
     pub fn read(project: &MutatedProject, search_path: &[PathBuf]) -> Self {
         let root = &project.root;

@@ -512,6 +512,9 @@ class Plugin:
         fence = self.channel.write_fence()
         # Where it is counted what each test reaches, each runs in a child.
         run_apart = getattr(getattr(builtins, "__hg__", None), "run_apart", None)
+        if run_apart is not None:
+            # Children would copy the memory of all that is there.
+            gc.freeze()
         for place, (index, path, nodeid, item) in enumerate(found):
             self.channel.send({"k": "begin", "i": index, "f": fence})
             self.running = RunningTest(index, item)
