@@ -42,6 +42,9 @@ pub(super) struct MutantSearch {
     pub(super) command: Option<CommandProject>,
     pub(super) selection: SourceSelection,
     pub(super) packages: SearchedPackages,
+    /// Files and directories (`/` at the end) outside of which nothing is needed, relative to the project's
+    /// directory, where they are known.
+    pub(super) named: Option<Vec<String>>,
     /// Number of test processes that the user wants at the same time.
     pub(super) jobs: JobCount,
 }
@@ -91,7 +94,7 @@ impl MutantSearch {
     ///
     /// Cancel safe: yes, because StrykerJS ends with its guard's connection.
     pub(super) async fn run(self, project: &SearchedProject) -> Result<FoundMutants, MutateError> {
-        let Self { directory, command, selection, packages, jobs } = self;
+        let Self { directory, command, selection, packages, named, jobs } = self;
         let built = if project.has_build_tool {
             let selection = selection.clone();
             let find = move || find_built_sources(command, directory, &selection, packages);
@@ -109,8 +112,9 @@ impl MutantSearch {
                     // Its configuration says how many.
                     JobCount::Cpus => None,
                 };
-                let found = FoundByStryker::discover(package, &project.root, concurrency).await;
-                Some(found.map_err(|error| MutateError::stryker(&error))?)
+                let found =
+                    FoundByStryker::discover(package, &project.root, named.as_deref(), concurrency).await;
+                found.map_err(|error| MutateError::stryker(&error))?
             }
             None => None,
         };
@@ -155,7 +159,11 @@ pub(super) async fn find_selected(
         eprintln!("warning: JavaScript and TypeScript are left out: failed to {missing}");
     }
     let packages = SearchedPackages::Directory;
-    let search = MutantSearch { directory, command, selection, packages, jobs: settings.run.jobs };
+    let named = selection.named_paths().map(|paths| {
+        let relative = paths.iter().filter_map(|path| relative_path(path, &project.root));
+        relative.collect::<Vec<_>>()
+    });
+    let search = MutantSearch { directory, command, selection, packages, named, jobs: settings.run.jobs };
     let mut found = search.run(&project).await?;
     let changed = arguments.in_diff.as_deref().map(|reference| changed_lines(reference, &found.root));
     let changed = changed.transpose()?;
@@ -164,6 +172,14 @@ pub(super) async fn find_selected(
             && changed.as_ref().is_none_or(|changed| changed.touch(mutant))
     });
     Ok(found)
+}
+
+/// Returns a path relative to a directory, with `/` at the end if it is one; `None` if it leads elsewhere.
+fn relative_path(path: &Path, directory: &Path) -> Option<String> {
+    let end = if path.is_dir() { "/" } else { "" };
+    // A directory around it has all of it.
+    let below = if directory.starts_with(path) { Ok(Path::new("")) } else { path.strip_prefix(directory) };
+    Some(format!("{}{end}", below.ok()?.to_string_lossy()))
 }
 
 /// Checks that a project with a build command has tests.

@@ -147,6 +147,7 @@ impl DirectoryMutationProject {
             command: self.command.clone(),
             selection: SourceSelection::default(),
             packages: SearchedPackages::Workspace,
+            named: selection.named_paths(),
             jobs: self.settings.run.jobs,
         };
         let found = tokio::select! {
