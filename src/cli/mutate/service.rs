@@ -30,7 +30,7 @@ use super::{
     testing::{MutantTesting, TestedMutants},
 };
 use crate::cli::{
-    cargo::{BuildSupervision, CargoError},
+    cargo::{BuildScope, BuildSupervision, CargoError},
     load_config,
 };
 
@@ -219,8 +219,11 @@ async fn build(
     let (cancelled, canceller) =
         pipe.map_err(|error| MutationServiceError::Failed(format!("make a pipe: {error}")))?;
     let building = blocking(move || {
-        let supervision =
-            BuildSupervision { cancelled: Some(cancelled.as_fd()), ..BuildSupervision::default() };
+        let supervision = BuildSupervision {
+            cancelled: Some(cancelled.as_fd()),
+            scope: BuildScope::Tree,
+            ..BuildSupervision::default()
+        };
         match build_guarded(found, &place, &state_dir, supervision, &mut |_, _| {}) {
             Ok(build) => Ok((build, place)),
             Err(MutateError::Cargo(CargoError::Cancelled { .. })) => Err(MutationServiceError::Cancelled),
