@@ -7,7 +7,7 @@ use std::{
 };
 
 use heeler_config::{JobCount, ResolvedSettings};
-use heeler_mutant::{Mutant, MutantResult, MutantStatus};
+use heeler_mutant::{Language, Mutant, MutantResult, MutantStatus};
 use heeler_mutate::SourceSelection;
 use heeler_report::{
     ReportError,
@@ -84,6 +84,17 @@ impl SearchedProject {
         };
         Ok(Self { root, has_build_tool, stryker, missing: None })
     }
+
+    /// Returns the named sources of the package of StrykerJS, which says nothing about those without mutants.
+    fn sources_without_mutants(&self, selection: &SourceSelection) -> Vec<PathBuf> {
+        let Some(package) = &self.stryker else { return Vec::new() };
+        let is_source = |path: &PathBuf| {
+            let language = Language::of_path(&path.to_string_lossy());
+            let is_mutated = matches!(language, Some(Language::JavaScript | Language::TypeScript));
+            is_mutated && path.starts_with(package.dir()) && path.is_file()
+        };
+        selection.named_paths().unwrap_or_default().into_iter().filter(is_source).collect()
+    }
 }
 
 impl MutantSearch {
@@ -118,11 +129,9 @@ impl MutantSearch {
             }
             None => None,
         };
-        let paths: Vec<PathBuf> = stryker
-            .iter()
-            .flat_map(|found| found.mutants.sources())
-            .map(|(path, _)| project.root.join(&**path))
-            .collect();
+        let sources = stryker.iter().flat_map(|found| found.mutants.sources());
+        let mut paths: Vec<PathBuf> = sources.map(|(path, _)| project.root.join(&**path)).collect();
+        paths.extend(project.sources_without_mutants(&selection));
         let mut unmatched = selection.unmatched(paths.iter().map(PathBuf::as_path));
         if let Some(built) = &built {
             unmatched.retain(|word| built.mutated.unmatched.contains(word));

@@ -223,6 +223,8 @@ fn cargo_package_and_stryker_belong_to_one_answer() {
     assert!(found.values().all(|status| status == "Killed"), "{found:?}");
     let wrong = package.mutate(&["src/none.js"]).assert_code(5);
     wrong.assert_stderr("find \"src/none.js\": no source of the libraries and programs here has this path");
+    fs::write(package.path("src/types.ts"), "export type Name = string;\n").unwrap();
+    package.mutate(&["src/types.ts"]).assert_code(8).assert_stderr("0 mutants");
     // A directory below the package belongs to it.
     fs::create_dir(package.path("bin")).unwrap();
     let mut command = package.command(&["--list", "../src"]);
