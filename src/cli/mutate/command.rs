@@ -32,7 +32,7 @@ pub(in crate::cli) async fn mutate(arguments: &MutateArguments) -> Result<CliExi
     let config = crate::cli::load_config(arguments.general.config_file.as_deref())?;
     let settings =
         ResolvedSettings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
-    let found = find_selected(arguments, &settings).await.map_err(CommandError::Mutate)?;
+    let found = find_selected(arguments, &config, &settings).await.map_err(CommandError::Mutate)?;
     let has_mutants = !found.untested().is_empty();
     if arguments.is_list {
         let listed = list(arguments, &settings, &found);

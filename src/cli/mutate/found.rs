@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use heeler_config::{JobCount, ResolvedSettings};
+use heeler_config::{Config, JobCount, ResolvedSettings};
 use heeler_mutant::{Language, Mutant, MutantResult, MutantStatus};
 use heeler_mutate::SourceSelection;
 use heeler_report::{
@@ -64,14 +64,19 @@ impl SearchedProject {
     ///
     /// # Errors
     /// There is nothing to mutate.
-    pub(super) fn open(command: Option<&CommandProject>, directory: &Path) -> Result<Self, MutateError> {
+    pub(super) fn open(
+        command: Option<&CommandProject>,
+        directory: &Path,
+        config: &Config,
+    ) -> Result<Self, MutateError> {
         let has_build_tool = has_build_tool(command, directory);
         let built = has_build_tool.then(|| built_root(command, directory)).transpose()?;
-        let (stryker, missing) = match StrykerPackage::find(directory, built.as_deref()) {
-            None => (None, None),
-            Some(Ok(package)) => (Some(package), None),
-            Some(Err(missing)) => (None, Some(missing)),
-        };
+        let (stryker, missing) =
+            match StrykerPackage::find(directory, built.as_deref(), config.stryker.as_deref()) {
+                None => (None, None),
+                Some(Ok(package)) => (Some(package), None),
+                Some(Err(missing)) => (None, Some(missing)),
+            };
         let root = match (built, &stryker, missing) {
             (Some(root), _, missing) => {
                 let missing = missing.filter(MissingStryker::is_wanted);
@@ -155,6 +160,7 @@ impl MutantSearch {
 /// Cancel safe: yes, as [`MutantSearch::run`].
 pub(super) async fn find_selected(
     arguments: &MutateArguments,
+    config: &Config,
     settings: &ResolvedSettings,
 ) -> Result<FoundMutants, MutateError> {
     let directory = std::env::current_dir().map_err(MutateError::Directory)?;
@@ -163,7 +169,7 @@ pub(super) async fn find_selected(
     if !arguments.is_list {
         check_tests(command.as_ref())?;
     }
-    let project = SearchedProject::open(command.as_ref(), &directory)?;
+    let project = SearchedProject::open(command.as_ref(), &directory, config)?;
     if let Some(missing) = &project.missing {
         eprintln!("warning: JavaScript and TypeScript are left out: failed to {missing}");
     }

@@ -67,7 +67,7 @@ impl MutationService for DirectoryMutationService {
             let wrong = |error: &dyn std::error::Error| MutationServiceError::Config(error_chain(error));
             let config = load_config(config_file.as_deref()).map_err(|error| wrong(&error))?;
             let settings = ResolvedSettings::resolve(&config, command_line).map_err(|error| wrong(&error))?;
-            let searched = SearchedProject::open(command.as_ref(), &server_directory);
+            let searched = SearchedProject::open(command.as_ref(), &server_directory, &config);
             let searched = searched.map_err(|error| failed(&error))?;
             if let Some(missing) = &searched.missing {
                 tracing::warn!("JavaScript and TypeScript are left out: failed to {missing}");

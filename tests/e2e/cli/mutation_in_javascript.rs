@@ -284,7 +284,14 @@ fn missing_stryker_and_missing_node_are_errors_that_say_how_to_install_them() {
     fs::write(package.path("src/lib.rs"), RUST_SOURCE).unwrap();
     let listed = package.mutate(&["--list"]).assert_code(0);
     listed.assert_stderr("warning: JavaScript and TypeScript are left out").assert_stdout("in 1 file");
-    let hostile = Package::with_hostile_server("");
+    fs::write(package.path("heeler.toml"), "stryker = \"tools\"\n").unwrap();
+    let listed = package.mutate(&["--list"]).assert_code(0);
+    listed.assert_stderr("project/tools, which \"stryker\" in heeler.toml names: it has no bin/stryker.js");
+    let hostile = Package::with_hostile_server("error");
+    fs::rename(hostile.path("node_modules/@stryker-mutator/core"), hostile.path("tools")).unwrap();
+    hostile.mutate(&[]).assert_code(4).assert_stderr("install it with npm install");
+    fs::write(hostile.path("heeler.toml"), "stryker = \"tools\"\n").unwrap();
+    hostile.mutate(&[]).assert_code(4).assert_stderr("get a result of StrykerJS for discover: no plugin");
     hostile.world().env("PATH", "/nonexistent");
     hostile.mutate(&[]).assert_code(4).assert_stderr("find node in PATH");
 }
