@@ -2,13 +2,15 @@
 //! cargo would start each; documentation tests are in `doctests`. Build commands of other suites run here
 //! too, in the same way.
 //!
-//! Everything here blocks until the build ends. The build is killed when the thread that started it ends.
+//! Everything here blocks until the build ends. The build is killed when the thread that started it ends;
+//! with [`BuildScope::Tree`] also all that it has started.
 
 pub(crate) mod doctests;
 mod environment;
 mod messages;
 #[cfg(test)]
 mod tests;
+mod tool_guard;
 mod tool_process;
 
 use std::{
@@ -26,7 +28,7 @@ use environment::CargoEnvironmentInputs;
 use messages::CargoMessages;
 use tool_process::{StderrTarget, ToolProcess};
 
-pub(crate) use tool_process::{BuildSupervision, OutputTail};
+pub(crate) use tool_process::{BuildScope, BuildSupervision, OutputTail};
 
 /// A test program built by cargo, and how to start it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,7 +142,7 @@ impl<'a> CargoBuild<'a> {
         // libraries fail.
         let rustc = find_tool("RUSTC", "rustc");
         let asked = ["--print", "target-libdir"].map(OsString::from).to_vec();
-        let quiet = BuildSupervision { tail: None, ..supervision };
+        let quiet = BuildSupervision { tail: None, scope: BuildScope::Tool, ..supervision };
         let libdir =
             rustc.and_then(|rustc| ToolProcess::start(&rustc, asked, dir, StderrTarget::Dropped, quiet)).ok();
         Ok(Self { cargo, libdir })

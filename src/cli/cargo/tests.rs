@@ -214,7 +214,7 @@ fn build_that_leaves_a_process_behind_ends_with_its_own_exit() {
     // The process keeps both outputs open, in a session of its own as a daemon does.
     let words = ["sh", "-c", "setsid sleep 1000 & echo $! > pid; echo done"].map(str::to_owned);
     let tail = OutputTail::default();
-    let supervision = BuildSupervision { tail: Some(&tail), cancelled: None };
+    let supervision = BuildSupervision { tail: Some(&tail), ..BuildSupervision::default() };
     let built = run_build_command(&words, dir.path(), supervision);
     let pid = std::fs::read_to_string(dir.path().join("pid")).unwrap().trim().parse().unwrap();
     assert!(heeler_sys::process::kill_child(heeler_sys::process::Pid(pid)));
@@ -236,7 +236,11 @@ fn cancelled_build_leaves_no_process() {
         std::fs::read_to_string(pid_file).unwrap().trim().parse().unwrap()
     });
     let tail = OutputTail::default();
-    let supervision = BuildSupervision { tail: Some(&tail), cancelled: Some(cancelled.as_fd()) };
+    let supervision = BuildSupervision {
+        tail: Some(&tail),
+        cancelled: Some(cancelled.as_fd()),
+        ..BuildSupervision::default()
+    };
     let error = run_build_command(&words, dir.path(), supervision).unwrap_err().to_string();
     assert!(error.starts_with("finish sh -c ") && error.ends_with(", which was cancelled"), "{error}");
     let pid = heeler_sys::process::Pid(canceller.join().unwrap());
@@ -252,7 +256,7 @@ fn failed_build_keeps_the_end_of_its_output() {
     let script = "i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done; echo the error >&2; exit 2";
     let words = ["sh", "-c", script].map(str::to_owned);
     let tail = OutputTail::default();
-    let supervision = BuildSupervision { tail: Some(&tail), cancelled: None };
+    let supervision = BuildSupervision { tail: Some(&tail), ..BuildSupervision::default() };
     run_build_command(&words, dir.path(), supervision).unwrap_err();
     let text = tail.text();
     assert!(text.len() <= 8 << 10 && text.contains("line 1999") && !text.contains("line 10\n"), "{text}");

@@ -18,7 +18,7 @@ use heeler_sys::{
     spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn},
 };
 
-use super::CargoError;
+use super::{CargoError, tool_guard::ToolGuard};
 
 /// Time for the end of the outputs after the exit of the tool. Only a process that it left behind keeps them
 /// open, and that is no part of the build.
@@ -36,6 +36,18 @@ pub(crate) struct BuildSupervision<'a> {
     pub(crate) cancelled: Option<BorrowedFd<'a>>,
     /// Keeps the end of the output.
     pub(crate) tail: Option<&'a OutputTail>,
+    /// What the build starts ends with it, and with this process.
+    pub(crate) scope: BuildScope,
+}
+
+/// Which processes of a build end when it is cancelled, or this process is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum BuildScope {
+    /// The tool; if it is cancelled, its process group. What it leaves behind at its end goes on.
+    #[default]
+    Tool,
+    /// All that it has started, whatever their groups and parents are.
+    Tree,
 }
 
 /// The end of a build's output.
@@ -76,6 +88,8 @@ pub(super) struct ToolProcess<'a> {
     pub(super) dir: PathBuf,
     is_stderr_shown: bool,
     supervision: BuildSupervision<'a>,
+    /// The child is a guard, and the tool is below it.
+    guard: Option<ToolGuard>,
 }
 
 impl<'a> ToolProcess<'a> {
@@ -116,23 +130,40 @@ impl<'a> ToolProcess<'a> {
         let is_set = |name: &OsString| variables.iter().any(|(own, _)| own == name);
         let inherited = std::env::vars_os().filter(|(name, _)| !is_set(name));
         let env = (!variables.is_empty()).then(|| inherited.chain(variables.iter().cloned()).collect());
-        let start = SpawnOptions {
-            args,
-            env,
-            cwd,
-            stdout: ChildStdio::Fd(their_stdout),
-            stderr: their_stderr,
-            ..SpawnOptions::new(program)
+        let outputs = (ChildStdio::Fd(their_stdout), their_stderr);
+        let not_started = |source| CargoError::Start { command: line.clone(), source };
+        let (child, guard) = match supervision.scope {
+            BuildScope::Tool => {
+                let (stdout, stderr) = outputs;
+                let tool = SpawnOptions { args, env, cwd, stdout, stderr, ..SpawnOptions::new(program) };
+                (spawn(tool).map_err(not_started)?, None)
+            }
+            BuildScope::Tree => {
+                let (mut guard, options, control) = ToolGuard::connect().map_err(no_pipe)?;
+                let (stdout, stderr) = outputs;
+                let stdin = ChildStdio::Fd(control);
+                let child = spawn(SpawnOptions { stdin, stdout, stderr, ..options }).map_err(not_started)?;
+                guard.start(program, &args, env, cwd).map_err(no_pipe)?;
+                (child, Some(guard))
+            }
         };
-        let child = spawn(start).map_err(|source| CargoError::Start { command: line.clone(), source })?;
         let dir = dir.to_owned();
-        Ok(Self { child, stdout, stderr, command_line: line, dir, is_stderr_shown, supervision })
+        Ok(Self { child, stdout, stderr, command_line: line, dir, is_stderr_shown, supervision, guard })
     }
 
     /// Passes each line of the output, without its line end, to `take`; then reaps the process.
     pub(super) fn finish(self, take: impl FnMut(&[u8])) -> Result<(), CargoError> {
-        let Self { mut child, stdout, stderr, command_line: command, dir, is_stderr_shown, supervision } =
-            self;
+        let Self {
+            mut child,
+            stdout,
+            stderr,
+            command_line: command,
+            dir,
+            is_stderr_shown,
+            supervision,
+            guard,
+        } = self;
+        let mut guard = guard;
         let mut outputs = ToolOutputs {
             stdout: Some(stdout.into()),
             stderr: stderr.map(File::from),
@@ -149,12 +180,16 @@ impl<'a> ToolProcess<'a> {
                 command,
                 "a process that the build left behind keeps its output open, and what it writes is not read"
             ),
+            Ok(OutputsEnd::Cancelled) | Err(_) if guard.is_some() => guard = None,
             Ok(OutputsEnd::Cancelled) | Err(_) => {
                 // Fails only if the whole group is gone.
                 let _gone = kill_group(child.pid(), Signal::KILL);
             }
         }
+        let ended = guard.as_mut().map(ToolGuard::wait);
+        drop(guard);
         let exit = child.wait();
+        let exit = ended.unwrap_or(exit);
         match (read, exit) {
             (Ok(OutputsEnd::Cancelled), _) => Err(CargoError::Cancelled { command }),
             (Ok(_), Ok(ExitStatus { code: Some(0), .. })) => Ok(()),

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::cli::{
     arguments::MutateArguments,
-    cargo::BuildSupervision,
+    cargo::{BuildScope, BuildSupervision},
     display::{
         OutputStream,
         mutants::{MutantFormat, render_mutants},
@@ -32,7 +32,7 @@ pub(in crate::cli) async fn mutate(arguments: &MutateArguments) -> Result<CliExi
     let config = crate::cli::load_config(arguments.general.config_file.as_deref())?;
     let settings =
         ResolvedSettings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
-    let found = find_selected(arguments, &settings).await.map_err(CommandError::Mutate)?;
+    let found = find_selected(arguments, &config, &settings).await.map_err(CommandError::Mutate)?;
     let has_mutants = !found.untested().is_empty();
     if arguments.is_list {
         let listed = list(arguments, &settings, &found);
@@ -136,10 +136,10 @@ impl MutationCommand<'_> {
         let state_dir =
             std::path::absolute(&self.settings.state_dir).unwrap_or_else(|_| self.settings.state_dir.clone());
         let place = WorkPlace::open(&state_dir, &project.mutated.root).map_err(CommandError::Mutate)?;
-        let build =
-            build_guarded(project, &place, &state_dir, BuildSupervision::default(), &mut |label, words| {
-                display.show_phase(label, words);
-            });
+        let supervision = BuildSupervision { scope: BuildScope::Tree, ..BuildSupervision::default() };
+        let build = build_guarded(project, &place, &state_dir, supervision, &mut |label, words| {
+            display.show_phase(label, words);
+        });
         let mut build = build.map_err(CommandError::Mutate)?;
         display.show_phase("Testing", "the original, and what its tests reach");
         let observer = FollowingUser { display, signals }.into_observer()?;

@@ -67,6 +67,17 @@ impl FinishedMutants {
     }
 
     pub(super) fn add_stryker(&mut self, tested: TestedByStryker) {
+        let named =
+            tested.results.iter().flat_map(|result| result.covered_by.iter().chain(&result.killed_by));
+        for uid in named {
+            if !self.tests.contains_key(uid) {
+                // Some test runners begin names with the file; of others it is not known.
+                let file =
+                    uid.split_once('#').map(|(file, _)| file).filter(|file| self.root.join(file).is_file());
+                let place = TestPlace { file: file.unwrap_or_default().to_owned(), line: None };
+                self.tests.insert(Arc::clone(uid), place);
+            }
+        }
         self.results.extend(tested.results);
         self.is_cancelled |= tested.is_cancelled;
     }

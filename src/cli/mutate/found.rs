@@ -6,8 +6,8 @@ use std::{
     sync::Arc,
 };
 
-use heeler_config::{JobCount, ResolvedSettings};
-use heeler_mutant::{Mutant, MutantResult, MutantStatus};
+use heeler_config::{Config, JobCount, ResolvedSettings};
+use heeler_mutant::{Language, Mutant, MutantResult, MutantStatus};
 use heeler_mutate::SourceSelection;
 use heeler_report::{
     ReportError,
@@ -42,6 +42,9 @@ pub(super) struct MutantSearch {
     pub(super) command: Option<NamedBuild>,
     pub(super) selection: SourceSelection,
     pub(super) packages: SearchedPackages,
+    /// Files and directories (`/` at the end) outside of which nothing is needed, relative to the project's
+    /// directory, where they are known.
+    pub(super) named: Option<Vec<String>>,
     /// Number of test processes that the user wants at the same time.
     pub(super) jobs: JobCount,
 }
@@ -61,14 +64,19 @@ impl SearchedProject {
     ///
     /// # Errors
     /// There is nothing to mutate.
-    pub(super) fn open(command: Option<&NamedBuild>, directory: &Path) -> Result<Self, MutateError> {
+    pub(super) fn open(
+        command: Option<&NamedBuild>,
+        directory: &Path,
+        config: &Config,
+    ) -> Result<Self, MutateError> {
         let has_build_tool = has_build_tool(command, directory);
         let built = has_build_tool.then(|| built_root(command, directory)).transpose()?;
-        let (stryker, missing) = match StrykerPackage::find(directory, built.as_deref()) {
-            None => (None, None),
-            Some(Ok(package)) => (Some(package), None),
-            Some(Err(missing)) => (None, Some(missing)),
-        };
+        let (stryker, missing) =
+            match StrykerPackage::find(directory, built.as_deref(), config.stryker.as_deref()) {
+                None => (None, None),
+                Some(Ok(package)) => (Some(package), None),
+                Some(Err(missing)) => (None, Some(missing)),
+            };
         let root = match (built, &stryker, missing) {
             (Some(root), _, missing) => {
                 let missing = missing.filter(MissingStryker::is_wanted);
@@ -81,6 +89,17 @@ impl SearchedProject {
         };
         Ok(Self { root, has_build_tool, stryker, missing: None })
     }
+
+    /// Returns the named sources of the package of StrykerJS, which says nothing about those without mutants.
+    fn sources_without_mutants(&self, selection: &SourceSelection) -> Vec<PathBuf> {
+        let Some(package) = &self.stryker else { return Vec::new() };
+        let is_source = |path: &PathBuf| {
+            let language = Language::of_path(&path.to_string_lossy());
+            let is_mutated = matches!(language, Some(Language::JavaScript | Language::TypeScript));
+            is_mutated && path.starts_with(package.dir()) && path.is_file()
+        };
+        selection.named_paths().unwrap_or_default().into_iter().filter(is_source).collect()
+    }
 }
 
 impl MutantSearch {
@@ -91,7 +110,7 @@ impl MutantSearch {
     ///
     /// Cancel safe: yes, because StrykerJS ends with its guard's connection.
     pub(super) async fn run(self, project: &SearchedProject) -> Result<FoundMutants, MutateError> {
-        let Self { directory, command, selection, packages, jobs } = self;
+        let Self { directory, command, selection, packages, named, jobs } = self;
         let built = if project.has_build_tool {
             let selection = selection.clone();
             let find = move || find_built_sources(command, directory, &selection, packages);
@@ -109,16 +128,15 @@ impl MutantSearch {
                     // Its configuration says how many.
                     JobCount::Cpus => None,
                 };
-                let found = FoundByStryker::discover(package, &project.root, concurrency).await;
-                Some(found.map_err(|error| MutateError::stryker(&error))?)
+                let found =
+                    FoundByStryker::discover(package, &project.root, named.as_deref(), concurrency).await;
+                found.map_err(|error| MutateError::stryker(&error))?
             }
             None => None,
         };
-        let paths: Vec<PathBuf> = stryker
-            .iter()
-            .flat_map(|found| found.mutants.sources())
-            .map(|(path, _)| project.root.join(&**path))
-            .collect();
+        let sources = stryker.iter().flat_map(|found| found.mutants.sources());
+        let mut paths: Vec<PathBuf> = sources.map(|(path, _)| project.root.join(&**path)).collect();
+        paths.extend(project.sources_without_mutants(&selection));
         let mut unmatched = selection.unmatched(paths.iter().map(PathBuf::as_path));
         if let Some(built) = &built {
             unmatched.retain(|word| built.mutated.unmatched.contains(word));
@@ -142,6 +160,7 @@ impl MutantSearch {
 /// Cancel safe: yes, as [`MutantSearch::run`].
 pub(super) async fn find_selected(
     arguments: &MutateArguments,
+    config: &Config,
     settings: &ResolvedSettings,
 ) -> Result<FoundMutants, MutateError> {
     let directory = std::env::current_dir().map_err(MutateError::Directory)?;
@@ -150,12 +169,16 @@ pub(super) async fn find_selected(
     if !arguments.is_list {
         check_tests(command.as_ref())?;
     }
-    let project = SearchedProject::open(command.as_ref(), &directory)?;
+    let project = SearchedProject::open(command.as_ref(), &directory, config)?;
     if let Some(missing) = &project.missing {
         eprintln!("warning: JavaScript and TypeScript are left out: failed to {missing}");
     }
     let packages = SearchedPackages::Directory;
-    let search = MutantSearch { directory, command, selection, packages, jobs: settings.run.jobs };
+    let named = selection.named_paths().map(|paths| {
+        let relative = paths.iter().filter_map(|path| relative_path(path, &project.root));
+        relative.collect::<Vec<_>>()
+    });
+    let search = MutantSearch { directory, command, selection, packages, named, jobs: settings.run.jobs };
     let mut found = search.run(&project).await?;
     let changed = arguments.in_diff.as_deref().map(|reference| changed_lines(reference, &found.root));
     let changed = changed.transpose()?;
@@ -164,6 +187,14 @@ pub(super) async fn find_selected(
             && changed.as_ref().is_none_or(|changed| changed.touch(mutant))
     });
     Ok(found)
+}
+
+/// Returns a path relative to a directory, with `/` at the end if it is one; `None` if it leads elsewhere.
+fn relative_path(path: &Path, directory: &Path) -> Option<String> {
+    let end = if path.is_dir() { "/" } else { "" };
+    // A directory around it has all of it.
+    let below = if directory.starts_with(path) { Ok(Path::new("")) } else { path.strip_prefix(directory) };
+    Some(format!("{}{end}", below.ok()?.to_string_lossy()))
 }
 
 /// Checks that a project with a build command has tests.

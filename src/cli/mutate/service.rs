@@ -29,7 +29,7 @@ use super::{
     testing::{MutantTesting, TestedMutants},
 };
 use crate::cli::{
-    cargo::{BuildSupervision, CargoError},
+    cargo::{BuildScope, BuildSupervision, CargoError},
     load_config,
 };
 
@@ -66,7 +66,7 @@ impl MutationService for DirectoryMutationService {
             let wrong = |error: &dyn std::error::Error| MutationServiceError::Config(error_chain(error));
             let config = load_config(config_file.as_deref()).map_err(|error| wrong(&error))?;
             let settings = ResolvedSettings::resolve(&config, command_line).map_err(|error| wrong(&error))?;
-            let searched = SearchedProject::open(command.as_ref(), &server_directory);
+            let searched = SearchedProject::open(command.as_ref(), &server_directory, &config);
             let searched = searched.map_err(|error| failed(&error))?;
             if let Some(missing) = &searched.missing {
                 tracing::warn!("JavaScript and TypeScript are left out: failed to {missing}");
@@ -146,6 +146,7 @@ impl DirectoryMutationProject {
             command: self.command.clone(),
             selection: SourceSelection::default(),
             packages: SearchedPackages::Workspace,
+            named: selection.named_paths(),
             jobs: self.settings.run.jobs,
         };
         let found = tokio::select! {
@@ -217,8 +218,11 @@ async fn build(
     let (cancelled, canceller) =
         pipe.map_err(|error| MutationServiceError::Failed(format!("make a pipe: {error}")))?;
     let building = blocking(move || {
-        let supervision =
-            BuildSupervision { cancelled: Some(cancelled.as_fd()), ..BuildSupervision::default() };
+        let supervision = BuildSupervision {
+            cancelled: Some(cancelled.as_fd()),
+            scope: BuildScope::Tree,
+            ..BuildSupervision::default()
+        };
         match build_guarded(found, &place, &state_dir, supervision, &mut |_, _| {}) {
             Ok(build) => Ok((build, place)),
             Err(MutateError::Cargo(CargoError::Cancelled { .. })) => Err(MutationServiceError::Cancelled),

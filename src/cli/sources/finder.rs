@@ -34,7 +34,11 @@ impl SourceFinder {
 impl ProgramFinder for SourceFinder {
     fn build(&self, cancelled: OwnedFd) -> Result<Vec<ProgramSource>, String> {
         let tail = OutputTail::default();
-        let supervision = BuildSupervision { cancelled: Some(cancelled.as_fd()), tail: Some(&tail) };
+        let supervision = BuildSupervision {
+            cancelled: Some(cancelled.as_fd()),
+            tail: Some(&tail),
+            ..BuildSupervision::default()
+        };
         let mut display = |label: &str, words: &str| eprintln!("heeler: {label} {words}");
         let found = find_supervised_sources(&self.config, &self.named, supervision, &mut display);
         let found = found.map_err(|error| {

@@ -153,7 +153,7 @@ impl Config {
 
 fn read_config(path: &Path, top: &TableReader<'_, '_>) -> Config {
     let dir = path.parent().unwrap_or(Path::new("")).to_owned();
-    let TopTable { state_dir, .. } = top.read();
+    let TopTable { state_dir, stryker, .. } = top.read();
     let mut suites: Vec<SuiteConfig> = Vec::new();
     for table in top.read_tables("suite", "[[suite]]") {
         let Some(suite) = read_suite(&dir, &table) else { continue };
@@ -169,7 +169,8 @@ fn read_config(path: &Path, top: &TableReader<'_, '_>) -> Config {
     let profiles = read_profiles(&dir, top);
     top.report_unknown_keys();
     let state_dir = resolve_path(&dir, state_dir.as_deref().unwrap_or(Path::new(STATE_DIR)));
-    Config { file: Some(path.to_owned()), state_dir, dir, suites, profiles }
+    let stryker = stryker.map(|directory| resolve_path(&dir, &directory));
+    Config { file: Some(path.to_owned()), state_dir, stryker, dir, suites, profiles }
 }
 
 fn read_profiles(dir: &Path, top: &TableReader<'_, '_>) -> BTreeMap<String, UnresolvedProfile> {

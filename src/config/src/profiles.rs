@@ -15,6 +15,7 @@ impl Config {
             file: None,
             dir: dir.to_owned(),
             state_dir: dir.join(STATE_DIR),
+            stryker: None,
             suites: Vec::new(),
             profiles: std::collections::BTreeMap::new(),
         }

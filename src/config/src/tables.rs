@@ -274,6 +274,10 @@ pub(super) struct TopTable {
     /// Directory for the history and for journals of runs, relative to the file. The default is `.heeler`.
     #[serde(with = "DirectoryPath")]
     pub(super) state_dir: Option<PathBuf>,
+    /// Directory of the StrykerJS with which `heeler mutate` tests JavaScript and TypeScript, relative to the
+    /// file. The default is `node_modules/@stryker-mutator/core` beside `package.json` or above it.
+    #[serde(with = "DirectoryPath")]
+    pub(super) stryker: Option<PathBuf>,
     /// The suites that run when the command line names no program.
     #[cfg_attr(test, schemars(with = "Vec<SuiteKeys>"))]
     suite: IgnoredAny,

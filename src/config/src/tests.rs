@@ -21,6 +21,7 @@ fn check_problems(text: &str, expected: &str) {
 
 const FULL: &str = r#"
 state-dir = "state"
+stryker = "tools/core"
 
 [profile.default]
 jobs = 3
@@ -160,6 +161,7 @@ fn json_schema_accepts_the_full_file_and_no_unknown_key() {
 fn file_with_every_key_is_read() {
     let config = parse(FULL);
     assert_eq!(config.state_dir, Path::new("state"));
+    assert_eq!(config.stryker.as_deref(), Some(Path::new("tools/core")));
     let run = config.resolve_profile("ci").unwrap().run;
     assert_eq!(run.jobs, JobCount::Cpus);
     assert_eq!(run.fail_limit(), FailLimit::After { failures: 5.try_into().unwrap(), is_immediate: false });
@@ -175,7 +177,7 @@ fn file_with_every_key_is_read() {
     assert_eq!(run.max_startup_crashes.get(), 1);
     assert!(!run.is_history_kept);
     let unit = &config.suites[0];
-    assert_eq!((unit.name.as_str(), unit.position), ("unit", FilePosition { line: 45, column: 1 }));
+    assert_eq!((unit.name.as_str(), unit.position), ("unit", FilePosition { line: 46, column: 1 }));
     assert_eq!(unit.source, SourceRequest::new("programs", ["build/a_test".into(), "build/*_test".into()]));
     assert_eq!(unit.env, [("DATA".into(), Some("data".into())), ("HOME".into(), None)]);
     assert_eq!(unit.build.as_deref(), Some(&["make".to_owned(), "-C".to_owned(), "build".to_owned()][..]));
@@ -236,7 +238,7 @@ slow-timeout = { terminate-after = 2 }
 "#,
         r#"
 heeler.toml:1:1: unknown key "statedir"; did you mean "state-dir"?
-heeler.toml:2:1: unknown key "zebra"; the keys are state-dir, suite, profile
+heeler.toml:2:1: unknown key "zebra"; the keys are state-dir, stryker, suite, profile
 heeler.toml:4:8: expected a whole number from 1 or "num-cpus" for "jobs" in [profile.default], found the number 0
 heeler.toml:5:11: expected a whole number from 0, or a table { backoff = "exponential", count = 3, delay = "1s" } for "retries" in [profile.default], found the number -1
 heeler.toml:6:11: expected a duration such as "60s" or "1m 30s", or false for none for "timeout" in [profile.default], found the number 60
@@ -386,7 +388,7 @@ fn toml_syntax_error_has_its_position() {
 fn columns_are_counted_in_characters() {
     check_problems(
         "state-dir = \"é\" \n\"ü\" = 1",
-        "heeler.toml:2:1: unknown key \"ü\"; the keys are state-dir, suite, profile",
+        "heeler.toml:2:1: unknown key \"ü\"; the keys are state-dir, stryker, suite, profile",
     );
     check_problems(
         "[[suite]]\nname = \"a\"\ncargo = \".\"\nenv = { \"üü\" = \"\", b = 1 }",

@@ -28,6 +28,8 @@ pub struct Config {
     pub dir: PathBuf,
     /// Directory of the history and of the journals of runs.
     pub state_dir: PathBuf,
+    /// Directory of the StrykerJS that tests JavaScript and TypeScript, if it is not that of the package.
+    pub stryker: Option<PathBuf>,
     /// The suites in the order of the file.
     pub suites: Vec<SuiteConfig>,
     /// The profiles before inheritance.

@@ -56,6 +56,16 @@ impl SourceSelection {
         Ok(selection)
     }
 
+    /// Returns the absolute paths of files and directories outside of which nothing is selected; `None` if
+    /// they are not known.
+    pub fn named_paths(&self) -> Option<Vec<PathBuf>> {
+        let path = |place: &SelectedPlace| match &place.path {
+            PathPattern::Path(path) => Some(path.clone()),
+            PathPattern::Glob(_) => None,
+        };
+        if self.included.is_empty() { None } else { self.included.iter().map(path).collect() }
+    }
+
     /// Returns whether all sources are selected.
     pub fn is_everything(&self) -> bool {
         self.included.is_empty() && self.excluded.is_empty()

@@ -10,7 +10,7 @@ use std::{
     time::Instant,
 };
 
-use heeler_sys::process::Pid;
+use heeler_sys::process::{Pid, working_directory};
 use serde_json::Value;
 
 use super::mutation_peers::{
@@ -185,6 +185,8 @@ fn stryker_tests_mutants_of_javascript_and_typescript() {
     assert_eq!(killed["killedBy"].as_array().unwrap().len(), 1, "{killed}");
     assert!(killed["statusReason"].is_string() && killed["testsCompleted"].is_number(), "{killed}");
     assert_eq!(mutants["src/calc.js:6: a <= 7"]["coveredBy"].as_array().unwrap().len(), 1);
+    // As StrykerJS has it in its own reports where the runner does not say in which file a test is.
+    assert_eq!(report["testFiles"][""]["tests"].as_array().unwrap().len(), 3, "{}", report["testFiles"]);
     // Behind a character of two units.
     let template = &mutants["src/[text].ts:2: ``"]["location"];
     assert_eq!(template["start"]["column"], 74, "{template}");
@@ -221,12 +223,40 @@ fn cargo_package_and_stryker_belong_to_one_answer() {
     assert!(found.values().all(|status| status == "Killed"), "{found:?}");
     let wrong = package.mutate(&["src/none.js"]).assert_code(5);
     wrong.assert_stderr("find \"src/none.js\": no source of the libraries and programs here has this path");
+    fs::write(package.path("src/types.ts"), "export type Name = string;\n").unwrap();
+    package.mutate(&["src/types.ts"]).assert_code(8).assert_stderr("0 mutants");
     // A directory below the package belongs to it.
     fs::create_dir(package.path("bin")).unwrap();
     let mut command = package.command(&["--list", "../src"]);
     command.current_dir(package.path("bin"));
     let listed = run_with_separate_outputs(command).assert_code(0);
     listed.assert_stdout("src/lib.rs:2:5").assert_stdout("src/calc.js:2:10").assert_stdout("in 3 files");
+}
+
+#[test]
+fn package_below_a_cargo_workspace_belongs_to_it() {
+    let Some(installation) = installation() else { return };
+    let package = Package::new(&installation);
+    fs::create_dir_all(package.path("web")).unwrap();
+    for entry in package.entries().iter().filter(|name| *name != "web") {
+        fs::rename(package.path(entry), package.path("web").join(entry)).unwrap();
+    }
+    fs::create_dir(package.path("src")).unwrap();
+    fs::write(package.path("Cargo.toml"), MANIFEST).unwrap();
+    fs::write(package.path("src/lib.rs"), RUST_SOURCE).unwrap();
+    let listed = package.mutate(&["--list"]).assert_code(0);
+    listed.assert_stdout("in 1 file");
+    let mutate = |words: &[&str]| {
+        let mut command = package.command(words);
+        command.current_dir(package.path("web"));
+        run_with_separate_outputs(command).assert_code(0)
+    };
+    mutate(&["--list"]).assert_stdout("src/lib.rs:2:5").assert_stdout("web/src/calc.js:2:10");
+    let ran = mutate(&["src/calc.js:2", "--json", "../../m.json"]);
+    let found = statuses(&package.report("../m.json"));
+    assert!(found.len() >= 4, "{ran}");
+    assert!(found.keys().all(|name| name.starts_with("web/src/calc.js:2: ")), "{found:?}");
+    assert!(found.values().all(|status| status == "Killed"), "{found:?}");
 }
 
 #[test]
@@ -254,7 +284,14 @@ fn missing_stryker_and_missing_node_are_errors_that_say_how_to_install_them() {
     fs::write(package.path("src/lib.rs"), RUST_SOURCE).unwrap();
     let listed = package.mutate(&["--list"]).assert_code(0);
     listed.assert_stderr("warning: JavaScript and TypeScript are left out").assert_stdout("in 1 file");
-    let hostile = Package::with_hostile_server("");
+    fs::write(package.path("heeler.toml"), "stryker = \"tools\"\n").unwrap();
+    let listed = package.mutate(&["--list"]).assert_code(0);
+    listed.assert_stderr("project/tools, which \"stryker\" in heeler.toml names: it has no bin/stryker.js");
+    let hostile = Package::with_hostile_server("error");
+    fs::rename(hostile.path("node_modules/@stryker-mutator/core"), hostile.path("tools")).unwrap();
+    hostile.mutate(&[]).assert_code(4).assert_stderr("install it with npm install");
+    fs::write(hostile.path("heeler.toml"), "stryker = \"tools\"\n").unwrap();
+    hostile.mutate(&[]).assert_code(4).assert_stderr("get a result of StrykerJS for discover: no plugin");
     hostile.world().env("PATH", "/nonexistent");
     hostile.mutate(&[]).assert_code(4).assert_stderr("find node in PATH");
 }
@@ -266,7 +303,10 @@ fn server_that_breaks_the_protocol_is_one_error() {
             "exit",
             "failed to test mutants: get an answer of StrykerJS to configure: it ended with exit code 3\nCannot find package",
         ),
-        ("no frame", "read what StrykerJS writes: "),
+        (
+            "no frame",
+            "to which nothing else may write: decode what the peer sent: malformed header line \"Hello",
+        ),
         ("no JSON", "read a message of StrykerJS: expected a JSON body"),
         ("version", "expected version 0.4 of the Mutation Server Protocol, got \"7.0.0\""),
         ("error", "get a result of StrykerJS for discover: no plugin"),
@@ -305,12 +345,14 @@ fn verdicts_before_the_death_of_the_server_are_kept_and_none_is_invented() {
 
 /// Waits until the mutants are tested; returns the processes below.
 fn wait_for_busy_tests(command: &Child) -> Vec<StartedProcess> {
-    // The guard, StrykerJS, its logging or test runners; one of them is busy in a mutant.
+    // A test runner in a copy of the package, which has taken longer than it takes to start one.
     let is_busy = |(pid, _): &StartedProcess| {
+        let directory = working_directory(*pid).unwrap_or_default();
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let fields = stat.rsplit(')').next().unwrap_or_default();
         // User time in hundredths of a second.
-        fields.split_whitespace().nth(11).and_then(|time| time.parse::<u32>().ok()) > Some(400)
+        let time = fields.split_whitespace().nth(11).and_then(|time| time.parse::<u32>().ok());
+        directory.to_string_lossy().contains("/.stryker-tmp/sandbox-") && time > Some(200)
     };
     let mut found = Vec::new();
     wait_until("a mutant runs", || {
@@ -375,18 +417,16 @@ fn death_of_stryker_or_its_guard_is_one_error_and_verdicts_are_kept() {
 }
 
 #[test]
-fn peers_test_mutants_of_javascript() {
+fn peer_tests_mutants_of_javascript() {
     let Some(installation) = installation() else { return };
-    for peer in [Peer::Alpha, Peer::Stdio] {
-        let tested = Package::new(&installation).project.play(peer, "lists_and_tests");
-        let found = printed_statuses(&tested[0]);
-        assert_eq!(found["src/calc.js:2: a <= 2"], "Killed", "{found:?}");
-        assert_eq!(found["src/[text].ts:2: ``"], "Killed", "{found:?}");
-    }
+    let tested = Package::new(&installation).project.play(Peer::Alpha, "lists_and_tests");
+    let found = printed_statuses(&tested[0]);
+    assert_eq!(found["src/calc.js:2: a <= 2"], "Killed", "{found:?}");
+    assert_eq!(found["src/[text].ts:2: ``"], "Killed", "{found:?}");
 }
 
 #[test]
-fn peers_cancel_requests_in_javascript() {
+fn peer_cancels_requests_in_javascript() {
     let Some(installation) = installation() else { return };
     let package = Package::new_slow(&installation);
     let third = package.project.play(Peer::Socket, "cancels");
@@ -428,13 +468,11 @@ fn client_sees_the_same_of_stryker_and_of_the_server_before_it() {
 }
 
 #[test]
-fn killed_client_ends_stryker_and_the_next_client_is_served() {
+fn killed_client_ends_stryker_and_its_copy_of_the_package() {
     let Some(installation) = installation() else { return };
-    for peer in [Peer::Alpha, Peer::Stdio] {
-        let package = Package::new_slow(&installation);
-        kill_client(&package.project, peer);
-        assert!(!package.path(".stryker-tmp").exists(), "{peer:?}");
-    }
+    let package = Package::new_slow(&installation);
+    kill_client(&package.project, Peer::Stdio);
+    assert!(!package.path(".stryker-tmp").exists());
 }
 
 #[test]

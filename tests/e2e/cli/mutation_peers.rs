@@ -104,7 +104,11 @@ impl Project {
 
     /// Starts a server on a port; returns the port as well.
     pub(super) fn start_on_port(&self, peer: Peer) -> (Child, u16) {
-        let mut command = self.world.heeler(&self.server_words(peer));
+        self.start_with(&self.server_words(peer))
+    }
+
+    fn start_with(&self, words: &[&str]) -> (Child, u16) {
+        let mut command = self.world.heeler(words);
         command.current_dir(self.path("")).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
@@ -311,4 +315,51 @@ fn killed_server_leaves_nothing_and_invents_no_verdict() {
     };
     // With what the killed server has kept, and without.
     assert_eq!(report("after.json", ".heeler"), report("anew.json", "../other-state"));
+}
+
+/// Waits until a build runs that does not end; returns the processes below the server.
+fn wait_for_build(project: &Project, root: u32) -> Vec<StartedProcess> {
+    let mut running = Vec::new();
+    wait_until("the build runs", || {
+        running = below(root);
+        project.path("../building").exists() && running.len() > 2
+    });
+    running
+}
+
+#[test]
+fn build_ends_with_its_client_its_server_and_its_command() {
+    // The shell waits for another process, in a group of its own.
+    let build = |project: &Project| {
+        format!("touch {}; setsid sleep 3600 & wait", project.path("../building").display())
+    };
+    let server_words =
+        |build: &str| ["serve", "socket", "--build", build, "--test", "calc_test"].map(str::to_owned);
+    for is_client in [true, false] {
+        let project = Project::in_c();
+        let words = server_words(&build(&project));
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let (mut server, port) = project.start_with(&words);
+        let mut client = project.client(Peer::Socket, "waits_to_be_killed", Some(port));
+        let mut client = client.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        let running = wait_for_build(&project, server.id());
+        let killed = Instant::now();
+        signal(if is_client { client.id() } else { server.id() }, "KILL");
+        let what = if is_client { "client" } else { "server" };
+        wait_for_ends(&format!("nothing is built after the death of the {what}"), &running, killed);
+        signal(if is_client { server.id() } else { client.id() }, "KILL");
+        client.wait().unwrap();
+        server.wait().unwrap();
+    }
+    for name in ["INT", "KILL"] {
+        let project = Project::in_c();
+        let build = build(&project);
+        let mut command = project.world.heeler(&["mutate", "--build", &build, "--test", "calc_test"]);
+        let mut command = command.current_dir(project.path("")).stderr(Stdio::null()).spawn().unwrap();
+        let running = wait_for_build(&project, command.id());
+        let ended = Instant::now();
+        signal(command.id(), name);
+        wait_for_ends(&format!("nothing is built after SIG{name}"), &running, ended);
+        command.wait().unwrap();
+    }
 }

@@ -85,14 +85,17 @@ impl StrykerClient {
         if is_known { Ok(()) } else { Err(StrykerError::Version { version }) }
     }
 
-    /// Returns all mutants of the package.
+    /// Returns the mutants of files and directories; `None` finds all of the package.
     ///
     /// # Errors
     /// StrykerJS refuses, ends, or answers in another form.
     ///
     /// Cancel safe: no, because a later answer would not be that of a later request.
-    pub(super) async fn discover(&mut self) -> Result<DiscoverResult, StrykerError> {
-        self.ask(&ClientRequest::Discover(DiscoverParams::default()), DISCOVER_LIMIT).await;
+    pub(super) async fn discover(
+        &mut self,
+        files: Option<Vec<FileRange>>,
+    ) -> Result<DiscoverResult, StrykerError> {
+        self.ask(&ClientRequest::Discover(DiscoverParams { files }), DISCOVER_LIMIT).await;
         let answer = self.answer().await?;
         read_result(answer.as_deref())
             .map_err(|source| StrykerError::Answer { method: method::DISCOVER, source })

@@ -14,7 +14,7 @@ pub(in crate::cli) enum StrykerError {
     Connect(#[source] io::Error),
     #[error("start the guard of StrykerJS")]
     Guard(#[source] SpawnError),
-    #[error("read what StrykerJS writes")]
+    #[error("read the messages of StrykerJS from its standard output, to which nothing else may write")]
     Stream { stderr: String, source: LinkError<FrameError> },
     #[error("read a message of StrykerJS: {problem}")]
     Message { problem: String },

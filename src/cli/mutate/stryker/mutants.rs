@@ -22,6 +22,60 @@ use super::error::StrykerError;
 /// Characters of globs that can't be escaped for StrykerJS: where a path has one, all mutants are tested.
 const UNSELECTABLE: [char; 6] = ['{', '}', '(', ')', '!', '\\'];
 
+/// Where StrykerJS searches for mutants in a package.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum SearchedPaths {
+    All,
+    /// In files and directories (`/` at the end), as StrykerJS reads them. It need not be started for none.
+    Only(Vec<String>),
+}
+
+impl SearchedPaths {
+    /// Returns the paths that can have mutants of a package, of paths relative to the project's directory.
+    pub(super) fn new(named: Option<&[String]>, package: &Path, project: &Path) -> Self {
+        let Some(named) = named.filter(|paths| !paths.iter().any(|path| path.contains(UNSELECTABLE))) else {
+            return Self::All;
+        };
+        let prefix = prefix(package, project);
+        let mut paths = Vec::new();
+        for path in named {
+            match path.strip_prefix(prefix.as_str()) {
+                // The package, or a directory around it.
+                Some("" | "/") => return Self::All,
+                None if path.ends_with('/') && prefix.starts_with(path.trim_start_matches('/')) => {
+                    return Self::All;
+                }
+                Some(own) if !is_built_here(own) => paths.push(escaped(own)),
+                Some(_) | None => {}
+            }
+        }
+        Self::Only(paths)
+    }
+
+    /// Returns the parameter of a request.
+    pub(super) fn files(&self) -> Option<Vec<FileRange>> {
+        match self {
+            Self::All => None,
+            Self::Only(paths) => {
+                let file = |path: &String| FileRange { path: path.clone(), range: None };
+                Some(paths.iter().map(file).collect())
+            }
+        }
+    }
+}
+
+/// Returns whether a source is of a language that StrykerJS does not mutate.
+fn is_built_here(path: &str) -> bool {
+    !matches!(Language::of_path(path), None | Some(Language::JavaScript | Language::TypeScript))
+}
+
+/// Returns a package's directory relative to the project's, with `/` at its end; nothing if they are the
+/// same.
+fn prefix(package: &Path, project: &Path) -> String {
+    let below = package.strip_prefix(project).unwrap_or(Path::new("")).to_string_lossy();
+    if below.is_empty() { String::new() } else { format!("{below}/") }
+}
+
 /// The mutants that StrykerJS has found in a package.
 #[derive(Debug)]
 pub(in crate::cli::mutate) struct StrykerMutants {
@@ -32,6 +86,8 @@ pub(in crate::cli::mutate) struct StrykerMutants {
     /// In the order of their places.
     mutants: Vec<SelectableMutant>,
     by_name: HashMap<ForeignName, usize>,
+    /// Whether the package may have other sources with mutants.
+    is_part: bool,
 }
 
 #[derive(Debug)]
@@ -80,14 +136,19 @@ impl StrykerMutants {
     ///
     /// # Errors
     /// A source can't be read, is not in the package, or has no such place.
-    pub(super) fn read(found: DiscoverResult, package: &Path, project: &Path) -> Result<Self, StrykerError> {
-        let below = package.strip_prefix(project).unwrap_or(Path::new(""));
-        let mut prefix = below.to_string_lossy().into_owned();
-        if !prefix.is_empty() {
-            prefix.push('/');
-        }
-        let mut read =
-            Self { prefix, sources: BTreeMap::new(), mutants: Vec::new(), by_name: HashMap::new() };
+    pub(super) fn read(
+        found: DiscoverResult,
+        searched: &SearchedPaths,
+        package: &Path,
+        project: &Path,
+    ) -> Result<Self, StrykerError> {
+        let mut read = Self {
+            prefix: prefix(package, project),
+            sources: BTreeMap::new(),
+            mutants: Vec::new(),
+            by_name: HashMap::new(),
+            is_part: matches!(searched, SearchedPaths::Only(_)),
+        };
         for (path, file) in found.files {
             read.add_file(&path, file.mutants, package)?;
         }
@@ -139,11 +200,12 @@ impl StrykerMutants {
         self.sources.iter()
     }
 
-    /// Returns the files and places that select the selected mutants; `None` selects all. A place also
-    /// selects the mutants inside of it, because StrykerJS knows no other selection of single mutants.
+    /// Returns the files and places that select the selected mutants; `None` selects all of the package. A
+    /// place also selects the mutants inside of it, because StrykerJS knows no other selection of single
+    /// mutants.
     pub(super) fn selected_places(&self) -> Option<Vec<FileRange>> {
         let is_plain = self.sources.keys().all(|path| !path.contains(UNSELECTABLE));
-        if !is_plain || self.mutants.iter().all(|one| one.is_selected) {
+        if !is_plain || (!self.is_part && self.mutants.iter().all(|one| one.is_selected)) {
             return None;
         }
         let mut places = Vec::new();
@@ -254,5 +316,34 @@ fn status(name: StatusName) -> MutantStatus {
         StatusName::Killed => MutantStatus::Killed,
         StatusName::Timeout => MutantStatus::Timeout,
         StatusName::RuntimeError => MutantStatus::RuntimeError,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_the_package_are_searched_and_others_are_not() {
+        let only =
+            |paths: &[&str]| SearchedPaths::Only(paths.iter().map(|path| (*path).to_owned()).collect());
+        let all = SearchedPaths::All;
+        for (named, package, expected) in [
+            (&["src/a.js", "src/lib.rs", "src/[b]?.ts"][..], "/p", only(&["src/a.js", "src/[[]b][?].ts"])),
+            (&["src/", "app.vue"], "/p", only(&["src/", "app.vue"])),
+            (&["src/lib.rs"], "/p", only(&[])),
+            (&["/"], "/p", all.clone()),
+            (&["src/a.js", "src/{b}.js"], "/p", all.clone()),
+            (&["web/src/a.js", "src/a.js", "web2/b.js"], "/p/web", only(&["src/a.js"])),
+            (&["web/"], "/p/web", all.clone()),
+            (&["/"], "/p/web", all.clone()),
+            (&["a/"], "/p/a/web", all.clone()),
+            (&["src/"], "/p/web", only(&[])),
+        ] {
+            let named: Vec<String> = named.iter().map(|path| (*path).to_owned()).collect();
+            let searched = SearchedPaths::new(Some(&named), Path::new(package), Path::new("/p"));
+            assert_eq!(searched, expected, "{named:?} of {package}");
+        }
+        assert_eq!(SearchedPaths::new(None, Path::new("/p"), Path::new("/p")), all);
     }
 }

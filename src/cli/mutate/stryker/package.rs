@@ -12,6 +12,8 @@ use crate::cli::program_search::search_path;
 
 /// The program of StrykerJS in a directory of modules.
 const SCRIPT: &str = "node_modules/@stryker-mutator/core/bin/stryker.js";
+/// The same in the directory of StrykerJS.
+const OWN_SCRIPT: &str = "bin/stryker.js";
 /// The name of its package.
 const PACKAGE: &str = "@stryker-mutator/core";
 /// How the names of its configuration files begin.
@@ -44,31 +46,36 @@ pub(in crate::cli) enum MissingStryker {
         dir.display()
     )]
     NoNode { dir: PathBuf },
+    /// The configuration is wrong.
+    #[error("find StrykerJS in {}, which \"stryker\" in heeler.toml names: it has no {OWN_SCRIPT}", dir.display())]
+    NotNamed { dir: PathBuf },
     #[error("read {}: {problem}", path.display())]
     Manifest { path: PathBuf, problem: String },
 }
 
 impl StrykerPackage {
-    /// Finds the nearest package, in a directory or above it up to `top`; `None` if there is none.
+    /// Finds the nearest package, in a directory or above it up to `top`; `None` if there is none. Its
+    /// StrykerJS is in the directory `named`, otherwise where Node finds it.
     pub(in crate::cli::mutate) fn find(
         directory: &Path,
         top: Option<&Path>,
+        named: Option<&Path>,
     ) -> Option<Result<Self, MissingStryker>> {
         let is_below_top = |dir: &&Path| top.is_none_or(|top| dir.starts_with(top));
         let mut dirs = directory.ancestors().take_while(is_below_top);
         let dir = dirs.find(|dir| dir.join("package.json").is_file())?;
-        Some(Self::of_package(dir))
+        Some(Self::of_package(dir, named))
     }
 
-    fn of_package(dir: &Path) -> Result<Self, MissingStryker> {
-        let found = dir.ancestors().map(|one| one.join(SCRIPT)).find(|script| script.is_file());
-        let dir = dir.to_owned();
-        let Some(script) = found else {
-            return Err(match names_stryker(&dir)? {
-                true => MissingStryker::NotInstalled { dir },
-                false => MissingStryker::Unused { dir },
-            });
+    fn of_package(dir: &Path, named: Option<&Path>) -> Result<Self, MissingStryker> {
+        let script = match named {
+            Some(named) => named_script(named)?,
+            None => {
+                let found = dir.ancestors().map(|one| one.join(SCRIPT)).find(|script| script.is_file());
+                found.map_or_else(|| Err(missing(dir)), Ok)?
+            }
         };
+        let dir = dir.to_owned();
         match search_path(OsStr::new("node")) {
             Some(node) => Ok(Self { dir, script, node }),
             None => Err(MissingStryker::NoNode { dir }),
@@ -85,8 +92,27 @@ impl MissingStryker {
     pub(in crate::cli::mutate) fn is_wanted(&self) -> bool {
         match self {
             Self::Unused { .. } => false,
-            Self::NotInstalled { .. } | Self::NoNode { .. } | Self::Manifest { .. } => true,
+            Self::NotInstalled { .. }
+            | Self::NotNamed { .. }
+            | Self::NoNode { .. }
+            | Self::Manifest { .. } => true,
         }
+    }
+}
+
+/// Returns the script in the directory that the configuration names.
+fn named_script(named: &Path) -> Result<PathBuf, MissingStryker> {
+    let dir = std::path::absolute(named).unwrap_or_else(|_| named.to_owned());
+    let script = dir.join(OWN_SCRIPT);
+    if script.is_file() { Ok(script) } else { Err(MissingStryker::NotNamed { dir }) }
+}
+
+/// Returns why a package has no StrykerJS.
+fn missing(dir: &Path) -> MissingStryker {
+    match names_stryker(dir) {
+        Ok(true) => MissingStryker::NotInstalled { dir: dir.to_owned() },
+        Ok(false) => MissingStryker::Unused { dir: dir.to_owned() },
+        Err(error) => error,
     }
 }
 
@@ -111,7 +137,7 @@ mod tests {
     use super::*;
 
     fn missing(dir: &Path) -> MissingStryker {
-        StrykerPackage::find(dir, None).unwrap().unwrap_err()
+        StrykerPackage::find(dir, None, None).unwrap().unwrap_err()
     }
 
     #[test]
@@ -123,8 +149,8 @@ mod tests {
         fs::create_dir_all(dir.join("other")).unwrap();
         fs::write(package.join("package.json"), "{}").unwrap();
         assert_eq!(missing(&package.join("src")), MissingStryker::Unused { dir: package.clone() });
-        assert_eq!(StrykerPackage::find(&dir.join("other"), Some(dir)), None);
-        assert_eq!(StrykerPackage::find(&package.join("src"), Some(&package.join("src"))), None);
+        assert_eq!(StrykerPackage::find(&dir.join("other"), Some(dir), None), None);
+        assert_eq!(StrykerPackage::find(&package.join("src"), Some(&package.join("src")), None), None);
         fs::write(package.join("stryker.config.mjs"), "").unwrap();
         assert!(matches!(missing(&package), MissingStryker::NotInstalled { .. }));
         fs::remove_file(package.join("stryker.config.mjs")).unwrap();
@@ -133,10 +159,19 @@ mod tests {
         assert!(matches!(missing(&package), MissingStryker::NotInstalled { .. }));
         fs::write(package.join("package.json"), "{").unwrap();
         assert!(missing(&package).to_string().contains("expected JSON"));
+        let tools = dir.join("tools");
+        let named = || StrykerPackage::find(&package, None, Some(&tools)).unwrap();
+        assert_eq!(named().unwrap_err(), MissingStryker::NotNamed { dir: tools.clone() });
+        fs::create_dir_all(tools.join("bin")).unwrap();
+        fs::write(tools.join(OWN_SCRIPT), "").unwrap();
+        assert!(
+            named().is_ok_and(|found| found.script == tools.join(OWN_SCRIPT))
+                || search_path(OsStr::new("node")).is_none()
+        );
         let script = dir.join(SCRIPT);
         fs::create_dir_all(script.parent().unwrap()).unwrap();
         fs::write(&script, "").unwrap();
-        match StrykerPackage::find(&package.join("src"), Some(dir)).unwrap() {
+        match StrykerPackage::find(&package.join("src"), Some(dir), None).unwrap() {
             Ok(found) => assert_eq!((found.dir, found.script), (package, script)),
             // This machine may have no Node.
             Err(error) => assert_eq!(error, MissingStryker::NoNode { dir: package }),

@@ -8,7 +8,7 @@ use std::{
     os::{fd::OwnedFd, unix::net::UnixStream as StdUnixStream},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use bytes::Bytes;
@@ -34,7 +34,7 @@ use tokio::{
         UnixStream,
         unix::pipe::{Receiver, Sender},
     },
-    task::JoinSet,
+    task::{JoinSet, spawn_blocking},
     time::timeout,
 };
 
@@ -71,6 +71,10 @@ static UNREAPED: Mutex<Vec<SpawnedChild>> = Mutex::new(Vec::new());
 struct GuardChild(Option<SpawnedChild>);
 
 impl GuardChild {
+    fn pid(&self) -> Pid {
+        self.0.as_ref().map(SpawnedChild::pid).expect("a guard is taken only where it is dropped")
+    }
+
     fn reap_earlier() {
         let mut unreaped = UNREAPED.lock().unwrap_or_else(PoisonError::into_inner);
         unreaped.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
@@ -105,6 +109,7 @@ pub(super) struct StrykerProcess {
     /// Its process group.
     group: Option<Pid>,
     package: PathBuf,
+    started: SystemTime,
     /// Copies of the package in which its tests run, which it leaves behind when it is ended.
     sandboxes: BTreeSet<PathBuf>,
     is_output_over: bool,
@@ -143,7 +148,7 @@ impl StrykerProcess {
             channel: Some(their_stdin),
             ..SpawnOptions::new(shared_program_path())
         });
-        let guard = guard.map_err(StrykerError::Guard)?;
+        let guard = GuardChild(Some(guard.map_err(StrykerError::Guard)?));
         let streams = StandardStreams { stdin, stdout, stderr };
         let process = Self::connect(guard, control, streams, package.dir.clone());
         let process = process.map_err(StrykerError::Connect)?;
@@ -154,7 +159,7 @@ impl StrykerProcess {
     }
 
     fn connect(
-        guard: SpawnedChild,
+        guard: GuardChild,
         control: OwnedFd,
         streams: StandardStreams,
         package: PathBuf,
@@ -171,7 +176,7 @@ impl StrykerProcess {
         stderr_task.spawn(keep_end(Receiver::from_owned_fd(stderr)?, Arc::clone(&kept)));
         Ok(Self {
             guard_exit: ProcessExitWatch::watch(guard.pid())?,
-            guard: GuardChild(Some(guard)),
+            guard,
             control,
             from_guard,
             control_task,
@@ -182,6 +187,7 @@ impl StrykerProcess {
             stderr_task,
             group: None,
             package,
+            started: SystemTime::now(),
             sandboxes: BTreeSet::new(),
             is_output_over: false,
             end: None,
@@ -264,19 +270,14 @@ impl StrykerProcess {
     /// Notes in which copies of the package tests run, so that they are removed if the process does not do
     /// that.
     pub(super) fn note_sandboxes(&mut self) {
-        let Some(guard) = self.guard.0.as_ref().map(SpawnedChild::pid) else { return };
-        let directories = descendants(guard).into_iter().filter_map(working_directory);
-        self.sandboxes.extend(directories.filter_map(|directory| sandbox_of(&directory, &self.package)));
-    }
-
-    fn remove_sandboxes(&self) {
-        for sandbox in self.sandboxes.iter().filter(|sandbox| sandbox.exists()) {
-            if let Err(error) = fs::remove_dir_all(sandbox) {
-                tracing::warn!(%error, path = %sandbox.display(), "a copy of the package stays");
-            }
-            // Only if it has no others.
-            let _has_others = sandbox.parent().map(fs::remove_dir);
-        }
+        let directories = descendants(self.guard.pid()).into_iter().filter_map(working_directory);
+        let copies = directories.filter_map(|directory| sandbox_of(&directory, &self.package));
+        // A directory of the user is older, whatever its name is.
+        let is_new = |copy: &PathBuf| {
+            let made = fs::metadata(copy).and_then(|found| found.created());
+            made.is_ok_and(|made| made >= self.started)
+        };
+        self.sandboxes.extend(copies.filter(is_new));
     }
 
     /// Asks the process to end, and ends it with all that it has started if it does not.
@@ -317,7 +318,11 @@ impl StrykerProcess {
         if timeout(END_LIMIT, ended).await.is_err() {
             tracing::warn!("StrykerJS did not end within {} s", END_LIMIT.as_secs());
         }
-        self.remove_sandboxes();
+        let sandboxes = std::mem::take(&mut self.sandboxes);
+        if !sandboxes.is_empty() {
+            // A task that fails has said why.
+            let (Ok(()) | Err(_)) = spawn_blocking(move || remove_sandboxes(&sandboxes)).await;
+        }
         self.control_task.cut().await;
         drop(self.from_guard);
         if timeout(END_LIMIT, self.guard_exit.wait()).await.is_err() {
@@ -329,13 +334,26 @@ impl StrykerProcess {
     }
 }
 
-/// Returns the copy of the package that a working directory belongs to.
+/// Returns the copy of the package that a working directory belongs to. It is below a directory of its own in
+/// the package, with six random characters in its name.
 fn sandbox_of(directory: &Path, package: &Path) -> Option<PathBuf> {
     let is_sandbox = |dir: &&Path| {
         let name = dir.file_name().unwrap_or_default().to_string_lossy();
-        dir.starts_with(package) && *dir != package && name.starts_with(SANDBOX)
+        let is_random = |end: &str| end.len() == 6 && end.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let is_below = dir.parent().is_some_and(|parent| parent != package && parent.starts_with(package));
+        is_below && name.strip_prefix(SANDBOX).is_some_and(is_random)
     };
     directory.ancestors().find(is_sandbox).map(Path::to_owned)
+}
+
+/// Removes copies of the package, and the directory around them if it has no others.
+fn remove_sandboxes(sandboxes: &BTreeSet<PathBuf>) {
+    for sandbox in sandboxes.iter().filter(|sandbox| sandbox.exists()) {
+        if let Err(error) = fs::remove_dir_all(sandbox) {
+            tracing::warn!(%error, path = %sandbox.display(), "a copy of the package stays");
+        }
+        let _has_others = sandbox.parent().map(fs::remove_dir);
+    }
 }
 
 /// Returns the command of a server. What it copies is removed at the end, also after an error.
@@ -376,5 +394,31 @@ async fn keep_end(mut from: Receiver, kept: Arc<Mutex<Vec<u8>>>) {
         kept.extend_from_slice(&bytes[..count]);
         let surplus = kept.len().saturating_sub(STDERR_BYTES);
         kept.drain(..surplus);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_copies_that_stryker_names_are_those_of_a_package() {
+        let package = Path::new("/p");
+        let sandbox = |directory: &str| sandbox_of(Path::new(directory), package);
+        for inside in ["", "/test/deep"] {
+            let found = sandbox(&format!("/p/.stryker-tmp/sandbox-aB3xYz{inside}"));
+            assert_eq!(found, Some(PathBuf::from("/p/.stryker-tmp/sandbox-aB3xYz")));
+        }
+        for other in [
+            "/p",
+            "/p/sandbox-aB3xYz",
+            "/p/.stryker-tmp/sandbox-data",
+            "/p/.stryker-tmp/sandbox-more-data",
+            "/p/.stryker-tmp/backup-aB3xYz",
+            "/q/.stryker-tmp/sandbox-aB3xYz",
+            "/p2/.stryker-tmp/sandbox-aB3xYz",
+        ] {
+            assert_eq!(sandbox(other), None, "{other}");
+        }
     }
 }

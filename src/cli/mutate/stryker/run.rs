@@ -9,7 +9,7 @@ use tokio::time::MissedTickBehavior;
 use super::{
     client::{StrykerClient, TestEvent},
     error::StrykerError,
-    mutants::StrykerMutants,
+    mutants::{SearchedPaths, StrykerMutants},
     package::StrykerPackage,
 };
 use crate::cli::{mutate::observer::MutationObserver, signals::SignalRequest};
@@ -51,21 +51,27 @@ enum RunStep {
 }
 
 impl FoundByStryker {
-    /// Starts StrykerJS in a package, and finds all mutants.
+    /// Starts StrykerJS in a package, and finds mutants; `None` if there can be none, because the named paths
+    /// are not those of its sources. They are relative to the project's directory; without any, all are
+    /// found.
     ///
-    /// # Errors
-    /// StrykerJS can't be started, fails, or answers in another form.
+    /// # Errors StrykerJS can't be started, fails, or answers in another form.
     ///
     /// Cancel safe: yes, because its process ends with its guard's connection.
     pub(in crate::cli::mutate) async fn discover(
         package: &StrykerPackage,
         project: &Path,
+        named: Option<&[String]>,
         concurrency: Option<NonZeroUsize>,
-    ) -> Result<Self, StrykerError> {
+    ) -> Result<Option<Self>, StrykerError> {
+        let searched = SearchedPaths::new(named, package.dir(), project);
+        if searched == SearchedPaths::Only(Vec::new()) {
+            return Ok(None);
+        }
         let mut client = StrykerClient::start(package, concurrency).await?;
-        let found = client.discover().await;
-        match found.and_then(|found| StrykerMutants::read(found, package.dir(), project)) {
-            Ok(mutants) => Ok(Self { client, mutants }),
+        let found = client.discover(searched.files()).await;
+        match found.and_then(|found| StrykerMutants::read(found, &searched, package.dir(), project)) {
+            Ok(mutants) => Ok(Some(Self { client, mutants })),
             Err(error) => {
                 client.end().await;
                 Err(error)

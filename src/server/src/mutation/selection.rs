@@ -94,6 +94,24 @@ impl MutantSelection {
         Self(Selected::Mutants(selected))
     }
 
+    /// Returns the files and directories (`/` at the end) outside of which nothing is selected; `None` if
+    /// they are not known.
+    #[must_use]
+    pub fn named_paths(&self) -> Option<Vec<String>> {
+        match &self.0 {
+            Selected::All | Selected::Globs(_) => None,
+            Selected::Files(files) => {
+                let known = files.iter().filter_map(|file| Some((file.path.as_ref()?, file.is_directory)));
+                let path = |(path, is_directory): (&String, bool)| match is_directory {
+                    true => format!("{path}/"),
+                    false => path.clone(),
+                };
+                Some(known.map(path).collect())
+            }
+            Selected::Mutants(mutants) => Some(mutants.keys().cloned().collect()),
+        }
+    }
+
     /// Returns whether a source may have selected mutants.
     #[must_use]
     pub fn may_include(&self, path: &str) -> bool {
@@ -318,6 +336,16 @@ mod tests {
         assert!(selects("src/[a].rs", range((3, 5), (3, 9))));
         assert!(!selects("src/[a].rs", range((3, 6), (3, 9))));
         assert!(!MutantSelection::from_files(&[], directory).may_include("src/lib.rs"));
+    }
+
+    #[test]
+    fn paths_are_named_where_they_are_known() {
+        let directory = Path::new("/project");
+        let file = |path: &str| FileRange { path: path.to_owned(), range: None };
+        let files = [file("src/[a].rs"), file("/project/tests/"), file("./"), file("/elsewhere")];
+        let named = MutantSelection::from_files(&files, directory).named_paths();
+        assert_eq!(named.unwrap(), ["src/[a].rs", "tests/", "/"]);
+        assert_eq!(MutantSelection::all().named_paths(), None);
     }
 
     #[test]
