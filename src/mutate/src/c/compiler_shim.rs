@@ -36,7 +36,8 @@ const HEADER_TEXT: &str = include_str!("heeler_guard.h");
 const SHIMS: &str = "heeler-cc";
 /// The directory with one file for each compilation that has failed.
 const ERRORS: &str = "errors";
-/// The directory with one file for each output of a compilation: its directory, the compiler and the arguments.
+/// The directory with one file for each output of a compilation: its directory, the compiler and the
+/// arguments.
 const COMMANDS: &str = "commands";
 /// The first words of the files of errors, by the form of what follows.
 const JSON: &str = "json";
@@ -115,8 +116,8 @@ impl CompilerShims {
         Ok(errors)
     }
 
-    /// Removes what compilations have made, so that the build makes it again: a build that does not know which
-    /// headers a source includes would keep the code of other mutants.
+    /// Removes what compilations have made, so that the build makes it again: a build that does not know
+    /// which headers a source includes would keep the code of other mutants.
     ///
     /// # Errors
     /// It can't be removed.
