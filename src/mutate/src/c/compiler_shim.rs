@@ -353,6 +353,24 @@ mod tests {
     }
 
     #[test]
+    fn outputs_are_removed_below_the_tree_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = dir.path().join("tree");
+        fs::create_dir_all(tree.join("build")).unwrap();
+        let shims = CompilerShims::prepare(dir.path(), Path::new("/bin/true")).unwrap();
+        let (inside, outside) = (tree.join("build/a.o"), dir.path().join("b.o"));
+        for (made, name) in [(&inside, "a.o"), (&outside, "../../b.o")] {
+            fs::write(made, "made").unwrap();
+            let args = ["-c", "../a.c", "-o", name].map(OsString::from).to_vec();
+            let command = CompileCommand { dir: tree.join("build"), compiler: "/bin/true".into(), args };
+            command.write(&shims.dir.join(COMMANDS)).unwrap();
+        }
+        shims.remove_outputs(&tree).unwrap();
+        assert!(!inside.exists() && outside.exists());
+        assert_eq!(files_of(&shims.dir.join(COMMANDS)).unwrap(), [""; 0].map(PathBuf::from));
+    }
+
+    #[test]
     fn runtime_reads_the_variables_of_that_for_rust() {
         for name in ["HEELER_MUTANT", "HEELER_MUTANT_HITS", "HEELER_MUTANT_STEPS", "HEELER_MUTANT_COVERAGE"] {
             assert!(HEADER_TEXT.contains(&format!("\"{name}\"")), "{name}");
