@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-/// Returns the parts of a text that are compiled under a condition only, the outermost ones. What keeps a header
-/// from being read twice is no condition.
+/// Returns the parts of a text that are compiled under a condition only, the outermost ones. What keeps a
+/// header from being read twice is no condition.
 pub(crate) fn conditional_parts(text: &str) -> Vec<Range<usize>> {
     let lines = directives(text);
     let guarded = include_guard(&lines, text);
@@ -49,8 +49,8 @@ fn directives(text: &str) -> Vec<Directive<'_>> {
     found
 }
 
-/// Returns the indices of the first and last directive if they keep the source from being read twice: `#ifndef
-/// NAME`, then `#define NAME`, and nothing behind its `#endif`.
+/// Returns the indices of the first and last directive if they keep the source from being read twice:
+/// `#ifndef NAME`, then `#define NAME`, and nothing behind its `#endif`.
 fn include_guard(lines: &[Directive<'_>], text: &str) -> Option<(usize, usize)> {
     let is_pragma = |line: &Directive<'_>| line.name == "pragma";
     let first = lines.iter().position(|line| !is_pragma(line))?;

@@ -36,7 +36,8 @@ const HEADER_TEXT: &str = include_str!("heeler_guard.h");
 const SHIMS: &str = "heeler-cc";
 /// The directory with one file for each compilation that has failed.
 const ERRORS: &str = "errors";
-/// The directory with one file for each output of a compilation: its directory, the compiler and the arguments.
+/// The directory with one file for each output of a compilation: its directory, the compiler and the
+/// arguments.
 const COMMANDS: &str = "commands";
 /// The first words of the files of errors, by the form of what follows.
 const JSON: &str = "json";
@@ -115,8 +116,8 @@ impl CompilerShims {
         Ok(errors)
     }
 
-    /// Removes what compilations have made, so that the build makes it again: a build that does not know which
-    /// headers a source includes would keep the code of other mutants.
+    /// Removes what compilations have made, so that the build makes it again: a build that does not know
+    /// which headers a source includes would keep the code of other mutants.
     ///
     /// # Errors
     /// It can't be removed.
@@ -349,6 +350,24 @@ mod tests {
         assert_eq!(files, ["src/a.c", "src/a.hpp"], "the same error once");
         shims.clear_errors().unwrap();
         assert_eq!(shims.errors(Path::new("/w/tree")).unwrap(), []);
+    }
+
+    #[test]
+    fn outputs_are_removed_below_the_tree_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = dir.path().join("tree");
+        fs::create_dir_all(tree.join("build")).unwrap();
+        let shims = CompilerShims::prepare(dir.path(), Path::new("/bin/true")).unwrap();
+        let (inside, outside) = (tree.join("build/a.o"), dir.path().join("b.o"));
+        for (made, name) in [(&inside, "a.o"), (&outside, "../../b.o")] {
+            fs::write(made, "made").unwrap();
+            let args = ["-c", "../a.c", "-o", name].map(OsString::from).to_vec();
+            let command = CompileCommand { dir: tree.join("build"), compiler: "/bin/true".into(), args };
+            command.write(&shims.dir.join(COMMANDS)).unwrap();
+        }
+        shims.remove_outputs(&tree).unwrap();
+        assert!(!inside.exists() && outside.exists());
+        assert_eq!(files_of(&shims.dir.join(COMMANDS)).unwrap(), [""; 0].map(PathBuf::from));
     }
 
     #[test]
