@@ -116,7 +116,6 @@ impl PythonLayout {
             }
         };
         let below = |path: &PathBuf| path.strip_prefix(root).map(Path::to_owned).ok();
-        search_path.iter().filter_map(below).for_each(&mut add);
         let mut modules = Vec::new();
         for source in &project.sources {
             let path = Path::new(&*source.source.file().path);
@@ -132,6 +131,8 @@ impl PythonLayout {
             let name = name.strip_suffix(".__init__").unwrap_or(&name).to_owned();
             modules.push((name, path.to_string_lossy().into_owned()));
         }
+        // Last: a directory of an installation may have links to the original.
+        search_path.iter().filter_map(below).for_each(&mut add);
         Self { roots, modules }
     }
 }
@@ -269,7 +270,7 @@ mod tests {
         let found = find_python_sources(root, &SourceSelection::default(), &ignored).unwrap();
         assert_eq!(paths(&found), ["one.py", "pkg/__init__.py", "pkg/a.py"]);
         let layout = PythonLayout::read(&found, &[root.join("lib"), PathBuf::from("/usr/lib")]);
-        assert_eq!(layout.roots, [PathBuf::from("lib"), PathBuf::new()]);
+        assert_eq!(layout.roots, [PathBuf::new(), PathBuf::from("lib")]);
         let names: Vec<&str> = layout.modules.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["one", "pkg", "pkg.a"]);
         let mut left_out = python_left_out(root, &ignored);
