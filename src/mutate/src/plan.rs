@@ -54,6 +54,9 @@ pub struct Coverage {
     by_mutant: BTreeMap<MutantNumber, Arc<Vec<Reached>>>,
 }
 
+/// Counts of mutants' places by program and test.
+pub(crate) type CountsByTest = BTreeMap<(usize, Option<usize>), Vec<(MutantNumber, u32)>>;
+
 impl Coverage {
     /// Adds the file that a guarded program wrote: 32-bit numbers by mutant, and before them one for all
     /// places together. What is missing was not reached.
@@ -102,8 +105,8 @@ impl Coverage {
 
     /// Returns the counts by program and test, `None` outside of tests; those of all places have the number
     /// 0.
-    pub(crate) fn by_test(&self) -> BTreeMap<(usize, Option<usize>), Vec<(MutantNumber, u32)>> {
-        let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    pub(crate) fn by_test(&self) -> CountsByTest {
+        let mut found = CountsByTest::new();
         for (number, reached) in &self.by_mutant {
             for one in reached.iter() {
                 found.entry((one.program, one.test)).or_default().push((*number, one.noted));
