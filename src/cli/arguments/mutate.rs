@@ -111,8 +111,8 @@ pub(crate) struct MutateArguments {
 #[derive(Debug, Clone, PartialEq, Args)]
 pub(crate) struct BuildArguments {
     /// Shell command that builds the tests of a project in C or C++. It runs in a copy of this directory, in
-    /// which the sources and headers have mutants: all but those of tests and examples. They are compiled with
-    /// cc, gcc, c++ or g++, as the build finds them in PATH.
+    /// which the sources and headers have mutants: all but those of tests and examples. They are compiled
+    /// with cc, gcc, c++ or g++, as the build finds them in PATH.
     #[arg(long, value_name = "COMMAND", conflicts_with = "pytest", help_heading = "Projects in C and C++")]
     pub build: Option<String>,
     /// The tests are those that CTest knows in this directory, which the build makes.

@@ -8,8 +8,8 @@
 //!    └──── passed ──────────────────────┘└──── silent again ──► timed out
 //! ```
 //!
-//! A mutant under which one test does not end and another fails is killed, whichever runs first: behind a test
-//! that reached too many places, the others run, until eight of them did.
+//! A mutant under which one test does not end and another fails is killed, whichever runs first: behind a
+//! test that reached too many places, the others run, until eight of them did.
 //!
 //! A test that is flaky without a mutant kills only if it fails [`CONFIRMED_FAILURES`] times in a row, alone
 //! from the second time on. If it passes before, the other tests decide.

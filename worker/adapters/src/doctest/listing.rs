@@ -65,8 +65,8 @@ pub(super) fn lacks_skips(output: &ListingOutput) -> bool {
     tags(output).is_ok_and(|tags| !tags.iter().all(|tag| memchr::memmem::find(tag, SKIPPED).is_some()))
 }
 
-/// Parses a listing. One that is whole is valid, however the program has ended after it. `not_skipped` is that
-/// of the tests that are not skipped, if the first does not say which are.
+/// Parses a listing. One that is whole is valid, however the program has ended after it. `not_skipped` is
+/// that of the tests that are not skipped, if the first does not say which are.
 pub(super) fn read(
     output: &ListingOutput,
     not_skipped: Option<&ListingOutput>,
