@@ -48,7 +48,8 @@ pub struct EmittedSource {
     /// Mutants without which it can be parsed: the new ones of this emission.
     pub withdrawn: BTreeSet<usize>,
     /// Functions of [`MutatedSource::functions`] at whose beginnings no mutant stands: their calls are
-    /// counted under numbers of their own, behind those of all mutants of the source, in the order of the functions.
+    /// counted under numbers of their own, behind those of all mutants of the source, in the order of the
+    /// functions.
     pub entries: Vec<usize>,
     /// Pieces of the original: where they are in the guarded source, and in the original.
     pub(crate) pieces: Vec<(usize, usize)>,
