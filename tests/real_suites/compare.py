@@ -123,6 +123,9 @@ def of_doctest_report(path):
             result = "skipped"
         else:
             is_success = overall is not None and overall.get("test_case_success") == "true"
+            if overall is not None and overall.get("test_case_success") is None:
+                # Before version 2.4.7; none of the suites has decorators that allow failures there.
+                is_success = overall.get("failures") == "0" and case.find(".//Exception") is None
             result = "passed" if is_success else "failed"
         pairs.append((case.get("name") or "(no name)", result))
     return numbered(pairs)
