@@ -171,7 +171,8 @@ fn language_of(path: &Path, headers: Language) -> Option<Language> {
     if path.extension()? == "h" {
         return Some(headers);
     }
-    Language::of_path(&path.to_string_lossy()).filter(|language| *language != Language::Rust)
+    let is_compiled_here = |language: &Language| matches!(language, Language::C | Language::Cpp);
+    Language::of_path(&path.to_string_lossy()).filter(is_compiled_here)
 }
 
 fn search(root: &Path, path: &Path, headers: Language) -> Result<MutatedSource, ReadSourceError> {
@@ -204,7 +205,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         let others = ["test.c", "tests/c.c", "src/d_test.c", "build/e.c", ".git/f.c", "src/ETest.cpp"];
-        for path in ["a.c", "src/b.cc", "g.h", "h.hpp", "i.txt"].into_iter().chain(others) {
+        for path in ["a.c", "src/b.cc", "g.h", "h.hpp", "i.txt", "gen.py", "page.js", "lib.rs"].into_iter().chain(others) {
             let path = root.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, "int f(int a) { return a + 1; }\n").unwrap();
