@@ -29,6 +29,7 @@ mod python;
 mod runtime;
 mod selection;
 mod shard;
+mod source_tree;
 mod step_outcome;
 #[cfg(test)]
 mod tests;

@@ -207,7 +207,6 @@ impl<'a> MutationRun<'a> {
         let mutant = &mut self.mutants[index];
         mutant.duration += took;
         let was_alone = std::mem::take(&mut mutant.is_alone);
-        let mutant = &mut self.mutants[index];
         match outcome {
             StepOutcome::Passed => {
                 mutant.completed += u32::try_from(step.tests.len()).unwrap_or(u32::MAX);

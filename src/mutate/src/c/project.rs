@@ -1,17 +1,14 @@
 //! The sources of a project in C or C++ that have mutants, headers included: all of a directory but those of
 //! its tests.
 
-use std::{
-    io,
-    path::{Component, Path, PathBuf},
-    sync::Arc,
-};
+use std::path::{Component, Path, PathBuf};
 
-use heeler_mutant::{Configuration, Language, MutatedSource, SourceFile, SourcePlace};
+use heeler_mutant::Language;
 
 use crate::{
-    module_tree::{MutatedProject, ProjectSource, ReadSourceError},
+    module_tree::{MutatedProject, ReadSourceError},
     selection::SourceSelection,
+    source_tree::{find_files, search_sources},
 };
 
 /// Directories whose sources are no part of the product, wherever they are.
@@ -61,7 +58,7 @@ const BUILT: [&str; 2] = ["CMakeCache.txt", "CACHEDIR.TAG"];
 /// A directory or a selected source can't be read.
 pub fn find_c_sources(root: &Path, selection: &SourceSelection) -> Result<MutatedProject, ReadSourceError> {
     let mut paths = Vec::new();
-    walk(root, &|path| language_of(path, Language::C).is_some(), &mut paths)?;
+    find_files(root, &is_built, &|path| language_of(path, Language::C).is_some(), &mut paths)?;
     paths.sort();
     // A header with this name may be one of either.
     let is_cpp = |path: &PathBuf| Language::of_path(&path.to_string_lossy()) == Some(Language::Cpp);
@@ -71,22 +68,8 @@ pub fn find_c_sources(root: &Path, selection: &SourceSelection) -> Result<Mutate
     if selection.is_everything() {
         paths.retain(|path| path.strip_prefix(root).is_ok_and(|below| !is_of_tests(below)));
     }
-    let search = |path: PathBuf| search(root, &path, headers).map(|found| (path, found));
-    let found = heeler_sys::cpu_pool::map(paths, search);
-    let mut sources = Vec::new();
-    for one in found {
-        let (path, source) = match one {
-            Err(error) if selection.is_everything() && error.source.kind() == io::ErrorKind::InvalidData => {
-                continue;
-            }
-            one => one?,
-        };
-        let mutants = source.mutants().iter().enumerate();
-        let selected =
-            mutants.filter(|(_, found)| selection.selects(&path, &found.mutant)).map(|(index, _)| index);
-        let selected = selected.collect();
-        sources.push(ProjectSource { source, place: SourcePlace::Module, selected });
-    }
+    let language = |path: &Path| language_of(path, headers).unwrap_or(headers);
+    let sources = search_sources(root, selection, paths, language)?;
     Ok(MutatedProject { root: root.to_owned(), sources, unmatched })
 }
 
@@ -104,28 +87,9 @@ pub fn find_build_inputs(root: &Path) -> Vec<PathBuf> {
     };
     let mut paths = Vec::new();
     // A directory that can't be read is an error of whoever copies it.
-    let _unread = walk(root, &is_included, &mut paths);
+    let _unread = find_files(root, &is_built, &is_included, &mut paths);
     paths.sort();
     paths
-}
-
-fn walk(
-    directory: &Path,
-    is_found: &dyn Fn(&Path) -> bool,
-    paths: &mut Vec<PathBuf>,
-) -> Result<(), ReadSourceError> {
-    let failed = |source: io::Error| ReadSourceError { path: directory.to_owned(), source };
-    for entry in std::fs::read_dir(directory).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let (path, kind) = (entry.path(), entry.file_type().map_err(failed)?);
-        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-        if kind.is_dir() && !is_hidden && !is_built(&path) {
-            walk(&path, is_found, paths)?;
-        } else if kind.is_file() && is_found(&path) {
-            paths.push(path);
-        }
-    }
-    Ok(())
 }
 
 /// Adds the object files and the directories below a directory that a build has made; what is in `found`
@@ -175,21 +139,6 @@ fn language_of(path: &Path, headers: Language) -> Option<Language> {
     Language::of_path(&path.to_string_lossy()).filter(is_compiled_here)
 }
 
-fn search(root: &Path, path: &Path, headers: Language) -> Result<MutatedSource, ReadSourceError> {
-    let failed = |source| ReadSourceError { path: path.to_owned(), source };
-    let text = String::from_utf8(std::fs::read(path).map_err(failed)?);
-    let text =
-        text.map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidData, error.utf8_error())))?;
-    let below = path.strip_prefix(root).unwrap_or(path);
-    let file = SourceFile {
-        path: below.to_string_lossy().into(),
-        language: language_of(path, headers).unwrap_or(headers),
-        text: Arc::from(text.as_str()),
-        ignored: None,
-    };
-    Ok(MutatedSource::search(file, &Configuration::default()))
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -205,7 +154,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         let others = ["test.c", "tests/c.c", "src/d_test.c", "build/e.c", ".git/f.c", "src/ETest.cpp"];
-        for path in ["a.c", "src/b.cc", "g.h", "h.hpp", "i.txt", "gen.py", "page.js", "lib.rs"].into_iter().chain(others) {
+        for path in ["a.c", "src/b.cc", "g.h", "h.hpp", "i.txt", "gen.py", "page.js", "lib.rs"]
+            .into_iter()
+            .chain(others)
+        {
             let path = root.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, "int f(int a) { return a + 1; }\n").unwrap();

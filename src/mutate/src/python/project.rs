@@ -2,16 +2,15 @@
 
 use std::{
     collections::BTreeSet,
-    io,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
-use heeler_mutant::{Configuration, Language, MutatedSource, SourceFile, SourcePlace};
+use heeler_mutant::Language;
 
 use crate::{
-    module_tree::{MutatedProject, ProjectSource, ReadSourceError},
+    module_tree::{MutatedProject, ReadSourceError},
     selection::SourceSelection,
+    source_tree::{find_files, search_sources},
 };
 
 /// Files by which a project in Python is known.
@@ -71,12 +70,13 @@ pub fn find_python_sources(
     ignored: &[PathBuf],
 ) -> Result<MutatedProject, ReadSourceError> {
     let mut paths = Vec::new();
-    walk(root, &mut paths)?;
+    let is_passed = |path: &Path| path.file_name().is_some_and(|name| name == CACHE) || is_made(path);
+    let is_python = |path: &Path| path.extension().is_some_and(|extension| extension == "py");
+    find_files(root, &is_passed, &is_python, &mut paths)?;
     paths.sort();
     let unmatched = selection.unmatched(paths.iter().map(PathBuf::as_path));
     paths.retain(|path| selection.may_select(path));
-    let is_everything = selection.is_everything();
-    if is_everything {
+    if selection.is_everything() {
         let is_ignored = |path: &Path| ignored.iter().any(|one| path.starts_with(one));
         paths.retain(|path| {
             !is_ignored(path) && path.strip_prefix(root).is_ok_and(|below| !is_of_tests(below))
@@ -86,20 +86,8 @@ pub fn find_python_sources(
             paths.retain(|path| path.starts_with(&sources));
         }
     }
-    let found = heeler_sys::cpu_pool::map(paths, |path| search(root, &path).map(|found| (path, found)));
-    let mut sources = Vec::new();
-    for one in found {
-        let (path, source) = match one {
-            // Python reads it in an encoding of its own: it has no mutants unless it is named.
-            Err(error) if is_everything && error.source.kind() == io::ErrorKind::InvalidData => continue,
-            one => one?,
-        };
-        let mutants = source.mutants().iter().enumerate();
-        let selected =
-            mutants.filter(|(_, found)| selection.selects(&path, &found.mutant)).map(|(index, _)| index);
-        let selected = selected.collect();
-        sources.push(ProjectSource { source, place: SourcePlace::Module, selected });
-    }
+    // Python reads others than UTF-8 in encodings of their own.
+    let sources = search_sources(root, selection, paths, |_| Language::Python)?;
     Ok(MutatedProject { root: root.to_owned(), sources, unmatched })
 }
 
@@ -175,21 +163,6 @@ fn add_made(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-fn walk(directory: &Path, paths: &mut Vec<PathBuf>) -> Result<(), ReadSourceError> {
-    let failed = |source: io::Error| ReadSourceError { path: directory.to_owned(), source };
-    for entry in std::fs::read_dir(directory).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let (path, kind) = (entry.path(), entry.file_type().map_err(failed)?);
-        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-        if kind.is_dir() && !is_hidden && entry.file_name() != CACHE && !is_made(&path) {
-            walk(&path, paths)?;
-        } else if kind.is_file() && path.extension().is_some_and(|extension| extension == "py") {
-            paths.push(path);
-        }
-    }
-    Ok(())
-}
-
 fn is_made(directory: &Path) -> bool {
     MADE.iter().any(|name| directory.join(name).exists())
 }
@@ -204,21 +177,6 @@ fn is_of_tests(below: &Path) -> bool {
     let first = below.iter().next().filter(|_| !directories.is_empty());
     let is_beside = first.is_some_and(|first| OTHER_ROOT_DIRECTORIES.iter().any(|other| first == *other));
     is_test || is_other || is_beside
-}
-
-fn search(root: &Path, path: &Path) -> Result<MutatedSource, ReadSourceError> {
-    let failed = |source| ReadSourceError { path: path.to_owned(), source };
-    let text = String::from_utf8(std::fs::read(path).map_err(failed)?);
-    let text =
-        text.map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidData, error.utf8_error())))?;
-    let below = path.strip_prefix(root).unwrap_or(path);
-    let file = SourceFile {
-        path: below.to_string_lossy().into(),
-        language: Language::Python,
-        text: Arc::from(text.as_str()),
-        ignored: None,
-    };
-    Ok(MutatedSource::search(file, &Configuration::default()))
 }
 
 #[cfg(test)]
