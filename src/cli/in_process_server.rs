@@ -29,12 +29,12 @@ const CONNECTION_BYTES: usize = 256 << 10;
 const EXIT_DEADLINE: Duration = Duration::from_secs(15);
 
 /// What a session of one command is used for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ServerUse {
     /// Tests are only listed.
     List,
-    /// Tests are listed and run.
-    Run,
+    /// Tests are listed, and run in the run with this id.
+    Run { id: String },
 }
 
 /// The session and the client connected to it.
@@ -56,6 +56,10 @@ impl InProcessServer {
         worker_stdout: WorkerStdout,
         use_of: ServerUse,
     ) -> Result<(Self, EventStream), ClientError> {
+        let upcoming_run = match use_of {
+            ServerUse::List => None,
+            ServerUse::Run { id } => Some(id),
+        };
         let (ours, theirs) = tokio::io::duplex(CONNECTION_BYTES);
         let callbacks = listen_for_callbacks();
         let options = SessionOptions {
@@ -75,7 +79,8 @@ impl InProcessServer {
         let mut session = JoinSet::new();
         let scheduler_options = SchedulerOptions {
             has_concurrent_runs: false,
-            starts_workers_early: use_of == ServerUse::Run,
+            starts_workers_early: upcoming_run.is_some(),
+            upcoming_run,
             ..scheduler_options(&options.settings, worker_stdout)
         };
         let (handle, scheduler) = SchedulerHandle::start(scheduler_options);

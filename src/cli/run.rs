@@ -90,7 +90,8 @@ async fn run_tests(
         Some(_) => WorkerStdout::StandardError,
         None => WorkerStdout::StandardOutput,
     };
-    let use_of = if arguments.is_no_run { ServerUse::List } else { ServerUse::Run };
+    let run_id = Uuid::new_v4().to_string();
+    let use_of = if arguments.is_no_run { ServerUse::List } else { ServerUse::Run { id: run_id.clone() } };
     let start =
         InProcessServer::start(Arc::clone(&settings), sources, provenance, client, worker_stdout, use_of);
     let (here, events) = start.await.map_err(CommandError::Client)?;
@@ -101,6 +102,7 @@ async fn run_tests(
         watch: &mut watch,
         settings: &settings,
         is_debug: arguments.debugger.is_some(),
+        run_id,
         without_run,
         has_no_doctests: arguments.programs.cargo_targets.has_no_doctests,
         rerun,
@@ -162,6 +164,7 @@ struct RunCommand<'a> {
     watch: &'a mut RunView,
     settings: &'a ResolvedSettings,
     is_debug: bool,
+    run_id: String,
     /// With `--no-run`, the programs whose tests are listed.
     without_run: Option<Vec<ListedProgram>>,
     /// `--no-doc` is given.
@@ -216,7 +219,7 @@ impl RunCommand<'_> {
             self.watch.fail(&describe_empty_selection(found));
             return Ok(Some(CliExitCode::ZeroTests));
         }
-        let run_id = Uuid::new_v4().to_string();
+        let run_id = self.run_id.clone();
         // Programs that can't be listed are reported beside the tests and not counted as tests.
         let head = self.run_head(&run_id, &selection);
         let outputs = match self.settings.run.success_output.is_final() {

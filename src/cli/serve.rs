@@ -109,6 +109,7 @@ pub(super) fn scheduler_options(settings: &ResolvedSettings, shown: WorkerStdout
         },
         has_concurrent_runs: true,
         starts_workers_early: false,
+        upcoming_run: None,
     }
 }
 

@@ -69,6 +69,7 @@ impl LineClient {
             worker_stdout: WorkerStdout::Discarded,
             has_concurrent_runs: true,
             starts_workers_early: false,
+            upcoming_run: None,
         });
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let (commands, receiver) = mpsc::channel(4);

@@ -130,6 +130,8 @@ pub struct TestQueue {
     known_median: Option<Duration>,
     /// Duration beyond which no batch is extended.
     batch_limit: Option<Duration>,
+    /// Programs of which no further process starts for now.
+    held: BTreeSet<ProgramId>,
 }
 
 impl TestQueue {
@@ -272,7 +274,8 @@ impl TestQueue {
             *ready.entry(rest.program).or_default() += rest.tests.len().div_ceil(cap);
         }
         // A program that is not limited counts at once, so that this takes no longer than the slots are many.
-        let is_limited = self.programs.values().any(|one| one.max_processes().is_some());
+        let is_limited =
+            !self.held.is_empty() || self.programs.values().any(|one| one.max_processes().is_some());
         let mut isolated = self.isolated.len();
         if is_limited {
             isolated = 0;
@@ -299,6 +302,9 @@ impl TestQueue {
 
     /// Returns how many more processes of a program may start.
     pub(crate) fn room_for(&self, program: ProgramId, loads: &SlotLoads) -> usize {
+        if self.held.contains(&program) {
+            return 0;
+        }
         match self.programs.get(&program).and_then(ProgramQueue::max_processes) {
             Some(most) => most.saturating_sub(loads.processes_of(program)),
             None => usize::MAX,
@@ -331,12 +337,46 @@ impl TestQueue {
         Some(TestBatch { program, tests, is_isolated })
     }
 
+    /// Has no further process of a program start as long as one that runs is likely to be done sooner than
+    /// another would be ready; returns after which time they may start all the same, because its tests may take
+    /// longer than they seem to.
+    pub fn hold_starts(&mut self, program: ProgramId) -> Option<Duration> {
+        let delay = self.programs.get(&program)?.start_delay(self.known_median)?;
+        self.held.insert(program);
+        Some(delay)
+    }
+
+    /// Lets processes of a program start again.
+    pub fn release_starts(&mut self, program: ProgramId) {
+        self.held.remove(&program);
+    }
+
+    /// Returns the programs of which no further process starts.
+    #[must_use]
+    pub fn held_programs(&self) -> &BTreeSet<ProgramId> {
+        &self.held
+    }
+
+    /// Removes and returns the next batch for a process of this program that has listed its tests and waits, as
+    /// one of these slots. `None` if none of its tests waits that it could run.
+    pub fn next_first_batch(&mut self, program: ProgramId, loads: &SlotLoads) -> Option<TestBatch> {
+        if self.room_for(program, loads) == 0 {
+            return None;
+        }
+        self.next_for_process(program, loads)
+    }
+
     /// Removes and returns the next batch for a process of this program that has ended its tests, as one of
     /// these slots. `None` if there is none, or if the slot is needed for a test that runs in isolation.
     pub fn next_extension(&mut self, program: ProgramId, loads: &SlotLoads) -> Option<TestBatch> {
-        if self.isolated.iter().any(|(_, _, program)| self.room_for(*program, loads) > 0)
-            || self.programs.get(&program).is_some_and(|one| one.cap == Some(1))
-        {
+        if self.isolated.iter().any(|(_, _, program)| self.room_for(*program, loads) > 0) {
+            return None;
+        }
+        self.next_for_process(program, loads)
+    }
+
+    fn next_for_process(&mut self, program: ProgramId, loads: &SlotLoads) -> Option<TestBatch> {
+        if self.programs.get(&program).is_some_and(|one| one.cap == Some(1)) {
             return None;
         }
         if let Some(place) = self.remainders.iter().position(|rest| rest.program == program) {

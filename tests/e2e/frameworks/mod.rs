@@ -24,6 +24,7 @@ mod listing_crashes;
 mod mcp;
 mod mtp;
 mod mtp_real;
+mod mtp_waiting;
 pub(crate) mod pytest;
 mod pytest_sessions;
 mod recognition;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::{AdapterListing, ConnectionInput, ListingError, ListingOutput};
+use heeler_protocol::control::ListedTest;
+
+use crate::{AdapterListing, ConnectionInput, ListingError, ListingOutput, TranscriptParser};
 
 /// The dialogue of one listing: requests go to the program's standard input, replies come on its standard
 /// output. Pure: the worker writes, reads, and measures the time.
@@ -43,4 +45,25 @@ pub trait ListingDialogue: Send {
     /// # Errors
     /// The program is not of this framework, died while listing, or its listing is damaged.
     fn finish(&mut self, output: &ListingOutput) -> Result<AdapterListing, ListingError>;
+
+    /// Has the process wait for tests to run when it has listed them, if its framework allows that: called
+    /// before the process starts.
+    fn stay(&mut self) {}
+
+    /// Returns whether the process has listed its tests and waits for some to run.
+    fn is_waiting(&self) -> bool {
+        false
+    }
+
+    /// Returns the request by which a process that waits is asked to exit.
+    fn closing_request(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Returns the parser of a run of these tests by the process that waits: its opening request asks for
+    /// them. `None` if the process does not wait.
+    fn continue_with(self: Box<Self>, tests: &[&ListedTest]) -> Option<Box<dyn TranscriptParser + Send>> {
+        let _ = tests;
+        None
+    }
 }

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use heeler_protocol::control::{CrashReport, ProcessExit, TestCommand, ToGuard};
+use heeler_sys::process::Pid;
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::process::{
     guard_connection::GuardEvent,
     guard_spawner::GuardSpawner,
-    guarded_process::{GuardedProcess, ProcessEvent},
+    guarded_process::{DetachedProcess, GuardedProcess, ProcessEvent},
     job_order::JobOrder,
 };
 use heeler_adapters::{AdapterInvocation, ConnectionInput, ListingDialogue};
@@ -46,7 +47,7 @@ fn awaited_note(awaited: Option<&'static str>) -> String {
 }
 
 /// The output of a listing command and how it ended.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct CapturedListing {
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
@@ -56,6 +57,8 @@ pub(crate) struct CapturedListing {
     pub(crate) crash: Option<Box<CrashReport>>,
     /// Why a listing that was to be traced was not.
     pub(crate) untraced_reason: Option<String>,
+    /// The process, if it waits for tests to run; `end` then is that of a listing that went well.
+    pub(crate) waiting: Option<(DetachedProcess, Pid)>,
 }
 
 /// How long the listing of a program may take, with all of its commands. The time in which there is no
@@ -109,9 +112,9 @@ impl ListingTimeLimit {
 }
 
 /// How long a server may take to exit when its standard input has ended; then it is ended.
-const SERVER_EXIT_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const SERVER_EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Milliseconds between SIGTERM and SIGKILL for a server that has listed its tests.
-const SERVER_GRACE_MS: u64 = 2000;
+pub(super) const SERVER_GRACE_MS: u64 = 2000;
 
 /// A listing that is a dialogue, with its clocks.
 struct DialogueProgress<'a> {
@@ -162,8 +165,10 @@ struct ListingProcess<'a> {
     process: GuardedProcess<'a>,
     dialogue: Option<DialogueProgress<'a>>,
     time_limit: &'a mut ListingTimeLimit,
-    /// The guard has started the program.
-    is_started: bool,
+    /// The program that the guard has started, and when.
+    started: Option<(Pid, Instant)>,
+    /// The process has listed its tests and waits.
+    is_waiting: bool,
     /// Until when the guard may take to report whether a program at its limit is working.
     sample_deadline: Option<Instant>,
     captured: CapturedListing,
@@ -195,7 +200,8 @@ pub(crate) async fn capture_listing(
         process,
         dialogue,
         time_limit,
-        is_started: false,
+        started: None,
+        is_waiting: false,
         sample_deadline: None,
         captured: CapturedListing::default(),
         failure: None,
@@ -208,7 +214,15 @@ pub(crate) async fn capture_listing(
             break;
         }
     }
-    let ListingProcess { process, dialogue, time_limit, mut captured, failure, .. } = listing;
+    let ListingProcess { process, dialogue, time_limit, mut captured, failure, started, is_waiting, .. } =
+        listing;
+    if let (true, Some((root, started_at))) = (is_waiting, started) {
+        time_limit.set_held(true, Instant::now());
+        captured.end.code = Some(0);
+        captured.end.wall_us = u64::try_from(started_at.elapsed().as_micros()).unwrap_or(u64::MAX);
+        captured.waiting = Some((process.detach(), root));
+        return Ok(captured);
+    }
     if dialogue.is_some_and(|progress| progress.is_ended) {
         // A server goes on until it is ended: how it ended then says nothing.
         (captured.end.signal, captured.end.code) = (None, Some(0));
@@ -245,10 +259,11 @@ impl ListingProcess<'_> {
                 if self.read_outputs() {
                     self.fail(CaptureError::TooLong).await;
                 }
+                return self.is_waiting;
             }
             Some(ProcessEvent::Deadline) => self.on_deadline().await,
-            Some(ProcessEvent::Guard(GuardEvent::Started(..))) => {
-                self.is_started = true;
+            Some(ProcessEvent::Guard(GuardEvent::Started(root, _))) => {
+                self.started = Some((root, Instant::now()));
                 if let Some(progress) = &mut self.dialogue {
                     progress.requested_at = Some(Instant::now());
                 }
@@ -307,7 +322,7 @@ impl ListingProcess<'_> {
             self.on_dialogue_deadline(now).await;
             return;
         }
-        if self.sample_deadline.take().is_some() || !self.is_started {
+        if self.sample_deadline.take().is_some() || self.started.is_none() {
             // A guard that does not answer waits for a processor itself.
             self.on_limit(true).await;
         } else if self.time_limit.is_extended {
@@ -363,7 +378,15 @@ impl ListingProcess<'_> {
         if let Some(progress) = &mut self.dialogue
             && progress.finish(Instant::now())
         {
-            self.process.finish_requests();
+            // A process that is being ended, or is paused, runs nothing.
+            let can_stay = self.failure.is_none() && self.started.is_some() && !self.process.is_paused();
+            self.is_waiting = progress.dialogue.is_waiting() && can_stay && !is_too_long;
+            if !self.is_waiting {
+                if progress.dialogue.is_waiting() {
+                    self.process.send_request(progress.dialogue.closing_request());
+                }
+                self.process.finish_requests();
+            }
         }
         is_too_long
     }

@@ -5,9 +5,12 @@
 mod framework_claims;
 mod listing_crash;
 mod listing_process;
+mod reply_text;
 mod source_files;
+mod waiting_process;
 
 pub use framework_claims::{is_test_program, likely_framework};
+pub(crate) use waiting_process::{AdoptedProcess, ProcessIdentity, WaitingProcess};
 
 use std::{
     fs,
@@ -17,22 +20,25 @@ use std::{
 };
 
 use heeler_core::{GuardLoss, describe::guard_loss_text, test_path::NameNesting};
-use heeler_protocol::control::{DiscoveryJob, FromWorker, ListingCapture, TestProgram};
+use heeler_protocol::control::{DiscoveryJob, FromWorker, ListingCapture, TestProgram, UpcomingRun};
 use heeler_sys::{dirs::DirError, process::Signal};
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::process::{
     job_order::JobOrder,
     regular_file::read_regular_file,
+    test_directory::TestDirectory,
     worker_context::{PrepareError, WorkerContext},
 };
 use framework_claims::{ProgramKind, RecognizedProgram};
 use heeler_adapters::{
-    self, Adapter, AdapterInvocation, AdapterListing, ClaimConfidence, ListingError, ListingOutput,
+    self, Adapter, AdapterInvocation, AdapterListing, ClaimConfidence, ListingDialogue, ListingError,
+    ListingOutput,
 };
 use heeler_core::{OsText, error_chain};
 use listing_crash::{ListingCrashFiles, missing_evidence};
 use listing_process::{CaptureError, CapturedListing, ListingTimeLimit, capture_listing};
+use reply_text::{last_output_note, reply_summary};
 
 /// Size limit of a listing file, the same as for printed listings.
 const FILE_LIMIT_BYTES: u64 = 64 << 20;
@@ -128,21 +134,19 @@ struct ListingReply {
     reply: String,
 }
 
-/// Runs one discovery job.
+/// Runs one discovery job; returns its answer, and the process if it waits for a lease.
 ///
 /// Cancel safe: no, because the listing process is abandoned with the call: its guard ends it.
 pub(crate) async fn discover(
     job: DiscoveryJob,
     setting: Arc<WorkerContext>,
     orders: mpsc::Receiver<JobOrder>,
-) -> FromWorker {
-    let DiscoveryJob { job, program, timeout_ms, capture } = job;
+) -> (FromWorker, Option<WaitingProcess>) {
+    let DiscoveryJob { job, program, timeout_ms, capture, upcoming_run } = job;
     if let Some(words) = program.unbuilt {
         let program = program.suite;
-        return FromWorker::NotDiscovered {
-            job,
-            error: DiscoverError::Unbuilt { program, words }.to_string(),
-        };
+        let error = DiscoverError::Unbuilt { program, words }.to_string();
+        return (FromWorker::NotDiscovered { job, error }, None);
     }
     let limit = Duration::from_millis(timeout_ms);
     let time_limit = ListingTimeLimit::new(limit, Instant::now());
@@ -155,12 +159,16 @@ pub(crate) async fn discover(
         first_reply: None,
         start_us: None,
         crash: None,
+        job,
+        upcoming_run,
+        waiting: None,
     };
     let mut listed = asking.list_tests().await;
     if let Ok(listing) = &mut listed {
         source_files::make_absolute(&program, &mut listing.tests);
     }
-    match listed {
+    let waiting = asking.waiting.take();
+    let answer = match listed {
         Ok(listing) => FromWorker::Discovered {
             job,
             framework: listing.framework.to_owned(),
@@ -174,6 +182,7 @@ pub(crate) async fn discover(
             warnings: listing.warnings,
             depends_on: listing.depends_on.iter().map(|path| OsText::from(path.as_str())).collect(),
             start_us: asking.start_us.unwrap_or_default(),
+            has_waiting_process: waiting.is_some(),
             failure: listing.failure.map(|source| {
                 let program = program.path.to_text().into_owned();
                 let failed = || DiscoverError::ListingFailed { program, source };
@@ -181,7 +190,8 @@ pub(crate) async fn discover(
             }),
         },
         Err(error) => FromWorker::NotDiscovered { job, error: error.to_string() },
-    }
+    };
+    (answer, waiting)
 }
 
 fn nesting(framework: &str) -> NameNesting {
@@ -205,6 +215,12 @@ struct ProgramDiscovery<'a> {
     start_us: Option<u64>,
     /// The crash of a program that had written its whole listing before.
     crash: Option<DiscoverError>,
+    /// Number of the job.
+    job: u32,
+    /// The run for which a process that has listed its tests is kept.
+    upcoming_run: Option<UpcomingRun>,
+    /// The process that has listed the tests and waits.
+    waiting: Option<WaitingProcess>,
 }
 
 impl ProgramDiscovery<'_> {
@@ -222,7 +238,7 @@ impl ProgramDiscovery<'_> {
                     error @ (DiscoverError::Listing { .. }
                     | DiscoverError::Capture { .. }
                     | DiscoverError::Crashed { .. }),
-                ) => Err(self.with_found_marks(adapter, error).await),
+                ) => Err(with_found_marks(self.program, adapter, error).await),
                 listed => listed,
             };
         }
@@ -251,26 +267,6 @@ impl ProgramDiscovery<'_> {
             }
         }
         Err(likely_error.unwrap_or_else(|| self.no_test_error()))
-    }
-
-    /// Returns the error of a program that has not listed its tests as the framework that was named, with
-    /// what its bytes show.
-    async fn with_found_marks(&self, adapter: &'static dyn Adapter, error: DiscoverError) -> DiscoverError {
-        let named = adapter.traits().name;
-        let recognized = framework_claims::recognize(self.program).await;
-        let found = recognized.named_marks();
-        let note = match found.as_slice() {
-            [] if recognized.kind == ProgramKind::Native => {
-                "the program has no mark of a framework that is recognized".to_owned()
-            }
-            [] => return error,
-            found if found.contains(&named) => return error,
-            found => format!(
-                "the framework {named} was named for it, and the program has the marks of {}: name that one, or none",
-                found.join(", ")
-            ),
-        };
-        DiscoverError::WrongFramework { source: Box::new(error), note }
     }
 
     fn no_test_error(&self) -> DiscoverError {
@@ -324,9 +320,12 @@ impl ProgramDiscovery<'_> {
         let mut outputs = Vec::new();
         let mut crash = None;
         let mut dialogue = adapter.listing_dialogue(self.program);
+        let place = self.prepare_stay(dialogue.as_deref_mut().filter(|_| !is_traced));
+        let (run, directory) = place.as_ref().map(|(run, directory)| (run.as_str(), directory)).unzip();
+        let mut detached = None;
         while let Some(invocation) = adapter.next_listing(self.program, &outputs, scratch) {
-            let mut command =
-                self.setting.prepare_command(self.program, &invocation, None, None).map_err(prepare)?;
+            let command = self.setting.prepare_command(self.program, &invocation, run, directory);
+            let mut command = command.map_err(prepare)?;
             command.trace = crash_files.as_ref().and_then(|files| Some(files.as_ref().ok()?.plan()));
             let captured = capture_listing(
                 &self.setting.guards,
@@ -353,6 +352,7 @@ impl ProgramDiscovery<'_> {
             } else if captured.end.code.is_none() {
                 return Err(DiscoverError::Lost { program: program() });
             }
+            detached = captured.waiting.take().map(|process| (process, invocation.clone()));
             outputs.push(listing_output(&invocation, captured));
         }
         let listing = match (&mut dialogue, outputs.first()) {
@@ -360,6 +360,16 @@ impl ProgramDiscovery<'_> {
             (Some(dialogue), Some(output)) => dialogue.finish(output),
             (Some(_) | None, _) => read_listing(adapter, self.program.clone(), outputs).await,
         };
+        if let (Some((process, invocation)), Some(dialogue), Some((run, directory))) =
+            (detached, dialogue, place)
+        {
+            let identity = self.identity(adapter, invocation, run, &directory);
+            let waiting = WaitingProcess::new(identity, process, dialogue, directory);
+            match &listing {
+                Ok(_) => self.waiting = Some(waiting),
+                Err(_) => waiting.end(&self.setting.guards).await,
+            }
+        }
         match (listing, crash) {
             (Ok(listing), Some(crash)) if listing.failure.is_some() => {
                 self.crash = Some(crash);
@@ -372,6 +382,31 @@ impl ProgramDiscovery<'_> {
         }
     }
 
+    /// Has the process of a listing wait for the run that follows, if there is one; returns the id of that run
+    /// and the temporary directory of the process.
+    fn prepare_stay(
+        &self,
+        dialogue: Option<&mut (dyn ListingDialogue + 'static)>,
+    ) -> Option<(String, TestDirectory)> {
+        let (dialogue, run) = (dialogue?, self.upcoming_run.as_ref()?);
+        let directory = self.setting.create_listing_directory(self.job, run)?;
+        dialogue.stay();
+        Some((run.id.clone(), directory))
+    }
+
+    /// Returns what the process of a listing was started as, as a lease names it.
+    fn identity(
+        &self,
+        adapter: &dyn Adapter,
+        invocation: AdapterInvocation,
+        run: String,
+        directory: &TestDirectory,
+    ) -> ProcessIdentity {
+        let framework = Some(adapter.traits().name.to_owned());
+        let program = TestProgram { framework, ..self.program.clone() };
+        ProcessIdentity { program, invocation, directory_variables: directory.variables(), run }
+    }
+
     fn record_reply(&mut self, invocation: &AdapterInvocation, captured: &CapturedListing) {
         let wall_us = captured.end.wall_us;
         self.start_us = Some(self.start_us.map_or(wall_us, |shortest| shortest.min(wall_us)));
@@ -380,6 +415,30 @@ impl ProgramDiscovery<'_> {
             self.first_reply = Some(ListingReply { argument: asked, reply: reply_summary(captured) });
         }
     }
+}
+
+/// Returns the error of a program that has not listed its tests as the framework that was named, with
+/// what its bytes show.
+async fn with_found_marks(
+    program: &TestProgram,
+    adapter: &'static dyn Adapter,
+    error: DiscoverError,
+) -> DiscoverError {
+    let named = adapter.traits().name;
+    let recognized = framework_claims::recognize(program).await;
+    let found = recognized.named_marks();
+    let note = match found.as_slice() {
+        [] if recognized.kind == ProgramKind::Native => {
+            "the program has no mark of a framework that is recognized".to_owned()
+        }
+        [] => return error,
+        found if found.contains(&named) => return error,
+        found => format!(
+            "the framework {named} was named for it, and the program has the marks of {}: name that one, or none",
+            found.join(", ")
+        ),
+    };
+    DiscoverError::WrongFramework { source: Box::new(error), note }
 }
 
 /// Parses the outputs; large ones beside the runtime's thread, which goes on to serve the worker's messages.
@@ -496,36 +555,6 @@ fn listing_output(invocation: &AdapterInvocation, captured: CapturedListing) -> 
     ListingOutput { stdout, stderr, channel, file, code: end.code, signal: end.signal }
 }
 
-/// Returns the first line that a program printed, truncated, and its exit code.
-fn reply_summary(captured: &CapturedListing) -> String {
-    let line = first_line(&captured.stdout).or_else(|| first_line(&captured.stderr));
-    let words = line.map_or("nothing".to_owned(), |line| format!("{line:?}"));
-    match captured.end.code {
-        None | Some(0) => words,
-        Some(code) => format!("{words} and exit code {code}"),
-    }
-}
-
-fn last_output_note(captured: &CapturedListing) -> String {
-    let last = last_line(&captured.stderr).or_else(|| last_line(&captured.stdout));
-    last.map_or(String::new(), |line| format!("; its output: {line:?}"))
-}
-
-fn first_line(bytes: &[u8]) -> Option<String> {
-    bytes.split(|byte| *byte == b'\n').find_map(printable)
-}
-
-/// Returns the last line that is for people: no object of a listing in JSON.
-fn last_line(bytes: &[u8]) -> Option<String> {
-    let is_object = |line: &[u8]| line.starts_with(b"{") && line.ends_with(b"}");
-    bytes.rsplit(|byte| *byte == b'\n').filter(|line| !is_object(line.trim_ascii())).find_map(printable)
-}
-
-fn printable(line: &[u8]) -> Option<String> {
-    let line = line.trim_ascii();
-    (!line.is_empty()).then(|| String::from_utf8_lossy(&line[..line.len().min(100)]).into_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
@@ -543,22 +572,5 @@ mod tests {
         assert_eq!(said(&file), format!("{} is not executable", file.display()));
         fs::set_permissions(&file, fs::Permissions::from_mode(0o700)).unwrap();
         check_program(&file, false).unwrap();
-    }
-
-    #[test]
-    fn reply_summary_is_one_short_line() {
-        let captured = |stdout: &str, stderr: &str, code| CapturedListing {
-            stdout: stdout.into(),
-            stderr: stderr.into(),
-            end: heeler_protocol::control::ProcessExit { code: Some(code), ..Default::default() },
-            ..CapturedListing::default()
-        };
-        assert_eq!(reply_summary(&captured("\n  usage: x\nmore", "", 1)), "\"usage: x\" and exit code 1");
-        assert_eq!(reply_summary(&captured("", "bad\n", 0)), "\"bad\"");
-        assert_eq!(reply_summary(&captured("", "", 0)), "nothing");
-        assert!(reply_summary(&captured(&"x".repeat(1000), "", 0)).len() < 110);
-        assert_eq!(last_output_note(&captured("a\nb\n", "", 0)), "; its output: \"b\"");
-        assert_eq!(last_output_note(&captured("a\n{ \"type\": \"test\" }\n", "", 0)), "; its output: \"a\"");
-        assert_eq!(last_output_note(&captured("{}\n{\"a\":1}\n", "", 0)), "");
     }
 }

@@ -115,6 +115,11 @@ impl CrashDiagnostics {
         }
     }
 
+    /// Returns whether the guard traces the process.
+    pub(super) fn is_tracing(&self) -> bool {
+        self.watch.mode.is_some()
+    }
+
     /// Returns how the guard is to trace the process. Without a directory nothing can be stored, and the run
     /// continues without diagnostics.
     /// `run_mark` is the file that exists while the framework runs tests.

@@ -6,17 +6,19 @@ use std::sync::Arc;
 
 use heeler_protocol::{
     control::{
-        CommandTest, LeaseEnd, LeaseId, LeasedTest, ListedTest, LogLine, OsText, OutputDisplay, TestCommand,
-        TestId, TestProgram, TestVariant, WorkerLease,
+        CommandTest, LeaseEnd, LeaseId, LeasedTest, ListedTest, LogLine, OsText, OutputDisplay, TestId,
+        TestProgram, TestVariant, WorkerLease,
     },
     mtp::LogLevel,
 };
+use heeler_sys::process::Pid;
 use tokio::sync::mpsc;
 
 use super::{
     death_files::DeathFileReader,
     diagnostics::CrashDiagnostics,
     extension::{ExtensionCheck, LeaseExtension},
+    lease_process::{LeaseProcess, ProcessStart},
     named_files::{NamedFiles, missing_need},
     repetition::{IterationEnd, RepetitionStep, end_of_lease, may_continue, step_after},
     run_report::RunReportReader,
@@ -25,6 +27,7 @@ use super::{
 };
 use crate::{
     batch::{FrameworkQueries, RunningBatch},
+    discovery::WaitingProcess,
     process::{
         guarded_process::GuardedProcess,
         job_order::JobOrder,
@@ -48,6 +51,8 @@ pub(crate) struct LeaseResources {
     pub(crate) result_sender: mpsc::Sender<SenderMessage>,
     pub(crate) orders: mpsc::Receiver<JobOrder>,
     pub(crate) journal: Journal,
+    /// A process that has listed the tests of a program, and runs this lease if it fits.
+    pub(crate) waiting: Option<WaitingProcess>,
 }
 
 /// Destination of one lease's results: first the journal, then the result sender.
@@ -64,19 +69,23 @@ pub(super) struct ResultSink {
 ///
 /// Cancel safe: no, because the test process is abandoned with the call: its guard ends it.
 pub(crate) async fn run_lease(lease: WorkerLease, tools: LeaseResources) -> Journal {
-    let LeaseResources { context, result_sender, mut orders, mut journal } = tools;
+    let LeaseResources { context, result_sender, mut orders, mut journal, mut waiting } = tools;
     let mut updates = UpdateBatch::at_position(journal.position());
     updates.sent_groups = std::mem::take(&mut journal.sent_groups);
     updates.is_journal_full = journal.is_full();
     let mut sink =
         ResultSink { run: lease.run.id.as_str().into(), lease: lease.lease, journal, result_sender, updates };
-    let LeaseRunEnd { end, start_us, handle } = run_iterations(lease, &context, &mut sink, &mut orders).await;
+    let run = run_iterations(lease, &context, &mut sink, &mut orders, &mut waiting);
+    let LeaseRunEnd { end, start_us, handle } = run.await;
     // Nothing runs any more, so dropping the receiver confirms a requested pause.
     drop(orders);
     // The coordinator does not have to wait for the guard's own exit.
     sink.finish(end, start_us).await;
     if let Some(handle) = handle {
         handle.reap().await;
+    }
+    if let Some(waiting) = waiting {
+        waiting.end(&context.guards).await;
     }
     sink.journal.sent_groups = sink.updates.sent_groups;
     sink.journal
@@ -97,6 +106,7 @@ async fn run_iterations(
     context: &WorkerContext,
     sink: &mut ResultSink,
     orders: &mut mpsc::Receiver<JobOrder>,
+    waiting: &mut Option<WaitingProcess>,
 ) -> LeaseRunEnd {
     let mut iteration = first_iteration(&lease);
     let mut lease = lease;
@@ -108,7 +118,7 @@ async fn run_iterations(
         let has_next = !iteration.is_last() && lease.repeat_until_ms.is_none();
         let kept = has_next.then(|| lease.clone());
         lease.tests = tests;
-        let ready = match prepare_process(lease, iteration, context, sink, orders).await {
+        let ready = match prepare_process(lease, iteration, context, sink, orders, waiting).await {
             Ok(ready) => ready,
             Err(end) => {
                 let end = end_of_lease(earlier_end, end);
@@ -155,6 +165,8 @@ pub(super) struct StartedProcess<'a> {
     pub(super) batch: RunningBatch,
     pub(super) transcript: Box<dyn TranscriptParser + Send>,
     pub(super) process: GuardedProcess<'a>,
+    /// The program's process, if it has run before.
+    pub(super) adopted: Option<Pid>,
     pub(super) clock: ProcessClock,
     pub(super) grace_ms: u64,
     pub(super) memory_bytes: Option<u64>,
@@ -172,13 +184,14 @@ pub(super) struct StartedProcess<'a> {
     pub(super) named_files: Option<NamedFiles>,
 }
 
-/// Settles the tests that need no process, and starts a process for the others.
+/// Settles the tests that need no process, and starts a process for the others, unless one waits for them.
 async fn prepare_process<'a>(
     lease: WorkerLease,
     iteration: Iteration,
     context: &'a WorkerContext,
     sink: &mut ResultSink,
     orders: &'a mut mpsc::Receiver<JobOrder>,
+    waiting: &mut Option<WaitingProcess>,
 ) -> Result<StartedProcess<'a>, LeaseEnd> {
     let not_started = |error: String| LeaseEnd::NotStarted { error };
     let name = lease.program.framework.as_deref().unwrap_or_default();
@@ -198,14 +211,9 @@ async fn prepare_process<'a>(
         is_environment_shown: lease.is_environment_shown,
     });
     let (is_whole_program, runs_ignored) = (lease.is_whole_program, lease.runs_ignored);
-    let directory_variables = if lease.has_private_tmpdir {
-        TestDirectoryVariables::TestTmpdirAndTmpdir
-    } else {
-        TestDirectoryVariables::TestTmpdir
-    };
+    let directory_variables = TestDirectoryVariables::of_run(lease.has_private_tmpdir);
     let extension = ExtensionCheck::of(&lease, adapter, &context.scratch).filter(|_| variant.is_none());
     let mut batch = RunningBatch::new(lease, iteration, context.worker, &mut sink.updates, framework);
-    context.clean_scratch().map_err(|error| not_started(error_chain(&error)))?;
     let runnable_tests = is_whole_program.then_some(batch.tests().len());
     let is_output_shown = output_display != OutputDisplay::Hidden;
     let variant = variant.as_deref();
@@ -215,35 +223,30 @@ async fn prepare_process<'a>(
         return Err(LeaseEnd::Complete);
     };
     sink.try_send_batch();
-    let transcript = parser_of(adapter, variant, &listed_tests(&batch));
     // A report of several tests says nothing of the one that they are here.
     let report_files = invocation.run_report.clone().filter(|_| variant.is_none());
     let run_report = RunReportReader::new(adapter, report_files);
     expect_ends(&mut batch, adapter.traits(), invocation.channel, grace_ms);
-    let test_directory = create_test_directory(context, sink, directory_variables);
-    let command = context.prepare_command(&program, &invocation, Some(&sink.run), test_directory.as_ref());
-    let mut command = command.map_err(|error| not_started(error_chain(&error)))?;
-    // A process under a debugger has no limits; if no debugger takes it, this worker samples its memory
-    // instead.
-    command.memory_bytes = memory_bytes.filter(|_| !is_debugged);
-    command.is_stopped_at_start = is_debugged;
-    let run_mark = invocation.run_report.as_ref().map(|files| files.run_mark.as_path());
-    command.trace = diagnostics.trace_plan(run_mark, &mut sink.updates.logs);
-    // A debugger attaches to a process that makes connections: where it listens, the guard's command says.
-    let offer = if is_debugged && invocation.channel != InvocationChannel::Connections {
-        create_launch_offer(context, &command, invocation.channel, &mut sink.updates)
-    } else {
-        None
+    let tests = listed_tests(&batch);
+    let start = ProcessStart {
+        program: &program,
+        invocation: &invocation,
+        tests: &tests,
+        is_adoptable: extension.is_some() && memory_bytes.is_none() && !diagnostics.is_tracing(),
+        directory_variables,
+        memory_bytes,
+        is_debugged,
+        diagnostics: &diagnostics,
     };
-    let extension = LeaseExtension::on(invocation.channel, extension);
-    let clock = ProcessClock::start();
-    let process = GuardedProcess::start(&context.guards, command, invocation.channel, orders)
-        .await
-        .map_err(|error| not_started(error_chain(&error)))?;
+    let transcript = parser_of(adapter, variant, &tests);
+    let started = start.adopt_or_start(waiting.take(), transcript, context, sink, orders).await;
+    let LeaseProcess { process, adopted, transcript, clock, offer, test_directory } =
+        started.map_err(not_started)?;
     Ok(StartedProcess {
         batch,
         transcript,
         process,
+        adopted,
         clock,
         grace_ms,
         memory_bytes,
@@ -254,7 +257,7 @@ async fn prepare_process<'a>(
         death_files: DeathFileReader::new(adapter, program, invocation.death_files),
         context,
         test_directory,
-        extension,
+        extension: LeaseExtension::on(invocation.channel, extension),
         named_files: invocation.own_command.as_ref().and_then(NamedFiles::of_command),
     })
 }
@@ -275,37 +278,6 @@ fn expect_ends(batch: &mut RunningBatch, traits: &AdapterTraits, channel: Invoca
     }
     if traits.is_server {
         batch.expect_server(grace_ms);
-    }
-}
-
-/// Creates the temporary directory of a process. Without one, its tests share that of others.
-fn create_test_directory(
-    context: &WorkerContext,
-    sink: &mut ResultSink,
-    variables: TestDirectoryVariables,
-) -> Option<TestDirectory> {
-    let created = context.create_test_directory(sink.lease, variables);
-    if let Err(error) = &created {
-        let message = format!("tests share a temporary directory: failed to {}", error_chain(error));
-        sink.add_log_line(None, LogLevel::Warning, message);
-    }
-    created.ok()
-}
-
-/// Offers a process for a debugger to launch. Without the offer a debugger can still attach.
-fn create_launch_offer(
-    context: &WorkerContext,
-    command: &TestCommand,
-    channel: InvocationChannel,
-    updates: &mut UpdateBatch,
-) -> Option<LaunchOffer> {
-    match LaunchOffer::create(&context.scratch, command, channel) {
-        Ok(offer) => Some(offer),
-        Err(error) => {
-            let message = format!("no debugger can launch the test: failed to {}", error_chain(&error));
-            updates.logs.push(LogLine { test: None, level: LogLevel::Warning, message });
-            None
-        }
     }
 }
 

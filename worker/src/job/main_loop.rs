@@ -27,10 +27,11 @@ use tokio::{
 
 use super::lease::{LeaseResources, run_lease};
 use crate::{
-    discovery,
+    discovery::{self, WaitingProcess},
     process::{
         guard_spawner::GuardSpawner,
         job_order::{JobOrder, QUEUED_ORDERS},
+        process_clock::sleep_until_deadline,
         worker_context::{UnclearDeaths, WorkerContext},
     },
     results::{
@@ -116,6 +117,7 @@ async fn join(place: WorkerConfig) -> Result<(WorkerMainLoop, ControlReceiver, L
         jobs: VecDeque::new(),
         pause_confirmation: None,
         is_paused: false,
+        waiting: None,
         journals: HashMap::new(),
     };
     Ok((worker, receiver, task))
@@ -148,6 +150,8 @@ struct WorkerMainLoop {
     /// Resolves when the running job is paused; its sender is dropped when the job ends.
     pause_confirmation: Option<oneshot::Receiver<()>>,
     is_paused: bool,
+    /// The process of the last listing, if it waits for the first lease of its program.
+    waiting: Option<WaitingProcess>,
     /// By run, until the run is drained: positions continue across leases.
     journals: HashMap<RunKey, Journal>,
 }
@@ -174,7 +178,8 @@ enum FinishedTask {
         run: RunKey,
         journal: Journal,
     },
-    Discovery,
+    /// A listing returns its process, if that waits for a lease.
+    Discovery(Option<Box<WaitingProcess>>),
     Other,
 }
 
@@ -185,6 +190,8 @@ enum MainLoopEvent {
     /// The running job is paused.
     Paused,
     TaskFinished(FinishedTask),
+    /// A process has waited for too long.
+    WaitLimit,
     Failed(WorkerError),
 }
 
@@ -201,6 +208,10 @@ impl WorkerMainLoop {
                 MainLoopEvent::Disconnected => return Ok(()),
                 MainLoopEvent::Paused => self.on_paused(),
                 MainLoopEvent::TaskFinished(done) => self.on_task_finished(done),
+                MainLoopEvent::WaitLimit => {
+                    self.end_waiting_process();
+                    LoopControl::Continue
+                }
                 MainLoopEvent::Failed(error) => return Err(error),
             };
             match next {
@@ -219,6 +230,7 @@ impl WorkerMainLoop {
                 Err(error) => MainLoopEvent::Failed(WorkerError::Receive(error)),
             },
             () = wait_until_paused(&mut self.pause_confirmation) => MainLoopEvent::Paused,
+            () = sleep_until_deadline(self.waiting.as_ref().map(WaitingProcess::until)) => MainLoopEvent::WaitLimit,
             Some(done) = self.tasks.join_next() => match done {
                 Ok(done) => MainLoopEvent::TaskFinished(done),
                 Err(error) => MainLoopEvent::Failed(WorkerError::Panicked(error)),
@@ -273,14 +285,18 @@ impl WorkerMainLoop {
         };
         self.running_job = Some(RunningJob { orders: orders_tx, run, is_drained: false });
         let setting = Arc::clone(&self.context);
+        let waiting = self.waiting.take();
         match job {
             WorkerJob::Discover(job) => {
                 let control = self.control.clone();
                 self.tasks.spawn(async move {
-                    let answer = discovery::discover(*job, setting, orders).await;
+                    if let Some(waiting) = waiting {
+                        waiting.end(&setting.guards).await;
+                    }
+                    let (answer, waiting) = discovery::discover(*job, setting, orders).await;
                     // The receiver notices that the coordinator has disconnected.
                     drop(control.send(&answer).await);
-                    FinishedTask::Discovery
+                    FinishedTask::Discovery(waiting.map(Box::new))
                 });
             }
             WorkerJob::Lease(lease) => {
@@ -289,7 +305,7 @@ impl WorkerMainLoop {
                 let new = || Journal::new(lease.run_dir.as_path(), setting.worker, lease.journal_limit_bytes);
                 let journal = journal.unwrap_or_else(new);
                 let result_sender = self.result_sender(&lease);
-                let tools = LeaseResources { context: setting, result_sender, orders, journal };
+                let tools = LeaseResources { context: setting, result_sender, orders, journal, waiting };
                 self.tasks.spawn(async move {
                     let journal = run_lease(*lease, tools).await;
                     FinishedTask::Lease { run, journal }
@@ -335,7 +351,10 @@ impl WorkerMainLoop {
                     self.journals.insert(run, journal);
                 }
             }
-            FinishedTask::Discovery => self.running_job = None,
+            FinishedTask::Discovery(waiting) => {
+                self.running_job = None;
+                self.waiting = waiting.map(|waiting| *waiting);
+            }
             FinishedTask::Other => {}
         }
         self.start_next_job();
@@ -353,7 +372,18 @@ impl WorkerMainLoop {
         }
     }
 
+    /// Ends the process that waits for a lease, if there is one.
+    fn end_waiting_process(&mut self) {
+        let Some(waiting) = self.waiting.take() else { return };
+        let context = Arc::clone(&self.context);
+        self.tasks.spawn(async move {
+            waiting.end(&context.guards).await;
+            FinishedTask::Other
+        });
+    }
+
     fn cancel(&mut self, order: JobOrder) {
+        self.end_waiting_process();
         // An order that comes back is too late: the job is ending.
         drop(self.send_order(order));
         for job in std::mem::take(&mut self.jobs) {
@@ -401,6 +431,7 @@ impl WorkerMainLoop {
     /// Has the delivery of a run's results proven. All of them have been handed to the client's sender,
     /// because the coordinator has received the end of the run's last lease.
     fn drain(&mut self, run: RunKey) {
+        self.end_waiting_process();
         // The run has no more results. The file is closed here, or when the lease's task is joined.
         drop(self.journals.remove(&run));
         if let Some(in_hand) = self.running_job.as_mut().filter(|job| job.run.as_ref() == Some(&run)) {
@@ -423,7 +454,9 @@ impl WorkerMainLoop {
         let deadline = Instant::now() + EXIT_TIMEOUT;
         while self.running_job.is_some() {
             match timeout_at(deadline, self.tasks.join_next()).await {
-                Ok(Some(Ok(FinishedTask::Lease { .. } | FinishedTask::Discovery))) => self.running_job = None,
+                Ok(Some(Ok(FinishedTask::Lease { .. } | FinishedTask::Discovery(_)))) => {
+                    self.running_job = None
+                }
                 Ok(Some(Ok(FinishedTask::Other) | Err(_))) => {}
                 Ok(None) | Err(_) => break,
             }

@@ -5,6 +5,7 @@ mod death_files;
 mod diagnostics;
 mod extension;
 pub(crate) mod lease;
+mod lease_process;
 pub(crate) mod main_loop;
 mod marker_writers;
 mod named_files;

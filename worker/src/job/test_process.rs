@@ -66,9 +66,9 @@ pub(super) struct RunningProcess<'a> {
     /// The process that the guard started.
     root: Option<Pid>,
     marker_writers: MarkerWriters,
-    /// The first test began with a request, before the process had started: how long it took to start is
-    /// not known.
-    has_begun_by_request: bool,
+    /// The first test began with a request, before the process had started, or the process has run before:
+    /// how long it took to start is not known.
+    is_start_unknown: bool,
 }
 
 /// An event of the event loop.
@@ -117,6 +117,7 @@ impl<'a> RunningProcess<'a> {
             batch,
             transcript,
             process,
+            adopted,
             clock,
             grace_ms,
             memory_bytes,
@@ -149,9 +150,9 @@ impl<'a> RunningProcess<'a> {
             kept_files: 0,
             test_directory,
             named_files,
-            root: None,
+            root: adopted,
             marker_writers: MarkerWriters::default(),
-            has_begun_by_request: false,
+            is_start_unknown: adopted.is_some(),
         }
     }
 
@@ -169,7 +170,7 @@ impl<'a> RunningProcess<'a> {
                     start_us: self
                         .batch
                         .first_test_started()
-                        .filter(|_| !self.has_begun_by_request)
+                        .filter(|_| !self.is_start_unknown)
                         .map(microseconds),
                     repeatable: self.batch.take_repeatable(),
                     is_ending: self.awaited_tests.is_some(),
@@ -469,7 +470,7 @@ impl<'a> RunningProcess<'a> {
     /// Sends the first request to a process that receives requests.
     fn send_opening_request(&mut self) {
         let request = self.reader.transcript.opening_request(&mut self.reader.events);
-        self.has_begun_by_request = !self.reader.events.is_empty();
+        self.is_start_unknown |= !self.reader.events.is_empty();
         self.process.send_request(request);
         self.reader.pass_on(RawOutputs::default(), &self.clock, &mut self.batch, self.sink);
     }

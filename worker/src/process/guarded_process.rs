@@ -69,6 +69,33 @@ struct ReadBuffers {
     channel: Vec<u8>,
 }
 
+impl ReadBuffers {
+    fn new() -> Self {
+        Self {
+            stdout: vec![0; READ_BUFFER_BYTES],
+            stderr: vec![0; READ_BUFFER_BYTES],
+            channel: vec![0; READ_BUFFER_BYTES],
+        }
+    }
+}
+
+/// A running process between two jobs: nothing reads its outputs. Dropped, it is ended by its guard.
+pub(crate) struct DetachedProcess {
+    handle: ProcessHandle,
+    outputs: ProcessOutputs,
+}
+
+impl DetachedProcess {
+    /// Returns whether nothing has happened to the process: its guard has reported nothing.
+    pub(crate) async fn is_unchanged(&mut self) -> bool {
+        tokio::select! {
+            biased;
+            _ = self.handle.next_event() => false,
+            () = std::future::ready(()) => true,
+        }
+    }
+}
+
 /// An event of a process.
 #[derive(Debug)]
 pub(crate) enum ProcessEvent {
@@ -112,9 +139,20 @@ impl<'a> GuardedProcess<'a> {
         }
         let mut guard = GuardConnection::open(process, control).map_err(GuardStartError::Pipes)?;
         guard.send(ToGuard::Exec(command)).await;
-        Ok(Self {
+        let detached = DetachedProcess { handle: ProcessHandle::Guard(guard), outputs };
+        Ok(Self::attach(guards, detached, orders))
+    }
+
+    /// Goes on with a running process.
+    pub(crate) fn attach(
+        guards: &'a GuardSpawner,
+        process: DetachedProcess,
+        orders: &'a mut mpsc::Receiver<JobOrder>,
+    ) -> Self {
+        let DetachedProcess { handle, outputs } = process;
+        Self {
             guards,
-            handle: ProcessHandle::Guard(guard),
+            handle,
             outputs,
             orders,
             is_paused: false,
@@ -123,12 +161,13 @@ impl<'a> GuardedProcess<'a> {
             guard_kill_at: None,
             next_read_at: Instant::now(),
             drain: None,
-            buffers: ReadBuffers {
-                stdout: vec![0; READ_BUFFER_BYTES],
-                stderr: vec![0; READ_BUFFER_BYTES],
-                channel: vec![0; READ_BUFFER_BYTES],
-            },
-        })
+            buffers: ReadBuffers::new(),
+        }
+    }
+
+    /// Leaves a running process to another job.
+    pub(crate) fn detach(self) -> DetachedProcess {
+        DetachedProcess { handle: self.handle, outputs: self.outputs }
     }
 
     /// Waits for the next event: orders come first, output last, so that a process which never stops writing

@@ -19,6 +19,11 @@ pub(crate) enum TestDirectoryVariables {
 }
 
 impl TestDirectoryVariables {
+    /// Returns the variables of the processes of a run.
+    pub(crate) fn of_run(has_private_tmpdir: bool) -> Self {
+        if has_private_tmpdir { Self::TestTmpdirAndTmpdir } else { Self::TestTmpdir }
+    }
+
     /// Returns the names of the variables.
     pub(crate) fn names(self) -> &'static [&'static str] {
         match self {

@@ -9,7 +9,8 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use heeler_protocol::control::{LeaseId, OsText, TestCommand, TestProgram, WorkerId};
+use heeler_core::error_chain;
+use heeler_protocol::control::{LeaseId, OsText, TestCommand, TestProgram, UpcomingRun, WorkerId};
 
 use super::{
     guard_spawner::GuardSpawner,
@@ -110,6 +111,18 @@ impl WorkerContext {
     ) -> Result<TestDirectory, PrepareError> {
         let path = self.test_directories.join(format!("t{}-{}", self.worker, lease.0));
         TestDirectory::create(path, variables).map_err(PrepareError::Scratch)
+    }
+
+    /// Creates the temporary directory of a process that lists the tests of a run, and may run some of them;
+    /// `None` if it cannot be created.
+    pub(crate) fn create_listing_directory(&self, job: u32, run: &UpcomingRun) -> Option<TestDirectory> {
+        let path = self.test_directories.join(format!("t{}-listing-{job}", self.worker));
+        let created = TestDirectory::create(path, TestDirectoryVariables::of_run(run.has_private_tmpdir));
+        created
+            .inspect_err(
+                |error| tracing::debug!(error = %error_chain(error), "no process is kept for the run"),
+            )
+            .ok()
     }
 
     /// Merges the environments: the worker's own, then its test directory, the program's, the framework's and

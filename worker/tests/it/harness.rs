@@ -253,7 +253,7 @@ impl WorkerHarness {
     ) -> Result<(String, Vec<ListedTest>), String> {
         let program = self::program(program);
         let program = TestProgram { framework: framework.map(Into::into), ..program };
-        let job = DiscoveryJob { job: 5, program, timeout_ms, capture: None };
+        let job = DiscoveryJob { job: 5, program, timeout_ms, capture: None, upcoming_run: None };
         self.send(&ToWorker::Discover(Box::new(job))).await;
         match self.receive().await {
             FromWorker::Discovered { job: 5, framework, tests, .. } => Ok((framework, tests)),

@@ -29,6 +29,12 @@ const START_PER_FIRST_TEST: Duration = Duration::from_millis(5);
 const GROWTH: usize = 16;
 /// Number of measured tests from which the durations of the others are estimated without reserve.
 const SAMPLE: usize = 64;
+/// Divisor: of a smaller sample, such a part of the tests, the longest ones, is taken for warm-up.
+const WARM_UP_PART: usize = 7;
+/// Divisor: the start of a further process is put off by such a part of a start.
+const START_PER_DELAY: u32 = 4;
+/// The longest delay of a start: tests that are slow without anybody knowing run on one slot for that long.
+const MAX_START_DELAY: Duration = Duration::from_millis(300);
 /// Number of waiting programs for each slot from which nothing is split for want of data: there are enough
 /// batches to keep the slots busy until the end.
 const PROGRAMS_PER_SLOT: usize = 4;
@@ -115,7 +121,28 @@ impl ProgramQueue {
         // Where batches cost nothing, a mean that one slow test raises makes them smaller, which costs
         // nothing; a median would hide that few of the tests take most of the time.
         let is_mean = self.costs.process.takes_more_tests && self.observed_count > 0;
-        if is_mean { (self.observed_sum / self.observed_count).max(*median) } else { *median }
+        if is_mean { self.mean().max(*median) } else { *median }
+    }
+
+    /// Returns the mean of the observed durations. In a small sample the first tests of a process, which pay
+    /// for its warm-up, would hide what the others take.
+    fn mean(&self) -> Duration {
+        if self.observed.len() >= SAMPLE {
+            return self.observed_sum / self.observed_count;
+        }
+        let counted = self.observed.len() - self.observed.len() / WARM_UP_PART;
+        let sum = self.observed[..counted].iter().copied().fold(Duration::ZERO, Duration::saturating_add);
+        sum / u32::try_from(counted).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// Returns how long the start of a further process of this program is put off while one runs; `None` if
+    /// another is worth its start at once.
+    pub(super) fn start_delay(&self, known_median: Option<Duration>) -> Option<Duration> {
+        let start = self.start_cost();
+        let is_kept = self.costs.process.takes_more_tests && start >= EXPENSIVE_START;
+        let is_short = !self.has_data(known_median) || self.remaining_work(known_median) <= start;
+        (is_kept && is_short && !self.waiting.is_empty())
+            .then(|| (start / START_PER_DELAY).min(MAX_START_DELAY))
     }
 
     pub(super) fn remaining_work(&self, known_median: Option<Duration>) -> Duration {

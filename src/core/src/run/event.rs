@@ -89,6 +89,9 @@ pub enum RunEvent {
     /// with [`RunAction::Lease`] or [`RunAction::ReleaseWorker`]. A worker that has a lease, or whose stream
     /// is closed, is not granted; such an event changes nothing.
     WorkerGranted(WorkerId),
+    /// A process of this program waits for tests at a worker: the next lease of the program that the worker gets
+    /// needs no start. The worker has no lease, and is granted next.
+    ProcessWaiting { worker: WorkerId, program: ProgramId },
     /// A requested worker could not be started.
     WorkerNotStarted,
     /// The number of leases that the run may hold at once from now on; existing leases continue. It may be 0
@@ -114,6 +117,8 @@ pub enum RunEvent {
     Provisional { lease: LeaseId, test: TestId, by: ProvisionalReason },
     /// The delay of a retry is over: [`RunAction::DelayRetry`] has begun it.
     RetryDue(TestId),
+    /// Further processes of a program may start: [`RunAction::DelayStarts`] has delayed them.
+    StartsDue(ProgramId),
     /// A test has passed an iteration and has no result yet, because it is to run again.
     IterationPassed {
         lease: LeaseId,
@@ -189,6 +194,9 @@ pub enum RunAction {
     ReleaseWorker(WorkerId),
     /// Have a failed test wait for its retry, without a slot; [`RunEvent::RetryDue`] follows after the delay.
     DelayRetry { test: TestId, delay: Duration },
+    /// Have [`RunEvent::StartsDue`] follow after the delay, which replaces an earlier one of the program: until
+    /// then no further process of it starts, as long as one that runs takes its tests.
+    DelayStarts { program: ProgramId, delay: Duration },
     /// Cancel a worker's lease; [`RunEvent::LeaseEnded`] follows. A lease whose running tests finish first
     /// may be cancelled again, at once.
     CancelLease { worker: WorkerId, mode: CancelMode },

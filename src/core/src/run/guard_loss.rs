@@ -187,6 +187,7 @@ mod tests {
                 RunAction::Finish(_) => actions.extend(run.handle(RunEvent::Finished)),
                 RunAction::ReleaseWorker(_) | RunAction::Complete => {}
                 RunAction::DelayRetry { .. }
+                | RunAction::DelayStarts { .. }
                 | RunAction::CancelLease { .. }
                 | RunAction::ExtendLease(_)
                 | RunAction::EndLease { .. }

@@ -21,6 +21,13 @@ pub(super) enum LeaseIdleness {
     Ending,
 }
 
+impl ActiveLease {
+    /// Returns whether its process was running before it was given the batch.
+    pub(super) fn is_ready(&self) -> bool {
+        self.has_waited || self.is_extended
+    }
+}
+
 impl RunState {
     pub(super) fn on_lease_idle(&mut self, worker: WorkerId, lease: LeaseId) {
         let Some(held) = self.leases.get_mut(&worker).filter(|held| held.lease == lease) else { return };
@@ -50,6 +57,7 @@ impl RunState {
             let is_within_share = self.leases.len() <= self.share.min(self.slots());
             if is_within_share && let Some(extended) = self.extend_lease(worker) {
                 actions.push(extended);
+                actions.extend(self.delay_starts(worker));
             } else if !(self.is_open && is_within_share && self.queue.is_empty()) {
                 actions.extend(self.end_lease(worker));
             }
@@ -81,7 +89,7 @@ impl RunState {
     /// Returns whether the duration of a test says nothing about those of others, because it includes the
     /// start of its process.
     pub(super) fn includes_start(&self, held: &ActiveLease, test: TestId) -> bool {
-        !held.is_extended && self.queue.includes_start(&held.batch, test)
+        !held.is_ready() && self.queue.includes_start(&held.batch, test)
     }
 }
 

@@ -29,6 +29,7 @@ mod guard_loss;
 mod lease_extension;
 mod prerequisites;
 mod repetition;
+mod start_delay;
 mod state;
 mod take_back;
 

@@ -82,6 +82,8 @@ pub(super) struct ActiveLease {
     pub(super) pace: LeasePace,
     /// Whether its process has run tests before those of the batch.
     pub(super) is_extended: bool,
+    /// Whether its process had waited for the first batch, which needed no start.
+    pub(super) has_waited: bool,
     pub(super) idle: LeaseIdleness,
 }
 
@@ -100,6 +102,8 @@ pub struct RunState {
     pub(super) next_round: Vec<TestId>,
     pub(super) programs: Vec<ProgramState>,
     pub(super) leases: BTreeMap<WorkerId, ActiveLease>,
+    /// The worker that is granted next, if a process of this program waits for tests there.
+    pub(super) waiting_process: Option<(WorkerId, ProgramId)>,
     /// Number of requested workers of which neither the grant nor the failure to start is known.
     requested: usize,
     /// Number of workers that failed to start since the last successful start.
@@ -140,6 +144,7 @@ impl RunState {
             failures: 0,
             ledger: Ledger::new(0),
             leases: BTreeMap::new(),
+            waiting_process: None,
             requested: 0,
             failed_starts: 0,
             unproductive_workers: 0,
@@ -193,6 +198,11 @@ impl RunState {
         let mut delay = None;
         match event {
             RunEvent::WorkerGranted(worker) => free = self.on_worker_granted(worker),
+            RunEvent::ProcessWaiting { worker, program } => {
+                self.on_process_waiting(worker, program);
+                return Vec::new();
+            }
+            RunEvent::StartsDue(program) => self.queue.release_starts(program),
             RunEvent::WorkerNotStarted => self.on_worker_not_started(),
             RunEvent::SlotShare(share) => self.share = share,
             RunEvent::SpareSlots(spare) => self.spare_slots = spare,
@@ -227,6 +237,7 @@ impl RunState {
             RunEvent::TimeLimitReached => self.stop(NotRunReason::TimeLimitReached, CancelMode::Now),
         }
         let mut actions = self.advance(free);
+        self.waiting_process = None;
         if let Some((test, delay)) = delay.filter(|(test, _)| self.delayed.contains(test)) {
             actions.push(RunAction::DelayRetry { test, delay });
         }
@@ -391,6 +402,7 @@ impl RunState {
     /// Does what is due after an event, which may have left this worker without a lease.
     pub(super) fn advance(&mut self, free: Option<WorkerId>) -> Vec<RunAction> {
         let mut actions = Vec::new();
+        self.release_starts();
         if self.stage == RunStage::Running {
             self.release_blocked();
             self.begin_next_round();
@@ -399,15 +411,21 @@ impl RunState {
         if let Some(worker) = free {
             let lease = self.create_lease(worker).map(|lease| RunAction::Lease(Box::new(lease)));
             actions.push(lease.unwrap_or(RunAction::ReleaseWorker(worker)));
+            actions.extend(self.delay_starts(worker));
         }
         if self.stage == RunStage::Running {
             match self.stop_reason {
                 None => {
                     self.serve_idle_leases(&mut actions);
+                    // A process may have been told to end.
+                    self.release_starts();
                     self.request_workers(&mut actions);
                     self.take_back(&mut actions);
                 }
-                Some(why) => self.cancel_remaining(why, &mut actions),
+                Some(why) => {
+                    self.cancel_remaining(why, &mut actions);
+                    self.release_starts();
+                }
             }
             if self.ledger.open_count() == 0 && self.leases.is_empty() && !self.is_open() {
                 self.begin_drain(&mut actions);
@@ -472,7 +490,14 @@ impl RunState {
             return None;
         }
         let loads = self.slot_loads(|held| self.remaining_time(held));
-        let batch = self.next_batch(|queue| queue.next_batch(&loads))?;
+        let waiting = self.waiting_process.filter(|(waits_at, _)| *waits_at == worker);
+        let first =
+            waiting.and_then(|(_, program)| self.next_batch(|queue| queue.next_first_batch(program, &loads)));
+        let has_waited = first.is_some();
+        let batch = match first {
+            Some(batch) => batch,
+            None => self.next_batch(|queue| queue.next_batch(&loads))?,
+        };
         let lease = LeaseId(self.next_lease);
         self.next_lease += 1;
         // From now on the worker may send something of this run, even if only the start of a test: it has to
@@ -486,6 +511,7 @@ impl RunState {
             cancel_mode: None,
             pace: LeasePace::default(),
             is_extended: false,
+            has_waited,
             idle: LeaseIdleness::Busy,
         };
         self.leases.insert(worker, held);
@@ -562,8 +588,7 @@ impl RunState {
                 | TestLocation::Settled => Duration::ZERO,
             }
         };
-        let is_starting =
-            !held.is_extended && held.batch.tests.iter().all(|test| self.is_leased(*test, held));
+        let is_starting = !held.is_ready() && held.batch.tests.iter().all(|test| self.is_leased(*test, held));
         let start = if is_starting { self.queue.start_cost(program) / 2 } else { Duration::ZERO };
         held.batch.tests.iter().map(of_test).fold(start, Duration::saturating_add)
     }

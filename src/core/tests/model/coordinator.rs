@@ -4,7 +4,7 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use heeler_core::{
-    LeaseId, Outcome, TestId, WorkerId,
+    LeaseId, Outcome, ProgramId, TestId, WorkerId,
     delivery::LastRelayedFrame,
     run::{DueResults, FinisherTask, LostStream, RunAction, RunEvent, RunStage},
 };
@@ -45,13 +45,22 @@ impl ModelWorld {
             && active < wanted.min(coordinator.observer.share)
             && let Some(worker) = self.idle_workers().last().copied()
         {
-            self.handle(scenario, RunEvent::WorkerGranted(worker));
+            self.grant(scenario, worker);
             let run = self.coordinator.as_ref().map(|coordinator| &coordinator.run);
             let has_effect =
                 run.is_none_or(|run| run.active_leases() > active || run.wanted_leases() < wanted);
             let released = || format!("{worker:?} is wanted, released, and wanted again");
             self.note_check(check(ANSWERED, has_effect, released));
         }
+    }
+
+    /// Grants a worker. One that is granted for the first time may have listed the first program before.
+    pub(crate) fn grant(&mut self, scenario: &ModelScenario, worker: WorkerId) {
+        let is_known = self.coordinator.as_ref().is_none_or(|one| one.observer.workers.contains_key(&worker));
+        if scenario.has_waiting_processes && !is_known {
+            self.handle(scenario, RunEvent::ProcessWaiting { worker, program: ProgramId(0) });
+        }
+        self.handle(scenario, RunEvent::WorkerGranted(worker));
     }
 
     fn handle(&mut self, scenario: &ModelScenario, event: RunEvent) {
@@ -100,7 +109,10 @@ impl ModelWorld {
 
     fn execute_action(&mut self, scenario: &ModelScenario, action: RunAction) {
         match action {
-            RunAction::StartWorker | RunAction::ReleaseWorker(_) | RunAction::DelayRetry { .. } => {}
+            RunAction::StartWorker
+            | RunAction::ReleaseWorker(_)
+            | RunAction::DelayRetry { .. }
+            | RunAction::DelayStarts { .. } => {}
             // What is sent to a dead worker is lost; its death will be noticed.
             RunAction::Lease(lease) => {
                 if let Some(worker) = self.workers.get_mut(&lease.worker) {

@@ -108,7 +108,7 @@ fn run(
             RunAction::StartWorker | RunAction::ReleaseWorker(_) => panic!("these are carried out at once"),
             RunAction::CancelLease { .. } => panic!("nothing is cancelled"),
             RunAction::ExtendLease(_) | RunAction::EndLease { .. } => panic!("no process is idle"),
-            RunAction::DelayRetry { .. } => panic!("no retry has a delay"),
+            RunAction::DelayRetry { .. } | RunAction::DelayStarts { .. } => panic!("nothing is delayed"),
         }
     }
     panic!("the run stops in {:?}", run.stage());
@@ -326,7 +326,7 @@ fn a_test_that_kills_worker_after_worker_without_a_word_costs_only_itself() {
             RunAction::Drain(worker) => actions.extend(run.handle(RunEvent::Drained { worker, proven: 9 })),
             RunAction::KillFinisher => panic!("no finisher is late"),
             RunAction::Finish(_) => actions.extend(run.handle(RunEvent::Finished)),
-            RunAction::DelayRetry { .. } => panic!("no retry has a delay"),
+            RunAction::DelayRetry { .. } | RunAction::DelayStarts { .. } => panic!("nothing is delayed"),
             RunAction::ExtendLease(_) | RunAction::EndLease { .. } => panic!("no process is idle"),
             RunAction::ReleaseWorker(_) | RunAction::CancelLease { .. } | RunAction::Complete => {}
         }

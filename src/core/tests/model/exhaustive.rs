@@ -11,7 +11,7 @@ use crate::{
         ClientModel, ModelFaults, ModelScenario, UNLIMITED, abstract_scenario, callback_scenario, plan,
     },
     search::{number_from_env, search},
-    world::SHORT,
+    world::{EXPENSIVE, SHORT},
 };
 
 pub(crate) fn search_all(scenario: ModelScenario) {
@@ -168,6 +168,26 @@ fn extended_leases_survive_deaths_failures_and_cancellation() {
     search_all(extensible(2, faults(0, 1, 1)));
     search_all(extensible(2, ModelFaults { guards: 1, loans: 1, ..faults(0, 0, 0) }));
     search_all(extensible_scenario(callback_scenario(1)));
+}
+
+#[test]
+fn processes_that_wait_are_used_and_further_ones_start_in_time() {
+    let waiting = |workers, faults| {
+        let scenario = extensible_scenario(abstract_scenario(plan(&[], |_, _| {}), workers, faults));
+        let mut plan = scenario.plan;
+        plan.programs[0].start = Some(EXPENSIVE);
+        ModelScenario { plan, has_waiting_processes: true, ..scenario }
+    };
+    search_all(waiting(1, faults(1, 0, 0)));
+    search_all(waiting(2, faults(1, 0, 0)));
+    search_all(waiting(2, faults(0, 1, 1)));
+    search_all(waiting(2, ModelFaults { guards: 1, loans: 1, ..faults(0, 0, 0) }));
+    let retried = |scenario: ModelScenario| {
+        let mut plan = scenario.plan;
+        plan.tests[1].retries.count = 1;
+        ModelScenario { plan, ..scenario }
+    };
+    search_all(retried(waiting(2, faults(1, 1, 0))));
 }
 
 #[test]

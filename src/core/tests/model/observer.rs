@@ -1,10 +1,10 @@
 //! The books of an observer at the coordinator. They hold only the events that the run received, the actions
 //! that it returned, and what its ledger shows; never what the run decides inside.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use heeler_core::{
-    LeaseOutcome, NotRunReason, Outcome, ProvisionalReason, SynthesizedResult, TestId, WorkerId,
+    LeaseOutcome, NotRunReason, Outcome, ProgramId, ProvisionalReason, SynthesizedResult, TestId, WorkerId,
     ledger::LedgerEntry,
     run::{BatchLease, CancelMode, RunAction, RunEvent, RunState, SchedulingPlan},
 };
@@ -53,6 +53,18 @@ pub(crate) struct ObservedWorker {
     pub(crate) is_ending: bool,
     /// Its process has run tests before those of the lease's last batch.
     pub(crate) is_extended: bool,
+    /// Its process had waited for the lease.
+    pub(crate) has_waited: bool,
+}
+
+impl ObservedWorker {
+    /// Returns whether its process can be expected to take further tests of this program.
+    pub(crate) fn is_ready(&self, program: ProgramId) -> bool {
+        (self.is_extended || self.has_waited)
+            && self.lease.as_ref().is_some_and(|lease| lease.batch.program == program)
+            && self.cancel_mode.is_none()
+            && !self.is_ending
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -69,6 +81,10 @@ pub(crate) struct RunObserver {
     /// Number of results that the client is proven to have, of each closed stream.
     pub(crate) proven: BTreeMap<WorkerId, usize>,
     pub(crate) tests: Vec<ObservedTest>,
+    /// The program whose process waits at the worker that is granted next.
+    waiting_process: Option<ProgramId>,
+    /// Programs whose further processes are delayed.
+    pub(crate) held: BTreeSet<ProgramId>,
     /// Rests of dead batches, each due in one lease.
     pub(crate) rests: Vec<Vec<TestId>>,
     /// By program: consecutive processes with one test and without any report.
@@ -111,6 +127,8 @@ impl RunObserver {
             spare_slots: 0,
             proven: BTreeMap::new(),
             tests: vec![NEW_TEST; plan.tests.len()],
+            waiting_process: None,
+            held: BTreeSet::new(),
             rests: Vec::new(),
             unproductive: vec![0; plan.programs.len()],
             cuts: vec![0; plan.programs.len()],
@@ -131,6 +149,8 @@ impl RunObserver {
                 self.unanswered = Some(*worker);
                 self.workers.entry(*worker).or_default();
             }
+            RunEvent::ProcessWaiting { program, .. } => self.waiting_process = Some(*program),
+            RunEvent::StartsDue(program) => drop(self.held.remove(program)),
             RunEvent::WorkerNotStarted => self.starting -= 1,
             RunEvent::SlotShare(share) => self.share = *share,
             RunEvent::SpareSlots(spare) => self.spare_slots = *spare,
@@ -186,12 +206,7 @@ impl RunObserver {
                 self.prove(*worker, *proven);
                 self.worker(*worker).is_drained = true;
             }
-            RunEvent::Started { test, .. } => {
-                let place = &mut self.tests[test.index()].place;
-                if let ObservedPlace::With(worker) = *place {
-                    *place = ObservedPlace::Running(worker);
-                }
-            }
+            RunEvent::Started { test, .. } => self.start(*test),
             RunEvent::Cancel | RunEvent::TimeLimitReached => self.is_stopped = true,
             RunEvent::FinisherLate => self.is_finisher_late = true,
             RunEvent::RetryDue(test) => {
@@ -225,6 +240,13 @@ impl RunObserver {
     fn prove(&mut self, worker: WorkerId, proven: u64) {
         let known = self.proven.entry(worker).or_default();
         *known = (*known).max(usize::try_from(proven).expect("positions are small"));
+    }
+
+    fn start(&mut self, test: TestId) {
+        let place = &mut self.tests[test.index()].place;
+        if let ObservedPlace::With(worker) = *place {
+            *place = ObservedPlace::Running(worker);
+        }
     }
 
     fn settle(&mut self, plan: &SchedulingPlan, test: TestId, outcome: Outcome) {
@@ -285,6 +307,8 @@ impl RunObserver {
 
     /// Records what the run has given up itself.
     pub(crate) fn learn(&mut self, plan: &SchedulingPlan, run: &RunState) {
+        let workers = &self.workers;
+        self.held.retain(|program| workers.values().any(|one| one.is_ready(*program)));
         for (observed, entry) in self.tests.iter_mut().zip(run.ledger().entries()) {
             let is_waiting = matches!(observed.place, ObservedPlace::Waiting | ObservedPlace::Delayed);
             if let (true, LedgerEntry::Synthesized(result)) = (is_waiting, entry) {
@@ -322,12 +346,20 @@ impl RunObserver {
             RunAction::Lease(lease) => {
                 self.check_lease(plan, lease)?;
                 self.begin_lease(lease);
+                let waiting = self.waiting_process.take();
+                let has_waited = waiting == Some(lease.batch.program) && !lease.batch.is_isolated;
+                self.worker(lease.worker).has_waited = has_waited;
+                if has_waited {
+                    self.held.remove(&lease.batch.program);
+                }
                 self.unanswered = None;
             }
             RunAction::ExtendLease(lease) => {
                 self.check_extension(plan, lease)?;
                 self.begin_lease(lease);
                 self.worker(lease.worker).is_extended = true;
+                // A delay that goes on is ordered again.
+                self.held.remove(&lease.batch.program);
             }
             RunAction::EndLease { worker, .. } => {
                 self.check_end_of_idle(*worker)?;
@@ -335,7 +367,12 @@ impl RunObserver {
             }
             RunAction::ReleaseWorker(worker) => {
                 self.check_release(*worker)?;
+                self.waiting_process = None;
                 self.unanswered = None;
+            }
+            RunAction::DelayStarts { program, .. } => {
+                self.check_delayed_starts(plan, *program)?;
+                self.held.insert(*program);
             }
             RunAction::DelayRetry { test, .. } => {
                 let place = &mut self.tests[test.index()].place;

@@ -13,7 +13,7 @@ use crate::{
         callback_scenario, plan,
     },
     search::{draw_below, number_from_env, walk},
-    world::SHORT,
+    world::{EXPENSIVE, SHORT},
 };
 
 const STEPS: usize = 500_000;
@@ -98,11 +98,14 @@ fn random_scenario(random: &mut u64) -> ModelScenario {
     for costs in &mut plan.programs {
         costs.process.ends_between_tests = below(2) == 0;
         costs.process.takes_more_tests = below(2) == 0;
+        costs.start = (below(2) == 0).then_some(EXPENSIVE);
     }
+    let has_waiting_processes = below(2) == 0;
     let test_duration = [SHORT, SHORT, 200 * SHORT][below(3)];
     ModelScenario {
         client,
         queues,
+        has_waiting_processes,
         test_duration,
         outbox: 4,
         watchdogs: 4,

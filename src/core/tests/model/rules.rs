@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use heeler_core::{
-    LeaseId, LeaseOutcome, NotRunReason, Outcome, SynthesizedResult, TestId, WorkerId,
+    LeaseId, LeaseOutcome, NotRunReason, Outcome, ProgramId, SynthesizedResult, TestId, WorkerId,
     run::{BatchLease, CancelMode, DueResults, Prerequisite, RunEvent, RunStage, RunState, SchedulingPlan},
 };
 
@@ -24,6 +24,8 @@ pub(crate) const CANCELLED: &str = "a lease is cancelled only if that changes it
 pub(crate) const TAKEN_BACK: &str =
     "tests are taken back only for an idle slot, from one process that may end between tests";
 pub(crate) const EXTENDED: &str = "an idle process is given waiting tests of its program, ended, or kept for tests that may be added, at once";
+pub(crate) const DELAYED: &str =
+    "starts of a program are delayed only while one of its processes takes tests";
 pub(crate) const DRAINED: &str = "a stream is drained once, when no test is open";
 pub(crate) const FINISHED: &str = "the finish is ordered once, and names what the client may lack";
 pub(crate) const GIVEN_UP: &str = "a test is given up for its reason only, and a program as a whole";
@@ -90,7 +92,19 @@ impl RunObserver {
         let busy = self.workers.values().filter(|worker| worker.lease.is_some()).count();
         check(busy < self.slots.min(self.share), "one more than there are slots")?;
         check(self.unanswered == Some(lease.worker), "the worker is not granted")?;
+        let program = lease.batch.program;
+        let is_held = self.held.contains(&program) && self.workers.values().any(|one| one.is_ready(program));
+        check(!is_held, "processes of the program are delayed")?;
         self.check_batch(plan, lease)
+    }
+
+    /// Starts are delayed only while a process takes the tests of the program.
+    pub(crate) fn check_delayed_starts(&self, plan: &SchedulingPlan, program: ProgramId) -> CheckResult {
+        let is_ready = self.workers.values().any(|one| one.is_ready(program));
+        let takes_more = plan.programs[program.index()].process.takes_more_tests;
+        check(DELAYED, is_ready && takes_more && self.slots > 1, || {
+            format!("{program:?}: no process takes its tests")
+        })
     }
 
     /// A process gets further tests when its own have ended, and none that are to be isolated.
@@ -316,6 +330,11 @@ impl RunObserver {
         }
         if self.starting == 0 {
             events.push(RunEvent::WorkerNotStarted);
+        }
+        for program in (0..).map(ProgramId).take(self.unproductive.len()) {
+            if !self.held.contains(&program) {
+                events.push(RunEvent::StartsDue(program));
+            }
         }
         for (test, observed) in (0..).map(TestId).zip(&self.tests) {
             if observed.place != ObservedPlace::Delayed {

@@ -26,6 +26,8 @@ pub(crate) struct ModelScenario {
     pub(crate) queues: QueueModel,
     pub(crate) processes: ProcessModel,
     pub(crate) faults: ModelFaults,
+    /// At each worker a process of the first program waits when it is granted for the first time.
+    pub(crate) has_waiting_processes: bool,
     /// What every test takes.
     pub(crate) test_duration: Duration,
     /// Number of messages of a worker under way at which its process waits.
@@ -248,6 +250,7 @@ pub(crate) fn abstract_scenario(plan: SchedulingPlan, workers: u32, faults: Mode
         queues: QueueModel::default(),
         processes: ProcessModel::Arbitrary,
         faults,
+        has_waiting_processes: false,
         test_duration: SHORT,
         outbox: 1,
         watchdogs: 0,
@@ -265,6 +268,7 @@ pub(crate) fn callback_scenario(deaths: u8) -> ModelScenario {
         queues: QueueModel::default(),
         processes: ProcessModel::InOrder,
         faults: ModelFaults { deaths, ..ModelFaults::default() },
+        has_waiting_processes: false,
         test_duration: SHORT,
         outbox: usize::MAX,
         watchdogs: 4,

@@ -1,7 +1,7 @@
 //! What can happen next, what it costs the adversary, and what it does.
 
 use heeler_core::{
-    Outcome, TestId, WorkerId,
+    Outcome, ProgramId, TestId, WorkerId,
     delivery::{DeliveryStep, FinisherConnection, StepResult},
     run::{RunEvent, RunStage},
 };
@@ -24,6 +24,8 @@ pub(crate) enum ModelStep {
     WorkerNotStarted,
     /// The delay of a test's retry is over.
     RetryDue(TestId),
+    /// Further processes of a program may start.
+    StartsDue(ProgramId),
     /// The coordinator reads a worker's next message.
     Hear(WorkerId),
     /// It sees the end of a dead worker's connection.
@@ -123,6 +125,7 @@ impl ModelFaults {
             ModelStep::Deliver(StepResult::Ok)
             | ModelStep::WorkerStarts
             | ModelStep::RetryDue(_)
+            | ModelStep::StartsDue(_)
             | ModelStep::Hear(_)
             | ModelStep::WorkerGone(_)
             | ModelStep::Drained(..)
@@ -220,6 +223,7 @@ impl ModelWorld {
         let delayed = observer.tests.iter().enumerate();
         let delayed = delayed.filter(|(_, observed)| observed.place == ObservedPlace::Delayed);
         steps.extend(delayed.map(|(place, _)| ModelStep::RetryDue(TestId(place as u32))));
+        steps.extend(observer.held.iter().map(|program| ModelStep::StartsDue(*program)));
         if observer.is_finishing && scenario.is_abstract() {
             steps.push(ModelStep::Finished);
         }
@@ -315,10 +319,12 @@ impl ModelWorld {
                 let worker = WorkerId(coordinator.next_worker);
                 coordinator.next_worker += 1;
                 self.add_worker(scenario, worker);
-                self.feed(scenario, RunEvent::WorkerGranted(worker));
+                self.grant(scenario, worker);
+                self.grant_idle_workers(scenario);
             }
             ModelStep::WorkerNotStarted => self.feed(scenario, RunEvent::WorkerNotStarted),
             ModelStep::RetryDue(test) => self.feed(scenario, RunEvent::RetryDue(test)),
+            ModelStep::StartsDue(program) => self.feed(scenario, RunEvent::StartsDue(program)),
             ModelStep::Hear(worker) => self.hear(scenario, worker),
             ModelStep::WorkerGone(worker) => self.worker_gone(scenario, worker),
             ModelStep::WorkerLost(worker, proven) => {

@@ -23,6 +23,8 @@ use crate::{
 };
 
 pub(crate) const SHORT: Duration = Duration::from_millis(1);
+/// What a start takes after which further ones are delayed.
+pub(crate) const EXPENSIVE: Duration = Duration::from_millis(500);
 
 /// The state of everything.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

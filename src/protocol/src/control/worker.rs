@@ -102,6 +102,20 @@ pub struct DiscoveryJob {
     /// Crash capture of a listing that is repeated because it has crashed; `None`: its crash leaves nothing.
     #[serde(default)]
     pub capture: Option<ListingCapture>,
+    /// The run whose first lease of the program may be given to the process that has listed the tests; `None`:
+    /// that process exits. Frameworks whose processes cannot wait for tests ignore it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upcoming_run: Option<UpcomingRun>,
+}
+
+/// A run that follows a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpcomingRun {
+    /// Its id.
+    pub id: String,
+    /// As in [`WorkerLease`].
+    #[serde(default)]
+    pub has_private_tmpdir: bool,
 }
 
 /// Crash capture of a listing.
@@ -325,6 +339,9 @@ pub enum FromWorker {
         /// How the framework's processes behave, as far as batches depend on it.
         #[serde(default)]
         process: ProcessTraits,
+        /// Whether the process that has listed the tests waits for the first lease of the program.
+        #[serde(default)]
+        has_waiting_process: bool,
     },
     /// The program could not be listed.
     NotDiscovered {

@@ -10,8 +10,8 @@ use std::{
 use heeler_config::{CrashCapture, DumpPolicy, ResolvedSettings, filter::FilterSubject};
 use heeler_core::fair_share::SlotDemand;
 use heeler_protocol::control::{
-    CrashCapturePlan, DiscoveryJob, DumpKinds, FromWorker, ListingCapture, OsText, ToWorker, TraceMode,
-    WorkerId,
+    CrashCapturePlan, DiscoveryJob, DumpKinds, FromWorker, ListingCapture, OsText, TestProgram, ToWorker,
+    TraceMode, UpcomingRun, WorkerId,
 };
 
 use super::{Catalogue, ProgramListing};
@@ -67,6 +67,13 @@ impl ListingSettings {
     }
 }
 
+/// The end of a worker's listing of one program.
+#[derive(Debug)]
+pub struct FinishedListing {
+    /// The program, with its framework, if the process that has listed the tests waits for a lease.
+    pub waiting_process: Option<Box<TestProgram>>,
+}
+
 /// One listing of all programs that were not listed when it began.
 #[derive(Debug)]
 pub struct ProgramLister {
@@ -119,10 +126,16 @@ impl ProgramLister {
         self.waiting.is_empty() && self.running.is_empty()
     }
 
-    /// Assigns the next program to a worker.
+    /// Assigns the next program to a worker. `upcoming_run` is the id of the run that follows.
     ///
     /// Cancel safe: no, because the worker may or may not have received the job.
-    pub async fn assign(&mut self, pool: &mut WorkerPool, catalogue: &Catalogue, worker: WorkerId) {
+    pub async fn assign(
+        &mut self,
+        pool: &mut WorkerPool,
+        catalogue: &Catalogue,
+        worker: WorkerId,
+        upcoming_run: Option<&str>,
+    ) {
         let Some((program, tries)) = self.waiting.pop_front() else { return };
         self.running.insert(worker, (program, tries + 1));
         self.jobs_assigned += 1;
@@ -132,8 +145,16 @@ impl ProgramLister {
             program: source.program.clone(),
             timeout_ms: u64::try_from(self.settings.timeout.as_millis()).unwrap_or(u64::MAX),
             capture: self.settings.capture(source.config_suite.as_deref()),
+            upcoming_run: upcoming_run.and_then(|run| self.upcoming_run(run)),
         };
         pool.send_to_worker(worker, &ToWorker::Discover(Box::new(job))).await;
+    }
+
+    /// Returns the run for which the process of a listing may wait; `None` while programs wait to be listed: its
+    /// worker lists the next one.
+    fn upcoming_run(&self, run: &str) -> Option<UpcomingRun> {
+        let session = self.settings.session.as_ref().filter(|_| self.waiting.is_empty())?;
+        Some(UpcomingRun { id: run.to_owned(), has_private_tmpdir: session.run.has_private_tmpdir })
     }
 
     /// Returns whether this worker lists a program.
@@ -142,13 +163,13 @@ impl ProgramLister {
         self.running.contains_key(&worker)
     }
 
-    /// Handles a worker's message; returns whether the worker is idle again.
+    /// Handles a worker's message; returns what the worker has done if it is idle again.
     pub fn on_worker_message(
         &mut self,
         catalogue: &mut Catalogue,
         worker: WorkerId,
         message: FromWorker,
-    ) -> bool {
+    ) -> Option<FinishedListing> {
         match message {
             FromWorker::Discovered {
                 framework,
@@ -161,7 +182,9 @@ impl ProgramLister {
                 depends_on,
                 process,
                 job: _,
+                has_waiting_process,
             } => {
+                let waiting = has_waiting_process.then(|| framework.clone());
                 let listing = ProgramListing {
                     framework,
                     nesting,
@@ -173,16 +196,18 @@ impl ProgramLister {
                     depends_on,
                     process,
                 };
-                self.record_result(catalogue, worker, Ok(listing))
+                self.record_result(catalogue, worker, Ok(listing), waiting)
             }
-            FromWorker::NotDiscovered { error, .. } => self.record_result(catalogue, worker, Err(error)),
+            FromWorker::NotDiscovered { error, .. } => {
+                self.record_result(catalogue, worker, Err(error), None)
+            }
             FromWorker::LeaseEvents { .. }
             | FromWorker::LeaseIdle { .. }
             | FromWorker::LeaseEnded { .. }
             | FromWorker::Paused
             | FromWorker::Blocked { .. }
             | FromWorker::Drained { .. }
-            | FromWorker::Log { .. } => false,
+            | FromWorker::Log { .. } => None,
         }
     }
 
@@ -191,10 +216,14 @@ impl ProgramLister {
         catalogue: &mut Catalogue,
         worker: WorkerId,
         answer: Result<ProgramListing, String>,
-    ) -> bool {
-        let Some((program, _)) = self.running.remove(&worker) else { return false };
+        waiting_framework: Option<String>,
+    ) -> Option<FinishedListing> {
+        let (program, _) = self.running.remove(&worker)?;
         catalogue.record_listing(program, answer);
-        true
+        let program = &catalogue.programs()[program].source.program;
+        let with_framework =
+            |framework| Box::new(TestProgram { framework: Some(framework), ..program.clone() });
+        Some(FinishedListing { waiting_process: waiting_framework.map(with_framework) })
     }
 
     /// Handles a worker's death: its program is tried again or given up.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use heeler_protocol::control::{ClientId, RunKey, WorkerId};
+use heeler_protocol::control::{ClientId, RunKey, TestProgram, WorkerId};
 
 use super::{pooled_worker::PooledWorker, workers::WorkerPool};
 
@@ -26,20 +26,29 @@ impl WorkerPool {
         self.workers.iter().filter(|(_, worker)| is_its(worker)).map(|(id, _)| *id).collect()
     }
 
-    /// Returns an idle worker that shows no sign of death.
+    /// Returns an idle worker that shows no sign of death; one with a process that waits for a lease before the
+    /// others.
     #[must_use]
     pub fn idle_worker(&self) -> Option<WorkerId> {
-        let is_idle = |worker: &&PooledWorker| worker.user.is_none() && !worker.is_dying();
-        self.workers.iter().rev().find(|(_, worker)| is_idle(worker)).map(|(id, _)| *id)
+        let idle = self.workers.iter().filter(|(_, worker)| worker.user.is_none() && !worker.is_dying());
+        idle.max_by_key(|(id, worker)| (worker.waiting_process.is_some(), **id)).map(|(id, _)| *id)
     }
 
-    /// Grants an idle worker to a user, and removes one request of that user.
-    pub fn grant(&mut self, worker: WorkerId, user: WorkerUser) {
+    /// Grants an idle worker to a user, and removes one request of that user. Returns the program whose process
+    /// waits for a lease there: it goes on if the next job is one, and is ended otherwise.
+    pub fn grant(&mut self, worker: WorkerId, user: WorkerUser) -> Option<Box<TestProgram>> {
         if let Some(place) = self.requests.iter().position(|one| *one == user) {
             self.requests.remove(place);
         }
+        let link = self.workers.get_mut(&worker)?;
+        link.user = Some(user);
+        link.waiting_process.take()
+    }
+
+    /// Takes a worker back from a listing: it is idle, and the process of this program waits for a lease there.
+    pub fn release_listing(&mut self, worker: WorkerId, waiting_process: Option<Box<TestProgram>>) {
         if let Some(link) = self.workers.get_mut(&worker) {
-            link.user = Some(user);
+            (link.user, link.waiting_process) = (None, waiting_process);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use heeler_protocol::control::RunKey;
+use heeler_protocol::control::{RunKey, TestProgram};
 use heeler_sys::process::Pid;
 use heeler_transport::control::ControlSender;
 use tokio::time::Instant;
@@ -16,6 +16,8 @@ pub(super) struct PooledWorker {
     pub(super) forwarded: Arc<ForwardedUpdates>,
     /// What it is granted to; `None` while it is idle.
     pub(super) user: Option<WorkerUser>,
+    /// The program whose process waits for a lease, if that of its last listing does.
+    pub(super) waiting_process: Option<Box<TestProgram>>,
     /// It waits for a client that takes no frames.
     pub(super) is_blocked: bool,
     /// The run of its last lease.
@@ -31,6 +33,23 @@ pub(super) struct PooledWorker {
 }
 
 impl PooledWorker {
+    /// Returns a worker that has just joined, and is idle.
+    pub(super) fn joined(pid: Pid, sender: ControlSender, forwarded: Arc<ForwardedUpdates>) -> Self {
+        Self {
+            pid,
+            sender,
+            forwarded,
+            user: None,
+            waiting_process: None,
+            is_blocked: false,
+            assigned_run: None,
+            forwarded_before: BTreeMap::new(),
+            is_disconnected: false,
+            is_exit_reported: false,
+            death_deadline: None,
+        }
+    }
+
     pub(super) fn is_dying(&self) -> bool {
         self.death_deadline.is_some()
     }

@@ -426,18 +426,7 @@ impl WorkerPool {
         match raw {
             ControlEvent::WorkerJoined { worker, pid, sender, forwarded: relayed } => {
                 if self.starting.remove(&worker).is_some() {
-                    let link = PooledWorker {
-                        pid,
-                        sender,
-                        forwarded: relayed,
-                        user: None,
-                        is_blocked: false,
-                        assigned_run: None,
-                        forwarded_before: BTreeMap::new(),
-                        is_disconnected: false,
-                        is_exit_reported: false,
-                        death_deadline: None,
-                    };
+                    let link = PooledWorker::joined(pid, sender, relayed);
                     self.workers.insert(worker, link);
                     self.pending_events.push_back(PoolEvent::WorkerReady);
                 }

@@ -172,10 +172,10 @@ impl Scheduler {
     fn on_worker_message(&mut self, worker: WorkerId, message: FromWorker) {
         let run = match &message {
             FromWorker::Discovered { .. } | FromWorker::NotDiscovered { .. } => {
-                if self.catalogues.on_worker_message(worker, message)
+                if let Some(finished) = self.catalogues.on_worker_message(worker, message)
                     && let Some(pool) = &mut self.pool
                 {
-                    pool.release(worker);
+                    pool.release_listing(worker, finished.waiting_process);
                 }
                 return;
             }

@@ -48,6 +48,8 @@ pub struct SchedulerOptions {
     pub has_concurrent_runs: bool,
     /// Whether a run follows the first listing: its workers are started while the programs are listed.
     pub starts_workers_early: bool,
+    /// Id of the run that follows the first listing: processes that have listed their tests may wait for it.
+    pub upcoming_run: Option<String>,
 }
 
 /// Number of a request, chosen by its client.

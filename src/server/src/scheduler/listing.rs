@@ -11,7 +11,7 @@ use heeler_protocol::{
 
 use super::{ClientEvent, ClientLogLine, RequestNumber, builds::PendingBuild, event_loop::Scheduler};
 use crate::discovery::{
-    Catalogue, ListingSettings, ListingState, ProgramFinder, ProgramLister, ProgramSource,
+    Catalogue, FinishedListing, ListingSettings, ListingState, ProgramFinder, ProgramLister, ProgramSource,
 };
 
 /// The catalogue of one list of programs.
@@ -157,14 +157,18 @@ impl Catalogues {
         self.all.iter().enumerate().filter_map(|(place, one)| Some((place, one.lister.as_ref()?)))
     }
 
-    /// Passes a worker's message to its listing; returns whether the worker is idle again.
-    pub(super) fn on_worker_message(&mut self, worker: WorkerId, message: FromWorker) -> bool {
+    /// Passes a worker's message to its listing; returns what the worker has done if it is idle again.
+    pub(super) fn on_worker_message(
+        &mut self,
+        worker: WorkerId,
+        message: FromWorker,
+    ) -> Option<FinishedListing> {
         for one in &mut self.all {
             if let Some(lister) = one.lister.as_mut().filter(|lister| lister.is_used_by(worker)) {
                 return lister.on_worker_message(Arc::make_mut(&mut one.catalogue), worker, message);
             }
         }
-        false
+        None
     }
 
     pub(super) fn on_worker_died(&mut self, worker: WorkerId) {
@@ -277,7 +281,8 @@ impl Scheduler {
         let Some(pool) = &mut self.pool else { return };
         let one = &mut self.catalogues.all[place];
         if let Some(lister) = &mut one.lister {
-            lister.assign(pool, &one.catalogue, worker).await;
+            let upcoming_run = self.options.upcoming_run.as_deref();
+            lister.assign(pool, &one.catalogue, worker, upcoming_run).await;
         }
     }
 }

@@ -148,13 +148,14 @@ impl Scheduler {
         let Some(pool) = &mut self.pool else { return };
         match key {
             UserKey::Listing(place) => {
-                pool.grant(worker, WorkerUser::Listing(place));
+                // A process that waits there is ended before the next listing.
+                let _ended = pool.grant(worker, WorkerUser::Listing(place));
                 self.assign_to_listing(place, worker).await;
             }
             UserKey::Run(number) => {
                 if let Some(run) = self.runs.get_mut(&number) {
-                    pool.grant(worker, WorkerUser::Run(run.driver.key().clone()));
-                    run.driver.on_worker_granted(worker);
+                    let waiting = pool.grant(worker, WorkerUser::Run(run.driver.key().clone()));
+                    run.driver.on_worker_granted(worker, waiting.as_deref());
                     run.driver.execute_actions(pool).await;
                 }
             }

@@ -12,8 +12,11 @@ use super::{
     adapter::NAME,
     names::{Selector, names},
     session::{FIRST_ID, MtpSession, SessionEvent, exit, tests_request},
+    transcript::MtpParser,
 };
-use crate::{AdapterListing, ConnectionInput, ListingDialogue, ListingError, ListingOutput, scan};
+use crate::{
+    AdapterListing, ConnectionInput, ListingDialogue, ListingError, ListingOutput, TranscriptParser, scan,
+};
 
 /// The trait by which NUnit names tests that run only when they are selected by themselves.
 const EXPLICIT_TRAIT: &str = "Explicit";
@@ -32,6 +35,8 @@ struct ListingState {
     /// Number of nodes with the uid of another one.
     repeated: usize,
     answer: Option<Result<(), RpcError>>,
+    /// The application is not asked to exit when it has listed its tests.
+    stays: bool,
 }
 
 impl ListingState {
@@ -49,8 +54,9 @@ impl ListingState {
                 }
             }
             SessionEvent::Response(FIRST_ID, answer) if self.answer.is_none() => {
+                let is_waiting = self.stays && answer.is_ok();
                 self.answer = Some(answer);
-                return exit();
+                return if is_waiting { Vec::new() } else { exit() };
             }
             SessionEvent::Response(..) | SessionEvent::ErrorLog(_) => {}
         }
@@ -143,5 +149,22 @@ impl ListingDialogue for MtpListing {
             warnings,
             depends_on: Vec::new(),
         })
+    }
+
+    fn stay(&mut self) {
+        self.state.stays = true;
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.state.stays && self.session.fault().is_none() && matches!(self.state.answer, Some(Ok(())))
+    }
+
+    fn closing_request(&mut self) -> Vec<u8> {
+        exit()
+    }
+
+    fn continue_with(self: Box<Self>, tests: &[&ListedTest]) -> Option<Box<dyn TranscriptParser + Send>> {
+        let is_waiting = self.is_waiting();
+        is_waiting.then(|| Box::new(MtpParser::continuing(self.session, tests)) as _)
     }
 }

@@ -359,3 +359,62 @@ fn request_that_is_refused_because_of_one_test_is_halved() {
     });
     assert!(refused, "{events:?}");
 }
+
+/// Returns the body of the only request in these bytes.
+fn request_body(request: &[u8]) -> Value {
+    let text = std::str::from_utf8(request).unwrap();
+    serde_json::from_str(text.split_once("\r\n\r\n").unwrap().1).unwrap()
+}
+
+#[test]
+fn process_that_has_listed_its_tests_goes_on_with_a_run() {
+    let reply = |value: Value| frame::encode(value.to_string().as_bytes());
+    let node = |uid: &str, state: &str| json!({"node": {"uid": uid, "display-name": uid, "node-type": "action", "execution-state": state}});
+    let update = |number: u64, changes: Value| {
+        let params = json!({"runId": format!("00000000-0000-4000-8000-{number:012x}"), "changes": changes});
+        reply(json!({"method": "testing/testUpdates/tests", "params": params}))
+    };
+    let mut listing = MtpListing::default();
+    listing.stay();
+    listing.on_connection(0, ConnectionInput::Opened);
+    let capabilities = json!({"capabilities": {"testing": {"supportsDiscovery": true}}});
+    let mut send = |frame: &[u8]| listing.on_connection(0, ConnectionInput::Bytes(frame));
+    let discover = request_body(&send(&reply(json!({"id": 1, "result": capabilities}))));
+    assert_eq!((&discover["id"], &discover["method"]), (&json!(2), &json!("testing/discoverTests")));
+    send(&update(2, json!([node("a", "discovered"), node("b", "discovered")])));
+    assert_eq!(send(&reply(json!({"id": 2, "result": {}}))), b"", "it is not asked to exit");
+    assert!(listing.is_waiting() && listing.awaited_reply().is_none());
+    let listed = listing.finish(&ListingOutput { code: Some(0), ..ListingOutput::default() }).unwrap();
+    let mut parser = Box::new(listing).continue_with(&listed.tests.iter().collect::<Vec<_>>()).unwrap();
+    let mut events = Vec::new();
+    let run = request_body(&parser.opening_request(&mut events));
+    assert_eq!((&run["id"], &run["method"]), (&json!(3), &json!("testing/runTests")));
+    for frame in [
+        // What is left of the listing concerns no test of the run.
+        update(2, Value::Null),
+        update(3, json!([node("a", "passed"), node("b", "failed")])),
+        reply(json!({"id": 3, "result": {}})),
+    ] {
+        parser.on_connection(0, ConnectionInput::Bytes(&frame), &mut events);
+    }
+    let text = describe(&events, &listed.tests);
+    assert_eq!(text, "  begun \"a\"\n  Passed \"a\"\n  begun \"b\"\n  Failed \"b\"\n  confirmed\n");
+    assert!(parser.is_complete() && parser.takes_more_tests());
+}
+
+#[test]
+fn process_that_cannot_list_its_tests_does_not_wait() {
+    let mut listing = MtpListing::default();
+    listing.stay();
+    listing.on_connection(0, ConnectionInput::Opened);
+    let replies = [
+        json!({"id": 1, "result": {"capabilities": {"testing": {"supportsDiscovery": true}}}}),
+        json!({"id": 2, "error": {"code": -32603, "message": "no"}}),
+    ];
+    let requests = replies.map(|reply| {
+        listing.on_connection(0, ConnectionInput::Bytes(&frame::encode(reply.to_string().as_bytes())))
+    });
+    assert_eq!(request_body(&requests[1])["method"], "exit");
+    assert!(!listing.is_waiting());
+    assert!(Box::new(listing).continue_with(&[]).is_none());
+}

@@ -72,7 +72,17 @@ struct RunDialogue {
 }
 
 impl MtpParser {
+    /// Returns the parser of a process that is started for these tests.
     pub(super) fn new(tests: &[&ListedTest]) -> Self {
+        Self::with_session(MtpSession::default(), FIRST_ID, tests)
+    }
+
+    /// Returns the parser of a process that has listed its tests on these connections, and waits.
+    pub(super) fn continuing(session: MtpSession, tests: &[&ListedTest]) -> Self {
+        Self::with_session(session, FIRST_ID + 1, tests)
+    }
+
+    fn with_session(session: MtpSession, next_id: u64, tests: &[&ListedTest]) -> Self {
         let mut run = RunDialogue {
             tests: Vec::new(),
             places: HashMap::new(),
@@ -81,14 +91,14 @@ impl MtpParser {
             request: RequestState::Opening,
             asked: Vec::new(),
             queued: Vec::new(),
-            next_id: FIRST_ID,
+            next_id,
             is_complete: false,
             culprit: DeathCulprit::RunningTests,
             fault: None,
             fixture_failures: Vec::new(),
         };
         run.add_batch(tests);
-        Self { session: MtpSession::default(), run, has_asked_to_exit: false }
+        Self { session, run, has_asked_to_exit: false }
     }
 }
 
@@ -280,6 +290,11 @@ fn shown(error: &RpcError) -> String {
 }
 
 impl TranscriptParser for MtpParser {
+    fn opening_request(&mut self, _events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
+        // A process that has just started is asked when it has connected.
+        if self.session.awaited_opening().is_none() { self.run.next_request() } else { Vec::new() }
+    }
+
     fn on_connection(
         &mut self,
         connection: usize,

@@ -38,6 +38,7 @@ fn scheduler() -> SchedulerHandle {
         worker_stdout: WorkerStdout::Discarded,
         has_concurrent_runs: true,
         starts_workers_early: false,
+        upcoming_run: None,
     };
     SchedulerHandle::start(options).0
 }

@@ -56,6 +56,9 @@ impl RunDriver {
                 let due = Instant::now().checked_add(delay);
                 self.delayed_retries.extend(due.map(|due| (test, due)));
             }
+            RunAction::DelayStarts { program, delay } => {
+                self.delayed_starts.insert(program, Instant::now() + delay);
+            }
             RunAction::CancelLease { worker, mode } => {
                 let grace_ms = self.plan.limits.grace_ms;
                 let order = match mode {

@@ -15,7 +15,7 @@ use std::{
 };
 
 use heeler_core::{
-    TestId,
+    ProgramId, TestId,
     client_progress::OverdueDecision,
     fair_share::{SlotDemand, has_priority},
     ledger::Ledger,
@@ -23,8 +23,8 @@ use heeler_core::{
 };
 use heeler_protocol::{
     control::{
-        ClientRoute, DebuggeeCommand, FinishRequest, LeaseId, ProofLevel, RunKey, StreamPosition, ToWorker,
-        UpdateEncoding, WorkerId,
+        ClientRoute, DebuggeeCommand, FinishRequest, LeaseId, ProofLevel, RunKey, StreamPosition,
+        TestProgram, ToWorker, UpdateEncoding, WorkerId,
     },
     mtp::{ClientMembers, LogLevel, RunResult},
 };
@@ -134,6 +134,8 @@ pub struct RunDriver {
     run_deadline: Option<Instant>,
     /// When each retry that is delayed is due.
     delayed_retries: BTreeMap<TestId, Instant>,
+    /// When further processes of a program may start.
+    delayed_starts: BTreeMap<ProgramId, Instant>,
     /// Time since boot until which tests that pass run again.
     repeat_until: Option<Duration>,
     proof: ProofLevel,
@@ -186,6 +188,7 @@ impl RunDriver {
             cancel_deadline: None,
             run_deadline: plan.time_limit.map(|limit| Instant::now() + limit),
             delayed_retries: BTreeMap::new(),
+            delayed_starts: BTreeMap::new(),
             repeat_until: plan
                 .stress_duration
                 .map(|duration| heeler_sys::process::time_since_boot().saturating_add(duration)),
@@ -282,8 +285,13 @@ impl RunDriver {
         }
     }
 
-    /// Handles the grant of a worker: the run leases a batch to it or releases it.
-    pub fn on_worker_granted(&mut self, worker: WorkerId) {
+    /// Handles the grant of a worker: the run leases a batch to it or releases it. A process of `waiting` waits
+    /// for a lease there.
+    pub fn on_worker_granted(&mut self, worker: WorkerId, waiting: Option<&TestProgram>) {
+        let place = waiting.and_then(|waiting| self.plan.programs.iter().position(|one| one == waiting));
+        if let Some(program) = place.and_then(|place| u32::try_from(place).ok()).map(ProgramId) {
+            self.apply_event(RunEvent::ProcessWaiting { worker, program });
+        }
         self.apply_event(RunEvent::WorkerGranted(worker));
     }
 
@@ -386,8 +394,8 @@ impl RunDriver {
     pub fn next_deadline(&self) -> Option<Instant> {
         let journals = self.pending_journals.values().map(|(_, deadline)| *deadline);
         let stage = self.stage_deadline.map(|(_, deadline)| deadline);
-        let retries = self.delayed_retries.values().copied();
-        journals.chain(stage).chain(self.cancel_deadline).chain(self.run_deadline).chain(retries).min()
+        let delayed = self.delayed_retries.values().chain(self.delayed_starts.values()).copied();
+        journals.chain(stage).chain(self.cancel_deadline).chain(self.run_deadline).chain(delayed).min()
     }
 
     fn apply_event(&mut self, event: RunEvent) {
@@ -410,6 +418,7 @@ impl RunDriver {
             self.on_journal_read(worker, &journal.settled());
         }
         self.begin_due_retries(now);
+        self.allow_due_starts(now);
         if self.run_deadline.is_some_and(|deadline| deadline <= now) {
             self.run_deadline = None;
             self.log(LogLevel::Warning, "the run reached its time limit (run-timeout)".to_owned());
@@ -434,6 +443,14 @@ impl RunDriver {
         for test in due.map(|(test, _)| *test).collect::<Vec<_>>() {
             self.delayed_retries.remove(&test);
             self.apply_event(RunEvent::RetryDue(test));
+        }
+    }
+
+    fn allow_due_starts(&mut self, now: Instant) {
+        let due = self.delayed_starts.iter().filter(|(_, due)| **due <= now);
+        for program in due.map(|(program, _)| *program).collect::<Vec<_>>() {
+            self.delayed_starts.remove(&program);
+            self.apply_event(RunEvent::StartsDue(program));
         }
     }
 

@@ -1,0 +1,190 @@
+//! Processes that have listed the tests of their program and wait for the first of them, and the delay of the starts
+//! of further ones: where a start takes longer than all tests, another process would be ready when all is done.
+
+use super::{RunAction, lease_extension::LeaseIdleness, state::RunState};
+use crate::{ProgramId, WorkerId};
+
+impl RunState {
+    /// Records that a process of a program waits for tests at a worker without a lease.
+    pub(super) fn on_process_waiting(&mut self, worker: WorkerId, program: ProgramId) {
+        let takes_more =
+            self.plan.programs.get(program.index()).is_some_and(|one| one.process.takes_more_tests);
+        if takes_more && self.is_assigning() && !self.leases.contains_key(&worker) {
+            self.waiting_process = Some((worker, program));
+        }
+    }
+
+    /// Puts off the start of further processes of the program of this worker's lease, if its process takes their
+    /// tests and will have run them before another one is ready.
+    pub(super) fn delay_starts(&mut self, worker: WorkerId) -> Option<RunAction> {
+        let held = self.leases.get(&worker).filter(|held| held.is_ready() && self.slots() > 1)?;
+        let program = held.batch.program;
+        let Some(delay) = self.queue.hold_starts(program) else {
+            self.queue.release_starts(program);
+            return None;
+        };
+        Some(RunAction::DelayStarts { program, delay })
+    }
+
+    /// Lets processes start again of programs of which no process takes further tests any more.
+    pub(super) fn release_starts(&mut self) {
+        let takes_more = |program: ProgramId| {
+            let mut leases = self.leases.values().filter(|held| held.batch.program == program);
+            leases.any(|held| {
+                held.is_ready() && held.cancel_mode.is_none() && held.idle != LeaseIdleness::Ending
+            })
+        };
+        let held = self.queue.held_programs().iter().copied();
+        for program in held.filter(|program| !takes_more(*program)).collect::<Vec<_>>() {
+            self.queue.release_starts(program);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        LeaseOutcome, Outcome, RetryPolicy, TestId,
+        batching::{ProcessTraits, ProgramCosts},
+        run::{BatchLease, RunEvent, ScheduledTest, SchedulingPlan},
+    };
+
+    const FIRST: WorkerId = WorkerId(1);
+    const SECOND: WorkerId = WorkerId(2);
+    const PROGRAM: ProgramId = ProgramId(0);
+    const START: Duration = Duration::from_millis(400);
+
+    /// Returns a run of 1000 tests on two slots, whose program has a process that waits at the first worker.
+    fn run_of(weight: Option<Duration>) -> (RunState, Vec<RunAction>) {
+        let test = ScheduledTest {
+            program: PROGRAM,
+            weight,
+            is_isolated: false,
+            retries: RetryPolicy::immediate(0),
+            selection_bytes: 0,
+            is_unrunnable: false,
+            prerequisites: Vec::new(),
+        };
+        let process =
+            ProcessTraits { takes_more_tests: true, has_costly_batches: true, ..ProcessTraits::NONE };
+        let mut run = RunState::new(SchedulingPlan {
+            programs: vec![ProgramCosts { process, listing: Some(START), ..ProgramCosts::default() }],
+            tests: vec![test; 1000],
+            batch_limit: None,
+            slots: 2,
+            is_open: false,
+            failure_limit: None,
+            max_startup_crashes: 3,
+            retry_seed: 0,
+        });
+        assert_eq!(run.begin(), [RunAction::StartWorker, RunAction::StartWorker]);
+        assert_eq!(run.handle(RunEvent::ProcessWaiting { worker: FIRST, program: PROGRAM }), []);
+        let actions = run.handle(RunEvent::WorkerGranted(FIRST));
+        (run, actions)
+    }
+
+    fn delayed(actions: &[RunAction]) -> (BatchLease, Duration) {
+        match actions {
+            [
+                RunAction::Lease(lease) | RunAction::ExtendLease(lease),
+                RunAction::DelayStarts { program: PROGRAM, delay },
+            ] => ((**lease).clone(), *delay),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Has all tests of a batch pass; returns what the run makes of the process that waits then.
+    fn pass(run: &mut RunState, lease: &BatchLease, duration: Duration) -> Vec<RunAction> {
+        for test in &lease.batch.tests {
+            let (worker, outcome, position) = (lease.worker, Outcome::Passed, u64::from(test.0) + 1);
+            let settled = RunEvent::Settled { worker, test: *test, outcome, duration, position };
+            assert_eq!(run.handle(settled), []);
+        }
+        run.handle(RunEvent::LeaseIdle { worker: lease.worker, lease: lease.lease })
+    }
+
+    #[test]
+    fn quick_tests_need_no_second_process() {
+        let (mut run, actions) = run_of(None);
+        let (mut lease, _) = delayed(&actions);
+        assert!(lease.batch.tests.len() < 100, "{}", lease.batch.tests.len());
+        let mut batches = 1;
+        loop {
+            assert_eq!(run.wanted_leases(), 1, "after {batches} batches");
+            let actions = pass(&mut run, &lease, Duration::from_micros(20));
+            match &actions[..] {
+                [RunAction::ExtendLease(extended), ..] => lease = (**extended).clone(),
+                other => break assert!(matches!(other, [RunAction::EndLease { .. }]), "{other:?}"),
+            }
+            batches += 1;
+        }
+        assert_eq!(run.ledger().open_count(), 0);
+    }
+
+    #[test]
+    fn warm_up_of_the_first_tests_is_not_taken_for_their_duration() {
+        let (mut run, actions) = run_of(None);
+        let (lease, _) = delayed(&actions);
+        for (place, test) in lease.batch.tests.iter().enumerate() {
+            let duration = Duration::from_micros(if place == 0 { 12_000 } else { 20 });
+            let (worker, outcome, position) = (FIRST, Outcome::Passed, place as u64 + 1);
+            let settled = RunEvent::Settled { worker, test: *test, outcome, duration, position };
+            assert_eq!(run.handle(settled), []);
+        }
+        let _still = delayed(&run.handle(RunEvent::LeaseIdle { worker: FIRST, lease: lease.lease }));
+        assert_eq!(run.wanted_leases(), 1);
+    }
+
+    #[test]
+    fn second_process_starts_when_the_first_results_are_late() {
+        let (mut run, actions) = run_of(None);
+        let (_, delay) = delayed(&actions);
+        assert_eq!(delay, START / 4);
+        assert_eq!(run.handle(RunEvent::WorkerGranted(SECOND)), [RunAction::ReleaseWorker(SECOND)]);
+        let actions = run.handle(RunEvent::StartsDue(PROGRAM));
+        assert!(actions.len() <= 1 && run.wanted_leases() == 2, "{actions:?}");
+        let actions = run.handle(RunEvent::WorkerGranted(SECOND));
+        assert!(matches!(&actions[..], [RunAction::Lease(lease)] if lease.worker == SECOND), "{actions:?}");
+    }
+
+    #[test]
+    fn second_process_starts_when_enough_work_is_left() {
+        let (run, actions) = run_of(Some(Duration::from_millis(10)));
+        assert!(matches!(actions[..], [RunAction::Lease(_)]), "{actions:?}");
+        assert_eq!(run.wanted_leases(), 2);
+        let (mut run, actions) = run_of(None);
+        let (lease, _) = delayed(&actions);
+        let actions = pass(&mut run, &lease, Duration::from_millis(10));
+        assert!(matches!(actions[0], RunAction::ExtendLease(_)), "{actions:?}");
+        assert!(!actions.iter().any(|action| matches!(action, RunAction::DelayStarts { .. })), "{actions:?}");
+        assert_eq!(run.wanted_leases(), 2);
+    }
+
+    #[test]
+    fn death_of_the_only_process_lets_others_start() {
+        let (mut run, actions) = run_of(None);
+        let (lease, _) = delayed(&actions);
+        let end = LeaseOutcome::DiedOutside;
+        let actions =
+            run.handle(RunEvent::LeaseEnded { worker: FIRST, lease: lease.lease, end, start: None });
+        assert!(matches!(actions[0], RunAction::Lease(_)), "{actions:?}");
+        assert_eq!(run.wanted_leases(), 2, "{actions:?}");
+    }
+
+    #[test]
+    fn process_at_a_worker_that_gets_no_lease_is_forgotten() {
+        let (mut run, _) = run_of(Some(Duration::from_millis(10)));
+        for event in [RunEvent::SlotShare(1), RunEvent::WorkerGranted(SECOND)] {
+            let _none = run.handle(RunEvent::ProcessWaiting { worker: SECOND, program: PROGRAM });
+            let _released = run.handle(event);
+        }
+        let _more = run.handle(RunEvent::SlotShare(2));
+        let actions = run.handle(RunEvent::WorkerGranted(SECOND));
+        let [RunAction::Lease(lease)] = &actions[..] else { panic!("{actions:?}") };
+        assert!(lease.batch.tests.iter().all(|test| *test != TestId(0)));
+        assert!(!run.leases[&SECOND].has_waited);
+    }
+}

@@ -1,0 +1,115 @@
+//! A process that has listed its tests and waits for the first lease of its program: a start costs some programs
+//! more than all of their tests.
+
+use std::time::Duration;
+
+use heeler_adapters::{AdapterInvocation, ListingDialogue, TranscriptParser};
+use heeler_protocol::control::{ListedTest, TestProgram};
+use heeler_sys::process::Pid;
+use tokio::{sync::mpsc, time::Instant};
+
+use super::listing_process::{SERVER_EXIT_TIMEOUT, SERVER_GRACE_MS};
+use crate::process::{
+    guard_connection::GuardEvent,
+    guard_spawner::GuardSpawner,
+    guarded_process::{DetachedProcess, GuardedProcess, ProcessEvent},
+    test_directory::{TestDirectory, TestDirectoryVariables},
+};
+
+/// How long a process waits for a lease. The run that it was kept for begins as soon as all programs are listed;
+/// if it has no tests of this program, the process holds memory for nothing.
+const WAIT_LIMIT: Duration = Duration::from_secs(30);
+
+/// What a process was started as.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ProcessIdentity {
+    /// With its framework known.
+    pub(crate) program: TestProgram,
+    pub(crate) invocation: AdapterInvocation,
+    pub(crate) directory_variables: TestDirectoryVariables,
+    /// Id of the run that its environment names.
+    pub(crate) run: String,
+}
+
+/// A process that has listed its tests and waits.
+pub(crate) struct WaitingProcess {
+    identity: ProcessIdentity,
+    process: DetachedProcess,
+    root: Pid,
+    dialogue: Box<dyn ListingDialogue>,
+    test_directory: TestDirectory,
+    until: Instant,
+}
+
+/// A process that has listed its tests, and runs some of them.
+pub(crate) struct AdoptedProcess {
+    pub(crate) process: DetachedProcess,
+    pub(crate) root: Pid,
+    pub(crate) transcript: Box<dyn TranscriptParser + Send>,
+    pub(crate) test_directory: TestDirectory,
+}
+
+impl WaitingProcess {
+    pub(crate) fn new(
+        identity: ProcessIdentity,
+        (process, root): (DetachedProcess, Pid),
+        dialogue: Box<dyn ListingDialogue>,
+        test_directory: TestDirectory,
+    ) -> Self {
+        Self { identity, process, root, dialogue, test_directory, until: Instant::now() + WAIT_LIMIT }
+    }
+
+    /// Returns when it has waited for too long.
+    pub(crate) fn until(&self) -> Instant {
+        self.until
+    }
+
+    /// Returns the process for these tests, if it is what would be started for them and is still running;
+    /// otherwise it is ended.
+    ///
+    /// Cancel safe: no, because the process is abandoned with the call: its guard ends it.
+    pub(crate) async fn adopt(
+        mut self,
+        identity: &ProcessIdentity,
+        tests: &[&ListedTest],
+        guards: &GuardSpawner,
+    ) -> Option<AdoptedProcess> {
+        if self.identity != *identity || !self.process.is_unchanged().await {
+            self.end(guards).await;
+            return None;
+        }
+        let Self { process, root, dialogue, test_directory, .. } = self;
+        let transcript = dialogue.continue_with(tests)?;
+        Some(AdoptedProcess { process, root, transcript, test_directory })
+    }
+
+    /// Asks the process to exit, and ends it if it does not.
+    ///
+    /// Cancel safe: no, because the process is abandoned with the call: its guard ends it.
+    pub(crate) async fn end(self, guards: &GuardSpawner) {
+        let Self { process, mut dialogue, test_directory, .. } = self;
+        let (_no_orders, mut orders) = mpsc::channel(1);
+        let mut process = GuardedProcess::attach(guards, process, &mut orders);
+        process.send_request(dialogue.closing_request());
+        process.finish_requests();
+        let deadline = Instant::now() + SERVER_EXIT_TIMEOUT;
+        loop {
+            let awaited = (!process.is_terminating()).then_some(deadline);
+            let event = process.next_event(awaited, true).await;
+            match process.apply(event).await {
+                Some(ProcessEvent::Guard(GuardEvent::Ended(_) | GuardEvent::Lost)) => break,
+                Some(ProcessEvent::Deadline) => process.terminate(SERVER_GRACE_MS).await,
+                Some(ProcessEvent::Output) => drop(process.read_outputs(|_, _| Vec::new())),
+                Some(
+                    ProcessEvent::Order(_)
+                    | ProcessEvent::Guard(_)
+                    | ProcessEvent::GuardOverdue
+                    | ProcessEvent::TerminationDue,
+                )
+                | None => {}
+            }
+        }
+        process.into_handle().reap().await;
+        drop(test_directory);
+    }
+}

@@ -1,0 +1,161 @@
+//! The process of a lease: one that has listed the tests of its program and waits, or a new one.
+
+use heeler_adapters::{AdapterInvocation, InvocationChannel, TranscriptParser};
+use heeler_core::error_chain;
+use heeler_protocol::{
+    control::{ListedTest, LogLine, TestCommand, TestProgram},
+    mtp::LogLevel,
+};
+use heeler_sys::process::Pid;
+use tokio::sync::mpsc;
+
+use super::{diagnostics::CrashDiagnostics, lease::ResultSink};
+use crate::{
+    discovery::{AdoptedProcess, ProcessIdentity, WaitingProcess},
+    process::{
+        guarded_process::GuardedProcess,
+        job_order::JobOrder,
+        launch_offer::LaunchOffer,
+        process_clock::ProcessClock,
+        test_directory::{TestDirectory, TestDirectoryVariables},
+        worker_context::WorkerContext,
+    },
+    results::update_batch::UpdateBatch,
+};
+
+/// A process that runs the tests of a lease from now on.
+pub(super) struct LeaseProcess<'a> {
+    pub(super) process: GuardedProcess<'a>,
+    /// The program's process, if it has run before: its start says nothing about those of others.
+    pub(super) adopted: Option<Pid>,
+    pub(super) transcript: Box<dyn TranscriptParser + Send>,
+    pub(super) clock: ProcessClock,
+    /// Another process, for a debugger to launch instead.
+    pub(super) offer: Option<LaunchOffer>,
+    pub(super) test_directory: Option<TestDirectory>,
+}
+
+/// What the process of a lease is started with.
+pub(super) struct ProcessStart<'s> {
+    pub(super) program: &'s TestProgram,
+    pub(super) invocation: &'s AdapterInvocation,
+    pub(super) tests: &'s [&'s ListedTest],
+    /// Whether nothing is asked of the process that one which was started for a listing lacks.
+    pub(super) is_adoptable: bool,
+    pub(super) directory_variables: TestDirectoryVariables,
+    pub(super) memory_bytes: Option<u64>,
+    pub(super) is_debugged: bool,
+    pub(super) diagnostics: &'s CrashDiagnostics,
+}
+
+impl ProcessStart<'_> {
+    /// Goes on with the process that waits, if it is what would be started; otherwise ends it and starts one,
+    /// whose reports `transcript` parses.
+    ///
+    /// Cancel safe: no, because the process is abandoned with the call: its guard ends it.
+    pub(super) async fn adopt_or_start<'a>(
+        &self,
+        waiting: Option<WaitingProcess>,
+        transcript: Box<dyn TranscriptParser + Send>,
+        context: &'a WorkerContext,
+        sink: &mut ResultSink,
+        orders: &'a mut mpsc::Receiver<JobOrder>,
+    ) -> Result<LeaseProcess<'a>, String> {
+        let adopted = match waiting {
+            Some(waiting) => self.adopt(waiting, &sink.run, context).await,
+            None => None,
+        };
+        let Some(AdoptedProcess { process, root, transcript, test_directory }) = adopted else {
+            return self.start(transcript, context, sink, orders).await;
+        };
+        Ok(LeaseProcess {
+            clock: ProcessClock::start(),
+            process: GuardedProcess::attach(&context.guards, process, orders),
+            adopted: Some(root),
+            transcript,
+            offer: None,
+            test_directory: Some(test_directory),
+        })
+    }
+
+    async fn adopt(
+        &self,
+        waiting: WaitingProcess,
+        run: &str,
+        context: &WorkerContext,
+    ) -> Option<AdoptedProcess> {
+        if !self.is_adoptable {
+            waiting.end(&context.guards).await;
+            return None;
+        }
+        let identity = ProcessIdentity {
+            program: self.program.clone(),
+            invocation: self.invocation.clone(),
+            directory_variables: self.directory_variables,
+            run: run.to_owned(),
+        };
+        waiting.adopt(&identity, self.tests, &context.guards).await
+    }
+
+    async fn start<'a>(
+        &self,
+        transcript: Box<dyn TranscriptParser + Send>,
+        context: &'a WorkerContext,
+        sink: &mut ResultSink,
+        orders: &'a mut mpsc::Receiver<JobOrder>,
+    ) -> Result<LeaseProcess<'a>, String> {
+        let Self { program, invocation, memory_bytes, is_debugged, .. } = *self;
+        context.clean_scratch().map_err(|error| error_chain(&error))?;
+        let test_directory = create_test_directory(context, sink, self.directory_variables);
+        let command = context.prepare_command(program, invocation, Some(&sink.run), test_directory.as_ref());
+        let mut command = command.map_err(|error| error_chain(&error))?;
+        // A process under a debugger has no limits; if no debugger takes it, this worker samples its memory
+        // instead.
+        command.memory_bytes = memory_bytes.filter(|_| !is_debugged);
+        command.is_stopped_at_start = is_debugged;
+        let run_mark = invocation.run_report.as_ref().map(|files| files.run_mark.as_path());
+        command.trace = self.diagnostics.trace_plan(run_mark, &mut sink.updates.logs);
+        // A debugger attaches to a process that makes connections: where it listens, the guard's command says.
+        let offer = if is_debugged && invocation.channel != InvocationChannel::Connections {
+            create_launch_offer(context, &command, invocation.channel, &mut sink.updates)
+        } else {
+            None
+        };
+        let clock = ProcessClock::start();
+        let process = GuardedProcess::start(&context.guards, command, invocation.channel, orders)
+            .await
+            .map_err(|error| error_chain(&error))?;
+        Ok(LeaseProcess { process, adopted: None, transcript, clock, offer, test_directory })
+    }
+}
+
+/// Creates the temporary directory of a process. Without one, its tests share that of others.
+fn create_test_directory(
+    context: &WorkerContext,
+    sink: &mut ResultSink,
+    variables: TestDirectoryVariables,
+) -> Option<TestDirectory> {
+    let created = context.create_test_directory(sink.lease, variables);
+    if let Err(error) = &created {
+        let message = format!("tests share a temporary directory: failed to {}", error_chain(error));
+        sink.add_log_line(None, LogLevel::Warning, message);
+    }
+    created.ok()
+}
+
+/// Offers a process for a debugger to launch. Without the offer a debugger can still attach.
+fn create_launch_offer(
+    context: &WorkerContext,
+    command: &TestCommand,
+    channel: InvocationChannel,
+    updates: &mut UpdateBatch,
+) -> Option<LaunchOffer> {
+    match LaunchOffer::create(&context.scratch, command, channel) {
+        Ok(offer) => Some(offer),
+        Err(error) => {
+            let message = format!("no debugger can launch the test: failed to {}", error_chain(&error));
+            updates.logs.push(LogLine { test: None, level: LogLevel::Warning, message });
+            None
+        }
+    }
+}
