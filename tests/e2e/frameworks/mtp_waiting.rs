@@ -91,3 +91,15 @@ fn worker_that_is_killed_with_a_process_that_waits_loses_no_test() {
     assert!(starts(&world).len() >= 2, "{}", run.command);
     world.check_tidy();
 }
+
+#[test]
+fn each_of_several_applications_is_started_once() {
+    let world = TestWorld::new();
+    let command = noted_application(&world, "plain");
+    let suite = |name: &str| format!("[[suite]]\nname = {name:?}\nmtp = {command:?}\n");
+    world.write("heeler.toml", &["a", "b", "c"].map(suite).concat());
+    let ran = world.run(&["run", "-j3"]);
+    ran.assert_stderr("15 passed, 3 failed");
+    assert_eq!(starts(&world).len(), 3, "{ran}");
+    world.check_tidy();
+}

@@ -43,6 +43,12 @@ impl ListingSettings {
         Self { timeout: session.run.list_timeout, session: Some(Arc::clone(session)) }
     }
 
+    /// Returns the run with this id as a process that waits for it has to know it.
+    fn upcoming_run(&self, id: &str) -> Option<UpcomingRun> {
+        let has_private_tmpdir = self.session.as_ref()?.run.has_private_tmpdir;
+        Some(UpcomingRun { id: id.to_owned(), has_private_tmpdir })
+    }
+
     /// Returns the crash capture of the listings of a suite's program.
     fn capture(&self, suite: Option<&str>) -> Option<ListingCapture> {
         let session = self.session.as_ref()?;
@@ -145,16 +151,9 @@ impl ProgramLister {
             program: source.program.clone(),
             timeout_ms: u64::try_from(self.settings.timeout.as_millis()).unwrap_or(u64::MAX),
             capture: self.settings.capture(source.config_suite.as_deref()),
-            upcoming_run: upcoming_run.and_then(|run| self.upcoming_run(run)),
+            upcoming_run: upcoming_run.and_then(|run| self.settings.upcoming_run(run)),
         };
         pool.send_to_worker(worker, &ToWorker::Discover(Box::new(job))).await;
-    }
-
-    /// Returns the run for which the process of a listing may wait; `None` while programs wait to be listed: its
-    /// worker lists the next one.
-    fn upcoming_run(&self, run: &str) -> Option<UpcomingRun> {
-        let session = self.settings.session.as_ref().filter(|_| self.waiting.is_empty())?;
-        Some(UpcomingRun { id: run.to_owned(), has_private_tmpdir: session.run.has_private_tmpdir })
     }
 
     /// Returns whether this worker lists a program.

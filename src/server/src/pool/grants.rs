@@ -26,12 +26,22 @@ impl WorkerPool {
         self.workers.iter().filter(|(_, worker)| is_its(worker)).map(|(id, _)| *id).collect()
     }
 
-    /// Returns an idle worker that shows no sign of death; one with a process that waits for a lease before the
-    /// others.
+    /// Returns whether there is an idle worker that shows no sign of death.
     #[must_use]
-    pub fn idle_worker(&self) -> Option<WorkerId> {
-        let idle = self.workers.iter().filter(|(_, worker)| worker.user.is_none() && !worker.is_dying());
-        idle.max_by_key(|(id, worker)| (worker.waiting_process.is_some(), **id)).map(|(id, _)| *id)
+    pub fn has_idle_worker(&self) -> bool {
+        self.idle_workers().next().is_some()
+    }
+
+    /// Returns an idle worker that shows no sign of death. A lease goes where a process waits for one, a listing
+    /// elsewhere, because it would end that process.
+    #[must_use]
+    pub fn idle_worker(&self, for_listing: bool) -> Option<WorkerId> {
+        let is_preferred = |worker: &PooledWorker| worker.waiting_process.is_some() != for_listing;
+        self.idle_workers().max_by_key(|(id, worker)| (is_preferred(worker), **id)).map(|(id, _)| *id)
+    }
+
+    fn idle_workers(&self) -> impl Iterator<Item = (&WorkerId, &PooledWorker)> {
+        self.workers.iter().filter(|(_, worker)| worker.user.is_none() && !worker.is_dying())
     }
 
     /// Grants an idle worker to a user, and removes one request of that user. Returns the program whose process

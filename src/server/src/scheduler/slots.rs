@@ -9,7 +9,7 @@ use heeler_core::fair_share::{
 use heeler_protocol::control::{ClientId, WorkerId};
 
 use super::{event_loop::Scheduler, runs::RunNumber};
-use crate::pool::WorkerUser;
+use crate::pool::{WorkerPool, WorkerUser};
 
 /// A user of slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,8 +120,10 @@ impl Scheduler {
     /// worker or reduces its demand.
     pub(super) async fn grant_idle_workers(&mut self) -> bool {
         let mut has_granted = false;
-        while let Some(worker) = self.pool.as_ref().and_then(|pool| pool.idle_worker())
+        while self.pool.as_ref().is_some_and(WorkerPool::has_idle_worker)
             && let Some(SlotUser { key, is_preferred, .. }) = self.next_in_line()
+            && let Some(worker) =
+                self.pool.as_ref().and_then(|pool| pool.idle_worker(matches!(key, UserKey::Listing(_))))
         {
             self.grant_rule = GrantRule::after_grant(is_preferred);
             self.grant(key, worker).await;
