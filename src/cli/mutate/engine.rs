@@ -12,7 +12,7 @@ use heeler_mutate::{KeptBaseline, ProgramUids};
 use heeler_report::mutation::{MutationPhases, TestPlace};
 
 use super::{
-    baseline::{CoverageFiles, MeasuredBaseline, measure, test_places},
+    baseline::{CoverageFiles, MeasuredBaseline, MeasuredPrograms, measure, test_places},
     build::{GuardedBuild, TestCounting, WorkPlace},
     error::MutateError,
     observer::MutationObserver,
@@ -92,7 +92,8 @@ impl MutantEngine<'_> {
         let programs = session.list().await?;
         let tests = test_places(&programs, &self.place.tree());
         let kept = KeptBaseline::read(&self.place.baseline(), build.fingerprint, &build.guarded);
-        let baseline = match measure(session, &programs, files, &kept, forking_slots).await? {
+        let measured = MeasuredPrograms { programs: &programs, may_fail: build.doctests.clone() };
+        let baseline = match measure(session, &measured, files, &kept, forking_slots).await? {
             MeasuredBaseline::Green(baseline) => baseline,
             MeasuredBaseline::Cancelled => return Ok(Some(TestedRun::default())),
             MeasuredBaseline::Left(_) => return Ok(None),

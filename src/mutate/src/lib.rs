@@ -12,6 +12,7 @@
 //! - [`TreeCopy`]: the copy of a workspace in which they are built.
 //! - [`GuardRuntime`], [`CompilerShims`]: what guarded programs are linked to, and how compilers are told so;
 //!   [`PythonRuntime`]: what interpreters load.
+//! - [`DoctestDirectory`]: documentation tests as programs, which rustdoc compiles and does not run.
 //! - [`Baseline`]: what the tests take and reach without a mutant, and with that the plan of each mutant.
 //! - [`MutationRun`]: the mutants of a run, from the first process to the verdict of each.
 //! - [`VerdictCache`], [`KeptBaseline`]: verdicts, and what tests reach, of earlier runs that still hold.
@@ -19,6 +20,7 @@
 mod c;
 mod cargo_project;
 mod changed_lines;
+mod doctests;
 mod fingerprint;
 mod guarded_project;
 mod kept_baseline;
@@ -40,8 +42,11 @@ pub use c::{
     CompiledGuards, CompilerShims, add_built_files, find_build_inputs, find_c_sources, is_compiler_shim,
     run_compiler_shim,
 };
-pub use cargo_project::{CargoProject, CargoProjectError, OutsideDependency};
+pub use cargo_project::{CargoProject, CargoProjectError, FeatureSelection, OutsideDependency};
 pub use changed_lines::ChangedLines;
+pub use doctests::{
+    DoctestDirectory, KeptDoctest, KeptDoctests, UncompiledDoctest, is_doctest_keeper, run_doctest_keeper,
+};
 pub use fingerprint::Fingerprint;
 pub use guarded_project::{FunctionId, GuardedProject, MutantNumber, NumberedMutant};
 pub use kept_baseline::{KeptBaseline, KeptTest, ProgramUids};

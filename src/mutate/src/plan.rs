@@ -140,6 +140,8 @@ pub struct BaselineProgram {
     pub selection_costs: Vec<usize>,
     /// How much names of one process may take; `None` where they do not travel on the command line.
     pub selection_budget: Option<usize>,
+    /// Whether a process runs one test, and can't run several.
+    pub is_one_test: bool,
 }
 
 /// All programs without any mutant.
@@ -255,7 +257,8 @@ impl Baseline {
         (0..self.programs.len()).map(groups).collect()
     }
 
-    /// Divides the tests of a program among processes.
+    /// Divides the tests of a program among processes. Those that need one each run in the order in which
+    /// they fail most likely.
     fn groups(
         &self,
         program: usize,
@@ -265,6 +268,13 @@ impl Baseline {
     ) -> Vec<Vec<usize>> {
         let mut groups = Vec::new();
         let mut rest = tests;
+        if self.programs[program].is_one_test {
+            let index = |test: usize| TestIndex { program, test };
+            rest.sort_by_cached_key(|&test| {
+                (Reverse(killers.rank(index(test), function)), self.expected(program, &[test]), test)
+            });
+            return rest.into_iter().map(|test| vec![test]).collect();
+        }
         let start = self.programs[program].start;
         let of_tests = self.expected(program, &rest).saturating_sub(start);
         if rest.len() > 1 && of_tests >= LIKELIEST_ALONE_FROM.max(start) {
