@@ -48,6 +48,8 @@ struct TakenTests {
 /// The programs whose tests are measured.
 pub(super) struct MeasuredPrograms<'a> {
     pub(super) programs: &'a [ListedProgram],
+    /// What the tests are called for later runs, by program.
+    pub(super) kept_names: &'a [Vec<String>],
     /// The places of programs whose tests are left out where they fail.
     pub(super) may_fail: Range<usize>,
 }
@@ -218,7 +220,7 @@ pub(super) async fn measure(
     let programs = measured.programs;
     let mut baseline =
         Baseline { programs: programs.iter().map(unmeasured).collect(), ..Baseline::default() };
-    let run = take_kept(programs, kept, &mut baseline);
+    let run = take_kept(measured, kept, &mut baseline);
     if let Some(slots) = forking_slots
         && let Some(left) = measure_forked(session, programs, files, slots, &mut baseline).await?
     {
@@ -238,16 +240,16 @@ pub(super) async fn measure(
 
 /// Takes over what tests took and reached in an earlier run. Returns the tests that run.
 fn take_kept(
-    programs: &[ListedProgram],
+    measured: &MeasuredPrograms<'_>,
     kept: &KeptBaseline,
     baseline: &mut Baseline,
 ) -> BTreeSet<TestIndex> {
     let mut run = BTreeSet::new();
-    for (program, listed) in programs.iter().enumerate() {
+    for (program, listed) in measured.programs.iter().enumerate() {
         baseline.programs[program].start = kept.start(&listed.suite);
         for test in (0..listed.tests.len()).filter(|&test| is_run(listed, test)) {
             let index = TestIndex { program, test };
-            let Some(kept) = kept.test(&listed.uids[test]) else {
+            let Some(kept) = kept.test(&measured.kept_names[program][test]) else {
                 run.insert(index);
                 continue;
             };

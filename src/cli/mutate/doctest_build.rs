@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use heeler_mutate::{DoctestDirectory, Fingerprint, KeptDoctest, KeptDoctests};
+use heeler_mutate::{DoctestDirectory, Fingerprint, KeptDoctest, KeptDoctests, LIMIT_EXIT_CODES};
 use heeler_protocol::control::{CommandRules, CommandTest, ListedTest, OsText, TestProgram};
 
 use super::{build::WorkPlace, error::MutateError};
@@ -166,7 +166,11 @@ impl DoctestCompiler<'_> {
                     .map(|(name, value)| (OsText::from(*name), Some(OsText::from(value.as_str()))))
                     .collect(),
                 cwd: Some(OsText::from(run_directory.as_path())),
-                rules: CommandRules { will_fail: test.should_panic, ..CommandRules::default() },
+                rules: CommandRules {
+                    will_fail: test.should_panic,
+                    early_exit_codes: LIMIT_EXIT_CODES.to_vec(),
+                    ..CommandRules::default()
+                },
             };
             let (file, line) = test.place().unzip();
             ListedTest {

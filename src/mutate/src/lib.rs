@@ -15,7 +15,8 @@
 //! - [`DoctestDirectory`]: documentation tests as programs, which rustdoc compiles and does not run.
 //! - [`Baseline`]: what the tests take and reach without a mutant, and with that the plan of each mutant.
 //! - [`MutationRun`]: the mutants of a run, from the first process to the verdict of each.
-//! - [`VerdictCache`], [`KeptBaseline`]: verdicts, and what tests reach, of earlier runs that still hold.
+//! - [`VerdictCache`], [`KeptBaseline`]: verdicts, and what tests reach, of earlier runs that still hold;
+//!   [`names_for_later_runs`]: what tests are called there.
 
 mod c;
 mod cargo_project;
@@ -24,6 +25,7 @@ mod doctests;
 mod fingerprint;
 mod guarded_project;
 mod kept_baseline;
+mod kept_names;
 mod module_tree;
 mod mutation_run;
 mod plan;
@@ -50,6 +52,7 @@ pub use doctests::{
 pub use fingerprint::Fingerprint;
 pub use guarded_project::{FunctionId, GuardedProject, MutantNumber, NumberedMutant};
 pub use kept_baseline::{KeptBaseline, KeptTest, ProgramUids};
+pub use kept_names::names_for_later_runs;
 pub use module_tree::{MutatedProject, ProjectSource, ReadSourceError, find_mutated_sources};
 pub use mutation_run::{CONFIRMED_FAILURES, MutantVerdict, MutationRun, OrderLimit, OrderedStep};
 pub use plan::{Baseline, BaselineProgram, Coverage, KnownKillers, MutantPlan, PlanStep, TestIndex};
@@ -58,7 +61,8 @@ pub use python::{
     is_python_project, python_left_out,
 };
 pub use runtime::{
-    GuardMode, GuardRuntime, coverage_file_bytes, guard_environment, is_rustc_wrapper, run_rustc_wrapper,
+    GuardMode, GuardRuntime, LIMIT_EXIT_CODES, coverage_file_bytes, guard_environment, is_rustc_wrapper,
+    run_rustc_wrapper,
 };
 pub use selection::{SelectionError, SourceSelection};
 pub use shard::{MutantShard, ParseShardError};

@@ -40,9 +40,6 @@ impl StepOutcome {
         // The test that failed, or that ran when the process ended.
         let test = result.parts.last().map(|part| part.name.clone());
         match result.outcome {
-            // A test that is to fail has not failed by its own doing.
-            Outcome::Passed if code == Some(HIT_LIMIT_EXIT_CODE) => Self::HitLimit { test },
-            Outcome::Passed if code == Some(STEP_LIMIT_EXIT_CODE) => Self::StepLimit { test },
             Outcome::Passed | Outcome::Flaky => Self::Passed,
             Outcome::Failed | Outcome::Crashed | Outcome::ExitedEarly | Outcome::OutOfMemory => {
                 match (code, signal, test) {
@@ -97,9 +94,6 @@ mod tests {
         let not_run = Outcome::NotRun(NotRunReason::Unrunnable);
         for (outcome, code, part, expected) in [
             (Outcome::Passed, None, None, StepOutcome::Passed),
-            (Outcome::Passed, Some(101), Some("a"), StepOutcome::Passed),
-            (Outcome::Passed, Some(87), Some("a"), StepOutcome::HitLimit { test: Some("a".into()) }),
-            (Outcome::Passed, Some(88), None, StepOutcome::StepLimit { test: None }),
             (Outcome::Flaky, None, None, StepOutcome::Passed),
             (Outcome::Failed, None, Some("a"), failed("a")),
             (Outcome::Crashed, None, Some("a"), failed("a")),
