@@ -276,17 +276,11 @@ struct GuardedCargo<'a> {
 impl GuardedCargo<'_> {
     /// Builds once. Returns the programs; `None` if some mutants do not compile, or others are to be tried.
     fn round(&self, guarded: &mut GuardedProject) -> Result<Option<BuiltTests>, MutateError> {
-        let Some(built) = self.tests_round(guarded)? else { return Ok(None) };
-        let CargoBuildResult { programs: tests, rustdoc, .. } = built;
-        if !self.has_doctests {
-            return Ok(Some(BuiltTests { tests, libraries: Vec::new(), notes: Vec::new() }));
-        }
-        let libraries = self.libraries_round(guarded, rustdoc)?;
-        Ok(libraries.map(|(libraries, note)| BuiltTests {
-            tests,
-            libraries,
-            notes: note.into_iter().collect(),
-        }))
+        let Some(CargoBuildResult { programs: tests, rustdoc, .. }) = self.tests_round(guarded)? else {
+            return Ok(None);
+        };
+        let built = BuiltTests { tests, libraries: Vec::new(), notes: Vec::new() };
+        if self.has_doctests { self.libraries_round(guarded, built, rustdoc) } else { Ok(Some(built)) }
     }
 
     /// Builds the libraries with documentation tests as these see them, in the same way. Without them, the
@@ -294,8 +288,9 @@ impl GuardedCargo<'_> {
     fn libraries_round(
         &self,
         guarded: &mut GuardedProject,
+        mut built: BuiltTests,
         toolchain_rustdoc: Option<PathBuf>,
-    ) -> Result<Option<(Vec<CargoProgram>, Option<String>)>, MutateError> {
+    ) -> Result<Option<BuiltTests>, MutateError> {
         let tail = OutputTail::default();
         let recording = DoctestRecording {
             dir: &self.dir,
@@ -306,17 +301,18 @@ impl GuardedCargo<'_> {
             supervision: BuildSupervision { tail: Some(&tail), ..self.supervision },
         };
         let mut errors = Vec::new();
-        let built = recording.build(|line| {
+        let recorded = recording.build(|line| {
             errors.extend(compiler::rustc::error_of_line(&String::from_utf8_lossy(line)));
         });
-        let reason = match built {
-            Ok(libraries) => return Ok(Some((libraries, None))),
-            Err(CargoError::Failed { .. }) if !errors.is_empty() => {
-                return match guarded.next_round(&errors) {
-                    RollbackStep::Done | RollbackStep::Check => Ok(None),
-                    RollbackStep::Broken(errors) => Err(MutateError::NotCompiled { errors }),
-                };
-            }
+        let reason = match recorded {
+            Ok(libraries) => return Ok(Some(BuiltTests { libraries, ..built })),
+            Err(CargoError::Failed { .. }) if !errors.is_empty() => match guarded.next_round(&errors) {
+                RollbackStep::Done | RollbackStep::Check => return Ok(None),
+                RollbackStep::Broken(errors) => {
+                    let error = errors.into_iter().next().unwrap_or_default();
+                    format!("the library does not compile: {}", error.lines().next().unwrap_or_default())
+                }
+            },
             Err(CargoError::Failed { command, .. }) => {
                 let text = tail.text();
                 let said = text.lines().find(|line| line.starts_with("error"));
@@ -328,7 +324,8 @@ impl GuardedCargo<'_> {
             Err(error @ CargoError::Cancelled { .. }) => return Err(MutateError::Cargo(error)),
             Err(error) => format!("failed to {}", heeler_core::error_chain(&error)),
         };
-        Ok(Some((Vec::new(), Some(format!("documentation tests are left out: {reason}")))))
+        built.notes.push(format!("documentation tests are left out: {reason}"));
+        Ok(Some(built))
     }
 
     fn tests_round(&self, guarded: &mut GuardedProject) -> Result<Option<CargoBuildResult>, MutateError> {

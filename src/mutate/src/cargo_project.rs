@@ -253,10 +253,10 @@ fn features<'a>(package: &'a Package, selection: &'a FeatureSelection) -> BTreeS
         open.extend(package.features.keys().map(String::as_str));
     }
     let named = selection.named.iter().flat_map(|words| words.split([',', ' ', '\t']));
-    open.extend(named.filter_map(|word| match word.split_once('/') {
-        Some((owner, feature)) if owner == package.name.as_str() => Some(feature),
-        Some((dependency, _)) => Some(dependency),
-        None => Some(word),
+    open.extend(named.map(|word| match word.split_once('/') {
+        Some((owner, feature)) if owner == package.name.as_str() => feature,
+        Some((dependency, _)) => dependency,
+        None => word,
     }));
     while let Some(name) = open.pop() {
         let Some(implied) = package.features.get(name) else { continue };
