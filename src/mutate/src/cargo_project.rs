@@ -241,8 +241,8 @@ fn tested_in<'a>(metadata: &'a Metadata, members: Vec<&'a Package>, directory: &
 }
 
 /// Returns the features with which Cargo compiles a package that it is asked to test: its default ones or
-/// those that are selected, and those that they imply. Dependencies are not resolved for it, which might write
-/// a lock file or need a network.
+/// those that are selected, and those that they imply. Dependencies are not resolved for it, which might
+/// write a lock file or need a network.
 fn features<'a>(package: &'a Package, selection: &'a FeatureSelection) -> BTreeSet<&'a str> {
     let mut enabled = BTreeSet::new();
     let mut open = Vec::new();

@@ -1,5 +1,5 @@
-//! The names of tests for later runs. Documentation tests are named by their lines, which change with all code
-//! before them: for a later run, they are numbered in their item.
+//! The names of tests for later runs. Documentation tests are named by their lines, which change with all
+//! code before them: for a later run, they are numbered in their item.
 
 use std::collections::BTreeMap;
 

@@ -243,7 +243,7 @@ impl KeptDoctests {
     /// Returns words for rustdoc by which tests whose program is not known are among those that it runs.
     #[must_use]
     pub fn words_of_unassigned(&self) -> Vec<String> {
-        // It splits names at white space: the last word of `src/lib.rs - item (line 12)` is what differs most.
+        // It splits names at white space: the last word of `src/lib.rs - item (line 12)` differs most.
         let words = self.unassigned.iter().filter_map(|name| name.split_whitespace().next_back());
         words.map(str::to_owned).collect::<BTreeSet<String>>().into_iter().collect()
     }
