@@ -161,7 +161,7 @@ pub(super) fn build_guarded(
         dir: tree.join(below),
         args: cargo_arguments(place, &packages, &options),
         variables: cargo_variables(&runtime),
-        has_doctests: options.doctests == DoctestUse::Run && cargo.has_doctests(),
+        has_doctests: options.doctests == DoctestUse::Run && cargo.has_doctests(&packages),
         supervision,
     };
     let built = loop {
@@ -189,7 +189,7 @@ pub(super) fn build_guarded(
         programs.extend(compiled.program);
         notes.extend(compiled.notes);
     }
-    if options.doctests == DoctestUse::LeftOut && cargo.has_doctests() {
+    if options.doctests == DoctestUse::LeftOut && cargo.has_doctests(&packages) {
         notes.push("documentation tests were not run (--no-doc)".to_owned());
     }
     Ok(GuardedBuild {

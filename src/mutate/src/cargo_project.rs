@@ -42,6 +42,7 @@ pub struct CargoProject {
 struct WorkspaceMember {
     name: String,
     home: PathBuf,
+    has_doctests: bool,
     /// Dependencies by path, with their directories.
     path_dependencies: Vec<(String, PathBuf)>,
 }
@@ -123,9 +124,15 @@ impl CargoProject {
         &self.target_directory
     }
 
-    /// Returns whether Cargo runs documentation tests of the packages.
-    pub fn has_doctests(&self) -> bool {
-        self.has_doctests
+    /// Returns whether Cargo runs documentation tests of these packages; without any, of those whose crates
+    /// are mutated.
+    pub fn has_doctests(&self, packages: &[String]) -> bool {
+        if packages.is_empty() {
+            return self.has_doctests;
+        }
+        let name = |package: &String| package.split('@').next().unwrap_or_default().to_owned();
+        let names: BTreeSet<String> = packages.iter().map(name).collect();
+        self.members.iter().any(|member| member.has_doctests && names.contains(&member.name))
     }
 
     /// Returns a dependency by path that is outside of the workspace, if there is one.
@@ -165,7 +172,7 @@ impl CargoProject {
             for feature in features(package, selection) {
                 configuration.add_feature(feature);
             }
-            has_doctests |= package.targets.iter().any(|target| target.doctest);
+            has_doctests |= self::has_doctests(package);
             for target in &package.targets {
                 let is_mutated = target.kind.iter().any(|kind| {
                     use TargetKind::{Bin, CDyLib, DyLib, Lib, RLib, StaticLib};
@@ -188,6 +195,10 @@ impl CargoProject {
     }
 }
 
+fn has_doctests(package: &Package) -> bool {
+    package.targets.iter().any(|target| target.doctest)
+}
+
 fn member(package: &Package) -> WorkspaceMember {
     let by_path = package.dependencies.iter().filter_map(|dependency| {
         Some((dependency.name.clone(), dependency.path.clone()?.into_std_path_buf()))
@@ -195,6 +206,7 @@ fn member(package: &Package) -> WorkspaceMember {
     WorkspaceMember {
         name: package.name.to_string(),
         home: package.manifest_path.parent().map(|home| home.as_std_path().to_owned()).unwrap_or_default(),
+        has_doctests: has_doctests(package),
         path_dependencies: by_path.collect(),
     }
 }

@@ -1,7 +1,7 @@
 //! Mutation testing of projects: reads the sources that belong to the product and searches them for mutants,
 //! and decides which tests run for each and what their results mean. No process is started here but the
-//! compilers for which this program stands in: what Cargo and rustc say is handed in, and so are the results
-//! of tests.
+//! compilers for which this program stands in, and programs of several documentation tests, which list them:
+//! what Cargo and rustc say is handed in, and so are the results of tests.
 //!
 //! - [`CargoProject`]: the crates of a workspace, as `cargo metadata` describes them.
 //! - [`SourceSelection`], [`ChangedLines`], [`MutantShard`]: the sources, places and mutants that a user

@@ -203,6 +203,34 @@ fn packages_are_selected_by_name_and_version() {
 }
 
 #[test]
+fn documentation_tests_are_those_of_libraries_of_the_packages() {
+    let root = tempfile::tempdir().unwrap();
+    let manifest = |name: &str, rest: &str| format!("[package]\nname = '{name}'\nversion = '1.0.0'\n{rest}");
+    write(
+        root.path(),
+        &[
+            ("Cargo.toml", "[workspace]\nmembers = ['with', 'without', 'binary']\nresolver = '2'\n"),
+            ("with/Cargo.toml", &manifest("with", "")),
+            ("with/src/lib.rs", ""),
+            ("without/Cargo.toml", &manifest("without", "[lib]\ndoctest = false\n")),
+            ("without/src/lib.rs", ""),
+            ("binary/Cargo.toml", &manifest("binary", "")),
+            ("binary/src/main.rs", "fn main() {}\n"),
+        ],
+    );
+    let metadata = output("cargo", &["metadata", "--no-deps", "--format-version", "1"], root.path());
+    let read = |directory: &str| CargoProject::read(&metadata, "", &root.path().join(directory)).unwrap();
+    let has = |project: &CargoProject, packages: &[&str]| {
+        project.has_doctests(&packages.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())
+    };
+    assert!(has(&read(""), &[]) && has(&read("with"), &[]));
+    assert!(!has(&read("without"), &[]) && !has(&read("binary"), &[]));
+    let all = read("");
+    assert!(has(&all, &["with@1.0.0"]) && has(&all, &["binary", "with"]));
+    assert!(!has(&all, &["binary"]) && !has(&all, &["without", "binary"]));
+}
+
+#[test]
 fn words_that_name_nothing_are_refused_with_what_was_expected() {
     let read =
         |word: &str| SourceSelection::read(&[word.to_owned()], Path::new("/p")).unwrap_err().to_string();
