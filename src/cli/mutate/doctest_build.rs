@@ -125,10 +125,15 @@ impl DoctestCompiler<'_> {
 
     /// Returns a path of the copy as one of the user's workspace; others stay as they are.
     fn in_root(&self, path: &Path) -> PathBuf {
-        match path.strip_prefix(self.place.tree()) {
-            Ok(below) => self.root.join(below),
-            Err(_) => path.to_owned(),
-        }
+        self.below_tree(path).map_or_else(|| path.to_owned(), |below| self.root.join(below))
+    }
+
+    /// Returns a path relative to the copy; `None` if it is not there.
+    fn below_tree(&self, path: &Path) -> Option<PathBuf> {
+        let tree = self.place.tree();
+        // A process sees its directory without symbolic links.
+        let seen = tree.canonicalize().unwrap_or_else(|_| tree.clone());
+        path.strip_prefix(&tree).or_else(|_| path.strip_prefix(&seen)).ok().map(Path::to_owned)
     }
 
     /// Has rustdoc read the user's source in the place of its copy.
@@ -157,6 +162,8 @@ impl DoctestCompiler<'_> {
     /// Returns the program whose tests are commands of their own.
     fn program(&self, library: &CargoProgram, tests: &[KeptDoctest]) -> TestProgram {
         let run_directory = run_directory(library);
+        let cwd = self.below_tree(&library.cwd).map(|below| self.place.tree().join(below));
+        let cwd = cwd.unwrap_or_else(|| library.cwd.clone());
         let entry = |test: &KeptDoctest| {
             let variables = test.variable.iter();
             let command = CommandTest {
@@ -175,7 +182,7 @@ impl DoctestCompiler<'_> {
             let (file, line) = test.place().unzip();
             ListedTest {
                 name: test.name.clone(),
-                file: file.map(|file| library.cwd.join(file).display().to_string()),
+                file: file.map(|file| cwd.join(file).display().to_string()),
                 line,
                 selector: Some(command.to_selector()),
                 ..ListedTest::default()

@@ -176,6 +176,20 @@ fn documentation_tests_in_one_program_decide_about_mutants() {
 }
 
 #[test]
+fn state_directory_behind_a_link_changes_nothing() {
+    let package = Package::new("2021", SOURCE);
+    fs::create_dir(package.world.path("real")).unwrap();
+    std::os::unix::fs::symlink(package.world.path("real"), package.world.path("link")).unwrap();
+    let state = package.world.path("link").join("state");
+    let ran = package.mutate(&["src/lib.rs:14-16", "--state-dir", state.to_str().unwrap()]).assert_code(0);
+    let killer = package.report().killer("is_low: { true }").to_owned();
+    let line = 1 + SOURCE.lines().position(|line| line == "/// ```").unwrap();
+    assert!(killer.ends_with(&format!("src/lib.rs - is_low (line {line})")), "{killer}\n{ran}");
+    let report = package.report();
+    assert_eq!(report.0["testFiles"].as_object().unwrap().keys().collect::<Vec<_>>(), ["src/lib.rs"]);
+}
+
+#[test]
 fn option_leaves_out_documentation_tests() {
     let package = Package::new("2021", SOURCE);
     let ran = package.mutate(&["--no-doc"]).assert_code(0);
