@@ -408,6 +408,23 @@ mod tests {
     }
 
     #[test]
+    fn tests_that_need_a_process_each_run_in_the_order_in_which_they_may_fail() {
+        let mut baseline = baseline();
+        baseline.programs[0].is_one_test = true;
+        let tests = |killers: &KnownKillers| -> Vec<Vec<usize>> {
+            let plan = baseline.plan(NUMBERS[1], function(0), killers);
+            plan.steps.into_iter().filter(|step| step.program == 0).map(|step| step.tests).collect()
+        };
+        let mut killers = KnownKillers::default();
+        assert_eq!(tests(&killers), [vec![1], vec![2], vec![0]], "the fastest first");
+        killers.note(test(0, 0), function(7));
+        killers.note(test(0, 2), function(0));
+        assert_eq!(tests(&killers), [vec![2], vec![0], vec![1]], "killers of this function, then of others");
+        let all: Vec<Vec<usize>> = baseline.all_groups().swap_remove(0);
+        assert_eq!(all.len(), 4, "one is skipped: {all:?}");
+    }
+
+    #[test]
     fn what_nothing_reaches_needs_no_process_and_static_places_need_all_tests() {
         let killers = KnownKillers::default();
         assert_eq!(baseline().plan(NUMBERS[4], function(0), &killers), MutantPlan::default());
