@@ -21,6 +21,9 @@ pub(crate) fn main() -> ExitCode {
     if heeler_mutate::is_rustc_wrapper(&own_name) {
         return heeler_mutate::run_rustc_wrapper();
     }
+    if heeler_mutate::is_doctest_keeper(&own_name) {
+        return heeler_mutate::run_doctest_keeper();
+    }
     if heeler_mutate::is_compiler_shim(&own_name) {
         return heeler_mutate::run_compiler_shim();
     }

@@ -24,11 +24,13 @@ const BEGIN_LIMIT: Duration = Duration::from_secs(60);
 /// Serves until the user ends the server; on standard input and output, until the client does.
 pub(super) async fn serve_mutants(arguments: &MutationServerArguments) -> Result<CliExitCode, CommandError> {
     let directory = std::env::current_dir().map_err(CommandError::CurrentDirectory)?;
+    let cargo = arguments.build.cargo.options();
     let command = arguments.build.named_build();
     check_tests(command.as_ref()).map_err(CommandError::Mutate)?;
     let service: Arc<dyn MutationService> = Arc::new(DirectoryMutationService {
         directory,
         command,
+        cargo,
         config_file: arguments.general.config_file.clone(),
         command_line: arguments.command_line(),
     });

@@ -4,12 +4,12 @@ use std::{net::IpAddr, path::PathBuf};
 
 use clap::{Args, ValueEnum, ValueHint};
 use heeler_config::{CommandLineSettings, JobCount, RunLayer};
-use heeler_mutate::MutantShard;
+use heeler_mutate::{FeatureSelection, MutantShard};
 
 use super::{GeneralArguments, convert};
 use crate::cli::{
     display::mutants::MutantFormat,
-    mutate::{BuiltTests, CommandProject, NamedBuild, PytestProject},
+    mutate::{BuiltTests, CargoOptions, CommandProject, DoctestUse, NamedBuild, PytestProject},
 };
 
 const EXAMPLES: &str = "\
@@ -150,6 +150,42 @@ pub(crate) struct BuildArguments {
         help_heading = "Projects in Python"
     )]
     pub python: Option<String>,
+    #[command(flatten)]
+    pub cargo: CargoBuildArguments,
+}
+
+/// How Cargo builds a package; the options are those of Cargo.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+#[command(next_help_heading = "Cargo")]
+pub(crate) struct CargoBuildArguments {
+    /// The mutants and the tests are those of this package of the workspace; may be repeated.
+    #[arg(short = 'p', long = "package", value_name = "NAME", conflicts_with_all = ["build", "pytest"])]
+    pub packages: Vec<String>,
+    /// Features to activate; may be repeated.
+    #[arg(short = 'F', long, value_name = "FEATURES", conflicts_with_all = ["build", "pytest"])]
+    pub features: Vec<String>,
+    /// Activate all features.
+    #[arg(long = "all-features", conflicts_with_all = ["build", "pytest"])]
+    pub has_all_features: bool,
+    /// Do not activate the default features.
+    #[arg(long = "no-default-features", conflicts_with_all = ["build", "pytest"])]
+    pub has_no_default_features: bool,
+    /// Do not run documentation tests.
+    #[arg(long = "no-doc", conflicts_with_all = ["build", "pytest"])]
+    pub has_no_doctests: bool,
+}
+
+impl CargoBuildArguments {
+    /// Returns what they say.
+    pub(in crate::cli) fn options(&self) -> CargoOptions {
+        let features = FeatureSelection {
+            named: self.features.clone(),
+            has_all: self.has_all_features,
+            has_no_default: self.has_no_default_features,
+        };
+        let doctests = if self.has_no_doctests { DoctestUse::LeftOut } else { DoctestUse::Run };
+        CargoOptions { packages: self.packages.clone(), features, doctests }
+    }
 }
 
 impl BuildArguments {

@@ -18,7 +18,7 @@ use heeler_core::error_chain;
 use heeler_sys::spawn::{ChildStdio, SpawnOptions, exec};
 
 use super::{
-    BuildSupervision, CargoError, CargoProgram, find_tool,
+    BuildSupervision, CargoError, CargoProgram, DiagnosticsTarget, OutputTail, find_tool,
     tool_process::{StderrTarget, ToolProcess},
 };
 
@@ -98,15 +98,17 @@ impl RecordedStart {
         (args.len() == count).then(|| Self { cwd, args, env: parts.filter_map(variable).collect() })
     }
 
-    /// Returns the program that runs the library's documentation tests.
-    fn into_program(self, rustdoc: &Path) -> CargoProgram {
+    /// Returns the program that runs the library's documentation tests. `variables` were set for cargo only.
+    fn into_program(self, rustdoc: &Path, variables: &[(OsString, OsString)]) -> CargoProgram {
         let variable = |name: &str| self.env.iter().find(|(own, _)| own == name).map(|(_, value)| value);
         let package = variable("CARGO_PKG_NAME").cloned().unwrap_or_default();
         let at = self.args.iter().position(|word| word == "--crate-name");
         let library = at.and_then(|at| self.args.get(at + 1)).unwrap_or(&package);
         let suite = format!("{}::doc/{}", package.to_string_lossy(), library.to_string_lossy());
         let is_own = |(name, value): &(OsString, OsString)| {
-            name != "RUSTDOC" && std::env::var_os(name).as_ref() != Some(value)
+            name != "RUSTDOC"
+                && std::env::var_os(name).as_ref() != Some(value)
+                && !variables.iter().any(|(set, _)| set == name)
         };
         let env = self.env.iter().filter(|one| is_own(one)).cloned().collect();
         CargoProgram {
@@ -154,34 +156,84 @@ impl Drop for RecorderDirectory {
     }
 }
 
-/// Builds the libraries that have documentation tests, and returns the programs that run these, sorted by
-/// suite.
+/// How the libraries that have documentation tests are built.
+pub(crate) struct DoctestRecording<'a, Word> {
+    pub(crate) dir: &'a Path,
+    /// Arguments for cargo.
+    pub(crate) args: &'a [Word],
+    /// Variables for cargo, which are none of the tests'.
+    pub(crate) variables: &'a [(OsString, OsString)],
+    pub(crate) toolchain_rustdoc: Option<PathBuf>,
+    pub(crate) diagnostics: DiagnosticsTarget,
+    pub(crate) supervision: BuildSupervision<'a>,
+}
+
+impl<Word: AsRef<OsStr>> DoctestRecording<'_, Word> {
+    /// Builds the libraries, and returns the programs that run their documentation tests, sorted by suite.
+    /// Each line that cargo writes is passed on.
+    ///
+    /// # Errors
+    /// Cargo or rustdoc is not found, or the build fails.
+    pub(crate) fn build(self, take: impl FnMut(&[u8])) -> Result<Vec<CargoProgram>, CargoError> {
+        let rustdoc = match std::env::var_os("RUSTDOC").map(PathBuf::from).filter(|path| path.is_absolute()) {
+            Some(path) => path,
+            None => self.toolchain_rustdoc.map_or_else(|| find_tool("RUSTDOC", REAL), Ok)?,
+        };
+        let unreadable = |source| CargoError::Read {
+            command: "rustdoc, as cargo test --doc starts it".to_owned(),
+            source,
+        };
+        let recorder = RecorderDirectory::create(&rustdoc).map_err(unreadable)?;
+        let cargo = find_tool("CARGO", "cargo")?;
+        let (format, errors): (&[&str], _) = match self.diagnostics {
+            DiagnosticsTarget::Shown => (&[], StderrTarget::Shown),
+            DiagnosticsTarget::Messages => (&["--message-format", "json"], StderrTarget::Kept),
+        };
+        let words = ["test", "--doc"].iter().chain(format).map(OsString::from);
+        let words = words.chain(self.args.iter().map(OsString::from)).collect();
+        let own = ("RUSTDOC".into(), recorder.path.join(RECORDER).into_os_string());
+        let env: Vec<_> = self.variables.iter().cloned().chain([own]).collect();
+        ToolProcess::start_with(&cargo, words, &env, self.dir, errors, self.supervision)?.finish(take)?;
+        let starts = recorder.records().map_err(unreadable)?;
+        let mut programs: Vec<_> =
+            starts.into_iter().map(|start| start.into_program(&rustdoc, self.variables)).collect();
+        programs.sort_by(|a, b| a.suite.cmp(&b.suite));
+        Ok(programs)
+    }
+}
+
+/// What rustdoc has written.
+pub(crate) struct RustdocOutput {
+    pub(crate) stdout: Vec<u8>,
+    /// The end of standard error.
+    pub(crate) stderr: String,
+}
+
+/// Runs rustdoc as it was recorded, with a directory for temporary files. Its exit code is not looked at:
+/// tests may fail.
 ///
 /// # Errors
-/// Cargo or rustdoc is not found, or the build fails.
-pub(crate) fn build_doctests(
-    dir: &Path,
-    args: &[impl AsRef<OsStr>],
-    toolchain_rustdoc: Option<PathBuf>,
+/// It can't be started, or was cancelled.
+pub(crate) fn run_rustdoc(
+    program: &CargoProgram,
+    temporary: &Path,
     supervision: BuildSupervision<'_>,
-) -> Result<Vec<CargoProgram>, CargoError> {
-    let rustdoc = match std::env::var_os("RUSTDOC").map(PathBuf::from).filter(|path| path.is_absolute()) {
-        Some(path) => path,
-        None => toolchain_rustdoc.map_or_else(|| find_tool("RUSTDOC", REAL), Ok)?,
-    };
-    let unreadable =
-        |source| CargoError::Read { command: "rustdoc, as cargo test --doc starts it".to_owned(), source };
-    let recorder = RecorderDirectory::create(&rustdoc).map_err(unreadable)?;
-    let cargo = find_tool("CARGO", "cargo")?;
-    let words = ["test", "--doc"].into_iter().map(OsString::from);
-    let words = words.chain(args.iter().map(OsString::from)).collect();
-    let env = [("RUSTDOC".into(), recorder.path.join(RECORDER).into_os_string())];
-    ToolProcess::start_with(&cargo, words, &env, dir, StderrTarget::Shown, supervision)?
-        .finish(|_line| {})?;
-    let starts = recorder.records().map_err(unreadable)?;
-    let mut programs: Vec<_> = starts.into_iter().map(|start| start.into_program(&rustdoc)).collect();
-    programs.sort_by(|a, b| a.suite.cmp(&b.suite));
-    Ok(programs)
+) -> Result<RustdocOutput, CargoError> {
+    let tail = OutputTail::default();
+    let kept = BuildSupervision { tail: Some(&tail), ..supervision };
+    let mut env = program.env.clone();
+    env.push(("TMPDIR".into(), temporary.into()));
+    let (args, cwd) = (program.args.clone(), &program.cwd);
+    let tool = ToolProcess::start_with(&program.path, args, &env, cwd, StderrTarget::Kept, kept)?;
+    let mut stdout = Vec::new();
+    let ended = tool.finish(|line| {
+        stdout.extend_from_slice(line);
+        stdout.push(b'\n');
+    });
+    match ended {
+        Ok(()) | Err(CargoError::Failed { .. }) => Ok(RustdocOutput { stdout, stderr: tail.text() }),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -198,7 +250,7 @@ mod tests {
         let start = RecordedStart::parse(&bytes).unwrap();
         assert_eq!((&start.args, &start.cwd), (&args, &std::env::current_dir().unwrap()));
         assert_eq!(start.env.len(), std::env::vars_os().count());
-        let program = start.into_program(Path::new("/x/rustdoc"));
+        let program = start.into_program(Path::new("/x/rustdoc"), &[]);
         assert!(program.suite.ends_with("::doc/dt"), "{}", program.suite);
         assert_eq!((program.framework, program.env.as_slice()), (Some("rustdoc"), &[][..]));
         assert_eq!(RecordedStart::parse(&bytes[..bytes.len() - 1]), None);

@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     num::NonZeroUsize,
+    ops::Range,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -42,6 +43,24 @@ struct TakenTests {
     is_any_measured: bool,
     /// The test that has failed in a child.
     failed: Option<usize>,
+}
+
+/// The programs whose tests are measured.
+pub(super) struct MeasuredPrograms<'a> {
+    pub(super) programs: &'a [ListedProgram],
+    /// What the tests are called for later runs, by program.
+    pub(super) kept_names: &'a [Vec<String>],
+    /// The places of programs whose tests are left out where they fail.
+    pub(super) may_fail: Range<usize>,
+}
+
+/// Tests that fail again and again without a mutant.
+struct RedTests<'a> {
+    may_fail: &'a Range<usize>,
+    /// How those have failed that may not.
+    failures: Vec<String>,
+    /// The tests that are left out, with how they have failed.
+    left_out: Vec<(TestIndex, String)>,
 }
 
 /// How the measurement ended, unless with an error.
@@ -193,14 +212,15 @@ fn is_run(program: &ListedProgram, test: usize) -> bool {
 /// Cancel safe: no, because the tests go on.
 pub(super) async fn measure(
     session: &mut MutantSession,
-    programs: &[ListedProgram],
+    measured: &MeasuredPrograms<'_>,
     files: &CoverageFiles,
     kept: &KeptBaseline,
     forking_slots: Option<NonZeroUsize>,
 ) -> Result<MeasuredBaseline, MutateError> {
+    let programs = measured.programs;
     let mut baseline =
         Baseline { programs: programs.iter().map(unmeasured).collect(), ..Baseline::default() };
-    let run = take_kept(programs, kept, &mut baseline);
+    let run = take_kept(measured, kept, &mut baseline);
     if let Some(slots) = forking_slots
         && let Some(left) = measure_forked(session, programs, files, slots, &mut baseline).await?
     {
@@ -209,27 +229,27 @@ pub(super) async fn measure(
     if session.is_cancelled {
         return Ok(MeasuredBaseline::Cancelled);
     }
-    if let Some(ended) = run_alone(session, programs, files, &run, &mut baseline).await? {
+    if let Some(ended) = run_alone(session, measured, files, &run, &mut baseline).await? {
         return Ok(ended);
     }
     files.read(&run, programs.len(), &mut baseline.coverage)?;
     baseline.coverage.share();
-    let ended = run_together(session, programs, &run, &mut baseline).await?;
+    let ended = run_together(session, measured, &run, &mut baseline).await?;
     Ok(ended.unwrap_or(MeasuredBaseline::Green(baseline)))
 }
 
 /// Takes over what tests took and reached in an earlier run. Returns the tests that run.
 fn take_kept(
-    programs: &[ListedProgram],
+    measured: &MeasuredPrograms<'_>,
     kept: &KeptBaseline,
     baseline: &mut Baseline,
 ) -> BTreeSet<TestIndex> {
     let mut run = BTreeSet::new();
-    for (program, listed) in programs.iter().enumerate() {
+    for (program, listed) in measured.programs.iter().enumerate() {
         baseline.programs[program].start = kept.start(&listed.suite);
         for test in (0..listed.tests.len()).filter(|&test| is_run(listed, test)) {
             let index = TestIndex { program, test };
-            let Some(kept) = kept.test(&listed.uids[test]) else {
+            let Some(kept) = kept.test(&measured.kept_names[program][test]) else {
                 run.insert(index);
                 continue;
             };
@@ -246,14 +266,14 @@ fn take_kept(
 /// Runs each test alone, and those that fail again. Returns how the measurement ended, if it has.
 async fn run_alone(
     session: &mut MutantSession,
-    programs: &[ListedProgram],
+    measured: &MeasuredPrograms<'_>,
     files: &CoverageFiles,
     run: &BTreeSet<TestIndex>,
     baseline: &mut Baseline,
 ) -> Result<Option<MeasuredBaseline>, MutateError> {
     // Also what has failed in a child: threads that were there before are not in it.
     let mut waiting = alone_variants(run, files, baseline)?;
-    let mut red = Vec::new();
+    let mut red = RedTests::new(measured);
     for round in 0..CONFIRMED_FAILURES {
         let mut results = match run_all(session, &waiting).await? {
             Ok(results) => results,
@@ -262,22 +282,23 @@ async fn run_alone(
         if session.is_cancelled {
             return Ok(Some(MeasuredBaseline::Cancelled));
         }
-        red.clear();
+        red = RedTests::new(measured);
         waiting.retain(|variant| {
             let (program, test) = (variant.program, variant.tests[0]);
-            let uid = &programs[program].uids[test];
+            let uid = &measured.programs[program].uids[test];
+            let index = TestIndex { program, test };
             let Some(result) = results.remove(&variant.name) else {
-                red.push(format!("{uid}: it has no result"));
+                red.add(index, format!("{uid}: it has no result"));
                 return true;
             };
             let took = Duration::from_micros(result.duration_us.unwrap_or_default());
             baseline.programs[program].durations[test] = Some(took);
             if let Some(failure) = failure(uid, &result) {
-                red.push(failure);
+                red.add(index, failure);
                 return true;
             }
             if round > 0 {
-                baseline.flaky.insert(TestIndex { program, test });
+                baseline.flaky.insert(index);
             }
             false
         });
@@ -286,7 +307,7 @@ async fn run_alone(
         }
     }
     files.check_imports()?;
-    stop_if_red(red)?;
+    red.leave_out(session, baseline)?;
     Ok(None)
 }
 
@@ -294,7 +315,7 @@ async fn run_alone(
 /// again. Returns how the measurement ended, if it has.
 async fn run_together(
     session: &mut MutantSession,
-    programs: &[ListedProgram],
+    measured: &MeasuredPrograms<'_>,
     run: &BTreeSet<TestIndex>,
     baseline: &mut Baseline,
 ) -> Result<Option<MeasuredBaseline>, MutateError> {
@@ -311,10 +332,13 @@ async fn run_together(
         if session.is_cancelled {
             return Ok(Some(MeasuredBaseline::Cancelled));
         }
-        let mut red = Vec::new();
+        let mut red = RedTests::new(measured);
         waiting.retain(|variant| {
-            let program = &programs[variant.program];
-            let what = format!("{}, with all of its tests in one process", program.suite);
+            let program = &measured.programs[variant.program];
+            let what = match variant.tests.as_slice() {
+                [test] if program.is_one_test => program.uids[*test].clone(),
+                _ => format!("{}, with all of its tests in one process", program.suite),
+            };
             let Some(result) = results.remove(&variant.name) else { return false };
             let Some(failure) = failure(&what, &result) else { return false };
             let test = match StepOutcome::of(&result) {
@@ -329,12 +353,14 @@ async fn run_together(
                 *count += 1;
                 *count
             });
+            let index = test.unwrap_or(TestIndex { program: variant.program, test: variant.tests[0] });
             if count >= CONFIRMED_FAILURES {
-                red.push(failure);
+                red.add(index, failure);
             }
-            true
+            !red.is_left_out(index)
         });
-        stop_if_red(red)?;
+        failures.retain(|index, _| !red.is_left_out(*index));
+        red.leave_out(session, baseline)?;
     }
     // All have passed in the end.
     baseline.flaky.extend(failures.into_keys());
@@ -396,6 +422,7 @@ fn unmeasured(program: &ListedProgram) -> BaselineProgram {
             .map(|test| limit.map_or(0, |limit| limit.cost(&test.name)))
             .collect(),
         selection_budget: limit.map(|limit| limit.budget_bytes),
+        is_one_test: program.is_one_test,
         ..BaselineProgram::default()
     }
 }
@@ -478,16 +505,55 @@ fn failure(what: &str, result: &TestResult) -> Option<String> {
     Some(format!("  {what}: {}", reason.lines().next().unwrap_or_default()))
 }
 
-fn stop_if_red(mut red: Vec<String>) -> Result<(), MutateError> {
-    if red.is_empty() {
-        return Ok(());
+impl<'a> RedTests<'a> {
+    fn new(measured: &'a MeasuredPrograms<'_>) -> Self {
+        Self { may_fail: &measured.may_fail, failures: Vec::new(), left_out: Vec::new() }
     }
-    let more = red.len().saturating_sub(NAMED_TESTS);
-    red.truncate(NAMED_TESTS);
-    if more > 0 {
-        red.push(format!("  and {more} more"));
+
+    fn add(&mut self, test: TestIndex, failure: String) {
+        if self.may_fail.contains(&test.program) {
+            self.left_out.push((test, failure));
+        } else {
+            self.failures.push(failure);
+        }
     }
-    Err(MutateError::RedTests { tests: red })
+
+    fn is_left_out(&self, test: TestIndex) -> bool {
+        self.left_out.iter().any(|(one, _)| *one == test)
+    }
+
+    /// Leaves out the tests that may fail, and shows them.
+    ///
+    /// # Errors
+    /// Another test has failed.
+    fn leave_out(self, session: &mut MutantSession, baseline: &mut Baseline) -> Result<(), MutateError> {
+        let Self { failures: mut red, left_out, .. } = self;
+        for (place, (test, failure)) in left_out.iter().enumerate() {
+            // What has no duration runs for no mutant.
+            baseline.programs[test.program].durations[test.test] = None;
+            baseline.flaky.remove(test);
+            if place < NAMED_TESTS {
+                session
+                    .observer
+                    .warn(&format!("left out, because it fails without a mutant: {}", failure.trim()));
+            }
+        }
+        if left_out.len() > NAMED_TESTS {
+            let more = left_out.len() - NAMED_TESTS;
+            session
+                .observer
+                .warn(&format!("left out, because they fail without a mutant: {more} more tests"));
+        }
+        if red.is_empty() {
+            return Ok(());
+        }
+        let more = red.len().saturating_sub(NAMED_TESTS);
+        red.truncate(NAMED_TESTS);
+        if more > 0 {
+            red.push(format!("  and {more} more"));
+        }
+        Err(MutateError::RedTests { tests: red })
+    }
 }
 
 /// Returns where the tests begin, by uid, with paths relative to the workspace.

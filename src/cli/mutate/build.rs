@@ -4,6 +4,7 @@ use std::{
     collections::BTreeSet,
     ffi::OsString,
     fs,
+    ops::Range,
     path::{Path, PathBuf},
 };
 
@@ -15,15 +16,17 @@ use heeler_protocol::control::TestProgram;
 use heeler_sys::liveness_lock::{self, LivenessLock};
 
 use super::{
+    cargo_options::{CargoOptions, DoctestUse},
     command_build::build_with_command,
+    doctest_build::DoctestCompiler,
     error::MutateError,
     find::{BuildTool, FoundProject},
     pytest_build::build_with_pytest,
 };
 use crate::cli::{
     cargo::{
-        BuildSupervision, CargoBuild, CargoBuildResult, CargoError, DiagnosticsTarget, OutputTail,
-        read_rustc_version, run_rustc,
+        BuildSupervision, CargoBuild, CargoBuildResult, CargoError, CargoProgram, DiagnosticsTarget,
+        OutputTail, doctests::DoctestRecording, read_rustc_version, run_rustc,
     },
     sources::cargo_test_program,
 };
@@ -45,8 +48,10 @@ pub(super) struct WorkPlace {
 pub(super) struct GuardedBuild {
     pub(super) guarded: GuardedProject,
     pub(super) programs: Vec<TestProgram>,
-    /// There are documentation tests, which do not run.
-    pub(super) has_doctests: bool,
+    /// The places of programs with documentation tests, which are left out where they fail.
+    pub(super) doctests: Range<usize>,
+    /// What the user should know of the tests.
+    pub(super) notes: Vec<String>,
     /// A hash of everything but the code of functions with mutants.
     pub(super) fingerprint: Fingerprint,
     pub(super) counting: TestCounting,
@@ -125,8 +130,8 @@ pub(super) fn build_guarded(
     say: &mut dyn FnMut(&str, &str),
 ) -> Result<GuardedBuild, MutateError> {
     let FoundProject { tool, mutated, directory, has_named_sources } = found;
-    let cargo = match tool {
-        BuildTool::Cargo(cargo) => cargo,
+    let (cargo, options) = match tool {
+        BuildTool::Cargo(cargo, options) => (cargo, options),
         BuildTool::Command(project) => {
             return build_with_command(&project, mutated, place, state_dir, supervision, say);
         }
@@ -137,9 +142,15 @@ pub(super) fn build_guarded(
     if let Some(outside) = cargo.outside_dependency() {
         return Err(MutateError::OutsideDependency(outside));
     }
-    let selected = mutated.sources.iter().filter(|source| !source.selected.is_empty());
-    let packages = cargo.packages_of(selected.map(|source| &*source.source.file().path));
-    let packages: Vec<String> = packages.into_iter().map(str::to_owned).collect();
+    let packages = match options.packages.is_empty() {
+        true if has_named_sources => {
+            let selected = mutated.sources.iter().filter(|source| !source.selected.is_empty());
+            let packages = cargo.packages_of(selected.map(|source| &*source.source.file().path));
+            packages.into_iter().map(str::to_owned).collect()
+        }
+        true => Vec::new(),
+        false => options.packages.clone(),
+    };
     let mut guarded = GuardedProject::new(mutated, &BTreeSet::<MutantId>::new());
     let copied = update_tree(&cargo, place, state_dir, &guarded)?;
     let compiler = read_rustc_version(&directory).map_err(MutateError::Cargo)?;
@@ -148,8 +159,9 @@ pub(super) fn build_guarded(
     let below = directory.strip_prefix(cargo.root()).unwrap_or(Path::new(""));
     let build = GuardedCargo {
         dir: tree.join(below),
-        args: cargo_arguments(place, has_named_sources.then_some(&packages)),
+        args: cargo_arguments(place, &packages, &options),
         variables: cargo_variables(&runtime),
+        has_doctests: options.doctests == DoctestUse::Run && cargo.has_doctests(&packages),
         supervision,
     };
     let built = loop {
@@ -164,13 +176,38 @@ pub(super) fn build_guarded(
         .with(copied.unchanged.to_string().as_bytes())
         .with(compiler.as_bytes())
         .with(env!("CARGO_PKG_VERSION").as_bytes());
+    let fingerprint =
+        options.feature_arguments().iter().fold(fingerprint, |hash, word| hash.with(word.as_encoded_bytes()));
+    let BuiltTests { tests, libraries, mut notes } = built;
+    let mut programs: Vec<TestProgram> = tests.into_iter().map(cargo_test_program).collect();
+    let first_doctest = programs.len();
+    let compiler =
+        DoctestCompiler { place, root: cargo.root(), runtime: runtime.directory(), fingerprint, supervision };
+    for library in &libraries {
+        say("Building", &format!("documentation tests of {}", library.suite));
+        let compiled = compiler.compile(library)?;
+        programs.extend(compiled.program);
+        notes.extend(compiled.notes);
+    }
+    if options.doctests == DoctestUse::LeftOut && cargo.has_doctests(&packages) {
+        notes.push("documentation tests were not run (--no-doc)".to_owned());
+    }
     Ok(GuardedBuild {
         guarded,
-        programs: built.programs.into_iter().map(cargo_test_program).collect(),
-        has_doctests: built.has_doctests,
+        doctests: first_doctest..programs.len(),
+        programs,
+        notes,
         fingerprint,
         counting: TestCounting::Alone,
     })
+}
+
+/// What Cargo has built.
+struct BuiltTests {
+    tests: Vec<CargoProgram>,
+    /// The libraries with documentation tests: rustdoc as Cargo starts it for them.
+    libraries: Vec<CargoProgram>,
+    notes: Vec<String>,
 }
 
 /// Writes the guarded sources of a project to its copy.
@@ -212,13 +249,12 @@ fn prepare_runtime(place: &WorkPlace, compiler: &str) -> Result<GuardRuntime, Mu
     Ok(runtime)
 }
 
-fn cargo_arguments(place: &WorkPlace, packages: Option<&Vec<String>>) -> Vec<OsString> {
-    let mut args: Vec<OsString> = vec!["--tests".into(), "--target-dir".into()];
-    args.push(place.dir.join("target").into_os_string());
-    for package in packages.into_iter().flatten() {
-        args.extend(["--package".into(), package.into()]);
-    }
-    args
+/// Returns the arguments for Cargo.
+fn cargo_arguments(place: &WorkPlace, packages: &[String], options: &CargoOptions) -> Vec<OsString> {
+    let mut target = OsString::from("--target-dir=");
+    target.push(place.dir.join("target"));
+    let packages = packages.iter().map(|package| OsString::from(format!("--package={package}")));
+    [target].into_iter().chain(packages).chain(options.feature_arguments()).collect()
 }
 
 fn cargo_variables(runtime: &GuardRuntime) -> Vec<(OsString, OsString)> {
@@ -232,17 +268,73 @@ struct GuardedCargo<'a> {
     dir: PathBuf,
     args: Vec<OsString>,
     variables: Vec<(OsString, OsString)>,
+    /// Whether libraries are built for documentation tests.
+    has_doctests: bool,
     supervision: BuildSupervision<'a>,
 }
 
 impl GuardedCargo<'_> {
     /// Builds once. Returns the programs; `None` if some mutants do not compile, or others are to be tried.
-    fn round(&self, guarded: &mut GuardedProject) -> Result<Option<CargoBuildResult>, MutateError> {
+    fn round(&self, guarded: &mut GuardedProject) -> Result<Option<BuiltTests>, MutateError> {
+        let Some(CargoBuildResult { programs: tests, rustdoc, .. }) = self.tests_round(guarded)? else {
+            return Ok(None);
+        };
+        let built = BuiltTests { tests, libraries: Vec::new(), notes: Vec::new() };
+        if self.has_doctests { self.libraries_round(guarded, built, rustdoc) } else { Ok(Some(built)) }
+    }
+
+    /// Builds the libraries with documentation tests as these see them, in the same way. Without them, the
+    /// other tests still run.
+    fn libraries_round(
+        &self,
+        guarded: &mut GuardedProject,
+        mut built: BuiltTests,
+        toolchain_rustdoc: Option<PathBuf>,
+    ) -> Result<Option<BuiltTests>, MutateError> {
+        let tail = OutputTail::default();
+        let recording = DoctestRecording {
+            dir: &self.dir,
+            args: &self.args,
+            variables: &self.variables,
+            toolchain_rustdoc,
+            diagnostics: DiagnosticsTarget::Messages,
+            supervision: BuildSupervision { tail: Some(&tail), ..self.supervision },
+        };
+        let mut errors = Vec::new();
+        let recorded = recording.build(|line| {
+            errors.extend(compiler::rustc::error_of_line(&String::from_utf8_lossy(line)));
+        });
+        let reason = match recorded {
+            Ok(libraries) => return Ok(Some(BuiltTests { libraries, ..built })),
+            Err(CargoError::Failed { .. }) if !errors.is_empty() => match guarded.next_round(&errors) {
+                RollbackStep::Done | RollbackStep::Check => return Ok(None),
+                RollbackStep::Broken(errors) => {
+                    let error = errors.into_iter().next().unwrap_or_default();
+                    format!("the library does not compile: {}", error.lines().next().unwrap_or_default())
+                }
+            },
+            Err(CargoError::Failed { command, .. }) => {
+                let text = tail.text();
+                let said = text.lines().find(|line| line.starts_with("error"));
+                format!(
+                    "{command} fails: {}",
+                    said.unwrap_or_else(|| text.lines().last().unwrap_or_default())
+                )
+            }
+            Err(error @ CargoError::Cancelled { .. }) => return Err(MutateError::Cargo(error)),
+            Err(error) => format!("failed to {}", heeler_core::error_chain(&error)),
+        };
+        built.notes.push(format!("documentation tests are left out: {reason}"));
+        Ok(Some(built))
+    }
+
+    fn tests_round(&self, guarded: &mut GuardedProject) -> Result<Option<CargoBuildResult>, MutateError> {
         let tail = OutputTail::default();
         let supervision = BuildSupervision { tail: Some(&tail), ..self.supervision };
+        let args: Vec<OsString> = [OsString::from("--tests")].into_iter().chain(self.args.clone()).collect();
         let build = CargoBuild::start_with(
             &self.dir,
-            &self.args,
+            &args,
             &self.variables,
             DiagnosticsTarget::Messages,
             supervision,

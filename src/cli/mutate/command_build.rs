@@ -111,7 +111,7 @@ pub(super) fn build_with_command(
         .with(env!("CARGO_PKG_VERSION").as_bytes());
     let programs = programs(&project.tests, &tree)?;
     let counting = TestCounting::Alone;
-    Ok(GuardedBuild { guarded, programs, has_doctests: false, fingerprint, counting })
+    Ok(GuardedBuild { guarded, programs, doctests: 0..0, notes: Vec::new(), fingerprint, counting })
 }
 
 /// Copies what a build reads, but for what is left out; for a build in C that is all that one has made: a

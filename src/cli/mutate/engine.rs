@@ -8,11 +8,11 @@ use std::{
 };
 
 use heeler_config::ResolvedSettings;
-use heeler_mutate::{KeptBaseline, ProgramUids};
+use heeler_mutate::{KeptBaseline, ProgramUids, names_for_later_runs};
 use heeler_report::mutation::{MutationPhases, TestPlace};
 
 use super::{
-    baseline::{CoverageFiles, MeasuredBaseline, measure, test_places},
+    baseline::{CoverageFiles, MeasuredBaseline, MeasuredPrograms, measure, test_places},
     build::{GuardedBuild, TestCounting, WorkPlace},
     error::MutateError,
     observer::MutationObserver,
@@ -92,13 +92,19 @@ impl MutantEngine<'_> {
         let programs = session.list().await?;
         let tests = test_places(&programs, &self.place.tree());
         let kept = KeptBaseline::read(&self.place.baseline(), build.fingerprint, &build.guarded);
-        let baseline = match measure(session, &programs, files, &kept, forking_slots).await? {
+        let kept_names: Vec<_> = programs.iter().map(|one| names_for_later_runs(&one.uids)).collect();
+        let measured = MeasuredPrograms {
+            programs: &programs,
+            kept_names: &kept_names,
+            may_fail: build.doctests.clone(),
+        };
+        let baseline = match measure(session, &measured, files, &kept, forking_slots).await? {
             MeasuredBaseline::Green(baseline) => baseline,
             MeasuredBaseline::Cancelled => return Ok(Some(TestedRun::default())),
             MeasuredBaseline::Left(_) => return Ok(None),
         };
-        let uids: Vec<_> =
-            programs.iter().map(|one| ProgramUids { suite: &one.suite, uids: &one.uids }).collect();
+        let uids = programs.iter().zip(&kept_names);
+        let uids: Vec<_> = uids.map(|(one, uids)| ProgramUids { suite: &one.suite, uids }).collect();
         let file = self.place.baseline();
         if let Err(error) = kept.write(&file, build.fingerprint, &build.guarded, &uids, &baseline) {
             session
@@ -107,7 +113,7 @@ impl MutantEngine<'_> {
         }
         let initial_run = began.elapsed();
         let verdicts = self.place.verdicts();
-        let testing = MutantTesting::new(&build.guarded, &programs, &baseline, build.fingerprint, &verdicts);
+        let testing = MutantTesting::new(&build.guarded, &measured, &baseline, build.fingerprint, &verdicts);
         let began = Instant::now();
         let (tested, left) = testing.run(session).await?;
         let phases = MutationPhases { setup: self.setup, initial_run, mutation: began.elapsed() };

@@ -67,6 +67,8 @@ pub(in crate::cli) enum MutateError {
     Listing(String),
     #[error("make a directory for the run")]
     RunDirectory(#[source] heeler_sys::dirs::DirError),
+    #[error("keep documentation tests in {}", path.display())]
+    Doctests { path: PathBuf, source: std::io::Error },
     #[error("read what the tests reach from {}", path.display())]
     Coverage { path: PathBuf, source: std::io::Error },
     /// A test that fails without a mutant says nothing about one.
@@ -102,6 +104,7 @@ impl MutateError {
     pub(in crate::cli) fn exit_code(&self) -> CliExitCode {
         match self {
             Self::Selection(_)
+            | Self::Project(CargoProjectError::UnknownPackage { .. })
             | Self::NoTests
             | Self::Tests { .. }
             | Self::TestsOutside { .. }
@@ -111,7 +114,7 @@ impl MutateError {
             Self::SchedulerGone => CliExitCode::Internal,
             Self::Directory(_)
             | Self::Cargo(_)
-            | Self::Project(_)
+            | Self::Project(CargoProjectError::Metadata(_))
             | Self::Source(_)
             | Self::Json(_)
             | Self::OutsideDependency(_)
@@ -130,6 +133,7 @@ impl MutateError {
             | Self::RunDirectory(_)
             | Self::ForeignImport { .. }
             | Self::PythonAnswer { .. }
+            | Self::Doctests { .. }
             | Self::Coverage { .. }
             | Self::WriteFile { .. }
             | Self::WriteReport { .. } => CliExitCode::Setup,

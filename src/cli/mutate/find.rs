@@ -8,7 +8,10 @@ use heeler_mutate::{
     find_python_sources,
 };
 
-use super::{command_build::CommandProject, error::MutateError, pytest_build::PytestProject};
+use super::{
+    cargo_options::CargoOptions, command_build::CommandProject, error::MutateError,
+    pytest_build::PytestProject,
+};
 use crate::cli::cargo::{
     BuildSupervision, CargoError, ignored_files, read_cargo_metadata, read_rustc_configuration,
     read_tool_output,
@@ -26,7 +29,7 @@ pub(super) struct FoundProject {
 
 /// What builds a project.
 pub(super) enum BuildTool {
-    Cargo(Box<CargoProject>),
+    Cargo(Box<CargoProject>, CargoOptions),
     /// A command of the user.
     Command(CommandProject),
     /// Nothing is built: an interpreter runs the sources.
@@ -78,6 +81,7 @@ pub(super) fn has_build_tool(named: Option<&NamedBuild>, directory: &Path) -> bo
 /// There is no package, or a source can't be read.
 pub(super) fn find_built_sources(
     named: Option<NamedBuild>,
+    options: CargoOptions,
     directory: PathBuf,
     selection: &SourceSelection,
     packages: SearchedPackages,
@@ -95,13 +99,12 @@ pub(super) fn find_built_sources(
         None => {
             let metadata = read_cargo_metadata(&directory).map_err(MutateError::Cargo)?;
             let cfg = read_rustc_configuration(&directory).map_err(MutateError::Cargo)?;
-            let cargo = match has_named_sources {
-                true => CargoProject::read_workspace(&metadata, &cfg),
-                false => CargoProject::read(&metadata, &cfg, &directory),
-            };
+            let around = (!has_named_sources).then_some(&*directory);
+            let CargoOptions { packages, features, .. } = &options;
+            let cargo = CargoProject::read_selected(&metadata, &cfg, around, packages, features);
             let cargo = cargo.map_err(MutateError::Project)?;
             let mutated = find_mutated_sources(&cargo, selection).map_err(MutateError::Source)?;
-            (BuildTool::Cargo(Box::new(cargo)), mutated)
+            (BuildTool::Cargo(Box::new(cargo), options), mutated)
         }
     };
     Ok(FoundProject { tool, mutated, directory, has_named_sources })

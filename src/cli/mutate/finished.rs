@@ -50,11 +50,7 @@ impl FinishedMutants {
     pub(super) fn add_built(&mut self, build: &GuardedBuild, run: TestedRun) {
         let TestedRun { tested, tests, phases, is_cancelled } = run;
         let results = MutantTesting::all_results(&build.guarded, &tested);
-        let is_uncovered = results.iter().any(|result| result.status == MutantStatus::NoCoverage);
-        if build.has_doctests && is_uncovered {
-            let words = "documentation tests do not run: what only they reach counts as not covered";
-            self.notes.push(words.to_owned());
-        }
+        self.notes.extend(build.notes.iter().cloned());
         self.notes.extend(flaky_note(&tested.flaky));
         if let Some(error) = &tested.cache_error {
             self.notes.push(format!("the next run begins anew: failed to write the verdicts: {error}"));

@@ -16,6 +16,7 @@ use heeler_report::{
 use tokio::task::spawn_blocking;
 
 use super::{
+    cargo_options::CargoOptions,
     command_build::BuiltTests,
     error::MutateError,
     find::{
@@ -40,6 +41,8 @@ pub(super) struct MutantSearch {
     pub(super) directory: PathBuf,
     /// How the user builds the sources.
     pub(super) command: Option<NamedBuild>,
+    /// For builds by Cargo.
+    pub(super) cargo: CargoOptions,
     pub(super) selection: SourceSelection,
     pub(super) packages: SearchedPackages,
     /// Files and directories (`/` at the end) outside of which nothing is needed, relative to the project's
@@ -110,10 +113,10 @@ impl MutantSearch {
     ///
     /// Cancel safe: yes, because StrykerJS ends with its guard's connection.
     pub(super) async fn run(self, project: &SearchedProject) -> Result<FoundMutants, MutateError> {
-        let Self { directory, command, selection, packages, named, jobs } = self;
+        let Self { directory, command, cargo, selection, packages, named, jobs } = self;
         let built = if project.has_build_tool {
             let selection = selection.clone();
-            let find = move || find_built_sources(command, directory, &selection, packages);
+            let find = move || find_built_sources(command, cargo, directory, &selection, packages);
             match spawn_blocking(find).await {
                 Ok(found) => Some(found?),
                 Err(error) => std::panic::resume_unwind(error.into_panic()),
@@ -178,7 +181,9 @@ pub(super) async fn find_selected(
         let relative = paths.iter().filter_map(|path| relative_path(path, &project.root));
         relative.collect::<Vec<_>>()
     });
-    let search = MutantSearch { directory, command, selection, packages, named, jobs: settings.run.jobs };
+    let cargo = arguments.build.cargo.options();
+    let jobs = settings.run.jobs;
+    let search = MutantSearch { directory, command, cargo, selection, packages, named, jobs };
     let mut found = search.run(&project).await?;
     let changed = arguments.in_diff.as_deref().map(|reference| changed_lines(reference, &found.root));
     let changed = changed.transpose()?;

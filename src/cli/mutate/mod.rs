@@ -4,6 +4,7 @@
 //! - `find`: the mutants of sources that are built here; `stryker`: those of JavaScript and TypeScript.
 //! - `found`: both, as the arguments select them.
 //! - `build`: the guarded copy of the workspace and its test programs.
+//! - `cargo_options`: what the user says about a build by Cargo; `doctest_build`: its documentation tests.
 //! - `command_build`: the same for a project in C or C++; `kept_build`: what the next build knows of it;
 //!   `pytest_build`: for one in Python.
 //! - `observer`: who follows the tests; `session`: the session in which they run.
@@ -16,8 +17,10 @@
 
 mod baseline;
 mod build;
+mod cargo_options;
 mod command;
 mod command_build;
+mod doctest_build;
 mod engine;
 mod error;
 mod find;
@@ -32,6 +35,7 @@ mod session;
 mod stryker;
 mod testing;
 
+pub(super) use cargo_options::{CargoOptions, DoctestUse};
 pub(super) use command::mutate;
 pub(super) use command_build::{BuiltTests, CommandProject};
 pub(super) use error::MutateError;

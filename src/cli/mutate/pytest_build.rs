@@ -95,7 +95,7 @@ pub(super) fn build_with_pytest(
         }
     }
     let counting = TestCounting::Forked;
-    Ok(GuardedBuild { guarded, programs, has_doctests: false, fingerprint, counting })
+    Ok(GuardedBuild { guarded, programs, doctests: 0..0, notes: Vec::new(), fingerprint, counting })
 }
 
 /// Returns the name of the tests: that of the directory or file that is named.

@@ -20,6 +20,7 @@ use tokio::{sync::mpsc, task::spawn_blocking};
 
 use super::{
     build::{GuardedBuild, WorkPlace, build_guarded},
+    cargo_options::CargoOptions,
     engine::{EngineEnd, MutantEngine},
     error::MutateError,
     find::{FoundProject, NamedBuild, SearchedPackages},
@@ -42,6 +43,7 @@ pub(in crate::cli) struct DirectoryMutationService {
     pub(in crate::cli) directory: PathBuf,
     /// How the user builds the sources; otherwise Cargo does.
     pub(in crate::cli) command: Option<NamedBuild>,
+    pub(in crate::cli) cargo: CargoOptions,
     /// The configuration file that the command line names.
     pub(in crate::cli) config_file: Option<PathBuf>,
     pub(in crate::cli) command_line: CommandLineSettings,
@@ -52,6 +54,7 @@ pub(in crate::cli) struct DirectoryMutationService {
 struct DirectoryMutationProject {
     server_directory: PathBuf,
     command: Option<NamedBuild>,
+    cargo: CargoOptions,
     searched: SearchedProject,
     settings: Arc<ResolvedSettings>,
 }
@@ -61,7 +64,7 @@ impl MutationService for DirectoryMutationService {
         let config_file = config_file.or_else(|| self.config_file.clone());
         let config_file = config_file.map(|file| self.directory.join(file));
         let (server_directory, command) = (self.directory.clone(), self.command.clone());
-        let command_line = self.command_line.clone();
+        let (command_line, cargo) = (self.command_line.clone(), self.cargo.clone());
         Box::pin(blocking(move || {
             let wrong = |error: &dyn std::error::Error| MutationServiceError::Config(error_chain(error));
             let config = load_config(config_file.as_deref()).map_err(|error| wrong(&error))?;
@@ -73,7 +76,7 @@ impl MutationService for DirectoryMutationService {
             }
             let settings = Arc::new(settings);
             let project: Arc<dyn MutationProject> =
-                Arc::new(DirectoryMutationProject { server_directory, command, searched, settings });
+                Arc::new(DirectoryMutationProject { server_directory, command, cargo, searched, settings });
             Ok(project)
         }))
     }
@@ -144,6 +147,7 @@ impl DirectoryMutationProject {
         let search = MutantSearch {
             directory: self.server_directory.clone(),
             command: self.command.clone(),
+            cargo: self.cargo.clone(),
             selection: SourceSelection::default(),
             packages: SearchedPackages::Workspace,
             named: selection.named_paths(),
@@ -175,6 +179,9 @@ async fn test_built(
         if results.send(result).await.is_err() {
             return Err(MutationServiceError::Cancelled);
         }
+    }
+    for note in &build.notes {
+        tracing::warn!("{note}");
     }
     let observer = MutationObserver::Client { results, cancellation };
     let engine = MutantEngine { settings: &settings, place: &place, setup: began.elapsed() };

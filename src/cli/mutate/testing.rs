@@ -12,10 +12,10 @@ use heeler_mutate::{
     Baseline, Fingerprint, FunctionId, GuardMode, GuardedProject, KeptVerdict, MutantNumber, MutantVerdict,
     MutationRun, NumberedMutant, OrderLimit, OrderedStep, StepOutcome, TestIndex, VerdictBasis, VerdictCache,
 };
-use heeler_server::variants::{ListedProgram, Variant, VariantEvent, VariantLimits, VariantSlots};
+use heeler_server::variants::{Variant, VariantEvent, VariantLimits, VariantSlots};
 
 use super::{
-    baseline::variables,
+    baseline::{MeasuredPrograms, variables},
     error::MutateError,
     session::{LeftAtOnce, MutantSession},
 };
@@ -42,7 +42,6 @@ pub(super) struct TestedMutants {
 
 /// Tests the mutants of a guarded project.
 pub(super) struct MutantTesting<'a> {
-    programs: &'a [ListedProgram],
     baseline: &'a Baseline,
     functions: BTreeMap<FunctionId, Fingerprint>,
     mutants: BTreeMap<MutantNumber, NumberedMutant<'a>>,
@@ -50,6 +49,8 @@ pub(super) struct MutantTesting<'a> {
     cache_file: PathBuf,
     /// The uids of the tests, by program and place in its listing.
     uids: Vec<Vec<Arc<str>>>,
+    /// The same for later runs.
+    kept_names: &'a [Vec<String>],
     /// Each set of tests that reaches a mutant, once.
     coverings: HashMap<Vec<TestIndex>, Arc<[Arc<str>]>>,
     tested: TestedMutants,
@@ -59,13 +60,13 @@ pub(super) struct MutantTesting<'a> {
 impl<'a> MutantTesting<'a> {
     pub(super) fn new(
         guarded: &'a GuardedProject,
-        programs: &'a [ListedProgram],
+        measured: &MeasuredPrograms<'a>,
         baseline: &'a Baseline,
         fingerprint: Fingerprint,
         cache_file: &Path,
     ) -> Self {
+        let programs = measured.programs;
         Self {
-            programs,
             baseline,
             functions: guarded.function_fingerprints(),
             mutants: guarded.written().map(|mutant| (mutant.number, mutant)).collect(),
@@ -75,6 +76,7 @@ impl<'a> MutantTesting<'a> {
                 .iter()
                 .map(|one| one.uids.iter().map(|uid| Arc::from(uid.as_str())).collect())
                 .collect(),
+            kept_names: measured.kept_names,
             coverings: HashMap::new(),
             tested: TestedMutants::default(),
             written: Instant::now(),
@@ -93,7 +95,7 @@ impl<'a> MutantTesting<'a> {
         session: &mut MutantSession,
     ) -> Result<(TestedMutants, Option<LeftAtOnce>), MutateError> {
         self.tested.flaky = self.baseline.flaky.iter().map(|test| self.uid(*test)).collect();
-        let (uids, killers) = self.take_kept();
+        let killers = self.take_kept();
         let open: Vec<(MutantNumber, FunctionId)> = self
             .mutants
             .values()
@@ -101,10 +103,8 @@ impl<'a> MutantTesting<'a> {
             .map(|mutant| (mutant.number, mutant.function))
             .collect();
         let (mut run, uncovered) = MutationRun::begin(self.baseline, open);
-        for (uid, function) in killers {
-            if let Some(test) = uids.get(uid.as_str()) {
-                run.note_killer(*test, function);
-            }
+        for (test, function) in killers {
+            run.note_killer(test, function);
         }
         for verdict in uncovered {
             self.take_verdict(verdict);
@@ -116,12 +116,12 @@ impl<'a> MutantTesting<'a> {
         Ok((self.tested, left?))
     }
 
-    /// Takes over verdicts that still hold. Returns all tests by uid, and which killed mutants of a function.
-    fn take_kept(&mut self) -> (BTreeMap<String, TestIndex>, Vec<(String, FunctionId)>) {
-        let mut uids = BTreeMap::new();
-        for (program, listed) in self.programs.iter().enumerate() {
-            let tests = listed.uids.iter().enumerate();
-            uids.extend(tests.map(|(test, uid)| (uid.clone(), TestIndex { program, test })));
+    /// Takes over verdicts that still hold. Returns which tests killed mutants of a function.
+    fn take_kept(&mut self) -> Vec<(TestIndex, FunctionId)> {
+        let mut tests: BTreeMap<&str, TestIndex> = BTreeMap::new();
+        for (program, names) in self.kept_names.iter().enumerate() {
+            let names = names.iter().enumerate();
+            tests.extend(names.map(|(test, name)| (name.as_str(), TestIndex { program, test })));
         }
         let mut killers = Vec::new();
         let mutants: Vec<NumberedMutant<'a>> = self.mutants.values().cloned().collect();
@@ -129,10 +129,11 @@ impl<'a> MutantTesting<'a> {
             let covering: Vec<TestIndex> = self.baseline.covering(mutant.number).into_iter().collect();
             let basis = self.basis(mutant, &covering);
             let Some(kept) = self.cache.get(mutant.found.mutant.id, basis) else { continue };
-            killers.extend(kept.killed_by.clone().map(|uid| (uid, mutant.function)));
+            let killer = kept.killed_by.as_deref().and_then(|name| tests.get(name)).copied();
+            killers.extend(killer.map(|test| (test, mutant.function)));
             let result = MutantResult {
                 covered_by: self.covered_by(covering),
-                killed_by: kept.killed_by.iter().map(|uid| Arc::from(uid.as_str())).collect(),
+                killed_by: killer.into_iter().map(|test| self.uid(test)).collect(),
                 tests_completed: kept.tests_completed,
                 duration: Some(Duration::from_micros(kept.duration_us)),
                 ..MutantResult::new(mutant.found.mutant.clone(), kept.status, kept.reason)
@@ -140,7 +141,7 @@ impl<'a> MutantTesting<'a> {
             self.tested.results.insert(mutant.found.mutant.id, result);
         }
         self.tested.kept = self.tested.results.len();
-        (uids, killers)
+        killers
     }
 
     async fn test(
@@ -185,18 +186,17 @@ impl<'a> MutantTesting<'a> {
     fn take_verdict(&mut self, verdict: MutantVerdict) -> Option<&MutantResult> {
         let mutant = self.mutants.get(&verdict.number)?.clone();
         let id = mutant.found.mutant.id;
-        let killed_by = verdict.killed_by.map(|test| self.uid(test));
         let kept = KeptVerdict {
             status: verdict.status,
             reason: verdict.reason.clone(),
-            killed_by: killed_by.as_deref().map(str::to_owned),
+            killed_by: verdict.killed_by.map(|test| self.kept_names[test.program][test.test].clone()),
             tests_completed: verdict.tests_completed,
             duration_us: u64::try_from(verdict.duration.as_micros()).unwrap_or(u64::MAX),
         };
         let basis = self.basis(&mutant, &verdict.covered_by);
         let result = MutantResult {
             covered_by: self.covered_by(verdict.covered_by),
-            killed_by: killed_by.into_iter().collect(),
+            killed_by: verdict.killed_by.into_iter().map(|test| self.uid(test)).collect(),
             tests_completed: verdict.tests_completed,
             is_static: Some(verdict.is_static),
             duration: Some(verdict.duration),
@@ -211,8 +211,8 @@ impl<'a> MutantTesting<'a> {
 
     fn basis(&self, mutant: &NumberedMutant<'_>, covering: &[TestIndex]) -> VerdictBasis {
         let function = self.functions.get(&mutant.function).copied().unwrap_or_default();
-        let uids = covering.iter().map(|test| self.programs[test.program].uids[test.test].as_str());
-        VerdictBasis::new(function, uids)
+        let names = covering.iter().map(|test| self.kept_names[test.program][test.test].as_str());
+        VerdictBasis::new(function, names)
     }
 
     fn uid(&self, test: TestIndex) -> Arc<str> {

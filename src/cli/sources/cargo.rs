@@ -7,7 +7,10 @@ use heeler_protocol::control::{OsText, TestProgram};
 use super::{
     super::{
         arguments::ProgramArguments,
-        cargo::{BuildSupervision, CargoBuild, CargoError, CargoProgram, doctests::build_doctests},
+        cargo::{
+            BuildSupervision, CargoBuild, CargoError, CargoProgram, DiagnosticsTarget,
+            doctests::DoctestRecording,
+        },
     },
     PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text, plain_program,
 };
@@ -73,13 +76,21 @@ fn build_tests(
 ) -> Result<Vec<CargoProgram>, CargoError> {
     let is_own = |word: &&OsStr| *word == "--doc" || *word == "--no-doc";
     let (own, args): (Vec<_>, Vec<_>) = args.iter().copied().partition(is_own);
+    let doctests = |toolchain_rustdoc| DoctestRecording {
+        dir,
+        args: &args,
+        variables: &[],
+        toolchain_rustdoc,
+        diagnostics: DiagnosticsTarget::Shown,
+        supervision,
+    };
     if own.iter().any(|word| *word == "--doc") {
-        return build_doctests(dir, &args, None, supervision);
+        return doctests(None).build(|_line| {});
     }
     let built = CargoBuild::start(dir, &args, supervision).and_then(CargoBuild::finish)?;
     let mut programs = built.programs;
     if built.has_doctests && own.is_empty() && !args.iter().any(|word| selects_targets(word)) {
-        programs.extend(build_doctests(dir, &args, built.rustdoc, supervision)?);
+        programs.extend(doctests(built.rustdoc).build(|_line| {})?);
     }
     Ok(programs)
 }

@@ -8,10 +8,15 @@ use std::{
 use cargo_metadata::{Metadata, MetadataCommand, Package, TargetKind};
 use heeler_mutant::Configuration;
 
-/// What `cargo metadata` writes can't be used.
+/// The crates of a workspace can't be found.
 #[derive(Debug, thiserror::Error)]
-#[error("read the output of cargo metadata")]
-pub struct CargoProjectError(#[source] cargo_metadata::Error);
+pub enum CargoProjectError {
+    /// What `cargo metadata` writes can't be used.
+    #[error("read the output of cargo metadata")]
+    Metadata(#[source] cargo_metadata::Error),
+    #[error("find the package \"{name}\": expected the name of a package of the workspace, or NAME@VERSION")]
+    UnknownPackage { name: String },
+}
 
 /// The root source of a crate, with the configuration that it is compiled with.
 #[derive(Clone, Debug)]
@@ -27,6 +32,8 @@ pub struct CargoProject {
     root: PathBuf,
     target_directory: PathBuf,
     pub(crate) crates: Vec<CrateRoot>,
+    /// A library of the packages has documentation tests, unless it has none in its sources.
+    has_doctests: bool,
     members: Vec<WorkspaceMember>,
 }
 
@@ -35,6 +42,7 @@ pub struct CargoProject {
 struct WorkspaceMember {
     name: String,
     home: PathBuf,
+    has_doctests: bool,
     /// Dependencies by path, with their directories.
     path_dependencies: Vec<(String, PathBuf)>,
 }
@@ -47,10 +55,21 @@ pub struct OutsideDependency {
     pub path: PathBuf,
 }
 
+/// The features that a user selects for the packages that are tested.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FeatureSelection {
+    /// As Cargo takes them: `FEATURE`, `PACKAGE/FEATURE`, several with commas or spaces.
+    pub named: Vec<String>,
+    pub has_all: bool,
+    pub has_no_default: bool,
+}
+
 /// Which packages of a workspace are mutated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PackageChoice<'a> {
     All,
+    /// Those with these names.
+    Named(&'a [String]),
     /// Those that Cargo tests in this directory.
     AsTestedIn(&'a Path),
 }
@@ -63,7 +82,8 @@ impl CargoProject {
     /// # Errors
     /// The output is not that of a version of Cargo that is supported.
     pub fn read(metadata: &str, cfg: &str, directory: &Path) -> Result<Self, CargoProjectError> {
-        Self::choose(metadata, cfg, PackageChoice::AsTestedIn(directory))
+        let features = FeatureSelection::default();
+        Self::choose(metadata, cfg, PackageChoice::AsTestedIn(directory), &features)
     }
 
     /// Reads the same with the crates of all packages of the workspace.
@@ -71,7 +91,27 @@ impl CargoProject {
     /// # Errors
     /// The output is not that of a version of Cargo that is supported.
     pub fn read_workspace(metadata: &str, cfg: &str) -> Result<Self, CargoProjectError> {
-        Self::choose(metadata, cfg, PackageChoice::All)
+        Self::choose(metadata, cfg, PackageChoice::All, &FeatureSelection::default())
+    }
+
+    /// Reads the same with features that the user selects, and the crates of the named packages; without any,
+    /// those that Cargo tests in `directory`, or of all packages if there is none.
+    ///
+    /// # Errors
+    /// A package has no such name, or as [`Self::read`].
+    pub fn read_selected(
+        metadata: &str,
+        cfg: &str,
+        directory: Option<&Path>,
+        packages: &[String],
+        features: &FeatureSelection,
+    ) -> Result<Self, CargoProjectError> {
+        let choice = match directory {
+            _ if !packages.is_empty() => PackageChoice::Named(packages),
+            Some(directory) => PackageChoice::AsTestedIn(directory),
+            None => PackageChoice::All,
+        };
+        Self::choose(metadata, cfg, choice, features)
     }
 
     /// Returns the root directory of the workspace, to which the paths of mutants are relative.
@@ -82,6 +122,17 @@ impl CargoProject {
     /// Returns the directory of what Cargo builds.
     pub fn target_directory(&self) -> &Path {
         &self.target_directory
+    }
+
+    /// Returns whether Cargo runs documentation tests of these packages; without any, of those whose crates
+    /// are mutated.
+    pub fn has_doctests(&self, packages: &[String]) -> bool {
+        if packages.is_empty() {
+            return self.has_doctests;
+        }
+        let name = |package: &String| package.split('@').next().unwrap_or_default().to_owned();
+        let names: BTreeSet<String> = packages.iter().map(name).collect();
+        self.members.iter().any(|member| member.has_doctests && names.contains(&member.name))
     }
 
     /// Returns a dependency by path that is outside of the workspace, if there is one.
@@ -106,15 +157,22 @@ impl CargoProject {
         sources.into_iter().filter_map(package_of).map(|member| member.name.as_str()).collect()
     }
 
-    fn choose(metadata: &str, cfg: &str, choice: PackageChoice<'_>) -> Result<Self, CargoProjectError> {
-        let metadata = MetadataCommand::parse(metadata).map_err(CargoProjectError)?;
-        let packages = chosen(&metadata, choice);
+    fn choose(
+        metadata: &str,
+        cfg: &str,
+        choice: PackageChoice<'_>,
+        selection: &FeatureSelection,
+    ) -> Result<Self, CargoProjectError> {
+        let metadata = MetadataCommand::parse(metadata).map_err(CargoProjectError::Metadata)?;
+        let packages = chosen(&metadata, choice)?;
         let mut crates = Vec::new();
+        let mut has_doctests = false;
         for package in packages {
             let mut configuration = Configuration::of_rustc(cfg);
-            for feature in features(package) {
+            for feature in features(package, selection) {
                 configuration.add_feature(feature);
             }
+            has_doctests |= self::has_doctests(package);
             for target in &package.targets {
                 let is_mutated = target.kind.iter().any(|kind| {
                     use TargetKind::{Bin, CDyLib, DyLib, Lib, RLib, StaticLib};
@@ -131,9 +189,14 @@ impl CargoProject {
             root: metadata.workspace_root.into_std_path_buf(),
             target_directory: metadata.target_directory.into_std_path_buf(),
             crates,
+            has_doctests,
             members,
         })
     }
+}
+
+fn has_doctests(package: &Package) -> bool {
+    package.targets.iter().any(|target| target.doctest)
 }
 
 fn member(package: &Package) -> WorkspaceMember {
@@ -143,13 +206,37 @@ fn member(package: &Package) -> WorkspaceMember {
     WorkspaceMember {
         name: package.name.to_string(),
         home: package.manifest_path.parent().map(|home| home.as_std_path().to_owned()).unwrap_or_default(),
+        has_doctests: has_doctests(package),
         path_dependencies: by_path.collect(),
     }
 }
 
-fn chosen<'a>(metadata: &'a Metadata, choice: PackageChoice<'_>) -> Vec<&'a Package> {
+fn chosen<'a>(
+    metadata: &'a Metadata,
+    choice: PackageChoice<'_>,
+) -> Result<Vec<&'a Package>, CargoProjectError> {
     let members = metadata.workspace_packages();
-    let PackageChoice::AsTestedIn(directory) = choice else { return members };
+    Ok(match choice {
+        PackageChoice::All => members,
+        PackageChoice::Named(names) => {
+            let is_named = |package: &&Package, name: &String| {
+                let version = package.version.to_string();
+                let versions = name.strip_prefix(package.name.as_str()).map(|rest| rest.strip_prefix('@'));
+                versions.is_some_and(|named| named.map_or(package.name == *name, |named| named == version))
+            };
+            for name in names {
+                if !members.iter().any(|package| is_named(package, name)) {
+                    return Err(CargoProjectError::UnknownPackage { name: name.clone() });
+                }
+            }
+            members.into_iter().filter(|package| names.iter().any(|name| is_named(package, name))).collect()
+        }
+        PackageChoice::AsTestedIn(directory) => tested_in(metadata, members, directory),
+    })
+}
+
+/// Returns the packages that Cargo tests in a directory.
+fn tested_in<'a>(metadata: &'a Metadata, members: Vec<&'a Package>, directory: &Path) -> Vec<&'a Package> {
     let home = |package: &Package| {
         let home = package.manifest_path.parent().filter(|home| directory.starts_with(home))?;
         Some(home.components().count())
@@ -165,17 +252,40 @@ fn chosen<'a>(metadata: &'a Metadata, choice: PackageChoice<'_>) -> Vec<&'a Pack
     }
 }
 
-/// Returns the features with which Cargo compiles a package that it is asked to test: its default ones, and
-/// those that they imply. Dependencies are not resolved for it, which might write a lock file or need a
-/// network.
-fn features(package: &Package) -> BTreeSet<&str> {
+/// Returns the features with which Cargo compiles a package that it is asked to test: its default ones or
+/// those that are selected, and those that they imply. Dependencies are not resolved for it, which might
+/// write a lock file or need a network.
+fn features<'a>(package: &'a Package, selection: &'a FeatureSelection) -> BTreeSet<&'a str> {
     let mut enabled = BTreeSet::new();
-    let mut open = vec!["default"];
+    let mut open = Vec::new();
+    if !selection.has_no_default {
+        open.push("default");
+    }
+    if selection.has_all {
+        open.extend(package.features.keys().map(String::as_str));
+    }
+    let named = selection.named.iter().flat_map(|words| words.split([',', ' ', '\t']));
+    open.extend(named.map(|word| match word.split_once('/') {
+        Some((owner, feature)) if owner == package.name.as_str() => feature,
+        Some((dependency, _)) => dependency,
+        None => word,
+    }));
     while let Some(name) = open.pop() {
         let Some(implied) = package.features.get(name) else { continue };
         if enabled.insert(name) {
-            open.extend(implied.iter().map(String::as_str).filter(|word| !word.contains([':', '/'])));
+            open.extend(implied.iter().filter_map(|word| implied_feature(word)));
         }
     }
     enabled
+}
+
+/// Returns the feature of the same package that a word enables: `serde/std` enables that of the optional
+/// dependency `serde`, which `dep:serde` and `serde?/std` do not.
+fn implied_feature(word: &str) -> Option<&str> {
+    match word.split_once('/') {
+        _ if word.starts_with("dep:") => None,
+        Some((dependency, _)) if dependency.ends_with('?') => None,
+        Some((dependency, _)) => Some(dependency),
+        None => Some(word),
+    }
 }

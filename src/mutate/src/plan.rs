@@ -140,6 +140,8 @@ pub struct BaselineProgram {
     pub selection_costs: Vec<usize>,
     /// How much names of one process may take; `None` where they do not travel on the command line.
     pub selection_budget: Option<usize>,
+    /// Whether a process runs one test, and can't run several.
+    pub is_one_test: bool,
 }
 
 /// All programs without any mutant.
@@ -255,7 +257,8 @@ impl Baseline {
         (0..self.programs.len()).map(groups).collect()
     }
 
-    /// Divides the tests of a program among processes.
+    /// Divides the tests of a program among processes. Those that need one each run in the order in which
+    /// they fail most likely.
     fn groups(
         &self,
         program: usize,
@@ -265,6 +268,13 @@ impl Baseline {
     ) -> Vec<Vec<usize>> {
         let mut groups = Vec::new();
         let mut rest = tests;
+        if self.programs[program].is_one_test {
+            let index = |test: usize| TestIndex { program, test };
+            rest.sort_by_cached_key(|&test| {
+                (Reverse(killers.rank(index(test), function)), self.expected(program, &[test]), test)
+            });
+            return rest.into_iter().map(|test| vec![test]).collect();
+        }
         let start = self.programs[program].start;
         let of_tests = self.expected(program, &rest).saturating_sub(start);
         if rest.len() > 1 && of_tests >= LIKELIEST_ALONE_FROM.max(start) {
@@ -395,6 +405,23 @@ mod tests {
         killers.note(test(0, 2), function(7));
         let own_first = [(1, vec![0]), (0, vec![2]), (0, vec![0, 1])];
         assert_eq!(groups(1, 0, &killers), own_first, "the killer of this function");
+    }
+
+    #[test]
+    fn tests_that_need_a_process_each_run_in_the_order_in_which_they_may_fail() {
+        let mut baseline = baseline();
+        baseline.programs[0].is_one_test = true;
+        let tests = |killers: &KnownKillers| -> Vec<Vec<usize>> {
+            let plan = baseline.plan(NUMBERS[1], function(0), killers);
+            plan.steps.into_iter().filter(|step| step.program == 0).map(|step| step.tests).collect()
+        };
+        let mut killers = KnownKillers::default();
+        assert_eq!(tests(&killers), [vec![1], vec![2], vec![0]], "the fastest first");
+        killers.note(test(0, 0), function(7));
+        killers.note(test(0, 2), function(0));
+        assert_eq!(tests(&killers), [vec![2], vec![0], vec![1]], "killers of this function, then of others");
+        let all: Vec<Vec<usize>> = baseline.all_groups().swap_remove(0);
+        assert_eq!(all.len(), 4, "one is skipped: {all:?}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{fs, path::Path, process::Command};
 
 use proptest::prelude::*;
 
-use crate::{CargoProject, MutatedProject, SourceSelection, find_mutated_sources};
+use crate::{CargoProject, FeatureSelection, MutatedProject, SourceSelection, find_mutated_sources};
 
 fn write(root: &Path, files: &[(&str, &str)]) {
     for (path, text) in files {
@@ -139,6 +139,95 @@ fn packages_are_those_that_cargo_tests() {
     assert_eq!(shown(&find(&root.path().join("b"), &[])), ["b/src/lib.rs: { String::new() }"]);
     assert_eq!(shown(&find(&root.path().join("b/src"), &[])), ["b/src/lib.rs: { String::new() }"]);
     assert_eq!(shown(&find(root.path(), &["b"])), ["b/src/lib.rs: { String::new() }"]);
+}
+
+/// Returns the sources of named packages with selected features, or why there are none.
+fn find_selected(root: &Path, packages: &[&str], features: FeatureSelection) -> Result<Vec<String>, String> {
+    let metadata = output("cargo", &["metadata", "--no-deps", "--format-version", "1"], root);
+    let cfg = output("rustc", &["--print", "cfg"], root);
+    let packages: Vec<String> = packages.iter().map(|&name| name.to_owned()).collect();
+    let project = CargoProject::read_selected(&metadata, &cfg, Some(root), &packages, &features);
+    let project = project.map_err(|error| error.to_string())?;
+    Ok(shown(&find_mutated_sources(&project, &SourceSelection::read(&[], root).unwrap()).unwrap()))
+}
+
+#[test]
+fn features_are_those_that_cargo_enables() {
+    let root = tempfile::tempdir().unwrap();
+    let manifest = "[package]\nname = 'a'\nedition = '2021'\n[features]\ndefault = ['on']\non = []\n\
+                    off = ['both', 'c?/x']\nboth = ['b/std']\n[dependencies]\n\
+                    b = { version = '1', optional = true }\nc = { version = '1', optional = true }\n";
+    let source = |feature: &str| format!("#[cfg(feature = \"{feature}\")] mod {feature};\n");
+    let library: String = ["on", "off", "both", "b", "c"].map(source).concat();
+    write(root.path(), &[("Cargo.toml", manifest), ("src/lib.rs", &library)]);
+    for feature in ["on", "off", "both", "b", "c"] {
+        write(root.path(), &[(&format!("src/{feature}.rs"), "fn f() -> f64 { g() }\n")]);
+    }
+    let enabled = |named: &[&str], has_all, has_no_default| {
+        let named = named.iter().map(|&name| name.to_owned()).collect();
+        let features = FeatureSelection { named, has_all, has_no_default };
+        let lines = find_selected(root.path(), &[], features).unwrap();
+        let on = lines.iter().filter(|line| !line.contains('(')).map(|line| line["src/".len()..].to_owned());
+        on.map(|line| line.split('.').next().unwrap().to_owned()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(enabled(&[], false, false), "on");
+    assert_eq!(enabled(&[], false, true), "");
+    assert_eq!(enabled(&[], true, false), "b both c off on");
+    assert_eq!(enabled(&["off"], false, true), "b both off");
+    assert_eq!(enabled(&["a/both,c"], false, false), "b both c on");
+    assert_eq!(enabled(&["b/std"], false, false), "b on");
+}
+
+#[test]
+fn packages_are_selected_by_name_and_version() {
+    let root = tempfile::tempdir().unwrap();
+    write(root.path(), &[("Cargo.toml", "[workspace]\nmembers = ['a', 'ab']\nresolver = '2'\n")]);
+    for name in ["a", "ab"] {
+        let manifest = format!("[package]\nname = '{name}'\nversion = '1.2.3'\nedition = '2021'\n");
+        let paths = [format!("{name}/Cargo.toml"), format!("{name}/src/lib.rs")];
+        write(root.path(), &[(&paths[0], &manifest), (&paths[1], "fn f() -> String { g() }\n")]);
+    }
+    let find = |packages: &[&str]| find_selected(root.path(), packages, FeatureSelection::default());
+    let line = |name: &str| format!("{name}/src/lib.rs: {{ String::new() }}");
+    assert_eq!(find(&["ab"]).unwrap(), [line("ab")]);
+    assert_eq!(find(&["a@1.2.3", "ab"]).unwrap(), [line("a"), line("ab")]);
+    for unknown in ["b", "a@1.2.4", "abc"] {
+        let error = find(&["a", unknown]).unwrap_err();
+        assert_eq!(
+            error,
+            format!(
+                "find the package \"{unknown}\": expected the name of a package of the workspace, or NAME@VERSION"
+            )
+        );
+    }
+}
+
+#[test]
+fn documentation_tests_are_those_of_libraries_of_the_packages() {
+    let root = tempfile::tempdir().unwrap();
+    let manifest = |name: &str, rest: &str| format!("[package]\nname = '{name}'\nversion = '1.0.0'\n{rest}");
+    write(
+        root.path(),
+        &[
+            ("Cargo.toml", "[workspace]\nmembers = ['with', 'without', 'binary']\nresolver = '2'\n"),
+            ("with/Cargo.toml", &manifest("with", "")),
+            ("with/src/lib.rs", ""),
+            ("without/Cargo.toml", &manifest("without", "[lib]\ndoctest = false\n")),
+            ("without/src/lib.rs", ""),
+            ("binary/Cargo.toml", &manifest("binary", "")),
+            ("binary/src/main.rs", "fn main() {}\n"),
+        ],
+    );
+    let metadata = output("cargo", &["metadata", "--no-deps", "--format-version", "1"], root.path());
+    let read = |directory: &str| CargoProject::read(&metadata, "", &root.path().join(directory)).unwrap();
+    let has = |project: &CargoProject, packages: &[&str]| {
+        project.has_doctests(&packages.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())
+    };
+    assert!(has(&read(""), &[]) && has(&read("with"), &[]));
+    assert!(!has(&read("without"), &[]) && !has(&read("binary"), &[]));
+    let all = read("");
+    assert!(has(&all, &["with@1.0.0"]) && has(&all, &["binary", "with"]));
+    assert!(!has(&all, &["binary"]) && !has(&all, &["without", "binary"]));
 }
 
 #[test]

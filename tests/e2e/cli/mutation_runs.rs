@@ -411,3 +411,70 @@ fn killed_coordinator_leaves_nothing_running_and_no_wrong_verdict() {
     assert!(all.values().all(|status| status != "Pending"), "{all:?}\n{ran}");
     assert!(survivors.iter().all(|(name, _)| name.starts_with("f")), "{survivors:?}");
 }
+
+#[test]
+fn features_and_packages_are_those_of_cargo() {
+    let world = TestWorld::new();
+    let root = world.path("workspace");
+    let write = |path: &str, text: &str| {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    write("Cargo.toml", "[workspace]\nmembers = [\"one\", \"two\"]\nresolver = \"2\"\n");
+    let test = |name: &str| format!("#[test]\nfn reaches() {{\n    assert!(!{name}(2) && {name}(1));\n}}\n");
+    let low = |name: &str, head: &str| format!("{head}pub fn {name}(a: u8) -> bool {{\n    a < 2\n}}\n");
+    let features = "[features]\ndefault = [\"usual\"]\nusual = []\nextra = []\n";
+    for name in ["one", "two"] {
+        let manifest =
+            format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2021\"\n{features}");
+        write(&format!("{name}/Cargo.toml"), &manifest);
+        let parts = ["usual", "extra"].map(|feature| {
+            let condition = format!("#[cfg(feature = \"{feature}\")]\n");
+            let test = test(feature).replace("fn reaches", &format!("fn reaches_{feature}"));
+            format!("{}{condition}{test}", low(feature, &condition))
+        });
+        write(&format!("{name}/src/lib.rs"), &parts.concat());
+    }
+    let statuses = |words: &[&str]| {
+        let mut command = world.heeler(&[&["mutate", "-j2", "--json", "../report.json"], words].concat());
+        command.current_dir(&root);
+        let ran = run_with_separate_outputs(command).assert_code(0);
+        let report: Value =
+            serde_json::from_str(&fs::read_to_string(world.path("report.json")).unwrap()).unwrap();
+        let mut found = BTreeMap::new();
+        for (path, file) in report["files"].as_object().unwrap() {
+            for mutant in file["mutants"].as_array().unwrap() {
+                let line = mutant["location"]["start"]["line"].as_u64().unwrap();
+                let feature = if line < 8 { "usual" } else { "extra" };
+                let status = mutant["status"].as_str().unwrap().to_owned();
+                let package = path.split('/').next().unwrap();
+                found.entry(format!("{package} {feature}")).or_insert_with(Vec::new).push(status);
+            }
+        }
+        let only = |statuses: Vec<String>| {
+            assert!(statuses.iter().all(|status| *status == statuses[0]), "{statuses:?}\n{ran}");
+            statuses[0].clone()
+        };
+        found.into_iter().map(|(name, statuses)| format!("{name}: {}", only(statuses))).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        statuses(&[]),
+        ["one extra: Ignored", "one usual: Killed", "two extra: Ignored", "two usual: Killed"]
+    );
+    assert_eq!(statuses(&["-p", "two"]), ["two extra: Ignored", "two usual: Killed"]);
+    assert_eq!(statuses(&["-p", "one", "--features", "extra"]), ["one extra: Killed", "one usual: Killed"]);
+    assert_eq!(statuses(&["-p", "one", "--all-features"]), ["one extra: Killed", "one usual: Killed"]);
+    assert_eq!(
+        statuses(&["--package=one", "--no-default-features", "-Fextra"]),
+        ["one extra: Killed", "one usual: Ignored"]
+    );
+    let unknown = |words: &[&str]| {
+        let mut command = world.heeler(&[&["mutate"], words].concat());
+        command.current_dir(&root);
+        run_with_separate_outputs(command)
+    };
+    unknown(&["-p", "three"]).assert_code(5).assert_stderr("find the package \"three\": expected the name");
+    // Cargo says what it misses.
+    unknown(&["--features", "nothing"]).assert_code(4).assert_stderr("nothing");
+}

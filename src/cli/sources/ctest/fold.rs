@@ -367,6 +367,7 @@ fn command_entry(test: &CtestTest, env: Variables) -> ListedTest {
         cwd: properties.working_directory.as_deref().map(OsText::from),
         rules: CommandRules {
             will_fail: properties.will_fail,
+            early_exit_codes: Vec::new(),
             skip_code: properties.skip_return_code.filter(|code| *code >= 0),
             pass_expressions: properties.pass_expressions.clone(),
             fail_expressions: properties.fail_expressions.clone(),

@@ -7,6 +7,9 @@ pub(crate) const HIT_LIMIT_EXIT_CODE: i32 = 87;
 /// The code with which a process exits that has reached too many places.
 pub(crate) const STEP_LIMIT_EXIT_CODE: i32 = 88;
 
+/// The codes with which a process exits at its limits.
+pub const LIMIT_EXIT_CODES: [i32; 2] = [HIT_LIMIT_EXIT_CODE, STEP_LIMIT_EXIT_CODE];
+
 const MUTANT: &str = "HEELER_MUTANT";
 const HITS: &str = "HEELER_MUTANT_HITS";
 const STEPS: &str = "HEELER_MUTANT_STEPS";

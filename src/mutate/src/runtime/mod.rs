@@ -8,6 +8,6 @@
 mod environment;
 mod wrapper;
 
-pub use environment::{GuardMode, coverage_file_bytes, guard_environment};
+pub use environment::{GuardMode, LIMIT_EXIT_CODES, coverage_file_bytes, guard_environment};
 pub(crate) use environment::{HIT_LIMIT_EXIT_CODE, STEP_LIMIT_EXIT_CODE};
 pub use wrapper::{GuardRuntime, is_rustc_wrapper, run_rustc_wrapper};

@@ -52,6 +52,12 @@ impl GuardRuntime {
         Ok(Some(words.chain([rlib.into_os_string(), source.into_os_string()]).collect()))
     }
 
+    /// Returns the directory of the compiled runtime.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.dir
+    }
+
     /// Returns the program that starts the compiler.
     #[must_use]
     pub fn wrapper(&self) -> PathBuf {

@@ -30,6 +30,9 @@ pub struct CommandRules {
     pub will_fail: bool,
     /// Exit code with which the command is skipped.
     pub skip_code: Option<i32>,
+    /// Exit codes that say nothing of the test: the process was ended before its time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub early_exit_codes: Vec<i32>,
     /// Expressions of which the output must match one; the exit code is then ignored.
     pub pass_expressions: Vec<String>,
     /// Expressions of which the output must match none.

@@ -33,6 +33,8 @@ pub struct ListedProgram {
     /// The uids of the tests.
     pub uids: Vec<String>,
     pub selection_limit: Option<SelectionLimit>,
+    /// Whether a process runs one test, and can't run several.
+    pub is_one_test: bool,
     /// Why it could not be listed, as one sentence; it has no tests then.
     pub error: Option<String>,
 }
@@ -94,16 +96,19 @@ pub(super) fn settings_of_variants(settings: &ResolvedSettings, state_dir: &Path
 /// Returns the programs of a catalogue.
 pub(super) fn listed_programs(catalogue: &Catalogue) -> Vec<ListedProgram> {
     let listed = |entry: &ProgramEntry| {
-        let (tests, selection_limit, error): (&[TestEntry], _, _) = match &entry.listing {
-            ListingState::Listed { tests, selection_limit, .. } => (tests, *selection_limit, None),
-            ListingState::Broken { error } => (&[], None, Some(error.clone())),
-            ListingState::Unknown => (&[], None, Some("it was not listed".to_owned())),
+        let (tests, selection_limit, is_one_test, error): (&[TestEntry], _, _, _) = match &entry.listing {
+            ListingState::Listed { tests, selection_limit, process, .. } => {
+                (tests, *selection_limit, process.is_one_test, None)
+            }
+            ListingState::Broken { error } => (&[], None, false, Some(error.clone())),
+            ListingState::Unknown => (&[], None, false, Some("it was not listed".to_owned())),
         };
         ListedProgram {
             suite: entry.source.program.suite.clone(),
             tests: tests.iter().map(TestEntry::listed).collect(),
             uids: tests.iter().map(|test| test.uid().to_owned()).collect(),
             selection_limit,
+            is_one_test,
             error,
         }
     };

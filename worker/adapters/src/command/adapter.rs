@@ -2,14 +2,15 @@
 
 use std::path::Path;
 
+use heeler_core::Failure;
 use heeler_core::batching::ProcessTraits;
 use heeler_protocol::control::{CommandTest, ListedTest, TestProgram};
 
 use super::{expression::Expression, parser::CommandParser};
 use crate::{
     Adapter, AdapterInvocation, AdapterListing, AdapterTraits, BatchSelection, ClaimConfidence,
-    CommandLineError, DiscoveryTarget, InvocationChannel, ListingError, ListingOutput, OwnCommand,
-    TranscriptParser, shell, tap::TapParser,
+    CommandLineError, DiscoveryTarget, FrameworkVerdict, InvocationChannel, ListingError, ListingOutput,
+    OwnCommand, TranscriptParser, libtest, shell, tap::TapParser,
 };
 
 /// The frameworks of commands, by what decides about their result.
@@ -26,8 +27,24 @@ const fn traits(name: &'static str, label: &'static str) -> AdapterTraits {
     AdapterTraits { process: ProcessTraits { is_one_test: true, ..new.process }, ..new }
 }
 
-static EXIT_CODE: AdapterTraits = traits("command", "command");
+static EXIT_CODE: AdapterTraits =
+    AdapterTraits { details_from_stderr: Some(add_panic), ..traits("command", "command") };
 static TAP: AdapterTraits = AdapterTraits { has_parts: true, ..traits("tap", "TAP") };
+
+/// What is said of a program in Rust that has panicked.
+const PANICKED: &str = "exited with code 101";
+
+/// Adds why a program in Rust has panicked.
+fn add_panic(verdict: &mut FrameworkVerdict, _name: &str, stderr: &str) {
+    let [failure] = verdict.failures.as_mut_slice() else { return };
+    if failure.message.as_deref() == Some(PANICKED) {
+        let panic = libtest::read_panic_of(stderr);
+        if panic.message.is_some() {
+            // The place may be in what a tool has made of the test, such as rustdoc.
+            *failure = Failure { file: None, line: None, ..panic };
+        }
+    }
+}
 
 impl Adapter for CommandFramework {
     fn traits(&self) -> &'static AdapterTraits {
@@ -159,7 +176,7 @@ mod tests {
     use heeler_protocol::control::CommandRules;
 
     use super::*;
-    use crate::SelectionScope;
+    use crate::{FrameworkResult, SelectionScope};
 
     fn program() -> TestProgram {
         TestProgram {
@@ -207,6 +224,20 @@ mod tests {
         assert_eq!(invocation.own_command.unwrap().args, ["-c".into(), "true".into(), "--all".into()]);
         let again = CommandFramework::ExitCode.reproduce_command(&program(), &test);
         assert_eq!(again, "(cd / && A='b c' ./bin/sh -c true --all)");
+    }
+
+    #[test]
+    fn panic_of_a_program_in_rust_is_its_message() {
+        let failed = |message: &str| {
+            let mut verdict = FrameworkVerdict::new(FrameworkResult::Failed, None);
+            verdict.push_failure(Failure { message: Some(message.to_owned()), ..Failure::default() });
+            let stderr = "thread 'main' (15) panicked at src/lib.rs:6:1:\nindex out of bounds\nnote: run with `RUST_BACKTRACE=1` environment variable to display a backtrace\n";
+            add_panic(&mut verdict, "a", stderr);
+            verdict.failures.remove(0)
+        };
+        let panicked = failed(PANICKED);
+        assert_eq!((panicked.message.as_deref(), panicked.file), (Some("index out of bounds"), None));
+        assert_eq!(failed("exited with code 1").message.as_deref(), Some("exited with code 1"));
     }
 
     #[test]

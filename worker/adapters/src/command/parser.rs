@@ -88,7 +88,7 @@ impl TranscriptParser for CommandParser {
 
     fn on_exit(&mut self, code: i32, events: &mut Vec<TranscriptEvent>) {
         self.begin(events);
-        if self.state != CommandState::Running {
+        if self.state != CommandState::Running || self.rules.early_exit_codes.contains(&code) {
             return;
         }
         self.state = CommandState::Exited;
@@ -227,6 +227,18 @@ mod tests {
         let events = run(&rules, "not yet\nready now\nready again\n", 0);
         assert_eq!(events.iter().filter(|event| **event == limit).count(), 1);
         assert!(!run(&rules, "ready without an end", 0).contains(&limit));
+    }
+
+    #[test]
+    fn exit_before_its_time_is_no_result() {
+        let rules = CommandRules { will_fail: true, early_exit_codes: vec![87], ..CommandRules::default() };
+        let (mut parser, mut events) = (CommandParser::new(1, rules.clone()), Vec::new());
+        parser.opening_request(&mut events);
+        parser.on_output_end(&mut events);
+        parser.on_exit(87, &mut events);
+        assert_eq!(events, [TranscriptEvent::Begun { place: 0 }]);
+        assert!(!parser.is_complete() && !parser.explains_exit(87));
+        assert_eq!(verdict(&rules, "", 101).0, Passed);
     }
 
     #[test]
