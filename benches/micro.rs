@@ -195,7 +195,8 @@ fn simulate_run(plan: SchedulingPlan) -> RunState {
             RunAction::CancelLease { .. }
             | RunAction::ExtendLease(_)
             | RunAction::EndLease { .. }
-            | RunAction::DelayRetry { .. } => {
+            | RunAction::DelayRetry { .. }
+            | RunAction::DelayStarts { .. } => {
                 panic!("not in this run: {action:?}")
             }
         };
