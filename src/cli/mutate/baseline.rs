@@ -495,7 +495,7 @@ pub(super) fn test_places(
     programs: &[ListedProgram],
     tree: &Path,
 ) -> BTreeMap<std::sync::Arc<str>, heeler_report::mutation::TestPlace> {
-    let place = |(test, uid): (&heeler_protocol::control::ListedTest, &String)| {
+    let place = |(test, uid): (&std::sync::Arc<heeler_protocol::control::ListedTest>, &String)| {
         let file = Path::new(test.file.as_ref()?);
         let below = file.strip_prefix(tree).unwrap_or(file).to_string_lossy().into_owned();
         let place = heeler_report::mutation::TestPlace { file: below, line: test.line };
