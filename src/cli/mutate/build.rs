@@ -9,7 +9,8 @@ use std::{
 
 use heeler_mutant::{MutantId, RollbackStep, compiler};
 use heeler_mutate::{
-    CargoProject, CopiedTree, Fingerprint, GuardRuntime, GuardedProject, TreeCopy, TreeCopyError,
+    BuiltProject, CargoProject, CopiedTree, Fingerprint, GuardRuntime, GuardedProject, TreeCopy,
+    TreeCopyError,
 };
 use heeler_protocol::control::TestProgram;
 use heeler_sys::liveness_lock::{self, LivenessLock};
@@ -43,7 +44,7 @@ pub(super) struct WorkPlace {
 /// The test programs of a guarded workspace.
 #[derive(Debug)]
 pub(super) struct GuardedBuild {
-    pub(super) guarded: GuardedProject,
+    pub(super) guarded: BuiltProject,
     pub(super) programs: Vec<TestProgram>,
     /// There are documentation tests, which do not run.
     pub(super) has_doctests: bool,
@@ -165,7 +166,7 @@ pub(super) fn build_guarded(
         .with(compiler.as_bytes())
         .with(env!("CARGO_PKG_VERSION").as_bytes());
     Ok(GuardedBuild {
-        guarded,
+        guarded: guarded.into_built(),
         programs: built.programs.into_iter().map(cargo_test_program).collect(),
         has_doctests: built.has_doctests,
         fingerprint,
@@ -184,7 +185,7 @@ pub(super) fn write_guarded(guarded: &GuardedProject, tree: &Path) -> Result<(),
 pub(super) fn tree_copy<'a>(
     original: &'a Path,
     copy: &'a Path,
-    replaced: &'a std::collections::BTreeMap<PathBuf, String>,
+    replaced: &'a std::collections::BTreeMap<PathBuf, &'a str>,
 ) -> TreeCopy<'a> {
     TreeCopy { original, copy, left_out: &[], kept: &[], copied_before: None, replaced }
 }
