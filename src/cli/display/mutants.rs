@@ -45,7 +45,7 @@ pub(crate) fn render_mutants(results: &[MutantResult], colour: ColourMode) -> St
         print(line);
     }
     let ignored = results.iter().filter(|result| result.status == MutantStatus::Ignored).count();
-    let files = results.iter().map(|result| &*result.mutant.path).collect::<BTreeSet<_>>().len();
+    let files = results.iter().map(|result| &**result.mutant.path()).collect::<BTreeSet<_>>().len();
     let mut total = format!("{} in {}", count_of(results.len(), "mutant"), count_of(files, "file"));
     if ignored > 0 {
         total.push_str(&format!(", {ignored} of them ignored"));
@@ -55,19 +55,17 @@ pub(crate) fn render_mutants(results: &[MutantResult], colour: ColourMode) -> St
 }
 
 fn place(mutant: &Mutant) -> String {
-    let start = mutant.span.start;
-    format!("{}:{}:{}", sanitise::one_line(&mutant.path), start.line, start.column)
+    let start = mutant.start();
+    format!("{}:{}:{}", sanitise::one_line(mutant.path()), start.line, start.column)
 }
 
 /// Returns what a mutant does: its description, or the code before and after.
 fn change(mutant: &Mutant) -> String {
-    match (&mutant.description, mutant.replacement.as_str()) {
-        (Some(description), _) => cut_name(&code(description), 2 * CODE_COLUMNS),
-        (None, "") => format!("{} → nothing", cut_name(&code(&mutant.original), CODE_COLUMNS)),
-        (None, replacement) => {
-            let original = cut_name(&code(&mutant.original), CODE_COLUMNS);
-            format!("{original} → {}", cut_name(&code(replacement), CODE_COLUMNS))
-        }
+    let original = || cut_name(&code(mutant.original()), CODE_COLUMNS);
+    match (mutant.description(), &*mutant.replacement()) {
+        (Some(description), _) => cut_name(&code(&description), 2 * CODE_COLUMNS),
+        (None, "") => format!("{} → nothing", original()),
+        (None, replacement) => format!("{} → {}", original(), cut_name(&code(replacement), CODE_COLUMNS)),
     }
 }
 

@@ -203,8 +203,8 @@ fn covering_text(tests: usize) -> String {
 /// Returns a line about a mutant: where it is, its mutator, and what it changes.
 fn result_line(label: &str, style: Style, result: &MutantResult) -> StyledLine {
     let mutant = &result.mutant;
-    let start = mutant.span.start;
-    let place = format!("{}:{}:{}", sanitise::one_line(&mutant.path), start.line, start.column);
+    let start = mutant.start();
+    let place = format!("{}:{}:{}", sanitise::one_line(mutant.path()), start.line, start.column);
     StyledLine::with_label(style, label)
         .with_plain(format!("{place}  "))
         .with(Style::Dim, format!("{}  ", mutant.mutator.name()))

@@ -2,7 +2,7 @@
 //! of a process of several; and all tests of a program in one process, as mutants are tested.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fs,
     num::NonZeroUsize,
     ops::Range,
@@ -20,7 +20,7 @@ use heeler_server::variants::{ListedProgram, Variant, VariantEvent, VariantLimit
 
 use super::{
     error::MutateError,
-    session::{LeftAtOnce, MutantSession},
+    session::{LOW_ORDERS, LeftAtOnce, MutantSession, ORDERED_TOGETHER},
 };
 
 /// Limits of tests without a mutant. They are generous: nothing is known of them yet.
@@ -101,6 +101,19 @@ impl CoverageFiles {
         Ok(path)
     }
 
+    /// Returns a test alone in its process, which notes what it reaches.
+    fn alone(&self, TestIndex { program, test }: TestIndex) -> Variant {
+        let file = self.path(program, Some(test));
+        Variant {
+            name: format!("alone-{program}-{test}"),
+            program,
+            env: variables(&GuardMode::Counting { file }),
+            tests: vec![test],
+            limits: LIMITS,
+            weight: UNKNOWN_DURATION,
+        }
+    }
+
     fn write_zeros(&self, path: &Path) -> Result<(), MutateError> {
         fs::write(path, coverage_file_bytes(self.total))
             .map_err(|source| MutateError::WriteFile { path: path.to_owned(), source })
@@ -133,11 +146,10 @@ impl CoverageFiles {
     fn take_forked(
         &self,
         variant: &Variant,
-        results: &BTreeMap<String, Box<TestResult>>,
+        result: Option<&TestResult>,
         baseline: &mut Baseline,
     ) -> Result<TakenTests, MutateError> {
         let program = &mut baseline.programs[variant.program];
-        let result = results.get(&variant.name);
         let failed = result.and_then(|result| result.parts.last()).map(|part| part.name.clone());
         let is_failed = |test: &usize| failed.as_ref() == Some(&program.names[*test]);
         let failed = variant.tests.iter().copied().find(is_failed);
@@ -214,7 +226,7 @@ pub(super) async fn measure(
     session: &mut MutantSession,
     measured: &MeasuredPrograms<'_>,
     files: &CoverageFiles,
-    kept: &KeptBaseline,
+    kept: &mut KeptBaseline,
     forking_slots: Option<NonZeroUsize>,
 ) -> Result<MeasuredBaseline, MutateError> {
     let programs = measured.programs;
@@ -233,7 +245,6 @@ pub(super) async fn measure(
         return Ok(ended);
     }
     files.read(&run, programs.len(), &mut baseline.coverage)?;
-    baseline.coverage.share();
     let ended = run_together(session, measured, &run, &mut baseline).await?;
     Ok(ended.unwrap_or(MeasuredBaseline::Green(baseline)))
 }
@@ -241,7 +252,7 @@ pub(super) async fn measure(
 /// Takes over what tests took and reached in an earlier run. Returns the tests that run.
 fn take_kept(
     measured: &MeasuredPrograms<'_>,
-    kept: &KeptBaseline,
+    kept: &mut KeptBaseline,
     baseline: &mut Baseline,
 ) -> BTreeSet<TestIndex> {
     let mut run = BTreeSet::new();
@@ -249,12 +260,12 @@ fn take_kept(
         baseline.programs[program].start = kept.start(&listed.suite);
         for test in (0..listed.tests.len()).filter(|&test| is_run(listed, test)) {
             let index = TestIndex { program, test };
-            let Some(kept) = kept.test(&measured.kept_names[program][test]) else {
+            let Some(kept) = kept.take_test(&measured.kept_names[program][test]) else {
                 run.insert(index);
                 continue;
             };
             baseline.programs[program].durations[test] = Some(kept.duration);
-            baseline.coverage.add_counts(program, test, kept.steps, kept.reached.iter().copied());
+            baseline.coverage.add_counts(program, test, kept.steps, kept.reached);
             if kept.is_flaky {
                 baseline.flaky.insert(index);
             }
@@ -272,35 +283,41 @@ async fn run_alone(
     baseline: &mut Baseline,
 ) -> Result<Option<MeasuredBaseline>, MutateError> {
     // Also what has failed in a child: threads that were there before are not in it.
-    let mut waiting = alone_variants(run, files, baseline)?;
+    let is_open = |one: &TestIndex| baseline.programs[one.program].durations[one.test].is_none();
+    let mut waiting: Vec<TestIndex> = run.iter().copied().filter(is_open).collect();
+    for test in &waiting {
+        files.create_file(test.program, Some(test.test))?;
+    }
     let mut red = RedTests::new(measured);
     for round in 0..CONFIRMED_FAILURES {
-        let mut results = match run_all(session, &waiting).await? {
-            Ok(results) => results,
-            Err(left) => return Ok(Some(MeasuredBaseline::Left(left))),
+        // How each test ended: its failure, or none.
+        let mut ended: BTreeMap<TestIndex, Option<String>> = BTreeMap::new();
+        let mut take = |place: usize, result: Box<TestResult>| {
+            let TestIndex { program, test } = waiting[place];
+            let took = Duration::from_micros(result.duration_us.unwrap_or_default());
+            baseline.programs[program].durations[test] = Some(took);
+            ended.insert(waiting[place], failure(&measured.programs[program].uids[test], &result));
         };
+        let variants = waiting.iter().map(|test| files.alone(*test));
+        if let Some(left) = run_all(session, variants, &mut take).await? {
+            return Ok(Some(MeasuredBaseline::Left(left)));
+        }
         if session.is_cancelled {
             return Ok(Some(MeasuredBaseline::Cancelled));
         }
         red = RedTests::new(measured);
-        waiting.retain(|variant| {
-            let (program, test) = (variant.program, variant.tests[0]);
-            let uid = &measured.programs[program].uids[test];
-            let index = TestIndex { program, test };
-            let Some(result) = results.remove(&variant.name) else {
-                red.add(index, format!("{uid}: it has no result"));
-                return true;
-            };
-            let took = Duration::from_micros(result.duration_us.unwrap_or_default());
-            baseline.programs[program].durations[test] = Some(took);
-            if let Some(failure) = failure(uid, &result) {
-                red.add(index, failure);
-                return true;
+        waiting.retain(|test| {
+            let no_result =
+                || format!("{}: it has no result", measured.programs[test.program].uids[test.test]);
+            let failure = ended.remove(test).unwrap_or_else(|| Some(no_result()));
+            let has_failed = failure.is_some();
+            if let Some(failure) = failure {
+                red.add(*test, failure);
             }
-            if round > 0 {
-                baseline.flaky.insert(index);
+            if !has_failed && round > 0 {
+                baseline.flaky.insert(*test);
             }
-            false
+            has_failed
         });
         if waiting.is_empty() {
             break;
@@ -325,21 +342,23 @@ async fn run_together(
     });
     let mut failures: BTreeMap<TestIndex, u32> = BTreeMap::new();
     while !waiting.is_empty() {
-        let mut results = match run_all(session, &waiting).await? {
-            Ok(results) => results,
-            Err(left) => return Ok(Some(MeasuredBaseline::Left(left))),
-        };
+        let mut results: Vec<Option<Box<TestResult>>> = vec![None; waiting.len()];
+        let mut take = |place: usize, result| results[place] = Some(result);
+        if let Some(left) = run_all(session, waiting.iter().cloned(), &mut take).await? {
+            return Ok(Some(MeasuredBaseline::Left(left)));
+        }
         if session.is_cancelled {
             return Ok(Some(MeasuredBaseline::Cancelled));
         }
         let mut red = RedTests::new(measured);
+        let mut results = results.into_iter();
         waiting.retain(|variant| {
             let program = &measured.programs[variant.program];
             let what = match variant.tests.as_slice() {
                 [test] if program.is_one_test => program.uids[*test].clone(),
                 _ => format!("{}, with all of its tests in one process", program.suite),
             };
-            let Some(result) = results.remove(&variant.name) else { return false };
+            let Some(result) = results.next().flatten() else { return false };
             let Some(failure) = failure(&what, &result) else { return false };
             let test = match StepOutcome::of(&result) {
                 StepOutcome::Failed { test, .. } => {
@@ -393,14 +412,15 @@ async fn measure_forked(
         if forked.is_empty() || session.is_cancelled {
             break;
         }
-        let results = match run_all(session, &forked).await? {
-            Ok(results) => results,
-            Err(left) => return Ok(Some(left)),
-        };
+        let mut results: Vec<Option<Box<TestResult>>> = vec![None; forked.len()];
+        let mut take = |place: usize, result| results[place] = Some(result);
+        if let Some(left) = run_all(session, forked.iter().cloned(), &mut take).await? {
+            return Ok(Some(left));
+        }
         files.check_imports()?;
         let mut is_any_measured = false;
-        for variant in &forked {
-            let taken = files.take_forked(variant, &results, baseline)?;
+        for (variant, result) in forked.iter().zip(results) {
+            let taken = files.take_forked(variant, result.as_deref(), baseline)?;
             is_any_measured |= taken.is_any_measured;
             failed.extend(taken.failed.map(|test| (variant.program, test)));
         }
@@ -427,28 +447,6 @@ fn unmeasured(program: &ListedProgram) -> BaselineProgram {
     }
 }
 
-/// Returns each test alone that has not been measured.
-fn alone_variants(
-    run: &BTreeSet<TestIndex>,
-    files: &CoverageFiles,
-    measured: &Baseline,
-) -> Result<Vec<Variant>, MutateError> {
-    let mut variants = Vec::with_capacity(run.len());
-    let is_open = |one: &&TestIndex| measured.programs[one.program].durations[one.test].is_none();
-    for &TestIndex { program, test } in run.iter().filter(is_open) {
-        let file = files.create_file(program, Some(test))?;
-        variants.push(Variant {
-            name: format!("alone-{program}-{test}"),
-            program,
-            env: variables(&GuardMode::Counting { file }),
-            tests: vec![test],
-            limits: LIMITS,
-            weight: UNKNOWN_DURATION,
-        });
-    }
-    Ok(variants)
-}
-
 /// Returns all tests of each program together, in as many processes as one command line has names for.
 fn together_variants(baseline: &Baseline) -> Vec<Variant> {
     let mut variants = Vec::new();
@@ -467,24 +465,41 @@ fn together_variants(baseline: &Baseline) -> Vec<Variant> {
     variants
 }
 
-/// Runs variants to their ends; returns the results by name.
+/// Runs variants to their ends, some at a time: there may be many thousands. `take` is given the place of
+/// each among all, and its result; those of a cancelled run may have none.
+///
+/// Cancel safe: no, because the tests go on.
 async fn run_all(
     session: &mut MutantSession,
-    variants: &[Variant],
-) -> Result<Result<BTreeMap<String, Box<TestResult>>, LeftAtOnce>, MutateError> {
-    let mut results = BTreeMap::new();
-    if variants.is_empty() {
-        return Ok(Ok(results));
-    }
-    session.run(variants, VariantSlots::All).await?;
+    mut variants: impl Iterator<Item = Variant> + Send,
+    take: &mut (dyn FnMut(usize, Box<TestResult>) + Send),
+) -> Result<Option<LeftAtOnce>, MutateError> {
+    // Of those that are in progress.
+    let mut places: HashMap<String, usize> = HashMap::new();
+    let (mut ordered, mut runs) = (0, 0);
     loop {
+        while places.len() < LOW_ORDERS && !session.is_cancelled {
+            let next: Vec<Variant> = variants.by_ref().take(ORDERED_TOGETHER).collect();
+            if next.is_empty() {
+                break;
+            }
+            places.extend(next.iter().map(|variant| variant.name.clone()).zip(ordered..));
+            ordered += next.len();
+            runs += 1;
+            session.run(&next, VariantSlots::All).await?;
+        }
+        if runs == 0 {
+            return Ok(None);
+        }
         match session.next_event().await? {
             Ok(VariantEvent::Ended { name, result, .. }) => {
-                results.insert(name, result);
+                if let Some(place) = places.remove(&name) {
+                    take(place, result);
+                }
             }
-            Ok(VariantEvent::RunEnded { .. }) => return Ok(Ok(results)),
+            Ok(VariantEvent::RunEnded { .. }) => runs -= 1,
             Ok(VariantEvent::Warning(_)) => {}
-            Err(left) => return Ok(Err(left)),
+            Err(left) => return Ok(Some(left)),
         }
     }
 }
@@ -561,7 +576,7 @@ pub(super) fn test_places(
     programs: &[ListedProgram],
     tree: &Path,
 ) -> BTreeMap<std::sync::Arc<str>, heeler_report::mutation::TestPlace> {
-    let place = |(test, uid): (&heeler_protocol::control::ListedTest, &String)| {
+    let place = |(test, uid): (&std::sync::Arc<heeler_protocol::control::ListedTest>, &String)| {
         let file = Path::new(test.file.as_ref()?);
         let below = file.strip_prefix(tree).unwrap_or(file).to_string_lossy().into_owned();
         let place = heeler_report::mutation::TestPlace { file: below, line: test.line };

@@ -10,7 +10,8 @@ use std::{
 
 use heeler_mutant::{MutantId, RollbackStep, compiler};
 use heeler_mutate::{
-    CargoProject, CopiedTree, Fingerprint, GuardRuntime, GuardedProject, TreeCopy, TreeCopyError,
+    BuiltProject, CargoProject, CopiedTree, Fingerprint, GuardRuntime, GuardedProject, TreeCopy,
+    TreeCopyError,
 };
 use heeler_protocol::control::TestProgram;
 use heeler_sys::liveness_lock::{self, LivenessLock};
@@ -46,7 +47,7 @@ pub(super) struct WorkPlace {
 /// The test programs of a guarded workspace.
 #[derive(Debug)]
 pub(super) struct GuardedBuild {
-    pub(super) guarded: GuardedProject,
+    pub(super) guarded: BuiltProject,
     pub(super) programs: Vec<TestProgram>,
     /// The places of programs with documentation tests, which are left out where they fail.
     pub(super) doctests: Range<usize>,
@@ -193,7 +194,7 @@ pub(super) fn build_guarded(
         notes.push("documentation tests were not run (--no-doc)".to_owned());
     }
     Ok(GuardedBuild {
-        guarded,
+        guarded: guarded.into_built(),
         doctests: first_doctest..programs.len(),
         programs,
         notes,
@@ -221,7 +222,7 @@ pub(super) fn write_guarded(guarded: &GuardedProject, tree: &Path) -> Result<(),
 pub(super) fn tree_copy<'a>(
     original: &'a Path,
     copy: &'a Path,
-    replaced: &'a std::collections::BTreeMap<PathBuf, String>,
+    replaced: &'a std::collections::BTreeMap<PathBuf, &'a str>,
 ) -> TreeCopy<'a> {
     TreeCopy { original, copy, left_out: &[], kept: &[], copied_before: None, replaced }
 }

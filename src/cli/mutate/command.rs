@@ -1,8 +1,12 @@
 //! The command: lists the mutants, or tests them.
 
-use std::{io::Write as _, time::Instant};
+use std::{
+    io::{BufWriter, Write as _},
+    time::Instant,
+};
 
 use heeler_config::ResolvedSettings;
+use heeler_report::ReportError;
 
 use super::{
     build::{WorkPlace, build_guarded},
@@ -33,7 +37,7 @@ pub(in crate::cli) async fn mutate(arguments: &MutateArguments) -> Result<CliExi
     let settings =
         ResolvedSettings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
     let found = find_selected(arguments, &config, &settings).await.map_err(CommandError::Mutate)?;
-    let has_mutants = !found.untested().is_empty();
+    let has_mutants = found.has_selected();
     if arguments.is_list {
         let listed = list(arguments, &settings, &found);
         found.end().await;
@@ -52,20 +56,25 @@ pub(in crate::cli) async fn mutate(arguments: &MutateArguments) -> Result<CliExi
     run.run(found, display).await
 }
 
-/// Prints the mutants to standard output.
+/// Prints the mutants to standard output. A closed pipe (`heeler mutate --list | head`) is no error.
 fn list(
     arguments: &MutateArguments,
     settings: &ResolvedSettings,
     found: &FoundMutants,
 ) -> Result<(), MutateError> {
     let options = display_options(&arguments.general, settings, OutputStream::StandardOutput);
-    let text = match arguments.format {
-        MutantFormat::Human => render_mutants(&found.untested(), options.colour),
-        MutantFormat::Json => found.json().map_err(MutateError::Json)?,
+    let mut stdout = BufWriter::new(std::io::stdout());
+    let written = match arguments.format {
+        MutantFormat::Human => {
+            let text = render_mutants(&found.untested(), options.colour);
+            stdout.write_all(text.as_bytes()).map_err(ReportError::from)
+        }
+        MutantFormat::Json => found.write_json(&mut stdout),
     };
-    // A closed pipe (`heeler mutate --list | head`) is no error.
-    let _closed = std::io::stdout().write_all(text.as_bytes());
-    Ok(())
+    match written.and_then(|()| stdout.flush().map_err(ReportError::from)) {
+        Err(ReportError::Json(error)) if !error.is_io() => Err(MutateError::Json(error.into())),
+        Ok(()) | Err(ReportError::Json(_) | ReportError::Io(_)) => Ok(()),
+    }
 }
 
 /// A run of mutants.

@@ -111,6 +111,7 @@ pub(super) fn build_with_command(
         .with(env!("CARGO_PKG_VERSION").as_bytes());
     let programs = programs(&project.tests, &tree)?;
     let counting = TestCounting::Alone;
+    let guarded = guarded.into_built();
     Ok(GuardedBuild { guarded, programs, doctests: 0..0, notes: Vec::new(), fingerprint, counting })
 }
 

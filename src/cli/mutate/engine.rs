@@ -10,6 +10,7 @@ use std::{
 use heeler_config::ResolvedSettings;
 use heeler_mutate::{KeptBaseline, ProgramUids, names_for_later_runs};
 use heeler_report::mutation::{MutationPhases, TestPlace};
+use heeler_sys::memory::return_freed_memory;
 
 use super::{
     baseline::{CoverageFiles, MeasuredBaseline, MeasuredPrograms, measure, test_places},
@@ -59,6 +60,8 @@ impl MutantEngine<'_> {
         build: &mut GuardedBuild,
         observer: MutationObserver,
     ) -> Result<EngineEnd, MutateError> {
+        // That of the guarded sources and of the compiler's messages.
+        return_freed_memory();
         let files = CoverageFiles::create(self.place.coverage(), build.guarded.total())?;
         let slots = match build.counting {
             TestCounting::Alone => None,
@@ -74,6 +77,7 @@ impl MutantEngine<'_> {
         }
         let is_cancelled = session.is_cancelled;
         let observer = session.shut_down().await;
+        return_freed_memory();
         // Nothing of it is left but what could not be removed.
         let _stays = std::fs::remove_dir_all(&state_dir);
         let tested = tested?.unwrap_or_default();
@@ -91,14 +95,14 @@ impl MutantEngine<'_> {
         let began = Instant::now();
         let programs = session.list().await?;
         let tests = test_places(&programs, &self.place.tree());
-        let kept = KeptBaseline::read(&self.place.baseline(), build.fingerprint, &build.guarded);
+        let mut kept = KeptBaseline::read(&self.place.baseline(), build.fingerprint, &build.guarded);
         let kept_names: Vec<_> = programs.iter().map(|one| names_for_later_runs(&one.uids)).collect();
         let measured = MeasuredPrograms {
             programs: &programs,
             kept_names: &kept_names,
             may_fail: build.doctests.clone(),
         };
-        let baseline = match measure(session, &measured, files, &kept, forking_slots).await? {
+        let baseline = match measure(session, &measured, files, &mut kept, forking_slots).await? {
             MeasuredBaseline::Green(baseline) => baseline,
             MeasuredBaseline::Cancelled => return Ok(Some(TestedRun::default())),
             MeasuredBaseline::Left(_) => return Ok(None),
@@ -111,6 +115,7 @@ impl MutantEngine<'_> {
                 .observer
                 .warn(&format!("the next run begins anew: failed to write {}: {error}", file.display()));
         }
+        return_freed_memory();
         let initial_run = began.elapsed();
         let verdicts = self.place.verdicts();
         let testing = MutantTesting::new(&build.guarded, &measured, &baseline, build.fingerprint, &verdicts);

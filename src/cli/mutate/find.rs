@@ -163,6 +163,5 @@ pub(super) fn changed_lines(reference: &str, root: &Path) -> Result<ChangedLines
 /// Returns what is known of a mutant that has not been tested.
 pub(super) fn untested(found: &FoundMutant) -> MutantResult {
     let status = if found.ignored.is_some() { MutantStatus::Ignored } else { MutantStatus::Pending };
-    let reason = found.ignored.as_ref().map(ToString::to_string);
-    MutantResult::new(found.mutant.clone(), status, reason)
+    MutantResult::new(found.mutant.clone(), status, found.ignored.clone())
 }

@@ -31,7 +31,7 @@ const NAMED_TESTS: usize = 5;
 pub(super) struct FinishedMutants {
     root: PathBuf,
     /// Texts of the sources, by the paths of their mutants.
-    sources: BTreeMap<Arc<str>, String>,
+    sources: BTreeMap<Arc<str>, Arc<str>>,
     results: Vec<MutantResult>,
     tests: BTreeMap<Arc<str>, TestPlace>,
     phases: Option<MutationPhases>,
@@ -48,8 +48,8 @@ impl FinishedMutants {
     }
 
     pub(super) fn add_built(&mut self, build: &GuardedBuild, run: TestedRun) {
-        let TestedRun { tested, tests, phases, is_cancelled } = run;
-        let results = MutantTesting::all_results(&build.guarded, &tested);
+        let TestedRun { mut tested, tests, phases, is_cancelled } = run;
+        let results = MutantTesting::all_results(&build.guarded, &mut tested);
         self.notes.extend(build.notes.iter().cloned());
         self.notes.extend(flaky_note(&tested.flaky));
         if let Some(error) = &tested.cache_error {
@@ -160,24 +160,22 @@ fn exit_code(results: &[MutantResult], min_score: Option<f64>, is_cancelled: boo
 mod tests {
     use std::sync::Arc;
 
-    use heeler_mutant::{Language, Mutant, MutantId, Mutator, Position, Span};
+    use heeler_mutant::{ForeignMutant, ForeignSource, Language, Position};
 
     use super::*;
 
     fn result(status: MutantStatus) -> MutantResult {
         let position = Position { line: 1, column: 1 };
-        let mutant = Mutant {
-            id: MutantId(1),
-            path: "src/lib.rs".into(),
-            language: Language::Rust,
-            span: Span { bytes: 0..1, start: position, end: position },
-            mutator: Mutator::BOOLEAN_LITERAL,
-            original: "true".into(),
+        let source =
+            ForeignSource { path: "src/lib.rs".into(), language: Language::Rust, text: "true".into() };
+        let found = ForeignMutant {
+            start: position,
+            end: position,
+            mutator: "BooleanLiteral".to_owned(),
             replacement: "false".to_owned(),
-            item: "f".into(),
             description: None,
         };
-        MutantResult::new(Arc::new(mutant), status, None)
+        MutantResult::new(Arc::new(source.mutants(vec![found]).unwrap().remove(0)), status, None)
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    io::Write,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -13,6 +14,7 @@ use heeler_report::{
     ReportError,
     mutation::{MutationReport, ScoreBounds, write_elements},
 };
+use heeler_sys::memory::return_freed_memory;
 use tokio::task::spawn_blocking;
 
 use super::{
@@ -124,6 +126,8 @@ impl MutantSearch {
         } else {
             None
         };
+        // The trees of parsers are many times as large as what was found in them.
+        return_freed_memory();
         let mut stryker = match &project.stryker {
             Some(package) => {
                 let concurrency = match jobs {
@@ -148,7 +152,8 @@ impl MutantSearch {
             return Err(MutateError::Unmatched { word });
         }
         if let Some(found) = &mut stryker {
-            let is_selected = |mutant: &Mutant| selection.selects(&project.root.join(&*mutant.path), mutant);
+            let is_selected =
+                |mutant: &Mutant| selection.selects(&project.root.join(&**mutant.path()), mutant);
             found.mutants.retain(is_selected);
         }
         Ok(FoundMutants { root: project.root.clone(), built, stryker })
@@ -234,23 +239,29 @@ impl FoundMutants {
         built.chain(stryker).collect()
     }
 
+    /// Returns whether any mutant is selected.
+    pub(super) fn has_selected(&self) -> bool {
+        self.built.as_ref().is_some_and(FoundProject::has_selected)
+            || self.stryker.as_ref().is_some_and(|found| found.mutants.selected().next().is_some())
+    }
+
     /// Returns the texts of all sources, by the paths of their mutants.
-    pub(super) fn texts(&self) -> BTreeMap<Arc<str>, String> {
+    pub(super) fn texts(&self) -> BTreeMap<Arc<str>, Arc<str>> {
         let sources = self.built.iter().flat_map(|built| &built.mutated.sources);
         let built = sources.map(|source| {
             let file = source.source.file();
-            (Arc::clone(&file.path), file.text.to_string())
+            (Arc::clone(&file.path), Arc::clone(&file.text))
         });
         let found = self.stryker.iter().flat_map(|found| found.mutants.sources());
-        let stryker = found.map(|(path, text)| (Arc::clone(path), text.to_string()));
+        let stryker = found.map(|(path, text)| (Arc::clone(path), Arc::clone(text)));
         built.chain(stryker).collect()
     }
 
-    /// Returns the mutants as a report.
+    /// Writes the mutants as a report.
     ///
     /// # Errors
-    /// They can't be rendered.
-    pub(super) fn json(&self) -> Result<String, ReportError> {
+    /// The writer fails.
+    pub(super) fn write_json(&self, writer: &mut dyn Write) -> Result<(), ReportError> {
         let report = MutationReport {
             results: &self.untested(),
             sources: &self.texts(),
@@ -259,9 +270,7 @@ impl FoundMutants {
             tests: &BTreeMap::new(),
             phases: None,
         };
-        let mut text = Vec::new();
-        write_elements(&report, &mut text)?;
-        Ok(String::from_utf8_lossy(&text).into_owned())
+        write_elements(&report, writer)
     }
 
     /// Ends what was started to find them.

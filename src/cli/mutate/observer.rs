@@ -49,12 +49,16 @@ impl MutationObserver {
     /// Begins the mutants that tests run for. Others are known already.
     ///
     /// Cancel safe: no, because some of those that are known may be lost.
-    pub(super) async fn begin(&mut self, total: usize, known: Vec<MutantResult>) {
+    pub(super) async fn begin<'a>(
+        &mut self,
+        total: usize,
+        known: impl IntoIterator<Item = &'a MutantResult>,
+    ) {
         match self {
             Self::User { display, .. } => display.begin(total, Instant::now()),
             Self::Client { .. } => {
                 for result in known {
-                    self.on_result(&result).await;
+                    self.on_result(result).await;
                 }
             }
         }

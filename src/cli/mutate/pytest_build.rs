@@ -95,6 +95,7 @@ pub(super) fn build_with_pytest(
         }
     }
     let counting = TestCounting::Forked;
+    let guarded = guarded.into_built();
     Ok(GuardedBuild { guarded, programs, doctests: 0..0, notes: Vec::new(), fingerprint, counting })
 }
 

@@ -2,7 +2,8 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fs::{self, File},
+    io::{BufWriter, Write},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -22,7 +23,7 @@ use crate::cli::arguments::MutateArguments;
 /// What the reports of a run are written from.
 pub(super) struct ReportedRun<'a> {
     pub(super) results: &'a [MutantResult],
-    pub(super) sources: &'a BTreeMap<Arc<str>, String>,
+    pub(super) sources: &'a BTreeMap<Arc<str>, Arc<str>>,
     pub(super) root: &'a Path,
     pub(super) tests: &'a BTreeMap<Arc<str>, TestPlace>,
     pub(super) phases: Option<MutationPhases>,
@@ -52,11 +53,10 @@ impl ReportedRun<'_> {
         let mut files = Vec::new();
         for (path, write) in wanted {
             let Some(path) = path else { continue };
-            let mut bytes = Vec::new();
-            write(&report, &mut bytes)
-                .map_err(|source| MutateError::WriteReport { path: path.clone(), source })?;
-            write_file(path, &bytes)
-                .map_err(|source| MutateError::WriteFile { path: path.clone(), source })?;
+            write_file(path, &mut |file| write(&report, file)).map_err(|error| match error {
+                ReportError::Io(source) => MutateError::WriteFile { path: path.clone(), source },
+                source @ ReportError::Json(_) => MutateError::WriteReport { path: path.clone(), source },
+            })?;
             files.push(path.display().to_string());
         }
         Ok(files)
@@ -70,18 +70,26 @@ impl ReportedRun<'_> {
 }
 
 /// Writes a file as a whole, and makes its directory. What is no regular file, such as a pipe, is written to.
-fn write_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+fn write_file(
+    path: &Path,
+    write: &mut dyn FnMut(&mut dyn Write) -> Result<(), ReportError>,
+) -> Result<(), ReportError> {
     if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
         fs::create_dir_all(dir)?;
     }
+    let mut write_to = |file: File| {
+        let mut file = BufWriter::new(file);
+        write(&mut file)?;
+        Ok(file.flush()?)
+    };
     match fs::symlink_metadata(path) {
-        Ok(found) if !found.is_file() => fs::write(path, bytes),
+        Ok(found) if !found.is_file() => write_to(File::create(path)?),
         Ok(_) | Err(_) => {
             let mut name = std::ffi::OsString::from(".");
             name.push(path.file_name().unwrap_or_default());
             name.push(format!(".{}.partial", std::process::id()));
             let partial = path.with_file_name(name);
-            let written = fs::write(&partial, bytes).and_then(|()| fs::rename(&partial, path));
+            let written = write_to(File::create(&partial)?).and_then(|()| Ok(fs::rename(&partial, path)?));
             written.inspect_err(|_| {
                 // The reason for the failure is reported; the partial file is useless.
                 let _stays = fs::remove_file(&partial);

@@ -173,7 +173,7 @@ async fn test_built(
     let MutationObserver::Client { results, cancellation } = observer else { return Ok(observer) };
     let (mut build, place) = build(project, &settings, cancellation.clone()).await?;
     // What is known without a test.
-    let known = MutantTesting::all_results(&build.guarded, &TestedMutants::default());
+    let known = MutantTesting::all_results(&build.guarded, &mut TestedMutants::default());
     let written: BTreeSet<_> = build.guarded.written().map(|one| one.found.mutant.id).collect();
     for result in known.into_iter().filter(|result| !written.contains(&result.mutant.id)) {
         if results.send(result).await.is_err() {

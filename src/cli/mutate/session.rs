@@ -21,6 +21,12 @@ const TICK: Duration = Duration::from_millis(100);
 /// Time limit for an orderly shutdown.
 const EXIT_DEADLINE: Duration = Duration::from_secs(15);
 
+/// Number of processes that are ordered together: enough that a run of them takes far longer than its start
+/// and end, and few, so that what is known of killers is soon used, and little is planned ahead.
+pub(super) const ORDERED_TOGETHER: usize = 64;
+/// Further processes are ordered when fewer than this are left, so that no slot is ever idle.
+pub(super) const LOW_ORDERS: usize = 32;
+
 /// A session of this process and its observer.
 pub(super) struct MutantSession {
     client: VariantClient,

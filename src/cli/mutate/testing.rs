@@ -1,37 +1,36 @@
 //! The tests with each mutant: orders processes, takes their results, and keeps verdicts for later runs.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use heeler_mutant::{MutantId, MutantResult, MutantStatus};
+use heeler_mutant::{MutantId, MutantResult, MutantStatus, TestSet};
 use heeler_mutate::{
-    Baseline, Fingerprint, FunctionId, GuardMode, GuardedProject, KeptVerdict, MutantNumber, MutantVerdict,
-    MutationRun, NumberedMutant, OrderLimit, OrderedStep, StepOutcome, TestIndex, VerdictBasis, VerdictCache,
+    Baseline, BuiltProject, Fingerprint, FunctionId, GuardMode, KeptVerdict, MutantNumber, MutantVerdict,
+    MutationRun, NumberedMutant, OrderLimit, OrderedStep, SharedTexts, StepOutcome, TestIndex, VerdictBasis,
+    VerdictCache,
 };
 use heeler_server::variants::{Variant, VariantEvent, VariantLimits, VariantSlots};
 
 use super::{
     baseline::{MeasuredPrograms, variables},
     error::MutateError,
-    session::{LeftAtOnce, MutantSession},
+    session::{LOW_ORDERS, LeftAtOnce, MutantSession, ORDERED_TOGETHER},
 };
 
-/// Processes that are ordered together: enough that a run of them takes far longer than its start and end,
-/// and few, so that what is known of killers is soon used.
-const ORDER_LIMIT: OrderLimit = OrderLimit { steps: 64, tests: 20_000 };
-/// Further processes are ordered when fewer than this are left, so that no slot is ever idle.
-const LOW_ORDERS: usize = 32;
+/// Processes that are ordered together.
+const ORDER_LIMIT: OrderLimit = OrderLimit { steps: ORDERED_TOGETHER, tests: 20_000 };
 /// How often verdicts are written: as much is lost if this process is killed.
 const WRITTEN_EVERY: Duration = Duration::from_secs(1);
 
 /// The verdicts of a run of mutants.
 #[derive(Default)]
 pub(super) struct TestedMutants {
-    pub(super) results: BTreeMap<MutantId, MutantResult>,
+    /// In the order in which they became known.
+    pub(super) results: Vec<MutantResult>,
     /// Number of verdicts of earlier runs.
     pub(super) kept: usize,
     /// Why verdicts could not be kept for later runs.
@@ -40,44 +39,97 @@ pub(super) struct TestedMutants {
     pub(super) flaky: Vec<Arc<str>>,
 }
 
-/// Tests the mutants of a guarded project.
+/// Tests the mutants of a built project.
 pub(super) struct MutantTesting<'a> {
+    built: &'a BuiltProject,
     baseline: &'a Baseline,
     functions: BTreeMap<FunctionId, Fingerprint>,
-    mutants: BTreeMap<MutantNumber, NumberedMutant<'a>>,
     cache: VerdictCache,
     cache_file: PathBuf,
-    /// The uids of the tests, by program and place in its listing.
-    uids: Vec<Vec<Arc<str>>>,
-    /// The same for later runs.
-    kept_names: &'a [Vec<String>],
-    /// Each set of tests that reaches a mutant, once.
-    coverings: HashMap<Vec<TestIndex>, Arc<[Arc<str>]>>,
+    tests: TestNames,
+    /// Messages of failed tests, each once: a test fails under many mutants.
+    reasons: SharedTexts,
     tested: TestedMutants,
     written: Instant,
 }
 
+/// The tests of all programs, as results name them.
+struct TestNames {
+    /// The uids of all tests, one program after the other.
+    uids: Arc<[Arc<str>]>,
+    /// The names of the same tests for later runs.
+    kept: Vec<Arc<str>>,
+    /// The place of each program's first test.
+    first_of_program: Vec<usize>,
+    /// Each set of tests that reaches a mutant, once.
+    coverings: HashSet<Arc<[u32]>>,
+}
+
+impl TestNames {
+    fn new(measured: &MeasuredPrograms<'_>) -> Self {
+        let mut first_of_program = Vec::with_capacity(measured.programs.len());
+        let (mut uids, mut kept): (Vec<Arc<str>>, Vec<Arc<str>>) = (Vec::new(), Vec::new());
+        for (program, names) in measured.programs.iter().zip(measured.kept_names) {
+            first_of_program.push(uids.len());
+            for (uid, name) in program.uids.iter().zip(names) {
+                let uid: Arc<str> = uid.as_str().into();
+                kept.push(if **name == *uid { Arc::clone(&uid) } else { name.as_str().into() });
+                uids.push(uid);
+            }
+        }
+        Self { uids: uids.into(), kept, first_of_program, coverings: HashSet::new() }
+    }
+
+    /// Returns all tests by their names for later runs.
+    fn by_kept_name(&self) -> HashMap<Arc<str>, TestIndex> {
+        let ends = self.first_of_program.iter().skip(1).copied().chain([self.kept.len()]);
+        let programs = self.first_of_program.iter().zip(ends).enumerate();
+        let tests = programs.flat_map(|(program, (first, end))| {
+            self.kept[*first..end].iter().enumerate().map(move |(test, name)| (program, test, name))
+        });
+        tests.map(|(program, test, name)| (Arc::clone(name), TestIndex { program, test })).collect()
+    }
+
+    fn kept_name(&self, test: TestIndex) -> &Arc<str> {
+        &self.kept[self.place(test)]
+    }
+
+    fn place(&self, test: TestIndex) -> usize {
+        self.first_of_program[test.program] + test.test
+    }
+
+    fn uid(&self, test: TestIndex) -> &Arc<str> {
+        &self.uids[self.place(test)]
+    }
+
+    fn set(&mut self, tests: &[TestIndex]) -> TestSet {
+        let place = |test: &TestIndex| u32::try_from(self.place(*test)).unwrap_or(u32::MAX);
+        let places: Arc<[u32]> = tests.iter().map(place).collect();
+        let known = self.coverings.get(&places).cloned();
+        let places = known.unwrap_or_else(|| {
+            self.coverings.insert(Arc::clone(&places));
+            places
+        });
+        TestSet::new(Arc::clone(&self.uids), places)
+    }
+}
+
 impl<'a> MutantTesting<'a> {
     pub(super) fn new(
-        guarded: &'a GuardedProject,
+        built: &'a BuiltProject,
         measured: &MeasuredPrograms<'a>,
         baseline: &'a Baseline,
         fingerprint: Fingerprint,
         cache_file: &Path,
     ) -> Self {
-        let programs = measured.programs;
         Self {
+            built,
             baseline,
-            functions: guarded.function_fingerprints(),
-            mutants: guarded.written().map(|mutant| (mutant.number, mutant)).collect(),
+            functions: built.function_fingerprints(),
             cache: VerdictCache::read(cache_file, fingerprint),
             cache_file: cache_file.to_owned(),
-            uids: programs
-                .iter()
-                .map(|one| one.uids.iter().map(|uid| Arc::from(uid.as_str())).collect())
-                .collect(),
-            kept_names: measured.kept_names,
-            coverings: HashMap::new(),
+            tests: TestNames::new(measured),
+            reasons: SharedTexts::default(),
             tested: TestedMutants::default(),
             written: Instant::now(),
         }
@@ -94,23 +146,22 @@ impl<'a> MutantTesting<'a> {
         mut self,
         session: &mut MutantSession,
     ) -> Result<(TestedMutants, Option<LeftAtOnce>), MutateError> {
-        self.tested.flaky = self.baseline.flaky.iter().map(|test| self.uid(*test)).collect();
+        self.tested.flaky =
+            self.baseline.flaky.iter().map(|test| Arc::clone(self.tests.uid(*test))).collect();
+        self.tested.results.reserve_exact(self.built.written().count());
         let killers = self.take_kept();
-        let open: Vec<(MutantNumber, FunctionId)> = self
-            .mutants
-            .values()
-            .filter(|mutant| !self.tested.results.contains_key(&mutant.found.mutant.id))
-            .map(|mutant| (mutant.number, mutant.function))
-            .collect();
+        let kept: HashSet<MutantId> = self.tested.results.iter().map(|result| result.mutant.id).collect();
+        let open = self.built.written().filter(|mutant| !kept.contains(&mutant.found.mutant.id));
+        let open = open.map(|mutant| (mutant.number, mutant.function));
         let (mut run, uncovered) = MutationRun::begin(self.baseline, open);
+        drop(kept);
         for (test, function) in killers {
             run.note_killer(test, function);
         }
         for verdict in uncovered {
             self.take_verdict(verdict);
         }
-        let known = self.tested.results.values().cloned().collect();
-        session.observer.begin(run.open_mutants(), known).await;
+        session.observer.begin(run.open_mutants(), &self.tested.results).await;
         let left = self.test(session, &mut run).await;
         self.write_cache();
         Ok((self.tested, left?))
@@ -118,27 +169,23 @@ impl<'a> MutantTesting<'a> {
 
     /// Takes over verdicts that still hold. Returns which tests killed mutants of a function.
     fn take_kept(&mut self) -> Vec<(TestIndex, FunctionId)> {
-        let mut tests: BTreeMap<&str, TestIndex> = BTreeMap::new();
-        for (program, names) in self.kept_names.iter().enumerate() {
-            let names = names.iter().enumerate();
-            tests.extend(names.map(|(test, name)| (name.as_str(), TestIndex { program, test })));
-        }
+        let indices = self.tests.by_kept_name();
         let mut killers = Vec::new();
-        let mutants: Vec<NumberedMutant<'a>> = self.mutants.values().cloned().collect();
-        for mutant in &mutants {
+        let built = self.built;
+        for mutant in built.written() {
             let covering: Vec<TestIndex> = self.baseline.covering(mutant.number).into_iter().collect();
-            let basis = self.basis(mutant, &covering);
+            let basis = self.basis(&mutant, &covering);
             let Some(kept) = self.cache.get(mutant.found.mutant.id, basis) else { continue };
-            let killer = kept.killed_by.as_deref().and_then(|name| tests.get(name)).copied();
+            let killer = kept.killed_by.as_deref().and_then(|name| indices.get(name)).copied();
             killers.extend(killer.map(|test| (test, mutant.function)));
             let result = MutantResult {
-                covered_by: self.covered_by(covering),
-                killed_by: killer.into_iter().map(|test| self.uid(test)).collect(),
+                covered_by: self.tests.set(&covering),
+                killed_by: killer.into_iter().map(|test| Arc::clone(self.tests.uid(test))).collect(),
                 tests_completed: kept.tests_completed,
                 duration: Some(Duration::from_micros(kept.duration_us)),
                 ..MutantResult::new(mutant.found.mutant.clone(), kept.status, kept.reason)
             };
-            self.tested.results.insert(mutant.found.mutant.id, result);
+            self.tested.results.push(result);
         }
         self.tested.kept = self.tested.results.len();
         killers
@@ -184,48 +231,35 @@ impl<'a> MutantTesting<'a> {
 
     /// Keeps a verdict; returns the result, if there is one.
     fn take_verdict(&mut self, verdict: MutantVerdict) -> Option<&MutantResult> {
-        let mutant = self.mutants.get(&verdict.number)?.clone();
+        let mutant = self.built.written_mutant(verdict.number)?;
         let id = mutant.found.mutant.id;
-        let kept = KeptVerdict {
-            status: verdict.status,
-            reason: verdict.reason.clone(),
-            killed_by: verdict.killed_by.map(|test| self.kept_names[test.program][test.test].clone()),
-            tests_completed: verdict.tests_completed,
-            duration_us: u64::try_from(verdict.duration.as_micros()).unwrap_or(u64::MAX),
-        };
-        let basis = self.basis(&mutant, &verdict.covered_by);
+        let killed_by = verdict.killed_by;
+        let reason = verdict.reason.map(|reason| self.reasons.share(reason));
+        if verdict.status != MutantStatus::Pending {
+            let kept = KeptVerdict {
+                status: verdict.status,
+                reason: reason.clone(),
+                killed_by: killed_by.map(|test| Arc::clone(self.tests.kept_name(test))),
+                tests_completed: verdict.tests_completed,
+                duration_us: u64::try_from(verdict.duration.as_micros()).unwrap_or(u64::MAX),
+            };
+            self.cache.add(id, self.basis(&mutant, &verdict.covered_by), kept);
+        }
         let result = MutantResult {
-            covered_by: self.covered_by(verdict.covered_by),
-            killed_by: verdict.killed_by.into_iter().map(|test| self.uid(test)).collect(),
+            covered_by: self.tests.set(&verdict.covered_by),
+            killed_by: killed_by.into_iter().map(|test| Arc::clone(self.tests.uid(test))).collect(),
             tests_completed: verdict.tests_completed,
             is_static: Some(verdict.is_static),
             duration: Some(verdict.duration),
-            ..MutantResult::new(mutant.found.mutant.clone(), verdict.status, verdict.reason)
+            ..MutantResult::new(mutant.found.mutant.clone(), verdict.status, reason)
         };
-        if verdict.status != MutantStatus::Pending {
-            self.cache.add(id, basis, &kept);
-        }
-        self.tested.results.insert(id, result);
-        self.tested.results.get(&id)
+        self.tested.results.push(result);
+        self.tested.results.last()
     }
 
     fn basis(&self, mutant: &NumberedMutant<'_>, covering: &[TestIndex]) -> VerdictBasis {
         let function = self.functions.get(&mutant.function).copied().unwrap_or_default();
-        let names = covering.iter().map(|test| self.kept_names[test.program][test.test].as_str());
-        VerdictBasis::new(function, names)
-    }
-
-    fn uid(&self, test: TestIndex) -> Arc<str> {
-        Arc::clone(&self.uids[test.program][test.test])
-    }
-
-    fn covered_by(&mut self, tests: Vec<TestIndex>) -> Arc<[Arc<str>]> {
-        if let Some(known) = self.coverings.get(&tests) {
-            return Arc::clone(known);
-        }
-        let uids: Arc<[Arc<str>]> = tests.iter().map(|test| self.uid(*test)).collect();
-        self.coverings.insert(tests, Arc::clone(&uids));
-        uids
+        VerdictBasis::new(function, covering.iter().map(|test| &**self.tests.kept_name(*test)))
     }
 
     fn write_cache_in_time(&mut self) {
@@ -242,28 +276,36 @@ impl<'a> MutantTesting<'a> {
     }
 
     /// Returns the results of all selected mutants, in the order of their places: those that were not tested
-    /// as what is known of them.
-    pub(super) fn all_results(guarded: &GuardedProject, tested: &TestedMutants) -> Vec<MutantResult> {
-        let (uncompiled, taken_out) = (guarded.uncompiled(), guarded.taken_out());
-        let sources = &guarded.project().sources;
-        let result = |found: &heeler_mutant::FoundMutant| {
+    /// as what is known of them. The others are taken.
+    pub(super) fn all_results(built: &BuiltProject, tested: &mut TestedMutants) -> Vec<MutantResult> {
+        let mut known = std::mem::take(&mut tested.results);
+        known.sort_unstable_by_key(|result| result.mutant.id);
+        let ids: Vec<MutantId> = known.iter().map(|result| result.mutant.id).collect();
+        let mut known: Vec<Option<MutantResult>> = known.into_iter().map(Some).collect();
+        let mut result = |found: &heeler_mutant::FoundMutant| {
             let id = found.mutant.id;
-            if let Some(result) = tested.results.get(&id) {
-                return result.clone();
+            let place = ids.binary_search(&id).ok();
+            if let Some(result) = place.and_then(|place| known[place].take()) {
+                return result;
             }
-            if taken_out.contains(&id) {
-                let reason = "not compiled: the preprocessor takes it out".to_owned();
+            if built.taken_out().contains(&id) {
+                let reason = "not compiled: the preprocessor takes it out".into();
                 return MutantResult::new(found.mutant.clone(), MutantStatus::Ignored, Some(reason));
             }
-            match uncompiled.get(&id) {
+            match built.uncompiled().get(&id) {
                 Some(words) => {
                     let status = MutantStatus::CompileError;
-                    MutantResult::new(found.mutant.clone(), status, Some(words.clone()))
+                    MutantResult::new(found.mutant.clone(), status, Some(Arc::clone(words)))
                 }
                 None => super::find::untested(found),
             }
         };
-        sources.iter().flat_map(|source| source.mutants().map(result)).collect()
+        let sources = &built.project().sources;
+        let mut results = Vec::with_capacity(sources.iter().map(|source| source.selected.len()).sum());
+        for source in sources {
+            results.extend(source.mutants().map(&mut result));
+        }
+        results
     }
 }
 

@@ -16,12 +16,9 @@
 mod python;
 mod writer;
 
-use crate::{
-    source::{MutatedSource, parse},
-    syntax::table_of,
-};
+use crate::source::{MutatedSource, SourceParser};
 use std::{collections::BTreeSet, ops::Range};
-use tree_sitter::Node;
+use writer::NumberedMutants;
 
 /// Whether a source is the root of a crate, which declares the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,21 +58,16 @@ impl MutatedSource {
     /// Writes the guarded source. Its mutants have the numbers from `first` on, from 1, whether they are
     /// written or not; those that are ignored or in `withdrawn` are not.
     pub fn emit(&self, first: u32, withdrawn: &BTreeSet<usize>, place: SourcePlace) -> EmittedSource {
+        let mut parser = SourceParser::new(self.file.language);
+        let guards = self.guards(&mut parser);
         let mut left_out = withdrawn.clone();
         left_out.extend((0..self.mutants().len()).filter(|&index| self.mutants()[index].ignored.is_some()));
         let mut new = BTreeSet::new();
-        let original_errors = self.errors(&self.file.text).len();
         loop {
-            let mut emitted = writer::write(self, first, &left_out, place);
-            let errors = self.errors(&emitted.text);
-            // What is no Rust in the original, or no Rust for the parser, stays so.
-            let mut blamed = BTreeSet::new();
-            if errors.len() > original_errors || (original_errors == 0 && !errors.is_empty()) {
-                blamed = errors.iter().flat_map(|error| emitted.mutants_at(error)).collect();
-                if blamed.is_empty() {
-                    blamed.extend(emitted.arms.iter().map(|arm| arm.mutant));
-                }
-            }
+            let mut emitted =
+                writer::write(self, &guards, NumberedMutants { first, left_out: &left_out }, place);
+            let of_functions = self.broken_functions(&emitted, &mut parser);
+            let blamed = of_functions.unwrap_or_else(|| broken_whole(&emitted, guards.errors, &mut parser));
             if blamed.is_empty() {
                 emitted.withdrawn = new;
                 return emitted;
@@ -85,32 +77,63 @@ impl MutatedSource {
         }
     }
 
-    /// Returns the places of a text that the parser could not parse.
-    fn errors(&self, text: &str) -> Vec<Range<usize>> {
-        let tree = parse(table_of(self.file.language), text);
-        let mut found = Vec::new();
-        collect_errors(tree.root_node(), &mut found);
-        found
+    /// Returns the mutants that have broken the syntax of functions, which are parsed one by one: the tree of
+    /// a whole source is large. `None` if that does not say it: a function can't be understood without what
+    /// is around it, or mutants are outside of functions.
+    fn broken_functions(
+        &self,
+        emitted: &EmittedSource,
+        parser: &mut SourceParser,
+    ) -> Option<BTreeSet<usize>> {
+        let mut blamed = BTreeSet::new();
+        let mut arms = 0;
+        for function in self.outermost_functions() {
+            let original = &self.file.text[function.bytes.clone()];
+            let bytes = emitted.emitted_bytes(&function.bytes, self.file.text.len());
+            let text = &emitted.text[bytes.clone()];
+            let of_function = emitted.arms_in(&bytes);
+            arms += of_function.len();
+            if text == original {
+                continue;
+            }
+            let errors = parser.errors(text);
+            if errors.is_empty() {
+                continue;
+            }
+            match parser.errors(original).len() {
+                0 => {}
+                of_original if errors.len() <= of_original => continue,
+                _ => return None,
+            }
+            let found = errors
+                .iter()
+                .flat_map(|error| emitted.mutants_at(&(bytes.start + error.start..bytes.start + error.end)));
+            let mut found: BTreeSet<usize> = found.collect();
+            if found.is_empty() {
+                found.extend(of_function.iter().map(|arm| arm.mutant));
+            }
+            if found.is_empty() {
+                return None;
+            }
+            blamed.extend(found);
+        }
+        (arms == emitted.arms.len()).then_some(blamed)
     }
 }
 
-fn collect_errors(root: Node<'_>, found: &mut Vec<Range<usize>>) {
-    let mut cursor = root.walk();
-    loop {
-        let node = cursor.node();
-        let is_broken = node.is_error() || node.is_missing();
-        if is_broken {
-            found.push(node.byte_range());
-        }
-        if node.has_error() && !is_broken && cursor.goto_first_child() {
-            continue;
-        }
-        while !cursor.goto_next_sibling() {
-            if !cursor.goto_parent() {
-                return;
-            }
-        }
+/// Returns the mutants that have broken the syntax of a source. What is no code in the original, or none for
+/// the parser, stays so.
+fn broken_whole(
+    emitted: &EmittedSource,
+    original_errors: usize,
+    parser: &mut SourceParser,
+) -> BTreeSet<usize> {
+    let errors = parser.errors(&emitted.text);
+    if errors.len() <= original_errors {
+        return BTreeSet::new();
     }
+    let blamed: BTreeSet<usize> = errors.iter().flat_map(|error| emitted.mutants_at(error)).collect();
+    if blamed.is_empty() { emitted.arms.iter().map(|arm| arm.mutant).collect() } else { blamed }
 }
 
 impl EmittedSource {
@@ -143,6 +166,26 @@ impl EmittedSource {
         };
         let end = self.pieces.get(index).map_or(usize::MAX, |&(_, next)| next);
         (original + (byte - at)).min(end)
+    }
+
+    /// Returns where a part of the original is, with all that is written inside, behind what is written
+    /// before its first byte. `length` is that of the original.
+    fn emitted_bytes(&self, original: &Range<usize>, length: usize) -> Range<usize> {
+        let at = |byte: usize| {
+            let index = self.pieces.partition_point(|&(_, piece)| piece <= byte);
+            let next = self.pieces.get(index).map_or(self.text.len(), |&(at, _)| at);
+            match index.checked_sub(1).map(|index| self.pieces[index]) {
+                Some((at, piece)) if byte < length => (at + (byte - piece)).min(next),
+                Some(_) | None => next,
+            }
+        };
+        at(original.start)..at(original.end)
+    }
+
+    /// Returns the mutants whose code is in a part of the guarded source.
+    fn arms_in(&self, bytes: &Range<usize>) -> &[EmittedArm] {
+        let index = |byte: usize| self.arms.partition_point(|arm| arm.bytes.start < byte);
+        &self.arms[index(bytes.start)..index(bytes.end)]
     }
 
     /// Returns the mutants that may have broken the syntax at a place: the arm there, or all of the innermost

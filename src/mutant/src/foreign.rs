@@ -2,8 +2,7 @@
 //! as those of our own mutants.
 
 use crate::{
-    line_index::LineIndex,
-    mutant::{Language, Mutant, MutantId, Mutator, Position, Span},
+    mutant::{ByteRange, Change, Description, Language, Mutant, MutantId, Mutator, Position, SourceText},
     source::Fnv,
 };
 use std::{collections::HashMap, fmt, sync::Arc};
@@ -19,7 +18,7 @@ pub struct ForeignSource {
 /// A mutant as another tool describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignMutant {
-    /// Columns count UTF-16 units, and the end is exclusive, as in [`Span`].
+    /// Columns count UTF-16 units, and the end is exclusive, as of a [`Mutant`].
     pub start: Position,
     pub end: Position,
     pub mutator: String,
@@ -60,34 +59,29 @@ impl ForeignSource {
     /// A place is not in the source.
     pub fn mutants(&self, mut found: Vec<ForeignMutant>) -> Result<Vec<Mutant>, UnknownPlaceError> {
         found.sort_by(|one, other| one.order().cmp(&other.order()));
-        let lines = LineIndex::new(&self.text);
+        let source = SourceText::new(Arc::clone(&self.path), self.language, Arc::clone(&self.text));
+        let source = Arc::new(source);
+        let item: Arc<str> = "".into();
         let mut ordinals: HashMap<u64, u64> = HashMap::new();
         let mut mutants = Vec::with_capacity(found.len());
         for one in found {
-            let span = self.span(&lines, &one)?;
-            let original: Arc<str> = self.text[span.bytes.clone()].into();
+            let bytes = source.byte(one.start).zip(source.byte(one.end)).filter(|(start, end)| start <= end);
+            let unknown =
+                || UnknownPlaceError { path: Arc::clone(&self.path), start: one.start, end: one.end };
+            let (start, end) = bytes.ok_or_else(unknown)?;
             // The last part is the function, which is not known.
-            let hash = Fnv::of([&*self.path, &one.mutator, &original, &one.replacement, ""]);
+            let hash = Fnv::of([&*self.path, &one.mutator, &self.text[start..end], &one.replacement, ""]);
             mutants.push(Mutant {
                 id: MutantId(hash.numbered(&mut ordinals)),
-                path: Arc::clone(&self.path),
-                language: self.language,
-                span,
+                source: Arc::clone(&source),
                 mutator: Mutator::named(one.mutator),
-                original,
-                replacement: one.replacement,
-                item: "".into(),
-                description: one.description,
+                item: Arc::clone(&item),
+                bytes: ByteRange::new(&(start..end)),
+                change: Change::new(&(start..end), one.replacement),
+                description: one.description.map_or(Description::None, |text| Description::Text(text.into())),
             });
         }
         Ok(mutants)
-    }
-
-    fn span(&self, lines: &LineIndex<'_>, one: &ForeignMutant) -> Result<Span, UnknownPlaceError> {
-        let bytes = lines.byte(one.start).zip(lines.byte(one.end)).filter(|(start, end)| start <= end);
-        let unknown = || UnknownPlaceError { path: Arc::clone(&self.path), start: one.start, end: one.end };
-        let (start, end) = bytes.ok_or_else(unknown)?;
-        Ok(Span { bytes: start..end, start: one.start, end: one.end })
     }
 }
 
@@ -117,7 +111,7 @@ mod tests {
         let places =
             [found((3, 8), (3, 16), "{}"), found((1, 11), (1, 19), "x"), found((2, 8), (2, 16), "{}")];
         let mutants = source(TEXT).mutants(places.to_vec()).unwrap();
-        let originals: Vec<&str> = mutants.iter().map(|mutant| &*mutant.original).collect();
+        let originals: Vec<&str> = mutants.iter().map(Mutant::original).collect();
         assert_eq!(originals, ["'𝄞' + b", "{ f(); }", "{ f(); }"]);
         assert!(mutants[1].id != mutants[2].id, "equal mutants have ids of their own");
         let moved = places.map(|one| {

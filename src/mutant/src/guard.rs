@@ -1,7 +1,7 @@
 //! Guards: places of a source where mutants stand beside the original code, as found by the walker and
 //! written by the emitter.
 
-use crate::mutant::Mutator;
+use crate::mutant::{Change, Mutator};
 use std::{ops::Range, sync::Arc};
 
 /// How a guard is written.
@@ -28,11 +28,13 @@ pub(crate) enum GuardForm {
 #[derive(Debug)]
 pub(crate) struct Arm {
     pub(crate) mutator: Mutator,
-    /// The text that stands for the guard's bytes, for people.
-    pub(crate) replacement: String,
-    /// The same for the compiler: operands in parentheses; only the value for a body.
+    /// What differs from the guard's bytes, for people.
+    pub(crate) change: Change,
+    /// What stands for the guard's bytes, for the compiler: operands in parentheses; only the value for a
+    /// body.
     pub(crate) code: String,
-    pub(crate) description: Option<String>,
+    /// Whether it is a value that the function returns.
+    pub(crate) is_value: bool,
     /// Why it is not tested.
     pub(crate) ignored: Option<Arc<str>>,
 }

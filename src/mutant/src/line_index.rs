@@ -1,43 +1,38 @@
 //! Byte offsets to positions as people and protocols count them.
 
-use crate::mutant::{Position, Span};
-use std::ops::Range;
+use crate::mutant::Position;
 
 /// The beginnings of a source's lines.
-#[derive(Debug)]
-pub(crate) struct LineIndex<'text> {
-    text: &'text str,
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LineIndex {
     /// Offset of each line's first byte.
-    starts: Vec<usize>,
+    starts: Box<[u32]>,
 }
 
-impl<'text> LineIndex<'text> {
-    pub(crate) fn new(text: &'text str) -> Self {
-        let ends = text.bytes().enumerate().filter(|&(_, byte)| byte == b'\n').map(|(at, _)| at + 1);
-        Self { text, starts: std::iter::once(0).chain(ends).collect() }
+impl LineIndex {
+    pub(crate) fn new(text: &str) -> Self {
+        let ends = text.bytes().zip(1_u32..).filter(|&(byte, _)| byte == b'\n').map(|(_, next)| next);
+        Self { starts: std::iter::once(0).chain(ends).collect() }
     }
 
-    pub(crate) fn position(&self, byte: usize) -> Position {
-        let line = self.starts.partition_point(|&start| start <= byte) - 1;
-        let before = &self.text[self.starts[line]..byte];
+    /// Returns the position of a byte of the text.
+    pub(crate) fn position(&self, text: &str, byte: usize) -> Position {
+        let line = self.starts.partition_point(|&start| start as usize <= byte) - 1;
+        let before = &text[self.starts[line] as usize..byte];
         // Nearly all lines are ASCII, where a byte is a unit.
         let units = if before.is_ascii() { before.len() } else { before.encode_utf16().count() };
         let number = |count: usize| u32::try_from(count + 1).unwrap_or(u32::MAX);
         Position { line: number(line), column: number(units) }
     }
 
-    pub(crate) fn span(&self, bytes: Range<usize>) -> Span {
-        Span { start: self.position(bytes.start), end: self.position(bytes.end), bytes }
-    }
-
     /// Returns the byte offset of a position; `None` if it is not in the text, or within a character.
-    pub(crate) fn byte(&self, position: Position) -> Option<usize> {
+    pub(crate) fn byte(&self, text: &str, position: Position) -> Option<usize> {
         let line = usize::try_from(position.line).ok()?.checked_sub(1)?;
-        let start = *self.starts.get(line)?;
+        let start = *self.starts.get(line)? as usize;
         // A line ends before its line feed.
-        let end = self.starts.get(line + 1).map_or(self.text.len(), |next| next - 1);
+        let end = self.starts.get(line + 1).map_or(text.len(), |&next| next as usize - 1);
         let mut units = usize::try_from(position.column).ok()?.checked_sub(1)?;
-        for (at, letter) in self.text[start..end].char_indices() {
+        for (at, letter) in text[start..end].char_indices() {
             if units == 0 {
                 return Some(start + at);
             }
@@ -47,10 +42,10 @@ impl<'text> LineIndex<'text> {
     }
 
     /// Returns the byte offset of a line and a byte column, both from 1, within the text.
-    pub(crate) fn offset(&self, line: usize, byte_column: usize) -> Option<usize> {
-        let start = *self.starts.get(line.checked_sub(1)?)?;
+    pub(crate) fn offset(&self, text: &str, line: usize, byte_column: usize) -> Option<usize> {
+        let start = *self.starts.get(line.checked_sub(1)?)? as usize;
         let offset = start.checked_add(byte_column.checked_sub(1)?)?;
-        (offset <= self.text.len()).then_some(offset)
+        (offset <= text.len()).then_some(offset)
     }
 }
 
@@ -62,13 +57,16 @@ mod tests {
     fn columns_are_utf16_units_and_carriage_returns_end_no_line() {
         let text = "a\r\n\té𝄞x\n";
         let index = LineIndex::new(text);
-        let at = |needle: char| index.position(text.find(needle).unwrap());
+        let at = |needle: char| index.position(text, text.find(needle).unwrap());
         assert_eq!(at('a'), Position { line: 1, column: 1 });
         assert_eq!(at('é'), Position { line: 2, column: 2 });
         assert_eq!(at('𝄞'), Position { line: 2, column: 3 });
         assert_eq!(at('x'), Position { line: 2, column: 5 });
-        assert_eq!(index.position(text.len()), Position { line: 3, column: 1 });
-        assert_eq!(index.offset(2, 2), text.find('é'));
-        assert_eq!((index.offset(0, 1), index.offset(9, 1), index.offset(3, 2)), (None, None, None));
+        assert_eq!(index.position(text, text.len()), Position { line: 3, column: 1 });
+        assert_eq!(index.offset(text, 2, 2), text.find('é'));
+        assert_eq!(
+            [(0, 1), (9, 1), (3, 2)].map(|(line, column)| index.offset(text, line, column)),
+            [None; 3]
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! Mutants: one change of one place of a source each.
 
+use crate::line_index::LineIndex;
 use std::{borrow::Cow, fmt, ops::Range, str::FromStr, sync::Arc};
 
 /// The id of a mutant: the same as long as its function keeps its name and the mutated code its text.
@@ -115,31 +116,160 @@ pub struct Position {
     pub column: u32,
 }
 
-/// A part of a source. Both ends are exclusive: `end` is the position of the character behind it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Span {
-    /// Byte offsets in the source.
-    pub bytes: Range<usize>,
-    pub start: Position,
-    pub end: Position,
+/// Byte offsets in a source. Parsers count with 32 bits as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ByteRange {
+    start: u32,
+    end: u32,
 }
 
-/// One change of one place of a source.
+impl ByteRange {
+    pub(crate) fn new(bytes: &Range<usize>) -> Self {
+        let offset = |byte: usize| u32::try_from(byte).unwrap_or(u32::MAX);
+        Self { start: offset(bytes.start), end: offset(bytes.end) }
+    }
+
+    pub(crate) fn range(self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
+}
+
+/// A source with mutants: its text once, for all of them.
+#[derive(Debug, PartialEq, Eq)]
+pub struct SourceText {
+    /// Path relative to the workspace, with `/` between its parts.
+    pub path: Arc<str>,
+    pub language: Language,
+    pub text: Arc<str>,
+    lines: LineIndex,
+}
+
+impl SourceText {
+    pub fn new(path: Arc<str>, language: Language, text: Arc<str>) -> Self {
+        let lines = LineIndex::new(&text);
+        Self { path, language, text, lines }
+    }
+
+    /// Returns the position of a byte, at the beginning of a character.
+    pub fn position(&self, byte: usize) -> Position {
+        self.lines.position(&self.text, byte)
+    }
+
+    /// Returns the byte offset of a position; `None` if it is not in the text, or within a character.
+    pub(crate) fn byte(&self, position: Position) -> Option<usize> {
+        self.lines.byte(&self.text, position)
+    }
+
+    fn part(&self, bytes: Range<usize>) -> &str {
+        self.text.get(bytes).unwrap_or_default()
+    }
+}
+
+/// What stands for a part of the code: only what differs is held, and the rest is in the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// The bytes that differ.
+    pub(crate) bytes: ByteRange,
+    /// What stands for them: empty if they are left out.
+    pub(crate) text: Cow<'static, str>,
+}
+
+impl Change {
+    pub(crate) fn new(bytes: &Range<usize>, text: impl Into<Cow<'static, str>>) -> Self {
+        Self { bytes: ByteRange::new(bytes), text: text.into() }
+    }
+
+    /// Returns the code around a change, changed.
+    pub(crate) fn applied<'a>(&'a self, source: &'a str, around: &Range<usize>) -> Cow<'a, str> {
+        let bytes = self.bytes.range();
+        if bytes == *around {
+            return Cow::Borrowed(&self.text);
+        }
+        let part = |bytes: Range<usize>| source.get(bytes).unwrap_or_default();
+        let (before, after) = (part(around.start..bytes.start), part(bytes.end..around.end));
+        match (before, &*self.text) {
+            ("", "") => Cow::Borrowed(after),
+            (before, text) => Cow::Owned([before, text, after].concat()),
+        }
+    }
+}
+
+/// What a mutant does, where replacement and mutator do not say it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Description {
+    None,
+    /// Its function returns a value, which the replacement has.
+    OfValue,
+    Text(Box<str>),
+}
+
+/// One change of one place of a source. Texts are parts of the source, or made when they are asked for: there
+/// may be a hundred thousand mutants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mutant {
     pub id: MutantId,
-    /// Path of the source relative to the workspace, with `/` between its parts.
-    pub path: Arc<str>,
-    pub language: Language,
-    /// The text that is replaced.
-    pub span: Span,
+    pub source: Arc<SourceText>,
     pub mutator: Mutator,
-    /// The text at `span`.
-    pub original: Arc<str>,
-    /// The text that stands for it: empty if the mutant deletes.
-    pub replacement: String,
     /// The function or method that encloses the place, as in `List::push`; empty at the top of a file.
     pub item: Arc<str>,
-    /// What the mutant does, where replacement and mutator do not say it.
-    pub description: Option<String>,
+    /// The code that is replaced.
+    pub(crate) bytes: ByteRange,
+    /// What differs in it.
+    pub(crate) change: Change,
+    pub(crate) description: Description,
+}
+
+impl Mutant {
+    /// Returns the path of the source relative to the workspace, with `/` between its parts.
+    pub fn path(&self) -> &Arc<str> {
+        &self.source.path
+    }
+
+    pub fn language(&self) -> Language {
+        self.source.language
+    }
+
+    /// Returns the byte offsets of the code that is replaced.
+    pub fn bytes(&self) -> Range<usize> {
+        self.bytes.range()
+    }
+
+    /// Returns where the code begins that is replaced.
+    pub fn start(&self) -> Position {
+        self.source.position(self.bytes().start)
+    }
+
+    /// Returns the position of the character behind the code that is replaced.
+    pub fn end(&self) -> Position {
+        self.source.position(self.bytes().end)
+    }
+
+    /// Returns the code that is replaced.
+    pub fn original(&self) -> &str {
+        self.source.part(self.bytes())
+    }
+
+    /// Returns the code that stands for it: empty if the mutant deletes.
+    pub fn replacement(&self) -> Cow<'_, str> {
+        self.change.applied(&self.source.text, &self.bytes())
+    }
+
+    /// Returns what the mutant does, where replacement and mutator do not say it.
+    pub fn description(&self) -> Option<Cow<'_, str>> {
+        match &self.description {
+            Description::None => None,
+            Description::Text(text) => Some(Cow::Borrowed(text)),
+            Description::OfValue => Some(Cow::Owned(match self.value() {
+                "" => format!("the body of {} does nothing", self.item),
+                value => format!("{} returns {value}", self.item),
+            })),
+        }
+    }
+
+    /// Returns the value that the function returns, of a replacement such as `{ 0 }` or `return 0`.
+    fn value(&self) -> &str {
+        let text = &*self.change.text;
+        let braced = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+        braced.or_else(|| text.strip_prefix("return")).unwrap_or(text).trim()
+    }
 }

@@ -62,15 +62,59 @@ impl MutantStatus {
     }
 }
 
+/// Tests, by their uids. Mutants that the same tests reach share what it holds.
+#[derive(Clone, Debug, Default)]
+pub struct TestSet {
+    /// The uids of all tests.
+    uids: Arc<[Arc<str>]>,
+    /// The places of those that are in the set.
+    tests: Arc<[u32]>,
+}
+
+impl TestSet {
+    /// Returns the tests with these places among the uids of all.
+    pub fn new(uids: Arc<[Arc<str>]>, tests: Arc<[u32]>) -> Self {
+        Self { uids, tests }
+    }
+
+    pub fn len(&self) -> usize {
+        self.tests.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.tests.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.tests.iter().filter_map(|&test| self.uids.get(test as usize))
+    }
+}
+
+impl FromIterator<Arc<str>> for TestSet {
+    fn from_iter<T: IntoIterator<Item = Arc<str>>>(uids: T) -> Self {
+        let uids: Arc<[Arc<str>]> = uids.into_iter().collect();
+        let tests = (0_u32..).take(uids.len()).collect();
+        Self { uids, tests }
+    }
+}
+
+impl PartialEq for TestSet {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for TestSet {}
+
 /// A mutant and what became of it. Tests are referred to by their uids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MutantResult {
     pub mutant: Arc<Mutant>,
     pub status: MutantStatus,
     /// Why it has this status: the message of the failed test, the words of the compiler, the limit.
-    pub reason: Option<String>,
-    /// The tests that reach the place. Mutants that the same tests reach share them.
-    pub covered_by: Arc<[Arc<str>]>,
+    pub reason: Option<Arc<str>>,
+    /// The tests that reach the place.
+    pub covered_by: TestSet,
     /// The tests that failed.
     pub killed_by: Vec<Arc<str>>,
     /// The number of tests that ran to their end, the failed one included.
@@ -84,12 +128,12 @@ pub struct MutantResult {
 
 impl MutantResult {
     /// Returns the result of a mutant of which no more is known than its status.
-    pub fn new(mutant: Arc<Mutant>, status: MutantStatus, reason: Option<String>) -> Self {
+    pub fn new(mutant: Arc<Mutant>, status: MutantStatus, reason: Option<Arc<str>>) -> Self {
         Self {
             mutant,
             status,
             reason,
-            covered_by: Arc::default(),
+            covered_by: TestSet::default(),
             killed_by: Vec::new(),
             tests_completed: None,
             is_static: None,
@@ -138,6 +182,19 @@ impl FromIterator<MutantStatus> for MutationCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sets_of_tests_are_told_by_their_tests() {
+        let uids: Arc<[Arc<str>]> = ["a", "b", "c"].map(Arc::from).into();
+        let set = TestSet::new(Arc::clone(&uids), [0, 2].into());
+        assert_eq!((set.len(), set.is_empty()), (2, false));
+        assert!(set.iter().map(|uid| &**uid).eq(["a", "c"]));
+        assert_eq!(set, ["a", "c"].map(Arc::from).into_iter().collect());
+        assert_ne!(set, TestSet::new(Arc::clone(&uids), [0, 1].into()));
+        // A place behind the end names no test.
+        assert_eq!(TestSet::new(uids, [7].into()).iter().next(), None);
+        assert_eq!(TestSet::default(), std::iter::empty().collect());
+    }
 
     #[test]
     fn score_leaves_out_what_tests_could_not_notice() {

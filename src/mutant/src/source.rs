@@ -3,9 +3,8 @@
 use crate::{
     cfg::Configuration,
     conditional::conditional_parts,
-    guard::{AssignmentParts, Function, Guard, GuardForm, ModuleDeclaration},
-    line_index::LineIndex,
-    mutant::{Language, Mutant, MutantId},
+    guard::{Arm, AssignmentParts, Function, Guard, GuardForm, ModuleDeclaration},
+    mutant::{ByteRange, Description, Language, Mutant, MutantId, SourceText},
     syntax::{Role, Syntax, table_of},
     walk::{Walker, each_node},
 };
@@ -40,11 +39,20 @@ pub struct FoundMutant {
 /// A source that has been searched for mutants.
 #[derive(Debug)]
 pub struct MutatedSource {
-    pub(crate) file: SourceFile,
-    pub(crate) guards: Vec<Guard>,
+    pub(crate) file: Arc<SourceText>,
+    /// Why nothing in it is tested, if so.
+    ignored: Option<Arc<str>>,
+    configuration: Arc<Configuration>,
     functions: Vec<Function>,
     modules: Vec<ModuleDeclaration>,
     mutants: Vec<FoundMutant>,
+}
+
+/// Where the mutants of a source are written. It is found again whenever the source is: it takes several
+/// times as much memory as the mutants, and a parser reads megabytes in a second.
+#[derive(Debug)]
+pub(crate) struct SourceGuards {
+    pub(crate) guards: Vec<Guard>,
     /// Where a declaration can be written before all items.
     pub(crate) first_item: usize,
     /// The parts of assignments with guards, by their first byte.
@@ -52,24 +60,49 @@ pub struct MutatedSource {
     /// Whole lines without code, where statements have lines of their own: without them, what follows is in
     /// the line of the original again.
     pub(crate) empty_lines: Vec<Range<usize>>,
+    /// Number of places that the parser could not parse.
+    pub(crate) errors: usize,
 }
 
 impl MutatedSource {
     /// Searches a source for mutants.
-    pub fn search(file: SourceFile, configuration: &Configuration) -> Self {
-        let syntax = table_of(file.language);
-        let tree = parse(syntax, &file.text);
-        let mut walker = Walker::new(syntax, &file.text, configuration);
-        walker.walk_file(tree.root_node(), file.ignored.as_ref());
-        let first_item = first_item(tree.root_node(), syntax, &file.text);
-        let Walker { guards, functions, modules, assignments, .. } = walker;
-        let mutants = mutants_of(&file, &guards, &functions);
-        let empty_lines =
-            if syntax.is_indented { empty_lines(tree.root_node(), &file.text) } else { Vec::new() };
-        Self { file, guards, functions, modules, mutants, first_item, assignments, empty_lines }
+    pub fn search(file: SourceFile, configuration: impl Into<Arc<Configuration>>) -> Self {
+        let SourceFile { path, language, text, ignored } = file;
+        let file = Arc::new(SourceText::new(path, language, text));
+        let mut source = Self {
+            file,
+            ignored,
+            configuration: configuration.into(),
+            functions: Vec::new(),
+            modules: Vec::new(),
+            mutants: Vec::new(),
+        };
+        let tree = SourceParser::new(source.file.language).parse(&source.file.text);
+        let Walker { guards, mut functions, modules, .. } = source.walk(&tree);
+        functions.shrink_to_fit();
+        source.mutants = mutants_of(&source.file, guards, &functions);
+        (source.functions, source.modules) = (functions, modules);
+        source
     }
 
-    pub fn file(&self) -> &SourceFile {
+    fn walk(&self, tree: &Tree) -> Walker<'_> {
+        let mut walker = Walker::new(table_of(self.file.language), &self.file.text, &self.configuration);
+        walker.walk_file(tree.root_node(), self.ignored.as_ref());
+        walker
+    }
+
+    /// Finds where the mutants are written.
+    pub(crate) fn guards(&self, parser: &mut SourceParser) -> SourceGuards {
+        let (syntax, text) = (table_of(self.file.language), &*self.file.text);
+        let tree = parser.parse(text);
+        let Walker { guards, assignments, .. } = self.walk(&tree);
+        let root = tree.root_node();
+        let empty_lines = if syntax.is_indented { empty_lines(root, text) } else { Vec::new() };
+        let first_item = first_item(root, syntax, text);
+        SourceGuards { guards, first_item, assignments, empty_lines, errors: errors_of(&tree).len() }
+    }
+
+    pub fn file(&self) -> &Arc<SourceText> {
         &self.file
     }
 
@@ -82,6 +115,21 @@ impl MutatedSource {
     /// Returns the functions that were searched.
     pub fn functions(&self) -> &[Function] {
         &self.functions
+    }
+
+    /// Returns the functions that are in no other, in the order of their places.
+    pub fn outermost_functions(&self) -> Vec<&Function> {
+        let mut functions: Vec<_> = self.functions.iter().collect();
+        functions.sort_by_key(|one| (one.bytes.start, std::cmp::Reverse(one.bytes.end)));
+        let mut end = 0;
+        functions.retain(|one| {
+            let is_outermost = one.bytes.start >= end;
+            if is_outermost {
+                end = one.bytes.end;
+            }
+            is_outermost
+        });
+        functions
     }
 
     /// Returns the innermost function around a byte; that of the code outside of functions, if there is one.
@@ -98,7 +146,7 @@ impl MutatedSource {
         }
         let parts = conditional_parts(&self.file.text);
         let is_inside = |found: &FoundMutant| {
-            let start = found.mutant.span.bytes.start;
+            let start = found.mutant.bytes().start;
             parts.iter().any(|part| part.contains(&start))
         };
         let mutants = self.mutants.iter().enumerate();
@@ -111,35 +159,69 @@ impl MutatedSource {
     }
 }
 
-pub(crate) fn parse(syntax: &Syntax, text: &str) -> Tree {
-    let mut parser = Parser::new();
-    parser.set_language(&syntax.grammar).expect("the grammars are of a version that the parser reads");
-    let readable = (syntax.readable)(text);
-    let text = readable.as_deref().unwrap_or(text);
-    parser.parse(text, None).expect("a parser with a language and without limits parses everything")
+/// A parser of sources of one language.
+pub(crate) struct SourceParser {
+    syntax: &'static Syntax,
+    parser: Parser,
 }
 
-fn mutants_of(file: &SourceFile, guards: &[Guard], functions: &[Function]) -> Vec<FoundMutant> {
-    let lines = LineIndex::new(&file.text);
+impl SourceParser {
+    pub(crate) fn new(language: Language) -> Self {
+        let (syntax, mut parser) = (table_of(language), Parser::new());
+        parser.set_language(&syntax.grammar).expect("the grammars are of a version that the parser reads");
+        Self { syntax, parser }
+    }
+
+    pub(crate) fn parse(&mut self, text: &str) -> Tree {
+        let readable = (self.syntax.readable)(text);
+        let text = readable.as_deref().unwrap_or(text);
+        self.parser.parse(text, None).expect("a parser with a language and without limits parses everything")
+    }
+
+    /// Returns the places of a text that can't be parsed.
+    pub(crate) fn errors(&mut self, text: &str) -> Vec<Range<usize>> {
+        errors_of(&self.parse(text))
+    }
+}
+
+fn errors_of(tree: &Tree) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let mut cursor = tree.walk();
+    loop {
+        let node = cursor.node();
+        let is_broken = node.is_error() || node.is_missing();
+        if is_broken {
+            found.push(node.byte_range());
+        }
+        if node.has_error() && !is_broken && cursor.goto_first_child() {
+            continue;
+        }
+        while !cursor.goto_next_sibling() {
+            if !cursor.goto_parent() {
+                return found;
+            }
+        }
+    }
+}
+
+fn mutants_of(file: &Arc<SourceText>, guards: Vec<Guard>, functions: &[Function]) -> Vec<FoundMutant> {
     let mut ordinals: HashMap<u64, u64> = HashMap::new();
-    let mut mutants = Vec::new();
+    let mut mutants = Vec::with_capacity(guards.iter().map(|guard| guard.arms.len()).sum());
     for guard in guards {
-        let original: Arc<str> = file.text[guard.bytes.clone()].into();
+        let original = &file.text[guard.bytes.clone()];
         let item = &functions[guard.function].item;
-        for arm in &guard.arms {
-            let hash = Fnv::of([&*file.path, arm.mutator.name(), &original, &arm.replacement, item]);
+        for Arm { mutator, change, is_value, ignored, .. } in guard.arms {
+            let replacement = change.applied(&file.text, &guard.bytes);
+            let hash = Fnv::of([&*file.path, mutator.name(), original, &replacement, item]);
             let mutant = Mutant {
                 id: MutantId(hash.numbered(&mut ordinals)),
-                path: file.path.clone(),
-                language: file.language,
-                span: lines.span(guard.bytes.clone()),
-                mutator: arm.mutator.clone(),
-                original: original.clone(),
-                replacement: arm.replacement.clone(),
-                item: item.clone(),
-                description: arm.description.clone(),
+                source: Arc::clone(file),
+                mutator,
+                item: Arc::clone(item),
+                bytes: ByteRange::new(&guard.bytes),
+                description: if is_value { Description::OfValue } else { Description::None },
+                change,
             };
-            let ignored = arm.ignored.clone();
             mutants.push(FoundMutant { mutant: Arc::new(mutant), ignored, function: guard.function });
         }
     }

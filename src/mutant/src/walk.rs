@@ -315,11 +315,11 @@ impl<'a> Walker<'a> {
             self.guards.push(Guard { form, bytes, insert_at, arms: Vec::new(), function });
             self.guards.len() - 1
         });
-        let arms = &mut self.guards[index].arms;
-        let is_known =
-            |one: &Arm| one.mutator == arm.mutator && one.replacement.trim() == arm.replacement.trim();
-        if !arms.iter().any(is_known) {
-            arms.push(arm);
+        let guard = &mut self.guards[index];
+        let replacement = |arm: &Arm| arm.change.applied(self.text, &guard.bytes).trim().to_owned();
+        let is_known = |one: &Arm| one.mutator == arm.mutator && replacement(one) == replacement(&arm);
+        if !guard.arms.iter().any(is_known) {
+            guard.arms.push(arm);
         }
     }
 }

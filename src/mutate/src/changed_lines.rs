@@ -44,8 +44,8 @@ impl ChangedLines {
     /// Returns whether a change is inside of what a mutant replaces, or around it.
     #[must_use]
     pub fn touch(&self, mutant: &Mutant) -> bool {
-        let path: &str = &mutant.path;
-        let (start, end) = (mutant.span.start.line, mutant.span.end.line);
+        let path: &str = mutant.path();
+        let (start, end) = (mutant.start().line, mutant.end().line);
         let is_changed =
             |changes: &Vec<(u32, u32)>| changes.iter().any(|&(first, last)| first <= end && start <= last);
         self.new_files.contains(path) || self.changes.get(path).is_some_and(is_changed)
@@ -114,25 +114,22 @@ fn unquoted(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use heeler_mutant::{Language, MutantId, Mutator, Position, Span};
+    use heeler_mutant::{ForeignMutant, ForeignSource, Language, Position};
 
     use super::*;
 
     fn mutant(path: &str, lines: (u32, u32)) -> Mutant {
         let position = |line| Position { line, column: 1 };
-        Mutant {
-            id: MutantId(1),
-            path: path.into(),
-            language: Language::Rust,
-            span: Span { bytes: 0..1, start: position(lines.0), end: position(lines.1) },
-            mutator: Mutator::BOOLEAN_LITERAL,
-            original: Arc::from("true"),
+        let source =
+            ForeignSource { path: path.into(), language: Language::Rust, text: "\n".repeat(50).into() };
+        let found = ForeignMutant {
+            start: position(lines.0),
+            end: position(lines.1),
+            mutator: "BooleanLiteral".to_owned(),
             replacement: "false".to_owned(),
-            item: Arc::from("f"),
             description: None,
-        }
+        };
+        source.mutants(vec![found]).unwrap().remove(0)
     }
 
     const DIFF: &str = "diff --git src/a.rs src/a.rs\n--- src/a.rs\n+++ src/a.rs\n@@ -10 +10 @@ fn f() {\n-old\n+new\n\

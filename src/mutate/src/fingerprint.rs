@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use heeler_protocol::mutation::HexHash;
+
 const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0100_0000_01b3;
 
@@ -26,6 +28,12 @@ impl Fingerprint {
         let length = (piece.len() as u64).to_le_bytes();
         let bytes = piece.iter().chain(&length);
         Self(bytes.fold(self.0, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME)))
+    }
+}
+
+impl From<Fingerprint> for HexHash {
+    fn from(fingerprint: Fingerprint) -> Self {
+        Self(fingerprint.0)
     }
 }
 

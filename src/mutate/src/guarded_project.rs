@@ -3,15 +3,15 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 use heeler_mutant::{
-    EmittedSource, FoundMutant, MutantId, Mutator, Rollback, RollbackStep,
+    EmittedSource, FoundMutant, MutantId, Rollback, RollbackStep,
     compiler::{self, CompiledSource, CompilerError, MutantKey},
 };
 
 use crate::{
+    built_project::{BuiltProject, MutantNumber, WrittenSource},
     c::CompiledGuards,
     fingerprint::Fingerprint,
     module_tree::{MutatedProject, ProjectSource},
@@ -19,26 +19,6 @@ use crate::{
 
 /// Why a mutant is not written into a source.
 const NOT_WRITTEN: &str = "its code breaks the syntax of the source";
-
-/// The number of a mutant in the programs, from 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MutantNumber(pub u32);
-
-/// A mutant that may be tested.
-#[derive(Clone, Debug)]
-pub struct NumberedMutant<'a> {
-    pub number: MutantNumber,
-    pub found: &'a FoundMutant,
-    /// Its function among all functions of the project.
-    pub function: FunctionId,
-}
-
-/// A function: its source and its place there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FunctionId {
-    pub source: usize,
-    pub function: usize,
-}
 
 /// The sources of a project with guards for the selected mutants.
 #[derive(Debug)]
@@ -117,11 +97,6 @@ impl GuardedProject {
         &self.project
     }
 
-    /// Returns the greatest number of a mutant.
-    pub fn total(&self) -> u32 {
-        self.total
-    }
-
     /// Returns the number of rounds of the compiler so far.
     pub fn rounds(&self) -> u32 {
         self.rollback.rounds()
@@ -129,11 +104,36 @@ impl GuardedProject {
 
     /// Returns the guarded sources, by paths relative to the root of the project. Sources without a mutant
     /// are not among them, unless a crate begins with them: it has to know the runtime.
-    pub fn texts(&self) -> BTreeMap<PathBuf, String> {
+    pub fn texts(&self) -> BTreeMap<PathBuf, &str> {
         let sources = self.project.sources.iter().zip(&self.emitted);
         sources
-            .map(|(source, emitted)| (PathBuf::from(&*source.source.file().path), emitted.text.clone()))
+            .map(|(source, emitted)| (PathBuf::from(&*source.source.file().path), emitted.text.as_str()))
             .collect()
+    }
+
+    /// Ends the search for mutants that compile: the guarded sources are not needed any more.
+    #[must_use]
+    pub fn into_built(self) -> BuiltProject {
+        let uncompiled = self.rollback.withdrawn().iter();
+        let uncompiled = uncompiled.map(|(key, words)| (self.found(*key).mutant.id, words.as_str().into()));
+        let uncompiled = uncompiled.collect();
+        let taken_out = self.taken_out.iter().map(|key| self.found(*key).mutant.id).collect();
+        let written = |(source, emitted): (usize, EmittedSource)| {
+            let mutants = emitted.arms.iter().map(|arm| arm.mutant);
+            let mutants = mutants.filter(|&mutant| !self.taken_out.contains(&MutantKey { source, mutant }));
+            let mut mutants: Vec<usize> = mutants.collect();
+            mutants.sort_unstable();
+            WrittenSource { mutants, entries: emitted.entries }
+        };
+        let written = self.emitted.into_iter().enumerate().map(written).collect();
+        BuiltProject {
+            project: self.project,
+            first_numbers: self.first_numbers,
+            total: self.total,
+            written,
+            uncompiled,
+            taken_out,
+        }
     }
 
     /// Takes the errors of a round, and writes the sources of the next one.
@@ -189,11 +189,6 @@ impl GuardedProject {
         self.taken_out = taken_out.into_iter().collect();
     }
 
-    /// Returns the mutants that the preprocessor has taken out.
-    pub fn taken_out(&self) -> BTreeSet<MutantId> {
-        self.taken_out.iter().map(|key| self.found(*key).mutant.id).collect()
-    }
-
     /// Leaves out all mutants of a source that does not compile without any, and writes it as it is.
     pub fn withdraw_source(&mut self, path: &str, words: &str) {
         let is_named = |source: &ProjectSource| &*source.source.file().path == path;
@@ -210,64 +205,13 @@ impl GuardedProject {
         withdrawn.map(|(key, words)| (self.found(*key).mutant.id, words.clone())).collect()
     }
 
-    /// Returns the mutants that are in the programs.
-    pub fn written(&self) -> impl Iterator<Item = NumberedMutant<'_>> {
-        self.emitted.iter().enumerate().flat_map(move |(source, emitted)| {
-            let arms = emitted.arms.as_slice();
-            let mutants: BTreeSet<usize> = arms.iter().map(|arm| arm.mutant).collect();
-            let keys = mutants.into_iter().map(move |mutant| MutantKey { source, mutant });
-            keys.filter(|key| !self.taken_out.contains(key)).map(move |key| {
-                let found = self.found(key);
-                let function = FunctionId { source, function: found.function };
-                NumberedMutant { number: self.number(key), found, function }
-            })
-        })
-    }
-
-    /// Returns a hash of each function that has mutants: of its code.
-    pub fn function_fingerprints(&self) -> BTreeMap<FunctionId, Fingerprint> {
-        let mut found = BTreeMap::new();
-        for (source, one) in self.project.sources.iter().enumerate() {
-            for (function, declared) in one.source.functions().iter().enumerate() {
-                let code = &one.source.file().text[declared.bytes.clone()];
-                let id = FunctionId { source, function };
-                found.insert(id, Fingerprint::of([declared.item.as_bytes(), code.as_bytes()]));
-            }
-        }
-        found
-    }
-
-    /// Returns the functions of which every call is seen.
-    pub(crate) fn functions_with_seen_entries(&self) -> BTreeSet<FunctionId> {
-        let is_at_entry = |one: &NumberedMutant<'_>| one.found.mutant.mutator == Mutator::FUNCTION_VALUE;
-        let by_mutants = self.written().filter(is_at_entry).map(|one| one.function);
-        by_mutants.chain(self.entries().map(|(_, function)| function)).collect()
-    }
-
-    /// Returns the functions whose calls are counted under numbers of their own.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (MutantNumber, FunctionId)> + '_ {
-        self.emitted.iter().enumerate().flat_map(move |(source, emitted)| {
-            let mutants = self.project.sources[source].source.mutants().len();
-            emitted.entries.iter().map(move |&function| {
-                let number = self.first_numbers[source] as usize + mutants + function;
-                let number = MutantNumber(u32::try_from(number).unwrap_or(u32::MAX));
-                (number, FunctionId { source, function })
-            })
-        })
-    }
-
     /// Returns a hash of everything in the sources but the code of functions: of tests, types and constants.
     pub fn rest_fingerprint(&self) -> Fingerprint {
-        self.project.sources.iter().fold(Fingerprint::default(), |hash, one| {
-            rest_of(one)
-                .iter()
-                .fold(hash.with(one.source.file().path.as_bytes()), |hash, piece| hash.with(piece.as_bytes()))
-        })
+        self.project.rest_fingerprint()
     }
 
     fn number(&self, key: MutantKey) -> MutantNumber {
-        let mutant = u32::try_from(key.mutant).unwrap_or(u32::MAX);
-        MutantNumber(self.first_numbers[key.source].saturating_add(mutant))
+        MutantNumber::of(self.first_numbers[key.source], key.mutant)
     }
 
     fn found(&self, key: MutantKey) -> &FoundMutant {
@@ -301,22 +245,4 @@ impl GuardedProject {
             self.rollback.withdraw(key, NOT_WRITTEN.to_owned());
         }
     }
-}
-
-/// Returns the pieces of a source that are in no function with mutants.
-fn rest_of(source: &ProjectSource) -> Vec<&str> {
-    let text: &Arc<str> = &source.source.file().text;
-    let mut functions: Vec<_> = source.source.functions().iter().map(|one| one.bytes.clone()).collect();
-    functions.sort_by_key(|bytes| (bytes.start, std::cmp::Reverse(bytes.end)));
-    let mut pieces = Vec::new();
-    let mut at = 0;
-    for bytes in functions {
-        // A function inside of another is a part of it.
-        if bytes.start >= at {
-            pieces.push(&text[at..bytes.start]);
-            at = bytes.end;
-        }
-    }
-    pieces.push(&text[at..]);
-    pieces
 }

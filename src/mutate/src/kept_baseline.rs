@@ -5,18 +5,24 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io,
+    fs::File,
+    io::{self, BufReader},
     path::Path,
     time::Duration,
 };
 
-use heeler_protocol::mutation::cached_baseline::{
-    BASELINE_VERSION, CachedBaseline, CachedFunction, CachedMutant, CachedProgram, CachedTest,
+use heeler_mutant::MutantId;
+use heeler_protocol::mutation::{
+    HexHash, StreamedMap,
+    cached_baseline::{
+        BASELINE_VERSION, CachedBaseline, CachedFunction, CachedMutant, CachedProgram, CachedTest,
+    },
 };
+use heeler_sys::dirs::stream_file_atomically;
 
 use crate::{
+    built_project::{BuiltProject, FunctionId, MutantNumber, NumberedMutant},
     fingerprint::Fingerprint,
-    guarded_project::{FunctionId, GuardedProject, MutantNumber},
     plan::{ALL_PLACES, Baseline, TestIndex},
 };
 
@@ -52,80 +58,51 @@ pub struct ProgramUids<'a> {
 impl KeptBaseline {
     /// Reads the file of an earlier run: nothing, if it is missing, damaged or of something else.
     #[must_use]
-    pub fn read(path: &Path, fingerprint: Fingerprint, guarded: &GuardedProject) -> Self {
-        let read = std::fs::read(path).ok().and_then(|bytes| CachedBaseline::read(&bytes));
-        let cached = read.filter(|read| read.fingerprint == fingerprint.to_string());
-        cached.and_then(|cached| Self::of(&cached, guarded)).unwrap_or_default()
+    pub fn read(path: &Path, fingerprint: Fingerprint, built: &BuiltProject) -> Self {
+        let read = File::open(path).ok().and_then(|file| CachedBaseline::read(BufReader::new(file)));
+        let cached = read.filter(|read| read.fingerprint == fingerprint.into());
+        cached.and_then(|cached| Self::of(cached, built)).unwrap_or_default()
     }
 
     /// Returns the tests that still hold; `None` if none does.
-    fn of(cached: &CachedBaseline, guarded: &GuardedProject) -> Option<Self> {
-        let now = functions(guarded);
-        let keys: BTreeSet<_> = cached.functions.iter().map(|one| (one.path.as_str(), one.place)).collect();
-        if !now.keys().all(|key| keys.contains(key)) {
-            return None;
-        }
-        let is_changed = |one: &CachedFunction| {
-            now.get(&(one.path.as_str(), one.place)).is_none_or(|code| code.to_string() != one.code)
-        };
-        let changed: Vec<bool> = cached.functions.iter().map(is_changed).collect();
-        if cached.functions.iter().zip(&changed).any(|(one, changed)| *changed && !one.is_entry_seen) {
-            return None;
-        }
+    fn of(cached: CachedBaseline, built: &BuiltProject) -> Option<Self> {
+        let changed = changed_functions(&cached, built)?;
         // By place in the file: whether its function has changed.
-        let of_changed = |mutant: &usize| {
-            let function = cached.mutants.get(*mutant).map(|mutant| mutant.function);
+        let is_of_changed = |mutant: &u32| {
+            let function = cached.mutants.get(*mutant as usize).map(|mutant| mutant.function);
             function.and_then(|function| changed.get(function)).copied().unwrap_or(true)
         };
-        let written = guarded.written().map(|one| (one.found.mutant.id.to_string(), one.number));
-        let entries = guarded.entries().map(|(number, function)| (entry_id(guarded, function), number));
-        let numbers: BTreeMap<String, MutantNumber> = written.chain(entries).collect();
-        let known: BTreeSet<&str> = cached.mutants.iter().map(|mutant| mutant.id.as_str()).collect();
-        let changed_now: BTreeSet<(&str, usize)> = cached
-            .functions
-            .iter()
-            .zip(&changed)
-            .filter(|(_, changed)| **changed)
-            .map(|(one, _)| (one.path.as_str(), one.place))
-            .collect();
-        let is_known = |one: crate::NumberedMutant<'_>| {
-            let key = (&*one.found.mutant.path, one.function.function);
-            known.contains(one.found.mutant.id.to_string().as_str()) || changed_now.contains(&key)
+        let numbers = numbers(&cached.mutants, built);
+        let number = |(mutant, count): (u32, u32)| {
+            let number = numbers.get(mutant as usize).copied().flatten();
+            number.map(|number| (number, count))
         };
-        if !guarded.written().all(is_known) {
-            return None;
-        }
-        let holds = |test: &CachedTest| !test.reached.iter().any(|(mutant, _)| of_changed(mutant));
-        let number = |&(mutant, count): &(usize, u32)| {
-            let id = &cached.mutants.get(mutant)?.id;
-            Some((*numbers.get(id)?, count))
-        };
-        let mut tests = BTreeMap::new();
-        for program in cached.programs.values() {
-            if program.outside.iter().any(of_changed) {
+        let (mut tests, mut starts) = (BTreeMap::new(), BTreeMap::new());
+        for (suite, program) in cached.programs {
+            starts.insert(suite, Duration::from_micros(program.start_us));
+            if program.outside.iter().any(is_of_changed) {
                 continue;
             }
-            for (uid, test) in program.tests.iter().filter(|(_, test)| holds(test)) {
+            for (uid, test) in program.tests {
+                if test.reached.iter().any(|(mutant, _)| is_of_changed(mutant)) {
+                    continue;
+                }
                 let kept = KeptTest {
                     duration: Duration::from_micros(test.duration_us),
                     is_flaky: test.is_flaky,
                     steps: test.steps,
-                    reached: test.reached.iter().filter_map(number).collect(),
+                    reached: test.reached.into_iter().filter_map(number).collect(),
                 };
-                tests.insert(uid.clone(), kept);
+                tests.insert(uid, kept);
             }
         }
-        let start = |(suite, program): (&String, &CachedProgram)| {
-            (suite.clone(), Duration::from_micros(program.start_us))
-        };
-        let starts = cached.programs.iter().map(start).collect();
         Some(Self { tests, starts, mutants: cached.mutants.len() })
     }
 
-    /// Returns a test that need not run again.
+    /// Takes a test that need not run again.
     #[must_use]
-    pub fn test(&self, uid: &str) -> Option<&KeptTest> {
-        self.tests.get(uid)
+    pub fn take_test(&mut self, uid: &str) -> Option<KeptTest> {
+        self.tests.remove(uid)
     }
 
     /// Returns what a process of a suite takes beside its tests.
@@ -139,94 +116,162 @@ impl KeptBaseline {
     /// # Errors
     /// The file can't be written.
     pub fn write(
-        &self,
+        self,
         path: &Path,
         fingerprint: Fingerprint,
-        guarded: &GuardedProject,
+        built: &BuiltProject,
         programs: &[ProgramUids<'_>],
         baseline: &Baseline,
     ) -> io::Result<()> {
-        let cached = cached(fingerprint, guarded, programs, baseline);
-        if cached.mutants.len() < self.mutants {
+        let places = CachedPlaces::new(built);
+        if places.mutants.len() < self.mutants {
             return Ok(());
         }
         // Of a process that was killed while it wrote.
         let _none = std::fs::remove_file(path.with_added_extension("part"));
-        heeler_sys::dirs::write_file_atomically(path, &cached.to_bytes())
+        stream_file_atomically(path, |file| {
+            write_baseline(file, places, fingerprint, &MeasuredPrograms { programs, baseline })
+        })
     }
 }
 
+/// Returns which of the functions of a file have changed; `None` if any test may call one of them.
+fn changed_functions(cached: &CachedBaseline, built: &BuiltProject) -> Option<Vec<bool>> {
+    let now = functions(built);
+    let keys: BTreeSet<_> = cached.functions.iter().map(|one| (one.path.as_str(), one.place)).collect();
+    if !now.keys().all(|key| keys.contains(key)) {
+        return None;
+    }
+    let is_changed = |one: &CachedFunction| {
+        now.get(&(one.path.as_str(), one.place)).is_none_or(|code| HexHash::from(*code) != one.code)
+    };
+    let changed: Vec<bool> = cached.functions.iter().map(is_changed).collect();
+    let functions = || cached.functions.iter().zip(&changed).filter(|(_, changed)| **changed);
+    if functions().any(|(one, _)| !one.is_entry_seen) {
+        return None;
+    }
+    let known: BTreeSet<MutantId> =
+        cached.mutants.iter().filter_map(|mutant| mutant.id.parse().ok()).collect();
+    let changed_now: BTreeSet<(&str, usize)> =
+        functions().map(|(one, _)| (one.path.as_str(), one.place)).collect();
+    let is_known = |one: NumberedMutant<'_>| {
+        let mutant = &one.found.mutant;
+        known.contains(&mutant.id) || changed_now.contains(&(&**mutant.path(), one.function.function))
+    };
+    built.written().all(is_known).then_some(changed)
+}
+
+/// Returns the numbers that the mutants of a file, and calls of functions, have now.
+fn numbers(mutants: &[CachedMutant], built: &BuiltProject) -> Vec<Option<MutantNumber>> {
+    let written: BTreeMap<MutantId, MutantNumber> =
+        built.written().map(|one| (one.found.mutant.id, one.number)).collect();
+    let entries: BTreeMap<Box<str>, MutantNumber> =
+        built.entries().map(|(number, function)| (entry_id(built, function), number)).collect();
+    let number = |mutant: &CachedMutant| match mutant.id.parse() {
+        Ok(id) => written.get(&id).copied(),
+        Err(_) => entries.get(&mutant.id).copied(),
+    };
+    mutants.iter().map(number).collect()
+}
+
 /// Returns the hashes of all functions with mutants, by path and place.
-fn functions(guarded: &GuardedProject) -> BTreeMap<(&str, usize), Fingerprint> {
-    let path = |id: FunctionId| &*guarded.project().sources[id.source].source.file().path;
-    let all = guarded.function_fingerprints().into_iter();
+fn functions(built: &BuiltProject) -> BTreeMap<(&str, usize), Fingerprint> {
+    let path = |id: FunctionId| &*built.project().sources[id.source].source.file().path;
+    let all = built.function_fingerprints().into_iter();
     all.map(|(id, code)| ((path(id), id.function), code)).collect()
 }
 
 /// Returns the id of the calls of a function among those of mutants.
-fn entry_id(guarded: &GuardedProject, function: FunctionId) -> String {
-    let path = &guarded.project().sources[function.source].source.file().path;
-    format!("call {} {path}", function.function)
+fn entry_id(built: &BuiltProject, function: FunctionId) -> Box<str> {
+    let path = &built.project().sources[function.source].source.file().path;
+    format!("call {} {path}", function.function).into()
 }
 
-fn cached(
-    fingerprint: Fingerprint,
-    guarded: &GuardedProject,
-    programs: &[ProgramUids<'_>],
-    baseline: &Baseline,
-) -> CachedBaseline {
-    let seen = guarded.functions_with_seen_entries();
-    let (mut functions, mut places) = (Vec::new(), BTreeMap::new());
-    for (id, code) in guarded.function_fingerprints() {
-        places.insert(id, functions.len());
-        functions.push(CachedFunction {
-            path: guarded.project().sources[id.source].source.file().path.to_string(),
-            place: id.function,
-            code: code.to_string(),
-            is_entry_seen: seen.contains(&id),
-        });
-    }
-    let (mut mutants, mut by_number) = (Vec::new(), BTreeMap::new());
-    for one in guarded.written() {
-        by_number.insert(one.number, mutants.len());
-        let function = places.get(&one.function).copied().unwrap_or(usize::MAX);
-        mutants.push(CachedMutant { id: one.found.mutant.id.to_string(), function });
-    }
-    for (number, function) in guarded.entries() {
-        by_number.insert(number, mutants.len());
-        let place = places.get(&function).copied().unwrap_or(usize::MAX);
-        mutants.push(CachedMutant { id: entry_id(guarded, function), function: place });
-    }
-    let mut reached = baseline.coverage.by_test();
-    let mut counts = |program: usize, test: Option<usize>| {
-        let counts = reached.remove(&(program, test)).unwrap_or_default();
-        let steps = counts.iter().find(|(number, _)| *number == ALL_PLACES).map_or(0, |(_, count)| *count);
-        let place = |&(number, count): &(MutantNumber, u32)| Some((*by_number.get(&number)?, count));
-        (steps, counts.iter().filter_map(place).collect::<Vec<_>>())
-    };
-    let mut found = BTreeMap::new();
-    for (place, program) in programs.iter().enumerate() {
-        let outside = counts(place, None).1.into_iter().map(|(mutant, _)| mutant).collect();
-        let mut tests = BTreeMap::new();
-        for (test, uid) in program.uids.iter().enumerate() {
-            let durations = baseline.programs.get(place).map(|program| program.durations.as_slice());
-            let duration = durations.and_then(|durations| durations.get(test).copied().flatten());
-            let Some(duration) = duration else { continue };
-            let (steps, reached) = counts(place, Some(test));
-            let kept = CachedTest {
-                duration_us: u64::try_from(duration.as_micros()).unwrap_or(u64::MAX),
-                is_flaky: baseline.flaky.contains(&TestIndex { program: place, test }),
-                steps,
-                reached,
-            };
-            tests.insert(uid.clone(), kept);
+/// The functions and mutants of a file.
+struct CachedPlaces {
+    functions: Vec<CachedFunction>,
+    mutants: Vec<CachedMutant>,
+    /// Places in `mutants`, by number.
+    by_number: Vec<Option<u32>>,
+}
+
+impl CachedPlaces {
+    fn new(built: &BuiltProject) -> Self {
+        let seen = built.functions_with_seen_entries();
+        let (mut functions, mut places) = (Vec::new(), BTreeMap::new());
+        for (id, code) in built.function_fingerprints() {
+            places.insert(id, functions.len());
+            functions.push(CachedFunction {
+                path: built.project().sources[id.source].source.file().path.to_string(),
+                place: id.function,
+                code: code.into(),
+                is_entry_seen: seen.contains(&id),
+            });
         }
-        let start = baseline.programs.get(place).map(|program| program.start).unwrap_or_default();
-        let start_us = u64::try_from(start.as_micros()).unwrap_or(u64::MAX);
-        found.insert(program.suite.to_owned(), CachedProgram { start_us, outside, tests });
+        let mut found =
+            Self { functions, mutants: Vec::new(), by_number: vec![None; built.total() as usize + 1] };
+        let written = built.written();
+        let written = written.map(|one| (one.number, one.found.mutant.id.to_string().into(), one.function));
+        let entries = built.entries().map(|(number, function)| (number, entry_id(built, function), function));
+        for (number, id, function) in written.chain(entries) {
+            found.by_number[number.0 as usize] = u32::try_from(found.mutants.len()).ok();
+            let function = places.get(&function).copied().unwrap_or(usize::MAX);
+            found.mutants.push(CachedMutant { id, function });
+        }
+        found
     }
-    let fingerprint = fingerprint.to_string();
-    CachedBaseline { version: BASELINE_VERSION, fingerprint, functions, mutants, programs: found }
+}
+
+/// The programs and what their tests took and reached.
+struct MeasuredPrograms<'a> {
+    programs: &'a [ProgramUids<'a>],
+    baseline: &'a Baseline,
+}
+
+fn write_baseline(
+    file: &mut dyn io::Write,
+    places: CachedPlaces,
+    fingerprint: Fingerprint,
+    measured: &MeasuredPrograms<'_>,
+) -> io::Result<()> {
+    let MeasuredPrograms { programs, baseline } = measured;
+    let CachedPlaces { functions, mutants, by_number } = places;
+    let reached = baseline.coverage.by_test();
+    let counts = |program: usize, test: Option<usize>| {
+        let counts = reached.of(program, test);
+        let steps = counts.first().filter(|(number, _)| *number == ALL_PLACES).map_or(0, |(_, count)| *count);
+        let place = |(number, count): (MutantNumber, u32)| {
+            by_number.get(number.0 as usize).copied().flatten().map(|place| (place, count))
+        };
+        (steps, counts.into_iter().filter_map(place).collect::<Vec<(u32, u32)>>())
+    };
+    let test = |place: usize, test: usize| {
+        let durations = baseline.programs.get(place).map(|program| program.durations.as_slice());
+        let duration = durations.and_then(|durations| durations.get(test).copied().flatten())?;
+        let (steps, reached) = counts(place, Some(test));
+        Some(CachedTest {
+            duration_us: u64::try_from(duration.as_micros()).unwrap_or(u64::MAX),
+            is_flaky: baseline.flaky.contains(&TestIndex { program: place, test }),
+            steps,
+            reached,
+        })
+    };
+    let tests_of = |place: usize| {
+        let uids = programs[place].uids.iter().enumerate();
+        uids.filter_map(move |(number, uid)| Some((uid, test(place, number)?)))
+    };
+    let program = |place: usize| {
+        let start = baseline.programs.get(place).map(|program| program.start).unwrap_or_default();
+        let program = CachedProgram {
+            start_us: u64::try_from(start.as_micros()).unwrap_or(u64::MAX),
+            outside: counts(place, None).1.into_iter().map(|(mutant, _)| mutant).collect(),
+            tests: StreamedMap(move || tests_of(place)),
+        };
+        (programs[place].suite, program)
+    };
+    let programs = StreamedMap(|| (0..programs.len()).map(program));
+    let fingerprint = fingerprint.into();
+    CachedBaseline { version: BASELINE_VERSION, fingerprint, functions, mutants, programs }.write(file)
 }
 
 #[cfg(test)]
@@ -235,6 +280,7 @@ mod tests {
 
     use super::*;
     use crate::{
+        guarded_project::GuardedProject,
         module_tree::{MutatedProject, ProjectSource},
         plan::{BaselineProgram, Coverage},
     };
@@ -242,26 +288,26 @@ mod tests {
     /// Three functions: of the last, no mutant stands at the beginning.
     const SOURCE: &str = "fn a(x: u8) -> bool { x < 1 }\nfn b(x: u8) -> bool { x < 2 }\nfn c(x: u8) -> ! { g(x < 3); loop {} }\n";
 
-    fn project(text: &str) -> GuardedProject {
+    fn project(text: &str) -> BuiltProject {
         let file = SourceFile {
             path: "src/lib.rs".into(),
             language: Language::Rust,
             text: text.into(),
             ignored: None,
         };
-        let source = MutatedSource::search(file, &Configuration::default());
+        let source = MutatedSource::search(file, Configuration::default());
         let selected = (0..source.mutants().len()).collect();
         let source = ProjectSource { source, place: SourcePlace::CrateRoot, selected };
         let project = MutatedProject { root: "/w".into(), sources: vec![source], unmatched: Vec::new() };
-        GuardedProject::new(project, &BTreeSet::new())
+        GuardedProject::new(project, &BTreeSet::new()).into_built()
     }
 
-    fn fingerprint(guarded: &GuardedProject) -> Fingerprint {
-        guarded.rest_fingerprint()
+    fn fingerprint(built: &BuiltProject) -> Fingerprint {
+        built.project().rest_fingerprint()
     }
 
     /// A program whose first test reaches `a`, the second `b`, and the third none.
-    fn baseline(guarded: &GuardedProject) -> Baseline {
+    fn baseline(built: &BuiltProject) -> Baseline {
         let program = BaselineProgram {
             names: vec!["ta".into(), "tb".into(), "none".into()],
             durations: vec![Some(Duration::from_millis(3)); 3],
@@ -269,17 +315,17 @@ mod tests {
         };
         let mut coverage = Coverage::default();
         for (test, item) in [(0, "a"), (1, "b")] {
-            let of_item = guarded.written().filter(|one| &*one.found.mutant.item == item);
+            let of_item = built.written().filter(|one| &*one.found.mutant.item == item);
             coverage.add_counts(0, test, 9, of_item.map(|one| (one.number, 2)).collect::<Vec<_>>());
         }
         let flaky = [TestIndex { program: 0, test: 2 }].into();
         Baseline { programs: vec![program], coverage, flaky }
     }
 
-    fn write(path: &Path, guarded: &GuardedProject, baseline: &Baseline) {
+    fn write(path: &Path, built: &BuiltProject, baseline: &Baseline) {
         let uids = ["s::ta", "s::tb", "s::none"].map(str::to_owned);
         let programs = [ProgramUids { suite: "s", uids: &uids }];
-        KeptBaseline::default().write(path, fingerprint(guarded), guarded, &programs, baseline).unwrap();
+        KeptBaseline::default().write(path, fingerprint(built), built, &programs, baseline).unwrap();
     }
 
     /// Returns the tests that hold after a change of the source.
@@ -312,14 +358,14 @@ mod tests {
     fn what_is_kept_is_what_was_measured() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("baseline.json");
-        let guarded = project(SOURCE);
-        write(&path, &guarded, &baseline(&guarded));
-        let kept = KeptBaseline::read(&path, fingerprint(&guarded), &guarded);
-        let test = kept.test("s::ta").unwrap();
+        let built = project(SOURCE);
+        write(&path, &built, &baseline(&built));
+        let mut kept = KeptBaseline::read(&path, fingerprint(&built), &built);
+        let test = kept.take_test("s::ta").unwrap();
         assert_eq!((test.duration, test.is_flaky, test.steps), (Duration::from_millis(3), false, 9));
-        let of_a = guarded.written().filter(|one| &*one.found.mutant.item == "a");
+        let of_a = built.written().filter(|one| &*one.found.mutant.item == "a");
         assert_eq!(test.reached, of_a.map(|one| (one.number, 2)).collect::<Vec<_>>());
-        assert!(kept.test("s::none").unwrap().is_flaky && kept.test("s::new").is_none());
+        assert!(kept.take_test("s::none").unwrap().is_flaky && kept.take_test("s::new").is_none());
         // A run of fewer mutants leaves the file as it is.
         let bytes = std::fs::read(&path).unwrap();
         let fewer = project(&SOURCE.replace("x < 1", "f(x)"));
@@ -327,7 +373,7 @@ mod tests {
         kept.write(&path, fingerprint(&fewer), &fewer, &[], &of_fewer).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), bytes);
         std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
-        assert_eq!(KeptBaseline::read(&path, fingerprint(&guarded), &guarded), KeptBaseline::default());
+        assert_eq!(KeptBaseline::read(&path, fingerprint(&built), &built), KeptBaseline::default());
     }
 
     #[test]

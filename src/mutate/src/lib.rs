@@ -8,16 +8,19 @@
 //!   names.
 //! - [`find_mutated_sources`], [`find_c_sources`], [`find_python_sources`]: the selected sources with their
 //!   mutants.
-//! - [`GuardedProject`]: the same with guards, and which mutants compile.
+//! - [`GuardedProject`]: the same with guards, and which mutants compile; [`BuiltProject`]: what of it is in
+//!   the programs that are tested.
 //! - [`TreeCopy`]: the copy of a workspace in which they are built.
 //! - [`GuardRuntime`], [`CompilerShims`]: what guarded programs are linked to, and how compilers are told so;
 //!   [`PythonRuntime`]: what interpreters load.
 //! - [`DoctestDirectory`]: documentation tests as programs, which rustdoc compiles and does not run.
 //! - [`Baseline`]: what the tests take and reach without a mutant, and with that the plan of each mutant.
 //! - [`MutationRun`]: the mutants of a run, from the first process to the verdict of each.
+//! - [`SharedTexts`]: messages that are the same for many mutants.
 //! - [`VerdictCache`], [`KeptBaseline`]: verdicts, and what tests reach, of earlier runs that still hold;
 //!   [`names_for_later_runs`]: what tests are called there.
 
+mod built_project;
 mod c;
 mod cargo_project;
 mod changed_lines;
@@ -33,6 +36,7 @@ mod python;
 mod runtime;
 mod selection;
 mod shard;
+mod shared_texts;
 mod source_tree;
 mod step_outcome;
 #[cfg(test)]
@@ -40,6 +44,7 @@ mod tests;
 mod tree_copy;
 mod verdict_cache;
 
+pub use built_project::{BuiltProject, FunctionId, MutantNumber, NumberedMutant};
 pub use c::{
     CompiledGuards, CompilerShims, add_built_files, find_build_inputs, find_c_sources, is_compiler_shim,
     run_compiler_shim,
@@ -50,7 +55,7 @@ pub use doctests::{
     DoctestDirectory, KeptDoctest, KeptDoctests, UncompiledDoctest, is_doctest_keeper, run_doctest_keeper,
 };
 pub use fingerprint::Fingerprint;
-pub use guarded_project::{FunctionId, GuardedProject, MutantNumber, NumberedMutant};
+pub use guarded_project::GuardedProject;
 pub use kept_baseline::{KeptBaseline, KeptTest, ProgramUids};
 pub use kept_names::names_for_later_runs;
 pub use module_tree::{MutatedProject, ProjectSource, ReadSourceError, find_mutated_sources};
@@ -66,6 +71,7 @@ pub use runtime::{
 };
 pub use selection::{SelectionError, SourceSelection};
 pub use shard::{MutantShard, ParseShardError};
+pub use shared_texts::SharedTexts;
 pub use step_outcome::StepOutcome;
 pub use tree_copy::{CopiedTree, TreeCopy, TreeCopyError};
 pub use verdict_cache::{KeptVerdict, VerdictBasis, VerdictCache};

@@ -14,6 +14,7 @@ use heeler_mutant::{
 
 use crate::{
     cargo_project::CargoProject,
+    fingerprint::Fingerprint,
     selection::{SourceSelection, normalized},
 };
 
@@ -35,6 +36,16 @@ pub struct MutatedProject {
     pub unmatched: Vec<String>,
 }
 
+impl MutatedProject {
+    /// Returns a hash of everything in the sources but the code of functions: of tests, types and constants.
+    pub(crate) fn rest_fingerprint(&self) -> Fingerprint {
+        self.sources.iter().fold(Fingerprint::default(), |hash, one| {
+            let hash = hash.with(one.source.file().path.as_bytes());
+            one.rest().into_iter().fold(hash, |hash, piece| hash.with(piece.as_bytes()))
+        })
+    }
+}
+
 /// A source with the mutants that are selected.
 #[derive(Debug)]
 pub struct ProjectSource {
@@ -48,6 +59,19 @@ impl ProjectSource {
     /// Returns the selected mutants.
     pub fn mutants(&self) -> impl Iterator<Item = &FoundMutant> {
         self.selected.iter().map(|&index| &self.source.mutants()[index])
+    }
+
+    /// Returns the pieces that are in no function with mutants.
+    fn rest(&self) -> Vec<&str> {
+        let text = &self.source.file().text;
+        let mut pieces = Vec::new();
+        let mut at = 0;
+        for function in self.source.outermost_functions() {
+            pieces.push(&text[at..function.bytes.start]);
+            at = function.bytes.end;
+        }
+        pieces.push(&text[at..]);
+        pieces
     }
 }
 
@@ -122,7 +146,7 @@ fn search(source: &OpenSource, root: &Path) -> Result<Option<MutatedSource>, Rea
         text: text.into(),
         ignored: source.ignored.clone(),
     };
-    Ok(Some(MutatedSource::search(file, &source.configuration)))
+    Ok(Some(MutatedSource::search(file, Arc::clone(&source.configuration))))
 }
 
 /// Returns the source of a module; `None` if there is none, as for modules that a build script writes.

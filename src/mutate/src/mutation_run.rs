@@ -14,15 +14,12 @@
 //! A test that is flaky without a mutant kills only if it fails [`CONFIRMED_FAILURES`] times in a row, alone
 //! from the second time on. If it passes before, the other tests decide.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    time::Duration,
-};
+use std::{collections::VecDeque, time::Duration};
 
 use heeler_mutant::MutantStatus;
 
 use crate::{
-    guarded_project::{FunctionId, MutantNumber},
+    built_project::{FunctionId, MutantNumber},
     plan::{Baseline, KnownKillers, MutantPlan, PlanStep, TestIndex},
     step_outcome::StepOutcome,
 };
@@ -67,8 +64,23 @@ pub struct OrderLimit {
 struct RunMutant {
     number: MutantNumber,
     function: FunctionId,
+    state: RunMutantState,
+}
+
+#[derive(Debug)]
+enum RunMutantState {
+    Waiting,
+    /// A process was ordered.
+    Begun(Box<MutantProgress>),
+    /// It has its verdict.
+    Over,
+}
+
+/// What the processes of a mutant have shown.
+#[derive(Debug, Default)]
+struct MutantProgress {
     /// Made when its first process is ordered, from what is known by then.
-    plan: Option<MutantPlan>,
+    plan: MutantPlan,
     next_step: usize,
     completed: u32,
     duration: Duration,
@@ -86,8 +98,9 @@ struct RunMutant {
 #[derive(Debug)]
 pub struct MutationRun<'a> {
     baseline: &'a Baseline,
+    /// In the order of their numbers.
     mutants: Vec<RunMutant>,
-    by_number: BTreeMap<MutantNumber, usize>,
+    /// Indices of mutants.
     waiting: VecDeque<usize>,
     /// Those that wait until nothing else runs.
     unconfirmed: VecDeque<usize>,
@@ -104,7 +117,6 @@ impl<'a> MutationRun<'a> {
         let mut run = Self {
             baseline,
             mutants: Vec::new(),
-            by_number: BTreeMap::new(),
             waiting: VecDeque::new(),
             unconfirmed: VecDeque::new(),
             in_progress: 0,
@@ -112,27 +124,14 @@ impl<'a> MutationRun<'a> {
         };
         let mut uncovered = Vec::new();
         for (number, function) in mutants {
-            let mutant = RunMutant {
-                number,
-                function,
-                plan: None,
-                next_step: 0,
-                completed: 0,
-                duration: Duration::ZERO,
-                is_alone: false,
-                failures: 0,
-                dismissed: Vec::new(),
-                limits: 0,
-                limited: None,
-            };
             if baseline.covering(number).is_empty() {
-                uncovered.push(mutant.verdict(MutantStatus::NoCoverage, None, None));
-                continue;
+                uncovered.push(MutantVerdict::uncovered(number));
+            } else {
+                run.mutants.push(RunMutant { number, function, state: RunMutantState::Waiting });
             }
-            run.by_number.insert(number, run.mutants.len());
-            run.waiting.push_back(run.mutants.len());
-            run.mutants.push(mutant);
         }
+        run.mutants.sort_by_key(|mutant| mutant.number);
+        run.waiting.extend(0..run.mutants.len());
         (run, uncovered)
     }
 
@@ -160,8 +159,9 @@ impl<'a> MutationRun<'a> {
             tests += ordered.step.tests.len();
             if tests > limit.tests && !steps.is_empty() {
                 // By the time it is ordered, more is known.
-                let mutant = &mut self.mutants[index];
-                mutant.plan.take_if(|_| mutant.next_step == 0 && mutant.failures == 0 && mutant.limits == 0);
+                if self.begin_mutant(index).is_new() {
+                    self.mutants[index].state = RunMutantState::Waiting;
+                }
                 break;
             }
             self.waiting.pop_front();
@@ -177,7 +177,7 @@ impl<'a> MutationRun<'a> {
             return None;
         }
         let index = self.unconfirmed.pop_front()?;
-        self.mutants[index].is_alone = true;
+        self.begin_mutant(index).is_alone = true;
         self.in_progress += 1;
         let OrderedStep { number, step } = self.order(index);
         Some(OrderedStep { number, step: step.with_double_time() })
@@ -190,159 +190,175 @@ impl<'a> MutationRun<'a> {
         outcome: StepOutcome,
         took: Duration,
     ) -> Option<MutantVerdict> {
-        let index = *self.by_number.get(&number)?;
-        let verdict = self.decide(index, outcome, took);
-        if verdict.is_some() {
-            // Of a mutant with a verdict, nothing more is needed.
-            self.by_number.remove(&number);
-            let mutant = &mut self.mutants[index];
-            (mutant.plan, mutant.dismissed, mutant.limited) = (None, Vec::new(), None);
+        let index = self.mutants.binary_search_by_key(&number, |mutant| mutant.number).ok()?;
+        let mutant = &mut self.mutants[index];
+        let mut progress = match std::mem::replace(&mut mutant.state, RunMutantState::Over) {
+            RunMutantState::Begun(progress) => progress,
+            other => {
+                mutant.state = other;
+                return None;
+            }
+        };
+        self.in_progress = self.in_progress.saturating_sub(1);
+        let function = mutant.function;
+        progress.duration += took;
+        match self.decide(&mut progress, number, outcome) {
+            NextForMutant::Verdict(status, reason, killed_by) => {
+                if let Some(killer) = killed_by {
+                    self.killers.note(killer, function);
+                }
+                return Some(progress.verdict(number, status, reason, killed_by));
+            }
+            // Before others begin, so that a mutant that has begun ends.
+            NextForMutant::Process => self.waiting.push_front(index),
+            NextForMutant::Confirmation => self.unconfirmed.push_back(index),
         }
-        verdict
+        self.mutants[index].state = RunMutantState::Begun(progress);
+        None
     }
 
-    fn decide(&mut self, index: usize, outcome: StepOutcome, took: Duration) -> Option<MutantVerdict> {
-        self.in_progress = self.in_progress.saturating_sub(1);
-        let step = self.order(index).step;
-        let mutant = &mut self.mutants[index];
-        mutant.duration += took;
-        let was_alone = std::mem::take(&mut mutant.is_alone);
+    fn decide(
+        &self,
+        progress: &mut MutantProgress,
+        number: MutantNumber,
+        outcome: StepOutcome,
+    ) -> NextForMutant {
+        let step = progress.plan.steps[progress.next_step].clone();
+        let names = &self.baseline.programs[step.program].names;
+        let was_alone = std::mem::take(&mut progress.is_alone);
+        let limited = |reason| NextForMutant::Verdict(MutantStatus::Timeout, reason, None);
         match outcome {
             StepOutcome::Passed => {
-                mutant.completed += u32::try_from(step.tests.len()).unwrap_or(u32::MAX);
-                mutant.next_step += 1;
-                if std::mem::take(&mut mutant.failures) > 0 {
-                    let names = &self.baseline.programs[step.program].names;
+                progress.completed += u32::try_from(step.tests.len()).unwrap_or(u32::MAX);
+                progress.next_step += 1;
+                if std::mem::take(&mut progress.failures) > 0 {
                     let name = step.tests.first().and_then(|&test| names.get(test));
-                    mutant.dismissed.extend(name.cloned());
+                    progress.dismissed.extend(name.cloned());
                 }
-                if self.goes_on(index) {
-                    return None;
+                if progress.next_step < progress.plan.steps.len() {
+                    return NextForMutant::Process;
                 }
-                let mutant = &mut self.mutants[index];
-                let (status, reason) = match mutant.limited.take() {
-                    Some(reason) => (MutantStatus::Timeout, Some(reason)),
-                    None => (MutantStatus::Survived, mutant.dismissal()),
-                };
-                Some(mutant.verdict(status, reason, None))
+                match progress.limited.take() {
+                    Some(reason) => limited(Some(reason)),
+                    None => NextForMutant::Verdict(MutantStatus::Survived, progress.dismissal(), None),
+                }
             }
             StepOutcome::Failed { test, reason } => {
-                let names = &self.baseline.programs[step.program].names;
                 let place = step.tests.iter().position(|&one| names.get(one) == Some(&test));
-                if let Some(place) = place
-                    && self.runs_again(index, &step, place)
-                {
-                    return None;
+                if place.is_some_and(|place| self.runs_again(progress, number, place)) {
+                    return NextForMutant::Process;
                 }
-                let mutant = &mut self.mutants[index];
                 let ended = place.map_or(step.tests.len(), |place| place + 1);
-                mutant.completed += u32::try_from(ended).unwrap_or(u32::MAX);
+                progress.completed += u32::try_from(ended).unwrap_or(u32::MAX);
                 let killer = place.map(|place| TestIndex { program: step.program, test: step.tests[place] });
-                let verdict = mutant.verdict(MutantStatus::Killed, Some(reason), killer);
-                if let Some(killer) = killer {
-                    self.killers.note(killer, mutant.function);
-                }
-                Some(verdict)
+                NextForMutant::Verdict(MutantStatus::Killed, Some(reason), killer)
             }
             StepOutcome::HitLimit { test } => {
                 let reason = format!("its place was reached more than {} times", step.hit_limit);
-                self.on_limit(index, &step, test, reason)
+                self.on_limit(progress, number, test, reason)
             }
             StepOutcome::StepLimit { test } => {
                 let reason = format!("more than {} places were reached", step.step_limit);
-                self.on_limit(index, &step, test, reason)
+                self.on_limit(progress, number, test, reason)
             }
-            StepOutcome::DiedEarly { .. } | StepOutcome::Unknown { .. } if mutant.limited.is_some() => {
-                let reason = mutant.limited.take();
-                Some(mutant.verdict(MutantStatus::Timeout, reason, None))
+            StepOutcome::DiedEarly { .. } | StepOutcome::Unknown { .. } if progress.limited.is_some() => {
+                limited(progress.limited.take())
             }
-            StepOutcome::Silent { .. } if !was_alone => {
-                self.unconfirmed.push_back(index);
-                None
-            }
-            StepOutcome::Silent { reason } => Some(mutant.verdict(MutantStatus::Timeout, Some(reason), None)),
+            StepOutcome::Silent { .. } if !was_alone => NextForMutant::Confirmation,
+            StepOutcome::Silent { reason } => limited(Some(reason)),
             StepOutcome::DiedEarly { reason } => {
-                Some(mutant.verdict(MutantStatus::RuntimeError, Some(reason), None))
+                NextForMutant::Verdict(MutantStatus::RuntimeError, Some(reason), None)
             }
             StepOutcome::Unknown { reason } => {
-                Some(mutant.verdict(MutantStatus::Pending, Some(reason), None))
+                NextForMutant::Verdict(MutantStatus::Pending, Some(reason), None)
             }
         }
-    }
-
-    /// Returns whether a further process of the mutant runs: next, so that a mutant that has begun ends
-    /// before others begin.
-    fn goes_on(&mut self, index: usize) -> bool {
-        let mutant = &self.mutants[index];
-        let goes_on = mutant.plan.as_ref().is_some_and(|plan| mutant.next_step < plan.steps.len());
-        if goes_on {
-            self.waiting.push_front(index);
-        }
-        goes_on
     }
 
     /// Has the tests run that had not, behind one that reached too many places.
     fn on_limit(
-        &mut self,
-        index: usize,
-        step: &PlanStep,
+        &self,
+        progress: &mut MutantProgress,
+        number: MutantNumber,
         test: Option<String>,
         reason: String,
-    ) -> Option<MutantVerdict> {
+    ) -> NextForMutant {
+        let step = &progress.plan.steps[progress.next_step];
         let names = &self.baseline.programs[step.program].names;
         let place = test.and_then(|test| step.tests.iter().position(|&one| names.get(one) == Some(&test)));
         let rest = place.map_or(&[][..], |place| &step.tests[place + 1..]);
-        let mutant = &mut self.mutants[index];
-        mutant.completed += u32::try_from(step.tests.len() - rest.len()).unwrap_or(u32::MAX);
-        mutant.limits += 1;
-        mutant.failures = 0;
-        let reason = mutant.limited.get_or_insert(reason).clone();
-        if mutant.limits < MAX_LIMITS
-            && let Some(plan) = &mut mutant.plan
-        {
-            let number = mutant.number;
+        progress.completed += u32::try_from(step.tests.len() - rest.len()).unwrap_or(u32::MAX);
+        progress.limits += 1;
+        progress.failures = 0;
+        let reason = progress.limited.get_or_insert(reason).clone();
+        if progress.limits < MAX_LIMITS {
             let rest = (!rest.is_empty()).then(|| self.baseline.step(number, step.program, rest.to_vec()));
-            plan.steps.splice(mutant.next_step..=mutant.next_step, rest);
-            if self.goes_on(index) {
-                return None;
+            progress.plan.steps.splice(progress.next_step..=progress.next_step, rest);
+            if progress.next_step < progress.plan.steps.len() {
+                return NextForMutant::Process;
             }
         }
-        Some(self.mutants[index].verdict(MutantStatus::Timeout, Some(reason), None))
+        NextForMutant::Verdict(MutantStatus::Timeout, Some(reason), None)
     }
 
     /// Has a flaky test that failed run again, unless it has failed often enough: before the tests that had
     /// not run. `place` is its place in the step.
-    fn runs_again(&mut self, index: usize, step: &PlanStep, place: usize) -> bool {
+    fn runs_again(&self, progress: &mut MutantProgress, number: MutantNumber, place: usize) -> bool {
+        let step = &progress.plan.steps[progress.next_step];
         let test = step.tests[place];
         if !self.baseline.flaky.contains(&TestIndex { program: step.program, test }) {
             return false;
         }
-        let mutant = &mut self.mutants[index];
-        mutant.failures += 1;
-        let Some(plan) = mutant.plan.as_mut().filter(|_| mutant.failures < CONFIRMED_FAILURES) else {
+        progress.failures += 1;
+        if progress.failures >= CONFIRMED_FAILURES {
             return false;
-        };
-        let part = |tests: &[usize]| self.baseline.step(mutant.number, step.program, tests.to_vec());
+        }
+        let part = |tests: &[usize]| self.baseline.step(number, step.program, tests.to_vec());
         let rest = &step.tests[place + 1..];
         let rest = (!rest.is_empty()).then(|| part(rest));
-        let parts = std::iter::once(part(&[test])).chain(rest);
-        plan.steps.splice(mutant.next_step..=mutant.next_step, parts);
-        mutant.completed += u32::try_from(place).unwrap_or(u32::MAX);
-        self.waiting.push_front(index);
+        let parts: Vec<PlanStep> = std::iter::once(part(&[test])).chain(rest).collect();
+        progress.plan.steps.splice(progress.next_step..=progress.next_step, parts);
+        progress.completed += u32::try_from(place).unwrap_or(u32::MAX);
         true
+    }
+
+    /// Returns what is known of a mutant that is to run, which has no verdict.
+    fn begin_mutant(&mut self, index: usize) -> &mut MutantProgress {
+        let RunMutant { number, function, state } = &mut self.mutants[index];
+        if !matches!(state, RunMutantState::Begun(_)) {
+            let plan = self.baseline.plan(*number, *function, &self.killers);
+            *state = RunMutantState::Begun(Box::new(MutantProgress { plan, ..MutantProgress::default() }));
+        }
+        match state {
+            RunMutantState::Begun(progress) => progress,
+            RunMutantState::Waiting | RunMutantState::Over => unreachable!("it has just begun"),
+        }
     }
 
     /// Returns the next process of a mutant.
     fn order(&mut self, index: usize) -> OrderedStep {
-        let mutant = &mut self.mutants[index];
-        let plan = mutant
-            .plan
-            .get_or_insert_with(|| self.baseline.plan(mutant.number, mutant.function, &self.killers));
-        OrderedStep { number: mutant.number, step: plan.steps[mutant.next_step].clone() }
+        let number = self.mutants[index].number;
+        let progress = self.begin_mutant(index);
+        OrderedStep { number, step: progress.plan.steps[progress.next_step].clone() }
     }
 }
 
-impl RunMutant {
+/// What follows from the end of a process.
+enum NextForMutant {
+    /// A further process.
+    Process,
+    /// The same process, when it is alone.
+    Confirmation,
+    /// A verdict, with its reason and the test that failed.
+    Verdict(MutantStatus, Option<String>, Option<TestIndex>),
+}
+
+impl MutantProgress {
+    /// Returns whether nothing has run yet.
+    fn is_new(&self) -> bool {
+        self.next_step == 0 && self.failures == 0 && self.limits == 0
+    }
+
     /// Says which tests failed and do not count.
     fn dismissal(&self) -> Option<String> {
         let names = self.dismissed.join(", ");
@@ -350,21 +366,38 @@ impl RunMutant {
     }
 
     fn verdict(
-        &self,
+        self,
+        number: MutantNumber,
         status: MutantStatus,
         reason: Option<String>,
         killed_by: Option<TestIndex>,
     ) -> MutantVerdict {
-        let plan = self.plan.as_ref();
+        let MutantPlan { covered_by, is_static, .. } = self.plan;
         MutantVerdict {
-            number: self.number,
+            number,
             status,
             reason,
-            covered_by: plan.map(|plan| plan.covered_by.clone()).unwrap_or_default(),
+            covered_by,
             killed_by,
-            tests_completed: plan.map(|_| self.completed),
-            is_static: plan.is_some_and(|plan| plan.is_static),
+            tests_completed: Some(self.completed),
+            is_static,
             duration: self.duration,
+        }
+    }
+}
+
+impl MutantVerdict {
+    /// Returns that of a mutant that no test reaches.
+    fn uncovered(number: MutantNumber) -> Self {
+        Self {
+            number,
+            status: MutantStatus::NoCoverage,
+            reason: None,
+            covered_by: Vec::new(),
+            killed_by: None,
+            tests_completed: None,
+            is_static: false,
+            duration: Duration::ZERO,
         }
     }
 }

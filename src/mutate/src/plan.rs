@@ -4,11 +4,11 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
+    num::NonZeroU32,
     time::Duration,
 };
 
-use crate::guarded_project::{FunctionId, MutantNumber};
+use crate::built_project::{FunctionId, MutantNumber};
 
 /// Hits that a mutant's process may have, as a multiple of those without the mutant, and beyond it: an
 /// endless loop is found by its number of rounds, whatever the load of the machine.
@@ -39,7 +39,7 @@ pub struct TestIndex {
 pub(crate) const ALL_PLACES: MutantNumber = MutantNumber(0);
 
 /// How often a test, or a program outside of its tests, reached a mutant's place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reached {
     program: usize,
     /// `None` outside of tests.
@@ -47,15 +47,35 @@ struct Reached {
     noted: u32,
 }
 
+/// Place of a [`ReachedList`] among all, from 1.
+type ListIndex = NonZeroU32;
+
+/// All that reaches a place: how often the last test that was added did, and the rest as another list.
+#[derive(Clone, Copy, Debug)]
+struct ReachedList {
+    noted: u32,
+    rest: Option<ListIndex>,
+}
+
+/// A test that was added, or a program outside of its tests.
+#[derive(Clone, Copy, Debug)]
+struct AddedTest {
+    program: usize,
+    test: Option<usize>,
+    /// The first list that ends with it; those that follow do as well, up to that of the next test.
+    first_list: usize,
+}
+
 /// What the tests reach. Counts are noted at powers of two: what was reached 5 times counts as 4.
 #[derive(Clone, Debug, Default)]
 pub struct Coverage {
-    /// Mutants of one place have the same.
-    by_mutant: BTreeMap<MutantNumber, Arc<Vec<Reached>>>,
+    added: Vec<AddedTest>,
+    /// Lists that begin with the same tests share them, and mutants of one place share their list: there may
+    /// be as many pairs of a test and a mutant that it reaches as tests times mutants.
+    lists: Vec<ReachedList>,
+    /// By the number of the mutant.
+    by_mutant: Vec<Option<ListIndex>>,
 }
-
-/// Counts of mutants' places by program and test.
-pub(crate) type CountsByTest = BTreeMap<(usize, Option<usize>), Vec<(MutantNumber, u32)>>;
 
 impl Coverage {
     /// Adds the file that a guarded program wrote: 32-bit numbers by mutant, and before them one for all
@@ -63,12 +83,8 @@ impl Coverage {
     /// `test` is `None` for a process that ran no test.
     pub fn add(&mut self, program: usize, test: Option<usize>, file: &[u8]) {
         let (numbers, _rest) = file.as_chunks::<4>();
-        for (number, noted) in (0_u32..).zip(numbers.iter().map(|bytes| u32::from_le_bytes(*bytes))) {
-            if noted > 0 {
-                let reached = Reached { program, test, noted };
-                self.add_reached(MutantNumber(number), reached);
-            }
-        }
+        let numbers = numbers.iter().map(|bytes| u32::from_le_bytes(*bytes));
+        self.add_reached(program, test, (0..).map(MutantNumber).zip(numbers));
     }
 
     /// Adds what a test reached in an earlier run: how often places, whichever they are, and which mutants'
@@ -80,43 +96,88 @@ impl Coverage {
         steps: u32,
         counts: impl IntoIterator<Item = (MutantNumber, u32)>,
     ) {
-        for (number, noted) in std::iter::once((ALL_PLACES, steps)).chain(counts) {
-            if noted > 0 {
-                let reached = Reached { program, test: Some(test), noted };
-                self.add_reached(number, reached);
+        self.add_reached(program, Some(test), std::iter::once((ALL_PLACES, steps)).chain(counts));
+    }
+
+    fn add_reached(
+        &mut self,
+        program: usize,
+        test: Option<usize>,
+        counts: impl Iterator<Item = (MutantNumber, u32)>,
+    ) {
+        self.added.push(AddedTest { program, test, first_list: self.lists.len() });
+        // Mutants with the same list and the same count have the same list again.
+        let mut lists: HashMap<(Option<ListIndex>, u32), Option<ListIndex>> = HashMap::new();
+        for (number, noted) in counts.filter(|(_, noted)| *noted > 0) {
+            let place = number.0 as usize;
+            if self.by_mutant.len() <= place {
+                self.by_mutant.resize(place + 1, None);
             }
+            let rest = self.by_mutant[place];
+            self.by_mutant[place] = *lists.entry((rest, noted)).or_insert_with(|| {
+                self.lists.push(ReachedList { noted, rest });
+                u32::try_from(self.lists.len()).ok().and_then(NonZeroU32::new)
+            });
         }
     }
 
-    fn add_reached(&mut self, number: MutantNumber, reached: Reached) {
-        Arc::make_mut(self.by_mutant.entry(number).or_default()).push(reached);
+    /// Returns what reaches a mutant's place, the last first.
+    fn of(&self, number: MutantNumber) -> impl Iterator<Item = Reached> + '_ {
+        self.of_list(self.by_mutant.get(number.0 as usize).copied().flatten())
     }
 
-    /// Has mutants that are reached in the same way share what is known of it.
-    pub fn share(&mut self) {
-        let mut known: HashMap<Arc<Vec<Reached>>, Arc<Vec<Reached>>> = HashMap::new();
-        for reached in self.by_mutant.values_mut() {
-            let shared = known
-                .entry(Arc::clone(reached))
-                .or_insert_with(|| Arc::new(reached.iter().copied().collect()));
-            *reached = Arc::clone(shared);
-        }
+    fn of_list(&self, list: Option<ListIndex>) -> impl Iterator<Item = Reached> + '_ {
+        let place = |index: ListIndex| index.get() as usize - 1;
+        let lists = std::iter::successors(list.map(place), move |&at| self.lists[at].rest.map(place));
+        lists.map(|at| {
+            let added = self.added.partition_point(|one| one.first_list <= at) - 1;
+            let AddedTest { program, test, .. } = self.added[added];
+            Reached { program, test, noted: self.lists[at].noted }
+        })
     }
 
-    /// Returns the counts by program and test, `None` outside of tests; those of all places have the number
-    /// 0.
-    pub(crate) fn by_test(&self) -> CountsByTest {
-        let mut found = CountsByTest::new();
-        for (number, reached) in &self.by_mutant {
-            for one in reached.iter() {
-                found.entry((one.program, one.test)).or_default().push((*number, one.noted));
+    /// Returns the same by program and test.
+    pub(crate) fn by_test(&self) -> CoverageByTest {
+        let mut places: BTreeMap<ListIndex, Vec<MutantNumber>> = BTreeMap::new();
+        for (list, number) in self.by_mutant.iter().zip(0..) {
+            if let Some(list) = list {
+                places.entry(*list).or_default().push(MutantNumber(number));
             }
+        }
+        let mut found = CoverageByTest::default();
+        for ((list, numbers), place) in places.into_iter().zip(0..) {
+            for Reached { program, test, noted } in self.of_list(Some(list)) {
+                found.counts.entry((program, test)).or_default().push((place, noted));
+            }
+            found.places.push(numbers);
         }
         found
     }
+}
 
-    fn of(&self, number: MutantNumber) -> &[Reached] {
-        self.by_mutant.get(&number).map_or(&[], |reached| reached.as_slice())
+/// The index of a place, and how often it was reached.
+type PlaceCount = (u32, u32);
+
+/// Counts of mutants' places by program and test.
+#[derive(Debug, Default)]
+pub(crate) struct CoverageByTest {
+    /// Mutants that the same tests reach equally often.
+    places: Vec<Vec<MutantNumber>>,
+    /// By program and test, `None` outside of tests.
+    counts: BTreeMap<(usize, Option<usize>), Vec<PlaceCount>>,
+}
+
+impl CoverageByTest {
+    /// Returns how often a test, or a program outside of its tests, reached places, in the order of their
+    /// numbers; that of all places has the number 0.
+    pub(crate) fn of(&self, program: usize, test: Option<usize>) -> Vec<(MutantNumber, u32)> {
+        let counts = self.counts.get(&(program, test)).map_or(&[][..], Vec::as_slice);
+        let places = counts.iter().flat_map(|&(place, noted)| {
+            self.places[place as usize].iter().map(move |&number| (number, noted))
+        });
+        let mut places: Vec<_> = places.collect();
+        places.sort_unstable();
+        places
     }
 }
 
@@ -211,11 +272,12 @@ impl Baseline {
     pub fn covering(&self, number: MutantNumber) -> BTreeSet<TestIndex> {
         let mut covering = BTreeSet::new();
         for reached in self.coverage.of(number) {
-            let durations = &self.programs[reached.program].durations;
+            let program = reached.program;
+            let durations = &self.programs[program].durations;
             let tests = reached.test.map_or(0..durations.len(), |test| test..test + 1);
             let is_run = |test: &usize| durations.get(*test).is_some_and(Option::is_some);
             let places = tests.filter(is_run);
-            covering.extend(places.map(|test| TestIndex { program: reached.program, test }));
+            covering.extend(places.map(|test| TestIndex { program, test }));
         }
         covering
     }
@@ -225,7 +287,7 @@ impl Baseline {
     #[must_use]
     pub fn plan(&self, number: MutantNumber, function: FunctionId, killers: &KnownKillers) -> MutantPlan {
         let covering = self.covering(number);
-        let is_static = self.coverage.of(number).iter().any(|reached| reached.test.is_none());
+        let is_static = self.coverage.of(number).any(|reached| reached.test.is_none());
         let mut by_program: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for one in &covering {
             by_program.entry(one.program).or_default().push(one.test);
@@ -303,12 +365,12 @@ impl Baseline {
 
     /// Returns the process of a mutant with some tests of a program.
     pub(crate) fn step(&self, number: MutantNumber, program: usize, tests: Vec<usize>) -> PlanStep {
-        let is_own = |reached: &&Reached| {
+        let is_own = |reached: &Reached| {
             reached.program == program && reached.test.is_none_or(|test| tests.binary_search(&test).is_ok())
         };
         let most = |number: MutantNumber| {
-            let reached = self.coverage.of(number).iter().filter(is_own);
-            reached.map(|reached| reached.most()).fold(0, u64::saturating_add)
+            let reached = self.coverage.of(number).filter(is_own);
+            reached.map(Reached::most).fold(0, u64::saturating_add)
         };
         let (hits, steps) = (most(number), most(ALL_PLACES));
         let durations = tests.iter().filter_map(|&test| self.programs[program].durations[test]);
@@ -392,6 +454,22 @@ mod tests {
     fn groups(number: usize, function_index: usize, killers: &KnownKillers) -> Vec<(usize, Vec<usize>)> {
         let plan = baseline().plan(NUMBERS[number], function(function_index), killers);
         plan.steps.into_iter().map(|step| (step.program, step.tests)).collect()
+    }
+
+    #[test]
+    fn mutants_that_are_reached_in_the_same_way_share_what_is_known() {
+        let mut coverage = Coverage::default();
+        coverage.add(0, Some(0), &file(&[8, 1, 1, 1, 0]));
+        coverage.add(0, Some(1), &file(&[8, 2, 2, 0, 4]));
+        coverage.add(0, None, &file(&[1, 0, 0, 1]));
+        assert_eq!(coverage.lists.len(), 2 + 3 + 2);
+        assert_eq!(coverage.by_mutant[1], coverage.by_mutant[2]);
+        let by_test = coverage.by_test();
+        let counts = |test| by_test.of(0, test).into_iter().map(|(number, count)| (number.0, count));
+        assert!(counts(Some(0)).eq([(0, 8), (1, 1), (2, 1), (3, 1)]));
+        assert!(counts(Some(1)).eq([(0, 8), (1, 2), (2, 2), (4, 4)]));
+        assert!(counts(None).eq([(0, 1), (3, 1)]));
+        assert_eq!(by_test.of(1, None), []);
     }
 
     #[test]

@@ -110,8 +110,8 @@ impl SelectedPlace {
 
     fn contains(&self, mutant: &Mutant) -> bool {
         let inside = |(start, end): (Position, Position)| {
-            start <= mutant.span.start
-                && mutant.span.end <= Position { column: end.column.saturating_add(1), ..end }
+            start <= mutant.start()
+                && mutant.end() <= Position { column: end.column.saturating_add(1), ..end }
         };
         self.range.is_none_or(inside)
     }

@@ -73,5 +73,5 @@ fn search(root: &Path, path: &Path, language: Language) -> Result<MutatedSource,
         text: Arc::from(text.as_str()),
         ignored: None,
     };
-    Ok(MutatedSource::search(file, &Configuration::default()))
+    Ok(MutatedSource::search(file, Configuration::default()))
 }

@@ -38,8 +38,8 @@ fn find(directory: &Path, words: &[&str]) -> MutatedProject {
 fn shown(project: &MutatedProject) -> Vec<String> {
     let source = |one: &crate::module_tree::ProjectSource| {
         let mutants = one.mutants().map(|found| match found.ignored {
-            Some(_) => format!("({})", found.mutant.replacement),
-            None => found.mutant.replacement.clone(),
+            Some(_) => format!("({})", found.mutant.replacement()),
+            None => found.mutant.replacement().into_owned(),
         });
         format!("{}: {}", one.source.file().path, mutants.collect::<Vec<_>>().join(" "))
     };

@@ -36,7 +36,7 @@ pub struct TreeCopy<'a> {
     /// these are removed with their originals. `None` for a copy in which everything else is removed.
     pub copied_before: Option<&'a BTreeSet<PathBuf>>,
     /// Contents in place of the original's, by paths relative to the tree.
-    pub replaced: &'a BTreeMap<PathBuf, String>,
+    pub replaced: &'a BTreeMap<PathBuf, &'a str>,
 }
 
 /// What is in a copy.
@@ -261,8 +261,7 @@ mod tests {
         fs::set_permissions(original.join("Cargo.toml"), fs::Permissions::from_mode(0o444)).unwrap();
         let left_out = [original.join(".state"), original.join("target")];
         let update = |replaced: &[(&str, &str)]| {
-            let replaced =
-                replaced.iter().map(|(path, text)| (PathBuf::from(path), (*text).to_owned())).collect();
+            let replaced = replaced.iter().map(|(path, text)| (PathBuf::from(path), *text)).collect();
             TreeCopy {
                 original: &original,
                 copy: &copy,

@@ -6,17 +6,19 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io,
+    fs::File,
+    io::{self, BufReader},
     path::Path,
+    sync::Arc,
 };
 
 use heeler_mutant::{MutantId, MutantStatus};
 use heeler_protocol::mutation::{
-    StatusName,
+    HexHash, StatusName,
     cache::{CACHE_VERSION, CachedVerdict, CachedVerdicts},
 };
 
-use crate::fingerprint::Fingerprint;
+use crate::{fingerprint::Fingerprint, shared_texts::SharedTexts};
 
 /// What a verdict depends on, of one mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,9 +41,9 @@ impl VerdictBasis {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptVerdict {
     pub status: MutantStatus,
-    pub reason: Option<String>,
+    pub reason: Option<Arc<str>>,
     /// Uid of the test that failed.
-    pub killed_by: Option<String>,
+    pub killed_by: Option<Arc<str>>,
     pub tests_completed: Option<u32>,
     pub duration_us: u64,
 }
@@ -49,8 +51,7 @@ pub struct KeptVerdict {
 /// The verdicts of earlier runs and of this one.
 #[derive(Debug)]
 pub struct VerdictCache {
-    fingerprint: String,
-    mutants: BTreeMap<String, CachedVerdict>,
+    verdicts: CachedVerdicts,
     is_changed: bool,
 }
 
@@ -58,18 +59,28 @@ impl VerdictCache {
     /// Reads the file of an earlier run: nothing, if it is missing, damaged or of something else.
     #[must_use]
     pub fn read(path: &Path, fingerprint: Fingerprint) -> Self {
-        let fingerprint = fingerprint.to_string();
-        let read = std::fs::read(path).ok().and_then(|bytes| CachedVerdicts::read(&bytes));
-        let mutants = read.filter(|read| read.fingerprint == fingerprint).map(|read| read.mutants);
-        Self { fingerprint, mutants: mutants.unwrap_or_default(), is_changed: false }
+        let fingerprint = HexHash::from(fingerprint);
+        let read = File::open(path).ok().and_then(|file| CachedVerdicts::read(BufReader::new(file)));
+        let mut verdicts = read.filter(|read| read.fingerprint == fingerprint).unwrap_or(CachedVerdicts {
+            version: CACHE_VERSION,
+            fingerprint,
+            mutants: BTreeMap::new(),
+        });
+        // A test fails under many mutants, often with the same message.
+        let mut texts = SharedTexts::default();
+        for verdict in verdicts.mutants.values_mut() {
+            for text in [&mut verdict.reason, &mut verdict.killed_by].into_iter().flatten() {
+                *text = texts.share(Arc::clone(text));
+            }
+        }
+        Self { verdicts, is_changed: false }
     }
 
     /// Returns the verdict about a mutant that still holds, if there is one.
     #[must_use]
     pub fn get(&self, id: MutantId, basis: VerdictBasis) -> Option<KeptVerdict> {
-        let cached = self.mutants.get(&id.to_string())?;
-        let is_same =
-            cached.function == basis.function.to_string() && cached.covering == basis.covering.to_string();
+        let cached = self.verdicts.mutants.get(&HexHash(id.0))?;
+        let is_same = cached.function == basis.function.into() && cached.covering == basis.covering.into();
         let status = MutantStatus::ALL.into_iter().find(|status| kept_name(*status) == Some(cached.status));
         Some(KeptVerdict {
             status: status.filter(|_| is_same)?,
@@ -81,21 +92,22 @@ impl VerdictCache {
     }
 
     /// Adds a verdict, if it is one that may be taken over.
-    pub fn add(&mut self, id: MutantId, basis: VerdictBasis, verdict: &KeptVerdict) {
+    pub fn add(&mut self, id: MutantId, basis: VerdictBasis, verdict: KeptVerdict) {
+        let id = HexHash(id.0);
         let Some(status) = kept_name(verdict.status) else {
-            self.is_changed |= self.mutants.remove(&id.to_string()).is_some();
+            self.is_changed |= self.verdicts.mutants.remove(&id).is_some();
             return;
         };
         let cached = CachedVerdict {
             status,
-            function: basis.function.to_string(),
-            covering: basis.covering.to_string(),
-            reason: verdict.reason.clone(),
-            killed_by: verdict.killed_by.clone(),
+            function: basis.function.into(),
+            covering: basis.covering.into(),
+            reason: verdict.reason,
+            killed_by: verdict.killed_by,
             tests_completed: verdict.tests_completed,
             duration_us: verdict.duration_us,
         };
-        self.mutants.insert(id.to_string(), cached);
+        self.verdicts.mutants.insert(id, cached);
         self.is_changed = true;
     }
 
@@ -105,11 +117,9 @@ impl VerdictCache {
     /// The file can't be written.
     pub fn write(&mut self, path: &Path) -> io::Result<()> {
         if std::mem::take(&mut self.is_changed) {
-            let (fingerprint, mutants) = (self.fingerprint.clone(), self.mutants.clone());
-            let verdicts = CachedVerdicts { version: CACHE_VERSION, fingerprint, mutants };
             // Of a process that was killed while it wrote.
             let _none = std::fs::remove_file(path.with_added_extension("part"));
-            heeler_sys::dirs::write_file_atomically(path, &verdicts.to_bytes())?;
+            heeler_sys::dirs::stream_file_atomically(path, |file| self.verdicts.write(file))?;
         }
         Ok(())
     }
@@ -139,7 +149,7 @@ mod tests {
     }
 
     fn verdict(status: MutantStatus) -> KeptVerdict {
-        let killed_by = (status == MutantStatus::Killed).then(|| "s::a".to_owned());
+        let killed_by = (status == MutantStatus::Killed).then(|| "s::a".into());
         KeptVerdict {
             status,
             reason: Some("1 is not 2".into()),
@@ -157,7 +167,7 @@ mod tests {
         let basis = VerdictBasis::new(hash("f"), ["s::a", "s::b"]);
         let mut cache = VerdictCache::read(&path, hash("rest"));
         assert_eq!(cache.get(id, basis), None);
-        cache.add(id, basis, &verdict(MutantStatus::Killed));
+        cache.add(id, basis, verdict(MutantStatus::Killed));
         cache.write(&path).unwrap();
         let cache = VerdictCache::read(&path, hash("rest"));
         assert_eq!(
@@ -179,8 +189,8 @@ mod tests {
         let basis = VerdictBasis::new(hash("f"), []);
         for status in MutantStatus::ALL {
             let mut cache = VerdictCache::read(&dir.path().join("none"), hash("rest"));
-            cache.add(MutantId(1), basis, &verdict(Survived));
-            cache.add(MutantId(1), basis, &verdict(status));
+            cache.add(MutantId(1), basis, verdict(Survived));
+            cache.add(MutantId(1), basis, verdict(status));
             let expected = [Killed, Survived, RuntimeError].contains(&status).then(|| verdict(status));
             assert_eq!(cache.get(MutantId(1), basis), expected, "{status:?}");
         }

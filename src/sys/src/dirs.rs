@@ -170,8 +170,11 @@ fn process_dir_name() -> String {
 /// # Errors
 /// An I/O error of the system.
 pub fn write_new_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(bytes)
+    new_file(path)?.write_all(bytes)
+}
+
+fn new_file(path: &Path) -> io::Result<fs::File> {
+    fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// Writes a file as [`write_new_file`] does, complete or not at all, even if this process is killed or the
@@ -180,10 +183,26 @@ pub fn write_new_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// # Errors
 /// An I/O error of the system.
 pub fn write_file_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    stream_file_atomically(path, |file| file.write_all(bytes))
+}
+
+/// Does the same with contents that are written piece by piece.
+///
+/// # Errors
+/// An I/O error of the system, or that of `write`.
+pub fn stream_file_atomically(
+    path: &Path,
+    write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
+) -> io::Result<()> {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".part");
     let aside = PathBuf::from(aside);
-    write_new_file(&aside, bytes).and_then(|()| fs::rename(&aside, path)).inspect_err(|_| {
+    let written = new_file(&aside).and_then(|file| {
+        let mut file = io::BufWriter::new(file);
+        write(&mut file)?;
+        file.flush()
+    });
+    written.and_then(|()| fs::rename(&aside, path)).inspect_err(|_| {
         // A partial file is of no use; failure to remove it changes nothing.
         let _stays = fs::remove_file(&aside);
     })

@@ -12,6 +12,7 @@
 //! - [`cpu_pool`]: one pool of threads for work of many independent pieces.
 //! - [`own_thread`]: work that blocks, beside a thread that must go on.
 //! - [`dirs`]: directories that only one user may write to.
+//! - [`memory`]: what this process has allocated.
 //! - [`clock`]: clocks that several processes read alike.
 //! - [`directory_watch`]: changes of the entries of directories (inotify).
 //! - [`fail`]: fault injection at named points, for the tests.
@@ -28,6 +29,7 @@ pub mod fd_passing;
 pub mod io;
 pub mod liveness_lock;
 pub mod machine;
+pub mod memory;
 pub mod own_thread;
 pub mod peer_credentials;
 pub mod process;

@@ -27,8 +27,8 @@ pub fn foreign_mutants(bytes: &[u8]) {
         let ids: BTreeSet<_> = mutants.iter().map(|mutant| mutant.id).collect();
         assert_eq!(ids.len(), count, "equal mutants have ids of their own");
         for mutant in &mutants {
-            assert_eq!(mutant.original.as_ref(), &text[mutant.span.bytes.clone()]);
-            assert!(mutant.span.start <= mutant.span.end, "{mutant:?}");
+            assert_eq!(mutant.original(), &text[mutant.bytes()]);
+            assert!(mutant.start() <= mutant.end(), "{mutant:?}");
         }
     }
 }

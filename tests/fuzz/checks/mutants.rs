@@ -14,13 +14,13 @@ pub fn guarded_source(bytes: &[u8]) {
         _ => (Language::Rust, "a.rs"),
     };
     let file = SourceFile { path: path.into(), language, text: text.into(), ignored: None };
-    let source = MutatedSource::search(file, &Configuration::of_rustc("unix"));
+    let source = MutatedSource::search(file, Configuration::of_rustc("unix"));
     let emitted = source.emit(1, &BTreeSet::new(), SourcePlace::Module);
     let written: BTreeSet<_> = emitted.arms.iter().map(|arm| arm.mutant).collect();
     for (index, found) in source.mutants().iter().enumerate() {
-        let span = &found.mutant.span;
-        assert_eq!(&text[span.bytes.clone()], &*found.mutant.original);
-        assert!(span.start.line >= 1 && span.start.column >= 1 && span.start <= span.end, "{span:?}");
+        let (start, end) = (found.mutant.start(), found.mutant.end());
+        assert_eq!(&text[found.mutant.bytes()], found.mutant.original());
+        assert!(start.line >= 1 && start.column >= 1 && start <= end, "{start:?} {end:?}");
         let is_out = found.ignored.is_some() || emitted.withdrawn.contains(&index);
         assert_eq!(written.contains(&index), !is_out, "{:?}", found.mutant);
     }

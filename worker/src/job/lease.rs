@@ -378,7 +378,7 @@ impl FrameworkQueries for LeaseFramework {
             let test = ListedTest { selector: Some(command.to_selector()), ..test.clone() };
             return self.adapter.reproduce_command(&self.program, &test);
         }
-        let first = test.variant.as_ref().and_then(|variant| variant.tests.first());
+        let first = test.variant.as_ref().and_then(|variant| variant.tests.first()).map(|first| &**first);
         self.adapter.reproduce_command(&self.program, first.unwrap_or(test))
     }
 

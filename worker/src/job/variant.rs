@@ -1,6 +1,8 @@
 //! The reports of several tests as those of one: of a variant, which passes if all of its tests do, and is
 //! decided by the first that fails. The failed test, or the one in which the process ended, is its part.
 
+use std::sync::Arc;
+
 use heeler_adapters::{
     Adapter, ConnectionInput, DeathEvidence, FixtureFailure, FrameworkResult, FrameworkVerdict, OutputStream,
     TestPart, TranscriptEvent, TranscriptParser,
@@ -11,7 +13,7 @@ use heeler_protocol::control::{ListedTest, TestVariant, WorkerLease};
 const PLACE: usize = 0;
 
 /// Returns the variant that a lease runs, if it runs one.
-pub(super) fn variant_of(lease: &WorkerLease) -> Option<Box<TestVariant>> {
+pub(super) fn variant_of(lease: &WorkerLease) -> Option<Arc<TestVariant>> {
     match lease.tests.as_slice() {
         [only] => only.listed.variant.clone(),
         _ => None,
@@ -20,7 +22,7 @@ pub(super) fn variant_of(lease: &WorkerLease) -> Option<Box<TestVariant>> {
 
 /// Returns the tests of a variant.
 pub(super) fn tests_of(variant: &TestVariant) -> Vec<&ListedTest> {
-    variant.tests.iter().collect()
+    variant.tests.iter().map(|test| &**test).collect()
 }
 
 /// Returns the parser of a process's reports: about the variant, if it runs one, otherwise about these tests.
@@ -282,7 +284,7 @@ mod tests {
 
     /// Returns what a variant of two tests reports as short words, and whether it is decided at the end.
     fn events_of(chunks: &[&str]) -> (Vec<String>, bool) {
-        let test = |name: &str| ListedTest { name: name.to_owned(), ..ListedTest::default() };
+        let test = |name: &str| Arc::new(ListedTest { name: name.to_owned(), ..ListedTest::default() });
         let variant = TestVariant { env: Vec::new(), tests: vec![test("a"), test("b")] };
         let mut transcript = VariantTranscript::new(Box::new(Lines::default()), &variant);
         let mut events = Vec::new();

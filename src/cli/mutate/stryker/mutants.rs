@@ -2,8 +2,9 @@
 //! that stay the same from run to run.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     fs,
+    ops::Range,
     path::{Component, Path},
     sync::Arc,
     time::Duration,
@@ -81,54 +82,25 @@ fn prefix(package: &Path, project: &Path) -> String {
 pub(in crate::cli::mutate) struct StrykerMutants {
     /// The package's directory relative to the project's, with `/` at its end; empty if they are the same.
     prefix: String,
-    /// Texts of the sources, by the paths of the mutants.
-    sources: BTreeMap<Arc<str>, Arc<str>>,
-    /// In the order of their places.
+    /// By the paths of the mutants.
+    sources: BTreeMap<Arc<str>, StrykerSource>,
+    /// Those of each source in the order of their places.
     mutants: Vec<SelectableMutant>,
-    by_name: HashMap<ForeignName, usize>,
     /// Whether the package may have other sources with mutants.
     is_part: bool,
+}
+
+#[derive(Debug)]
+struct StrykerSource {
+    text: Arc<str>,
+    /// Indices of its mutants.
+    mutants: Range<usize>,
 }
 
 #[derive(Debug)]
 struct SelectableMutant {
     mutant: Arc<Mutant>,
     is_selected: bool,
-}
-
-/// What names a mutant of StrykerJS in all of its answers; its ids are others in each.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct ForeignName {
-    /// As StrykerJS has it.
-    path: String,
-    start: (u32, u32),
-    end: (u32, u32),
-    mutator: String,
-    replacement: String,
-}
-
-impl ForeignName {
-    fn new(path: &str, location: SourceLocation, mutator: &str, replacement: &str) -> Self {
-        let place = |position: SourcePosition| (position.line, position.column);
-        Self {
-            path: path.to_owned(),
-            start: place(location.start),
-            end: place(location.end),
-            mutator: mutator.to_owned(),
-            replacement: replacement.to_owned(),
-        }
-    }
-
-    fn of_mutant(path: &str, mutant: &Mutant) -> Self {
-        let place = |position: Position| (position.line, position.column);
-        Self {
-            path: path.to_owned(),
-            start: place(mutant.span.start),
-            end: place(mutant.span.end),
-            mutator: mutant.mutator.name().to_owned(),
-            replacement: mutant.replacement.clone(),
-        }
-    }
 }
 
 impl StrykerMutants {
@@ -146,7 +118,6 @@ impl StrykerMutants {
             prefix: prefix(package, project),
             sources: BTreeMap::new(),
             mutants: Vec::new(),
-            by_name: HashMap::new(),
             is_part: matches!(searched, SearchedPaths::Only(_)),
         };
         for (path, file) in found.files {
@@ -175,11 +146,11 @@ impl StrykerMutants {
             text: text.strip_prefix('\u{feff}').unwrap_or(&text).into(),
         };
         let mutants = foreign_mutants(found, &source).map_err(StrykerError::Place)?;
-        self.sources.insert(Arc::clone(&source.path), Arc::clone(&source.text));
-        for mutant in mutants {
-            self.by_name.insert(ForeignName::of_mutant(path, &mutant), self.mutants.len());
-            self.mutants.push(SelectableMutant { mutant: Arc::new(mutant), is_selected: true });
-        }
+        let first = self.mutants.len();
+        let selected = |mutant| SelectableMutant { mutant: Arc::new(mutant), is_selected: true };
+        self.mutants.extend(mutants.into_iter().map(selected));
+        let mutants = first..self.mutants.len();
+        self.sources.insert(source.path, StrykerSource { text: source.text, mutants });
         Ok(())
     }
 
@@ -197,7 +168,7 @@ impl StrykerMutants {
 
     /// Returns the texts of the sources, by the paths of the mutants.
     pub(in crate::cli::mutate) fn sources(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
-        self.sources.iter()
+        self.sources.iter().map(|(path, source)| (path, &source.text))
     }
 
     /// Returns the files and places that select the selected mutants; `None` selects all of the package. A
@@ -209,8 +180,8 @@ impl StrykerMutants {
             return None;
         }
         let mut places = Vec::new();
-        for path in self.sources.keys() {
-            let of_file = || self.mutants.iter().filter(|one| one.mutant.path == *path);
+        for (path, source) in &self.sources {
+            let of_file = || self.mutants[source.mutants.clone()].iter();
             let own = path.strip_prefix(self.prefix.as_str()).unwrap_or(path);
             let own = escaped(own);
             if of_file().all(|one| one.is_selected) {
@@ -231,9 +202,7 @@ impl StrykerMutants {
         let mut results = Vec::new();
         for (path, file) in tested.files {
             for tested in file.mutants {
-                let name =
-                    ForeignName::new(&path, tested.location, &tested.mutator_name, &tested.replacement);
-                let Some(&number) = self.by_name.get(&name) else { continue };
+                let Some(number) = self.number_of(&path, &tested) else { continue };
                 let one = &self.mutants[number];
                 if one.is_selected {
                     results.push((number, result(Arc::clone(&one.mutant), tested)));
@@ -241,6 +210,24 @@ impl StrykerMutants {
             }
         }
         results
+    }
+
+    /// Returns the number of the mutant that has this place and this change in a file, as StrykerJS calls it:
+    /// its ids are others in each answer.
+    fn number_of(&self, path: &str, tested: &TestedMutant) -> Option<usize> {
+        let source = self.sources.get(format!("{}{path}", self.prefix).as_str())?;
+        let mutants = &self.mutants[source.mutants.clone()];
+        let order = |one: &SelectableMutant| {
+            let mutant = &one.mutant;
+            position(mutant.start())
+                .cmp(&tested.location.start)
+                .then_with(|| position(mutant.end()).cmp(&tested.location.end))
+                .then_with(|| mutant.mutator.name().cmp(&tested.mutator_name))
+                .then_with(|| (*mutant.replacement()).cmp(&tested.replacement))
+        };
+        // Of equal ones, the last.
+        let place = mutants.partition_point(|one| order(one).is_le()).checked_sub(1)?;
+        order(&mutants[place]).is_eq().then(|| source.mutants.start + place)
     }
 
     /// Returns the results of all selected mutants, those that are not known as pending for a reason.
@@ -252,7 +239,7 @@ impl StrykerMutants {
         let selected = self.mutants.iter().enumerate().filter(|(_, one)| one.is_selected);
         let result = |(number, one): (usize, &SelectableMutant)| {
             let pending = || {
-                let reason = reason.map(str::to_owned);
+                let reason = reason.map(Arc::from);
                 MutantResult::new(Arc::clone(&one.mutant), MutantStatus::Pending, reason)
             };
             known.remove(&number).unwrap_or_else(pending)
@@ -289,20 +276,23 @@ fn foreign_mutants(
 }
 
 fn location(mutant: &Mutant) -> SourceLocation {
-    let position = |position: Position| SourcePosition { line: position.line, column: position.column };
-    SourceLocation { start: position(mutant.span.start), end: position(mutant.span.end) }
+    SourceLocation { start: position(mutant.start()), end: position(mutant.end()) }
+}
+
+fn position(position: Position) -> SourcePosition {
+    SourcePosition { line: position.line, column: position.column }
 }
 
 fn result(mutant: Arc<Mutant>, tested: TestedMutant) -> MutantResult {
-    let uids = |uids: Vec<String>| -> Vec<Arc<str>> { uids.into_iter().map(Arc::from).collect() };
+    let uids = |uids: Vec<String>| uids.into_iter().map(Arc::from);
     let duration = tested.duration.and_then(|ms| Duration::try_from_secs_f64(ms / 1000.0).ok());
     MutantResult {
-        covered_by: uids(tested.covered_by).into(),
-        killed_by: uids(tested.killed_by),
+        covered_by: uids(tested.covered_by).collect(),
+        killed_by: uids(tested.killed_by).collect(),
         tests_completed: tested.tests_completed,
         is_static: tested.r#static,
         duration,
-        ..MutantResult::new(mutant, status(tested.status), tested.status_reason)
+        ..MutantResult::new(mutant, status(tested.status), tested.status_reason.map(Arc::from))
     }
 }
 

@@ -121,7 +121,7 @@ struct StrykerRun {
 
 impl StrykerRun {
     async fn run(mut self) -> StrykerEnd {
-        self.observer.begin(self.mutants.selected().count(), Vec::new()).await;
+        self.observer.begin(self.mutants.selected().count(), []).await;
         self.client.begin_tests(self.mutants.selected_places()).await;
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);

@@ -119,7 +119,7 @@ impl Pointed {
         let text = &sources.get(source)?.emitted.text;
         let byte = match &span.place {
             ErrorPlace::Bytes(bytes) => bytes.start,
-            ErrorPlace::Line { line, column } => LineIndex::new(text).offset(*line, *column)?,
+            ErrorPlace::Line { line, column } => LineIndex::new(text).offset(text, *line, *column)?,
         };
         Some(Self { source, byte, is_primary: span.is_primary })
     }
@@ -181,12 +181,12 @@ fn left_out_assignments(
         let found = &compiled.source.mutants()[arm.mutant];
         found.mutant.mutator == Mutator::STATEMENT_DELETION
             && Some(found.function) == function
-            && found.mutant.span.bytes.start >= declared_at
-            && assigns(&found.mutant.original)
+            && found.mutant.bytes().start >= declared_at
+            && assigns(found.mutant.original())
     });
     let (before, behind): (Vec<_>, Vec<_>) = written
         .map(|arm| arm.mutant)
-        .partition(|&mutant| compiled.source.mutants()[mutant].mutant.span.bytes.start < used_at);
+        .partition(|&mutant| compiled.source.mutants()[mutant].mutant.bytes().start < used_at);
     // In a loop, the value may come from behind the use.
     let guilty = if before.is_empty() { behind } else { before };
     guilty.into_iter().map(|mutant| MutantKey { source: used.source, mutant }).collect()

@@ -73,7 +73,7 @@ impl Writer<'_> {
 
     fn assignment(&mut self, guard: &Guard, base: usize, written: &WrittenArms) {
         let source = self.source;
-        let parts = &source.assignments[&guard.bytes.start];
+        let parts = &self.found.assignments[&guard.bytes.start];
         let (mutant, number) = written[0];
         let operators = |writer: &mut Self, form: &str| {
             writer.format(format_args!("__hg__.{form}({base},1,\"{}\",", parts.operator));
@@ -108,7 +108,7 @@ impl Writer<'_> {
     /// Writes what counts the rounds of a loop, unless the guard of its first statement does.
     pub(super) fn python_round(&mut self, guard: &Guard, index: usize) {
         let source = self.source;
-        let next = source.guards.get(index + 1).filter(|next| next.bytes.start == guard.insert_at);
+        let next = self.found.guards.get(index + 1).filter(|next| next.bytes.start == guard.insert_at);
         let first = self.begins[index] + guard.arms.len();
         let is_written =
             |next: &Guard| (0..next.arms.len()).any(|arm| !self.left_out.contains(&(first + arm)));

@@ -4,21 +4,29 @@ use super::{EmittedArm, EmittedSource, SourcePlace};
 use crate::{
     guard::{Guard, GuardForm},
     mutant::Language,
-    source::MutatedSource,
+    source::{MutatedSource, SourceGuards},
 };
 use std::{collections::BTreeSet, fmt::Write as _, ops::Range};
+
+/// Which mutants are written, and under which numbers.
+#[derive(Clone, Copy)]
+pub(super) struct NumberedMutants<'a> {
+    /// The number of the first mutant of the source.
+    pub(super) first: u32,
+    pub(super) left_out: &'a BTreeSet<usize>,
+}
 
 /// Writes the guarded source with all mutants but those left out.
 pub(super) fn write(
     source: &MutatedSource,
-    first: u32,
-    left_out: &BTreeSet<usize>,
+    found: &SourceGuards,
+    mutants: NumberedMutants<'_>,
     place: SourcePlace,
 ) -> EmittedSource {
     let text = &*source.file.text;
-    let mut begins = Vec::with_capacity(source.guards.len());
+    let mut begins = Vec::with_capacity(found.guards.len());
     let mut next = 0;
-    for guard in &source.guards {
+    for guard in &found.guards {
         begins.push(next);
         next += guard.arms.len();
     }
@@ -30,25 +38,32 @@ pub(super) fn write(
         pieces: Vec::new(),
         guards: Vec::new(),
     };
+    let NumberedMutants { first, left_out } = mutants;
     let has_mutants = (0..next).any(|mutant| !left_out.contains(&mutant));
     let mut writer =
-        Writer { source, first, left_out, has_mutants, begins, next_guard: 0, owed_lines: 0, emitted };
+        Writer { source, found, first, left_out, has_mutants, begins, next_guard: 0, owed_lines: 0, emitted };
     let is_root = place == SourcePlace::CrateRoot && source.file.language == Language::Rust;
     if is_root {
-        writer.piece(0..source.first_item);
+        writer.piece(0..found.first_item);
         // Behind a comment without a line break, the declaration would be part of the comment.
-        let before = text[..source.first_item].trim_end_matches([' ', '\t']);
-        let is_end = source.first_item == text.len() && !before.ends_with('\n') && !before.is_empty();
+        let before = text[..found.first_item].trim_end_matches([' ', '\t']);
+        let is_end = found.first_item == text.len() && !before.ends_with('\n') && !before.is_empty();
         writer.emitted.text.push_str(if is_end { "\nextern crate hg;\n" } else { "extern crate hg; " });
-        writer.range(source.first_item..text.len());
+        writer.range(found.first_item..text.len());
     } else {
         writer.range(0..text.len());
     }
-    writer.emitted
+    let mut emitted = writer.emitted;
+    emitted.text.shrink_to_fit();
+    emitted.arms.shrink_to_fit();
+    emitted.pieces.shrink_to_fit();
+    emitted.guards.shrink_to_fit();
+    emitted
 }
 
 pub(super) struct Writer<'a> {
     pub(super) source: &'a MutatedSource,
+    pub(super) found: &'a SourceGuards,
     first: u32,
     pub(super) left_out: &'a BTreeSet<usize>,
     /// Whether any is written.
@@ -71,7 +86,7 @@ impl Writer<'_> {
 
     /// Writes a piece of the original.
     fn piece(&mut self, mut bytes: Range<usize>) {
-        let empty = &self.source.empty_lines;
+        let empty = &self.found.empty_lines;
         let mut next = empty.partition_point(|line| line.start < bytes.start);
         while self.owed_lines > 0 && empty.get(next).is_some_and(|line| line.end <= bytes.end) {
             self.unbroken_piece(bytes.start..empty[next].start);
@@ -92,7 +107,7 @@ impl Writer<'_> {
     /// Writes a range of the original with the guards inside.
     pub(super) fn range(&mut self, bytes: Range<usize>) {
         let mut at = bytes.start;
-        while let Some(guard) = self.source.guards.get(self.next_guard) {
+        while let Some(guard) = self.found.guards.get(self.next_guard) {
             let begin = if guard.form.is_around() { guard.bytes.start } else { guard.insert_at };
             if begin >= bytes.end {
                 break;

@@ -3,7 +3,7 @@
 use super::{Place, Scope, Walker};
 use crate::{
     guard::{Arm, GuardForm},
-    mutant::Mutator,
+    mutant::{Change, Mutator},
     syntax::{FunctionFacts, text_of},
 };
 use tree_sitter::Node;
@@ -12,13 +12,14 @@ impl Walker<'_> {
     /// A statement that can be left out.
     pub(super) fn statement(&mut self, node: Node<'_>, scope: &Scope) {
         if (self.syntax.is_deletable)(node, self.text) && !node.has_error() {
-            let arm = arm(Mutator::STATEMENT_DELETION, String::new(), String::new());
+            let change = Change::new(&node.byte_range(), "");
+            let arm = arm(Mutator::STATEMENT_DELETION, change, String::new());
             self.add(Place::around(GuardForm::Statement, node), scope, arm);
         }
     }
 
     /// A condition that is always true or always false.
-    pub(super) fn condition(&mut self, node: Node<'_>, scope: &Scope, values: &[&str]) {
+    pub(super) fn condition(&mut self, node: Node<'_>, scope: &Scope, values: &[&'static str]) {
         let Some(mut condition) = node.child_by_field_name("condition") else { return };
         // In C++, the parentheses may hold a statement before it.
         if condition.kind() == "condition_clause" {
@@ -39,7 +40,8 @@ impl Walker<'_> {
         }
         let text = text_of(condition, self.text);
         for value in values.iter().filter(|value| **value != text) {
-            let arm = arm(Mutator::CONDITIONAL_EXPRESSION, (*value).to_owned(), (*value).to_owned());
+            let change = Change::new(&condition.byte_range(), *value);
+            let arm = arm(Mutator::CONDITIONAL_EXPRESSION, change, (*value).to_owned());
             self.add(Place::around(self.syntax.condition_form, condition), scope, arm);
         }
     }
@@ -78,8 +80,6 @@ impl Walker<'_> {
         let Some(found) = found else { return };
         let (left, right) = (text_of(left, self.text), text_of(right, self.text));
         for &other in found.replacements {
-            let before = &self.text[node.start_byte()..operator.start_byte()];
-            let after = &self.text[operator.end_byte()..node.end_byte()];
             let code = match parentheses {
                 Parentheses::BothOperands => {
                     let (left, right) = (self.on_one_line(left), self.on_one_line(right));
@@ -90,7 +90,7 @@ impl Walker<'_> {
                     format!("{} {other} ({})", self.on_one_line(left), self.on_one_line(right))
                 }
             };
-            let arm = arm(found.mutator.clone(), format!("{before}{other}{after}"), code);
+            let arm = arm(found.mutator.clone(), Change::new(&operator.byte_range(), other), code);
             self.add(Place::around(GuardForm::Expression, node), scope, arm);
         }
     }
@@ -116,17 +116,19 @@ impl Walker<'_> {
             return;
         }
         let operand = operand.trim_start();
+        let dropped = operator.start_byte()..node.end_byte() - operand.len();
         let is_negation = text_of(operator, self.text) == "!";
         let kept = if is_negation { self.syntax.dropped_negation } else { "" };
         let code = format!("{kept}({})", self.on_one_line(operand));
-        let arm = arm(Mutator::UNARY_OPERATOR, operand.to_owned(), code);
+        let arm = arm(Mutator::UNARY_OPERATOR, Change::new(&dropped, ""), code);
         self.add(Place::around(GuardForm::Expression, node), scope, arm);
     }
 
     pub(super) fn boolean(&mut self, node: Node<'_>, scope: &Scope) {
         let [yes, no] = self.syntax.booleans;
         let other = if text_of(node, self.text) == yes { no } else { yes };
-        let arm = arm(Mutator::BOOLEAN_LITERAL, other.to_owned(), other.to_owned());
+        let change = Change::new(&node.byte_range(), other);
+        let arm = arm(Mutator::BOOLEAN_LITERAL, change, other.to_owned());
         self.add(Place::around(GuardForm::Expression, node), scope, arm);
     }
 
@@ -138,19 +140,13 @@ impl Walker<'_> {
                 "" => "{}".to_owned(),
                 value => format!("{{ {value} }}"),
             };
-            let description = match value.as_str() {
-                "" => format!("the body of {} does nothing", scope.item),
-                value => format!("{} returns {value}", scope.item),
-            };
-            let arm = Arm {
-                description: Some(description),
-                ..arm(Mutator::FUNCTION_VALUE, replacement, value.clone())
-            };
             let mut bytes = facts.body.byte_range();
             if self.syntax.is_indented {
                 // Behind the docstring.
                 bytes.start = insert_at;
             }
+            let change = Change::new(&bytes, replacement);
+            let arm = Arm { is_value: true, ..arm(Mutator::FUNCTION_VALUE, change, value.clone()) };
             let place = Place { form: GuardForm::Body, bytes, insert_at };
             self.add(place, scope, arm);
         }
@@ -166,8 +162,8 @@ enum Parentheses {
     RightOperand,
 }
 
-pub(super) fn arm(mutator: Mutator, replacement: String, code: String) -> Arm {
-    Arm { mutator, replacement, code, description: None, ignored: None }
+pub(super) fn arm(mutator: Mutator, change: Change, code: String) -> Arm {
+    Arm { mutator, change, code, is_value: false, ignored: None }
 }
 
 fn contains_lambda(node: Node<'_>) -> bool {

@@ -3,7 +3,7 @@
 use super::{Place, SUPPRESSIONS, Scope, Walker, mutations};
 use crate::{
     guard::{AssignmentParts, AssignmentTarget, GuardForm},
-    mutant::Mutator,
+    mutant::{Change, Mutator},
     syntax::{is_dunder, text_of},
 };
 use tree_sitter::Node;
@@ -50,7 +50,7 @@ impl Walker<'_> {
     }
 
     /// A condition that is always true or always false.
-    fn truth(&mut self, condition: Node<'_>, scope: &Scope, values: &[&str]) {
+    fn truth(&mut self, condition: Node<'_>, scope: &Scope, values: &[&'static str]) {
         // A name that it binds would have no value; and a literal has a mutant already.
         let words = text_of(condition, self.text);
         let is_left_alone = words.contains(":=") || words.contains("__name__");
@@ -58,8 +58,8 @@ impl Walker<'_> {
             return;
         }
         for value in values {
-            let arm =
-                mutations::arm(Mutator::CONDITIONAL_EXPRESSION, (*value).to_owned(), (*value).to_owned());
+            let change = Change::new(&condition.byte_range(), *value);
+            let arm = mutations::arm(Mutator::CONDITIONAL_EXPRESSION, change, (*value).to_owned());
             self.add(Place::around(GuardForm::Expression, condition), scope, arm);
         }
     }
@@ -81,14 +81,13 @@ impl Walker<'_> {
                 continue;
             };
             for &other in found.replacements {
-                let before = &self.text[node.start_byte()..operator.start_byte()];
-                let after = &self.text[operator.end_byte()..node.end_byte()];
                 let mut code = format!("({})", self.on_one_line(operands[0]));
                 for (at, operand) in operands[1..].iter().enumerate() {
                     let operator = if at == place { other } else { operators[at].kind() };
                     code += &format!(" {operator} ({})", self.on_one_line(operand));
                 }
-                let arm = mutations::arm(found.mutator.clone(), format!("{before}{other}{after}"), code);
+                let change = Change::new(&operator.byte_range(), other);
+                let arm = mutations::arm(found.mutator.clone(), change, code);
                 self.add(Place::around(GuardForm::Expression, node), scope, arm);
             }
         }
@@ -105,10 +104,9 @@ impl Walker<'_> {
         let Some(found) = self.syntax.compound.iter().find(|one| one.text == operator.kind()) else { return };
         let Some(target) = assignment_target(left, self.text) else { return };
         for &other in found.replacements {
-            let before = &self.text[node.start_byte()..operator.start_byte()];
-            let after = &self.text[operator.end_byte()..node.end_byte()];
             let code = format!("{:?}", other.trim_end_matches('='));
-            let arm = mutations::arm(found.mutator.clone(), format!("{before}{other}{after}"), code);
+            let change = Change::new(&operator.byte_range(), other);
+            let arm = mutations::arm(found.mutator.clone(), change, code);
             self.add(Place::around(GuardForm::Assignment, node), scope, arm);
         }
         let operator = found.text.trim_end_matches('=').to_owned();

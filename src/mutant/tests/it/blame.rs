@@ -61,8 +61,8 @@ fn withdrawn(source: &MutatedSource, compile: fn(&Path, &str) -> Vec<CompilerErr
     }
     let shown = |key: &MutantKey| {
         let mutant = &source.mutants()[key.mutant].mutant;
-        let start = mutant.original.lines().next().unwrap_or_default();
-        format!("{start} → {}", mutant.replacement)
+        let start = mutant.original().lines().next().unwrap_or_default();
+        format!("{start} → {}", mutant.replacement())
     };
     let found: BTreeSet<_> = rollback.withdrawn().keys().map(shown).collect();
     found.into_iter().collect()

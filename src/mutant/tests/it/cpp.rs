@@ -68,7 +68,8 @@ fn functions_return_values_of_their_types() {
         ("constexpr int f()", vec![]),
     ] {
         let source = cpp(&format!("{head} {{ return g(); }}"));
-        let found: Vec<_> = source.mutants().iter().map(|found| found.mutant.replacement.clone()).collect();
+        let found: Vec<_> =
+            source.mutants().iter().map(|found| found.mutant.replacement().into_owned()).collect();
         assert_eq!(found, values, "{head}");
     }
     // What the function returns anyway is no change.
@@ -198,7 +199,7 @@ fn withdrawn(source: &MutatedSource, directory: &Path, options: &[&str]) -> (BTr
 fn shown(source: &MutatedSource, withdrawn: &BTreeSet<usize>) -> Vec<String> {
     let shown = |index: &usize| {
         let mutant = &source.mutants()[*index].mutant;
-        format!("{} → {}", mutant.original.lines().next().unwrap_or_default(), mutant.replacement)
+        format!("{} → {}", mutant.original().lines().next().unwrap_or_default(), mutant.replacement())
     };
     withdrawn.iter().map(shown).collect::<BTreeSet<_>>().into_iter().collect()
 }
@@ -243,7 +244,7 @@ fn guarded_program_does_what_the_original_does_and_mutants_do_not() {
             if run("mutated", Some(index)) == expected {
                 let mutant = &found.mutant;
                 unnoticed.insert(
-                    format!("{} {} → {}", mutant.mutator, mutant.original, mutant.replacement),
+                    format!("{} {} → {}", mutant.mutator, mutant.original(), mutant.replacement()),
                     index,
                 );
             }

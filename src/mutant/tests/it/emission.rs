@@ -80,6 +80,25 @@ fn mutants_that_break_the_syntax_are_withdrawn() {
     assert!(text.contains("{ (a) - (1) }"), "{text}");
 }
 
+#[test]
+fn functions_that_are_not_understood_alone_are_guarded_as_well() {
+    // The parser finds an error in the macro before the function, whatever is written into it.
+    let source = search(
+        Language::C,
+        "API(int *) f(int a)\n{\n    if (a < 1) { return g(a + 1); }\n    return 0;\n}\n",
+    );
+    let emitted = source.emit(1, &BTreeSet::new(), SourcePlace::Module);
+    assert!(emitted.withdrawn.is_empty(), "{}", emitted.text);
+    assert_eq!(emitted.arms.len(), 5, "{}", emitted.text);
+    emit(&source, SourcePlace::Module);
+    // Code outside of functions, and a method without its class.
+    let source = search(
+        Language::Python,
+        "n = 1 + 2\nclass A:\n    def f(self, a=1 + 1):\n        return a < n\n\n    def g(self):\n        self.n -= 1",
+    );
+    assert!(source.emit(1, &BTreeSet::new(), SourcePlace::Module).withdrawn.is_empty());
+}
+
 /// Returns the sources of this repository below a directory.
 fn sources(directory: &Path, found: &mut Vec<String>) {
     for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
@@ -173,7 +192,7 @@ proptest! {
         for (index, found) in source.mutants().iter().enumerate() {
             let is_out = found.ignored.is_some() || emitted.withdrawn.contains(&index);
             prop_assert_eq!(written.contains(&index), !is_out);
-            prop_assert_eq!(&text[found.mutant.span.bytes.clone()], &*found.mutant.original);
+            prop_assert_eq!(&text[found.mutant.bytes()], found.mutant.original());
         }
         let again = source.emit(1, &emitted.withdrawn, SourcePlace::Module);
         prop_assert_eq!((again.text, again.withdrawn), (emitted.text, BTreeSet::new()));

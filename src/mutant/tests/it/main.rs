@@ -23,7 +23,7 @@ fn search(language: Language, text: &str) -> MutatedSource {
         Language::JavaScript | Language::TypeScript => panic!("another tool searches them"),
     };
     let file = SourceFile { path: path.into(), language, text: text.into(), ignored: None };
-    MutatedSource::search(file, &configuration)
+    MutatedSource::search(file, configuration)
 }
 
 fn rust(text: &str) -> MutatedSource {
@@ -34,10 +34,10 @@ fn rust(text: &str) -> MutatedSource {
 fn lines(source: &MutatedSource) -> Vec<String> {
     let line = |found: &heeler_mutant::FoundMutant| {
         let mutant = &found.mutant;
-        let start = mutant.span.start;
+        let start = mutant.start();
         let ignored = found.ignored.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
         let shown = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let (original, replacement) = (shown(&mutant.original), shown(&mutant.replacement));
+        let (original, replacement) = (shown(mutant.original()), shown(&mutant.replacement()));
         format!("{}:{} {} {original} → {replacement}{ignored}", start.line, start.column, mutant.mutator)
     };
     source.mutants().iter().map(line).collect()

@@ -52,13 +52,45 @@ fn functions_return_values_of_their_types() {
         ("-> impl Iterator<Item = u8>", vec![]),
     ] {
         let source = rust(&format!("fn f() {returned} {{ g() }}"));
-        let found: Vec<_> = source.mutants().iter().map(|found| found.mutant.replacement.clone()).collect();
+        let found: Vec<_> =
+            source.mutants().iter().map(|found| found.mutant.replacement().into_owned()).collect();
         assert_eq!(found, values, "{returned}");
     }
     // What the function returns anyway is no change, and neither is what calls itself.
     assert_eq!(lines(&rust("fn f() -> bool { false }")).len(), 2);
     assert_eq!(lines(&rust("impl Default for A { fn default() -> Self { A::new() } }")), [""; 0]);
     assert_eq!(lines(&rust("fn main() { g() }")), [""; 0]);
+}
+
+#[test]
+fn descriptions_say_what_functions_return() {
+    for (language, text, expected) in [
+        (Language::Rust, "impl A { fn f(&self) -> u8 { g() } }", vec!["A::f returns 0", "A::f returns 1"]),
+        (Language::Rust, "fn f() { g() }", vec!["the body of f does nothing"]),
+        (Language::C, "void f(void) { g(); }", vec!["the body of f does nothing"]),
+        (Language::Cpp, "std::vector<int> f() { return g(); }", vec!["f returns {}"]),
+        (Language::Python, "def f() -> str:\n    return g()\n", vec!["f returns \"\""]),
+        (Language::Python, "def f() -> None:\n    x = g()\n", vec!["f returns None"]),
+    ] {
+        let source = search(language, text);
+        let described = source.mutants().iter().filter_map(|found| found.mutant.description());
+        assert_eq!(described.collect::<Vec<_>>(), expected, "{text}");
+    }
+    let other = rust("fn f() -> ! { g(a - 1); loop {} }");
+    assert!(other.mutants().iter().all(|found| found.mutant.description().is_none()));
+}
+
+#[test]
+fn mutants_share_the_text_of_their_source() {
+    let source = rust("fn f(a: u8) -> bool { a < 1 && !g(a) }");
+    for found in source.mutants() {
+        assert!(std::sync::Arc::ptr_eq(&found.mutant.source, source.file()), "{:?}", found.mutant);
+    }
+    // Of this one, nothing is held beside the source.
+    let dropped = source.mutants().iter().find(|found| found.mutant.mutator.name() == "UnaryOperator");
+    let dropped = &dropped.unwrap().mutant;
+    assert_eq!((dropped.original(), &*dropped.replacement()), ("!g(a)", "g(a)"));
+    assert!(matches!(dropped.replacement(), std::borrow::Cow::Borrowed(_)));
 }
 
 #[test]
@@ -135,11 +167,11 @@ fn items_have_the_names_of_their_types_and_modules() {
 fn positions_hold_with_carriage_returns_tabs_and_wide_characters() {
     let source = rust("fn f() -> ! {\r\n\tlet s = \"é𝄞\"; g(s + 1);\r\n\tloop {}\r\n}\r\n");
     let found = &source.mutants()[1].mutant;
-    assert_eq!(&*found.original, "s + 1");
+    assert_eq!(found.original(), "s + 1");
     // Tab, and two UTF-16 units for the second character of the string.
-    assert_eq!(found.span.start, Position { line: 2, column: 19 });
-    assert_eq!(found.span.end, Position { line: 2, column: 24 });
-    assert_eq!(&source.file().text[found.span.bytes.clone()], "s + 1");
+    assert_eq!(found.start(), Position { line: 2, column: 19 });
+    assert_eq!(found.end(), Position { line: 2, column: 24 });
+    assert_eq!(&source.file().text[found.bytes()], "s + 1");
 }
 
 #[test]

@@ -91,7 +91,7 @@ fn functions_return_values_of_their_annotations() {
             .iter()
             .map(|found| &found.mutant)
             .filter(|mutant| mutant.mutator.name() == "FunctionValue")
-            .map(|mutant| mutant.replacement.as_str())
+            .map(|mutant| mutant.replacement())
             .collect();
         assert_eq!(values_found, values, "{head} {body}");
     }
@@ -279,9 +279,9 @@ fn each_mutant_is_what_its_replacement_says() {
     for (index, found) in source.mutants().iter().enumerate() {
         let mutant = &found.mutant;
         let mut replaced = text.to_owned();
-        let bytes = mutant.span.bytes.clone();
-        let by = if mutant.replacement.is_empty() { "pass" } else { &mutant.replacement };
-        replaced.replace_range(bytes, by);
+        let bytes = mutant.bytes();
+        let replacement = mutant.replacement();
+        replaced.replace_range(bytes, if replacement.is_empty() { "pass" } else { &replacement });
         let expected = run(directory.path(), &replaced);
         let guarded = format!("import runtime; runtime.begin({})\n{}", index + 1, emitted.text);
         assert_eq!(run(directory.path(), &guarded), expected, "{mutant:?}");

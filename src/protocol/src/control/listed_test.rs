@@ -1,5 +1,7 @@
 //! Tests as frameworks list them, and what runs in their place.
 
+use std::sync::Arc;
+
 use heeler_core::OsText;
 use serde::{Deserialize, Serialize};
 
@@ -40,7 +42,7 @@ pub struct ListedTest {
     pub broken: Option<String>,
     /// What runs as this test, of which no framework knows.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub variant: Option<Box<TestVariant>>,
+    pub variant: Option<Arc<TestVariant>>,
 }
 
 /// Tests of a program that run with variables of their own in one process, as one test: it passes if all of
@@ -50,7 +52,7 @@ pub struct TestVariant {
     /// Environment on top of the program's; `None` unsets a variable.
     pub env: Vec<(OsText, Option<OsText>)>,
     /// The tests, in the framework's order; never empty.
-    pub tests: Vec<ListedTest>,
+    pub tests: Vec<Arc<ListedTest>>,
 }
 
 impl ListedTest {

@@ -1,10 +1,14 @@
 //! Verdicts about mutants that a later run may take over, as a file.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    io::{self, Read, Write},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 
-use super::StatusName;
+use super::{HexHash, StatusName};
 
 /// The version of the file. Another one is not read.
 pub const CACHE_VERSION: u32 = 1;
@@ -14,9 +18,9 @@ pub const CACHE_VERSION: u32 = 1;
 pub struct CachedVerdicts {
     pub version: u32,
     /// A hash of everything but the code of functions with mutants: of tests, types and dependencies.
-    pub fingerprint: String,
+    pub fingerprint: HexHash,
     /// By id.
-    pub mutants: BTreeMap<String, CachedVerdict>,
+    pub mutants: BTreeMap<HexHash, CachedVerdict>,
 }
 
 /// What became of a mutant.
@@ -24,14 +28,14 @@ pub struct CachedVerdicts {
 pub struct CachedVerdict {
     pub status: StatusName,
     /// A hash of its function's code.
-    pub function: String,
+    pub function: HexHash,
     /// A hash of the tests that reach it.
-    pub covering: String,
+    pub covering: HexHash,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+    pub reason: Option<Arc<str>>,
     /// Uid of the test that failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub killed_by: Option<String>,
+    pub killed_by: Option<Arc<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tests_completed: Option<u32>,
     /// Microseconds that the tests took.
@@ -41,13 +45,16 @@ pub struct CachedVerdict {
 impl CachedVerdicts {
     /// Reads a file; `None` if it is damaged, or of another version.
     #[must_use]
-    pub fn read(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok().filter(|read: &Self| read.version == CACHE_VERSION)
+    pub fn read(file: impl Read) -> Option<Self> {
+        serde_json::from_reader(file).ok().filter(|read: &Self| read.version == CACHE_VERSION)
     }
 
-    #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("it has only text, numbers and maps by text")
+    /// Writes the file.
+    ///
+    /// # Errors
+    /// The writer fails.
+    pub fn write(&self, file: impl Write) -> io::Result<()> {
+        Ok(serde_json::to_writer(file, self)?)
     }
 }
 
@@ -59,8 +66,8 @@ mod tests {
     fn file_is_read_as_it_was_written_and_no_other() {
         let verdict = CachedVerdict {
             status: StatusName::Killed,
-            function: "1".into(),
-            covering: "2".into(),
+            function: HexHash(1),
+            covering: HexHash(u64::MAX),
             reason: Some("é\n".into()),
             killed_by: Some("s::t".into()),
             tests_completed: Some(3),
@@ -68,15 +75,27 @@ mod tests {
         };
         let verdicts = CachedVerdicts {
             version: CACHE_VERSION,
-            fingerprint: "f".into(),
-            mutants: [("00".to_owned(), verdict)].into(),
+            fingerprint: HexHash(15),
+            mutants: [(HexHash(0), verdict)].into(),
         };
-        let bytes = verdicts.to_bytes();
-        assert_eq!(CachedVerdicts::read(&bytes), Some(verdicts.clone()));
-        for end in 0..bytes.len() {
-            assert_eq!(CachedVerdicts::read(&bytes[..end]), None);
+        let bytes = |verdicts: &CachedVerdicts| {
+            let mut bytes = Vec::new();
+            verdicts.write(&mut bytes).unwrap();
+            bytes
+        };
+        let written = bytes(&verdicts);
+        let text = String::from_utf8_lossy(&written);
+        assert!(
+            text.contains("\"0000000000000000\":{\"status\":\"Killed\",\"function\":\"0000000000000001\""),
+            "{text}"
+        );
+        assert_eq!(CachedVerdicts::read(&*written), Some(verdicts.clone()));
+        for end in 0..written.len() {
+            assert_eq!(CachedVerdicts::read(&written[..end]), None);
         }
+        let no_hash = text.replace("000000000000000f", "00000000000000+f");
+        assert_eq!(CachedVerdicts::read(no_hash.as_bytes()), None);
         let newer = CachedVerdicts { version: CACHE_VERSION + 1, ..verdicts };
-        assert_eq!(CachedVerdicts::read(&newer.to_bytes()), None);
+        assert_eq!(CachedVerdicts::read(&*bytes(&newer)), None);
     }
 }

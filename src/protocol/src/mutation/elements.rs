@@ -5,21 +5,18 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::TestedMutant;
-
 /// The version of the schema.
 pub const SCHEMA_VERSION: &str = "2";
 
-/// A report.
+/// A report. `F` are its files, by path: they may be made while they are written.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ElementsReport {
+pub struct ElementsReport<F> {
     pub schema_version: &'static str,
     pub thresholds: ScoreThresholds,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub project_root: Option<String>,
-    /// By path.
-    pub files: BTreeMap<String, MutatedFile>,
+    pub files: F,
     /// By path, or by program where a test's file is not known.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub test_files: BTreeMap<String, TestFile>,
@@ -35,12 +32,12 @@ pub struct ScoreThresholds {
     pub low: u8,
 }
 
-/// A source and its mutants.
+/// A source and its mutants, a list of [`TestedMutant`](super::TestedMutant).
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct MutatedFile {
-    pub language: String,
-    pub source: String,
-    pub mutants: Vec<TestedMutant>,
+pub struct MutatedFile<'a, M> {
+    pub language: &'a str,
+    pub source: &'a str,
+    pub mutants: M,
 }
 
 /// The tests of a file.

@@ -9,6 +9,8 @@
 //! - `params`: reads parameters.
 //! - `version`: which versions of a client are served.
 //! - `elements`: reports in the mutation testing report schema.
+//! - `streamed`: parts of them that are made while they are written.
+//! - `hash`: ids and hashes in files.
 //! - `cache`, `cached_baseline`: verdicts, and what the tests reach, that a later run may take over.
 //! - `sarif`: reports in the Static Analysis Results Interchange Format.
 
@@ -19,22 +21,26 @@ mod client;
 pub mod code;
 pub mod elements;
 mod envelope;
+mod hash;
 pub mod method;
 mod params;
 pub mod sarif;
 #[cfg(feature = "schema")]
 mod schema;
 mod sent;
+mod streamed;
 mod tested_mutant;
 pub mod v0_4;
 mod version;
 
 pub use client::{ClientRequest, read_result};
 pub use envelope::{ClientBody, MAX_BATCH_MESSAGES, batch_body, error_body, read_body};
+pub use hash::HexHash;
 pub use params::read_params;
 #[cfg(feature = "schema")]
 pub use schema::{client_schema, server_schema};
 pub use sent::{ServerNotification, ServerResult};
+pub use streamed::{StreamedList, StreamedMap};
 pub use tested_mutant::{SourceLocation, SourcePosition, StatusName, TestedMutant};
 pub use version::check_client_version;
 

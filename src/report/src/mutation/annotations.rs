@@ -31,9 +31,9 @@ pub fn survivor_annotations(results: &[MutantResult], directory: &Path, root: &P
 
 fn annotation(survivor: &MutantResult, directory: &Path, root: &Path) -> String {
     let mutant = &survivor.mutant;
-    let path = directory.join(&*mutant.path);
+    let path = directory.join(&**mutant.path());
     let path = path.strip_prefix(root).unwrap_or(&path).display().to_string();
-    let (start, end) = (mutant.span.start, mutant.span.end);
+    let (start, end) = (mutant.start(), mutant.end());
     let mut properties = vec![format!("file={}", escape_property(&path)), format!("line={}", start.line)];
     // Columns of a place of several lines are refused.
     if start.line == end.line {

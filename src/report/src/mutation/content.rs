@@ -14,7 +14,7 @@ const SHORT_CHARS: usize = 80;
 pub struct MutationReport<'a> {
     pub results: &'a [MutantResult],
     /// The texts of the sources as they were mutated, by the paths of the mutants.
-    pub sources: &'a BTreeMap<Arc<str>, String>,
+    pub sources: &'a BTreeMap<Arc<str>, Arc<str>>,
     /// The absolute directory to which the paths of the mutants are relative.
     pub directory: &'a Path,
     pub bounds: ScoreBounds,
@@ -59,19 +59,23 @@ impl<'a> MutationReport<'a> {
     pub(super) fn by_file(&self) -> BTreeMap<&'a str, Vec<&'a MutantResult>> {
         let mut files: BTreeMap<&str, Vec<&MutantResult>> = BTreeMap::new();
         for result in self.results {
-            files.entry(&result.mutant.path).or_default().push(result);
+            files.entry(result.mutant.path()).or_default().push(result);
         }
         for results in files.values_mut() {
-            results.sort_by_key(|result| {
-                let Mutant { span, mutator, replacement, .. } = &*result.mutant;
-                (span.start, span.end, mutator.name(), replacement.as_str())
+            results.sort_by(|one, other| {
+                let (one, other) = (&one.mutant, &other.mutant);
+                let place = |mutant: &Mutant| (mutant.bytes().start, mutant.bytes().end);
+                place(one)
+                    .cmp(&place(other))
+                    .then_with(|| one.mutator.name().cmp(other.mutator.name()))
+                    .then_with(|| one.replacement().cmp(&other.replacement()))
             });
         }
         files
     }
 
     pub(super) fn source(&self, path: &str) -> &'a str {
-        self.sources.get(path).map_or("", String::as_str)
+        self.sources.get(path).map_or("", |text| text)
     }
 
     pub(super) fn counts(&self) -> MutationCounts {
@@ -89,11 +93,11 @@ impl<'a> MutationReport<'a> {
 /// Returns what a mutant changes, as one short line.
 #[must_use]
 pub fn change_text(mutant: &Mutant) -> String {
-    if let Some(description) = &mutant.description {
-        return shortened(description);
+    if let Some(description) = mutant.description() {
+        return shortened(&description);
     }
-    let original = shortened(&mutant.original);
-    match mutant.replacement.trim() {
+    let original = shortened(mutant.original());
+    match mutant.replacement().trim() {
         "" => format!("{original} removed"),
         replacement => format!("{original} → {}", shortened(replacement)),
     }

@@ -1,19 +1,22 @@
 //! The mutation testing report schema, version 2.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     io::Write,
     time::Duration,
 };
 
-use heeler_mutant::{Mutant, MutantResult, MutantStatus, Position};
+use heeler_mutant::{MutantResult, MutantStatus, Position};
 use heeler_protocol::mutation::{
-    SourceLocation, SourcePosition, StatusName, TestedMutant,
+    SourceLocation, SourcePosition, StatusName, StreamedList, StreamedMap, TestedMutant,
     elements::{
         ElementsReport, FrameworkName, MutatedFile, NamedTest, PhaseDurations, SCHEMA_VERSION,
         ScoreThresholds, TestFile, TestLocation,
     },
 };
+
+use serde::Serialize;
 
 use super::MutationReport;
 use crate::ReportError;
@@ -23,25 +26,14 @@ use crate::ReportError;
 /// # Errors
 /// The writer fails.
 pub fn write_elements(report: &MutationReport<'_>, writer: &mut dyn Write) -> Result<(), ReportError> {
-    serde_json::to_writer(&mut *writer, &elements(report))?;
-    writer.write_all(b"\n")?;
-    Ok(())
-}
-
-fn elements(report: &MutationReport<'_>) -> ElementsReport {
     let ids = TestIds::of(report.results);
-    let file = |(path, results): (&str, Vec<&MutantResult>)| {
-        let language = results.first().map_or("text", |result| result.mutant.language.name());
-        let mutants = results.into_iter().map(|result| ids.shorten(tested_mutant(result))).collect();
-        let file =
-            MutatedFile { language: language.to_owned(), source: report.source(path).to_owned(), mutants };
-        (path.to_owned(), file)
-    };
-    ElementsReport {
+    let by_file = report.by_file();
+    let files = || by_file.iter().map(|(path, results)| (*path, file(report.source(path), results, &ids)));
+    let elements = ElementsReport {
         schema_version: SCHEMA_VERSION,
         thresholds: ScoreThresholds { high: report.bounds.high.min(100), low: report.bounds.low.min(100) },
         project_root: report.directory.to_str().map(str::to_owned),
-        files: report.by_file().into_iter().map(file).collect(),
+        files: StreamedMap(files),
         test_files: ids.test_files(report),
         framework: FrameworkName { name: "Heeler", version: env!("CARGO_PKG_VERSION") },
         performance: report.phases.map(|phases| PhaseDurations {
@@ -49,7 +41,21 @@ fn elements(report: &MutationReport<'_>) -> ElementsReport {
             initial_run: milliseconds(phases.initial_run),
             mutation: milliseconds(phases.mutation),
         }),
-    }
+    };
+    serde_json::to_writer(&mut *writer, &elements)?;
+    writer.write_all(b"\n")?;
+    Ok(())
+}
+
+/// Returns a file, of which each mutant is made when it is written.
+fn file<'a>(
+    source: &'a str,
+    results: &'a [&'a MutantResult],
+    ids: &'a TestIds<'a>,
+) -> MutatedFile<'a, impl Serialize + 'a> {
+    let language = results.first().map_or("text", |result| result.mutant.language().name());
+    let mutants = StreamedList(|| results.iter().map(|result| ids.shorten(tested_mutant(result))));
+    MutatedFile { language, source, mutants }
 }
 
 /// Numbers in place of uids: a mutant may be covered by a thousand tests, whose uids are long.
@@ -95,15 +101,14 @@ impl<'a> TestIds<'a> {
 pub fn tested_mutant(result: &MutantResult) -> TestedMutant {
     let MutantResult { mutant, status, reason, covered_by, killed_by, tests_completed, is_static, duration } =
         result;
-    let Mutant { id, span, mutator, replacement, description, .. } = &**mutant;
     TestedMutant {
-        id: id.to_string(),
-        location: SourceLocation { start: position(span.start), end: position(span.end) },
-        mutator_name: mutator.name().to_owned(),
-        replacement: replacement.clone(),
-        description: description.clone(),
+        id: mutant.id.to_string(),
+        location: SourceLocation { start: position(mutant.start()), end: position(mutant.end()) },
+        mutator_name: mutant.mutator.name().to_owned(),
+        replacement: mutant.replacement().into_owned(),
+        description: mutant.description().map(Cow::into_owned),
         status: status_name(*status),
-        status_reason: reason.clone(),
+        status_reason: reason.as_deref().map(str::to_owned),
         covered_by: covered_by.iter().map(|uid| uid.to_string()).collect(),
         killed_by: killed_by.iter().map(|uid| uid.to_string()).collect(),
         tests_completed: *tests_completed,

@@ -1,7 +1,7 @@
 //! A page of HTML: sources with their mutants in place, survivors first. One file without references, which
 //! works from a disk, with the keyboard alone, and without scripts.
 
-use std::{borrow::Cow, collections::BTreeMap, io::Write};
+use std::{borrow::Cow, collections::BTreeMap, io::Write, sync::Arc};
 
 use heeler_mutant::{MutantResult, MutantStatus, MutationCounts};
 
@@ -132,14 +132,15 @@ fn write_survivors(report: &MutationReport<'_>, writer: &mut dyn Write) -> Resul
     writeln!(writer, "<ol class=\"survivors\">")?;
     for survivor in survivors {
         let mutant = &survivor.mutant;
+        let start = mutant.start();
         writeln!(
             writer,
             "<li>{} <a href=\"#m-{}\">{}:{}:{}</a> <code>{}</code> <span class=\"dim\">{}, {}</span></li>",
             label(survivor.status),
             mutant.id,
-            escape(&mutant.path),
-            mutant.span.start.line,
-            mutant.span.start.column,
+            escape(mutant.path()),
+            start.line,
+            start.column,
             escape(&change_text(mutant)),
             escape(mutant.mutator.name()),
             survival_text(survivor)
@@ -180,7 +181,7 @@ fn write_file(file: &FileResults<'_>, source: &str, writer: &mut dyn Write) -> R
     writeln!(writer, "<div class=\"source\">")?;
     let mut by_line: BTreeMap<usize, Vec<&MutantResult>> = BTreeMap::new();
     for result in results {
-        by_line.entry(result.mutant.span.start.line as usize).or_default().push(result);
+        by_line.entry(result.mutant.start().line as usize).or_default().push(result);
     }
     let mut last = 0;
     for (index, text) in source.lines().enumerate() {
@@ -232,9 +233,10 @@ fn write_mutant(result: &MutantResult, writer: &mut dyn Write) -> Result<(), Rep
         escape(mutant.mutator.name()),
         escape(&change_text(mutant))
     )?;
-    writeln!(writer, "<pre class=\"old\">- {}</pre>", escape(&mutant.original))?;
-    if !mutant.replacement.is_empty() {
-        writeln!(writer, "<pre class=\"new\">+ {}</pre>", escape(&mutant.replacement))?;
+    writeln!(writer, "<pre class=\"old\">- {}</pre>", escape(mutant.original()))?;
+    let replacement = mutant.replacement();
+    if !replacement.is_empty() {
+        writeln!(writer, "<pre class=\"new\">+ {}</pre>", escape(&replacement))?;
     }
     if !mutant.item.is_empty() {
         writeln!(writer, "<p>in <code>{}</code></p>", escape(&mutant.item))?;
@@ -245,19 +247,24 @@ fn write_mutant(result: &MutantResult, writer: &mut dyn Write) -> Result<(), Rep
     if let Some(reason) = &result.reason {
         writeln!(writer, "<pre>{}</pre>", escape(reason))?;
     }
-    write_tests("killed by", &result.killed_by, writer)?;
-    write_tests("covered by", &result.covered_by, writer)?;
+    write_tests("killed by", result.killed_by.iter(), writer)?;
+    write_tests("covered by", result.covered_by.iter(), writer)?;
     writeln!(writer, "<p class=\"dim\">{}</p></div></details>", mutant.id)?;
     Ok(())
 }
 
-fn write_tests(word: &str, tests: &[std::sync::Arc<str>], writer: &mut dyn Write) -> Result<(), ReportError> {
-    if tests.is_empty() {
+fn write_tests<'a>(
+    word: &str,
+    tests: impl Iterator<Item = &'a Arc<str>>,
+    writer: &mut dyn Write,
+) -> Result<(), ReportError> {
+    let mut tests = tests.peekable();
+    if tests.peek().is_none() {
         return Ok(());
     }
     let named: Vec<_> =
-        tests.iter().take(MAX_TESTS).map(|uid| format!("<code>{}</code>", escape(uid))).collect();
-    let others = match tests.len().saturating_sub(MAX_TESTS) {
+        tests.by_ref().take(MAX_TESTS).map(|uid| format!("<code>{}</code>", escape(uid))).collect();
+    let others = match tests.count() {
         0 => String::new(),
         count => format!(" and {count} more"),
     };

@@ -59,9 +59,9 @@ fn log(report: &MutationReport<'_>) -> SarifLog {
 fn result(survivor: &MutantResult, rules: &BTreeMap<&str, usize>) -> SarifResult {
     let mutant = &survivor.mutant;
     let name = mutant.mutator.name();
-    let (start, end) = (mutant.span.start, mutant.span.end);
+    let (start, end) = (mutant.start(), mutant.end());
     let location = PhysicalLocation {
-        artifact_location: ArtifactLocation { uri: uri_path(&mutant.path), uri_base_id: Some(ROOT) },
+        artifact_location: ArtifactLocation { uri: uri_path(mutant.path()), uri_base_id: Some(ROOT) },
         region: SarifRegion {
             start_line: start.line,
             start_column: start.column,

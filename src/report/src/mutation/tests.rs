@@ -7,7 +7,9 @@ use std::{
     time::Duration,
 };
 
-use heeler_mutant::{Language, Mutant, MutantId, MutantResult, MutantStatus, Mutator, Position, Span};
+use heeler_mutant::{
+    ForeignMutant, ForeignSource, Language, Mutant, MutantId, MutantResult, MutantStatus, Position,
+};
 use serde_json::Value;
 
 use super::*;
@@ -15,50 +17,40 @@ use crate::ReportError;
 
 const SOURCE: &str = "pub fn both(a: bool, b: bool) -> bool {\n    a && b // \u{202e}<script>&\n}\n\npub fn none() -> u32 {\n    7\n}\n";
 
-fn mutant(id: u64, line: u32, columns: (u32, u32), change: (&str, &str)) -> Arc<Mutant> {
-    let (original, replacement) = change;
-    Arc::new(Mutant {
-        id: MutantId(id),
-        path: "src/a b.rs".into(),
-        language: Language::Rust,
-        span: Span {
-            bytes: 0..0,
-            start: Position { line, column: columns.0 },
-            end: Position { line, column: columns.1 },
-        },
-        mutator: Mutator::CONDITIONAL_EXPRESSION,
-        original: original.into(),
-        replacement: replacement.into(),
-        item: "both".into(),
+fn mutant(id: u64, line: u32, columns: (u32, u32), replacement: &str) -> Arc<Mutant> {
+    let source = ForeignSource { path: "src/a b.rs".into(), language: Language::Rust, text: SOURCE.into() };
+    let found = ForeignMutant {
+        start: Position { line, column: columns.0 },
+        end: Position { line, column: columns.1 },
+        mutator: "ConditionalExpression".to_owned(),
+        replacement: replacement.to_owned(),
         description: None,
-    })
+    };
+    let mut mutant = source.mutants(vec![found]).unwrap().remove(0);
+    (mutant.id, mutant.item) = (MutantId(id), "both".into());
+    Arc::new(mutant)
 }
 
 fn results() -> Vec<MutantResult> {
-    let change = ("a && b", "true");
     let survived = MutantResult {
-        covered_by: ["unit::both".into(), "unit::<other>".into()].into(),
+        covered_by: ["unit::both", "unit::<other>"].map(Arc::from).into_iter().collect(),
         tests_completed: Some(2),
         is_static: Some(false),
         duration: Some(Duration::from_micros(12_345)),
-        ..MutantResult::new(mutant(1, 2, (5, 11), change), MutantStatus::Survived, None)
+        ..MutantResult::new(mutant(1, 2, (5, 11), "true"), MutantStatus::Survived, None)
     };
     let killed = MutantResult {
-        covered_by: ["unit::both".into()].into(),
+        covered_by: std::iter::once("unit::both".into()).collect(),
         killed_by: vec!["unit::both".into()],
-        ..MutantResult::new(
-            mutant(2, 2, (5, 11), ("a && b", "false")),
-            MutantStatus::Killed,
-            Some("left: <1>".into()),
-        )
+        ..MutantResult::new(mutant(2, 2, (5, 11), "false"), MutantStatus::Killed, Some("left: <1>".into()))
     };
     let mut results = vec![killed, survived];
     let rest = MutantStatus::ALL
         .into_iter()
         .filter(|status| !matches!(status, MutantStatus::Survived | MutantStatus::Killed));
     for (number, status) in rest.enumerate() {
-        let deletes = mutant(10 + number as u64, 6, (5, 6), ("7", ""));
-        results.push(MutantResult::new(deletes, status, Some("a reason".to_owned())));
+        let deletes = mutant(10 + number as u64, 6, (5, 6), "");
+        results.push(MutantResult::new(deletes, status, Some("a reason".into())));
     }
     results
 }
@@ -71,7 +63,7 @@ fn written_of(
     results: &[MutantResult],
     write: fn(&MutationReport<'_>, &mut dyn std::io::Write) -> Result<(), ReportError>,
 ) -> String {
-    let sources = BTreeMap::from([("src/a b.rs".into(), SOURCE.to_owned())]);
+    let sources = BTreeMap::from([("src/a b.rs".into(), SOURCE.into())]);
     let place = TestPlace { file: "tests/unit.rs".to_owned(), line: Some(3) };
     let tests = BTreeMap::from([("unit::both".into(), place)]);
     let second = Duration::from_secs(1);
@@ -174,10 +166,9 @@ fn annotations_are_of_survivors_and_bounded() {
           a && b → true: 2 tests cover it and none failed"
         ]
     );
-    let survivor = |number: usize| {
-        MutantResult::new(mutant(number as u64, 1, (1, 2), ("a", "")), MutantStatus::Survived, None)
-    };
-    for (count, last) in [(50, "a removed: no test failed"), (51, "2 further mutants survived")] {
+    let survivor =
+        |number: usize| MutantResult::new(mutant(number as u64, 1, (1, 2), ""), MutantStatus::Survived, None);
+    for (count, last) in [(50, "p removed: no test failed"), (51, "2 further mutants survived")] {
         let many: Vec<_> = (0..count).map(survivor).collect();
         let commands = survivor_annotations(&many, directory, root);
         assert_eq!(commands.len(), MAX_SURVIVOR_ANNOTATIONS);
@@ -207,7 +198,7 @@ fn page_has_every_mutant_in_place_and_no_foreign_markup() {
     let nearly: Vec<_> = (0..3000)
         .map(|id| {
             MutantResult::new(
-                mutant(id, 1, (1, 2), ("a", "b")),
+                mutant(id, 1, (1, 2), "b"),
                 if id == 0 { MutantStatus::Survived } else { MutantStatus::Killed },
                 None,
             )

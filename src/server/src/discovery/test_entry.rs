@@ -36,7 +36,7 @@ pub struct TestEntry {
     selector: Option<Box<str>>,
     timeout_ms: Option<NonZeroU32>,
     unrunnable: Option<Box<str>>,
-    variant: Option<Box<TestVariant>>,
+    variant: Option<Arc<TestVariant>>,
 }
 
 impl TestEntry {

@@ -17,7 +17,7 @@ use super::selection::relative_path;
 /// Returns results with absolute paths.
 pub(super) fn mutants_in_files(results: &[MutantResult], directory: &Path) -> Vec<MutantInFile> {
     let in_file = |result: &MutantResult| MutantInFile {
-        file_name: directory.join(&*result.mutant.path).display().to_string(),
+        file_name: directory.join(&**result.mutant.path()).display().to_string(),
         mutant: tested_mutant(result),
     };
     results.iter().map(in_file).collect()
@@ -30,7 +30,7 @@ pub(super) fn discovered(results: &[MutantResult]) -> DiscoverResult {
         let TestedMutant { id, location, mutator_name, replacement, description, .. } = tested_mutant(result);
         let found =
             DiscoveredMutant { id, location, mutator_name, replacement: Some(replacement), description };
-        files.entry(result.mutant.path.to_string()).or_default().mutants.push(found);
+        files.entry(result.mutant.path().to_string()).or_default().mutants.push(found);
     }
     DiscoverResult { files }
 }
@@ -39,7 +39,7 @@ pub(super) fn discovered(results: &[MutantResult]) -> DiscoverResult {
 pub(super) fn tested(results: &[MutantResult]) -> MutationTestResult {
     let mut files: BTreeMap<String, TestedFile> = BTreeMap::new();
     for result in results {
-        files.entry(result.mutant.path.to_string()).or_default().mutants.push(tested_mutant(result));
+        files.entry(result.mutant.path().to_string()).or_default().mutants.push(tested_mutant(result));
     }
     MutationTestResult { files }
 }

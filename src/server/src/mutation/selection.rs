@@ -128,7 +128,7 @@ impl MutantSelection {
     /// Returns whether a mutant is selected.
     #[must_use]
     pub fn includes(&self, mutant: &Mutant) -> bool {
-        let path = &*mutant.path;
+        let path = &**mutant.path();
         let is_inside = |range: Option<SourceLocation>| range.is_none_or(|range| contains(range, mutant));
         match &self.0 {
             Selected::All => true,
@@ -149,7 +149,7 @@ fn decide(rules: &[GlobRule], matches: impl Fn(&GlobRule) -> bool) -> bool {
 
 fn contains(range: SourceLocation, mutant: &Mutant) -> bool {
     let position = |position: Position| SourcePosition { line: position.line, column: position.column };
-    range.start <= position(mutant.span.start) && position(mutant.span.end) <= range.end
+    range.start <= position(mutant.start()) && position(mutant.end()) <= range.end
 }
 
 impl GlobRule {
@@ -223,26 +223,25 @@ fn split_range(text: &str) -> Option<(&str, SourceLocation)> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use heeler_mutant::{Language, MutantId, Mutator, Span};
+    use heeler_mutant::{ForeignMutant, ForeignSource, Language, MutantId};
     use heeler_protocol::mutation::v0_4::{DiscoveredFile, DiscoveredMutant};
 
     use super::*;
 
     fn mutant(path: &str, start: (u32, u32), end: (u32, u32)) -> Mutant {
         let position = |(line, column)| Position { line, column };
-        Mutant {
-            id: MutantId(7),
-            path: path.into(),
-            language: Language::Rust,
-            span: Span { bytes: 0..0, start: position(start), end: position(end) },
-            mutator: Mutator::BOOLEAN_LITERAL,
-            original: Arc::from("true"),
+        let text = "\n\n    true\n";
+        let source = ForeignSource { path: path.into(), language: Language::Rust, text: text.into() };
+        let found = ForeignMutant {
+            start: position(start),
+            end: position(end),
+            mutator: "BooleanLiteral".to_owned(),
             replacement: "false".to_owned(),
-            item: "f".into(),
             description: None,
-        }
+        };
+        let mut mutant = source.mutants(vec![found]).unwrap().remove(0);
+        mutant.id = MutantId(7);
+        mutant
     }
 
     fn globs(globs: &[&str], path: &str) -> bool {
@@ -366,8 +365,8 @@ mod tests {
         let selects = |path: &str, id| {
             MutantSelection::from_mutants(&files(path, id), Path::new("/p")).includes(&mutant(
                 "a.rs",
-                (1, 1),
-                (1, 2),
+                (3, 5),
+                (3, 9),
             ))
         };
         assert!(selects("a.rs", "0000000000000007") && selects("/p/a.rs", "0000000000000007"));

@@ -9,7 +9,7 @@ use std::{
 use heeler_config::ResolvedSettings;
 use heeler_core::{Outcome, TestResult};
 use heeler_protocol::{
-    control::{RunUpdates, TestUpdate},
+    control::{ListedTest, RunUpdates, TestUpdate},
     mtp::{ClientMembers, LogLevel},
 };
 use heeler_sys::dirs::DirError;
@@ -46,6 +46,8 @@ pub struct VariantClient {
     client: RunClient,
     settings: Arc<ResolvedSettings>,
     catalogue: Arc<Catalogue>,
+    /// The tests of each program in the catalogue, which variants share.
+    tests: Vec<Vec<Arc<ListedTest>>>,
     runs: HashMap<String, OpenRun>,
     /// What has happened and was not taken.
     events: VecDeque<VariantEvent>,
@@ -86,6 +88,7 @@ impl VariantClient {
             client,
             settings,
             catalogue: Arc::default(),
+            tests: Vec::new(),
             runs: HashMap::new(),
             events: VecDeque::new(),
             next_request: 0,
@@ -107,6 +110,7 @@ impl VariantClient {
                     return Ok(catalogue.map(|catalogue| {
                         let programs = listed_programs(&catalogue);
                         self.catalogue = catalogue;
+                        self.tests = programs.iter().map(|program| program.tests.clone()).collect();
                         programs
                     }));
                 }
@@ -127,7 +131,8 @@ impl VariantClient {
         slots: VariantSlots,
     ) -> Result<RequestNumber, DirError> {
         let run_id = uuid::Uuid::new_v4().to_string();
-        let plan = VariantPlan { catalogue: &self.catalogue, settings: &self.settings, variants, slots };
+        let (catalogue, tests) = (&self.catalogue, &self.tests);
+        let plan = VariantPlan { catalogue, tests, settings: &self.settings, variants, slots };
         let PlannedVariants { prepared, names } = plan.prepare(&run_id)?;
         let PreparedRun { plan, warnings } = prepared;
         self.events.extend(warnings.into_iter().map(VariantEvent::Warning));

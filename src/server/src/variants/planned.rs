@@ -1,6 +1,6 @@
 //! The plan of a run of variants: each is a test of its program, alone in its process.
 
-use std::{collections::HashMap, path::Path, time::Duration};
+use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 
 use heeler_config::{
     CaptureStrategy, CrashCapture, DumpPolicy, FailFast, ProgramOptions, ResolvedSettings, ShuffleMode,
@@ -29,7 +29,7 @@ pub struct ListedProgram {
     /// The first part of the uids of its tests.
     pub suite: String,
     /// In the framework's order.
-    pub tests: Vec<ListedTest>,
+    pub tests: Vec<Arc<ListedTest>>,
     /// The uids of the tests.
     pub uids: Vec<String>,
     pub selection_limit: Option<SelectionLimit>,
@@ -105,7 +105,7 @@ pub(super) fn listed_programs(catalogue: &Catalogue) -> Vec<ListedProgram> {
         };
         ListedProgram {
             suite: entry.source.program.suite.clone(),
-            tests: tests.iter().map(TestEntry::listed).collect(),
+            tests: tests.iter().map(|test| Arc::new(test.listed())).collect(),
             uids: tests.iter().map(|test| test.uid().to_owned()).collect(),
             selection_limit,
             is_one_test,
@@ -118,6 +118,8 @@ pub(super) fn listed_programs(catalogue: &Catalogue) -> Vec<ListedProgram> {
 /// What a run of variants is planned from.
 pub(super) struct VariantPlan<'a> {
     pub(super) catalogue: &'a Catalogue,
+    /// The tests of each program in the catalogue.
+    pub(super) tests: &'a [Vec<Arc<ListedTest>>],
     pub(super) settings: &'a ResolvedSettings,
     pub(super) variants: &'a [Variant],
     pub(super) slots: VariantSlots,
@@ -167,16 +169,16 @@ impl VariantPlan<'_> {
         };
         let sources = self.catalogue.programs().iter().map(source);
         let mut catalogue = Catalogue::new(sources.collect::<Vec<ProgramSource>>());
-        for (program, entry) in self.catalogue.programs().iter().enumerate() {
-            let ListingState::Listed { framework, selection_limit, tests, start, .. } = &entry.listing else {
+        for (program, (entry, tests)) in self.catalogue.programs().iter().zip(self.tests).enumerate() {
+            let ListingState::Listed { framework, selection_limit, start, .. } = &entry.listing else {
                 continue;
             };
             let own = self.variants.iter().filter(|variant| variant.program == program);
             let listed = |variant: &Variant| ListedTest {
                 name: variant.name.clone(),
-                variant: Some(Box::new(TestVariant {
+                variant: Some(Arc::new(TestVariant {
                     env: variant.env.clone(),
-                    tests: variant.tests.iter().filter_map(|&test| Some(tests.get(test)?.listed())).collect(),
+                    tests: variant.tests.iter().filter_map(|&test| tests.get(test).cloned()).collect(),
                 })),
                 ..ListedTest::default()
             };

@@ -6,7 +6,9 @@ use std::{
     time::Duration,
 };
 
-use heeler_mutant::{Language, Mutant, MutantId, MutantResult, MutantStatus, Mutator, Position, Span};
+use heeler_mutant::{
+    ForeignMutant, ForeignSource, Language, Mutant, MutantId, MutantResult, MutantStatus, Position,
+};
 use heeler_server::mutation::{
     Cancellation, FirstMethod, MutantSelection, MutationListener, MutationProject, MutationServer,
     MutationService, MutationServiceError, MutationSessionOptions, ProgressForm, ServiceFuture,
@@ -121,12 +123,12 @@ fn tested(index: usize, mutant: Arc<Mutant>) -> MutantResult {
     let uid: Arc<str> = "unit::both".into();
     match index {
         0 => MutantResult {
-            covered_by: [Arc::clone(&uid)].into(),
+            covered_by: std::iter::once(Arc::clone(&uid)).collect(),
             killed_by: vec![uid],
             tests_completed: Some(1),
             is_static: Some(false),
             duration: Some(Duration::from_micros(1500)),
-            ..MutantResult::new(mutant, MutantStatus::Killed, Some("left: 1".to_owned()))
+            ..MutantResult::new(mutant, MutantStatus::Killed, Some("left: 1".into()))
         },
         1 => MutantResult::new(mutant, MutantStatus::Survived, None),
         2 => MutantResult::new(mutant, MutantStatus::NoCoverage, None),
@@ -136,25 +138,27 @@ fn tested(index: usize, mutant: Arc<Mutant>) -> MutantResult {
 
 fn selected(selection: &MutantSelection) -> impl Iterator<Item = (usize, Arc<Mutant>)> + use<> {
     let all = mutants().into_iter().enumerate();
-    let kept: Vec<_> =
-        all.filter(|(_, mutant)| selection.may_include(&mutant.path) && selection.includes(mutant)).collect();
+    let kept: Vec<_> = all
+        .filter(|(_, mutant)| selection.may_include(mutant.path()) && selection.includes(mutant))
+        .collect();
     kept.into_iter()
 }
 
 fn mutants() -> Vec<Arc<Mutant>> {
     let mutant = |number: u32, path: &str, replacement: &str| {
         let position = |column| Position { line: number, column };
-        Arc::new(Mutant {
-            id: MutantId(number.into()),
-            path: path.into(),
-            language: Language::Rust,
-            span: Span { bytes: 0..6, start: position(5), end: position(11) },
-            mutator: Mutator::CONDITIONAL_EXPRESSION,
-            original: "a && b".into(),
+        let text = "    a && b\n".repeat(4);
+        let source = ForeignSource { path: path.into(), language: Language::Rust, text: text.into() };
+        let found = ForeignMutant {
+            start: position(5),
+            end: position(11),
+            mutator: "ConditionalExpression".to_owned(),
             replacement: replacement.to_owned(),
-            item: "both".into(),
             description: None,
-        })
+        };
+        let mut mutant = source.mutants(vec![found]).unwrap().remove(0);
+        (mutant.id, mutant.item) = (MutantId(number.into()), "both".into());
+        Arc::new(mutant)
     };
     vec![
         mutant(1, "src/lib.rs", "true"),

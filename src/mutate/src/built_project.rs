@@ -1,0 +1,132 @@
+//! A project whose programs are built: which mutants are in them, and under which numbers.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use heeler_mutant::{FoundMutant, MutantId, Mutator};
+
+use crate::{fingerprint::Fingerprint, module_tree::MutatedProject};
+
+/// The number of a mutant in the programs, from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MutantNumber(pub u32);
+
+impl MutantNumber {
+    /// Returns the number of a mutant by its place behind the first one of its source.
+    pub(crate) fn of(first: u32, place: usize) -> Self {
+        Self(first.saturating_add(u32::try_from(place).unwrap_or(u32::MAX)))
+    }
+}
+
+/// A mutant that may be tested.
+#[derive(Clone, Copy, Debug)]
+pub struct NumberedMutant<'a> {
+    pub number: MutantNumber,
+    pub found: &'a FoundMutant,
+    /// Its function among all functions of the project.
+    pub function: FunctionId,
+}
+
+/// A function: its source and its place there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FunctionId {
+    pub source: usize,
+    pub function: usize,
+}
+
+/// What of a source is in the programs.
+#[derive(Debug)]
+pub(crate) struct WrittenSource {
+    /// Indices of its mutants, in rising order.
+    pub(crate) mutants: Vec<usize>,
+    /// Functions whose calls are counted under numbers of their own.
+    pub(crate) entries: Vec<usize>,
+}
+
+/// A project whose programs are built.
+#[derive(Debug)]
+pub struct BuiltProject {
+    pub(crate) project: MutatedProject,
+    /// The number of each source's first mutant.
+    pub(crate) first_numbers: Vec<u32>,
+    pub(crate) total: u32,
+    pub(crate) written: Vec<WrittenSource>,
+    pub(crate) uncompiled: BTreeMap<MutantId, Arc<str>>,
+    pub(crate) taken_out: BTreeSet<MutantId>,
+}
+
+impl BuiltProject {
+    pub fn project(&self) -> &MutatedProject {
+        &self.project
+    }
+
+    /// Returns the greatest number of a mutant.
+    pub fn total(&self) -> u32 {
+        self.total
+    }
+
+    /// Returns the mutants that do not compile, with the compiler's words.
+    pub fn uncompiled(&self) -> &BTreeMap<MutantId, Arc<str>> {
+        &self.uncompiled
+    }
+
+    /// Returns the mutants that the preprocessor has taken out.
+    pub fn taken_out(&self) -> &BTreeSet<MutantId> {
+        &self.taken_out
+    }
+
+    /// Returns the mutants that are in the programs, in the order of their numbers.
+    pub fn written(&self) -> impl Iterator<Item = NumberedMutant<'_>> {
+        let sources = self.written.iter().enumerate();
+        sources.flat_map(move |(source, written)| {
+            written.mutants.iter().map(move |&mutant| self.mutant(source, mutant))
+        })
+    }
+
+    /// Returns the mutant with a number, if it is in the programs.
+    pub fn written_mutant(&self, number: MutantNumber) -> Option<NumberedMutant<'_>> {
+        let source = self.first_numbers.partition_point(|&first| first <= number.0).checked_sub(1)?;
+        let mutant = (number.0 - self.first_numbers[source]) as usize;
+        let is_written = self.written[source].mutants.binary_search(&mutant).is_ok();
+        is_written.then(|| self.mutant(source, mutant))
+    }
+
+    fn mutant(&self, source: usize, mutant: usize) -> NumberedMutant<'_> {
+        let found = &self.project.sources[source].source.mutants()[mutant];
+        let function = FunctionId { source, function: found.function };
+        NumberedMutant { number: MutantNumber::of(self.first_numbers[source], mutant), found, function }
+    }
+
+    /// Returns a hash of each function that has mutants: of its code.
+    pub fn function_fingerprints(&self) -> BTreeMap<FunctionId, Fingerprint> {
+        let mut found = BTreeMap::new();
+        for (source, one) in self.project.sources.iter().enumerate() {
+            for (function, declared) in one.source.functions().iter().enumerate() {
+                let code = &one.source.file().text[declared.bytes.clone()];
+                let id = FunctionId { source, function };
+                found.insert(id, Fingerprint::of([declared.item.as_bytes(), code.as_bytes()]));
+            }
+        }
+        found
+    }
+
+    /// Returns the functions of which every call is seen.
+    pub(crate) fn functions_with_seen_entries(&self) -> BTreeSet<FunctionId> {
+        let is_at_entry = |one: &NumberedMutant<'_>| one.found.mutant.mutator == Mutator::FUNCTION_VALUE;
+        let by_mutants = self.written().filter(is_at_entry).map(|one| one.function);
+        by_mutants.chain(self.entries().map(|(_, function)| function)).collect()
+    }
+
+    /// Returns the functions whose calls are counted under numbers of their own.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (MutantNumber, FunctionId)> + '_ {
+        self.written.iter().enumerate().flat_map(move |(source, written)| {
+            let mutants = self.project.sources[source].source.mutants().len();
+            written.entries.iter().map(move |&function| {
+                let number = MutantNumber::of(self.first_numbers[source], mutants + function);
+                (number, FunctionId { source, function })
+            })
+        })
+    }
+}
