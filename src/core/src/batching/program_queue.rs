@@ -29,12 +29,14 @@ const START_PER_FIRST_TEST: Duration = Duration::from_millis(5);
 const GROWTH: usize = 16;
 /// Number of measured tests from which the durations of the others are estimated without reserve.
 const SAMPLE: usize = 64;
-/// Divisor: of a smaller sample, such a part of the tests, the longest ones, is taken for warm-up.
+/// Number of measured tests up to which some of them are taken for warm-up.
+const WARM_UP_SAMPLE: usize = 256;
+/// Divisor: such a part of a smaller sample, the longest ones, is taken for warm-up.
 const WARM_UP_PART: usize = 7;
 /// Divisor: the start of a further process is put off by such a part of a start.
-const START_PER_DELAY: u32 = 4;
+const START_PER_DELAY: u32 = 2;
 /// The longest delay of a start: tests that are slow without anybody knowing run on one slot for that long.
-const MAX_START_DELAY: Duration = Duration::from_millis(300);
+const MAX_START_DELAY: Duration = Duration::from_millis(400);
 /// Number of waiting programs for each slot from which nothing is split for want of data: there are enough
 /// batches to keep the slots busy until the end.
 const PROGRAMS_PER_SLOT: usize = 4;
@@ -124,10 +126,10 @@ impl ProgramQueue {
         if is_mean { self.mean().max(*median) } else { *median }
     }
 
-    /// Returns the mean of the observed durations. In a small sample the first tests of a process, which pay
-    /// for its warm-up, would hide what the others take.
+    /// Returns the mean of the observed durations. Where it decides about costly starts and batches, the first
+    /// tests of a process, which pay for its warm-up, would hide in a small sample what the others take.
     fn mean(&self) -> Duration {
-        if self.observed.len() >= SAMPLE {
+        if !self.costs.process.has_costly_batches || self.observed.len() >= WARM_UP_SAMPLE {
             return self.observed_sum / self.observed_count;
         }
         let counted = self.observed.len() - self.observed.len() / WARM_UP_PART;
@@ -274,11 +276,15 @@ impl ProgramQueue {
             return usize::MAX;
         }
         let unknown = usize::try_from(self.unknown).unwrap_or(usize::MAX);
-        // A process that takes more tests pays its start once, however few the first ones are.
-        let start =
-            if self.costs.process.takes_more_tests { self.batch_cost().max(MIN_START) } else { start };
-        let parts = start.as_nanos() / START_PER_FIRST_TEST.as_nanos();
-        let first = usize::try_from(parts).unwrap_or(usize::MAX).max(FIRST_TESTS);
+        let first = if self.costs.process.has_costly_batches {
+            // One batch measures enough for all others.
+            SAMPLE.min(unknown / share.slots / 2).max(FIRST_TESTS)
+        } else {
+            // A process that takes more tests pays its start once, however few the first ones are.
+            let start = if self.costs.process.takes_more_tests { MIN_START } else { start };
+            let parts = start.as_nanos() / START_PER_FIRST_TEST.as_nanos();
+            usize::try_from(parts).unwrap_or(usize::MAX).max(FIRST_TESTS)
+        };
         if measured == 0 {
             let whole = share.duration.as_nanos().div_ceil(UNKNOWN_WEIGHT.as_nanos());
             return first.min(usize::try_from(whole).unwrap_or(usize::MAX)).max(1);

@@ -134,7 +134,8 @@ mod tests {
             let settled = RunEvent::Settled { worker, test: *test, outcome, duration, position };
             assert_eq!(run.handle(settled), []);
         }
-        let _still = delayed(&run.handle(RunEvent::LeaseIdle { worker: FIRST, lease: lease.lease }));
+        let actions = run.handle(RunEvent::LeaseIdle { worker: FIRST, lease: lease.lease });
+        assert!(matches!(actions[0], RunAction::ExtendLease(_)), "{actions:?}");
         assert_eq!(run.wanted_leases(), 1);
     }
 
@@ -142,7 +143,7 @@ mod tests {
     fn second_process_starts_when_the_first_results_are_late() {
         let (mut run, actions) = run_of(None);
         let (_, delay) = delayed(&actions);
-        assert_eq!(delay, START / 4);
+        assert_eq!(delay, START / 2);
         assert_eq!(run.handle(RunEvent::WorkerGranted(SECOND)), [RunAction::ReleaseWorker(SECOND)]);
         let actions = run.handle(RunEvent::StartsDue(PROGRAM));
         assert!(actions.len() <= 1 && run.wanted_leases() == 2, "{actions:?}");
