@@ -338,8 +338,8 @@ impl TestQueue {
     }
 
     /// Has no further process of a program start as long as one that runs is likely to be done sooner than
-    /// another would be ready; returns after which time they may start all the same, because its tests may take
-    /// longer than they seem to.
+    /// another would be ready; returns after which time they may start all the same, because its tests may
+    /// take longer than they seem to.
     pub fn hold_starts(&mut self, program: ProgramId) -> Option<Duration> {
         let delay = self.programs.get(&program)?.start_delay(self.known_median)?;
         self.held.insert(program);

@@ -304,8 +304,8 @@ fn processes_run_one_batch_after_the_other() {
         world.write("start.sh", &text);
         let run = run_in(&world, &format!("sh {}", script.display()), &["-j2"]);
         assert_eq!(run.counts().get("passed"), Some(&2000), "{name}\n{}", run.command);
-        // Each slot has one, and the first of them has listed the tests. The second starts only where the first
-        // results are late.
+        // Each slot has one, and the first of them has listed the tests. The second starts only where the
+        // first results are late.
         let starts = std::fs::read_to_string(starts).unwrap().lines().count();
         assert!((1..=2).contains(&starts), "{name}: {starts} processes\n{}", run.command);
     }

@@ -382,8 +382,8 @@ impl ProgramDiscovery<'_> {
         }
     }
 
-    /// Has the process of a listing wait for the run that follows, if there is one; returns the id of that run
-    /// and the temporary directory of the process.
+    /// Has the process of a listing wait for the run that follows, if there is one; returns the id of that
+    /// run and the temporary directory of the process.
     fn prepare_stay(
         &self,
         dialogue: Option<&mut (dyn ListingDialogue + 'static)>,

@@ -1,5 +1,5 @@
-//! A process that has listed its tests and waits for the first lease of its program: a start costs some programs
-//! more than all of their tests.
+//! A process that has listed its tests and waits for the first lease of its program: a start costs some
+//! programs more than all of their tests.
 
 use std::time::Duration;
 

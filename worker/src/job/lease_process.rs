@@ -115,7 +115,8 @@ impl ProcessStart<'_> {
         command.is_stopped_at_start = is_debugged;
         let run_mark = invocation.run_report.as_ref().map(|files| files.run_mark.as_path());
         command.trace = self.diagnostics.trace_plan(run_mark, &mut sink.updates.logs);
-        // A debugger attaches to a process that makes connections: where it listens, the guard's command says.
+        // A debugger attaches to a process that makes connections: where it listens, the guard's command
+        // says.
         let offer = if is_debugged && invocation.channel != InvocationChannel::Connections {
             create_launch_offer(context, &command, invocation.channel, &mut sink.updates)
         } else {

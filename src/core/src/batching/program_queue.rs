@@ -126,8 +126,9 @@ impl ProgramQueue {
         if is_mean { self.mean().max(*median) } else { *median }
     }
 
-    /// Returns the mean of the observed durations. Where it decides about costly starts and batches, the first
-    /// tests of a process, which pay for its warm-up, would hide in a small sample what the others take.
+    /// Returns the mean of the observed durations. Where it decides about costly starts and batches, the
+    /// first tests of a process, which pay for its warm-up, would hide in a small sample what the others
+    /// take.
     fn mean(&self) -> Duration {
         if !self.costs.process.has_costly_batches || self.observed.len() >= WARM_UP_SAMPLE {
             return self.observed_sum / self.observed_count;

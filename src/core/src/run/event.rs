@@ -89,8 +89,8 @@ pub enum RunEvent {
     /// with [`RunAction::Lease`] or [`RunAction::ReleaseWorker`]. A worker that has a lease, or whose stream
     /// is closed, is not granted; such an event changes nothing.
     WorkerGranted(WorkerId),
-    /// A process of this program waits for tests at a worker: the next lease of the program that the worker gets
-    /// needs no start. The worker has no lease, and is granted next.
+    /// A process of this program waits for tests at a worker: the next lease of the program that the worker
+    /// gets needs no start. The worker has no lease, and is granted next.
     ProcessWaiting { worker: WorkerId, program: ProgramId },
     /// A requested worker could not be started.
     WorkerNotStarted,

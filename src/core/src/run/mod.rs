@@ -27,6 +27,7 @@ mod failure_policy;
 mod finisher;
 mod guard_loss;
 mod lease_extension;
+mod loads;
 mod prerequisites;
 mod repetition;
 mod start_delay;

@@ -1,5 +1,6 @@
-//! Processes that have listed the tests of their program and wait for the first of them, and the delay of the starts
-//! of further ones: where a start takes longer than all tests, another process would be ready when all is done.
+//! Processes that have listed the tests of their program and wait for the first of them, and the delay of the
+//! starts of further ones: where a start takes longer than all tests, another process would be ready when all
+//! is done.
 
 use super::{RunAction, lease_extension::LeaseIdleness, state::RunState};
 use crate::{ProgramId, WorkerId};

@@ -102,8 +102,8 @@ pub struct DiscoveryJob {
     /// Crash capture of a listing that is repeated because it has crashed; `None`: its crash leaves nothing.
     #[serde(default)]
     pub capture: Option<ListingCapture>,
-    /// The run whose first lease of the program may be given to the process that has listed the tests; `None`:
-    /// that process exits. Frameworks whose processes cannot wait for tests ignore it.
+    /// The run whose first lease of the program may be given to the process that has listed the tests;
+    /// `None`: that process exits. Frameworks whose processes cannot wait for tests ignore it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upcoming_run: Option<UpcomingRun>,
 }

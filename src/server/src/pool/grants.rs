@@ -32,8 +32,8 @@ impl WorkerPool {
         self.idle_workers().next().is_some()
     }
 
-    /// Returns an idle worker that shows no sign of death. A lease goes where a process waits for one, a listing
-    /// elsewhere, because it would end that process.
+    /// Returns an idle worker that shows no sign of death. A lease goes where a process waits for one, a
+    /// listing elsewhere, because it would end that process.
     #[must_use]
     pub fn idle_worker(&self, for_listing: bool) -> Option<WorkerId> {
         let is_preferred = |worker: &PooledWorker| worker.waiting_process.is_some() != for_listing;

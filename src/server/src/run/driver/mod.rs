@@ -285,8 +285,8 @@ impl RunDriver {
         }
     }
 
-    /// Handles the grant of a worker: the run leases a batch to it or releases it. A process of `waiting` waits
-    /// for a lease there.
+    /// Handles the grant of a worker: the run leases a batch to it or releases it. A process of `waiting`
+    /// waits for a lease there.
     pub fn on_worker_granted(&mut self, worker: WorkerId, waiting: Option<&TestProgram>) {
         let place = waiting.and_then(|waiting| self.plan.programs.iter().position(|one| one == waiting));
         if let Some(program) = place.and_then(|place| u32::try_from(place).ok()).map(ProgramId) {
