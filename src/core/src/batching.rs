@@ -357,8 +357,8 @@ impl TestQueue {
         &self.held
     }
 
-    /// Removes and returns the next batch for a process of this program that has listed its tests and waits, as
-    /// one of these slots. `None` if none of its tests waits that it could run.
+    /// Removes and returns the next batch for a process of this program that has listed its tests and waits,
+    /// as one of these slots. `None` if none of its tests waits that it could run.
     pub fn next_first_batch(&mut self, program: ProgramId, loads: &SlotLoads) -> Option<TestBatch> {
         if self.room_for(program, loads) == 0 {
             return None;

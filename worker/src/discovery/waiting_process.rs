@@ -16,8 +16,8 @@ use crate::process::{
     test_directory::{TestDirectory, TestDirectoryVariables},
 };
 
-/// How long a process waits for a lease. The run that it was kept for begins as soon as all programs are listed;
-/// if it has no tests of this program, the process holds memory for nothing.
+/// How long a process waits for a lease. The run that it was kept for begins as soon as all programs are
+/// listed; if it has no tests of this program, the process holds memory for nothing.
 const WAIT_LIMIT: Duration = Duration::from_secs(30);
 
 /// What a process was started as.

@@ -194,8 +194,8 @@ pub enum RunAction {
     ReleaseWorker(WorkerId),
     /// Have a failed test wait for its retry, without a slot; [`RunEvent::RetryDue`] follows after the delay.
     DelayRetry { test: TestId, delay: Duration },
-    /// Have [`RunEvent::StartsDue`] follow after the delay, which replaces an earlier one of the program: until
-    /// then no further process of it starts, as long as one that runs takes its tests.
+    /// Have [`RunEvent::StartsDue`] follow after the delay, which replaces an earlier one of the program:
+    /// until then no further process of it starts, as long as one that runs takes its tests.
     DelayStarts { program: ProgramId, delay: Duration },
     /// Cancel a worker's lease; [`RunEvent::LeaseEnded`] follows. A lease whose running tests finish first
     /// may be cancelled again, at once.

@@ -15,8 +15,8 @@ impl RunState {
         }
     }
 
-    /// Puts off the start of further processes of the program of this worker's lease, if its process takes their
-    /// tests and will have run them before another one is ready.
+    /// Puts off the start of further processes of the program of this worker's lease, if its process takes
+    /// their tests and will have run them before another one is ready.
     pub(super) fn delay_starts(&mut self, worker: WorkerId) -> Option<RunAction> {
         let held = self.leases.get(&worker).filter(|held| held.is_ready() && self.slots() > 1)?;
         let program = held.batch.program;

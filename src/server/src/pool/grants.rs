@@ -44,8 +44,8 @@ impl WorkerPool {
         self.workers.iter().filter(|(_, worker)| worker.user.is_none() && !worker.is_dying())
     }
 
-    /// Grants an idle worker to a user, and removes one request of that user. Returns the program whose process
-    /// waits for a lease there: it goes on if the next job is one, and is ended otherwise.
+    /// Grants an idle worker to a user, and removes one request of that user. Returns the program whose
+    /// process waits for a lease there: it goes on if the next job is one, and is ended otherwise.
     pub fn grant(&mut self, worker: WorkerId, user: WorkerUser) -> Option<Box<TestProgram>> {
         if let Some(place) = self.requests.iter().position(|one| *one == user) {
             self.requests.remove(place);
@@ -55,7 +55,8 @@ impl WorkerPool {
         link.waiting_process.take()
     }
 
-    /// Takes a worker back from a listing: it is idle, and the process of this program waits for a lease there.
+    /// Takes a worker back from a listing: it is idle, and the process of this program waits for a lease
+    /// there.
     pub fn release_listing(&mut self, worker: WorkerId, waiting_process: Option<Box<TestProgram>>) {
         if let Some(link) = self.workers.get_mut(&worker) {
             (link.user, link.waiting_process) = (None, waiting_process);
