@@ -58,9 +58,17 @@ fn files(dir: &Path) -> Vec<String> {
     ["tmp", "run"]
         .iter()
         .flat_map(|name| fs::read_dir(dir.join(name)).into_iter().flatten().flatten())
-        .filter(|entry| !is_for_journals(&entry.path()))
+        .filter(|entry| !is_for_journals(&entry.path()) && !is_of_compiler(&entry.path()))
         .map(|entry| format!("file {}", entry.path().display()))
         .collect()
+}
+
+/// Returns whether the path is a temporary file of a C compiler, `ccXXXXXX.s` or `.o`: one that is killed with
+/// the build below a killed coordinator cannot remove it.
+fn is_of_compiler(path: &Path) -> bool {
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    let is_part = path.extension().is_some_and(|extension| ["s", "o"].iter().any(|one| extension == *one));
+    is_part && name.len() == "ccXXXXXX".len() && name.starts_with("cc")
 }
 
 /// Returns whether the path is the directory of journals that have no place in the state directory; the
