@@ -82,21 +82,16 @@ impl DoctestCompiler<'_> {
         library: &CargoProgram,
         directory: &DoctestDirectory,
     ) -> Result<Result<KeptDoctests, String>, MutateError> {
-        let reason = match self.run_once(library, directory, &[])? {
-            Ok(kept) if kept.unassigned.is_empty() => return Ok(Ok(kept)),
-            Ok(kept) => {
-                let words = kept.words_of_unassigned();
-                match self.run_once(library, &directory.in_order(), &words)? {
-                    Ok(_) => {
-                        let failed = |source| MutateError::Doctests { path: directory.work(), source };
-                        return Ok(Ok(directory.read().map_err(failed)?.unwrap_or(kept)));
-                    }
-                    Err(_) => return Ok(Ok(kept)),
-                }
-            }
-            Err(reason) => reason,
+        let kept = match self.run_once(library, directory, &[])? {
+            Ok(kept) if !kept.unassigned.is_empty() => kept,
+            done => return Ok(done),
         };
-        Ok(Err(reason))
+        let words = kept.words_of_unassigned();
+        if self.run_once(library, &directory.in_order(), &words)?.is_err() {
+            return Ok(Ok(kept));
+        }
+        let failed = |source| MutateError::Doctests { path: directory.work(), source };
+        Ok(Ok(directory.read().map_err(failed)?.unwrap_or(kept)))
     }
 
     fn run_once(

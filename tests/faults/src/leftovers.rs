@@ -63,8 +63,8 @@ fn files(dir: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Returns whether the path is a temporary file of a C compiler, `ccXXXXXX.s` or `.o`: one that is killed with
-/// the build below a killed coordinator cannot remove it.
+/// Returns whether the path is a temporary file of a C compiler, `ccXXXXXX.s` or `.o`: one that is killed
+/// with the build below a killed coordinator cannot remove it.
 fn is_of_compiler(path: &Path) -> bool {
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
     let is_part = path.extension().is_some_and(|extension| ["s", "o"].iter().any(|one| extension == *one));

@@ -27,7 +27,7 @@ use tokio::{sync::mpsc, time::Instant};
 use crate::process::{
     job_order::JobOrder,
     regular_file::read_regular_file,
-    test_directory::TestDirectory,
+    test_directory::{TestDirectory, TestDirectoryVariables},
     worker_context::{PrepareError, WorkerContext},
 };
 use framework_claims::{ProgramKind, RecognizedProgram};
@@ -389,7 +389,12 @@ impl ProgramDiscovery<'_> {
         dialogue: Option<&mut (dyn ListingDialogue + 'static)>,
     ) -> Option<(String, TestDirectory)> {
         let (dialogue, run) = (dialogue?, self.upcoming_run.as_ref()?);
-        let directory = self.setting.create_listing_directory(self.job, run)?;
+        let variables = TestDirectoryVariables::of_run(run.has_private_tmpdir);
+        let created = self.setting.create_test_directory(format_args!("listing-{}", self.job), variables);
+        let told = |error: &PrepareError| {
+            tracing::debug!(error = %error_chain(error), "no process is kept for the run");
+        };
+        let directory = created.inspect_err(told).ok()?;
         dialogue.stay();
         Some((run.id.clone(), directory))
     }

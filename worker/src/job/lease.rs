@@ -238,8 +238,8 @@ async fn prepare_process<'a>(
         is_debugged,
         diagnostics: &diagnostics,
     };
-    let transcript = parser_of(adapter, variant, &tests);
-    let started = start.adopt_or_start(waiting.take(), transcript, context, sink, orders).await;
+    let new_transcript = || parser_of(adapter, variant, &tests);
+    let started = start.adopt_or_start(waiting.take(), new_transcript, context, sink, orders).await;
     let LeaseProcess { process, adopted, transcript, clock, offer, test_directory } =
         started.map_err(not_started)?;
     Ok(StartedProcess {

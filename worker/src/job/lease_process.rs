@@ -50,13 +50,13 @@ pub(super) struct ProcessStart<'s> {
 
 impl ProcessStart<'_> {
     /// Goes on with the process that waits, if it is what would be started; otherwise ends it and starts one,
-    /// whose reports `transcript` parses.
+    /// whose reports the parser parses that `new_transcript` returns.
     ///
     /// Cancel safe: no, because the process is abandoned with the call: its guard ends it.
     pub(super) async fn adopt_or_start<'a>(
         &self,
         waiting: Option<WaitingProcess>,
-        transcript: Box<dyn TranscriptParser + Send>,
+        new_transcript: impl FnOnce() -> Box<dyn TranscriptParser + Send>,
         context: &'a WorkerContext,
         sink: &mut ResultSink,
         orders: &'a mut mpsc::Receiver<JobOrder>,
@@ -66,7 +66,7 @@ impl ProcessStart<'_> {
             None => None,
         };
         let Some(AdoptedProcess { process, root, transcript, test_directory }) = adopted else {
-            return self.start(transcript, context, sink, orders).await;
+            return self.start(new_transcript(), context, sink, orders).await;
         };
         Ok(LeaseProcess {
             clock: ProcessClock::start(),
@@ -136,7 +136,7 @@ fn create_test_directory(
     sink: &mut ResultSink,
     variables: TestDirectoryVariables,
 ) -> Option<TestDirectory> {
-    let created = context.create_test_directory(sink.lease, variables);
+    let created = context.create_test_directory(sink.lease.0, variables);
     if let Err(error) = &created {
         let message = format!("tests share a temporary directory: failed to {}", error_chain(error));
         sink.add_log_line(None, LogLevel::Warning, message);

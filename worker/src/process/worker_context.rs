@@ -3,14 +3,14 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
+    fmt::Display,
     fs, io,
     os::unix::{ffi::OsStrExt as _, fs::OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use heeler_core::error_chain;
-use heeler_protocol::control::{LeaseId, OsText, TestCommand, TestProgram, UpcomingRun, WorkerId};
+use heeler_protocol::control::{OsText, TestCommand, TestProgram, WorkerId};
 
 use super::{
     guard_spawner::GuardSpawner,
@@ -103,26 +103,14 @@ impl WorkerContext {
         Ok(&self.scratch)
     }
 
-    /// Creates the temporary directory of the process of a lease.
+    /// Creates the temporary directory of a process, by the name of the job that starts it.
     pub(crate) fn create_test_directory(
         &self,
-        lease: LeaseId,
+        job: impl Display,
         variables: TestDirectoryVariables,
     ) -> Result<TestDirectory, PrepareError> {
-        let path = self.test_directories.join(format!("t{}-{}", self.worker, lease.0));
+        let path = self.test_directories.join(format!("t{}-{job}", self.worker));
         TestDirectory::create(path, variables).map_err(PrepareError::Scratch)
-    }
-
-    /// Creates the temporary directory of a process that lists the tests of a run, and may run some of them;
-    /// `None` if it cannot be created.
-    pub(crate) fn create_listing_directory(&self, job: u32, run: &UpcomingRun) -> Option<TestDirectory> {
-        let path = self.test_directories.join(format!("t{}-listing-{job}", self.worker));
-        let created = TestDirectory::create(path, TestDirectoryVariables::of_run(run.has_private_tmpdir));
-        created
-            .inspect_err(
-                |error| tracing::debug!(error = %error_chain(error), "no process is kept for the run"),
-            )
-            .ok()
     }
 
     /// Merges the environments: the worker's own, then its test directory, the program's, the framework's and
@@ -218,7 +206,7 @@ mod tests {
             ..AdapterInvocation::default()
         };
         let directory =
-            |variables| setting.create_test_directory(LeaseId(8), variables).expect("the directory is new");
+            |variables| setting.create_test_directory(8, variables).expect("the directory is new");
         let of_tests = directory(TestDirectoryVariables::TestTmpdir);
         let command = setting.prepare_command(&program, &invocation, Some("run"), Some(&of_tests)).unwrap();
         let path = dir.path().join("t4-8").to_str().unwrap().to_owned();

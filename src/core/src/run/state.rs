@@ -415,17 +415,14 @@ impl RunState {
         }
         if self.stage == RunStage::Running {
             match self.stop_reason {
-                None => {
-                    self.serve_idle_leases(&mut actions);
-                    // A process may have been told to end.
-                    self.release_starts();
-                    self.request_workers(&mut actions);
-                    self.take_back(&mut actions);
-                }
-                Some(why) => {
-                    self.cancel_remaining(why, &mut actions);
-                    self.release_starts();
-                }
+                None => self.serve_idle_leases(&mut actions),
+                Some(why) => self.cancel_remaining(why, &mut actions),
+            }
+            // A process may have been told to end.
+            self.release_starts();
+            if self.stop_reason.is_none() {
+                self.request_workers(&mut actions);
+                self.take_back(&mut actions);
             }
             if self.ledger.open_count() == 0 && self.leases.is_empty() && !self.is_open() {
                 self.begin_drain(&mut actions);

@@ -439,17 +439,13 @@ impl RunDriver {
     }
 
     fn begin_due_retries(&mut self, now: Instant) {
-        let due = self.delayed_retries.iter().filter(|(_, due)| **due <= now);
-        for test in due.map(|(test, _)| *test).collect::<Vec<_>>() {
-            self.delayed_retries.remove(&test);
+        for test in take_due(&mut self.delayed_retries, now) {
             self.apply_event(RunEvent::RetryDue(test));
         }
     }
 
     fn allow_due_starts(&mut self, now: Instant) {
-        let due = self.delayed_starts.iter().filter(|(_, due)| **due <= now);
-        for program in due.map(|(program, _)| *program).collect::<Vec<_>>() {
-            self.delayed_starts.remove(&program);
+        for program in take_due(&mut self.delayed_starts, now) {
             self.apply_event(RunEvent::StartsDue(program));
         }
     }
@@ -497,4 +493,9 @@ impl RunDriver {
     fn log(&self, level: LogLevel, message: String) {
         self.client_log().log_line(None, level, message);
     }
+}
+
+/// Removes and returns what is due.
+fn take_due<What: Copy + Ord>(delayed: &mut BTreeMap<What, Instant>, now: Instant) -> Vec<What> {
+    delayed.extract_if(.., |_, due| *due <= now).map(|(what, _)| what).collect()
 }
