@@ -15,7 +15,7 @@ use heeler_mutate::{
     Baseline, BaselineProgram, CONFIRMED_FAILURES, Coverage, ForeignModule, GuardMode, KeptBaseline,
     StepOutcome, TestIndex, coverage_file_bytes, foreign_modules, guard_environment,
 };
-use heeler_protocol::control::{OsText, TestProgram};
+use heeler_protocol::control::{ForkPoint, OsText, TestProgram};
 use heeler_server::variants::{ListedProgram, Variant, VariantEvent, VariantLimits, VariantSlots};
 
 use super::{
@@ -110,6 +110,7 @@ impl CoverageFiles {
             env: variables(&GuardMode::Counting { file }),
             tests: vec![test],
             limits: LIMITS,
+            fork_point: None,
             weight: UNKNOWN_DURATION,
         }
     }
@@ -136,7 +137,8 @@ impl CoverageFiles {
                 self.write_zeros(&file)?;
                 let env = variables(&GuardMode::CountingEach { file, each });
                 let (tests, limits, weight) = (tests.to_vec(), LIMITS, UNKNOWN_DURATION);
-                variants.push(Variant { name, program, env, tests, limits, weight });
+                let fork_point = None;
+                variants.push(Variant { name, program, env, tests, limits, fork_point, weight });
             }
         }
         Ok(variants)
@@ -232,6 +234,10 @@ pub(super) async fn measure(
     let programs = measured.programs;
     let mut baseline =
         Baseline { programs: programs.iter().map(unmeasured).collect(), ..Baseline::default() };
+    for (program, listed) in baseline.programs.iter_mut().zip(programs) {
+        program.is_forkable = forking_slots.is_some();
+        program.fails_in_forks = kept.is_unforkable(&listed.suite);
+    }
     let run = take_kept(measured, kept, &mut baseline);
     if let Some(slots) = forking_slots
         && let Some(left) = measure_forked(session, programs, files, slots, &mut baseline).await?
@@ -352,7 +358,7 @@ async fn run_together(
         }
         let mut red = RedTests::new(measured);
         let mut results = results.into_iter();
-        waiting.retain(|variant| {
+        waiting.retain_mut(|variant| {
             let program = &measured.programs[variant.program];
             let what = match variant.tests.as_slice() {
                 [test] if program.is_one_test => program.uids[*test].clone(),
@@ -360,6 +366,11 @@ async fn run_together(
             };
             let Some(result) = results.next().flatten() else { return false };
             let Some(failure) = failure(&what, &result) else { return false };
+            if variant.fork_point.take().is_some() {
+                // Perhaps something of the process that was forked: a process of its own decides.
+                baseline.programs[variant.program].fails_in_forks = true;
+                return true;
+            }
             let test = match StepOutcome::of(&result) {
                 StepOutcome::Failed { test, .. } => {
                     variant.tests.iter().copied().find(|&one| program.tests[one].name == test)
@@ -459,6 +470,7 @@ fn together_variants(baseline: &Baseline) -> Vec<Variant> {
                 weight: baseline.expected(program, &tests),
                 tests,
                 limits: LIMITS,
+                fork_point: baseline.is_forkable(program).then_some(ForkPoint::Program),
             });
         }
     }

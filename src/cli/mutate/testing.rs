@@ -331,6 +331,7 @@ fn variant(ordered: &OrderedStep) -> Variant {
         }),
         tests: step.tests.clone(),
         limits: VariantLimits { silence: step.silence, total: step.total },
+        fork_point: step.fork_point,
         weight: step.expected,
     }
 }

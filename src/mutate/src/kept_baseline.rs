@@ -43,6 +43,8 @@ pub struct KeptBaseline {
     tests: BTreeMap<String, KeptTest>,
     /// What processes take beside their tests, by suite.
     starts: BTreeMap<String, Duration>,
+    /// Suites whose tests fail in forks.
+    unforkable: BTreeSet<String>,
     /// Number of mutants that the file knows.
     mutants: usize,
 }
@@ -78,7 +80,11 @@ impl KeptBaseline {
             number.map(|number| (number, count))
         };
         let (mut tests, mut starts) = (BTreeMap::new(), BTreeMap::new());
+        let mut unforkable = BTreeSet::new();
         for (suite, program) in cached.programs {
+            if program.is_unforkable {
+                unforkable.insert(suite.clone());
+            }
             starts.insert(suite, Duration::from_micros(program.start_us));
             if program.outside.iter().any(is_of_changed) {
                 continue;
@@ -96,7 +102,7 @@ impl KeptBaseline {
                 tests.insert(uid, kept);
             }
         }
-        Some(Self { tests, starts, mutants: cached.mutants.len() })
+        Some(Self { tests, starts, unforkable, mutants: cached.mutants.len() })
     }
 
     /// Takes a test that need not run again.
@@ -109,6 +115,12 @@ impl KeptBaseline {
     #[must_use]
     pub fn start(&self, suite: &str) -> Duration {
         self.starts.get(suite).copied().unwrap_or_default()
+    }
+
+    /// Returns whether the tests of a suite fail in forks.
+    #[must_use]
+    pub fn is_unforkable(&self, suite: &str) -> bool {
+        self.unforkable.contains(suite)
     }
 
     /// Writes what the tests took and reached, unless the file knows of more mutants.
@@ -261,9 +273,11 @@ fn write_baseline(
         uids.filter_map(move |(number, uid)| Some((uid, test(place, number)?)))
     };
     let program = |place: usize| {
-        let start = baseline.programs.get(place).map(|program| program.start).unwrap_or_default();
+        let measured = baseline.programs.get(place);
+        let start = measured.map(|program| program.start).unwrap_or_default();
         let program = CachedProgram {
             start_us: u64::try_from(start.as_micros()).unwrap_or(u64::MAX),
+            is_unforkable: measured.is_some_and(|program| program.fails_in_forks),
             outside: counts(place, None).1.into_iter().map(|(mutant, _)| mutant).collect(),
             tests: StreamedMap(move || tests_of(place)),
         };

@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use heeler_protocol::control::ForkPoint;
+
 use crate::built_project::{FunctionId, MutantNumber};
 
 /// Hits that a mutant's process may have, as a multiple of those without the mutant, and beyond it: an
@@ -203,6 +205,10 @@ pub struct BaselineProgram {
     pub selection_budget: Option<usize>,
     /// Whether a process runs one test, and can't run several.
     pub is_one_test: bool,
+    /// Whether its tests may run in a fork of a process that has loaded it.
+    pub is_forkable: bool,
+    /// They do not pass in one.
+    pub fails_in_forks: bool,
 }
 
 /// All programs without any mutant.
@@ -241,6 +247,9 @@ pub struct PlanStep {
     pub total: Duration,
     /// How long the tests take without the mutant.
     pub expected: Duration,
+    /// Of which process they may run in a fork: one that has loaded the program only if the mutant is reached
+    /// nowhere but in tests.
+    pub fork_point: Option<ForkPoint>,
 }
 
 /// Tests that failed under mutants of this run, which fail again most likely.
@@ -376,6 +385,9 @@ impl Baseline {
         let durations = tests.iter().filter_map(|&test| self.programs[program].durations[test]);
         let slowest = durations.max().unwrap_or_default() + self.programs[program].start;
         let expected = self.expected(program, &tests);
+        let is_outside = |reached: Reached| reached.program == program && reached.test.is_none();
+        let is_static = self.coverage.of(number).any(is_outside);
+        let fork_point = if is_static { ForkPoint::Framework } else { ForkPoint::Program };
         let silence = slowest.saturating_mul(SILENCE_FACTOR).max(LEAST_SILENCE);
         PlanStep {
             program,
@@ -385,7 +397,14 @@ impl Baseline {
             silence,
             total: expected.saturating_mul(TOTAL_FACTOR).saturating_add(TOTAL_BEYOND).max(silence),
             expected,
+            fork_point: self.is_forkable(program).then_some(fork_point),
         }
+    }
+
+    /// Returns whether tests of a program may run in a fork of a process that has loaded it.
+    #[must_use]
+    pub fn is_forkable(&self, program: usize) -> bool {
+        self.programs[program].is_forkable && !self.programs[program].fails_in_forks
     }
 
     /// Returns how long tests take without a mutant.
@@ -398,10 +417,11 @@ impl Baseline {
 }
 
 impl PlanStep {
-    /// Returns the same with double time, for a mutant that runs alone.
+    /// Returns the same with double time and a process of its own, for a mutant that runs alone.
     #[must_use]
     pub fn with_double_time(&self) -> Self {
-        Self { silence: self.silence.saturating_mul(2), total: self.total.saturating_mul(2), ..self.clone() }
+        let (silence, total) = (self.silence.saturating_mul(2), self.total.saturating_mul(2));
+        Self { silence, total, fork_point: None, ..self.clone() }
     }
 }
 

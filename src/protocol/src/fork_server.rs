@@ -9,6 +9,10 @@
 /// Argument of an executed guard whose descriptor 3 is its test's report channel or standard input.
 pub const CHANNEL_ARGUMENT: &str = "--channel";
 
+/// Argument of an executed guard that starts no test process: the next argument is the id of a child that it
+/// has already, which waits until descriptor 3, the writing end of a pipe, yields a byte.
+pub const ADOPT_ARGUMENT: &str = "--adopt";
+
 /// Maximum length of a request.
 pub const FORK_REQUEST_BYTES: usize = 5;
 

@@ -33,7 +33,8 @@ pub fn seqpacket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
 /// not a signal.
 ///
 /// # Errors
-/// The peer is closed, or the socket is full and does not block.
+/// The peer is closed, or the socket is full and does not block; one without message boundaries may have
+/// taken the beginning.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     assert!(fds.len() <= MAX_PASSED_FDS, "no message of ours carries more");
     let mut space = [MaybeUninit::uninit(); ANCILLARY_BYTES];
@@ -42,7 +43,11 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io:
         let fits = ancillary.push(SendAncillaryMessage::ScmRights(fds));
         assert!(fits, "the buffer has room for the largest number");
     }
-    retry_on_intr(|| sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL))?;
+    let sent =
+        retry_on_intr(|| sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL))?;
+    if sent < bytes.len() {
+        return Err(io::Error::new(io::ErrorKind::WriteZero, "the socket took a part of the message"));
+    }
     Ok(())
 }
 

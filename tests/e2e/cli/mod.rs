@@ -11,6 +11,7 @@ mod mutation_in_c;
 mod mutation_in_cpp;
 mod mutation_in_javascript;
 mod mutation_in_python;
+mod mutation_in_python_forks;
 mod mutation_peers;
 mod mutation_runs;
 mod mutation_servers;

@@ -26,14 +26,14 @@ const MAIN: &str = "from calc import label\n\nprint(label(\"hello\"))\n";
 /// A source for which this Python is not made.
 const TEMPLATE: &str = "def f(a): return a + 1\n\n\nx = f(**)\n";
 
-struct Project {
-    world: TestWorld,
+pub(super) struct Project {
+    pub(super) world: TestWorld,
     python: PathBuf,
 }
 
 impl Project {
     /// Returns a project of these files; none where there is no pytest.
-    fn new(files: &[(&str, &str)]) -> Option<Self> {
+    pub(super) fn new(files: &[(&str, &str)]) -> Option<Self> {
         let project = Self { python: python()?, world: TestWorld::new() };
         for (name, text) in files {
             project.write(name, text);
@@ -41,7 +41,7 @@ impl Project {
         Some(project)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.world.path("project").join(name)
     }
 
@@ -51,7 +51,7 @@ impl Project {
         fs::write(path, text).unwrap();
     }
 
-    fn command(&self, words: &[&str]) -> Command {
+    pub(super) fn command(&self, words: &[&str]) -> Command {
         let mut command = self.world.heeler(&[&["mutate", "-j2"], words].concat());
         // The directory of the environment.
         let environment = self.python.parent().and_then(Path::parent).unwrap();
@@ -59,19 +59,19 @@ impl Project {
         command
     }
 
-    fn mutate(&self, words: &[&str]) -> FinishedCommand {
+    pub(super) fn mutate(&self, words: &[&str]) -> FinishedCommand {
         run_with_separate_outputs(self.command(words))
     }
 
     /// Starts it beside the test, with its standard error in a pipe.
-    fn start(&self, words: &[&str]) -> Child {
+    pub(super) fn start(&self, words: &[&str]) -> Child {
         let mut command = self.command(words);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         command.spawn().unwrap()
     }
 
     /// Returns the mutants of a source in a report, by function, original and replacement.
-    fn mutants(&self, report: &str, source: &str) -> BTreeMap<String, Value> {
+    pub(super) fn mutants(&self, report: &str, source: &str) -> BTreeMap<String, Value> {
         let report: Value = serde_json::from_str(&fs::read_to_string(self.path(report)).unwrap()).unwrap();
         let file = &report["files"][source];
         assert_eq!(file["language"], "python");
@@ -95,7 +95,7 @@ impl Project {
         mutants.iter().map(|mutant| (name(mutant), mutant.clone())).collect()
     }
 
-    fn statuses(&self, report: &str, source: &str) -> BTreeMap<String, String> {
+    pub(super) fn statuses(&self, report: &str, source: &str) -> BTreeMap<String, String> {
         let status = |mutant: &Value| mutant["status"].as_str().unwrap().to_owned();
         self.mutants(report, source).iter().map(|(name, mutant)| (name.clone(), status(mutant))).collect()
     }

@@ -29,6 +29,7 @@ use heeler_core::error_chain;
 
 use super::{
     activity::PendingSample,
+    adopted_test::AdoptedTest,
     control::{GuardSocket, WorkerGone},
     debug_hold::{self, DebugHold},
     exit_report::exit_report,
@@ -52,22 +53,33 @@ const ORPHANED_KILL_LIMIT: Duration = Duration::from_millis(900);
 pub fn main() -> ExitCode {
     process::ignore_terminal_signals();
     let has_channel = std::env::args_os().any(|argument| argument == CHANNEL_ARGUMENT);
-    let channel = if has_channel { take_report_channel().map(Some) } else { Ok(None) };
-    let served = channel.and_then(|channel| Ok(serve(duplicate_standard_input()?, channel)));
+    let source = if has_channel {
+        take_report_channel().map(|channel| TestSource::Command(Some(channel)))
+    } else {
+        AdoptedTest::from_arguments().map(|test| test.map_or(TestSource::Command(None), TestSource::Adopted))
+    };
+    let served = source.and_then(|source| Ok(serve(duplicate_standard_input()?, source)));
     match served {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(WorkerGone)) | Err(_) => ExitCode::FAILURE,
     }
 }
 
-/// Serves the worker at the other end of the connection; the test process receives the channel, as its
-/// command says.
-pub(crate) fn serve(socket: OwnedFd, channel: Option<OwnedFd>) -> Result<(), WorkerGone> {
+/// Where the test process comes from.
+pub(crate) enum TestSource {
+    /// The command is executed, with this channel.
+    Command(Option<OwnedFd>),
+    /// It was forked by the process that has executed this guard.
+    Adopted(AdoptedTest),
+}
+
+/// Serves the worker at the other end of the connection.
+pub(crate) fn serve(socket: OwnedFd, source: TestSource) -> Result<(), WorkerGone> {
     process::set_name(c"heeler-guard");
     let mut control = GuardSocket::new(socket);
     let command = first_command(&mut control)?;
     match prepare() {
-        Ok(ends) => supervise(control, ends, &command, channel),
+        Ok(ends) => supervise(control, ends, &command, source),
         Err(source) => {
             control.send(&FromGuard::StartFailed { error: format!("prepare the guard: {source}") })
         }
@@ -107,15 +119,23 @@ fn supervise(
     mut control: GuardSocket,
     ends: ChildExits,
     command: &TestCommand,
-    channel: Option<OwnedFd>,
+    source: TestSource,
 ) -> Result<(), WorkerGone> {
     let started = Instant::now();
     let leaf = command.memory_bytes.and_then(create_control_group);
-    let (StartedTest { tracer, debug_hold: debugged, scope: reach }, leaf) =
-        match start_test(command, &ends, leaf, channel) {
-            Ok(started) => started,
-            Err(error) => return control.send(&FromGuard::StartFailed { error: error_chain(&error) }),
-        };
+    let start = match source {
+        TestSource::Command(channel) => {
+            start_test(command, &ends, leaf, channel).map_err(|error| error_chain(&error))
+        }
+        TestSource::Adopted(test) => match test.release(command) {
+            Ok(tracer) => Ok((StartedTest::without_debugger(tracer), None)),
+            Err(error) => Err(error_chain(&error)),
+        },
+    };
+    let (StartedTest { tracer, debug_hold: debugged, scope: reach }, leaf) = match start {
+        Ok(started) => started,
+        Err(error) => return control.send(&FromGuard::StartFailed { error }),
+    };
     heeler_sys::fail::pass("guard.started");
     // From here on only the test holds its outputs. If the null device is missing, their end-of-file comes
     // with the guard's own exit.

@@ -122,6 +122,12 @@ impl ProcessTracer {
         }
     }
 
+    /// Creates an untraced tracer for a root that was there before exits were watched: its exit may be missed
+    /// otherwise.
+    pub(super) fn adopted(root: Pid, plan: TracePlan) -> Self {
+        Self { has_more: true, ..Self::untraced(root, plan) }
+    }
+
     /// Seizes a process that has not executed its program yet. If that is refused, it runs untraced.
     pub(super) fn seize(root: Pid, plan: TracePlan, reach: TraceScope) -> Self {
         let mut tracer = Self::untraced(root, plan);

@@ -8,7 +8,7 @@ use heeler_protocol::control::{ListedTest, OsText, SelectionLimit, TestProgram};
 
 use crate::{
     AdapterListing, FrameworkVerdict, ListingDialogue, ListingError, ListingOutput, RunReport,
-    RunReportFiles, TranscriptParser,
+    RunReportFiles, TranscriptParser, WarmStart,
 };
 
 /// One test framework: the commands of its programs, and the parsers of their output.
@@ -67,6 +67,13 @@ pub trait Adapter: Sync {
         selection: &BatchSelection<'_>,
         scratch: &Path,
     ) -> Result<AdapterInvocation, CommandLineError>;
+
+    /// Returns how a process of this program is started that loads it once and is then forked for processes of
+    /// its tests, each as if [`Self::run_command`] had started it; `None` if its framework can't do that.
+    fn warm_start(&self, program: &TestProgram, scratch: &Path) -> Option<WarmStart> {
+        let _ = (program, scratch);
+        None
+    }
 
     /// Returns the parser of that process's reports.
     fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send>;

@@ -4,6 +4,7 @@
 //! - `contract`: the trait that each framework implements, and its commands.
 //! - `listing_output`, `transcript`: what goes into an adapter's parsers, and what comes out of them.
 //! - `listing_dialogue`: listings whose requests depend on the replies.
+//! - `warm_start`: processes that load a program once and are forked for its tests.
 //! - `run_report`: the report that a framework writes into a file at the end of its run.
 //! - `registry`: the frameworks by name, one line for each.
 //! - `stream_parser`: the parser that all transcripts on standard output share, over `expected_tests` (the
@@ -42,6 +43,7 @@ mod tap;
 #[cfg(test)]
 mod tests;
 mod transcript;
+mod warm_start;
 mod xml_elements;
 
 pub use contract::{
@@ -58,3 +60,4 @@ pub use transcript::{
     ConnectionInput, DeathCulprit, DeathEvidence, FixtureFailure, FrameworkResult, FrameworkVerdict,
     MAX_FAILURES, OutputStream, SuitePhase, TestPart, TranscriptEvent, TranscriptParser,
 };
+pub use warm_start::{WarmDialogue, WarmReport, WarmStart};

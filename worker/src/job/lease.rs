@@ -18,12 +18,13 @@ use super::{
     death_files::DeathFileReader,
     diagnostics::CrashDiagnostics,
     extension::{ExtensionCheck, LeaseExtension},
-    lease_process::{LeaseProcess, ProcessStart},
+    lease_process::{ForkSource, KeptProcesses, LeaseProcess, ProcessStart},
     named_files::{NamedFiles, missing_need},
     repetition::{IterationEnd, RepetitionStep, end_of_lease, may_continue, step_after},
     run_report::RunReportReader,
     test_process::{EndedProcess, RunningProcess},
     variant::{parser_of, tests_of, variant_of},
+    warm_process::WarmProcesses,
 };
 use crate::{
     batch::{FrameworkQueries, RunningBatch},
@@ -53,6 +54,8 @@ pub(crate) struct LeaseResources {
     pub(crate) journal: Journal,
     /// A process that has listed the tests of a program, and runs this lease if it fits.
     pub(crate) waiting: Option<WaitingProcess>,
+    /// A process that is forked for this lease if it fits.
+    pub(crate) warm: WarmProcesses,
 }
 
 /// Destination of one lease's results: first the journal, then the result sender.
@@ -65,17 +68,24 @@ pub(super) struct ResultSink {
     pub(super) updates: UpdateBatch,
 }
 
-/// Runs one lease to its end, and returns the journal.
+/// What is left of a lease for the next one.
+pub(crate) struct EndedLease {
+    pub(crate) journal: Journal,
+    pub(crate) warm: WarmProcesses,
+}
+
+/// Runs one lease to its end.
 ///
 /// Cancel safe: no, because the test process is abandoned with the call: its guard ends it.
-pub(crate) async fn run_lease(lease: WorkerLease, tools: LeaseResources) -> Journal {
-    let LeaseResources { context, result_sender, mut orders, mut journal, mut waiting } = tools;
+pub(crate) async fn run_lease(lease: WorkerLease, tools: LeaseResources) -> EndedLease {
+    let LeaseResources { context, result_sender, mut orders, mut journal, waiting, warm } = tools;
+    let mut kept = KeptProcesses { waiting, warm };
     let mut updates = UpdateBatch::at_position(journal.position());
     updates.sent_groups = std::mem::take(&mut journal.sent_groups);
     updates.is_journal_full = journal.is_full();
     let mut sink =
         ResultSink { run: lease.run.id.as_str().into(), lease: lease.lease, journal, result_sender, updates };
-    let run = run_iterations(lease, &context, &mut sink, &mut orders, &mut waiting);
+    let run = run_iterations(lease, &context, &mut sink, &mut orders, &mut kept);
     let LeaseRunEnd { end, start_us, handle } = run.await;
     // Nothing runs any more, so dropping the receiver confirms a requested pause.
     drop(orders);
@@ -84,11 +94,11 @@ pub(crate) async fn run_lease(lease: WorkerLease, tools: LeaseResources) -> Jour
     if let Some(handle) = handle {
         handle.reap().await;
     }
-    if let Some(waiting) = waiting {
+    if let Some(waiting) = kept.waiting {
         waiting.end(&context.guards).await;
     }
     sink.journal.sent_groups = sink.updates.sent_groups;
-    sink.journal
+    EndedLease { journal: sink.journal, warm: kept.warm }
 }
 
 /// How all processes of a lease have ended.
@@ -106,7 +116,7 @@ async fn run_iterations(
     context: &WorkerContext,
     sink: &mut ResultSink,
     orders: &mut mpsc::Receiver<JobOrder>,
-    waiting: &mut Option<WaitingProcess>,
+    kept_processes: &mut KeptProcesses,
 ) -> LeaseRunEnd {
     let mut iteration = first_iteration(&lease);
     let mut lease = lease;
@@ -118,7 +128,7 @@ async fn run_iterations(
         let has_next = !iteration.is_last() && lease.repeat_until_ms.is_none();
         let kept = has_next.then(|| lease.clone());
         lease.tests = tests;
-        let ready = match prepare_process(lease, iteration, context, sink, orders, waiting).await {
+        let ready = match prepare_process(lease, iteration, context, sink, orders, kept_processes).await {
             Ok(ready) => ready,
             Err(end) => {
                 let end = end_of_lease(earlier_end, end);
@@ -191,7 +201,7 @@ async fn prepare_process<'a>(
     context: &'a WorkerContext,
     sink: &mut ResultSink,
     orders: &'a mut mpsc::Receiver<JobOrder>,
-    waiting: &mut Option<WaitingProcess>,
+    kept_processes: &mut KeptProcesses,
 ) -> Result<StartedProcess<'a>, LeaseEnd> {
     let not_started = |error: String| LeaseEnd::NotStarted { error };
     let name = lease.program.framework.as_deref().unwrap_or_default();
@@ -200,6 +210,10 @@ async fn prepare_process<'a>(
     };
     let variant = variant_of(&lease);
     let mut program = lease.program.clone();
+    let mut own_program = program.clone();
+    // As far as it belongs to one variant, what the program's own variables say is not known to the others.
+    let names = variant.iter().flat_map(|variant| &variant.env).map(|(name, _)| (name.clone(), None));
+    own_program.env.extend(names);
     program.env.extend(variant.iter().flat_map(|variant| variant.env.iter().cloned()));
     let (output_display, grace_ms) = (lease.output_display, lease.limits.grace_ms);
     let (memory_bytes, is_debugged) = (lease.limits.memory_bytes, lease.is_debugged);
@@ -228,10 +242,13 @@ async fn prepare_process<'a>(
     let run_report = RunReportReader::new(adapter, report_files);
     expect_ends(&mut batch, adapter.traits(), invocation.channel, grace_ms);
     let tests = listed_tests(&batch);
+    let needs_new_process = memory_bytes.is_some() || is_debugged || diagnostics.is_tracing();
+    let fork_point = variant.and_then(|variant| variant.fork_point).filter(|_| !needs_new_process);
     let start = ProcessStart {
         program: &program,
         invocation: &invocation,
         tests: &tests,
+        forked: fork_point.map(|point| ForkSource { adapter, program: own_program, point }),
         is_adoptable: extension.is_some() && memory_bytes.is_none() && !diagnostics.is_tracing(),
         directory_variables,
         memory_bytes,
@@ -239,9 +256,8 @@ async fn prepare_process<'a>(
         diagnostics: &diagnostics,
     };
     let new_transcript = || parser_of(adapter, variant, &tests);
-    let started = start.adopt_or_start(waiting.take(), new_transcript, context, sink, orders).await;
     let LeaseProcess { process, adopted, transcript, clock, offer, test_directory } =
-        started.map_err(not_started)?;
+        start.adopt_or_start(kept_processes, new_transcript, context, sink, orders).await?;
     Ok(StartedProcess {
         batch,
         transcript,

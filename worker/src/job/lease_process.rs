@@ -1,19 +1,24 @@
-//! The process of a lease: one that has listed the tests of its program and waits, or a new one.
+//! The process of a lease: one that has listed the tests of its program and waits, a fork of one that has loaded
+//! it, or a new one.
 
-use heeler_adapters::{AdapterInvocation, InvocationChannel, TranscriptParser};
+use heeler_adapters::{Adapter, AdapterInvocation, InvocationChannel, TranscriptParser};
 use heeler_core::error_chain;
 use heeler_protocol::{
-    control::{ListedTest, LogLine, TestCommand, TestProgram},
+    control::{ForkPoint, LeaseEnd, ListedTest, LogLine, TestCommand, TestProgram},
     mtp::LogLevel,
 };
 use heeler_sys::process::Pid;
 use tokio::sync::mpsc;
 
-use super::{diagnostics::CrashDiagnostics, lease::ResultSink};
+use super::{
+    diagnostics::CrashDiagnostics,
+    lease::ResultSink,
+    warm_process::{Interrupted, WantedFork, WarmIdentity, WarmProcesses},
+};
 use crate::{
     discovery::{AdoptedProcess, ProcessIdentity, WaitingProcess},
     process::{
-        guarded_process::GuardedProcess,
+        guarded_process::{DetachedProcess, GuardedProcess},
         job_order::JobOrder,
         launch_offer::LaunchOffer,
         process_clock::ProcessClock,
@@ -35,11 +40,27 @@ pub(super) struct LeaseProcess<'a> {
     pub(super) test_directory: Option<TestDirectory>,
 }
 
+/// Processes that were started before their lease.
+pub(super) struct KeptProcesses {
+    pub(super) waiting: Option<WaitingProcess>,
+    pub(super) warm: WarmProcesses,
+}
+
+/// A process that is forked for a lease.
+pub(super) struct ForkSource {
+    pub(super) adapter: &'static dyn Adapter,
+    /// Without the variables of a variant.
+    pub(super) program: TestProgram,
+    pub(super) point: ForkPoint,
+}
+
 /// What the process of a lease is started with.
 pub(super) struct ProcessStart<'s> {
     pub(super) program: &'s TestProgram,
     pub(super) invocation: &'s AdapterInvocation,
     pub(super) tests: &'s [&'s ListedTest],
+    /// A process of which a fork may take its place.
+    pub(super) forked: Option<ForkSource>,
     /// Whether nothing is asked of the process that one which was started for a listing lacks.
     pub(super) is_adoptable: bool,
     pub(super) directory_variables: TestDirectoryVariables,
@@ -49,24 +70,40 @@ pub(super) struct ProcessStart<'s> {
 }
 
 impl ProcessStart<'_> {
-    /// Goes on with the process that waits, if it is what would be started; otherwise ends it and starts one,
-    /// whose reports the parser parses that `new_transcript` returns.
+    /// Goes on with the process that waits, if it is what would be started; otherwise ends it and forks or
+    /// starts one, whose reports the parser parses that `new_transcript` returns.
     ///
     /// Cancel safe: no, because the process is abandoned with the call: its guard ends it.
     pub(super) async fn adopt_or_start<'a>(
         &self,
-        waiting: Option<WaitingProcess>,
+        kept: &mut KeptProcesses,
         new_transcript: impl FnOnce() -> Box<dyn TranscriptParser + Send>,
         context: &'a WorkerContext,
         sink: &mut ResultSink,
         orders: &'a mut mpsc::Receiver<JobOrder>,
-    ) -> Result<LeaseProcess<'a>, String> {
-        let adopted = match waiting {
+    ) -> Result<LeaseProcess<'a>, LeaseEnd> {
+        let adopted = match kept.waiting.take() {
             Some(waiting) => self.adopt(waiting, &sink.run, context).await,
             None => None,
         };
         let Some(AdoptedProcess { process, root, transcript, test_directory }) = adopted else {
-            return self.start(new_transcript(), context, sink, orders).await;
+            let test_directory = create_test_directory(context, sink, self.directory_variables);
+            let forked = self.fork(&mut kept.warm, test_directory.as_ref(), context, sink, orders).await;
+            let transcript = new_transcript();
+            return match forked.map_err(|Interrupted| LeaseEnd::Cancelled)? {
+                Some(process) => Ok(LeaseProcess {
+                    clock: ProcessClock::start(),
+                    process: GuardedProcess::attach(&context.guards, process, orders),
+                    adopted: None,
+                    transcript,
+                    offer: None,
+                    test_directory,
+                }),
+                None => self
+                    .start((transcript, test_directory), context, sink, orders)
+                    .await
+                    .map_err(|error| LeaseEnd::NotStarted { error }),
+            };
         };
         Ok(LeaseProcess {
             clock: ProcessClock::start(),
@@ -97,16 +134,40 @@ impl ProcessStart<'_> {
         waiting.adopt(&identity, self.tests, &context.guards).await
     }
 
+    async fn fork(
+        &self,
+        warm: &mut WarmProcesses,
+        test_directory: Option<&TestDirectory>,
+        context: &WorkerContext,
+        sink: &ResultSink,
+        orders: &mut mpsc::Receiver<JobOrder>,
+    ) -> Result<Option<DetachedProcess>, Interrupted> {
+        let Some(ForkSource { adapter, program, point }) = &self.forked else { return Ok(None) };
+        let identity = WarmIdentity {
+            program: program.clone(),
+            point: *point,
+            directory_variables: self.directory_variables,
+        };
+        let wanted = WantedFork {
+            identity,
+            adapter: *adapter,
+            invocation: self.invocation,
+            program: self.program,
+            run: &sink.run,
+            lease: sink.lease.0,
+        };
+        warm.fork(&wanted, test_directory, context, orders).await
+    }
+
     async fn start<'a>(
         &self,
-        transcript: Box<dyn TranscriptParser + Send>,
+        (transcript, test_directory): (Box<dyn TranscriptParser + Send>, Option<TestDirectory>),
         context: &'a WorkerContext,
         sink: &mut ResultSink,
         orders: &'a mut mpsc::Receiver<JobOrder>,
     ) -> Result<LeaseProcess<'a>, String> {
         let Self { program, invocation, memory_bytes, is_debugged, .. } = *self;
         context.clean_scratch().map_err(|error| error_chain(&error))?;
-        let test_directory = create_test_directory(context, sink, self.directory_variables);
         let command = context.prepare_command(program, invocation, Some(&sink.run), test_directory.as_ref());
         let mut command = command.map_err(|error| error_chain(&error))?;
         // A process under a debugger has no limits; if no debugger takes it, this worker samples its memory

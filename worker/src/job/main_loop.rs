@@ -25,7 +25,10 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use super::lease::{LeaseResources, run_lease};
+use super::{
+    lease::{EndedLease, LeaseResources, run_lease},
+    warm_process::WarmProcesses,
+};
 use crate::{
     discovery::{self, WaitingProcess},
     process::{
@@ -118,6 +121,7 @@ async fn join(place: WorkerConfig) -> Result<(WorkerMainLoop, ControlReceiver, L
         pause_confirmation: None,
         is_paused: false,
         waiting: None,
+        warm: WarmProcesses::default(),
         journals: HashMap::new(),
     };
     Ok((worker, receiver, task))
@@ -152,6 +156,8 @@ struct WorkerMainLoop {
     is_paused: bool,
     /// The process of the last listing, if it waits for the first lease of its program.
     waiting: Option<WaitingProcess>,
+    /// The processes that are forked for leases of their program, unless a lease has them.
+    warm: WarmProcesses,
     /// By run, until the run is drained: positions continue across leases.
     journals: HashMap<RunKey, Journal>,
 }
@@ -173,10 +179,10 @@ enum WorkerJob {
 
 /// Result of a finished worker task.
 enum FinishedTask {
-    /// A lease returns the journal of its run.
+    /// A lease returns the journal of its run, and the processes that are forked.
     Lease {
         run: RunKey,
-        journal: Journal,
+        ended: Box<EndedLease>,
     },
     /// A listing returns its process, if that waits for a lease.
     Discovery(Option<Box<WaitingProcess>>),
@@ -192,6 +198,8 @@ enum MainLoopEvent {
     TaskFinished(FinishedTask),
     /// A process has waited for too long.
     WaitLimit,
+    /// The same of the processes that are forked.
+    WarmLimit,
     Failed(WorkerError),
 }
 
@@ -210,6 +218,10 @@ impl WorkerMainLoop {
                 MainLoopEvent::TaskFinished(done) => self.on_task_finished(done),
                 MainLoopEvent::WaitLimit => {
                     self.end_waiting_process();
+                    LoopControl::Continue
+                }
+                MainLoopEvent::WarmLimit => {
+                    self.end_warm_processes();
                     LoopControl::Continue
                 }
                 MainLoopEvent::Failed(error) => return Err(error),
@@ -231,6 +243,7 @@ impl WorkerMainLoop {
             },
             () = wait_until_paused(&mut self.pause_confirmation) => MainLoopEvent::Paused,
             () = sleep_until_deadline(self.waiting.as_ref().map(WaitingProcess::until)) => MainLoopEvent::WaitLimit,
+            () = sleep_until_deadline(self.warm.until()) => MainLoopEvent::WarmLimit,
             Some(done) = self.tasks.join_next() => match done {
                 Ok(done) => MainLoopEvent::TaskFinished(done),
                 Err(error) => MainLoopEvent::Failed(WorkerError::Panicked(error)),
@@ -305,10 +318,12 @@ impl WorkerMainLoop {
                 let new = || Journal::new(lease.run_dir.as_path(), setting.worker, lease.journal_limit_bytes);
                 let journal = journal.unwrap_or_else(new);
                 let result_sender = self.result_sender(&lease);
-                let tools = LeaseResources { context: setting, result_sender, orders, journal, waiting };
+                let warm = std::mem::take(&mut self.warm);
+                let tools =
+                    LeaseResources { context: setting, result_sender, orders, journal, waiting, warm };
                 self.tasks.spawn(async move {
-                    let journal = run_lease(*lease, tools).await;
-                    FinishedTask::Lease { run, journal }
+                    let ended = Box::new(run_lease(*lease, tools).await);
+                    FinishedTask::Lease { run, ended }
                 });
             }
         }
@@ -346,7 +361,9 @@ impl WorkerMainLoop {
 
     fn on_task_finished(&mut self, done: FinishedTask) -> LoopControl {
         match done {
-            FinishedTask::Lease { run, journal } => {
+            FinishedTask::Lease { run, ended } => {
+                let EndedLease { journal, warm } = *ended;
+                self.warm = warm;
                 if self.running_job.take().is_some_and(|job| !job.is_drained) {
                     self.journals.insert(run, journal);
                 }
@@ -382,8 +399,22 @@ impl WorkerMainLoop {
         });
     }
 
+    /// Ends the processes that are forked for leases, unless a lease has them.
+    fn end_warm_processes(&mut self) {
+        if self.warm.until().is_none() {
+            return;
+        }
+        let mut ending = self.warm.take_processes();
+        let context = Arc::clone(&self.context);
+        self.tasks.spawn(async move {
+            ending.end(&context.guards).await;
+            FinishedTask::Other
+        });
+    }
+
     fn cancel(&mut self, order: JobOrder) {
         self.end_waiting_process();
+        self.end_warm_processes();
         // An order that comes back is too late: the job is ending.
         drop(self.send_order(order));
         for job in std::mem::take(&mut self.jobs) {

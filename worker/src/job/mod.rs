@@ -14,3 +14,4 @@ mod run_report;
 mod test_process;
 mod transcript_reader;
 mod variant;
+mod warm_process;

@@ -285,7 +285,7 @@ mod tests {
     /// Returns what a variant of two tests reports as short words, and whether it is decided at the end.
     fn events_of(chunks: &[&str]) -> (Vec<String>, bool) {
         let test = |name: &str| Arc::new(ListedTest { name: name.to_owned(), ..ListedTest::default() });
-        let variant = TestVariant { env: Vec::new(), tests: vec![test("a"), test("b")] };
+        let variant = TestVariant { tests: vec![test("a"), test("b")], ..TestVariant::default() };
         let mut transcript = VariantTranscript::new(Box::new(Lines::default()), &variant);
         let mut events = Vec::new();
         transcript.opening_request(&mut events);

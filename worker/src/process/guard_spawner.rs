@@ -28,7 +28,7 @@ use super::{output_pipe::OutputPipe, process_outputs::ProcessOutputs, report_cha
 use heeler_core::{GuardLoss, error_chain};
 
 /// The role argument of a guard.
-const GUARD_ROLE: &str = "__guard";
+pub(crate) const GUARD_ROLE: &str = "__guard";
 /// The role argument of a fork server.
 const FORK_SERVER_ROLE: &str = "__fork-server";
 
@@ -77,11 +77,20 @@ pub(crate) struct GuardPipes {
 }
 
 /// The guard's ends of the same connection and pipes.
-struct GuardEndpoints {
+pub(crate) struct GuardEndpoints {
     control: OwnedFd,
     stdout: OwnedFd,
     stderr: OwnedFd,
     channel: Option<OwnedFd>,
+}
+
+impl GuardEndpoints {
+    /// Returns the descriptors as they are passed on: connection, standard output, standard error, and the
+    /// report channel or standard input, if there is one.
+    pub(crate) fn as_fds(&self) -> Vec<BorrowedFd<'_>> {
+        let own = [&self.control, &self.stdout, &self.stderr].into_iter();
+        own.chain(&self.channel).map(|fd| fd.as_fd()).collect()
+    }
 }
 
 /// The process of a guard.
@@ -89,7 +98,7 @@ struct GuardEndpoints {
 pub(crate) enum GuardProcess {
     /// Executed by this worker, which reaps it.
     Executed(SpawnedChild),
-    /// Forked by the fork server, which reaps it.
+    /// Forked by the fork server, or by a warm process, which reaps it.
     Forked(ForkedChild),
 }
 
@@ -250,10 +259,7 @@ async fn request_fork(
     channel: InvocationChannel,
 ) -> Result<(ForkedChild, GuardPipes, ForkServerHandle), ForkRequestError> {
     let (guard_pipes, guard_endpoints) = create_guard_pipes(channel).map_err(ForkRequestError::Pipes)?;
-    let mut fds =
-        vec![guard_endpoints.control.as_fd(), guard_endpoints.stdout.as_fd(), guard_endpoints.stderr.as_fd()];
-    fds.extend(guard_endpoints.channel.as_ref().map(|fd| fd.as_fd()));
-    let fork_result = timeout(FORK_TIMEOUT, fork_server.send_fork_request(&fds))
+    let fork_result = timeout(FORK_TIMEOUT, fork_server.send_fork_request(&guard_endpoints.as_fds()))
         .await
         .unwrap_or(Err(ForkRequestError::TimedOut));
     match fork_result {
@@ -265,7 +271,8 @@ async fn request_fork(
     }
 }
 
-fn create_guard_pipes(channel: InvocationChannel) -> io::Result<(GuardPipes, GuardEndpoints)> {
+/// Creates the connection and the pipes of a guard.
+pub(crate) fn create_guard_pipes(channel: InvocationChannel) -> io::Result<(GuardPipes, GuardEndpoints)> {
     let (ours, theirs) = heeler_sys::io::socket_pair()?;
     let (stdout, stdout_end) = OutputPipe::new()?;
     let (stderr, mut stderr_end) = OutputPipe::new()?;

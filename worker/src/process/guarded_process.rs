@@ -2,7 +2,7 @@
 //! every process needs is carried out here: pauses, its end within the grace period, and reading its outputs
 //! to their ends. The callers decide which orders to follow and what the output means.
 
-use std::time::Duration;
+use std::{io, os::fd::BorrowedFd, time::Duration};
 
 use heeler_adapters::{ConnectionInput, InvocationChannel, PORT_ARGUMENT};
 use heeler_core::GuardLoss;
@@ -15,7 +15,7 @@ use tokio::{
 use super::{
     connections::ProcessConnections,
     guard_connection::{GuardConnection, GuardEvent},
-    guard_spawner::{GuardPipes, GuardSpawner, GuardStartError},
+    guard_spawner::{GuardPipes, GuardProcess, GuardSpawner, GuardStartError},
     job_order::JobOrder,
     launch_offer::AcceptedLaunch,
     output_drain::OutputDrain,
@@ -86,6 +86,23 @@ pub(crate) struct DetachedProcess {
 }
 
 impl DetachedProcess {
+    /// Sends a guard the command to execute.
+    ///
+    /// # Errors
+    /// The connection can't be watched.
+    ///
+    /// Cancel safe: yes, because a guard whose connection ends exits, with its process.
+    pub(crate) async fn open(
+        process: GuardProcess,
+        pipes: GuardPipes,
+        command: TestCommand,
+    ) -> io::Result<Self> {
+        let GuardPipes { control, outputs } = pipes;
+        let mut guard = GuardConnection::open(process, control)?;
+        guard.send(ToGuard::Exec(command)).await;
+        Ok(Self { handle: ProcessHandle::Guard(guard), outputs })
+    }
+
     /// Returns whether nothing has happened to the process: its guard has reported nothing.
     pub(crate) async fn is_unchanged(&mut self) -> bool {
         tokio::select! {
@@ -137,10 +154,8 @@ impl<'a> GuardedProcess<'a> {
             command.args.iter_mut().filter(is_port).for_each(|argument| *argument = port.as_str().into());
             outputs.connections = Some(connections);
         }
-        let mut guard = GuardConnection::open(process, control).map_err(GuardStartError::Pipes)?;
-        guard.send(ToGuard::Exec(command)).await;
-        let detached = DetachedProcess { handle: ProcessHandle::Guard(guard), outputs };
-        Ok(Self::attach(guards, detached, orders))
+        let opened = DetachedProcess::open(process, GuardPipes { control, outputs }, command).await;
+        Ok(Self::attach(guards, opened.map_err(GuardStartError::Pipes)?, orders))
     }
 
     /// Goes on with a running process.
@@ -287,6 +302,19 @@ impl<'a> GuardedProcess<'a> {
         } else if let Some(connections) = &mut self.outputs.connections {
             connections.send(&request);
         }
+    }
+
+    /// Sends a request together with descriptors.
+    ///
+    /// # Errors
+    /// The process receives no requests, has not read earlier ones, or has ended.
+    pub(crate) fn send_with_descriptors(
+        &mut self,
+        request: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        let channel = self.outputs.channel.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        channel.send_with_descriptors(request, descriptors)
     }
 
     /// Ends the requests after those that are sent.

@@ -6,7 +6,7 @@ use std::{
     fs::File,
     io::{self, Read as _, Write as _},
     os::{
-        fd::{AsFd as _, OwnedFd},
+        fd::{AsFd as _, BorrowedFd, OwnedFd},
         unix::net::UnixStream as StdUnixStream,
     },
 };
@@ -181,6 +181,23 @@ impl ReportChannel {
         }
         if self.is_finished && self.is_for_requests_only {
             self.ends = None;
+        }
+    }
+
+    /// Writes a request and passes descriptors with it, without blocking.
+    pub(crate) fn send_with_descriptors(
+        &mut self,
+        request: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        match &self.ends {
+            Some(ChannelEnds::Socket { stream, .. }) if self.unsent.is_empty() => {
+                heeler_sys::fd_passing::send(stream.as_fd(), request, descriptors)
+            }
+            Some(ChannelEnds::Socket { .. } | ChannelEnds::Requests { .. }) => {
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+            None => Err(io::ErrorKind::BrokenPipe.into()),
         }
     }
 

@@ -10,6 +10,8 @@ import sys
 
 EXIT_CODE = 87
 STEPS_EXIT_CODE = 88
+# With this variable, the process is forked for mutants after it has collected the tests.
+WARM = "HEELER_WARM"
 # With this variable, each test counts in a file whose name begins so and ends with the test's index.
 EACH = "HEELER_MUTANT_EACH"
 # The user's project, the directory of its mutants, and the copy in it.
@@ -54,6 +56,22 @@ def without_mutant():
     def at(base, count):
         return 0
 
+    return at
+
+
+def before_forks():
+    """Notes what is reached: a mutant that is on from then on only would have done something before."""
+    reached = set()
+
+    def at(base, count):
+        reached.add((base, count))
+        return 0
+
+    def was_reached(number):
+        return any(base <= number < base + count for base, count in reached)
+
+    at.was_reached = was_reached
+    at.begin_again = begin
     return at
 
 
@@ -210,10 +228,11 @@ def begin():
             atexit.register(note_foreign_modules, coverage)
         except (OSError, ValueError):  # A process that outlives its test: the file is gone.
             pass
+    elif os.environ.get(WARM):
+        at = before_forks()
     at.on = on
     add_assignments(at)
     builtins.__hg__ = at
-    keep_bytecode_out()
 
 
 def run_next():
@@ -229,4 +248,5 @@ def run_next():
 
 
 begin()
+keep_bytecode_out()
 run_next()

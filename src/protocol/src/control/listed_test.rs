@@ -53,6 +53,20 @@ pub struct TestVariant {
     pub env: Vec<(OsText, Option<OsText>)>,
     /// The tests, in the framework's order; never empty.
     pub tests: Vec<Arc<ListedTest>>,
+    /// Of which process they may run in a fork, where the framework has such processes; `None` for a process of
+    /// their own from the start.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub fork_point: Option<ForkPoint>,
+}
+
+/// When a process is forked for tests that it does not run itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ForkPoint {
+    /// When its framework is loaded, and nothing of the program.
+    Framework,
+    /// When the program is loaded as well: the variables of its tests change nothing before the first one.
+    Program,
 }
 
 impl ListedTest {

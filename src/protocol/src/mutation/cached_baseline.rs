@@ -53,6 +53,9 @@ pub struct CachedProgram<T = BTreeMap<String, CachedTest>> {
     /// Microseconds that a process takes beside its tests.
     #[serde(default)]
     pub start_us: u64,
+    /// Its tests fail in a fork of a process that has loaded it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_unforkable: bool,
     /// Places of the mutants that it reaches outside of its tests.
     pub outside: Vec<u32>,
     /// By uid.

@@ -7,7 +7,7 @@ use heeler_config::{
     SlowTimeout, TestSettings, TimeLimit,
 };
 use heeler_core::{batching::ProcessTraits, test_path::NameNesting};
-use heeler_protocol::control::{ListedTest, OsText, SelectionLimit, TestVariant};
+use heeler_protocol::control::{ForkPoint, ListedTest, OsText, SelectionLimit, TestVariant};
 use heeler_run_store::Provenance;
 use heeler_sys::dirs::DirError;
 
@@ -51,6 +51,8 @@ pub struct Variant {
     /// Indices of its tests in the listing of the program, in rising order; never empty.
     pub tests: Vec<usize>,
     pub limits: VariantLimits,
+    /// Of which process its tests may run in a fork, where the framework has such processes.
+    pub fork_point: Option<ForkPoint>,
     /// How long it is expected to take.
     pub weight: Duration,
 }
@@ -179,6 +181,7 @@ impl VariantPlan<'_> {
                 variant: Some(Arc::new(TestVariant {
                     env: variant.env.clone(),
                     tests: variant.tests.iter().filter_map(|&test| tests.get(test).cloned()).collect(),
+                    fork_point: variant.fork_point,
                 })),
                 ..ListedTest::default()
             };

@@ -1,6 +1,6 @@
 //! Requests and reports of JSON lines. Unknown members and kinds are ignored.
 
-use heeler_protocol::control::{ListedTest, TraitPair};
+use heeler_protocol::control::{ForkPoint, ListedTest, OsText, TraitPair};
 use serde_json::{Value, json};
 
 /// The byte before each report on standard output, as in JSON text sequences (RFC 7464): there a report may
@@ -29,6 +29,24 @@ pub(crate) fn list_without(files: &[String]) -> Vec<u8> {
 /// Returns the request to run tests; `is_only_test` if the lease has no other.
 pub(crate) fn run(tests: &[String], is_only_test: bool) -> Vec<u8> {
     line(&json!({"k": "run", "v": VERSION, "tests": tests, "alone": is_only_test}))
+}
+
+/// Returns the request to load the framework, or all tests as well, and then to be forked for them.
+pub(crate) fn warm(point: ForkPoint) -> Vec<u8> {
+    line(&json!({"k": "warm", "v": VERSION, "collect": point == ForkPoint::Program}))
+}
+
+/// Returns the request for a fork below a guard, which is executed with these words; `None` if something in
+/// it is no text.
+pub(crate) fn fork(guard: &[OsText], environment: &[(OsText, Option<OsText>)]) -> Option<Vec<u8>> {
+    let text = |text: &OsText| std::str::from_utf8(text.as_bytes()).ok().map(str::to_owned);
+    let guard = guard.iter().map(text).collect::<Option<Vec<_>>>()?;
+    let pair = |(name, value): &(OsText, Option<OsText>)| match value {
+        Some(value) => Some((text(name)?, Some(text(value)?))),
+        None => Some((text(name)?, None)),
+    };
+    let environment = environment.iter().map(pair).collect::<Option<Vec<_>>>()?;
+    Some(line(&json!({"k": "fork", "guard": guard, "env": environment})))
 }
 
 /// Returns the request to exit.

@@ -5,11 +5,11 @@ use std::path::Path;
 use heeler_core::{batching::ProcessTraits, test_path::NameNesting};
 use heeler_protocol::control::{ListedTest, OsText, TestProgram};
 
-use super::{listing, transcript::PytestParser};
+use super::{listing, transcript::PytestParser, warm::WarmInterpreter};
 use crate::{
     Adapter, AdapterInvocation, AdapterListing, AdapterTraits, BatchSelection, ClaimConfidence,
     CommandLineError, DiscoveryTarget, InvocationChannel, ListingError, ListingOutput, TranscriptParser,
-    json_reports::message, shell,
+    WarmStart, json_reports::message, shell,
 };
 
 /// The adapter of pytest.
@@ -29,6 +29,11 @@ static TRAITS: AdapterTraits = AdapterTraits {
 /// The module that pytest loads.
 const PLUGIN_NAME: &str = "heeler_pytest_plugin";
 const PLUGIN: &str = include_str!("heeler_pytest_plugin.py");
+/// What it loads in a process that is to be forked.
+const FORKS_NAME: &str = "heeler_pytest_forks";
+const FORKS: &str = include_str!("heeler_pytest_forks.py");
+/// The variable that says so, also to the runtime of mutants.
+const WARM: &str = "HEELER_WARM";
 
 /// Returns the command with our plugin. Its other arguments come last, so that they win over the user's.
 fn invocation(program: &TestProgram, listing_request: Vec<u8>, scratch: &Path) -> AdapterInvocation {
@@ -97,6 +102,13 @@ impl Adapter for Pytest {
         scratch: &Path,
     ) -> Result<AdapterInvocation, CommandLineError> {
         Ok(invocation(program, Vec::new(), scratch))
+    }
+
+    fn warm_start(&self, program: &TestProgram, scratch: &Path) -> Option<WarmStart> {
+        let mut invocation = invocation(program, Vec::new(), scratch);
+        invocation.env.push((WARM.into(), Some("1".into())));
+        invocation.files.push((scratch.join(format!("{FORKS_NAME}.py")), FORKS.into()));
+        Some(WarmStart { invocation, dialogue: Box::new(WarmInterpreter::default()) })
     }
 
     fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send> {

@@ -2,7 +2,8 @@
 
 Heeler writes requests to descriptor 3 and reads reports there; both are lines of JSON. Tests keep descriptors
 1 and 2: between two tests the plugin writes a line with a number to both ("fence"), by which Heeler divides
-what was written, by whichever process. The first request decides whether this process lists or runs.
+what was written, by whichever process. The first request decides whether this process lists, runs, or collects
+all tests and is forked for them.
 """
 
 import builtins
@@ -51,6 +52,10 @@ MACHINERY = (__file__, os.path.dirname(_pytest.__file__), os.path.dirname(pluggy
 MACHINERY += (os.path.dirname(importlib.__file__), "<frozen ")
 # Marks that say how a test is called, and nothing that tests are selected by.
 MECHANICAL_MARKS = {"parametrize", "usefixtures", "filterwarnings"}
+
+
+# Present where this process is to be forked.
+heeler_pytest_forks = importlib.import_module("heeler_pytest_forks") if os.environ.pop("HEELER_WARM", None) else None
 
 
 def remove_own_path():
@@ -102,12 +107,9 @@ class Channel:
 
     def __init__(self):
         self.pid = os.getpid()
-        self.received = b""
-        self.unsent = []
-        self.fences = 0
-        # Whether the next child that is forked reports in place of this process, which waits for it.
+        # Whether the next child that is forked reports in place of this process.
         self.is_lent = False
-        self.nonce = os.urandom(12).hex()
+        self.reset()
         self.outputs = [os.dup(1), os.dup(2)]
         os.set_inheritable(CHANNEL, False)
         os.register_at_fork(after_in_child=self.leave)
@@ -116,6 +118,20 @@ class Channel:
             sys.stdout.reconfigure(line_buffering=True)
         # The stacks of a test that is ended, even while C code holds the interpreter.
         faulthandler.register(signal.SIGTERM, file=self.outputs[1], all_threads=True, chain=True)
+
+    def reset(self):
+        self.received = b""
+        self.unsent = []
+        self.fences = 0
+        self.nonce = os.urandom(12).hex()
+
+    def begin_again(self):
+        """In a forked child whose outputs and channel are others than those of its parent."""
+        self.reset()
+        self.send_hello()
+
+    def send_hello(self):
+        self.send({"k": "hello", "v": 1, "fence": self.nonce})
 
     def leave(self):
         """In a forked child, which reports nothing, unless it does so in place of its parent."""
@@ -323,6 +339,8 @@ def skip_reason(longrepr):
 class Plugin:
     def __init__(self):
         self.channel = Channel()
+        # Set in a process that collects all tests to be forked for them.
+        self.forks = heeler_pytest_forks.ForkServer(self.channel) if heeler_pytest_forks else None
         self.opening = None
         self.skipped_paths = set()
         self.running = None
@@ -343,7 +361,12 @@ class Plugin:
     def pytest_load_initial_conftests(self, early_config):
         # pytest loads its other plugins with this hook; the request has been written before this process ran.
         self.opening = self.channel.receive()
-        self.channel.send({"k": "hello", "v": 1, "fence": self.channel.nonce})
+        self.channel.send_hello()
+        if self.opening.get("k") == "warm" and not self.opening["collect"]:
+            # Nothing of the project is loaded yet.
+            self.opening = self.forks.serve()
+            if self.opening.get("k") == "stop":
+                os._exit(0)
         options = early_config.known_args_namespace
         has_mutants = hasattr(builtins, "__hg__")
         if getattr(options, "cov_source", None) and (self.is_listing() or has_mutants):
@@ -379,17 +402,21 @@ class Plugin:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionstart(self, session):
-        if not self.is_listing():
+        if self.opening.get("k") not in ("list", "warm"):
             # Each request collects its own files.
             session.items = []
             session.perform_collect = lambda *args, **options: []
-        else:
+        elif self.is_listing():
             self.skipped_paths = set(self.opening.get("skip", ()))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session):
         session.__dict__.pop("perform_collect", None)
         request = self.opening
+        if request.get("k") == "warm":
+            # In each fork, the tests are collected.
+            self.keep_items(session)
+            request = self.forks.serve()
         while request.get("k") != "stop":
             if request.get("k") == "list":
                 self.list_tests(session)
@@ -559,8 +586,13 @@ class Plugin:
         with paused_garbage_collection():
             session.perform_collect(paths)
         self.wanted_paths = None
+        self.keep_items(session)
+
+    def keep_items(self, session):
+        """Keeps the collected items, by their ids."""
         for item in session.items:
             self.items.setdefault(item.nodeid, []).append(item)
+            self.collected_paths.add(str(item.path))
 
     def run_item(self, session, item, following):
         if item in self.begun_items and hasattr(item, "_initrequest"):

@@ -1,0 +1,62 @@
+//! A test process that was not started by its guard: a process with its program loaded forked a child, which
+//! forked the test process and then executed the guard. So the test process is the guard's own child, as one
+//! that the guard has started is, and waits for a byte in a pipe before it runs anything.
+
+use std::{
+    fs::File,
+    io::{self, Write as _},
+    os::fd::OwnedFd,
+};
+
+use heeler_protocol::{control::TestCommand, fork_server::ADOPT_ARGUMENT};
+use heeler_sys::{
+    io::take_report_channel,
+    process::{self, Pid},
+};
+
+use super::tracer::ProcessTracer;
+
+/// A test process that waits. If this is dropped, it exits without running a test.
+pub(crate) struct AdoptedTest {
+    pid: Pid,
+    /// The writing end of the pipe at which it waits.
+    gate: OwnedFd,
+}
+
+/// Why a forked test process can't be run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AdoptError {
+    #[error("run the forked test process {0}: it is no child of its guard")]
+    NoChild(Pid),
+    #[error("run the forked test process {0}: its command asks for what only a new process can have")]
+    NeedsNewProcess(Pid),
+    #[error("let the forked test process {pid} begin")]
+    Gate { pid: Pid, source: io::Error },
+}
+
+impl AdoptedTest {
+    /// Returns the process that the arguments name; `None` if they name none.
+    pub(crate) fn from_arguments() -> io::Result<Option<Self>> {
+        let mut arguments = std::env::args().skip_while(|argument| argument != ADOPT_ARGUMENT);
+        if arguments.next().is_none() {
+            return Ok(None);
+        }
+        let pid = arguments.next().and_then(|pid| pid.parse().ok());
+        let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "expected the id of a process");
+        Ok(Some(Self { pid: Pid(pid.ok_or_else(invalid)?), gate: take_report_channel()? }))
+    }
+
+    /// Lets the process run; returns what waits for it. Environment, directory and outputs are those that it
+    /// was forked with.
+    pub(crate) fn release(self, command: &TestCommand) -> Result<ProcessTracer, AdoptError> {
+        let Self { pid, gate } = self;
+        if process::stat(pid).is_none_or(|stat| stat.parent != Pid::own()) {
+            return Err(AdoptError::NoChild(pid));
+        }
+        if command.memory_bytes.is_some() || command.is_stopped_at_start || command.trace.is_some() {
+            return Err(AdoptError::NeedsNewProcess(pid));
+        }
+        File::from(gate).write_all(&[1]).map_err(|source| AdoptError::Gate { pid, source })?;
+        Ok(ProcessTracer::adopted(pid, command.trace.clone().unwrap_or_default()))
+    }
+}

@@ -1,0 +1,372 @@
+//! A process that has loaded a framework, or a program as well, and is forked for tests: the interpreter, the
+//! framework and the collection of tests take some programs far longer than one test. A fork is a process below a guard of its
+//! own, with outputs and a report channel of its own, as if the guard had started it; the warm process runs no
+//! test, and is below a guard, too.
+
+use std::{io, time::Duration};
+
+use heeler_adapters::{Adapter, AdapterInvocation, InvocationChannel, WarmDialogue, WarmReport, WarmStart};
+use heeler_core::error_chain;
+use heeler_protocol::{
+    control::{ForkPoint, OsText, TestCommand, TestProgram},
+    fork_server::ADOPT_ARGUMENT,
+};
+use heeler_sys::{
+    process::{self, Pid},
+    spawn::ForkedChild,
+};
+use tokio::{sync::mpsc, time::Instant};
+
+use crate::process::{
+    guard_connection::GuardEvent,
+    guard_spawner::{GUARD_ROLE, GuardProcess, GuardSpawner, create_guard_pipes},
+    guarded_process::{DetachedProcess, GuardedProcess, ProcessEvent},
+    job_order::JobOrder,
+    test_directory::{TestDirectory, TestDirectoryVariables},
+    worker_context::{PrepareError, WorkerContext},
+};
+
+/// How long a program may take to load. One that takes longer is started for each lease.
+const LOAD_LIMIT: Duration = Duration::from_secs(300);
+/// How long a fork may take. It normally takes some milliseconds.
+const FORK_LIMIT: Duration = Duration::from_secs(30);
+/// How long a warm process waits for the next lease of its program. Until then it holds memory for nothing.
+const WAIT_LIMIT: Duration = Duration::from_secs(30);
+/// How long it may take to exit when it is asked to, and milliseconds between SIGTERM and SIGKILL then.
+const EXIT_LIMIT: Duration = Duration::from_secs(1);
+const GRACE_MS: u64 = 500;
+/// Number of warm processes of a program that may be lost one after the other, without a fork in between.
+const MAX_LOSSES: u32 = 3;
+/// The largest request that goes with descriptors, which a socket takes at once.
+const MAX_REQUEST_BYTES: usize = 32 << 10;
+
+/// What a warm process was started for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct WarmIdentity {
+    /// With its framework known, without the variables of a variant.
+    pub(super) program: TestProgram,
+    pub(super) point: ForkPoint,
+    pub(super) directory_variables: TestDirectoryVariables,
+}
+
+/// The warm processes of a worker, all of one program, and what is known of others.
+#[derive(Default)]
+pub(crate) struct WarmProcesses {
+    /// At most one for each point.
+    running: Vec<WarmProcess>,
+    /// Warm processes that were lost since the last fork.
+    losses: u32,
+    /// What can't be forked, or not loaded.
+    unforkable: Vec<WarmIdentity>,
+}
+
+impl WarmIdentity {
+    fn is_of_program(&self, other: &Self) -> bool {
+        self.program == other.program && self.directory_variables == other.directory_variables
+    }
+}
+
+/// The orders have ended the job.
+#[derive(Debug)]
+pub(super) struct Interrupted;
+
+/// Why a warm process does not answer.
+#[derive(Debug)]
+enum NoAnswer {
+    /// It has ended, or does not answer in time.
+    Lost(String),
+    Interrupted,
+}
+
+struct WarmProcess {
+    identity: WarmIdentity,
+    process: DetachedProcess,
+    dialogue: Box<dyn WarmDialogue>,
+    /// With which it was started.
+    environment: Vec<(OsText, OsText)>,
+    until: Instant,
+    /// Removed after it.
+    _test_directory: TestDirectory,
+}
+
+/// What a fork is made for.
+pub(super) struct WantedFork<'f> {
+    pub(super) identity: WarmIdentity,
+    pub(super) adapter: &'static dyn Adapter,
+    /// The invocation of the process that would be started.
+    pub(super) invocation: &'f AdapterInvocation,
+    /// With the variables of the variant.
+    pub(super) program: &'f TestProgram,
+    pub(super) run: &'f str,
+    /// Names the directories of processes.
+    pub(super) lease: u32,
+}
+
+impl WarmProcesses {
+    /// Returns when all of them have waited for too long; `None` if there is none.
+    pub(crate) fn until(&self) -> Option<Instant> {
+        self.running.iter().map(|warm| warm.until).max()
+    }
+
+    /// Takes the processes, to end them.
+    pub(crate) fn take_processes(&mut self) -> Self {
+        Self { running: std::mem::take(&mut self.running), ..Self::default() }
+    }
+
+    /// Ends the processes.
+    ///
+    /// Cancel safe: no, because processes are abandoned with the call: their guards end them.
+    pub(crate) async fn end(&mut self, guards: &GuardSpawner) {
+        for warm in std::mem::take(&mut self.running) {
+            warm.end(guards).await;
+        }
+    }
+
+    /// Returns a fork with this test directory; `None` if a process has to be started instead.
+    ///
+    /// # Errors
+    /// The job was ordered to end meanwhile.
+    ///
+    /// Cancel safe: no, because processes are abandoned with the call: their guards end them.
+    pub(super) async fn fork(
+        &mut self,
+        wanted: &WantedFork<'_>,
+        test_directory: Option<&TestDirectory>,
+        context: &WorkerContext,
+        orders: &mut mpsc::Receiver<JobOrder>,
+    ) -> Result<Option<DetachedProcess>, Interrupted> {
+        while !self.unforkable.contains(&wanted.identity) {
+            if self.running.iter().any(|warm| !warm.identity.is_of_program(&wanted.identity)) {
+                self.end(&context.guards).await;
+                self.losses = 0;
+            }
+            let place = self.running.iter().position(|warm| warm.identity == wanted.identity);
+            let answer = match place.map(|place| self.running.swap_remove(place)) {
+                Some(warm) => warm.fork(wanted, test_directory, context, orders).await,
+                None => match WarmProcess::start(wanted, context, orders).await {
+                    Ok(Ok(warm)) => warm.fork(wanted, test_directory, context, orders).await,
+                    Ok(Err(reason)) => {
+                        tracing::debug!(reason, "a process can't be forked for its tests");
+                        self.unforkable.push(wanted.identity.clone());
+                        return Ok(None);
+                    }
+                    Err(no_answer) => Err(no_answer),
+                },
+            };
+            match answer {
+                Ok((warm, forked)) => {
+                    self.running.push(warm);
+                    self.losses = 0;
+                    return Ok(forked);
+                }
+                Err(NoAnswer::Interrupted) => return Err(Interrupted),
+                Err(NoAnswer::Lost(how)) => {
+                    tracing::debug!(how, "a warm process was lost");
+                    self.losses += 1;
+                    if self.losses >= MAX_LOSSES {
+                        self.unforkable.push(wanted.identity.clone());
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl WarmProcess {
+    /// Starts a process and has it load its program. An inner error says why it can't be forked.
+    async fn start(
+        wanted: &WantedFork<'_>,
+        context: &WorkerContext,
+        orders: &mut mpsc::Receiver<JobOrder>,
+    ) -> Result<Result<Self, String>, NoAnswer> {
+        let identity = wanted.identity.clone();
+        let Some(start) = wanted.adapter.warm_start(&identity.program, &context.scratch) else {
+            return Ok(Err("its framework has no such processes".to_owned()));
+        };
+        let WarmStart { invocation, mut dialogue } = start;
+        let prepare = || -> Result<(TestCommand, TestDirectory), PrepareError> {
+            context.clean_scratch()?;
+            let name = format!("w{}", wanted.lease);
+            let directory = context.create_test_directory(name, identity.directory_variables)?;
+            let run = Some(wanted.run);
+            let command = context.prepare_command(&identity.program, &invocation, run, Some(&directory))?;
+            Ok((command, directory))
+        };
+        let (command, test_directory) = match prepare() {
+            Ok(prepared) => prepared,
+            Err(error) => return Ok(Err(error_chain(&error))),
+        };
+        let environment = command.env.clone();
+        let started = GuardedProcess::start(&context.guards, command, invocation.channel, orders).await;
+        let mut process = started.map_err(|error| NoAnswer::Lost(error_chain(&error)))?;
+        process.send_request(dialogue.opening_request(identity.point));
+        let deadline = Instant::now() + LOAD_LIMIT;
+        let answer = next_report(&mut process, &mut *dialogue, deadline).await?;
+        let warm = Self {
+            identity,
+            process: process.detach(),
+            dialogue,
+            environment,
+            until: Instant::now() + WAIT_LIMIT,
+            _test_directory: test_directory,
+        };
+        match answer {
+            WarmReport::Ready => Ok(Ok(warm)),
+            WarmReport::Unforkable(reason) => {
+                warm.end(&context.guards).await;
+                Ok(Err(reason))
+            }
+            WarmReport::Forked(_) | WarmReport::Refused(_) => {
+                Err(NoAnswer::Lost("it answered before it was asked".to_owned()))
+            }
+        }
+    }
+
+    /// Has the process forked. Returns no fork where the process refuses it, and a process has to be started.
+    async fn fork(
+        mut self,
+        wanted: &WantedFork<'_>,
+        test_directory: Option<&TestDirectory>,
+        context: &WorkerContext,
+        orders: &mut mpsc::Receiver<JobOrder>,
+    ) -> Result<(Self, Option<DetachedProcess>), NoAnswer> {
+        // What the files contain is loaded already.
+        let invocation =
+            AdapterInvocation { files: Vec::new(), directories: Vec::new(), ..wanted.invocation.clone() };
+        let prepared = context.prepare_command(wanted.program, &invocation, Some(wanted.run), test_directory);
+        let Ok(command) = prepared else { return Ok((self, None)) };
+        let program = heeler_sys::process::shared_program_path();
+        let words = [OsText::from(program.as_path()), GUARD_ROLE.into(), ADOPT_ARGUMENT.into()];
+        let changes = changed_variables(&self.environment, &command.env);
+        let request = self.dialogue.fork_request(&words, &changes);
+        let Some(request) = request.filter(|request| request.len() <= MAX_REQUEST_BYTES) else {
+            return Ok((self, None));
+        };
+        let lost = |error: io::Error| NoAnswer::Lost(error.to_string());
+        let (pipes, endpoints) = create_guard_pipes(InvocationChannel::Descriptor).map_err(lost)?;
+        let mut process = GuardedProcess::attach(&context.guards, self.process, orders);
+        process.send_with_descriptors(&request, &endpoints.as_fds()).map_err(lost)?;
+        drop(endpoints);
+        let deadline = Instant::now() + FORK_LIMIT;
+        let answer = next_report(&mut process, &mut *self.dialogue, deadline).await;
+        self.process = process.detach();
+        self.until = Instant::now() + WAIT_LIMIT;
+        match answer? {
+            WarmReport::Forked(pid) => {
+                let pid = Pid(pid);
+                // The process reaps no guard before the next request, so the id is still its own.
+                let pidfd = process::pidfd_open(pid).map_err(lost)?;
+                let guard = GuardProcess::Forked(ForkedChild { pid, pidfd });
+                let forked = DetachedProcess::open(guard, pipes, command).await.map_err(lost)?;
+                Ok((self, Some(forked)))
+            }
+            WarmReport::Refused(reason) => {
+                tracing::debug!(reason, "a process is started instead of a fork");
+                Ok((self, None))
+            }
+            WarmReport::Ready | WarmReport::Unforkable(_) => {
+                Err(NoAnswer::Lost("it answered what it was not asked".to_owned()))
+            }
+        }
+    }
+
+    /// Asks the process to exit, and ends it if it does not.
+    async fn end(self, guards: &GuardSpawner) {
+        let (_no_orders, mut orders) = mpsc::channel(1);
+        let mut process = GuardedProcess::attach(guards, self.process, &mut orders);
+        process.send_request(self.dialogue.closing_request());
+        let deadline = Instant::now() + EXIT_LIMIT;
+        loop {
+            let awaited = (!process.is_terminating()).then_some(deadline);
+            let event = process.next_event(awaited, true).await;
+            match process.apply(event).await {
+                Some(ProcessEvent::Guard(GuardEvent::Ended(_) | GuardEvent::Lost)) => break,
+                Some(ProcessEvent::Deadline) => process.terminate(GRACE_MS).await,
+                Some(ProcessEvent::Output) => drop(process.read_outputs(|_, _| Vec::new())),
+                Some(
+                    ProcessEvent::Order(_)
+                    | ProcessEvent::Guard(_)
+                    | ProcessEvent::GuardOverdue
+                    | ProcessEvent::TerminationDue,
+                )
+                | None => {}
+            }
+        }
+        process.into_handle().reap().await;
+    }
+}
+
+/// Waits for the answer of a warm process, whose outputs are not kept.
+async fn next_report(
+    process: &mut GuardedProcess<'_>,
+    dialogue: &mut dyn WarmDialogue,
+    deadline: Instant,
+) -> Result<WarmReport, NoAnswer> {
+    let mut reports = Vec::new();
+    loop {
+        if !process.is_paused()
+            && let Some(report) = reports.pop()
+        {
+            return Ok(report);
+        }
+        let deadline = (!process.is_paused()).then_some(deadline);
+        let event = process.next_event(deadline, true).await;
+        match process.apply(event).await {
+            Some(ProcessEvent::Output) => {
+                process.read_outputs(|_, input| {
+                    if let heeler_adapters::ConnectionInput::Bytes(bytes) = input {
+                        reports.extend(dialogue.on_channel(bytes));
+                    }
+                    Vec::new()
+                });
+            }
+            Some(ProcessEvent::Order(
+                JobOrder::Cancel { .. } | JobOrder::CancelAfterRunningTests { .. } | JobOrder::Kill,
+            )) => return Err(NoAnswer::Interrupted),
+            Some(ProcessEvent::Guard(GuardEvent::NotStarted(error))) => return Err(NoAnswer::Lost(error)),
+            Some(ProcessEvent::Guard(GuardEvent::Ended(end))) => {
+                return Err(NoAnswer::Lost(format!("code {:?}, signal {:?}", end.code, end.signal)));
+            }
+            Some(ProcessEvent::Guard(GuardEvent::Lost)) => {
+                return Err(NoAnswer::Lost("its guard was lost".to_owned()));
+            }
+            Some(ProcessEvent::Deadline) => return Err(NoAnswer::Lost("it took too long".to_owned())),
+            Some(
+                ProcessEvent::Order(_)
+                | ProcessEvent::Guard(_)
+                | ProcessEvent::GuardOverdue
+                | ProcessEvent::TerminationDue,
+            )
+            | None => {}
+        }
+    }
+}
+
+/// Returns what has to be changed in an environment to get another; `None` unsets a variable.
+fn changed_variables(from: &[(OsText, OsText)], to: &[(OsText, OsText)]) -> Vec<(OsText, Option<OsText>)> {
+    let value = |all: &[(OsText, OsText)], name: &OsText| {
+        all.iter().find(|one| one.0 == *name).map(|one| one.1.clone())
+    };
+    let gone = from.iter().filter(|(name, _)| value(to, name).is_none());
+    let changed = to.iter().filter(|(name, new)| value(from, name).as_ref() != Some(new));
+    let gone = gone.map(|(name, _)| (name.clone(), None));
+    gone.chain(changed.map(|(name, new)| (name.clone(), Some(new.clone())))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_of_an_environment_unset_add_and_replace() {
+        let environment = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
+        };
+        let from: Vec<_> = environment(&[("A", "1"), ("B", "2"), ("C", "3")]);
+        let to: Vec<_> = environment(&[("B", "2"), ("C", "4"), ("D", "5")]);
+        let expected = [("A", None), ("C", Some("4")), ("D", Some("5"))];
+        let expected = expected.map(|(name, value)| (OsText::from(name), value.map(OsText::from)));
+        assert_eq!(changed_variables(&from, &to), expected);
+    }
+}
