@@ -40,7 +40,7 @@ def count(n):
 ";
 
 /// Code outside of functions has a mutant, too.
-const STATIC: &str = "\n\nSIZE = 5 + 1\n";
+const STATIC: &str = "SIZE = 5 + 1\n";
 
 /// Writes which process has imported it, and which process runs a test.
 const TESTS: &str = r#"
@@ -58,7 +58,8 @@ def note(name, *words):
         file.write(" ".join(str(word) for word in words) + "\n")
 
 
-note("imports", IMPORTED)
+with open("/proc/%d/cmdline" % os.getppid(), "rb") as words:
+    note("imports", IMPORTED, int(b"--adopt" in words.read()))
 
 
 def test_weak():
@@ -159,13 +160,15 @@ const CONFIRMED: usize = 2;
 
 #[test]
 fn mutants_of_a_module_run_in_forks_of_one_process_in_each_slot() {
-    let Some(forked) = ForkedProject::new(&format!("{LOW}{STATIC}"), "0", &[]) else { return };
+    let Some(forked) = ForkedProject::new(&format!("{STATIC}{LOW}"), "0", &[]) else { return };
     let ran = forked.project.mutate(&["--json", "../report.json"]).assert_code(0);
     forked.assert_statuses("../report.json", &ran.to_string());
     let mutants = forked.project.mutants("../report.json", "low.py");
     let of_module = &mutants[": 5 + 1 → 5 - 1"];
     assert_eq!((&of_module["static"], &of_module["status"]), (&true.into(), &"Survived".into()), "{ran}");
-    // The static mutant has a process of its own.
+    // The static mutant has a fork that imports the module itself.
+    let of_forks = forked.notes("imports").iter().filter(|note| note[1] == 1).count();
+    assert_eq!(of_forks, 1, "{:?}\n{ran}", forked.notes("imports"));
     let imports = forked.imports().len();
     assert!(imports <= BEFORE + 2 + CONFIRMED + 1, "{imports} processes imported the tests\n{ran}");
     // All tests without a mutant, and those of the mutants of the first test; others are in other tests.

@@ -89,6 +89,10 @@ pub(crate) async fn run_lease(lease: WorkerLease, tools: LeaseResources) -> Ende
     let LeaseRunEnd { end, start_us, handle } = run.await;
     // Nothing runs any more, so dropping the receiver confirms a requested pause.
     drop(orders);
+    if matches!(end, LeaseEnd::GuardLost { .. }) {
+        // What the lost process has left runs below the process that was forked for it.
+        kept.warm.end(&context.guards).await;
+    }
     // The coordinator does not have to wait for the guard's own exit.
     sink.finish(end, start_us).await;
     if let Some(handle) = handle {

@@ -11,6 +11,7 @@ import ctypes
 import gc
 import json
 import os
+import random
 import signal
 import socket
 import stat
@@ -55,6 +56,9 @@ class ForkServer:
         self.c = ctypes.CDLL(None)
         self.known = open_descriptors()
         self.guards = []
+        # A fork has other random numbers, unless the project has chosen them.
+        self.first_numbers = random.getstate()
+        self.numbers = None
         self.has_failed = False
         # The descriptors that are one of the standard outputs.
         self.copies = {}
@@ -95,6 +99,8 @@ class ForkServer:
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.replace_outputs({1: null, 2: null})
         os.close(null)
+        numbers = random.getstate()
+        self.numbers = numbers if numbers != self.first_numbers else None
         gc.collect()
         # Forks would copy the memory of all that is there.
         gc.freeze()
@@ -205,6 +211,8 @@ class ForkServer:
         guards = getattr(builtins, "__hg__", None)
         if hasattr(guards, "begin_again"):
             guards.begin_again()
+        if self.numbers is not None:
+            random.setstate(self.numbers)
         self.leave_exit_handlers()
         self.channel.begin_again()
 
