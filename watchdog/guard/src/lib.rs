@@ -6,7 +6,8 @@
 //! It is forked by a fork server ([`fork_server`]), or executed. It gets the test's outputs as its own
 //! descriptors 1 and 2, and, when it is executed, the control connection as 0. So it never prints anything.
 //!
-//! - [`main`]: the supervisor. `adopted_test`: a test process that another process has forked. `control`: the worker's connection. `live_processes`: the process tree below
+//! - [`main`]: the supervisor. `adopted_test`: a test process that another process has forked. `control`: the
+//!   worker's connection. `live_processes`: the process tree below
 //!   the guard. `exit_report`: exit reports.
 //! - `tracer`: the only module that waits for processes. `crash_handler`: handles a process that crashes.
 //!   `exit_stack`: the stack of an exit in the middle of the tests.

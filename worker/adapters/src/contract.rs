@@ -68,8 +68,8 @@ pub trait Adapter: Sync {
         scratch: &Path,
     ) -> Result<AdapterInvocation, CommandLineError>;
 
-    /// Returns how a process of this program is started that loads it once and is then forked for processes of
-    /// its tests, each as if [`Self::run_command`] had started it; `None` if its framework can't do that.
+    /// Returns how a process of this program is started that loads it once and is then forked for its tests,
+    /// each time as if [`Self::run_command`] had started a process; `None` if its framework can't do that.
     fn warm_start(&self, program: &TestProgram, scratch: &Path) -> Option<WarmStart> {
         let _ = (program, scratch);
         None

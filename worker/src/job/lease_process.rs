@@ -1,5 +1,5 @@
-//! The process of a lease: one that has listed the tests of its program and waits, a fork of one that has loaded
-//! it, or a new one.
+//! The process of a lease: one that has listed the tests of its program and waits, a fork of one that has
+//! loaded it, or a new one.
 
 use heeler_adapters::{Adapter, AdapterInvocation, InvocationChannel, TranscriptParser};
 use heeler_core::error_chain;

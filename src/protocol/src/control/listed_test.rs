@@ -53,8 +53,8 @@ pub struct TestVariant {
     pub env: Vec<(OsText, Option<OsText>)>,
     /// The tests, in the framework's order; never empty.
     pub tests: Vec<Arc<ListedTest>>,
-    /// Of which process they may run in a fork, where the framework has such processes; `None` for a process of
-    /// their own from the start.
+    /// Of which process they may run in a fork, where the framework has such processes; `None` for a process
+    /// of their own from the start.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fork_point: Option<ForkPoint>,
 }

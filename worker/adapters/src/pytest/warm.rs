@@ -1,4 +1,5 @@
-//! The dialogue with an interpreter that is forked for tests when it has loaded pytest, or has collected them.
+//! The dialogue with an interpreter that is forked for tests when it has loaded pytest, or has collected
+//! them.
 
 use heeler_protocol::control::{ForkPoint, OsText};
 
