@@ -1,7 +1,7 @@
-//! A process that has loaded a framework, or a program as well, and is forked for tests: the interpreter, the
-//! framework and the collection of tests take some programs far longer than one test. A fork is a process
-//! below a guard of its own, with outputs and a report channel of its own, as if the guard had started it; the
-//! warm process runs no test, and is below a guard, too.
+//! A process that has loaded a framework, or a program as well, and is forked for tests: the interpreter,
+//! the framework and the collection of tests take some programs far longer than one test. A fork is a
+//! process below a guard of its own, with outputs and a report channel of its own, as if the guard had
+//! started it; the warm process runs no test, and is below a guard, too.
 
 use std::{io, time::Duration};
 

@@ -16,11 +16,12 @@
 //! `f` is the number of the last fence before the report: a line with the nonce and a number that the plugin
 //! writes to both standard outputs between two tests.
 //!
-//! A process that is forked for tests gets `{"k":"warm","collect":true}`, and answers with `{"k":"warm"}` when it
-//! has collected them, or without `collect` before it loads anything but pytest and plugins; or it answers with
-//! `{"k":"cold","reason":R}`. From then on it gets `{"k":"fork","guard":[WORD,…],"env":[[NAME,VALUE],…]}` with
-//! four descriptors, and answers with `{"k":"forked","pid":P}` or `{"k":"refused","reason":R}`; forks begin with
-//! `hello` on the channel that was passed.
+//! A process that is forked for tests gets `{"k":"warm","collect":true}`, and answers with `{"k":"warm"}`
+//! when it has collected them, or without `collect` before it loads anything but pytest and plugins; or it
+//! answers with `{"k":"cold","reason":R}`. From then on it gets
+//! `{"k":"fork","guard":[WORD,…],"env":[[NAME,VALUE],…]}` with four descriptors, and answers with
+//! `{"k":"forked","pid":P}` or `{"k":"refused","reason":R}`; forks begin with `hello` on the channel that was
+//! passed.
 //!
 //! - `listing`, `transcript`: the two parsers. `warm`: the dialogue about forks.
 
