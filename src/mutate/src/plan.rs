@@ -16,6 +16,10 @@ use crate::built_project::{FunctionId, MutantNumber};
 /// endless loop is found by its number of rounds, whatever the load of the machine.
 const HITS_FACTOR: u64 = 100;
 const HITS_BEYOND: u64 = 100;
+/// Hits that a mutant's process may have in any case, if its tests reach so many places without the mutant.
+/// What runs once because of what it does, such as the first initialization, runs at every call without its
+/// effect, and its tests are none the slower.
+const MOST_HITS_OF_REACHED: u64 = 1_000_000;
 /// The same for all places together: a mutant is often beside the loop that it makes endless. A tenth of a
 /// second has more.
 const STEPS_BEYOND: u64 = 1_000_000;
@@ -392,7 +396,10 @@ impl Baseline {
         PlanStep {
             program,
             tests,
-            hit_limit: hits.saturating_mul(HITS_FACTOR).saturating_add(HITS_BEYOND),
+            hit_limit: hits
+                .saturating_mul(HITS_FACTOR)
+                .saturating_add(HITS_BEYOND)
+                .max(steps.min(MOST_HITS_OF_REACHED)),
             step_limit: steps.saturating_mul(HITS_FACTOR).saturating_add(STEPS_BEYOND),
             silence,
             total: expected.saturating_mul(TOTAL_FACTOR).saturating_add(TOTAL_BEYOND).max(silence),
@@ -549,5 +556,19 @@ mod tests {
         let double = first.with_double_time();
         assert_eq!((double.silence, double.total), (Duration::from_secs(6), Duration::from_millis(72_840)));
         assert_eq!((double.hit_limit, double.tests), (first.hit_limit, first.tests.clone()));
+    }
+
+    #[test]
+    fn code_that_runs_once_may_run_at_every_call() {
+        let mut baseline = baseline();
+        let limits = |baseline: &Baseline| {
+            let plan = baseline.plan(NUMBERS[1], function(0), &KnownKillers::default());
+            plan.steps.into_iter().map(|step| step.hit_limit).collect::<Vec<_>>()
+        };
+        assert_eq!(limits(&baseline), [200, 1_000], "few places are reached");
+        baseline.coverage.add(1, Some(0), &file(&[8_192]));
+        assert_eq!(limits(&baseline), [16_383, 1_000], "up to 16,383 may be hidden behind 8,192");
+        baseline.coverage.add(1, Some(0), &file(&[1 << 30]));
+        assert_eq!(limits(&baseline), [1_000_000, 1_000]);
     }
 }
