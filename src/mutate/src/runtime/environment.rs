@@ -36,7 +36,8 @@ pub enum GuardMode {
 pub fn guard_environment(mode: &GuardMode) -> Vec<(&'static str, Option<String>)> {
     let path = |path: &Path| Some(path.to_string_lossy().into_owned());
     let (mutant, hits, steps, coverage) = match mode {
-        GuardMode::Original => (None, None, None, None),
+        // A process without any would search for those of the processes above it.
+        GuardMode::Original => (Some("0".to_owned()), None, None, None),
         GuardMode::Counting { file } | GuardMode::CountingEach { file, .. } => (None, None, None, path(file)),
         GuardMode::Mutant { number, hit_limit, step_limit } => {
             (Some(number.to_string()), Some(hit_limit.to_string()), Some(step_limit.to_string()), None)
@@ -75,7 +76,7 @@ mod tests {
             let set = guard_environment(mode).into_iter().filter_map(|(name, value)| Some((name, value?)));
             set.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>()
         };
-        assert_eq!(of(&GuardMode::Original), ["RUST_BACKTRACE=0"]);
+        assert_eq!(of(&GuardMode::Original), ["HEELER_MUTANT=0", "RUST_BACKTRACE=0"]);
         let counting = GuardMode::Counting { file: "/c/1".into() };
         assert_eq!(of(&counting), ["HEELER_MUTANT_COVERAGE=/c/1", "RUST_BACKTRACE=0"]);
         let mutant = GuardMode::Mutant { number: 7, hit_limit: 300, step_limit: 4 };

@@ -9,10 +9,14 @@
 //! - `HEELER_MUTANT_COVERAGE`: a file of 32-bit little-endian numbers, one for each mutant, and before them
 //!   one for all places together. What is reached is counted there at each power of two, so that the counts
 //!   survive however the process ends.
+//!
+//! A process that has neither the first nor the last of them has those of the next process above it that has.
 
 use std::{
+    cell::Cell,
+    ffi::OsString,
     fs::File,
-    os::unix::fs::FileExt,
+    os::unix::{ffi::OsStringExt, fs::FileExt},
     sync::{
         OnceLock,
         atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
@@ -30,6 +34,8 @@ const UNREAD: u32 = u32::MAX;
 const COUNTING: u32 = u32::MAX - 1;
 /// No mutant is on.
 const OFF: u32 = u32::MAX - 2;
+/// How many processes above this one may be asked for their variables.
+const ANCESTORS: usize = 16;
 
 static ACTIVE: AtomicU32 = AtomicU32::new(UNREAD);
 static HITS: AtomicU64 = AtomicU64::new(0);
@@ -37,6 +43,11 @@ static LIMIT: AtomicU64 = AtomicU64::new(u64::MAX);
 static STEPS: AtomicU64 = AtomicU64::new(0);
 static STEP_LIMIT: AtomicU64 = AtomicU64::new(u64::MAX);
 static COVERAGE: OnceLock<Option<Coverage>> = OnceLock::new();
+
+thread_local! {
+    /// Whether this thread is in the runtime, whose own work may reach places: those of an allocator.
+    static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
+}
 
 struct Coverage {
     file: File,
@@ -65,9 +76,12 @@ pub fn at(base: u32, count: u32) -> u32 {
     0
 }
 
+/// Ends the process; returns only from inside of that, where handlers of the exit reach places.
 #[cold]
-fn end(code: i32) -> ! {
-    std::process::exit(code)
+fn end(code: i32) {
+    if !IS_INSIDE.replace(true) {
+        std::process::exit(code)
+    }
 }
 
 fn hit(offset: u32) -> u32 {
@@ -79,18 +93,20 @@ fn hit(offset: u32) -> u32 {
 
 #[cold]
 fn rare(active: u32, base: u32, count: u32) -> u32 {
+    if IS_INSIDE.replace(true) {
+        return 0;
+    }
     if active == UNREAD {
         read_environment();
-        return at(base, count);
-    }
-    if let Some(Some(coverage)) = COVERAGE.get() {
+    } else if let Some(Some(coverage)) = COVERAGE.get() {
         coverage.reach(base, count);
     }
-    0
+    IS_INSIDE.set(false);
+    if active == UNREAD { at(base, count) } else { 0 }
 }
 
 impl Coverage {
-    fn open(path: std::ffi::OsString) -> Option<Self> {
+    fn open(path: OsString) -> Option<Self> {
         let file = File::options().read(true).write(true).open(path).ok()?;
         let numbers = usize::try_from(file.metadata().ok()?.len() / 4).ok()?;
         Some(Self { file, counts: (0..numbers).map(|_| AtomicU32::new(0)).collect() })
@@ -121,8 +137,9 @@ impl Coverage {
 }
 
 fn read_environment() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
-    let coverage = std::env::var_os("HEELER_MUTANT_COVERAGE").and_then(Coverage::open);
+    let variables = Variables::of_this_process();
+    let number = |name: &str| variables.value(name).and_then(|value| value.to_str()?.parse::<u64>().ok());
+    let coverage = variables.value("HEELER_MUTANT_COVERAGE").and_then(Coverage::open);
     let is_counting = coverage.is_some();
     let _first = COVERAGE.set(coverage);
     LIMIT.store(number("HEELER_MUTANT_HITS").unwrap_or(u64::MAX), Relaxed);
@@ -130,4 +147,43 @@ fn read_environment() {
     let active = number("HEELER_MUTANT").and_then(|number| u32::try_from(number).ok());
     let active = active.filter(|&active| active < OFF && active > 0);
     ACTIVE.store(active.unwrap_or(if is_counting { COUNTING } else { OFF }), Relaxed);
+}
+
+/// Where the variables are.
+enum Variables {
+    Own,
+    /// The environment of a process as the system has it.
+    OfAncestor(Vec<u8>),
+}
+
+impl Variables {
+    /// Returns those of this process; if it has none, those of the next process above it that has: tests
+    /// start programs with an environment of their own.
+    fn of_this_process() -> Self {
+        let names = ["HEELER_MUTANT", "HEELER_MUTANT_COVERAGE"];
+        if names.iter().any(|name| std::env::var_os(name).is_some()) {
+            return Self::Own;
+        }
+        let mut pid = std::os::unix::process::parent_id();
+        for _ in 0..ANCESTORS {
+            let Ok(environment) = std::fs::read(format!("/proc/{pid}/environ")) else { break };
+            let found = Self::OfAncestor(environment);
+            if names.iter().any(|name| found.value(name).is_some()) {
+                return found;
+            }
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok());
+            match parent {
+                Some(parent) if parent > 0 => pid = parent,
+                _ => break,
+            }
+        }
+        Self::Own
+    }
+
+    fn value(&self, name: &str) -> Option<OsString> {
+        let Self::OfAncestor(environment) = self else { return std::env::var_os(name) };
+        let value = |entry: &[u8]| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
+        environment.split(|&byte| byte == 0).find_map(value).map(OsString::from_vec)
+    }
 }
