@@ -3,7 +3,8 @@
 //!
 //! - [`table`]: the form of a table.
 //! - [`rust`], [`c`], [`cpp`], [`python`]: the languages.
-//! - [`rust_attributes`]: attributes that take code out; [`rust_values`], [`cpp_values`], [`python_values`]:
+//! - [`rust_attributes`]: attributes that take code out; [`rust_literals`]: literals that a guard must not
+//!   part from what is around them; [`rust_values`], [`cpp_values`], [`python_values`]:
 //!   values by return type; [`cpp_macros`]: macros that the parser does not read.
 
 mod c;
@@ -14,6 +15,7 @@ mod python;
 mod python_values;
 mod rust;
 mod rust_attributes;
+mod rust_literals;
 mod rust_values;
 mod table;
 

@@ -1,7 +1,7 @@
 //! Rust.
 
 use super::{
-    rust_attributes, rust_values,
+    rust_attributes, rust_literals, rust_values,
     table::{BINARY, COMPOUND, FunctionFacts, Role, Syntax, text_of},
 };
 use tree_sitter::Node;
@@ -75,6 +75,7 @@ pub(super) fn table() -> Syntax {
         container,
         is_deletable,
         attribute: rust_attributes::gate,
+        undivided: rust_literals::undivided,
         ..Syntax::new(tree_sitter_rust::LANGUAGE.into(), ROLES)
     }
 }

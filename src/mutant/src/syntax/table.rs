@@ -122,6 +122,8 @@ pub(crate) struct Syntax {
     pub(crate) has_constant_condition: fn(Node<'_>, &str) -> bool,
     /// Returns code of a function before its body.
     pub(crate) before_body: for<'tree> fn(Node<'tree>) -> Option<Node<'tree>>,
+    /// Returns the expression around an operator or a literal that a guard must not divide.
+    pub(crate) undivided: for<'tree> fn(Node<'tree>) -> Option<Node<'tree>>,
     /// How guards of conditions are written.
     pub(crate) condition_form: GuardForm,
     /// What is written before the operand of a negation that is dropped.
@@ -161,6 +163,7 @@ impl Syntax {
             is_mutated_operator: |_, _| true,
             has_constant_condition: |_, _| false,
             before_body: |_| None,
+            undivided: |_| None,
             condition_form: GuardForm::Expression,
             dropped_negation: "",
             type_check: None,

@@ -91,8 +91,20 @@ impl Walker<'_> {
                 }
             };
             let arm = arm(found.mutator.clone(), Change::new(&operator.byte_range(), other), code);
-            self.add(Place::around(GuardForm::Expression, node), scope, arm);
+            self.add_expression(node, scope, arm);
         }
+    }
+
+    /// Notes a mutant of an expression.
+    fn add_expression(&mut self, node: Node<'_>, scope: &Scope, mut arm: Arm) {
+        let whole = (self.syntax.undivided)(node).unwrap_or(node);
+        if whole != node {
+            let part = |bytes: std::ops::Range<usize>| self.on_one_line(&self.text[bytes]);
+            let before = part(whole.start_byte()..node.start_byte());
+            let behind = part(node.end_byte()..whole.end_byte());
+            arm.code = format!("{before}({}){behind}", arm.code);
+        }
+        self.add(Place::around(GuardForm::Expression, whole), scope, arm);
     }
 
     /// Returns code with the check that it has the type of the original. A class may have `+` and no `-`, and
@@ -121,7 +133,7 @@ impl Walker<'_> {
         let kept = if is_negation { self.syntax.dropped_negation } else { "" };
         let code = format!("{kept}({})", self.on_one_line(operand));
         let arm = arm(Mutator::UNARY_OPERATOR, Change::new(&dropped, ""), code);
-        self.add(Place::around(GuardForm::Expression, node), scope, arm);
+        self.add_expression(node, scope, arm);
     }
 
     pub(super) fn boolean(&mut self, node: Node<'_>, scope: &Scope) {
@@ -129,7 +141,7 @@ impl Walker<'_> {
         let other = if text_of(node, self.text) == yes { no } else { yes };
         let change = Change::new(&node.byte_range(), other);
         let arm = arm(Mutator::BOOLEAN_LITERAL, change, other.to_owned());
-        self.add(Place::around(GuardForm::Expression, node), scope, arm);
+        self.add_expression(node, scope, arm);
     }
 
     /// Values that a function returns instead of running.

@@ -77,6 +77,14 @@ fn mutants_of_wrong_types_are_blamed_and_no_others() {
 }
 
 #[test]
+fn literals_that_are_static_values_stay_so() {
+    let source = rust(
+        "pub fn f(a: bool) -> &'static i32 { if a { &(1 + 2) } else { &-7 } }\npub fn g() -> &'static [bool] { &[true, false] }\npub fn h() -> &'static (u8, i64) { &(!1, -3_000_000_000 as i64) }\n",
+    );
+    assert_eq!(withdrawn(&source, rustc), [""; 0]);
+}
+
+#[test]
 fn left_out_assignment_is_blamed_for_variable_without_value() {
     let source = rust(
         "pub fn f(a: u8) -> u8 {\n    let x;\n    let mut y = 1;\n    if a > 1 { x = 2; } else { x = 3; }\n    y += 1;\n    y = y * 2;\n    k(x + y)\n}\nfn k(a: u8) -> u8 { a }\n",

@@ -40,6 +40,33 @@ fn every_form_of_guard_is_written_as_documented() {
 }
 
 #[test]
+fn literals_of_rust_are_not_divided_from_what_gives_them_their_meaning() {
+    for (code, expected) in [
+        // The literal has the type of the cast.
+        ("-3_000 as i64", "(match ::hg::at(1,1) { 1 => { ((3_000)) as i64 } _ => { -3_000 as i64 } })"),
+        (
+            "!(-1)\n as u8",
+            "(match ::hg::at(1,2) { 1 => { (((-1)))  as u8 } 2 => { !(((1)))  as u8 } _ => { !(-1)\n as u8 } })",
+        ),
+        ("-a as i64", "(match ::hg::at(1,1) { 1 => { (a) } _ => { -a } }) as i64"),
+        // The compiler makes a static value of what is made of literals.
+        ("g(&-1)", "g((match ::hg::at(1,1) { 1 => { &((1)) } _ => { &-1 } }))"),
+        ("&[1 + 2, 3]", "(match ::hg::at(1,1) { 1 => { &[((1) - (2)), 3] } _ => { &[1 + 2, 3] } })"),
+        ("&(true, &[1])", "(match ::hg::at(1,1) { 1 => { &((false), &[1]) } _ => { &(true, &[1]) } })"),
+        ("&(a + 1)", "&((match ::hg::at(1,1) { 1 => { (a) - (1) } _ => { a + 1 } }))"),
+        ("&mut [true]", "&mut [(match ::hg::at(1,1) { 1 => { false } _ => { true } })]"),
+    ] {
+        let text = emit(&rust(&format!("fn f() -> impl Y {{ {code} }}")), SourcePlace::Module);
+        let body = text.split_once(" ::hg::at(").unwrap().1.split_once(";  ").unwrap().1;
+        assert_eq!(body, format!("{expected} }}"), "{code}");
+    }
+    // Each mutant would hold a copy of a long one.
+    let long = format!("&[{}true]", "1, ".repeat(100));
+    let text = emit(&rust(&format!("fn f() -> impl Y {{ {long} }}")), SourcePlace::Module);
+    assert!(text.contains("1, (match ::hg::at(1,1) { 1 => { false } _ => { true } })]"), "{text}");
+}
+
+#[test]
 fn numbers_stay_when_mutants_are_withdrawn() {
     let source = rust("fn f() -> u8 { a + b * c }");
     let emitted = source.emit(10, &BTreeSet::from([0, 1]), SourcePlace::Module);
