@@ -58,8 +58,15 @@ pub(super) fn table() -> Syntax {
         is_deletable,
         attribute: |_, _, _| Gate::Open,
         is_walked,
+        readable: with_continued_lines,
         ..Syntax::new(tree_sitter_c::LANGUAGE.into(), ROLES)
     }
+}
+
+/// Returns the text with line breaks of one byte where `\` continues a line; `None` if it has no others. The
+/// parser takes what follows one of two bytes in a text for code.
+pub(super) fn with_continued_lines(text: &str) -> Option<String> {
+    text.contains("\\\r\n").then(|| text.replace("\\\r\n", " \\\n"))
 }
 
 fn function<'tree>(node: Node<'tree>, text: &str) -> Option<FunctionFacts<'tree>> {

@@ -62,9 +62,14 @@ pub(super) fn table() -> Syntax {
         condition_form: GuardForm::Condition,
         dropped_negation: "!!",
         type_check: Some("__HG_TYPE"),
-        readable: cpp_macros::without_specifiers,
+        readable,
         ..Syntax::new(tree_sitter_cpp::LANGUAGE.into(), &roles)
     }
+}
+
+fn readable(text: &str) -> Option<String> {
+    let continued = c::with_continued_lines(text);
+    cpp_macros::without_specifiers(continued.as_deref().unwrap_or(text)).or(continued)
 }
 
 /// Returns the name of a namespace or class, without arguments of templates.

@@ -1,8 +1,8 @@
 //! Which mutants a source has, and where.
 
 use crate::{lines, rust, search};
-use heeler_mutant::{Language, Position};
-use std::collections::HashSet;
+use heeler_mutant::{Language, Position, SourcePlace};
+use std::collections::{BTreeSet, HashSet};
 
 #[test]
 fn rust_function_has_mutants_of_every_kind() {
@@ -185,6 +185,25 @@ fn ids_stay_when_code_around_changes_and_differ_for_equal_mutants() {
     // Stored by caches and dashboards: they are those of every version.
     assert_eq!(before[0].to_string(), "6448a1eb59bb15a5");
     assert_eq!(before[0].to_string().parse(), Ok(before[0]));
+}
+
+#[test]
+fn continued_lines_with_carriage_returns_are_no_code() {
+    let text = "const char *f() {\n    return \"a + b \\\n  true < 1 \\\n  c\";\n}\n#define M(a) \\\n  g(a + 1)\nint h() {\n    return a < 3;\n}\n";
+    for language in [Language::C, Language::Cpp] {
+        let expected = [
+            "1:17 FunctionValue { return \"a + b \\ true < 1 \\ c\"; } → { 0 }",
+            "8:9 FunctionValue { return a < 3; } → { 0 }",
+            "8:9 FunctionValue { return a < 3; } → { 1 }",
+            "9:12 EqualityOperator a < 3 → a <= 3",
+            "9:12 EqualityOperator a < 3 → a >= 3",
+        ];
+        assert_eq!(lines(&search(language, text)), expected);
+        let dos = search(language, &text.replace('\n', "\r\n"));
+        assert_eq!(lines(&dos), expected);
+        let emitted = dos.emit(1, &BTreeSet::new(), SourcePlace::Module);
+        assert!(emitted.text.contains("\"a + b \\\r\n  true < 1 \\\r\n  c\""), "{}", emitted.text);
+    }
 }
 
 #[test]
