@@ -478,3 +478,15 @@ fn features_and_packages_are_those_of_cargo() {
     // Cargo says what it misses.
     unknown(&["--features", "nothing"]).assert_code(4).assert_stderr("nothing");
 }
+
+#[test]
+fn module_that_the_build_script_includes_has_mutants() {
+    let package = Package::new(
+        "pub mod table;\npub fn of_build() -> &'static str {\n    env!(\"SIZE\")\n}\n#[test]\nfn sizes() {\n    assert_eq!((table::size(3), of_build()), (6, \"6\"));\n}\n",
+    );
+    fs::remove_file(package.path("tests/it.rs")).unwrap();
+    fs::write(package.path("src/table.rs"), "pub fn size(n: u32) -> u32 {\n    n * 2\n}\n").unwrap();
+    let script = "#[path = \"src/table.rs\"]\nmod table;\nfn main() {\n    println!(\"cargo:rustc-env=SIZE={}\", table::size(3));\n}\n";
+    fs::write(package.path("build.rs"), script).unwrap();
+    package.mutate(&[]).assert_code(0).assert_stderr("Summary 4 mutants: 4 killed · score 100.0 %");
+}
