@@ -1,6 +1,7 @@
 //! The walker: one for all languages. It visits the nodes of a source and finds guards with their mutants.
 
 mod mutations;
+mod one_line;
 mod python;
 
 use crate::{
@@ -15,6 +16,7 @@ use std::{
 };
 use tree_sitter::Node;
 
+pub(crate) use one_line::Lexis;
 pub(crate) use python::each_node;
 
 /// How deep nodes may be nested. What is deeper has no mutants: compilers reject deeper sources as well.

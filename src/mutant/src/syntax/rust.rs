@@ -4,6 +4,7 @@ use super::{
     rust_attributes, rust_literals, rust_values,
     table::{BINARY, COMPOUND, FunctionFacts, Role, Syntax, text_of},
 };
+use crate::walk::Lexis;
 use tree_sitter::Node;
 
 const ROLES: &[(&str, Role)] = &[
@@ -76,6 +77,7 @@ pub(super) fn table() -> Syntax {
         is_deletable,
         attribute: rust_attributes::gate,
         undivided: rust_literals::undivided,
+        lexis: Lexis::Rust,
         ..Syntax::new(tree_sitter_rust::LANGUAGE.into(), ROLES)
     }
 }

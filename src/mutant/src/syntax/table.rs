@@ -4,6 +4,7 @@ use crate::{
     cfg::Configuration,
     guard::GuardForm,
     mutant::{Language, Mutator},
+    walk::Lexis,
 };
 use std::sync::{Arc, OnceLock};
 use tree_sitter::Node;
@@ -124,6 +125,8 @@ pub(crate) struct Syntax {
     pub(crate) before_body: for<'tree> fn(Node<'tree>) -> Option<Node<'tree>>,
     /// Returns the expression around an operator or a literal that a guard must not divide.
     pub(crate) undivided: for<'tree> fn(Node<'tree>) -> Option<Node<'tree>>,
+    /// What its literals and comments look like.
+    pub(crate) lexis: Lexis,
     /// How guards of conditions are written.
     pub(crate) condition_form: GuardForm,
     /// What is written before the operand of a negation that is dropped.
@@ -164,6 +167,7 @@ impl Syntax {
             has_constant_condition: |_, _| false,
             before_body: |_| None,
             undivided: |_| None,
+            lexis: Lexis::C,
             condition_form: GuardForm::Expression,
             dropped_negation: "",
             type_check: None,

@@ -1,6 +1,6 @@
 //! The mutants of each kind of node.
 
-use super::{Place, Scope, Walker};
+use super::{Place, Scope, Walker, one_line::on_one_line};
 use crate::{
     guard::{Arm, GuardForm},
     mutant::{Change, Mutator},
@@ -58,7 +58,11 @@ impl Walker<'_> {
 
     /// Returns code without line breaks, where that changes nothing.
     pub(super) fn on_one_line(&self, code: &str) -> String {
-        if self.syntax.is_indented { super::python::on_one_line(code) } else { on_one_line(code) }
+        if self.syntax.is_indented {
+            super::python::on_one_line(code)
+        } else {
+            on_one_line(code, self.syntax.lexis)
+        }
     }
 
     fn operator(
@@ -114,7 +118,7 @@ impl Walker<'_> {
         match self.syntax.type_check {
             // A lambda can't be where it is not evaluated.
             Some(check) if !(text.contains('[') && contains_lambda(original)) => {
-                format!("{check}(({code}), ({})) ({code})", on_one_line(text))
+                format!("{check}(({code}), ({})) ({code})", self.on_one_line(text))
             }
             Some(_) | None => code,
         }
@@ -181,15 +185,4 @@ pub(super) fn arm(mutator: Mutator, change: Change, code: String) -> Arm {
 fn contains_lambda(node: Node<'_>) -> bool {
     let mut cursor = node.walk();
     node.kind() == "lambda_expression" || node.named_children(&mut cursor).any(contains_lambda)
-}
-
-/// Returns code without line breaks, where that changes nothing: lines that compilers and panics name stay
-/// those of the original. Where a comment or a literal may hold the break, the code stays as it is.
-fn on_one_line(code: &str) -> String {
-    let has_breaks = code.contains('\n');
-    if has_breaks && !code.contains("//") && !code.contains(['"', '\'', '#', '\\']) {
-        code.replace("\r\n", " ").replace('\n', " ")
-    } else {
-        code.to_owned()
-    }
 }

@@ -67,6 +67,30 @@ fn literals_of_rust_are_not_divided_from_what_gives_them_their_meaning() {
 }
 
 #[test]
+fn guards_add_no_lines() {
+    for (language, code) in [
+        (
+            Language::Rust,
+            "fn f() -> bool {\n    a < b // '\"'\n        && c == \"d\n e\" /*\n*/ || !x(|| {\n        '\\n'\n    })\n}\n",
+        ),
+        (
+            Language::C,
+            "int f() {\n    return a < b // '\"'\n        && c == \"d\\\n e\" /*\n*/ || !x(\n        '\\n');\n}\n",
+        ),
+        (
+            Language::Cpp,
+            "int f() {\n    return a < b // '\"'\n        && c == 'd' /*\n*/ || !x([] {\n        1'0; });\n}\n",
+        ),
+    ] {
+        for code in [code.to_owned(), code.replace('\n', "\r\n")] {
+            let text = emit(&search(language, &code), SourcePlace::CrateRoot);
+            assert_eq!(text.matches('\n').count(), code.matches('\n').count(), "{text}");
+            assert!(text.contains("!=") && text.contains("<="), "{text}");
+        }
+    }
+}
+
+#[test]
 fn numbers_stay_when_mutants_are_withdrawn() {
     let source = rust("fn f() -> u8 { a + b * c }");
     let emitted = source.emit(10, &BTreeSet::from([0, 1]), SourcePlace::Module);
