@@ -67,7 +67,8 @@ impl MutatedSource {
             let mut emitted =
                 writer::write(self, &guards, NumberedMutants { first, left_out: &left_out }, place);
             let of_functions = self.broken_functions(&emitted, &mut parser);
-            let blamed = of_functions.unwrap_or_else(|| broken_whole(&emitted, guards.errors, &mut parser));
+            let blamed = of_functions
+                .unwrap_or_else(|| broken_whole(&emitted, &self.file.text, guards.errors, &mut parser));
             if blamed.is_empty() {
                 emitted.withdrawn = new;
                 return emitted;
@@ -122,9 +123,11 @@ impl MutatedSource {
 }
 
 /// Returns the mutants that have broken the syntax of a source. What is no code in the original, or none for
-/// the parser, stays so.
+/// the parser, stays so. An error that is in no guard is left to the compiler: what the parser makes of code
+/// that it does not understand depends on all that is around it.
 fn broken_whole(
     emitted: &EmittedSource,
+    original: &str,
     original_errors: usize,
     parser: &mut SourceParser,
 ) -> BTreeSet<usize> {
@@ -132,8 +135,12 @@ fn broken_whole(
     if errors.len() <= original_errors {
         return BTreeSet::new();
     }
-    let blamed: BTreeSet<usize> = errors.iter().flat_map(|error| emitted.mutants_at(error)).collect();
-    if blamed.is_empty() { emitted.arms.iter().map(|arm| arm.mutant).collect() } else { blamed }
+    let of_original = parser.errors(original);
+    let is_new = |error: &&Range<usize>| {
+        let byte = emitted.original_byte(error.start);
+        !of_original.iter().any(|one| (one.start..=one.end).contains(&byte))
+    };
+    errors.iter().filter(is_new).flat_map(|error| emitted.mutants_at(error)).collect()
 }
 
 impl EmittedSource {

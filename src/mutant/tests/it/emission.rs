@@ -91,6 +91,16 @@ fn guards_add_no_lines() {
 }
 
 #[test]
+fn what_the_parser_does_not_understand_withdraws_no_mutant() {
+    // The macros make the function one that the parser does not know, and a guard changes what it makes of
+    // them.
+    let text = "\tLIST__FN list_of_text& list_of_text::operator=(list_of_text&& rhs) LIST_API_NOEXCEPT_IF_NOT_ATOMIC\n\t{\n\t\tif (this == &rhs) return *this;\n\t}\n";
+    let source = search(Language::Cpp, text);
+    let emitted = source.emit(1, &BTreeSet::new(), SourcePlace::Module);
+    assert_eq!((source.mutants().len(), emitted.withdrawn), (3, BTreeSet::new()), "{}", emitted.text);
+}
+
+#[test]
 fn numbers_stay_when_mutants_are_withdrawn() {
     let source = rust("fn f() -> u8 { a + b * c }");
     let emitted = source.emit(10, &BTreeSet::from([0, 1]), SourcePlace::Module);
