@@ -176,6 +176,7 @@ pub(super) fn build_guarded(
         .rest_fingerprint()
         .with(copied.unchanged.to_string().as_bytes())
         .with(compiler.as_bytes())
+        .with(runtime.directory().as_os_str().as_encoded_bytes())
         .with(env!("CARGO_PKG_VERSION").as_bytes());
     let fingerprint =
         options.feature_arguments().iter().fold(fingerprint, |hash, word| hash.with(word.as_encoded_bytes()));

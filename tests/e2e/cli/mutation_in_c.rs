@@ -121,6 +121,7 @@ fn mistakes_of_the_user_are_one_error() {
     fs::write(project.path("calc.c"), "int add(int a, int b) { return a + ; }\n").unwrap();
     let broken = project.mutate(&["--test", "calc_test"]).assert_code(4);
     assert!(broken.stderr.contains("expected expression"), "{}", broken.stderr);
+    assert!(broken.stderr.contains("calc.c:1)"), "{}", broken.stderr);
     fs::write(project.path("Makefile"), "all:\n\t@echo nothing to do >&2; exit 3\n").unwrap();
     let failed = project.mutate(&["--test", "calc_test"]).assert_code(4);
     assert!(failed.stderr.contains("nothing to do"), "{}", failed.stderr);

@@ -274,7 +274,7 @@ fn tests_that_fail_without_a_mutant_and_sources_that_do_not_compile_are_errors()
     ran.assert_stderr("package::tests::both: assertion failed");
     fs::write(package.path("src/lib.rs"), SMALL.replace("a < 2", "a < \"2\"")).unwrap();
     let ran = package.mutate(&[]).assert_code(4);
-    ran.assert_stderr("which do not compile").assert_stderr("error[E0308]: mismatched types");
+    ran.assert_stderr("which do not compile").assert_stderr("error[E0308]: mismatched types (src/lib.rs:");
     fs::write(package.path("src/lib.rs"), SMALL).unwrap();
     let other = package.world.path("other");
     fs::create_dir_all(other.join("src")).unwrap();

@@ -118,7 +118,7 @@ impl Pointed {
         let source = source_of(&span.file)?;
         let text = &sources.get(source)?.emitted.text;
         let byte = match &span.place {
-            ErrorPlace::Bytes(bytes) => bytes.start,
+            ErrorPlace::Bytes { bytes, .. } => bytes.start,
             ErrorPlace::Line { line, column } => LineIndex::new(text).offset(text, *line, *column)?,
         };
         Some(Self { source, byte, is_primary: span.is_primary })

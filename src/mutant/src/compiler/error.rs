@@ -5,12 +5,10 @@ use std::ops::Range;
 /// Where an error is, in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ErrorPlace {
-    Bytes(Range<usize>),
+    /// With the line, from 1.
+    Bytes { bytes: Range<usize>, line: usize },
     /// From 1; the column counts bytes.
-    Line {
-        line: usize,
-        column: usize,
-    },
+    Line { line: usize, column: usize },
 }
 
 /// A place that an error names.
@@ -39,6 +37,21 @@ impl CompilerError {
         match &self.code {
             Some(code) => format!("error[{code}]: {message}"),
             None => format!("error: {message}"),
+        }
+    }
+
+    /// Returns the same with the place of the error, if it has one.
+    pub fn located_summary(&self) -> String {
+        let place = self.spans.iter().find(|span| span.is_primary).or_else(|| self.spans.first());
+        match place {
+            Some(ErrorSpan {
+                file,
+                place: ErrorPlace::Bytes { line, .. } | ErrorPlace::Line { line, .. },
+                ..
+            }) => {
+                format!("{} ({file}:{line})", self.summary())
+            }
+            None => self.summary(),
         }
     }
 }

@@ -84,7 +84,7 @@ mod tests {
             .map(|error| {
                 let place = |span: &ErrorSpan| match span.place {
                     ErrorPlace::Line { line, column } => format!("{}:{line}:{column}", span.file),
-                    ErrorPlace::Bytes(_) => "bytes".to_owned(),
+                    ErrorPlace::Bytes { .. } => "bytes".to_owned(),
                 };
                 error.spans.iter().map(place).collect()
             })

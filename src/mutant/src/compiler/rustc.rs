@@ -36,8 +36,9 @@ fn span(value: &Value) -> Option<ErrorSpan> {
         }
         place = &place["expansion"]["span"];
     }
-    let byte = |name: &str| usize::try_from(place[name].as_u64()?).ok();
-    let bytes = byte("byte_start")?..byte("byte_end")?;
+    let number = |name: &str| usize::try_from(place[name].as_u64()?).ok();
+    let bytes = number("byte_start")?..number("byte_end")?;
+    let line = number("line_start")?;
     let file = place["file_name"].as_str()?.to_owned();
-    Some(ErrorSpan { file, place: ErrorPlace::Bytes(bytes), is_primary })
+    Some(ErrorSpan { file, place: ErrorPlace::Bytes { bytes, line }, is_primary })
 }

@@ -128,8 +128,9 @@ fn pointers_that_cannot_be_added_are_blamed_and_no_others() {
 fn errors_in_no_guarded_source_are_foreign() {
     let source = rust("pub fn f() {}");
     let emitted = source.emit(1, &BTreeSet::new(), SourcePlace::CrateRoot);
-    let line = r#"{"$message_type":"diagnostic","message":"x","code":{"code":"E0432"},"level":"error","spans":[{"file_name":"tests/a.rs","byte_start":1,"byte_end":2,"is_primary":true,"expansion":null}]}"#;
+    let line = r#"{"$message_type":"diagnostic","message":"x","code":{"code":"E0432"},"level":"error","spans":[{"file_name":"tests/a.rs","byte_start":1,"byte_end":2,"line_start":3,"is_primary":true,"expansion":null}]}"#;
     let error = compiler::rustc::error_of_line(line).unwrap();
+    assert_eq!(error.located_summary(), "error[E0432]: x (tests/a.rs:3)");
     let compiled = [CompiledSource { source: &source, emitted: &emitted }];
     let blame = compiler::blame(&[error], &|file| (file == "src/lib.rs").then_some(0), &compiled);
     assert_eq!(blame.foreign, ["error[E0432]: x"]);
