@@ -89,7 +89,13 @@ pub(super) fn build_with_command(
         if let Err(output) = ran {
             errors = shims.errors(&tree).map_err(failed)?;
             if errors.is_empty() {
-                return Err(MutateError::BuildCommand { command: project.build.clone(), output });
+                let command = project.build.clone();
+                // The name of the runtime's functions, which the stand-ins have the compiler include.
+                let is_without_runtime = output.contains("__hg");
+                return Err(match is_without_runtime {
+                    true => MutateError::OtherCompiler { command, output },
+                    false => MutateError::BuildCommand { command, output },
+                });
             }
         }
         match guarded.next_round(&errors) {

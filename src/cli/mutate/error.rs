@@ -52,6 +52,12 @@ pub(in crate::cli) enum MutateError {
     /// Not because of a mutant: the compiler has reported no error.
     #[error("build the tests with {command:?}, without an error of cc or c++:\n{output}")]
     BuildCommand { command: String, output: String },
+    /// A source with mutants was compiled without the runtime of guards.
+    #[error(
+        "build the tests with {command:?}: expected cc, gcc, c99, c11, c++ or g++, by name and as PATH has them, \
+         as the compiler of all sources with mutants; got another one:\n{output}"
+    )]
+    OtherCompiler { command: String, output: String },
     #[error(transparent)]
     Sources(SourcesError),
     #[error("find the tests that --build makes: expected --ctest DIR or --test PROGRAM")]
@@ -126,6 +132,7 @@ impl MutateError {
             | Self::NotCompiled { .. }
             | Self::Build { .. }
             | Self::BuildCommand { .. }
+            | Self::OtherCompiler { .. }
             | Self::Sources(_)
             | Self::MissingStryker(_)
             | Self::Stryker { is_red: false, .. }

@@ -122,6 +122,11 @@ fn mistakes_of_the_user_are_one_error() {
     let broken = project.mutate(&["--test", "calc_test"]).assert_code(4);
     assert!(broken.stderr.contains("expected expression"), "{}", broken.stderr);
     assert!(broken.stderr.contains("calc.c:1)"), "{}", broken.stderr);
+    fs::write(project.path("calc.c"), SOURCE).unwrap();
+    fs::write(project.path("Makefile"), "all:\n\t/usr/bin/gcc -o calc_test calc.c tests/calc_test.c\n")
+        .unwrap();
+    let other = project.mutate(&["--test", "calc_test"]).assert_code(4);
+    assert!(other.stderr.contains("expected cc, gcc, c99, c11, c++ or g++, by name"), "{}", other.stderr);
     fs::write(project.path("Makefile"), "all:\n\t@echo nothing to do >&2; exit 3\n").unwrap();
     let failed = project.mutate(&["--test", "calc_test"]).assert_code(4);
     assert!(failed.stderr.contains("nothing to do"), "{}", failed.stderr);
