@@ -78,7 +78,7 @@ pub(crate) enum CargoError {
     #[error("read a message about a test program from {command}; is this version of cargo supported?")]
     Message { command: String, source: serde_json::Error },
     /// The command failed; its own error messages have already been printed to standard error.
-    #[error("build with {command} in {}, which ended with {end}", dir.display())]
+    #[error("run {command} in {}, which ended with {end}", dir.display())]
     Failed {
         command: String,
         /// Working directory of the command.

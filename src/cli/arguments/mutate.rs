@@ -3,7 +3,7 @@
 use std::{net::IpAddr, path::PathBuf};
 
 use clap::{Args, ValueEnum, ValueHint};
-use heeler_config::{CommandLineSettings, JobCount, RunLayer};
+use heeler_config::{CommandLineSettings, JobCount, RunLayer, filter::Filter};
 use heeler_mutate::{FeatureSelection, MutantShard};
 
 use super::{GeneralArguments, convert};
@@ -20,6 +20,7 @@ Examples:
   heeler mutate src/lib.rs:10:1-80:1
   heeler mutate --in-diff main              those of the lines that differ from a branch
   heeler mutate --shard 1/4 --json 1.json   a quarter of them
+  heeler mutate -E 'not test(slow)'         with the other tests only
   heeler mutate --min-score 80 --html mutants.html
   heeler mutate --build 'make tests' --test 'tests/*_test'
   heeler mutate --build 'cmake -B b && cmake --build b' --ctest b src/parse.c
@@ -51,6 +52,11 @@ pub(crate) struct MutateArguments {
     /// Only part K of N of the mutants, which are divided by their ids.
     #[arg(long, value_name = "K/N", help_heading = "Selection")]
     pub shard: Option<MutantShard>,
+    /// Run only tests whose name contains a text or matches a glob (*, ?), or that match a filter expression,
+    /// such as 'not test(slow)'; may be repeated: a test that matches any of them runs. Those that StrykerJS
+    /// runs are not concerned.
+    #[arg(short = 'E', long = "filter", value_name = "FILTER", value_parser = convert::filter, help_heading = "Selection")]
+    pub filters: Vec<Filter>,
     #[command(flatten)]
     pub build: BuildArguments,
     /// Number of test processes at the same time; by default, one for each processor.
@@ -211,7 +217,8 @@ impl MutateArguments {
     /// Returns the settings that the arguments override.
     #[must_use]
     pub(crate) fn command_line(&self) -> CommandLineSettings {
-        command_line_with(&self.general, self.jobs)
+        let filters = self.filters.clone();
+        CommandLineSettings { filters, ..command_line_with(&self.general, self.jobs) }
     }
 }
 

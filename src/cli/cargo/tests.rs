@@ -168,7 +168,7 @@ fn compile_error_exits_with_setup_failed() {
         .unwrap_err();
     let message = error.to_string();
     assert_eq!(CommandError::Sources(SourcesError::Cargo(error)).exit_code() as u8, 4);
-    assert!(message.starts_with("build with cargo test --no-run --message-format"), "{message}");
+    assert!(message.starts_with("run cargo test --no-run --message-format"), "{message}");
     assert!(message.ends_with("which ended with exit code 101"), "{message}");
 }
 
@@ -202,7 +202,7 @@ fn build_command_result_is_reported() {
     };
     assert_eq!(run(&["touch", "made"]), Ok(()));
     assert!(dir.path().join("made").is_file());
-    let failed = format!("build with false in {}, which ended with exit code 1", dir.path().display());
+    let failed = format!("run false in {}, which ended with exit code 1", dir.path().display());
     assert_eq!(run(&["false"]), Err(failed));
     assert_eq!(run(&["no-such-tool"]), Err("find no-such-tool in PATH; is it installed?".to_owned()));
     assert_eq!(run(&["./none.sh"]), Err("start none.sh".to_owned()));

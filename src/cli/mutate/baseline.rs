@@ -26,6 +26,8 @@ use super::{
 /// Limits of tests without a mutant. They are generous: nothing is known of them yet.
 const LIMITS: VariantLimits =
     VariantLimits { silence: Duration::from_secs(300), total: Duration::from_secs(1800) };
+/// Number of lines of a test's failure that an error shows.
+const SHOWN_LINES: usize = 4;
 /// Number of failed tests that an error names.
 const NAMED_TESTS: usize = 10;
 /// What a test takes, for the order of processes, before it has run.
@@ -529,7 +531,9 @@ fn failure(what: &str, result: &TestResult) -> Option<String> {
             Outcome::ExitedEarly.label().to_owned()
         }
     };
-    Some(format!("  {what}: {}", reason.lines().next().unwrap_or_default()))
+    let mut lines = reason.lines().map(str::trim_end).filter(|line| !line.is_empty()).take(SHOWN_LINES);
+    let first = lines.next().unwrap_or_default();
+    Some(lines.fold(format!("  {what}: {first}"), |text, line| format!("{text}\n      {line}")))
 }
 
 impl<'a> RedTests<'a> {

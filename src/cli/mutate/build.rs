@@ -22,6 +22,7 @@ use super::{
     doctest_build::DoctestCompiler,
     error::MutateError,
     find::{BuildTool, FoundProject},
+    own_harness::has_own_harness,
     pytest_build::build_with_pytest,
 };
 use crate::cli::{
@@ -49,6 +50,8 @@ pub(super) struct WorkPlace {
 pub(super) struct GuardedBuild {
     pub(super) guarded: BuiltProject,
     pub(super) programs: Vec<TestProgram>,
+    /// The places of programs with a `main` of their own.
+    pub(super) own_harness: Vec<usize>,
     /// The places of programs with documentation tests, which are left out where they fail.
     pub(super) doctests: Range<usize>,
     /// What the user should know of the tests.
@@ -82,6 +85,7 @@ impl WorkPlace {
             move |source| MutateError::MakeDirectory { path, source }
         };
         fs::create_dir_all(&dir).map_err(failed(&dir))?;
+        heeler_run_store::exclude_from_git(state_dir);
         let lock = dir.join("lock");
         if liveness_lock::is_held(&lock).map_err(failed(&lock))? {
             return Err(MutateError::Busy { path: dir });
@@ -150,7 +154,7 @@ pub(super) fn build_guarded(
             packages.into_iter().map(str::to_owned).collect()
         }
         true => Vec::new(),
-        false => options.packages.clone(),
+        false => cargo.specifications(&options.packages),
     };
     let mut guarded = GuardedProject::new(mutated, &BTreeSet::<MutantId>::new());
     let copied = update_tree(&cargo, place, state_dir, &guarded)?;
@@ -181,6 +185,7 @@ pub(super) fn build_guarded(
     let fingerprint =
         options.feature_arguments().iter().fold(fingerprint, |hash, word| hash.with(word.as_encoded_bytes()));
     let BuiltTests { tests, libraries, mut notes } = built;
+    let own_harness = (0..tests.len()).filter(|place| has_own_harness(&tests[*place])).collect();
     let mut programs: Vec<TestProgram> = tests.into_iter().map(cargo_test_program).collect();
     let first_doctest = programs.len();
     let compiler =
@@ -196,6 +201,7 @@ pub(super) fn build_guarded(
     }
     Ok(GuardedBuild {
         guarded: guarded.into_built(),
+        own_harness,
         doctests: first_doctest..programs.len(),
         programs,
         notes,

@@ -31,6 +31,9 @@ use crate::cli::{
     signals::SignalListener,
 };
 
+/// Number of sources that are named because they can't be parsed.
+const SHOWN_SYNTAX_ERRORS: usize = 5;
+
 /// Lists or tests mutants.
 pub(in crate::cli) async fn mutate(arguments: &MutateArguments) -> Result<CliExitCode, CommandError> {
     let config = crate::cli::load_config(arguments.general.config_file.as_deref())?;
@@ -48,6 +51,9 @@ pub(in crate::cli) async fn mutate(arguments: &MutateArguments) -> Result<CliExi
     let options = display_options(&arguments.general, &settings, stream);
     let mut display = MutationDisplay::new(options, stream, Instant::now());
     if !has_mutants {
+        for (path, line) in found.syntax_errors().into_iter().take(SHOWN_SYNTAX_ERRORS) {
+            display.warn(&format!("{path}:{line} can't be parsed, and no mutants are found around it"));
+        }
         found.end().await;
         display.end(&[], &MutationEnding::default());
         return Ok(CliExitCode::ZeroTests);

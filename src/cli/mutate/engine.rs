@@ -7,9 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use heeler_config::ResolvedSettings;
+use heeler_config::{ResolvedSettings, filter::FilterSubject};
 use heeler_mutate::{KeptBaseline, ProgramUids, names_for_later_runs};
 use heeler_report::mutation::{MutationPhases, TestPlace};
+use heeler_server::variants::ListedProgram;
 use heeler_sys::memory::return_freed_memory;
 
 use super::{
@@ -17,6 +18,7 @@ use super::{
     build::{GuardedBuild, TestCounting, WorkPlace},
     error::MutateError,
     observer::MutationObserver,
+    own_harness::run_as_commands,
     session::MutantSession,
     testing::{MutantTesting, TestedMutants},
 };
@@ -70,8 +72,20 @@ impl MutantEngine<'_> {
         let mut programs = std::mem::take(&mut build.programs);
         files.watch_listings(&mut programs)?;
         let state_dir = self.place.session();
-        let mut session = MutantSession::start(self.settings, &state_dir, programs, observer).await?;
-        let tested = self.test_in(&mut session, build, &files, slots).await;
+        let started = MutantSession::start(self.settings, &state_dir, programs.clone(), observer);
+        let mut session = started.await?;
+        let mut listed = session.list().await;
+        if let Ok(first) = &listed
+            && run_as_commands(&mut programs, &build.own_harness, first)
+        {
+            let observer = session.shut_down().await;
+            session = MutantSession::start(self.settings, &state_dir, programs, observer).await?;
+            listed = session.list().await;
+        }
+        let tested = match listed {
+            Ok(listed) => self.test_in(&mut session, listed, build, &files, slots).await,
+            Err(error) => Err(error),
+        };
         if matches!(tested, Ok(None)) {
             return Ok(EngineEnd::Left);
         }
@@ -88,12 +102,14 @@ impl MutantEngine<'_> {
     async fn test_in(
         &self,
         session: &mut MutantSession,
+        mut programs: Vec<ListedProgram>,
         build: &GuardedBuild,
         files: &CoverageFiles,
         forking_slots: Option<NonZeroUsize>,
     ) -> Result<Option<TestedRun>, MutateError> {
         let began = Instant::now();
-        let programs = session.list().await?;
+        session.check_listed(&programs)?;
+        leave_out_unselected(&mut programs, self.settings)?;
         let tests = test_places(&programs, &self.place.tree());
         let mut kept = KeptBaseline::read(&self.place.baseline(), build.fingerprint, &build.guarded);
         let kept_names: Vec<_> = programs.iter().map(|one| names_for_later_runs(&one.uids)).collect();
@@ -125,4 +141,34 @@ impl MutantEngine<'_> {
         let run = TestedRun { tested, tests, phases: Some(phases), is_cancelled: false };
         Ok(left.is_none().then_some(run))
     }
+}
+
+/// Leaves out the tests that the user's filters do not select.
+fn leave_out_unselected(
+    programs: &mut [ListedProgram],
+    settings: &ResolvedSettings,
+) -> Result<(), MutateError> {
+    if let Some(filter) = settings.filters.iter().find(|filter| filter.depends_on_history()) {
+        return Err(MutateError::HistoryFilter { filter: filter.to_string() });
+    }
+    let mut selected = 0_usize;
+    let mut all = 0_usize;
+    for program in programs {
+        for (test, uid) in program.tests.iter_mut().zip(&program.uids) {
+            let subject = FilterSubject {
+                uid,
+                suite: &program.suite,
+                program: program.path.as_str().into(),
+                tags: test.traits.iter().map(|one| (one.name.as_str(), one.value.as_str())).collect(),
+                last: None,
+            };
+            let is_selected = settings.is_selected(&subject);
+            all += 1;
+            selected += usize::from(is_selected);
+            if !is_selected {
+                Arc::make_mut(test).skip = Some("not selected".to_owned());
+            }
+        }
+    }
+    if all > 0 && selected == 0 { Err(MutateError::NoTestSelected { tests: all }) } else { Ok(()) }
 }

@@ -71,6 +71,10 @@ pub(in crate::cli) enum MutateError {
     SchedulerGone,
     #[error("list the tests: {0}")]
     Listing(String),
+    #[error("select tests by \"{filter}\": mutants are tested without the history of earlier runs")]
+    HistoryFilter { filter: String },
+    #[error("select tests by -E: it selects none of the {tests}")]
+    NoTestSelected { tests: usize },
     #[error("make a directory for the run")]
     RunDirectory(#[source] heeler_sys::dirs::DirError),
     #[error("keep documentation tests in {}", path.display())]
@@ -112,6 +116,8 @@ impl MutateError {
             Self::Selection(_)
             | Self::Project(CargoProjectError::UnknownPackage { .. })
             | Self::NoTests
+            | Self::HistoryFilter { .. }
+            | Self::NoTestSelected { .. }
             | Self::Tests { .. }
             | Self::TestsOutside { .. }
             | Self::Unmatched { .. }

@@ -245,6 +245,16 @@ impl FoundMutants {
             || self.stryker.as_ref().is_some_and(|found| found.mutants.selected().next().is_some())
     }
 
+    /// Returns the sources that can't be parsed as a whole, with the line of the first error.
+    pub(super) fn syntax_errors(&self) -> Vec<(Arc<str>, usize)> {
+        let sources = self.built.iter().flat_map(|built| &built.mutated.sources);
+        let first = sources.filter_map(|source| {
+            let line = source.source.first_syntax_error()?;
+            Some((Arc::clone(&source.source.file().path), line))
+        });
+        first.collect()
+    }
+
     /// Returns the texts of all sources, by the paths of their mutants.
     pub(super) fn texts(&self) -> BTreeMap<Arc<str>, Arc<str>> {
         let sources = self.built.iter().flat_map(|built| &built.mutated.sources);

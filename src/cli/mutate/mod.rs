@@ -28,6 +28,7 @@ mod finished;
 mod found;
 mod kept_build;
 mod observer;
+mod own_harness;
 mod pytest_build;
 mod report_files;
 mod service;

@@ -1,7 +1,7 @@
 //! The session in which tests run, without a mutant and with each: its events and the requests of its
 //! observer, one at a time.
 
-use std::{path::Path, time::Duration};
+use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use heeler_config::ResolvedSettings;
 use heeler_protocol::control::TestProgram;
@@ -33,6 +33,8 @@ pub(super) struct MutantSession {
     scheduler: SchedulerTask,
     ticks: Interval,
     pub(super) observer: MutationObserver,
+    /// What the observer knows: each run warns of the same.
+    told: BTreeSet<String>,
     /// The observer has requested the end.
     pub(super) is_cancelled: bool,
 }
@@ -67,16 +69,25 @@ impl MutantSession {
         let client = client.map_err(|_| MutateError::SchedulerGone)?;
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        Ok(Self { client, scheduler, ticks, observer, is_cancelled: false })
+        Ok(Self { client, scheduler, ticks, observer, told: BTreeSet::new(), is_cancelled: false })
     }
 
-    /// Lists the programs. Those that can't be listed have no tests, and are shown.
+    /// Lists the programs.
+    ///
+    /// # Errors
+    /// The scheduler is gone, or has no listing.
+    ///
+    /// Cancel safe: no, because the listing goes on.
+    pub(super) async fn list(&mut self) -> Result<Vec<ListedProgram>, MutateError> {
+        let listing = self.client.list().await.map_err(|_| MutateError::SchedulerGone)?;
+        listing.map_err(MutateError::Listing)
+    }
+
+    /// Shows the programs that can't be listed, which have no tests.
     ///
     /// # Errors
     /// None can be listed.
-    pub(super) async fn list(&mut self) -> Result<Vec<ListedProgram>, MutateError> {
-        let listing = self.client.list().await.map_err(|_| MutateError::SchedulerGone)?;
-        let programs = listing.map_err(MutateError::Listing)?;
+    pub(super) fn check_listed(&mut self, programs: &[ListedProgram]) -> Result<(), MutateError> {
         if let Some(error) = programs.first().and_then(|first| first.error.as_ref())
             && programs.iter().all(|program| program.error.is_some())
         {
@@ -84,8 +95,9 @@ impl MutantSession {
         }
         for (program, error) in programs.iter().filter_map(|one| Some((one, one.error.as_ref()?))) {
             self.observer.warn(&format!("{}: its tests are left out: {error}", program.suite));
+            self.told.insert(error.clone());
         }
-        Ok(programs)
+        Ok(())
     }
 
     /// Starts a run of variants.
@@ -102,7 +114,11 @@ impl MutantSession {
                 _ = self.ticks.tick() => SessionStep::Tick,
             };
             match step {
-                SessionStep::Event(Some(VariantEvent::Warning(text))) => self.observer.warn(&text),
+                SessionStep::Event(Some(VariantEvent::Warning(text))) => {
+                    if self.told.insert(text.clone()) {
+                        self.observer.warn(&text);
+                    }
+                }
                 SessionStep::Event(Some(event)) => return Ok(Ok(event)),
                 SessionStep::Event(None) => return Err(MutateError::SchedulerGone),
                 SessionStep::Tick => self.observer.tick(),

@@ -2,11 +2,11 @@
 //! process.
 //!
 //! ```text
-//! a < b            (match ::hg::at(7,2) { 1 => { (a) <= (b) } 2 => { (a) >= (b) } _ => { a < b } })
-//! f(x);            if ::hg::at(9,1)==0 { f(x); }
-//! { body }         { match ::hg::at(1,1) { 1 => return 0, _ => {} } body }
-//! { body }         { ::hg::at(30,0); body }, where no mutant stands: a call
-//! loop { body }    loop { ::hg::at(0,0); body }
+//! a < b            (match heeler_guard::at(7,2) { 1 => { (a) <= (b) } 2 => { (a) >= (b) } _ => { a < b } })
+//! f(x);            if heeler_guard::at(9,1)==0 { f(x); }
+//! { body }         { match heeler_guard::at(1,1) { 1 => return 0, _ => {} } body }
+//! { body }         { heeler_guard::at(30,0); body }, where no mutant stands: a call
+//! loop { body }    loop { heeler_guard::at(0,0); body }
 //! ```
 //!
 //! Mutated arms hold pristine text and only the original is guarded further, so that the text does not grow
@@ -19,13 +19,6 @@ mod writer;
 use crate::source::{MutatedSource, SourceParser};
 use std::{collections::BTreeSet, ops::Range};
 use writer::NumberedMutants;
-
-/// Whether a source is the root of a crate, which declares the runtime.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SourcePlace {
-    CrateRoot,
-    Module,
-}
 
 /// A mutant in a guarded source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,15 +50,14 @@ pub struct EmittedSource {
 impl MutatedSource {
     /// Writes the guarded source. Its mutants have the numbers from `first` on, from 1, whether they are
     /// written or not; those that are ignored or in `withdrawn` are not.
-    pub fn emit(&self, first: u32, withdrawn: &BTreeSet<usize>, place: SourcePlace) -> EmittedSource {
+    pub fn emit(&self, first: u32, withdrawn: &BTreeSet<usize>) -> EmittedSource {
         let mut parser = SourceParser::new(self.file.language);
         let guards = self.guards(&mut parser);
         let mut left_out = withdrawn.clone();
         left_out.extend((0..self.mutants().len()).filter(|&index| self.mutants()[index].ignored.is_some()));
         let mut new = BTreeSet::new();
         loop {
-            let mut emitted =
-                writer::write(self, &guards, NumberedMutants { first, left_out: &left_out }, place);
+            let mut emitted = writer::write(self, &guards, NumberedMutants { first, left_out: &left_out });
             let of_functions = self.broken_functions(&emitted, &mut parser);
             let blamed = of_functions
                 .unwrap_or_else(|| broken_whole(&emitted, &self.file.text, guards.errors, &mut parser));

@@ -24,7 +24,7 @@ mod syntax;
 mod walk;
 
 pub use cfg::Configuration;
-pub use emit::{EmittedArm, EmittedSource, SourcePlace};
+pub use emit::{EmittedArm, EmittedSource};
 pub use foreign::{ForeignMutant, ForeignSource, UnknownPlaceError};
 pub use guard::{Function, ModuleDeclaration};
 pub use mutant::{Language, Mutant, MutantId, Mutator, ParseMutantIdError, Position, SourceText};

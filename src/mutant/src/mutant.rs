@@ -266,10 +266,12 @@ impl Mutant {
         }
     }
 
-    /// Returns the value that the function returns, of a replacement such as `{ 0 }` or `return 0`.
+    /// Returns the value that the function returns, of a replacement such as `{ 0 }`, `{ return 0; }` or
+    /// `return 0`.
     fn value(&self) -> &str {
         let text = &*self.change.text;
-        let braced = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
-        braced.or_else(|| text.strip_prefix("return")).unwrap_or(text).trim()
+        let braced = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).map_or(text, str::trim);
+        let statement = braced.strip_prefix("return").map(|rest| rest.strip_suffix(';').unwrap_or(rest));
+        statement.unwrap_or(braced).trim()
     }
 }

@@ -124,11 +124,14 @@ impl Rollback {
                 [] => false,
                 [one] => {
                     self.withdrawn.insert(*one, bisection.summary.clone());
+                    bisection.trying = bisection.waiting.pop().unwrap_or_default();
                     true
                 }
                 several => {
+                    // Without any of them it has compiled, which need not be tried again.
                     let (first, second) = several.split_at(several.len() / 2);
-                    bisection.waiting.extend([second.to_vec(), first.to_vec()]);
+                    bisection.waiting.push(second.to_vec());
+                    bisection.trying = first.to_vec();
                     true
                 }
             };

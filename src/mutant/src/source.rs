@@ -5,7 +5,7 @@ use crate::{
     conditional::conditional_parts,
     guard::{Arm, AssignmentParts, Function, Guard, GuardForm, ModuleDeclaration},
     mutant::{ByteRange, Description, Language, Mutant, MutantId, SourceText},
-    syntax::{Role, Syntax, table_of},
+    syntax::{Syntax, table_of},
     walk::{Walker, each_node},
 };
 use std::{
@@ -53,8 +53,6 @@ pub struct MutatedSource {
 #[derive(Debug)]
 pub(crate) struct SourceGuards {
     pub(crate) guards: Vec<Guard>,
-    /// Where a declaration can be written before all items.
-    pub(crate) first_item: usize,
     /// The parts of assignments with guards, by their first byte.
     pub(crate) assignments: BTreeMap<usize, AssignmentParts>,
     /// Whole lines without code, where statements have lines of their own: without them, what follows is in
@@ -98,12 +96,18 @@ impl MutatedSource {
         let Walker { guards, assignments, .. } = self.walk(&tree);
         let root = tree.root_node();
         let empty_lines = if syntax.is_indented { empty_lines(root, text) } else { Vec::new() };
-        let first_item = first_item(root, syntax, text);
-        SourceGuards { guards, first_item, assignments, empty_lines, errors: errors_of(&tree).len() }
+        SourceGuards { guards, assignments, empty_lines, errors: errors_of(&tree).len() }
     }
 
     pub fn file(&self) -> &Arc<SourceText> {
         &self.file
+    }
+
+    /// Returns the line of the first place that can't be parsed, from 1. Around it, no mutants are found.
+    pub fn first_syntax_error(&self) -> Option<usize> {
+        let tree = SourceParser::new(self.file.language).parse(&self.file.text);
+        let first = errors_of(&tree).into_iter().next()?;
+        Some(self.file.text.get(..first.start)?.bytes().filter(|byte| *byte == b'\n').count() + 1)
     }
 
     /// Returns the mutants in the order of their places. A mutant's index here is its number less the first
@@ -287,22 +291,6 @@ impl Fnv {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
     }
-}
-
-/// Returns where the first item begins, behind what must stay first: inner attributes and their comments.
-fn first_item(root: Node<'_>, syntax: &Syntax, text: &str) -> usize {
-    let mut cursor = root.walk();
-    let is_first = |node: &Node<'_>| match syntax.role(*node) {
-        Role::InnerAttribute => true,
-        // A comment with `///` belongs to the item behind it.
-        Role::Comment => node.child_by_field_name("outer").is_none(),
-        _ => node.kind() == "shebang",
-    };
-    let first = root.children(&mut cursor).find(|node| !is_first(node));
-    let at = first.map_or(text.len(), |node| node.start_byte());
-    // Attributes of an item that could not be parsed are found in errors; nothing is written there.
-    debug_assert!(text.is_char_boundary(at), "nodes begin at characters");
-    at
 }
 
 impl GuardForm {

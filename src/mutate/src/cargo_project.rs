@@ -41,6 +41,8 @@ pub struct CargoProject {
 #[derive(Clone, Debug)]
 struct WorkspaceMember {
     name: String,
+    /// `NAME@VERSION`.
+    specification: String,
     home: PathBuf,
     has_doctests: bool,
     /// Dependencies by path, with their directories.
@@ -147,14 +149,25 @@ impl CargoProject {
         })
     }
 
-    /// Returns the packages that sources belong to, which are given by paths relative to the root.
+    /// Returns the packages that sources belong to, which are given by paths relative to the root, as
+    /// [`Self::specifications`] has them.
     pub fn packages_of<'a>(&self, sources: impl IntoIterator<Item = &'a str>) -> BTreeSet<&str> {
         let package_of = |source: &str| {
             let path = self.root.join(source);
             let around = self.members.iter().filter(|member| path.starts_with(&member.home));
             around.max_by_key(|member| member.home.components().count())
         };
-        sources.into_iter().filter_map(package_of).map(|member| member.name.as_str()).collect()
+        sources.into_iter().filter_map(package_of).map(|member| member.specification.as_str()).collect()
+    }
+
+    /// Returns named packages as `NAME@VERSION`: a dependency may have the name of a package of the
+    /// workspace.
+    pub fn specifications(&self, packages: &[String]) -> Vec<String> {
+        let specification = |name: &String| {
+            let members = self.members.iter().filter(|member| member.name == *name);
+            members.map(|member| member.specification.clone()).next().unwrap_or_else(|| name.clone())
+        };
+        packages.iter().map(specification).collect()
     }
 
     fn choose(
@@ -205,6 +218,7 @@ fn member(package: &Package) -> WorkspaceMember {
     });
     WorkspaceMember {
         name: package.name.to_string(),
+        specification: format!("{}@{}", package.name, package.version),
         home: package.manifest_path.parent().map(|home| home.as_std_path().to_owned()).unwrap_or_default(),
         has_doctests: has_doctests(package),
         path_dependencies: by_path.collect(),

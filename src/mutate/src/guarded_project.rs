@@ -154,17 +154,9 @@ impl GuardedProject {
             .collect();
         let source_of = |file: &str| by_path.get(file.strip_prefix("./").unwrap_or(file)).copied();
         let blame = compiler::blame(errors, &source_of, &sources);
-        let mut step = self.rollback.next(&blame);
-        match &mut step {
-            RollbackStep::Check => self.emit(),
-            // No mutant is to blame: users have to find the place.
-            RollbackStep::Broken(summaries) => {
-                for summary in summaries {
-                    let found = errors.iter().find(|error| error.summary() == *summary);
-                    *summary = found.map_or_else(|| summary.clone(), CompilerError::located_summary);
-                }
-            }
-            RollbackStep::Done => {}
+        let step = self.rollback.next(&blame);
+        if step == RollbackStep::Check {
+            self.emit();
         }
         step
     }
@@ -244,7 +236,7 @@ impl GuardedProject {
             };
             let emitted = match before.filter(is_same) {
                 Some(emitted) => emitted,
-                None => one.source.emit(self.first_numbers[source], &left_out, one.place),
+                None => one.source.emit(self.first_numbers[source], &left_out),
             };
             withdrawn.extend(emitted.withdrawn.iter().map(|&mutant| MutantKey { source, mutant }));
             self.emitted.push(emitted);

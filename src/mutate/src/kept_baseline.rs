@@ -290,7 +290,7 @@ fn write_baseline(
 
 #[cfg(test)]
 mod tests {
-    use heeler_mutant::{Configuration, Language, MutatedSource, SourceFile, SourcePlace};
+    use heeler_mutant::{Configuration, Language, MutatedSource, SourceFile};
 
     use super::*;
     use crate::{
@@ -311,7 +311,7 @@ mod tests {
         };
         let source = MutatedSource::search(file, Configuration::default());
         let selected = (0..source.mutants().len()).collect();
-        let source = ProjectSource { source, place: SourcePlace::CrateRoot, selected };
+        let source = ProjectSource { source, selected };
         let project = MutatedProject { root: "/w".into(), sources: vec![source], unmatched: Vec::new() };
         GuardedProject::new(project, &BTreeSet::new()).into_built()
     }

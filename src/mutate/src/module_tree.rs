@@ -8,9 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use heeler_mutant::{
-    Configuration, FoundMutant, Language, ModuleDeclaration, MutatedSource, SourceFile, SourcePlace,
-};
+use heeler_mutant::{Configuration, FoundMutant, Language, ModuleDeclaration, MutatedSource, SourceFile};
 
 use crate::{
     cargo_project::CargoProject,
@@ -50,7 +48,6 @@ impl MutatedProject {
 #[derive(Debug)]
 pub struct ProjectSource {
     pub source: MutatedSource,
-    pub place: SourcePlace,
     /// Indices of the selected mutants.
     pub selected: Vec<usize>,
 }
@@ -82,7 +79,6 @@ struct OpenSource {
     configuration: Arc<Configuration>,
     /// Whether its modules are beside it, and not in a directory of its name.
     owns_directory: bool,
-    place: SourcePlace,
     ignored: Option<Arc<str>>,
 }
 
@@ -101,7 +97,6 @@ pub fn find_mutated_sources(
             path: normalized(&root.path),
             configuration: Arc::new(root.configuration.clone()),
             owns_directory: true,
-            place: SourcePlace::CrateRoot,
             ignored: None,
         })
         .collect();
@@ -124,7 +119,7 @@ pub fn find_mutated_sources(
                 .filter(|(_, found)| is_selectable && selection.selects(&source.path, &found.mutant))
                 .map(|(index, _)| index)
                 .collect();
-            sources.insert(source.path, ProjectSource { source: found, place: source.place, selected });
+            sources.insert(source.path, ProjectSource { source: found, selected });
         }
     }
     let unmatched = selection.unmatched(known.iter().map(PathBuf::as_path));
@@ -168,7 +163,6 @@ fn open_module(parent: &OpenSource, module: &ModuleDeclaration) -> Option<OpenSo
         path: normalized(&path),
         configuration: parent.configuration.clone(),
         owns_directory,
-        place: SourcePlace::Module,
         ignored: parent.ignored.clone().or_else(|| module.ignored.clone()),
     })
 }

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use heeler_mutant::{Configuration, Language, MutatedSource, SourceFile, SourcePlace};
+use heeler_mutant::{Configuration, Language, MutatedSource, SourceFile};
 
 use crate::{
     module_tree::{ProjectSource, ReadSourceError},
@@ -56,7 +56,7 @@ pub(crate) fn search_sources(
         let selected =
             mutants.filter(|(_, found)| selection.selects(&path, &found.mutant)).map(|(index, _)| index);
         let selected = selected.collect();
-        sources.push(ProjectSource { source, place: SourcePlace::Module, selected });
+        sources.push(ProjectSource { source, selected });
     }
     Ok(sources)
 }

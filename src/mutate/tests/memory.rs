@@ -10,7 +10,7 @@ use std::{
 };
 
 use heeler_mutant::{
-    Configuration, Language, MutantResult, MutantStatus, MutatedSource, SourceFile, SourcePlace, TestSet,
+    Configuration, Language, MutantResult, MutantStatus, MutatedSource, SourceFile, TestSet,
 };
 use heeler_mutate::{
     Baseline, BaselineProgram, BuiltProject, Fingerprint, GuardedProject, KeptVerdict, MutatedProject,
@@ -55,7 +55,7 @@ fn source(number: usize) -> ProjectSource {
     };
     let source = MutatedSource::search(file, Configuration::default());
     let selected = (0..source.mutants().len()).collect();
-    ProjectSource { source, place: SourcePlace::Module, selected }
+    ProjectSource { source, selected }
 }
 
 /// A program with tests, of which each function is reached by some.

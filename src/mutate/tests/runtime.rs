@@ -27,10 +27,11 @@ impl GuardedProgram {
                 Command::new(rustc).arg("--edition=2021").args(words).current_dir(dir.path()).status();
             assert!(status.unwrap().success(), "{words:?}");
         };
-        fs::write(dir.path().join("hg.rs"), include_str!("../src/runtime/hg.rs")).unwrap();
+        fs::write(dir.path().join("heeler_guard.rs"), include_str!("../src/runtime/heeler_guard.rs"))
+            .unwrap();
         fs::write(dir.path().join("program.rs"), PROGRAM).unwrap();
-        rustc(&["--crate-type=rlib", "--crate-name=hg", "-Copt-level=3", "hg.rs"]);
-        rustc(&["--extern=hg=libhg.rlib", "program.rs"]);
+        rustc(&["--crate-type=rlib", "--crate-name=heeler_guard", "-Copt-level=3", "heeler_guard.rs"]);
+        rustc(&["--extern=heeler_guard=libheeler_guard.rlib", "program.rs"]);
         Self { dir }
     }
 

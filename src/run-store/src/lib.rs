@@ -33,7 +33,7 @@ pub use report_files::{ReportFileError, write_report, write_run_reports};
 pub use rerun_set::{RerunSelector, rerun_set};
 pub use resolve::{ResolveRunError, resolve_run};
 pub use run_dir::wall_clock;
-pub use run_dir::{Provenance, RunDir, fallback_state_dir, make_run_dir, prune_runs};
+pub use run_dir::{Provenance, RunDir, exclude_from_git, fallback_state_dir, make_run_dir, prune_runs};
 pub use shards::{ShardRun, check_shards, summarise_shards};
 
 /// Directory of the journals and evidence of runs, below the state directory.

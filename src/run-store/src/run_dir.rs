@@ -54,7 +54,9 @@ pub fn make_run_dir(runs: &Path, run_id: &str, keep: NonZeroU32) -> Result<RunDi
     }
     private_dir(runs)?;
     prune_runs(runs, keep.get() as usize - 1);
-    write_gitignore(runs);
+    if let Some(state_dir) = runs.parent() {
+        exclude_from_git(state_dir);
+    }
     let id: String = run_id.chars().filter(char::is_ascii_alphanumeric).take(ID_CHARS).collect();
     let name = format!("{}-{id}", wall_clock().strftime(RUN_TIME_FORMAT));
     // The directory must not be visible before it is locked: it would look like a run that has died.
@@ -92,10 +94,9 @@ pub fn fallback_state_dir() -> PathBuf {
     temporary_dir().join(format!("heeler-{}", heeler_sys::process::effective_uid()))
 }
 
-/// Run data must not be committed to a repository. A state directory that can't be written was reported
-/// already.
-fn write_gitignore(runs: &Path) {
-    let Some(state_dir) = runs.parent() else { return };
+/// Keeps a state directory out of commits to a repository. One that can't be written is reported by what
+/// needs it.
+pub fn exclude_from_git(state_dir: &Path) {
     let path = state_dir.join(".gitignore");
     if let Err(error) = write_new_file(&path, b"*\n")
         && error.kind() != io::ErrorKind::AlreadyExists

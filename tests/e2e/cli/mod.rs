@@ -6,6 +6,7 @@ mod filters;
 mod first_contact;
 mod large_outputs;
 mod mutants;
+mod mutation_cases;
 mod mutation_doctests;
 mod mutation_in_c;
 mod mutation_in_cpp;

@@ -28,8 +28,8 @@ const EXPECTED: [(&str, &str); 30] = [
     // One of the types has no difference.
     ("calc.hpp a + b → a - b", "CompileError"),
     ("calc.hpp a - b → a + b", "Killed"),
-    ("calc.hpp is_small → { true }", "Killed"),
-    ("calc.hpp is_small → { false }", "Killed"),
+    ("calc.hpp is_small → { return true; }", "Killed"),
+    ("calc.hpp is_small → { return false; }", "Killed"),
     // No test has a number of 10.
     ("calc.hpp a < 10 → a <= 10", "Survived"),
     ("calc.hpp a < 10 → a >= 10", "Killed"),
@@ -51,15 +51,15 @@ const EXPECTED: [(&str, &str); 30] = [
     ("calc.cc found += 1; → ", "Killed"),
     ("calc.cc found += 1 → found -= 1", "Killed"),
     ("calc.cc \"hello \" + name → \"hello \" - name", "CompileError"),
-    ("calc.cc greet → { \"\" }", "Killed"),
-    ("calc.cc first → { 0 }", "Killed"),
+    ("calc.cc greet → { return \"\"; }", "Killed"),
+    ("calc.cc first → { return 0; }", "Killed"),
     ("calc.cc !values → true", "Killed"),
     // The process dies in the test.
     ("calc.cc !values → false", "Killed"),
     ("calc.cc !values → values", "Killed"),
     // No source includes it.
     ("orphan.hpp a - 7 → a + 7", "NoCoverage"),
-    ("orphan.hpp orphan → { 0 }", "NoCoverage"),
+    ("orphan.hpp orphan → { return 0; }", "NoCoverage"),
 ];
 
 struct Project {
@@ -145,7 +145,7 @@ fn mutants_of_a_project_in_cpp_end_in_every_possible_way() {
     let ran = project.mutate(&words).assert_code(0);
     project.assert_statuses(&ran);
     let mutants = project.mutants();
-    assert_eq!(project.killer("calc.cc greet → { \"\" }"), "calc_test::Calc.Greets");
+    assert_eq!(project.killer("calc.cc greet → { return \"\"; }"), "calc_test::Calc.Greets");
     let covering = mutants["calc.hpp a - b → a + b"]["coveredBy"].as_array().unwrap();
     assert_eq!(covering.len(), 1, "only one test reaches it: {covering:?}");
     let reason = mutants["calc.hpp a * 2 → a / 2"]["statusReason"].as_str().unwrap();
@@ -173,7 +173,7 @@ fn tests_of_frameworks_are_found_by_ctest_as_well() {
     let build = "cmake -B build -DCMAKE_BUILD_TYPE=Release && cmake --build build";
     let ran = project.mutate(&["--build", build, "--ctest", "build"]).assert_code(0);
     project.assert_statuses(&ran);
-    assert!(project.killer("calc.cc greet → { \"\" }").ends_with("Calc.Greets"));
+    assert!(project.killer("calc.cc greet → { return \"\"; }").ends_with("Calc.Greets"));
 }
 
 const LOW: &str = "#pragma once\ninline bool is_low(int a) {\n    return a < 10;\n}\n";
@@ -192,8 +192,8 @@ fn tests_of_several_frameworks_kill_mutants_of_one_header() {
     }
     project.mutate(&["--build", "make doctest_test boost_test", "--test", "*_test"]).assert_code(0);
     for (mutant, killer) in [
-        ("low.hpp is_low → { false }", "doctest_test::low"),
-        ("low.hpp is_low → { true }", "boost_test::high"),
+        ("low.hpp is_low → { return false; }", "doctest_test::low"),
+        ("low.hpp is_low → { return true; }", "boost_test::high"),
         ("low.hpp a < 10 → a <= 10", "boost_test::high"),
         ("low.hpp a < 10 → a >= 10", "doctest_test::low"),
     ] {

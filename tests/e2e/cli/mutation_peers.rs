@@ -147,12 +147,13 @@ impl Project {
     pub(super) fn play(&self, peer: Peer, scenario: &str) -> Vec<Value> {
         let server = (peer != Peer::Stdio).then(|| self.start_on_port(peer));
         let port = server.as_ref().map(|(_, port)| *port);
-        let ran = run_with_separate_outputs(self.client(peer, scenario, port)).assert_code(0);
+        let ran = run_with_separate_outputs(self.client(peer, scenario, port));
+        // First, so that it does not run on behind a client that has failed.
         if let Some((mut server, _)) = server {
             signal(server.id(), "TERM");
             wait_until("the server has ended", || server.try_wait().unwrap().is_some());
         }
-        lines(&ran)
+        lines(&ran.assert_code(0))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Guarded sources: whatever a source contains, what is written can be parsed as far as the source could.
 
-use heeler_mutant::{Configuration, Language, MutatedSource, SourceFile, SourcePlace};
+use heeler_mutant::{Configuration, Language, MutatedSource, SourceFile};
 use std::collections::BTreeSet;
 
 /// Checks mutants of a source, and the source guarded with them. The first byte selects the language.
@@ -15,7 +15,7 @@ pub fn guarded_source(bytes: &[u8]) {
     };
     let file = SourceFile { path: path.into(), language, text: text.into(), ignored: None };
     let source = MutatedSource::search(file, Configuration::of_rustc("unix"));
-    let emitted = source.emit(1, &BTreeSet::new(), SourcePlace::Module);
+    let emitted = source.emit(1, &BTreeSet::new());
     let written: BTreeSet<_> = emitted.arms.iter().map(|arm| arm.mutant).collect();
     for (index, found) in source.mutants().iter().enumerate() {
         let (start, end) = (found.mutant.start(), found.mutant.end());
@@ -25,8 +25,8 @@ pub fn guarded_source(bytes: &[u8]) {
         assert_eq!(written.contains(&index), !is_out, "{:?}", found.mutant);
     }
     // All that it withdrew again, nothing more is withdrawn.
-    let again = source.emit(1, &emitted.withdrawn, SourcePlace::Module);
+    let again = source.emit(1, &emitted.withdrawn);
     assert_eq!((again.text, again.withdrawn), (emitted.text, BTreeSet::new()));
-    let none = source.emit(1, &(0..source.mutants().len()).collect(), SourcePlace::Module);
+    let none = source.emit(1, &(0..source.mutants().len()).collect());
     assert_eq!(none.text, text);
 }

@@ -1,10 +1,10 @@
 //! The mutants behind errors.
 //!
 //! An error points at the code of a mutant, and then that mutant is to blame; or at the original beside it,
-//! with the mutant's code as the explanation; or, where a variable has no value, at its use, and then the
-//! statement that would have given it one was left out. In C++ it may point at the guard itself, whose
-//! branches have no common type, or into a template, which some place with a guard required. Every other
-//! error is only known to be in a function.
+//! with the mutant's code as the explanation; or, where a variable has no value, or none any more, at its
+//! use, and then the statement that would have given it one was left out. In C++ it may point at the guard
+//! itself, whose branches have no common type, or into a template, which some place with a guard required.
+//! Every other error is only known to be in a function.
 
 use super::error::{CompilerError, ErrorPlace, ErrorSpan};
 use crate::{
@@ -61,13 +61,15 @@ pub fn blame(
         let spans = error.spans.iter().filter_map(|span| Pointed::of(span, source_of, sources));
         let (primary, secondary): (Vec<_>, Vec<_>) = spans.partition(|span| span.is_primary);
         let Some(first) = primary.first().or_else(|| secondary.first()) else {
-            blame.foreign.push(error.summary());
+            blame.foreign.push(error.summary_with_place());
             continue;
         };
         let compiled = sources[first.source];
         let mut guilty = BTreeSet::new();
-        if error.code.as_deref() == Some("E0381") {
-            guilty = left_out_assignments(error, first, &secondary, compiled);
+        match error.code.as_deref() {
+            Some("E0381") => guilty = left_out_assignments(error, first, &secondary, compiled),
+            Some("E0382") => guilty = left_out_after_move(error, first, &secondary, compiled),
+            _ => {}
         }
         if guilty.is_empty() {
             let at_code = primary.iter().filter_map(|one| sources[one.source].arm(one));
@@ -95,7 +97,7 @@ pub fn blame(
             blame.unexplained.push(UnexplainedError {
                 source: first.source,
                 function,
-                summary: error.summary(),
+                summary: error.summary_with_place(),
             });
         }
     }
@@ -168,11 +170,53 @@ fn left_out_assignments(
     secondary: &[Pointed],
     compiled: CompiledSource<'_>,
 ) -> BTreeSet<MutantKey> {
-    let Some(variable) = error.message.split('`').nth(1) else { return BTreeSet::new() };
     let used_at = compiled.emitted.original_byte(used.byte);
+    let (before, behind): (Vec<_>, Vec<_>) = assignments(error, used, secondary, compiled)
+        .into_iter()
+        .partition(|&mutant| compiled.source.mutants()[mutant].mutant.bytes().start < used_at);
+    // In a loop, the value may come from behind the use.
+    let guilty = if before.is_empty() { behind } else { before };
+    guilty.into_iter().map(|mutant| MutantKey { source: used.source, mutant }).collect()
+}
+
+/// Returns the statements that would have given a variable another value, after its value was moved and
+/// before it is used. In a loop, that may be in the round before; what leaves the loop is not meant.
+fn left_out_after_move(
+    error: &CompilerError,
+    used: &Pointed,
+    secondary: &[Pointed],
+    compiled: CompiledSource<'_>,
+) -> BTreeSet<MutantKey> {
+    let used_at = compiled.emitted.original_byte(used.byte);
+    let named = secondary.iter().filter(|one| one.source == used.source);
+    let moved_at = named.map(|one| compiled.emitted.original_byte(one.byte)).filter(|byte| *byte < used_at);
+    let start = |mutant: &usize| compiled.source.mutants()[*mutant].mutant.bytes().start;
+    // The last place that is named before is that of the move, or the first of the loop.
+    let since = moved_at.max().unwrap_or(used_at);
+    let all = assignments(error, used, secondary, compiled);
+    let (before, behind): (Vec<_>, Vec<_>) =
+        all.into_iter().filter(|mutant| start(mutant) >= since).partition(|mutant| start(mutant) < used_at);
+    let guilty = if before.is_empty() { behind } else { before };
+    let goes_on = |mutant: &usize| {
+        let end = compiled.source.mutants()[*mutant].mutant.bytes().end;
+        !ends_block_by_leaving(compiled.source.file().text.get(end..).unwrap_or_default())
+    };
+    let guilty = guilty.into_iter().filter(goes_on);
+    guilty.map(|mutant| MutantKey { source: used.source, mutant }).collect()
+}
+
+/// Returns the mutants that leave out a statement `VARIABLE = …`, of the variable that an error names, in the
+/// function of its use and behind its declaration.
+fn assignments(
+    error: &CompilerError,
+    used: &Pointed,
+    secondary: &[Pointed],
+    compiled: CompiledSource<'_>,
+) -> Vec<usize> {
+    let Some(variable) = error.message.split('`').nth(1) else { return Vec::new() };
     let declared = secondary.iter().filter(|one| one.source == used.source);
     let declared_at = declared.map(|one| compiled.emitted.original_byte(one.byte)).min().unwrap_or(0);
-    let function = compiled.source.function_at(used_at);
+    let function = compiled.source.function_at(compiled.emitted.original_byte(used.byte));
     let assigns = |original: &str| {
         let rest = original.strip_prefix(variable).map(str::trim_start).unwrap_or_default();
         rest.starts_with('=') && !rest.starts_with("==")
@@ -184,10 +228,34 @@ fn left_out_assignments(
             && found.mutant.bytes().start >= declared_at
             && assigns(found.mutant.original())
     });
-    let (before, behind): (Vec<_>, Vec<_>) = written
-        .map(|arm| arm.mutant)
-        .partition(|&mutant| compiled.source.mutants()[mutant].mutant.bytes().start < used_at);
-    // In a loop, the value may come from behind the use.
-    let guilty = if before.is_empty() { behind } else { before };
-    guilty.into_iter().map(|mutant| MutantKey { source: used.source, mutant }).collect()
+    written.map(|arm| arm.mutant).collect()
+}
+
+/// Returns whether the rest of a block, up to its end, has a statement that leaves the loop or the function.
+fn ends_block_by_leaving(rest: &str) -> bool {
+    let mut depth = 0_u32;
+    let mut is_statement_start = true;
+    for (at, byte) in rest.bytes().enumerate() {
+        match byte {
+            b'{' | b'(' | b'[' => depth += 1,
+            b'}' | b')' | b']' if depth == 0 => return false,
+            b'}' | b')' | b']' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0
+            && is_statement_start
+            && rest.is_char_boundary(at)
+            && ["break", "return"].iter().any(|word| is_word(&rest[at..], word))
+        {
+            return true;
+        }
+        is_statement_start =
+            matches!(byte, b';' | b'}') || (is_statement_start && byte.is_ascii_whitespace());
+    }
+    false
+}
+
+fn is_word(text: &str, word: &str) -> bool {
+    text.strip_prefix(word)
+        .is_some_and(|rest| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_'))
 }

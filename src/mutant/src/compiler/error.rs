@@ -5,10 +5,18 @@ use std::ops::Range;
 /// Where an error is, in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ErrorPlace {
-    /// With the line, from 1.
+    /// The line is from 1.
     Bytes { bytes: Range<usize>, line: usize },
     /// From 1; the column counts bytes.
     Line { line: usize, column: usize },
+}
+
+impl ErrorPlace {
+    fn line(&self) -> usize {
+        match self {
+            Self::Bytes { line, .. } | Self::Line { line, .. } => *line,
+        }
+    }
 }
 
 /// A place that an error names.
@@ -40,17 +48,11 @@ impl CompilerError {
         }
     }
 
-    /// Returns the same with the place of the error, if it has one.
-    pub fn located_summary(&self) -> String {
+    /// Returns the same with the file and line of the error, if it has one.
+    pub fn summary_with_place(&self) -> String {
         let place = self.spans.iter().find(|span| span.is_primary).or_else(|| self.spans.first());
         match place {
-            Some(ErrorSpan {
-                file,
-                place: ErrorPlace::Bytes { line, .. } | ErrorPlace::Line { line, .. },
-                ..
-            }) => {
-                format!("{} ({file}:{line})", self.summary())
-            }
+            Some(span) => format!("{} ({}:{})", self.summary(), span.file, span.place.line()),
             None => self.summary(),
         }
     }

@@ -5,6 +5,10 @@ use serde_json::Value;
 
 /// How many macros may be inside of each other.
 const EXPANSIONS: usize = 64;
+/// Number of lines of notes that are kept.
+const NOTE_LINES: usize = 2;
+/// Length from which a line is not kept.
+const NOTE_LENGTH: usize = 400;
 
 /// Returns the error of a line; `None` if it is none, or no diagnostic.
 pub fn error_of_line(line: &str) -> Option<CompilerError> {
@@ -18,11 +22,28 @@ pub fn error_of_line(line: &str) -> Option<CompilerError> {
     if spans.is_empty() && diagnostic["message"].as_str()?.starts_with("aborting due to") {
         return None;
     }
-    Some(CompilerError {
-        code: diagnostic["code"]["code"].as_str().map(str::to_owned),
-        message: diagnostic["message"].as_str()?.to_owned(),
-        spans,
-    })
+    let mut message = diagnostic["message"].as_str()?.to_owned();
+    if spans.is_empty() {
+        message.push_str(&notes_of(diagnostic));
+    }
+    Some(CompilerError { code: diagnostic["code"]["code"].as_str().map(str::to_owned), message, spans })
+}
+
+/// Returns lines of the notes of an error without a place, such as what the linker says: its errors, or its
+/// last lines.
+fn notes_of(diagnostic: &Value) -> String {
+    let notes = diagnostic["children"].as_array().into_iter().flatten();
+    let notes: Vec<&str> = notes.filter_map(|child| child["message"].as_str()).collect();
+    // The command line of a linker is a line of many thousand characters.
+    let lines = notes.iter().flat_map(|note| note.lines()).map(str::trim);
+    let lines: Vec<&str> = lines.filter(|line| !line.is_empty() && line.len() < NOTE_LENGTH).collect();
+    let is_said = |line: &&&str| line.contains("error: ") && !line.starts_with("collect2: ");
+    let said: Vec<&str> = lines.iter().filter(is_said).copied().collect();
+    let shown = match said.len() {
+        0 => &lines[lines.len().saturating_sub(NOTE_LINES)..],
+        many => &said[..many.min(NOTE_LINES)],
+    };
+    shown.iter().flat_map(|line| [": ", line]).collect()
 }
 
 /// Returns a span; that of the call, for code that a macro of another file made.
@@ -36,9 +57,9 @@ fn span(value: &Value) -> Option<ErrorSpan> {
         }
         place = &place["expansion"]["span"];
     }
-    let number = |name: &str| usize::try_from(place[name].as_u64()?).ok();
-    let bytes = number("byte_start")?..number("byte_end")?;
-    let line = number("line_start")?;
+    let byte = |name: &str| usize::try_from(place[name].as_u64()?).ok();
+    let bytes = byte("byte_start")?..byte("byte_end")?;
+    let line = usize::try_from(place["line_start"].as_u64()?).ok()?;
     let file = place["file_name"].as_str()?.to_owned();
     Some(ErrorSpan { file, place: ErrorPlace::Bytes { bytes, line }, is_primary })
 }

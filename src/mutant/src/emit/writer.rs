@@ -1,6 +1,6 @@
 //! Writes guards around the pieces of a source.
 
-use super::{EmittedArm, EmittedSource, SourcePlace};
+use super::{EmittedArm, EmittedSource};
 use crate::{
     guard::{Guard, GuardForm},
     mutant::Language,
@@ -21,7 +21,6 @@ pub(super) fn write(
     source: &MutatedSource,
     found: &SourceGuards,
     mutants: NumberedMutants<'_>,
-    place: SourcePlace,
 ) -> EmittedSource {
     let text = &*source.file.text;
     let mut begins = Vec::with_capacity(found.guards.len());
@@ -42,17 +41,7 @@ pub(super) fn write(
     let has_mutants = (0..next).any(|mutant| !left_out.contains(&mutant));
     let mut writer =
         Writer { source, found, first, left_out, has_mutants, begins, next_guard: 0, owed_lines: 0, emitted };
-    let is_root = place == SourcePlace::CrateRoot && source.file.language == Language::Rust;
-    if is_root {
-        writer.piece(0..found.first_item);
-        // Behind a comment without a line break, the declaration would be part of the comment.
-        let before = text[..found.first_item].trim_end_matches([' ', '\t']);
-        let is_end = found.first_item == text.len() && !before.ends_with('\n') && !before.is_empty();
-        writer.emitted.text.push_str(if is_end { "\nextern crate hg;\n" } else { "extern crate hg; " });
-        writer.range(found.first_item..text.len());
-    } else {
-        writer.range(0..text.len());
-    }
+    writer.range(0..text.len());
     let mut emitted = writer.emitted;
     emitted.text.shrink_to_fit();
     emitted.arms.shrink_to_fit();
@@ -132,7 +121,7 @@ impl Writer<'_> {
         match (guard.form, written.is_empty()) {
             (GuardForm::Loop, _) => {
                 match self.source.file.language {
-                    Language::Rust if self.has_mutants => self.push(" ::hg::at(0,0); "),
+                    Language::Rust if self.has_mutants => self.push(" heeler_guard::at(0,0); "),
                     Language::Python if self.has_mutants => self.python_round(guard, index),
                     Language::Rust
                     | Language::C
@@ -173,7 +162,7 @@ impl Writer<'_> {
         }
         let number = self.first as usize + self.source.mutants().len() + function;
         match self.source.file.language {
-            Language::Rust => self.format(format_args!(" ::hg::at({number},0); ")),
+            Language::Rust => self.format(format_args!(" heeler_guard::at({number},0); ")),
             Language::C => self.format(format_args!(" __hg({number},0); ")),
             Language::Cpp | Language::Python | Language::JavaScript | Language::TypeScript => return,
         }
@@ -197,13 +186,13 @@ impl Writer<'_> {
         match guard.form {
             GuardForm::Statement => {
                 self.push("if ");
-                self.arm(written[0].0, &format!("::hg::at({base},{count})==0"));
+                self.arm(written[0].0, &format!("heeler_guard::at({base},{count})==0"));
                 self.push(" { ");
                 self.range(guard.bytes.clone());
                 self.push(" }");
             }
             GuardForm::Expression | GuardForm::Condition => {
-                self.format(format_args!("(match ::hg::at({base},{count}) {{ "));
+                self.format(format_args!("(match heeler_guard::at({base},{count}) {{ "));
                 for &(mutant, number) in written {
                     self.format(format_args!("{number} => {{ "));
                     self.arm(mutant, &guard.arms[number - 1].code);
@@ -214,7 +203,7 @@ impl Writer<'_> {
                 self.push(" } })");
             }
             GuardForm::Body => {
-                self.format(format_args!(" match ::hg::at({base},{count}) {{ "));
+                self.format(format_args!(" match heeler_guard::at({base},{count}) {{ "));
                 for &(mutant, number) in written {
                     self.format(format_args!("{number} => "));
                     self.arm(mutant, format!("return {}", guard.arms[number - 1].code).trim_end());

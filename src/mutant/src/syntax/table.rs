@@ -125,7 +125,7 @@ pub(crate) struct Syntax {
     pub(crate) before_body: for<'tree> fn(Node<'tree>) -> Option<Node<'tree>>,
     /// Returns the expression around an operator or a literal that a guard must not divide.
     pub(crate) undivided: for<'tree> fn(Node<'tree>) -> Option<Node<'tree>>,
-    /// What its literals and comments look like.
+    /// What its literals and comments look like. Functions of C return their values by a statement.
     pub(crate) lexis: Lexis,
     /// How guards of conditions are written.
     pub(crate) condition_form: GuardForm,

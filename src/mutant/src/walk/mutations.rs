@@ -1,6 +1,9 @@
 //! The mutants of each kind of node.
 
-use super::{Place, Scope, Walker, one_line::on_one_line};
+use super::{
+    Place, Scope, Walker,
+    one_line::{Lexis, on_one_line},
+};
 use crate::{
     guard::{Arm, GuardForm},
     mutant::{Change, Mutator},
@@ -154,6 +157,7 @@ impl Walker<'_> {
             let replacement = match value.as_str() {
                 value if self.syntax.is_indented => format!("return {value}").trim_end().to_owned(),
                 "" => "{}".to_owned(),
+                value if self.syntax.lexis == Lexis::C => format!("{{ return {value}; }}"),
                 value => format!("{{ {value} }}"),
             };
             let mut bytes = facts.body.byte_range();

@@ -2,14 +2,14 @@
 
 use crate::{rust, search};
 use heeler_mutant::{
-    Language, MutatedSource, Rollback, RollbackStep, SourcePlace,
+    Language, MutatedSource, Rollback, RollbackStep,
     compiler::{self, Blame, CompiledSource, CompilerError, MutantKey},
 };
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
 /// Compiles a guarded source of Rust; returns the errors. The runtime is a module of the source.
 fn rustc(directory: &Path, text: &str) -> Vec<CompilerError> {
-    fs::write(directory.join("hg.rs"), "pub fn at(_: u32, _: u32) -> u32 { 0 }").unwrap();
+    fs::write(directory.join("heeler_guard.rs"), "pub fn at(_: u32, _: u32) -> u32 { 0 }").unwrap();
     fs::write(directory.join("lib.rs"), text).unwrap();
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let compiled = |arguments: &[&str]| {
@@ -20,9 +20,9 @@ fn rustc(directory: &Path, text: &str) -> Vec<CompilerError> {
             .output()
             .unwrap()
     };
-    assert!(compiled(&["hg.rs"]).status.success());
+    assert!(compiled(&["heeler_guard.rs"]).status.success());
     let output = compiled(&[
-        "--extern=hg=libhg.rlib",
+        "--extern=heeler_guard=libheeler_guard.rlib",
         "--emit=metadata",
         "--error-format=json",
         "--cap-lints=allow",
@@ -47,7 +47,7 @@ fn withdrawn(source: &MutatedSource, compile: fn(&Path, &str) -> Vec<CompilerErr
     let mut rollback =
         Rollback::new(keys.map(|(mutant, found)| (MutantKey { source: 0, mutant }, found.function)));
     loop {
-        let emitted = source.emit(1, &rollback.left_out(0), SourcePlace::CrateRoot);
+        let emitted = source.emit(1, &rollback.left_out(0));
         let errors = compile(directory.path(), &emitted.text);
         let compiled = [CompiledSource { source, emitted: &emitted }];
         let blame =
@@ -93,16 +93,37 @@ fn left_out_assignment_is_blamed_for_variable_without_value() {
 }
 
 #[test]
+fn left_out_assignment_is_blamed_for_a_variable_whose_value_was_moved() {
+    let in_a_loop = rust(
+        "pub fn f(mut a: String, n: usize) -> usize {\n    let mut b = a.clone();\n    b = b + \"é\";\n    loop {\n        let taken = match (a, b) {\n            (x, y) if x == y => { b = x; a = y; n }\n            (x, y) if x.len() > n => { a = y; return n }\n            (x, y) => { a = x; if n > 9 { return 1; } b = y; n + 1 }\n        };\n        if taken > n { a = String::new(); return taken; }\n    }\n}\n",
+    );
+    let first = blame_of_first_round(&in_a_loop);
+    assert!(first.unexplained.is_empty(), "{first:?}");
+    assert_eq!(
+        withdrawn(&in_a_loop, rustc),
+        ["a = x; → ", "a = y; → ", "b + \"é\" → b - \"é\"", "b = x; → ", "b = y; → "]
+    );
+    let straight = rust(
+        "pub fn f(n: usize) -> usize {\n    let mut a = vec![n];\n    a = vec![n, n];\n    drop(a);\n    a = vec![1];\n    a.len()\n}\n",
+    );
+    assert_eq!(withdrawn(&straight, rustc), ["a = vec![1]; → "]);
+}
+
+fn blame_of_first_round(source: &MutatedSource) -> Blame {
+    let directory = tempfile::tempdir().unwrap();
+    let emitted = source.emit(1, &BTreeSet::new());
+    let errors = rustc(directory.path(), &emitted.text);
+    let compiled = [CompiledSource { source, emitted: &emitted }];
+    compiler::blame(&errors, &|file| (file == "lib.rs").then_some(0), &compiled)
+}
+
+#[test]
 fn macro_at_the_end_of_a_block_is_blamed_without_halving() {
     let source = rust(
         "macro_rules! value { ($a:expr) => { return $a; }; }\npub fn f(a: u8) -> u8 {\n    g(a + 1);\n    value!(a);\n}\nfn g(_: u8) {}\n",
     );
     assert_eq!(withdrawn(&source, rustc), ["value!(a); → "]);
-    let directory = tempfile::tempdir().unwrap();
-    let emitted = source.emit(1, &BTreeSet::new(), SourcePlace::CrateRoot);
-    let errors = rustc(directory.path(), &emitted.text);
-    let compiled = [CompiledSource { source: &source, emitted: &emitted }];
-    let blame = compiler::blame(&errors, &|file| (file == "lib.rs").then_some(0), &compiled);
+    let blame = blame_of_first_round(&source);
     assert_eq!((blame.mutants.len(), blame.unexplained.len()), (1, 0), "{blame:?}");
 }
 
@@ -127,13 +148,17 @@ fn pointers_that_cannot_be_added_are_blamed_and_no_others() {
 #[test]
 fn errors_in_no_guarded_source_are_foreign() {
     let source = rust("pub fn f() {}");
-    let emitted = source.emit(1, &BTreeSet::new(), SourcePlace::CrateRoot);
-    let line = r#"{"$message_type":"diagnostic","message":"x","code":{"code":"E0432"},"level":"error","spans":[{"file_name":"tests/a.rs","byte_start":1,"byte_end":2,"line_start":3,"is_primary":true,"expansion":null}]}"#;
+    let emitted = source.emit(1, &BTreeSet::new());
+    let line = r#"{"$message_type":"diagnostic","message":"x","code":{"code":"E0432"},"level":"error","spans":[{"file_name":"tests/a.rs","byte_start":1,"byte_end":2,"line_start":1,"is_primary":true,"expansion":null}]}"#;
     let error = compiler::rustc::error_of_line(line).unwrap();
-    assert_eq!(error.located_summary(), "error[E0432]: x (tests/a.rs:3)");
     let compiled = [CompiledSource { source: &source, emitted: &emitted }];
     let blame = compiler::blame(&[error], &|file| (file == "src/lib.rs").then_some(0), &compiled);
-    assert_eq!(blame.foreign, ["error[E0432]: x"]);
+    assert_eq!(blame.foreign, ["error[E0432]: x (tests/a.rs:1)"]);
+    let line = r#"{"$message_type":"diagnostic","message":"linking with `cc` failed: exit status: 1","code":null,"level":"error","spans":[],"children":[{"message":"\"cc\" \"-m64\" \"/a.o\""},{"message":"some arguments are omitted\nld: cannot find -lodd"}]}"#;
+    let error = compiler::rustc::error_of_line(line).unwrap();
+    let expected =
+        "error: linking with `cc` failed: exit status: 1: some arguments are omitted: ld: cannot find -lodd";
+    assert_eq!(error.summary_with_place(), expected);
     for other in ["", "x", "[]", "{}", r#"{"level":"warning","spans":[]}"#, r#"{"reason":"build-finished"}"#]
     {
         assert_eq!(compiler::rustc::error_of_line(other), None);

@@ -1,13 +1,13 @@
 //! Guarded sources.
 
 use crate::{rust, search};
-use heeler_mutant::{Language, MutatedSource, SourcePlace};
+use heeler_mutant::{Language, MutatedSource};
 use proptest::prelude::*;
 use std::{collections::BTreeSet, fs, path::Path};
 
 /// Returns the guarded source, after checking what holds for all.
-fn emit(source: &MutatedSource, place: SourcePlace) -> String {
-    let emitted = source.emit(1, &BTreeSet::new(), place);
+fn emit(source: &MutatedSource) -> String {
+    let emitted = source.emit(1, &BTreeSet::new());
     let written: BTreeSet<_> = emitted.arms.iter().map(|arm| arm.mutant).collect();
     assert_eq!(written.len(), emitted.arms.len(), "no mutant is written twice");
     for (index, found) in source.mutants().iter().enumerate() {
@@ -20,7 +20,7 @@ fn emit(source: &MutatedSource, place: SourcePlace) -> String {
         let function = &source.functions()[source.mutants()[arm.mutant].function];
         assert!(function.bytes.contains(&emitted.original_byte(arm.bytes.start)), "{arm:?}");
     }
-    let none = source.emit(1, &(0..source.mutants().len()).collect(), SourcePlace::Module);
+    let none = source.emit(1, &(0..source.mutants().len()).collect());
     assert_eq!(none.text, &*source.file().text, "without mutants the source is the original");
     emitted.text
 }
@@ -29,12 +29,12 @@ fn emit(source: &MutatedSource, place: SourcePlace) -> String {
 fn every_form_of_guard_is_written_as_documented() {
     let source = rust("//! Docs.\n#![allow(x)]\nfn f() -> u8 {\n    g(a\n < b);\n    1\n}\n");
     assert_eq!(
-        emit(&source, SourcePlace::CrateRoot),
-        "//! Docs.\n#![allow(x)]\nextern crate hg; fn f() -> u8 { match ::hg::at(1,2) { 1 => return 0, 2 => return 1, _ => {} } \n    if ::hg::at(3,1)==0 { g((match ::hg::at(4,2) { 1 => { (a) <= (b) } 2 => { (a) >= (b) } _ => { a\n < b } })); }\n    1\n}\n"
+        emit(&source),
+        "//! Docs.\n#![allow(x)]\nfn f() -> u8 { match heeler_guard::at(1,2) { 1 => return 0, 2 => return 1, _ => {} } \n    if heeler_guard::at(3,1)==0 { g((match heeler_guard::at(4,2) { 1 => { (a) <= (b) } 2 => { (a) >= (b) } _ => { a\n < b } })); }\n    1\n}\n"
     );
     let source = search(Language::C, "int f(int a) { if (a < 1) { g(); } return 2; }");
     assert_eq!(
-        emit(&source, SourcePlace::Module),
+        emit(&source),
         "int f(int a) { switch (__hg(1,2)) { case 1: return 0; case 2: return 1; }  if ((__hg(3,4)==1 ? (1) : __hg_on==4 ? (0) : __hg_on==5 ? ((a) <= (1)) : __hg_on==6 ? ((a) >= (1)) : (a < 1))) { if (__hg(7,1)==0) { g(); } } return 2; }"
     );
 }
@@ -43,27 +43,43 @@ fn every_form_of_guard_is_written_as_documented() {
 fn literals_of_rust_are_not_divided_from_what_gives_them_their_meaning() {
     for (code, expected) in [
         // The literal has the type of the cast.
-        ("-3_000 as i64", "(match ::hg::at(1,1) { 1 => { ((3_000)) as i64 } _ => { -3_000 as i64 } })"),
+        (
+            "-3_000 as i64",
+            "(match heeler_guard::at(1,1) { 1 => { ((3_000)) as i64 } _ => { -3_000 as i64 } })",
+        ),
         (
             "!(-1)\n as u8",
-            "(match ::hg::at(1,2) { 1 => { (((-1)))  as u8 } 2 => { !(((1)))  as u8 } _ => { !(-1)\n as u8 } })",
+            "(match heeler_guard::at(1,2) { 1 => { (((-1)))  as u8 } 2 => { !(((1)))  as u8 } _ => { !(-1)\n as u8 } })",
         ),
-        ("-a as i64", "(match ::hg::at(1,1) { 1 => { (a) } _ => { -a } }) as i64"),
+        ("-a as i64", "(match heeler_guard::at(1,1) { 1 => { (a) } _ => { -a } }) as i64"),
         // The compiler makes a static value of what is made of literals.
-        ("g(&-1)", "g((match ::hg::at(1,1) { 1 => { &((1)) } _ => { &-1 } }))"),
-        ("&[1 + 2, 3]", "(match ::hg::at(1,1) { 1 => { &[((1) - (2)), 3] } _ => { &[1 + 2, 3] } })"),
-        ("&(true, &[1])", "(match ::hg::at(1,1) { 1 => { &((false), &[1]) } _ => { &(true, &[1]) } })"),
-        ("&(a + 1)", "&((match ::hg::at(1,1) { 1 => { (a) - (1) } _ => { a + 1 } }))"),
-        ("&mut [true]", "&mut [(match ::hg::at(1,1) { 1 => { false } _ => { true } })]"),
+        ("g(&-1)", "g((match heeler_guard::at(1,1) { 1 => { &((1)) } _ => { &-1 } }))"),
+        ("&[1 + 2, 3]", "(match heeler_guard::at(1,1) { 1 => { &[((1) - (2)), 3] } _ => { &[1 + 2, 3] } })"),
+        (
+            "&(true, &[1])",
+            "(match heeler_guard::at(1,1) { 1 => { &((false), &[1]) } _ => { &(true, &[1]) } })",
+        ),
+        ("&(a + 1)", "&((match heeler_guard::at(1,1) { 1 => { (a) - (1) } _ => { a + 1 } }))"),
+        ("&mut [true]", "&mut [(match heeler_guard::at(1,1) { 1 => { false } _ => { true } })]"),
     ] {
-        let text = emit(&rust(&format!("fn f() -> impl Y {{ {code} }}")), SourcePlace::Module);
-        let body = text.split_once(" ::hg::at(").unwrap().1.split_once(";  ").unwrap().1;
+        let text = emit(&rust(&format!("fn f() -> impl Y {{ {code} }}")));
+        let body = text.split_once(" heeler_guard::at(").unwrap().1.split_once(";  ").unwrap().1;
         assert_eq!(body, format!("{expected} }}"), "{code}");
     }
     // Each mutant would hold a copy of a long one.
     let long = format!("&[{}true]", "1, ".repeat(100));
-    let text = emit(&rust(&format!("fn f() -> impl Y {{ {long} }}")), SourcePlace::Module);
-    assert!(text.contains("1, (match ::hg::at(1,1) { 1 => { false } _ => { true } })]"), "{text}");
+    let text = emit(&rust(&format!("fn f() -> impl Y {{ {long} }}")));
+    assert!(text.contains("1, (match heeler_guard::at(1,1) { 1 => { false } _ => { true } })]"), "{text}");
+}
+
+#[test]
+fn what_the_parser_does_not_understand_withdraws_no_mutant() {
+    // The macros make the function one that the parser does not know, and a guard changes what it makes of
+    // them.
+    let text = "\tLIST__FN list_of_text& list_of_text::operator=(list_of_text&& rhs) LIST_API_NOEXCEPT_IF_NOT_ATOMIC\n\t{\n\t\tif (this == &rhs) return *this;\n\t}\n";
+    let source = search(Language::Cpp, text);
+    let emitted = source.emit(1, &BTreeSet::new());
+    assert_eq!((source.mutants().len(), emitted.withdrawn), (3, BTreeSet::new()), "{}", emitted.text);
 }
 
 #[test]
@@ -83,7 +99,7 @@ fn guards_add_no_lines() {
         ),
     ] {
         for code in [code.to_owned(), code.replace('\n', "\r\n")] {
-            let text = emit(&search(language, &code), SourcePlace::CrateRoot);
+            let text = emit(&search(language, &code));
             assert_eq!(text.matches('\n').count(), code.matches('\n').count(), "{text}");
             assert!(text.contains("!=") && text.contains("<="), "{text}");
         }
@@ -91,36 +107,17 @@ fn guards_add_no_lines() {
 }
 
 #[test]
-fn what_the_parser_does_not_understand_withdraws_no_mutant() {
-    // The macros make the function one that the parser does not know, and a guard changes what it makes of
-    // them.
-    let text = "\tLIST__FN list_of_text& list_of_text::operator=(list_of_text&& rhs) LIST_API_NOEXCEPT_IF_NOT_ATOMIC\n\t{\n\t\tif (this == &rhs) return *this;\n\t}\n";
-    let source = search(Language::Cpp, text);
-    let emitted = source.emit(1, &BTreeSet::new(), SourcePlace::Module);
-    assert_eq!((source.mutants().len(), emitted.withdrawn), (3, BTreeSet::new()), "{}", emitted.text);
-}
-
-#[test]
 fn numbers_stay_when_mutants_are_withdrawn() {
     let source = rust("fn f() -> u8 { a + b * c }");
-    let emitted = source.emit(10, &BTreeSet::from([0, 1]), SourcePlace::Module);
-    let expected = "fn f() -> u8 { ::hg::at(14,0);  (match ::hg::at(12,1) { 1 => { (a) - (b * c) } _ => { a + (match ::hg::at(13,1) { 1 => { (b) / (c) } _ => { b * c } }) } }) }";
+    let emitted = source.emit(10, &BTreeSet::from([0, 1]));
+    let expected = "fn f() -> u8 { heeler_guard::at(14,0);  (match heeler_guard::at(12,1) { 1 => { (a) - (b * c) } _ => { a + (match heeler_guard::at(13,1) { 1 => { (b) / (c) } _ => { b * c } }) } }) }";
     assert_eq!(emitted.text, expected);
-    let emitted = source.emit(10, &BTreeSet::from([0, 2]), SourcePlace::Module);
-    assert!(emitted.text.contains("{ match ::hg::at(10,2) { 2 => return 1, _ => {} }"), "{}", emitted.text);
-}
-
-#[test]
-fn declaration_of_runtime_stands_before_first_item() {
-    for (text, expected) in [
-        ("fn f() {}", "extern crate hg; fn f() {}"),
-        ("//! Docs.\n/// Of f.\nfn f() {}", "//! Docs.\nextern crate hg; /// Of f.\nfn f() {}"),
-        ("#![no_std]\n// c\n#[a]\nfn f() {}", "#![no_std]\n// c\nextern crate hg; #[a]\nfn f() {}"),
-        ("", "extern crate hg; "),
-        ("// c", "// c\nextern crate hg;\n"),
-    ] {
-        assert_eq!(emit(&rust(text), SourcePlace::CrateRoot), expected);
-    }
+    let emitted = source.emit(10, &BTreeSet::from([0, 2]));
+    assert!(
+        emitted.text.contains("{ match heeler_guard::at(10,2) { 2 => return 1, _ => {} }"),
+        "{}",
+        emitted.text
+    );
 }
 
 #[test]
@@ -128,8 +125,8 @@ fn rounds_of_loops_are_counted() {
     let source =
         rust("fn f() {\n    'a: loop { #![allow(x)] g(); }\n    while h() {}\n    for x in y {}\n}\n");
     assert_eq!(
-        emit(&source, SourcePlace::Module),
-        "fn f() { match ::hg::at(1,1) { 1 => return, _ => {} } \n    'a: loop { #![allow(x)] ::hg::at(0,0);  if ::hg::at(2,1)==0 { g(); } }\n    while (match ::hg::at(3,1) { 1 => { false } _ => { h() } }) { ::hg::at(0,0); }\n    for x in y { ::hg::at(0,0); }\n}\n"
+        emit(&source),
+        "fn f() { match heeler_guard::at(1,1) { 1 => return, _ => {} } \n    'a: loop { #![allow(x)] heeler_guard::at(0,0);  if heeler_guard::at(2,1)==0 { g(); } }\n    while (match heeler_guard::at(3,1) { 1 => { false } _ => { h() } }) { heeler_guard::at(0,0); }\n    for x in y { heeler_guard::at(0,0); }\n}\n"
     );
 }
 
@@ -137,7 +134,7 @@ fn rounds_of_loops_are_counted() {
 fn mutants_that_break_the_syntax_are_withdrawn() {
     // Where an operand ends with a comment, it would swallow its parenthesis: the parser keeps it out.
     let source = rust("fn f(a: u8) -> ! { g(a // one\n + 1); loop {} }");
-    let text = emit(&source, SourcePlace::Module);
+    let text = emit(&source);
     assert!(text.contains("{ (a) - (1) }"), "{text}");
 }
 
@@ -148,16 +145,16 @@ fn functions_that_are_not_understood_alone_are_guarded_as_well() {
         Language::C,
         "API(int *) f(int a)\n{\n    if (a < 1) { return g(a + 1); }\n    return 0;\n}\n",
     );
-    let emitted = source.emit(1, &BTreeSet::new(), SourcePlace::Module);
+    let emitted = source.emit(1, &BTreeSet::new());
     assert!(emitted.withdrawn.is_empty(), "{}", emitted.text);
     assert_eq!(emitted.arms.len(), 5, "{}", emitted.text);
-    emit(&source, SourcePlace::Module);
+    emit(&source);
     // Code outside of functions, and a method without its class.
     let source = search(
         Language::Python,
         "n = 1 + 2\nclass A:\n    def f(self, a=1 + 1):\n        return a < n\n\n    def g(self):\n        self.n -= 1",
     );
-    assert!(source.emit(1, &BTreeSet::new(), SourcePlace::Module).withdrawn.is_empty());
+    assert!(source.emit(1, &BTreeSet::new()).withdrawn.is_empty());
 }
 
 /// Returns the sources of this repository below a directory.
@@ -182,9 +179,9 @@ fn real_sources_are_guarded_without_withdrawal() {
     let mut count = 0;
     for text in &texts {
         let source = rust(text);
-        let emitted = source.emit(1, &BTreeSet::new(), SourcePlace::CrateRoot);
+        let emitted = source.emit(1, &BTreeSet::new());
         assert!(emitted.withdrawn.is_empty(), "{:?}", emitted.withdrawn);
-        emit(&source, SourcePlace::CrateRoot);
+        emit(&source);
         count += source.mutants().len();
     }
     assert!(texts.len() > 50 && count > 2000, "{} sources, {count} mutants", texts.len());
@@ -221,9 +218,9 @@ proptest! {
     fn generated_functions_are_guarded_without_withdrawal(one in expression(), other in expression()) {
         let text = format!("fn f() -> bool {{\n    let x = {one};\n    y = {other};\n    {one}\n}}\n");
         let source = rust(&text);
-        let emitted = source.emit(1, &BTreeSet::new(), SourcePlace::CrateRoot);
+        let emitted = source.emit(1, &BTreeSet::new());
         prop_assert!(emitted.withdrawn.is_empty(), "{}", emitted.text);
-        emit(&source, SourcePlace::CrateRoot);
+        emit(&source);
     }
 
     #[test]
@@ -232,7 +229,7 @@ proptest! {
         is_c in any::<bool>(),
     ) {
         let source = search(if is_c { Language::C } else { Language::Rust }, &text);
-        emit(&source, SourcePlace::CrateRoot);
+        emit(&source);
     }
 
     #[test]
@@ -240,7 +237,7 @@ proptest! {
         text in "(int f\\(\\) \\{|API_X |~A\\(|::|template <|\\}|\\(|\\)|a|\\+|<|>|if |constexpr |!|;|\n|//|\"|#if |=|é| )*",
     ) {
         let source = search(Language::Cpp, &text);
-        emit(&source, SourcePlace::CrateRoot);
+        emit(&source);
     }
 
     #[test]
@@ -248,16 +245,16 @@ proptest! {
         text in "(def f\\(a\\):|class A:|\\(|\\)|a|\\+|<|if |for |while |else|x \\+= |;|:|\n|\n    |\n\t|#|\"\"\"|'|\\\\|yield |return |=|é| )*",
     ) {
         let source = search(Language::Python, &text);
-        let emitted = source.emit(1, &BTreeSet::new(), SourcePlace::Module);
+        let emitted = source.emit(1, &BTreeSet::new());
         let written: BTreeSet<_> = emitted.arms.iter().map(|arm| arm.mutant).collect();
         for (index, found) in source.mutants().iter().enumerate() {
             let is_out = found.ignored.is_some() || emitted.withdrawn.contains(&index);
             prop_assert_eq!(written.contains(&index), !is_out);
             prop_assert_eq!(&text[found.mutant.bytes()], found.mutant.original());
         }
-        let again = source.emit(1, &emitted.withdrawn, SourcePlace::Module);
+        let again = source.emit(1, &emitted.withdrawn);
         prop_assert_eq!((again.text, again.withdrawn), (emitted.text, BTreeSet::new()));
-        let none = source.emit(1, &(0..source.mutants().len()).collect(), SourcePlace::Module);
+        let none = source.emit(1, &(0..source.mutants().len()).collect());
         prop_assert_eq!(none.text, text);
     }
 }

@@ -1,7 +1,7 @@
 //! Python: its mutants, its guarded sources, and what a real interpreter makes of them.
 
 use crate::{lines, search};
-use heeler_mutant::{Language, MutatedSource, SourcePlace};
+use heeler_mutant::{Language, MutatedSource};
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
 fn python(text: &str) -> MutatedSource {
@@ -9,12 +9,12 @@ fn python(text: &str) -> MutatedSource {
 }
 
 fn emit(source: &MutatedSource) -> String {
-    let emitted = source.emit(1, &BTreeSet::new(), SourcePlace::Module);
+    let emitted = source.emit(1, &BTreeSet::new());
     assert_eq!(emitted.withdrawn, BTreeSet::new(), "{}", emitted.text);
     for arm in &emitted.arms {
         assert_eq!(emitted.arm_at(arm.bytes.start), Some(arm.mutant), "{}", emitted.text);
     }
-    let none = source.emit(1, &(0..source.mutants().len()).collect(), SourcePlace::Module);
+    let none = source.emit(1, &(0..source.mutants().len()).collect());
     assert_eq!(none.text, &*source.file().text, "without mutants the source is the original");
     emitted.text
 }
@@ -274,7 +274,7 @@ fn each_mutant_is_what_its_replacement_says() {
     fs::write(directory.path().join("runtime.py"), RUNTIME).unwrap();
     let text = "def f(a, b):\n    a.n += b\n    a[b] *= 3\n    c = 7\n    c //= b\n    c += a[b] if 1 < b <= 2 else 0\n    if b is None or b not in (1, 2):\n        return -c\n    return c, a.n\n\nclass A(dict):\n    n = 1\n\nfor b in (1, 2, 3):\n    try:\n        print(f(A({b: 5}), b))\n    except Exception as error:\n        print(type(error).__name__, error)\n";
     let source = python(text);
-    let emitted = source.emit(1, &BTreeSet::new(), SourcePlace::Module);
+    let emitted = source.emit(1, &BTreeSet::new());
     let mut changed = 0;
     for (index, found) in source.mutants().iter().enumerate() {
         let mutant = &found.mutant;

@@ -1,6 +1,7 @@
 /* The runtime of guarded sources of C and C++, which the compiler is told to include: which mutant is on in this
  * process, how often places are reached, and the limit of that. All is weak: a program has it once, for both
- * languages. The variables are those of the runtime for Rust. */
+ * languages. The variables are those of the runtime for Rust, and as there, a process without them has those of the
+ * process that has started it. */
 #ifndef HEELER_GUARD_H
 #define HEELER_GUARD_H
 
@@ -24,6 +25,7 @@ extern void (*__hg_signal(int, void (*)(int)))(int) __asm__("signal");
 extern int __hg_raise(int) __asm__("raise");
 extern int __hg_open(const char *, int, ...) __asm__("open");
 extern int __hg_close(int) __asm__("close");
+extern long __hg_read(int, void *, unsigned long) __asm__("read");
 extern long __hg_lseek(int, long, int) __asm__("lseek");
 extern void *__hg_mmap(void *, unsigned long, int, int, int, long) __asm__("mmap");
 
@@ -34,8 +36,99 @@ __attribute__((weak, noinline, cold)) void __hg_end(int signal, int code) {
   __hg_exit(code);
 }
 
-__attribute__((weak, noinline, cold)) unsigned long long __hg_number(const char *name, unsigned long long otherwise) {
-  const char *text = __hg_getenv(name);
+/* What a process above has, by variable: numbers as text, and the file. Empty for what it does not have. */
+__attribute__((weak)) char __hg_values[4][4160];
+/* 1 if this process has variables of its own. */
+__attribute__((weak)) int __hg_has_own = 1;
+
+__attribute__((weak, noinline, cold)) const char *__hg_name(int variable) {
+  if (variable == 0) return "HEELER_MUTANT";
+  if (variable == 1) return "HEELER_MUTANT_HITS";
+  return variable == 2 ? "HEELER_MUTANT_STEPS" : "HEELER_MUTANT_COVERAGE";
+}
+
+/* Keeps `NAME=VALUE` if it is one of the variables; returns whether each process has it or another. */
+__attribute__((weak, noinline, cold)) int __hg_keep(const char *entry) {
+  int variable, at;
+  for (variable = 0; variable < 4; ++variable) {
+    const char *name = __hg_name(variable);
+    for (at = 0; name[at] && entry[at] == name[at]; ++at) {}
+    if (!name[at] && entry[at] == '=') {
+      char *value = __hg_values[variable];
+      for (++at; (*value++ = entry[at]) != 0; ++at) {}
+      return variable == 0 || variable == 3;
+    }
+  }
+  return 0;
+}
+
+/* Opens a file of a process: of this one for 0. */
+__attribute__((weak, noinline, cold)) int __hg_open_of(unsigned long process, const char *file) {
+  char path[64], digits[24];
+  const char *part = "/proc/";
+  int length = 0, number = 0;
+  while (*part) path[length++] = *part++;
+  for (part = "self"; !process && *part; ++part) path[length++] = *part;
+  for (; process; process /= 10) digits[number++] = (char)('0' + process % 10);
+  while (number) path[length++] = digits[--number];
+  while (*file) path[length++] = *file++;
+  path[length] = 0;
+  return __hg_open(path, 0 /* O_RDONLY */);
+}
+
+/* Takes the variables of a process above; returns whether it has them. */
+__attribute__((weak, noinline, cold)) int __hg_take(unsigned long process) {
+  char chunk[512], entry[4160];
+  long got, at;
+  unsigned long length = 0;
+  int found = 0, descriptor = __hg_open_of(process, "/environ");
+  if (descriptor < 0) return 0;
+  while ((got = __hg_read(descriptor, chunk, sizeof chunk)) > 0) {
+    for (at = 0; at < got; ++at) {
+      /* A longer one is none of them. */
+      if (length < sizeof entry) entry[length++] = chunk[at];
+      if (chunk[at]) continue;
+      entry[length - 1] = 0;
+      found |= __hg_keep(entry);
+      length = 0;
+    }
+  }
+  __hg_close(descriptor);
+  return found;
+}
+
+/* Returns the process that has started another: of this one for 0; 0 if it is the first one, or unknown. */
+__attribute__((weak, noinline, cold)) unsigned long __hg_parent(unsigned long process) {
+  char text[256];
+  long length, at;
+  unsigned long parent = 0;
+  int descriptor = __hg_open_of(process, "/stat");
+  if (descriptor < 0) return 0;
+  length = __hg_read(descriptor, text, sizeof text);
+  __hg_close(descriptor);
+  /* The program's name is in brackets, and may have some itself: `) S PARENT` is behind it. */
+  for (at = length - 1; at > 0 && text[at] != ')'; --at) {}
+  for (at += 4; at > 4 && at < length && text[at] >= '0' && text[at] <= '9'; ++at)
+    parent = parent * 10 + (unsigned long)(text[at] - '0');
+  return parent;
+}
+
+__attribute__((weak, noinline, cold)) void __hg_find(void) {
+  unsigned long process = 0;
+  int left = 64;
+  if (__hg_getenv(__hg_name(0)) || __hg_getenv(__hg_name(3))) return;
+  __hg_has_own = 0;
+  while (left-- && (process = __hg_parent(process)) && !__hg_take(process)) {}
+}
+
+/* Returns a variable; 0 if there is none. */
+__attribute__((weak, noinline, cold)) const char *__hg_variable(int variable) {
+  if (__hg_has_own) return __hg_getenv(__hg_name(variable));
+  return __hg_values[variable][0] ? __hg_values[variable] : 0;
+}
+
+__attribute__((weak, noinline, cold)) unsigned long long __hg_number(int variable, unsigned long long otherwise) {
+  const char *text = __hg_variable(variable);
   unsigned long long value = 0;
   if (!text || !*text) return otherwise;
   for (; *text; ++text) {
@@ -46,10 +139,12 @@ __attribute__((weak, noinline, cold)) unsigned long long __hg_number(const char 
 }
 
 __attribute__((weak, noinline, cold)) void __hg_begin(void) {
-  const char *file = __hg_getenv("HEELER_MUTANT_COVERAGE");
-  __hg_on = (unsigned)__hg_number("HEELER_MUTANT", 0);
-  __hg_hit_limit = __hg_number("HEELER_MUTANT_HITS", ~0ULL);
-  __hg_step_limit = __hg_number("HEELER_MUTANT_STEPS", ~0ULL);
+  const char *file;
+  __hg_find();
+  file = __hg_variable(3);
+  __hg_on = (unsigned)__hg_number(0, 0);
+  __hg_hit_limit = __hg_number(1, ~0ULL);
+  __hg_step_limit = __hg_number(2, ~0ULL);
   __hg_state = 1;
   if (file) {
     int descriptor = __hg_open(file, 2 /* O_RDWR */);

@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn runtime_has_the_same_names_and_exit_code() {
-        let text = include_str!("hg.rs");
+        let text = include_str!("heeler_guard.rs");
         for name in [MUTANT, HITS, STEPS, COVERAGE] {
             assert!(text.contains(&format!("\"{name}\"")), "{name}");
         }

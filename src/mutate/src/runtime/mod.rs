@@ -1,7 +1,7 @@
 //! What guarded sources are linked to, and the compiler that links it.
 //!
-//! - `hg.rs`: the runtime itself, a crate of its own, which is compiled on the user's machine by the user's
-//!   compiler.
+//! - `heeler_guard.rs`: the runtime itself, a crate of its own, which is compiled on the user's machine by
+//!   the user's compiler.
 //! - `environment`: how a process of a guarded program is told what to do.
 //! - `wrapper`: the role in which this program starts the compiler.
 

@@ -14,9 +14,9 @@ use heeler_sys::spawn::{ChildStdio, SpawnOptions, exec};
 /// The name under which this program starts the compiler.
 const WRAPPER: &str = "heeler-rustc";
 /// The compiled runtime, beside the wrapper.
-const RLIB: &str = "libhg.rlib";
-const SOURCE: &str = "hg.rs";
-const SOURCE_TEXT: &str = include_str!("hg.rs");
+const RLIB: &str = "libheeler_guard.rlib";
+const SOURCE: &str = "heeler_guard.rs";
+const SOURCE_TEXT: &str = include_str!("heeler_guard.rs");
 
 /// The directory of the runtime as one compiler compiles it. Another compiler, or another runtime, has
 /// another one, and with its path another wrapper, after which Cargo compiles again.
@@ -47,7 +47,8 @@ impl GuardRuntime {
         }
         let source = self.dir.join(SOURCE);
         fs::write(&source, SOURCE_TEXT)?;
-        let words = ["--edition=2021", "--crate-type=rlib", "--crate-name=hg", "-Copt-level=3", "-o"];
+        let words =
+            ["--edition=2021", "--crate-type=rlib", "--crate-name=heeler_guard", "-Copt-level=3", "-o"];
         let words = words.into_iter().map(OsString::from);
         Ok(Some(words.chain([rlib.into_os_string(), source.into_os_string()]).collect()))
     }
@@ -95,7 +96,7 @@ fn with_runtime(mut args: Vec<OsString>, dir: &Path) -> Vec<OsString> {
     if !is_compiled {
         return args;
     }
-    let mut external = OsString::from("hg=");
+    let mut external = OsString::from("heeler_guard=");
     external.push(dir.join(RLIB));
     let mut search = OsString::from("dependency=");
     search.push(dir);
@@ -120,7 +121,7 @@ mod tests {
             ["--crate-name strsim --edition=2015 src/lib.rs", "--crate-name build_script_build build.rs"]
         {
             let linked = with_runtime(words(line), Path::new("/r"));
-            let runtime = "--extern hg=/r/libhg.rlib -L dependency=/r --cap-lints allow";
+            let runtime = "--extern heeler_guard=/r/libheeler_guard.rlib -L dependency=/r --cap-lints allow";
             assert_eq!(linked, words(&format!("{line} {runtime}")));
         }
         for line in ["-vV", "- --crate-name ___ --print=file-names --crate-type bin"] {
@@ -133,7 +134,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let runtime = GuardRuntime::below(dir.path(), "rustc 1.95.0");
         let command = runtime.prepare(Path::new("/bin/true")).unwrap().unwrap();
-        assert_eq!(command.last().unwrap(), runtime.dir.join("hg.rs").as_os_str());
+        assert_eq!(command.last().unwrap(), runtime.dir.join("heeler_guard.rs").as_os_str());
         assert!(
             is_rustc_wrapper(runtime.wrapper().as_os_str()) && !is_rustc_wrapper(OsStr::new("/bin/heeler"))
         );

@@ -28,6 +28,7 @@ const GRACE_PERIOD: Duration = Duration::from_millis(500);
 pub struct ListedProgram {
     /// The first part of the uids of its tests.
     pub suite: String,
+    pub path: String,
     /// In the framework's order.
     pub tests: Vec<Arc<ListedTest>>,
     /// The uids of the tests.
@@ -107,6 +108,7 @@ pub(super) fn listed_programs(catalogue: &Catalogue) -> Vec<ListedProgram> {
         };
         ListedProgram {
             suite: entry.source.program.suite.clone(),
+            path: entry.source.program.path.to_text().into_owned(),
             tests: tests.iter().map(|test| Arc::new(test.listed())).collect(),
             uids: tests.iter().map(|test| test.uid().to_owned()).collect(),
             selection_limit,
