@@ -586,17 +586,3 @@ impl<'a> RedTests<'a> {
         Err(MutateError::RedTests { tests: red })
     }
 }
-
-/// Returns where the tests begin, by uid, with paths relative to the workspace.
-pub(super) fn test_places(
-    programs: &[ListedProgram],
-    tree: &Path,
-) -> BTreeMap<std::sync::Arc<str>, heeler_report::mutation::TestPlace> {
-    let place = |(test, uid): (&std::sync::Arc<heeler_protocol::control::ListedTest>, &String)| {
-        let file = Path::new(test.file.as_ref()?);
-        let below = file.strip_prefix(tree).unwrap_or(file).to_string_lossy().into_owned();
-        let place = heeler_report::mutation::TestPlace { file: below, line: test.line };
-        Some((std::sync::Arc::from(uid.as_str()), place))
-    };
-    programs.iter().flat_map(|program| program.tests.iter().zip(&program.uids).filter_map(place)).collect()
-}

@@ -3,18 +3,20 @@
 use std::{
     collections::BTreeMap,
     num::NonZeroUsize,
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use heeler_config::{ResolvedSettings, filter::FilterSubject};
 use heeler_mutate::{KeptBaseline, ProgramUids, names_for_later_runs};
+use heeler_protocol::control::ListedTest;
 use heeler_report::mutation::{MutationPhases, TestPlace};
 use heeler_server::variants::ListedProgram;
 use heeler_sys::memory::return_freed_memory;
 
 use super::{
-    baseline::{CoverageFiles, MeasuredBaseline, MeasuredPrograms, measure, test_places},
+    baseline::{CoverageFiles, MeasuredBaseline, MeasuredPrograms, measure},
     build::{GuardedBuild, TestCounting, WorkPlace},
     error::MutateError,
     observer::MutationObserver,
@@ -171,4 +173,15 @@ fn leave_out_unselected(
         }
     }
     if all > 0 && selected == 0 { Err(MutateError::NoTestSelected { tests: all }) } else { Ok(()) }
+}
+
+/// Returns where the tests begin, by uid, with paths relative to the workspace.
+fn test_places(programs: &[ListedProgram], tree: &Path) -> BTreeMap<Arc<str>, TestPlace> {
+    let place = |(test, uid): (&Arc<ListedTest>, &String)| {
+        let file = Path::new(test.file.as_ref()?);
+        let below = file.strip_prefix(tree).unwrap_or(file).to_string_lossy().into_owned();
+        let place = TestPlace { file: below, line: test.line };
+        Some((Arc::from(uid.as_str()), place))
+    };
+    programs.iter().flat_map(|program| program.tests.iter().zip(&program.uids).filter_map(place)).collect()
 }
