@@ -1,6 +1,9 @@
 //! Signals from the terminal and the system, as events.
 
-use std::io;
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -13,12 +16,18 @@ pub(super) enum SignalRequest {
     Pause,
 }
 
+/// Two of SIGTERM that are not further apart are one request: `timeout` sends it to its child, and then to the
+/// group in which that is as well.
+const SAME_REQUEST: Duration = Duration::from_secs(1);
+
 /// The installed signal handlers.
 pub(super) struct SignalListener {
     interrupt: Signal,
     terminate: Signal,
     hang_up: Signal,
     stop: Signal,
+    /// When the last SIGTERM was received.
+    terminated: Option<Instant>,
 }
 
 impl SignalListener {
@@ -29,18 +38,26 @@ impl SignalListener {
             terminate: signal(SignalKind::terminate())?,
             hang_up: signal(SignalKind::hangup())?,
             stop: signal(SignalKind::from_raw(heeler_sys::process::Signal::TSTP.0))?,
+            terminated: None,
         })
     }
 
-    /// Waits for the next signal.
+    /// Waits for the next request.
     ///
-    /// Cancel safe: yes, because tokio keeps a signal until it is received.
+    /// Cancel safe: yes, because tokio keeps a signal until it is received, and one that is dropped is a request
+    /// that was returned.
     pub(super) async fn next(&mut self) -> SignalRequest {
-        tokio::select! {
-            _ = self.interrupt.recv() => SignalRequest::End,
-            _ = self.terminate.recv() => SignalRequest::End,
-            _ = self.hang_up.recv() => SignalRequest::End,
-            _ = self.stop.recv() => SignalRequest::Pause,
+        loop {
+            tokio::select! {
+                _ = self.interrupt.recv() => return SignalRequest::End,
+                _ = self.hang_up.recv() => return SignalRequest::End,
+                _ = self.stop.recv() => return SignalRequest::Pause,
+                _ = self.terminate.recv() => {}
+            }
+            let now = Instant::now();
+            if self.terminated.replace(now).is_none_or(|before| now - before > SAME_REQUEST) {
+                return SignalRequest::End;
+            }
         }
     }
 }

@@ -375,6 +375,25 @@ fn cancelled_run_keeps_what_is_known_and_the_next_goes_on() {
 }
 
 #[test]
+fn both_signals_of_timeout_are_one_request() {
+    let package = slow_package();
+    let mut command = std::process::Command::new("timeout");
+    // It never comes by itself.
+    command.args(["3600", env!("CARGO_BIN_EXE_heeler"), "mutate", "-j1", "--json", "../partial.json"]);
+    let mut command = package.world.command(command, &[]);
+    command.current_dir(package.path("")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    wait_until("some verdicts are kept", || has_verdicts(&package.path(".heeler")));
+    signal(child.id(), "TERM");
+    let mut text = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    child.wait().unwrap();
+    assert!(text.contains("cancelled"), "{text}");
+    let partial = statuses(&package.mutants("../partial.json"));
+    assert!(partial.values().any(|status| status == "Killed"), "{partial:?}");
+}
+
+#[test]
 fn killed_worker_changes_no_verdict() {
     let package = slow_package();
     package.mutate(&["--json", "../expected.json"]).assert_code(0);

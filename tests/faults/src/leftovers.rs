@@ -63,12 +63,14 @@ fn files(dir: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Returns whether the path is a temporary file of a C compiler, `ccXXXXXX.s` or `.o`: one that is killed
-/// with the build below a killed coordinator cannot remove it.
+/// Returns whether the path is a temporary file of a C compiler or of the linker that it starts, such as
+/// `ccXXXXXX.s`, `.o`, `.res` or `.cdtor.c`: one that is killed with the build below a killed coordinator
+/// cannot remove it.
 fn is_of_compiler(path: &Path) -> bool {
-    let name = path.file_stem().unwrap_or_default().to_string_lossy();
-    let is_part = path.extension().is_some_and(|extension| ["s", "o"].iter().any(|one| extension == *one));
-    is_part && name.len() == "ccXXXXXX".len() && name.starts_with("cc")
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let (stem, extension) = name.split_once('.').unwrap_or_default();
+    let is_part = ["s", "o", "res", "ld", "le", "cdtor.c", "cdtor.o"].contains(&extension);
+    is_part && stem.len() == "ccXXXXXX".len() && stem.starts_with("cc")
 }
 
 /// Returns whether the path is the directory of journals that have no place in the state directory; the
