@@ -16,8 +16,8 @@ pub(super) enum SignalRequest {
     Pause,
 }
 
-/// Two of SIGTERM that are not further apart are one request: `timeout` sends it to its child, and then to the
-/// group in which that is as well.
+/// Two of SIGTERM that are not further apart are one request: `timeout` sends it to its child, and then to
+/// the group in which that is as well.
 const SAME_REQUEST: Duration = Duration::from_secs(1);
 
 /// The installed signal handlers.
@@ -44,8 +44,8 @@ impl SignalListener {
 
     /// Waits for the next request.
     ///
-    /// Cancel safe: yes, because tokio keeps a signal until it is received, and one that is dropped is a request
-    /// that was returned.
+    /// Cancel safe: yes, because tokio keeps a signal until it is received, and one that is dropped is a
+    /// request that was returned.
     pub(super) async fn next(&mut self) -> SignalRequest {
         loop {
             tokio::select! {
