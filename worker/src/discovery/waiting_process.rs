@@ -6,13 +6,12 @@ use std::time::Duration;
 use heeler_adapters::{AdapterInvocation, ListingDialogue, TranscriptParser};
 use heeler_protocol::control::{ListedTest, TestProgram};
 use heeler_sys::process::Pid;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::time::Instant;
 
 use super::listing_process::{SERVER_EXIT_TIMEOUT, SERVER_GRACE_MS};
 use crate::process::{
-    guard_connection::GuardEvent,
     guard_spawner::GuardSpawner,
-    guarded_process::{DetachedProcess, GuardedProcess, ProcessEvent},
+    guarded_process::DetachedProcess,
     test_directory::{TestDirectory, TestDirectoryVariables},
 };
 
@@ -88,28 +87,7 @@ impl WaitingProcess {
     /// Cancel safe: no, because the process is abandoned with the call: its guard ends it.
     pub(crate) async fn end(self, guards: &GuardSpawner) {
         let Self { process, mut dialogue, test_directory, .. } = self;
-        let (_no_orders, mut orders) = mpsc::channel(1);
-        let mut process = GuardedProcess::attach(guards, process, &mut orders);
-        process.send_request(dialogue.closing_request());
-        process.finish_requests();
-        let deadline = Instant::now() + SERVER_EXIT_TIMEOUT;
-        loop {
-            let awaited = (!process.is_terminating()).then_some(deadline);
-            let event = process.next_event(awaited, true).await;
-            match process.apply(event).await {
-                Some(ProcessEvent::Guard(GuardEvent::Ended(_) | GuardEvent::Lost)) => break,
-                Some(ProcessEvent::Deadline) => process.terminate(SERVER_GRACE_MS).await,
-                Some(ProcessEvent::Output) => drop(process.read_outputs(|_, _| Vec::new())),
-                Some(
-                    ProcessEvent::Order(_)
-                    | ProcessEvent::Guard(_)
-                    | ProcessEvent::GuardOverdue
-                    | ProcessEvent::TerminationDue,
-                )
-                | None => {}
-            }
-        }
-        process.into_handle().reap().await;
+        process.end(guards, dialogue.closing_request(), SERVER_EXIT_TIMEOUT, SERVER_GRACE_MS).await;
         drop(test_directory);
     }
 }

@@ -273,27 +273,8 @@ impl WarmProcess {
 
     /// Asks the process to exit, and ends it if it does not.
     async fn end(self, guards: &GuardSpawner) {
-        let (_no_orders, mut orders) = mpsc::channel(1);
-        let mut process = GuardedProcess::attach(guards, self.process, &mut orders);
-        process.send_request(self.dialogue.closing_request());
-        let deadline = Instant::now() + EXIT_LIMIT;
-        loop {
-            let awaited = (!process.is_terminating()).then_some(deadline);
-            let event = process.next_event(awaited, true).await;
-            match process.apply(event).await {
-                Some(ProcessEvent::Guard(GuardEvent::Ended(_) | GuardEvent::Lost)) => break,
-                Some(ProcessEvent::Deadline) => process.terminate(GRACE_MS).await,
-                Some(ProcessEvent::Output) => drop(process.read_outputs(|_, _| Vec::new())),
-                Some(
-                    ProcessEvent::Order(_)
-                    | ProcessEvent::Guard(_)
-                    | ProcessEvent::GuardOverdue
-                    | ProcessEvent::TerminationDue,
-                )
-                | None => {}
-            }
-        }
-        process.into_handle().reap().await;
+        let request = self.dialogue.closing_request();
+        self.process.end(guards, request, EXIT_LIMIT, GRACE_MS).await;
     }
 }
 

@@ -111,6 +111,34 @@ impl DetachedProcess {
             () = std::future::ready(()) => true,
         }
     }
+
+    /// Asks the process to exit, and ends it if it does not within the limit; what it writes is not kept.
+    ///
+    /// Cancel safe: no, because the process is abandoned with the call: its guard ends it.
+    pub(crate) async fn end(self, guards: &GuardSpawner, request: Vec<u8>, limit: Duration, grace_ms: u64) {
+        let (_no_orders, mut orders) = mpsc::channel(1);
+        let mut process = GuardedProcess::attach(guards, self, &mut orders);
+        process.send_request(request);
+        process.finish_requests();
+        let deadline = Instant::now() + limit;
+        loop {
+            let awaited = (!process.is_terminating()).then_some(deadline);
+            let event = process.next_event(awaited, true).await;
+            match process.apply(event).await {
+                Some(ProcessEvent::Guard(GuardEvent::Ended(_) | GuardEvent::Lost)) => break,
+                Some(ProcessEvent::Deadline) => process.terminate(grace_ms).await,
+                Some(ProcessEvent::Output) => drop(process.read_outputs(|_, _| Vec::new())),
+                Some(
+                    ProcessEvent::Order(_)
+                    | ProcessEvent::Guard(_)
+                    | ProcessEvent::GuardOverdue
+                    | ProcessEvent::TerminationDue,
+                )
+                | None => {}
+            }
+        }
+        process.into_handle().reap().await;
+    }
 }
 
 /// An event of a process.
