@@ -61,6 +61,26 @@ pub(super) struct GuardedBuild {
     pub(super) counting: TestCounting,
 }
 
+impl GuardedBuild {
+    /// Returns a build without what only Cargo has.
+    pub(super) fn new(
+        guarded: BuiltProject,
+        programs: Vec<TestProgram>,
+        fingerprint: Fingerprint,
+        counting: TestCounting,
+    ) -> Self {
+        Self {
+            guarded,
+            programs,
+            own_harness: Vec::new(),
+            doctests: 0..0,
+            notes: Vec::new(),
+            fingerprint,
+            counting,
+        }
+    }
+}
+
 /// How it is counted what each test reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TestCounting {
@@ -199,15 +219,9 @@ pub(super) fn build_guarded(
     if options.doctests == DoctestUse::LeftOut && cargo.has_doctests(&packages) {
         notes.push("documentation tests were not run (--no-doc)".to_owned());
     }
-    Ok(GuardedBuild {
-        guarded: guarded.into_built(),
-        own_harness,
-        doctests: first_doctest..programs.len(),
-        programs,
-        notes,
-        fingerprint,
-        counting: TestCounting::Alone,
-    })
+    let doctests = first_doctest..programs.len();
+    let build = GuardedBuild::new(guarded.into_built(), programs, fingerprint, TestCounting::Alone);
+    Ok(GuardedBuild { own_harness, doctests, notes, ..build })
 }
 
 /// What Cargo has built.

@@ -118,15 +118,7 @@ pub(super) fn build_with_command(
     let programs = programs(&project.tests, &tree)?;
     let counting = TestCounting::Alone;
     let guarded = guarded.into_built();
-    Ok(GuardedBuild {
-        guarded,
-        programs,
-        own_harness: Vec::new(),
-        doctests: 0..0,
-        notes: Vec::new(),
-        fingerprint,
-        counting,
-    })
+    Ok(GuardedBuild::new(guarded, programs, fingerprint, counting))
 }
 
 /// Copies what a build reads, but for what is left out; for a build in C that is all that one has made: a

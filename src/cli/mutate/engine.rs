@@ -74,14 +74,15 @@ impl MutantEngine<'_> {
         let mut programs = std::mem::take(&mut build.programs);
         files.watch_listings(&mut programs)?;
         let state_dir = self.place.session();
-        let started = MutantSession::start(self.settings, &state_dir, programs.clone(), observer);
-        let mut session = started.await?;
+        // Only these may have to be listed in another way.
+        let mut again = if build.own_harness.is_empty() { Vec::new() } else { programs.clone() };
+        let mut session = MutantSession::start(self.settings, &state_dir, programs, observer).await?;
         let mut listed = session.list().await;
         if let Ok(first) = &listed
-            && run_as_commands(&mut programs, &build.own_harness, first)
+            && run_as_commands(&mut again, &build.own_harness, first)
         {
             let observer = session.shut_down().await;
-            session = MutantSession::start(self.settings, &state_dir, programs, observer).await?;
+            session = MutantSession::start(self.settings, &state_dir, again, observer).await?;
             listed = session.list().await;
         }
         let tested = match listed {

@@ -96,15 +96,7 @@ pub(super) fn build_with_pytest(
     }
     let counting = TestCounting::Forked;
     let guarded = guarded.into_built();
-    Ok(GuardedBuild {
-        guarded,
-        programs,
-        own_harness: Vec::new(),
-        doctests: 0..0,
-        notes: Vec::new(),
-        fingerprint,
-        counting,
-    })
+    Ok(GuardedBuild::new(guarded, programs, fingerprint, counting))
 }
 
 /// Returns the name of the tests: that of the directory or file that is named.

@@ -57,6 +57,6 @@ impl AdoptedTest {
             return Err(AdoptError::NeedsNewProcess(pid));
         }
         File::from(gate).write_all(&[1]).map_err(|source| AdoptError::Gate { pid, source })?;
-        Ok(ProcessTracer::adopted(pid, command.trace.clone().unwrap_or_default()))
+        Ok(ProcessTracer::adopted(pid))
     }
 }

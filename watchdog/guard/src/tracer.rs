@@ -124,8 +124,8 @@ impl ProcessTracer {
 
     /// Creates an untraced tracer for a root that was there before exits were watched: its exit may be missed
     /// otherwise.
-    pub(super) fn adopted(root: Pid, plan: TracePlan) -> Self {
-        Self { has_more: true, ..Self::untraced(root, plan) }
+    pub(super) fn adopted(root: Pid) -> Self {
+        Self { has_more: true, ..Self::untraced(root, TracePlan::default()) }
     }
 
     /// Seizes a process that has not executed its program yet. If that is refused, it runs untraced.

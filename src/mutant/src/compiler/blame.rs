@@ -170,13 +170,8 @@ fn left_out_assignments(
     secondary: &[Pointed],
     compiled: CompiledSource<'_>,
 ) -> BTreeSet<MutantKey> {
-    let used_at = compiled.emitted.original_byte(used.byte);
-    let (before, behind): (Vec<_>, Vec<_>) = assignments(error, used, secondary, compiled)
-        .into_iter()
-        .partition(|&mutant| compiled.source.mutants()[mutant].mutant.bytes().start < used_at);
-    // In a loop, the value may come from behind the use.
-    let guilty = if before.is_empty() { behind } else { before };
-    guilty.into_iter().map(|mutant| MutantKey { source: used.source, mutant }).collect()
+    let guilty = assignments_since(0, error, used, secondary, compiled).into_iter();
+    guilty.map(|mutant| MutantKey { source: used.source, mutant }).collect()
 }
 
 /// Returns the statements that would have given a variable another value, after its value was moved and
@@ -190,24 +185,21 @@ fn left_out_after_move(
     let used_at = compiled.emitted.original_byte(used.byte);
     let named = secondary.iter().filter(|one| one.source == used.source);
     let moved_at = named.map(|one| compiled.emitted.original_byte(one.byte)).filter(|byte| *byte < used_at);
-    let start = |mutant: &usize| compiled.source.mutants()[*mutant].mutant.bytes().start;
     // The last place that is named before is that of the move, or the first of the loop.
     let since = moved_at.max().unwrap_or(used_at);
-    let all = assignments(error, used, secondary, compiled);
-    let (before, behind): (Vec<_>, Vec<_>) =
-        all.into_iter().filter(|mutant| start(mutant) >= since).partition(|mutant| start(mutant) < used_at);
-    let guilty = if before.is_empty() { behind } else { before };
     let goes_on = |mutant: &usize| {
         let end = compiled.source.mutants()[*mutant].mutant.bytes().end;
         !ends_block_by_leaving(compiled.source.file().text.get(end..).unwrap_or_default())
     };
-    let guilty = guilty.into_iter().filter(goes_on);
+    let guilty = assignments_since(since, error, used, secondary, compiled).into_iter().filter(goes_on);
     guilty.map(|mutant| MutantKey { source: used.source, mutant }).collect()
 }
 
 /// Returns the mutants that leave out a statement `VARIABLE = …`, of the variable that an error names, in the
-/// function of its use and behind its declaration.
-fn assignments(
+/// function of its use, and behind its declaration and a byte of the original: those before the use, if there
+/// are any.
+fn assignments_since(
+    since: usize,
     error: &CompilerError,
     used: &Pointed,
     secondary: &[Pointed],
@@ -216,7 +208,8 @@ fn assignments(
     let Some(variable) = error.message.split('`').nth(1) else { return Vec::new() };
     let declared = secondary.iter().filter(|one| one.source == used.source);
     let declared_at = declared.map(|one| compiled.emitted.original_byte(one.byte)).min().unwrap_or(0);
-    let function = compiled.source.function_at(compiled.emitted.original_byte(used.byte));
+    let used_at = compiled.emitted.original_byte(used.byte);
+    let function = compiled.source.function_at(used_at);
     let assigns = |original: &str| {
         let rest = original.strip_prefix(variable).map(str::trim_start).unwrap_or_default();
         rest.starts_with('=') && !rest.starts_with("==")
@@ -225,10 +218,14 @@ fn assignments(
         let found = &compiled.source.mutants()[arm.mutant];
         found.mutant.mutator == Mutator::STATEMENT_DELETION
             && Some(found.function) == function
-            && found.mutant.bytes().start >= declared_at
+            && found.mutant.bytes().start >= declared_at.max(since)
             && assigns(found.mutant.original())
     });
-    written.map(|arm| arm.mutant).collect()
+    let (before, behind): (Vec<_>, Vec<_>) = written
+        .map(|arm| arm.mutant)
+        .partition(|&mutant| compiled.source.mutants()[mutant].mutant.bytes().start < used_at);
+    // In a loop, the value may come from behind the use.
+    if before.is_empty() { behind } else { before }
 }
 
 /// Returns whether the rest of a block, up to its end, has a statement that leaves the loop or the function.
