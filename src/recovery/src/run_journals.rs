@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
+    fs,
     io::{self, BufReader},
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
@@ -20,6 +20,7 @@ use heeler_protocol::{
         SYNTHESIZED_JOURNAL_NAME,
     },
 };
+use heeler_sys::dirs::open_regular;
 
 /// Size of the buffer through which a journal is read.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -119,7 +120,7 @@ impl JournalFile {
 }
 
 fn visit_records(path: &Path, mut visit: impl FnMut(LocatedRecord)) -> (JournalEnding, Option<io::Error>) {
-    let file = match File::open(path) {
+    let file = match open_regular(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return (JournalEnding::default(), None),
         Err(error) => return (JournalEnding::default(), Some(error)),
@@ -141,7 +142,7 @@ fn visit_records(path: &Path, mut visit: impl FnMut(LocatedRecord)) -> (JournalE
 pub fn read_record_at(path: &Path, place: RecordPlace) -> io::Result<JournalRecord> {
     let length = usize::try_from(place.length).map_err(io::Error::other)?;
     let mut bytes = vec![0; length];
-    File::open(path)?.read_exact_at(&mut bytes, place.offset)?;
+    open_regular(path)?.read_exact_at(&mut bytes, place.offset)?;
     journal::read_record(&bytes).ok_or_else(|| io::Error::other("the record has changed"))
 }
 

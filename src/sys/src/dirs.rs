@@ -11,6 +11,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::fs::OFlags;
+
 use crate::process::{self, Pid, effective_uid};
 
 /// Longest base directory for sockets: a socket's path may have 107 bytes; this leaves room for our directory
@@ -171,6 +173,40 @@ fn process_dir_name() -> String {
 /// An I/O error of the system.
 pub fn write_new_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     new_file(path)?.write_all(bytes)
+}
+
+/// Writes a new file as [`write_new_file`] does, complete or not at all. An entry of that name that exists is
+/// unchanged.
+///
+/// # Errors
+/// An I/O error of the system, or `AlreadyExists`.
+pub fn write_new_file_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(format!(".{:08x}.part", random_u32()));
+    let aside = PathBuf::from(aside);
+    let written = write_new_file(&aside, bytes).and_then(|()| fs::hard_link(&aside, path));
+    // The file has its own name, or is of no use; failure to remove this one changes nothing.
+    let _stays = fs::remove_file(&aside);
+    written
+}
+
+/// Opens a file that somebody else may have made. Anything but a regular file is an error: a pipe would block
+/// its reader, and a link leads to files that were not meant.
+///
+/// # Errors
+/// An I/O error of the system, or the entry is not a regular file.
+pub fn open_regular(path: &Path) -> io::Result<fs::File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let flags = i32::try_from(flags.bits()).map_err(io::Error::other)?;
+    let opened = fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = opened.map_err(|error| match fs::symlink_metadata(path) {
+        Ok(found) if found.is_symlink() => io::Error::other("it is a symbolic link, which is not followed"),
+        Ok(_) | Err(_) => error,
+    })?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("it is not a regular file")),
+    }
 }
 
 fn new_file(path: &Path) -> io::Result<fs::File> {

@@ -8,6 +8,8 @@ use std::{
     path::Path,
 };
 
+use crate::dirs::open_regular;
+
 /// A lock that this process holds until it is dropped. Executed programs do not inherit it.
 #[derive(Debug)]
 pub struct LivenessLock {
@@ -32,7 +34,7 @@ impl LivenessLock {
 /// # Errors
 /// An I/O error of the system: the state of the lock is unknown.
 pub fn is_held(path: &Path) -> io::Result<bool> {
-    let file = match File::open(path) {
+    let file = match open_regular(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(error),

@@ -9,6 +9,10 @@ use super::{FIXED_BYTES, HEAD_BYTES, JournalRecord, MAGIC, MAGIC_PREFIX, VERSION
 
 /// Size of the pieces in which a file is searched for bytes that are not zero.
 const PIECE_BYTES: usize = 8 << 10;
+/// Maximum size of what a machine that died has not written. A file of somebody else may have any size.
+const MAX_TORN_BYTES: usize = 256 << 20;
+/// Maximum size of a record that is read: more than any output that is kept.
+const MAX_RECORD_BYTES: u32 = 1 << 30;
 
 /// Content of a journal.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -132,6 +136,10 @@ impl<R: Read> JournalReader<R> {
             let expected = || format!("the inverse of the length {length:#010x}, found {inverse:#010x}");
             return Ok(self.end(Some(RecordEnd::of(is_torn, expected))));
         }
+        if head.length > MAX_RECORD_BYTES {
+            let expected = || format!("a record of at most {MAX_RECORD_BYTES} bytes, found {}", head.length);
+            return Ok(self.end(Some(RecordEnd::of(false, expected))));
+        }
         self.payload.clear();
         // The memory grows with the bytes that exist, whatever the length claims.
         let read = (&mut self.input).take(u64::from(head.length)).read_to_end(&mut self.payload)?;
@@ -194,16 +202,18 @@ impl<R: Read> JournalReader<R> {
 
     /// Returns whether everything up to the end of the input is zeros, or there is nothing.
     fn is_rest_zero(&mut self) -> io::Result<bool> {
-        let mut piece = [0; PIECE_BYTES];
-        loop {
+        let zeros = [0; PIECE_BYTES];
+        let mut piece = zeros;
+        for _ in 0..MAX_TORN_BYTES / PIECE_BYTES {
             let length = read_until_full(&mut self.input, &mut piece)?;
             if length == 0 {
                 return Ok(true);
             }
-            if piece[..length].iter().any(|byte| *byte != 0) {
+            if piece[..length] != zeros[..length] {
                 return Ok(false);
             }
         }
+        Ok(false)
     }
 }
 
