@@ -2,13 +2,16 @@
 
 use std::{
     collections::HashMap,
+    io,
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, Row, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Row, TransactionBehavior, config::DbConfig};
 
 use heeler_core::Outcome;
+use heeler_sys::dirs::open_regular;
 
 use super::{
     ProgramCost, RecordedOutcome, TestHistory,
@@ -23,6 +26,9 @@ const VERSION: i32 = 2;
 
 /// Long enough for another run to record its outcomes, short enough not to delay the user noticeably.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// The last bytes of a journal of SQLite that ends with the name of another file.
+const JOURNAL_NAME_MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 
 const SCHEMA: &str = "
 CREATE TABLE test (
@@ -98,6 +104,9 @@ pub enum HistoryError {
         /// The error of the database.
         source: rusqlite::Error,
     },
+    /// The file, or one beside it, is not one that Heeler has made.
+    #[error("use the history {}: {problem}; delete it to start a new one", path.display())]
+    Foreign { path: PathBuf, problem: String },
     /// Another version of Heeler wrote the file.
     #[error("read the history {}, which has version {found}; this program knows version {VERSION}", path.display())]
     OtherVersion {
@@ -133,10 +142,12 @@ impl HistoryStore {
         }
         // SQLite would create the file readable for all users. An existing file keeps its mode.
         let _there = heeler_sys::dirs::write_new_file(path, b"");
+        check_files(path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags).map_err(|source| classify(path, source))?;
+        distrust_schema(&connection).map_err(|source| classify(path, source))?;
         let mut history = Self { connection, path: path.to_owned() };
         match history.configure_and_migrate().map_err(|source| classify(path, source))? {
             VERSION => Ok(history),
@@ -150,8 +161,11 @@ impl HistoryStore {
     /// # Errors
     /// The file is no history, is damaged, or was written by an earlier or a later version.
     pub fn open_read_only(path: &Path) -> Result<Self, HistoryError> {
+        // The user has named it, also as a link.
+        check_files(&path.canonicalize().unwrap_or_else(|_| path.to_owned()))?;
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags).map_err(|source| classify(path, source))?;
+        distrust_schema(&connection).map_err(|source| classify(path, source))?;
         connection.busy_timeout(BUSY_TIMEOUT).map_err(|source| classify(path, source))?;
         match version(&connection).map_err(|source| classify(path, source))? {
             VERSION => Ok(Self { connection, path: path.to_owned() }),
@@ -243,6 +257,50 @@ impl HistoryStore {
             transaction.commit()
         };
         all().map_err(|source| classify(&self.path, source))
+    }
+}
+
+/// Keeps SQLite from executing what a file of somebody else contains: with a view or a trigger in the place
+/// of our tables, each query would be the author's.
+fn distrust_schema(connection: &Connection) -> rusqlite::Result<()> {
+    for (setting, value) in [
+        (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false),
+        (DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false),
+        (DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false),
+        (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
+    ] {
+        connection.set_db_config(setting, value)?;
+    }
+    Ok(())
+}
+
+/// Refuses a history that is not a regular file, and a journal beside it that names another file: SQLite
+/// removes that file. Ours never do.
+fn check_files(path: &Path) -> Result<(), HistoryError> {
+    let foreign = |problem: &str| {
+        let problem = problem.to_owned();
+        HistoryError::Foreign { path: path.to_owned(), problem }
+    };
+    match open_regular(path) {
+        Err(error) if error.kind() == io::ErrorKind::Other => return Err(foreign(&error.to_string())),
+        // SQLite reports that the file is missing, or can't be read.
+        Ok(_) | Err(_) => {}
+    }
+    let mut journal = path.as_os_str().to_owned();
+    journal.push("-journal");
+    let file = match open_regular(Path::new(&journal)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::Other => {
+            return Err(foreign(&format!("the journal beside it can't be used: {error}")));
+        }
+        Err(_) => return Ok(()),
+    };
+    let size = file.metadata().map_or(0, |found| found.len());
+    let mut end = [0; JOURNAL_NAME_MAGIC.len()];
+    let place = size.saturating_sub(end.len() as u64);
+    match file.read_exact_at(&mut end, place) {
+        Ok(()) if end == JOURNAL_NAME_MAGIC => Err(foreign("the journal beside it names another file")),
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 

@@ -301,3 +301,77 @@ fn damaged_file_is_not_imported_and_changes_nothing() {
     assert!(matches!(own.import(&file), Err(HistoryError::Damaged { .. })));
     assert!(own.load(["u"]).unwrap().is_empty());
 }
+
+#[test]
+fn views_and_triggers_of_a_foreign_file_do_not_run() {
+    let place = history_fixture();
+    drop(HistoryStore::open(&place.path).unwrap());
+    let file = place.path.with_file_name("foreign.sqlite");
+    let foreign = rusqlite::Connection::open(&file).unwrap();
+    // Without our settings, the query of this view has no end.
+    let endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
+        SELECT '' || i AS uid, 's' AS suite, 'passed' AS outcome, 1 AS last_us, 1 AS mean_us, 1 AS runs,
+            0 AS failures, 0 AS crashes, 9 AS seen, NULL AS cpu_us, NULL AS peak_kib FROM n";
+    foreign
+        .execute_batch(&format!(
+            "CREATE VIEW test AS {endless};
+             CREATE TABLE program (suite TEXT PRIMARY KEY, start_us INTEGER, seen INTEGER, peak_kib INTEGER);
+             PRAGMA user_version = 2;"
+        ))
+        .unwrap();
+    drop(foreign);
+    let mut own = HistoryStore::open(&place.path).unwrap();
+    assert!(own.import(&file).is_err());
+
+    let connection = rusqlite::Connection::open(&place.path).unwrap();
+    connection
+        .execute_batch(
+            "CREATE TRIGGER t AFTER INSERT ON test BEGIN INSERT INTO program VALUES ('x', 1, 1, 1); END;",
+        )
+        .unwrap();
+    drop(connection);
+    drop(own);
+    let mut own = HistoryStore::open(&place.path).unwrap();
+    own.record(&[outcome("s::a", Outcome::Passed, 1)], &[]).unwrap();
+    assert!(own.load_programs().unwrap().is_empty());
+}
+
+#[test]
+fn journal_that_names_another_file_is_refused_and_the_file_kept() {
+    let place = history_fixture();
+    let mut history = HistoryStore::open(&place.path).unwrap();
+    history.record(&[outcome("s::a", Outcome::Passed, 1)], &[]).unwrap();
+    drop(history);
+    let victim = place.path.with_file_name("victim");
+    std::fs::write(&victim, "mine").unwrap();
+    let pages = u32::try_from(std::fs::metadata(&place.path).unwrap().len() / 4096).unwrap();
+    // The journal of a transaction in several files that was interrupted, as SQLite documents it.
+    let magic = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
+    let mut journal = magic.to_vec();
+    for number in [0, 1, pages, 512, 4096_u32] {
+        journal.extend(number.to_be_bytes());
+    }
+    journal.resize(512, 0);
+    let name = victim.to_str().unwrap().as_bytes();
+    let sum = name.iter().map(|byte| u32::from(*byte)).sum::<u32>();
+    journal.extend(((1_u32 << 30) / 4096 + 1).to_be_bytes());
+    journal.extend(name);
+    journal.extend(u32::try_from(name.len()).unwrap().to_be_bytes());
+    journal.extend(sum.to_be_bytes());
+    journal.extend(magic);
+    std::fs::write(place.path.with_file_name(format!("{FILE_NAME}-journal")), journal).unwrap();
+
+    let error = HistoryStore::open(&place.path).and_then(|history| history.load(["s::a"])).unwrap_err();
+    assert!(matches!(error, HistoryError::Foreign { .. }), "{error:?}");
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "mine");
+}
+
+#[test]
+fn history_behind_a_link_is_refused_unless_the_user_names_it() {
+    let place = history_fixture();
+    drop(HistoryStore::open(&place.path).unwrap());
+    let link = place.path.with_file_name("link.sqlite");
+    std::os::unix::fs::symlink(&place.path, &link).unwrap();
+    assert!(matches!(HistoryStore::open(&link), Err(HistoryError::Foreign { .. })));
+    assert!(HistoryStore::open_read_only(&link).is_ok());
+}
