@@ -16,7 +16,7 @@ use heeler_protocol::{
     },
 };
 use heeler_report::{ReportContent, find_report_format};
-use heeler_run_store::{EarlierRun, EarlierRunState, RecordedDetails, read_recorded_run};
+use heeler_run_store::{EarlierRun, EarlierRunState, RecordedDetails, RunOwnership, read_recorded_run};
 
 const TESTS: u32 = 200_000;
 const JOURNALS: u32 = 8;
@@ -54,6 +54,7 @@ fn measure(dir: &Path) {
             name: "run".to_owned(),
             dir: dir.to_owned(),
             head: None,
+            ownership: RunOwnership::Copied,
             state: EarlierRunState::Interrupted { settled: 0 },
             problems: Vec::new(),
         };

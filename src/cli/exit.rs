@@ -119,6 +119,13 @@ pub(super) enum CommandError {
         /// Reason for which there are none.
         what: String,
     },
+    /// A run that was copied here does not decide what is started, and nothing else names it.
+    #[error(
+        "find tests to run: the run {run} was copied here, changed, or recorded by an earlier version, so the programs \
+         that it names are not started; name them as for any run: heeler run --rerun {run} PROGRAM…, or --cargo, --go, \
+         --pytest, …"
+    )]
+    CopiedRun { run: String },
     /// Neither the command line nor a configuration names a program.
     #[error(
         "find tests to run: name test programs or a directory of them, go to a cargo package, or write a heeler.toml with \
@@ -183,7 +190,8 @@ impl CommandError {
                 CliExitCode::CommandLine
             }
             Self::NothingToRerun { .. } => CliExitCode::ZeroTests,
-            Self::ResolveRun(ResolveRunError::None { .. })
+            Self::ResolveRun(ResolveRunError::None { .. } | ResolveRunError::OnlyCopies { .. })
+            | Self::CopiedRun { .. }
             | Self::ReadRun(_)
             | Self::Sources(_)
             | Self::NoPartitionHistory { .. }

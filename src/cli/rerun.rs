@@ -10,7 +10,7 @@ use heeler_protocol::{
 
 use super::{display::RunDisplay, exit::CommandError, sources::NamedSources};
 use heeler_config::ResolvedSettings;
-use heeler_run_store::{self, Provenance, RerunSelector};
+use heeler_run_store::{self, Provenance, RerunSelector, RunOwnership};
 use heeler_server::connect::FRAMEWORK;
 
 /// Maximum number of names listed of tests that no longer exist.
@@ -20,7 +20,10 @@ const MAX_NAMES: usize = 5;
 pub(super) struct RerunPlan {
     selector: RerunSelector,
     run: String,
-    sources: NamedSources,
+    origin: RunOrigin,
+    ownership: RunOwnership,
+    /// Name of its directory.
+    name: String,
     rerun_set: RerunSet,
 }
 
@@ -46,9 +49,14 @@ impl RerunPlan {
             });
         }
         let head = story.manifest.head;
-        let RunOrigin { sources: requests, framework, program_args, .. } = head.origin;
-        let sources = NamedSources { requests, framework, program_args };
-        Ok(Some(Self { selector: wanted, run: head.run, sources, rerun_set: left }))
+        Ok(Some(Self {
+            selector: wanted,
+            run: head.run,
+            origin: head.origin,
+            ownership: story.ownership,
+            name: run.name.clone(),
+            rerun_set: left,
+        }))
     }
 
     /// Checks that the earlier run is one of test programs.
@@ -56,7 +64,7 @@ impl RerunPlan {
     /// # Errors
     /// Its tests are the cases of a conformance suite, which `heeler run` does not run.
     pub(super) fn check_programs(&self) -> Result<(), CommandError> {
-        if self.sources.framework.as_deref() != Some(FRAMEWORK) {
+        if self.origin.framework.as_deref() != Some(FRAMEWORK) {
             return Ok(());
         }
         let run: String = self.run.chars().take(8).collect();
@@ -65,18 +73,27 @@ impl RerunPlan {
     }
 
     /// Returns the sources to run: those of the command line, otherwise those of the earlier run's command
-    /// line.
+    /// line. Of a copied run only the names of tests are used: with its sources, whoever made the copy would
+    /// choose what is started here.
     pub(super) fn sources(&self, named: NamedSources) -> NamedSources {
-        if !named.requests.is_empty() {
+        if !named.requests.is_empty() || self.ownership == RunOwnership::Copied {
             return named;
         }
         NamedSources {
-            requests: self.sources.requests.clone(),
-            framework: named.framework.or_else(|| self.sources.framework.clone()),
+            requests: self.origin.sources.clone(),
+            framework: named.framework.or_else(|| self.origin.framework.clone()),
             program_args: match named.program_args.is_empty() {
-                true => self.sources.program_args.clone(),
+                true => self.origin.program_args.clone(),
                 false => named.program_args,
             },
+        }
+    }
+
+    /// Returns the error for a rerun without anything to run.
+    pub(super) fn nothing_to_run(&self) -> CommandError {
+        match self.ownership {
+            RunOwnership::Own => CommandError::NothingToRun,
+            RunOwnership::Copied => CommandError::CopiedRun { run: self.name.clone() },
         }
     }
 
@@ -130,10 +147,13 @@ impl RerunPlan {
     /// Returns the note printed when the run begins.
     pub(super) fn describe(&self) -> String {
         let run: String = self.run.chars().take(8).collect();
-        match self.selector {
-            RerunSelector::Failed => format!("failed tests of run {run}"),
-            RerunSelector::NotRun => format!("tests without a result of run {run}"),
-            RerunSelector::Run(_) => format!("remaining tests of run {run}"),
+        match (&self.selector, self.ownership) {
+            (RerunSelector::Failed, _) => format!("failed tests of run {run}"),
+            (RerunSelector::NotRun, _) => format!("tests without a result of run {run}"),
+            (RerunSelector::Run(_), RunOwnership::Own) => format!("remaining tests of run {run}"),
+            (RerunSelector::Run(_), RunOwnership::Copied) => {
+                format!("remaining tests of run {run}, a copy that names tests only")
+            }
         }
     }
 }

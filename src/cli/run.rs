@@ -80,7 +80,7 @@ async fn run_tests(
     let provenance = rerun::provenance(&named, rerun.as_ref());
     let sources = find_sources(&config, &named, &mut say).map_err(CommandError::Sources)?;
     if sources.is_empty() {
-        return Err(CommandError::NothingToRun);
+        return Err(rerun.as_ref().map_or(CommandError::NothingToRun, RerunPlan::nothing_to_run));
     }
     let without_run = arguments.is_no_run.then(|| sources.iter().map(listed_program).collect());
     let signals = super::signals::SignalListener::listen().map_err(CommandError::Signals)?;

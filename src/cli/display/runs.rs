@@ -11,7 +11,7 @@ use super::{
     style::{ColourMode, Style, StyledLine},
 };
 use heeler_report::sanitise;
-use heeler_run_store::{EarlierRun, EarlierRunState};
+use heeler_run_store::{EarlierRun, EarlierRunState, RunOwnership};
 
 /// `--format` of `heeler runs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -38,6 +38,8 @@ pub(crate) struct RunsTableContext {
 
 /// Length of a shortened id: unique enough for people, and accepted by `heeler report`.
 const ID_CHARS: usize = 8;
+/// Note on a run that this user has not recorded here.
+const COPY_NOTE: &str = "copied, changed, or of an earlier version: its programs are not started by --rerun";
 /// Maximum width of a command.
 const COMMAND_COLUMNS: usize = 90;
 
@@ -81,6 +83,9 @@ fn human(all: &[EarlierRun], of: &RunsTableContext) -> String {
             say(StyledLine::new()
                 .with_plain(" ".repeat(10))
                 .with(Style::Dim, format!("$ {}", cut_name(&command, COMMAND_COLUMNS))));
+        }
+        if run.head.is_some() && run.ownership == RunOwnership::Copied {
+            say(StyledLine::new().with_plain(" ".repeat(10)).with(Style::Warning, COPY_NOTE));
         }
         for problem in &run.problems {
             say(StyledLine::new()
@@ -193,6 +198,7 @@ fn run_object(run: &EarlierRun) -> Value {
         "directory": run.dir.display().to_string(),
         "state": state,
         "problems": run.problems,
+        "copied": run.ownership == RunOwnership::Copied,
     });
     let mut put = |key: &str, value: Value| {
         object.as_object_mut().expect("it was made as one").insert(key.to_owned(), value);

@@ -98,8 +98,8 @@ impl WorkPlace {
     pub(super) fn open(state_dir: &Path, root: &Path) -> Result<Self, MutateError> {
         // Several workspaces may share a state directory.
         let name = root.file_name().unwrap_or_default().to_string_lossy();
-        let hash = Fingerprint::of([root.as_os_str().as_encoded_bytes()]).to_string();
-        let dir = state_dir.join("mutate").join(format!("{name}-{}", &hash[..8]));
+        let id = heeler_run_store::unpredictable_name(&[root.as_os_str().as_encoded_bytes()]);
+        let dir = state_dir.join("mutate").join(format!("{name}-{id}"));
         let failed = |path: &Path| {
             let path = path.to_owned();
             move |source| MutateError::MakeDirectory { path, source }

@@ -3,8 +3,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs::File,
-    io::{self, BufRead, BufReader},
+    io,
     path::{Path, PathBuf},
 };
 
@@ -15,8 +14,9 @@ use heeler_protocol::{
 use heeler_recovery::{JournalFile, journal_paths};
 
 use super::{
-    DIR_NAME,
+    DIR_NAME, RunOwnership,
     run_dir::{LockHolder, fallback_state_dir, lock_holder, run_names},
+    run_mark::{ownership_by_head, read_head_line},
 };
 
 /// One run on disk.
@@ -27,6 +27,8 @@ pub struct EarlierRun {
     pub dir: PathBuf,
     /// The head of its manifest, where that can be read.
     pub head: Option<ManifestHead>,
+    /// Who recorded the run, by its head and mark.
+    pub ownership: RunOwnership,
     pub state: EarlierRunState,
     /// Descriptions of damage to its files.
     pub problems: Vec<String>,
@@ -71,7 +73,10 @@ pub fn list_runs(state_dir: &Path) -> Vec<EarlierRun> {
 /// Returns the directory of the latest run with this id, wherever it was stored.
 #[must_use]
 pub fn find_run_dir(state_dir: &Path, run_id: &str) -> Option<PathBuf> {
-    let is_it = |dir: &PathBuf| read_head(dir).ok().flatten().is_some_and(|head| head.run == run_id);
+    let is_it = |dir: &PathBuf| {
+        let found = read_head(dir);
+        found.ownership == RunOwnership::Own && found.head.is_some_and(|head| head.run == run_id)
+    };
     [state_dir.join(DIR_NAME), fallback_state_dir().join(DIR_NAME)]
         .iter()
         .flat_map(|runs| run_names(runs).into_iter().rev().map(|name| runs.join(name)))
@@ -85,6 +90,7 @@ pub(super) fn run_at(dir: &Path) -> EarlierRun {
         name,
         dir: dir.to_owned(),
         head: None,
+        ownership: RunOwnership::Copied,
         state: EarlierRunState::Unreadable,
         problems: Vec::new(),
     })
@@ -102,17 +108,13 @@ fn inspect_run(dir: PathBuf, name: String) -> Option<EarlierRun> {
         Ok(minder) => minder,
         Err(error) => {
             let problems = vec![format!("whether it is in progress is unknown: {error}")];
-            return Some(EarlierRun { name, dir, head: None, state: EarlierRunState::Unreadable, problems });
+            let (ownership, state) = (RunOwnership::Copied, EarlierRunState::Unreadable);
+            return Some(EarlierRun { name, dir, head: None, ownership, state, problems });
         }
     };
     let mut problems = Vec::new();
-    let head = match read_head(&dir) {
-        Ok(head) => head,
-        Err(error) => {
-            problems.push(error);
-            None
-        }
-    };
+    let FoundHead { head, ownership, problem } = read_head(&dir);
+    problems.extend(problem);
     let is_readable = problems.is_empty();
     let end = read_end(&dir, &mut problems);
     let state = match (minder, end) {
@@ -128,22 +130,37 @@ fn inspect_run(dir: PathBuf, name: String) -> Option<EarlierRun> {
             EarlierRunState::Interrupted { settled: count_settled(&dir, &mut problems) }
         }
     };
-    dir.exists().then_some(EarlierRun { name, dir, head, state, problems })
+    dir.exists().then_some(EarlierRun { name, dir, head, ownership, state, problems })
 }
 
-/// Reads only the head of a manifest; `None` where a run died before it had one.
-fn read_head(dir: &Path) -> Result<Option<ManifestHead>, String> {
+/// The head of a manifest, and who wrote it.
+struct FoundHead {
+    /// `None` if it can't be read, or if a run died before it had one.
+    head: Option<ManifestHead>,
+    ownership: RunOwnership,
+    /// Why it can't be read.
+    problem: Option<String>,
+}
+
+/// Reads only the head of a manifest.
+fn read_head(dir: &Path) -> FoundHead {
     let path = dir.join(manifest::MANIFEST_FILE_NAME);
-    let mut line = Vec::new();
-    let read = File::open(&path).and_then(|file| BufReader::new(file).read_until(b'\n', &mut line));
-    match read {
-        Ok(_) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(format!("{}: {error}", path.display())),
+    let line = match read_head_line(dir) {
+        Ok(line) => line,
+        Err(error) => {
+            let problem =
+                (error.kind() != io::ErrorKind::NotFound).then(|| format!("{}: {error}", path.display()));
+            return FoundHead { head: None, ownership: RunOwnership::Copied, problem };
+        }
+    };
+    let ownership = ownership_by_head(dir, line.strip_suffix(b"\n").unwrap_or(&line));
+    match ManifestHead::read(&line) {
+        Ok(head) => FoundHead { head: Some(head), ownership, problem: None },
+        Err(error) => {
+            let problem = format!("{}: {}", path.display(), heeler_core::error_chain(&error));
+            FoundHead { head: None, ownership, problem: Some(problem) }
+        }
     }
-    ManifestHead::read(&line)
-        .map(Some)
-        .map_err(|error| format!("{}: {}", path.display(), heeler_core::error_chain(&error)))
 }
 
 /// Returns the end record of a run, where it was written.

@@ -3,6 +3,8 @@
 //!
 //! - `history_fixture`: the directory of a run, its locks, and the removal of old runs.
 //! - `index`: the list of runs, each with its actual state.
+//! - `user_key`: the secret key of this user on this machine.
+//! - `run_mark`: tells runs that this user recorded here from copies.
 //! - `resolve_run`: resolves a run from the word that a user writes.
 //! - `recorded_run`: a recorded run, read from its journals.
 //! - `scanned_journal`: one journal of it, without its outputs.
@@ -18,8 +20,10 @@ mod report_files;
 mod rerun_set;
 mod resolve;
 mod run_dir;
+mod run_mark;
 mod scanned_journal;
 mod shards;
+mod user_key;
 
 #[cfg(test)]
 mod tests;
@@ -34,7 +38,9 @@ pub use rerun_set::{RerunSelector, rerun_set};
 pub use resolve::{ResolveRunError, resolve_run};
 pub use run_dir::wall_clock;
 pub use run_dir::{Provenance, RunDir, exclude_from_git, fallback_state_dir, make_run_dir, prune_runs};
+pub use run_mark::{RunOwnership, write_manifest};
 pub use shards::{ShardRun, check_shards, summarise_shards};
+pub use user_key::unpredictable_name;
 
 /// Directory of the journals and evidence of runs, below the state directory.
 pub const DIR_NAME: &str = "runs";

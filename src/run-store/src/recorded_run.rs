@@ -4,7 +4,7 @@
 use std::{
     borrow::Cow,
     collections::HashMap,
-    fs, io,
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -21,13 +21,19 @@ use heeler_recovery::{JournalFile, journal_paths, read_record_at, unfinished_res
 use heeler_report::TestReport;
 use heeler_sys::cpu_pool;
 
-use super::{EarlierRun, EarlierRunState, scanned_journal::ScannedJournal};
+use super::{
+    EarlierRun, EarlierRunState, RunOwnership,
+    run_mark::{ownership_by_manifest, read_manifest_bytes},
+    scanned_journal::ScannedJournal,
+};
 
 /// A finished or interrupted run, read from its files.
 #[derive(Debug)]
 pub struct RecordedRun {
     /// The manifest: the selected tests.
     pub manifest: Manifest,
+    /// Who recorded the run.
+    pub ownership: RunOwnership,
     /// The end record; `None` if the run was interrupted.
     pub end: Option<Box<RunEnd>>,
     /// The results of tests and the failures of programs, in the order in which they ended; of two results of
@@ -138,7 +144,7 @@ pub fn read_recorded_run(run: &EarlierRun) -> Result<RecordedRun, RecordedRunErr
 /// The manifest can't be read, or a journal is of another version.
 pub fn read_run_files(dir: &Path) -> Result<RecordedRun, RecordedRunError> {
     let path = dir.join(manifest::MANIFEST_FILE_NAME);
-    let bytes = match fs::read(&path) {
+    let bytes = match read_manifest_bytes(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let run = dir.file_name().unwrap_or(dir.as_os_str()).to_string_lossy().into_owned();
             return Err(RecordedRunError::NoManifest { run });
@@ -153,7 +159,8 @@ pub fn read_run_files(dir: &Path) -> Result<RecordedRun, RecordedRunError> {
         .map_err(|source| RecordedRunError::Read { path: dir.display().to_string(), source })?;
     let journals = cpu_pool::map(paths.into_iter().enumerate().collect(), ScannedJournal::scan);
     let losses = journal_losses(&journals)?;
-    Ok(recorded_run(manifest, journals, losses))
+    let ownership = ownership_by_manifest(dir, &bytes);
+    Ok(RecordedRun { ownership, ..recorded_run(manifest, journals, losses) })
 }
 
 /// Describes the damage of the journals.
@@ -205,7 +212,8 @@ fn recorded_run(manifest: Manifest, journals: Vec<ScannedJournal>, mut losses: V
     // The sort is stable.
     results.sort_by_key(|timed| timed.ended_ms);
     let results = results.into_iter().map(|timed| timed.result).chain(missing).collect();
-    RecordedRun { manifest, end, results, losses, journal_paths }
+    let ownership = RunOwnership::Copied;
+    RecordedRun { manifest, ownership, end, results, losses, journal_paths }
 }
 
 /// A result with the time by which it is sorted.

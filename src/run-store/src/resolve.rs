@@ -1,6 +1,6 @@
 //! Resolves a run from the word that a user writes.
 
-use super::EarlierRun;
+use super::{EarlierRun, RunOwnership};
 
 /// The word that names the newest run.
 pub(super) const LATEST: &str = "latest";
@@ -16,6 +16,18 @@ pub enum ResolveRunError {
         /// The directory that was searched.
         dir: String,
     },
+    /// All runs are copies.
+    #[error(
+        "no run in {dir} was recorded there by this user on this machine, so none is used without its name; to use \
+         one of the {copies} that were copied, moved or changed, or that an earlier version recorded, name it: {name}"
+    )]
+    OnlyCopies {
+        /// The directory that was searched.
+        dir: String,
+        copies: usize,
+        /// The name of the newest.
+        name: String,
+    },
     /// No run has this id.
     #[error("no run has an id that begins with \"{word}\"; heeler runs lists them")]
     Unknown { word: String },
@@ -30,8 +42,8 @@ pub enum ResolveRunError {
     },
 }
 
-/// Returns the run that a word names: `latest`, the beginning of an id, or a directory's name. Runs that died
-/// before they had written their manifest are not considered for `latest`.
+/// Returns the run that a word names: `latest`, the beginning of an id, or a directory's name. Copies, and
+/// runs that died before they had written their manifest, are not considered for `latest`.
 ///
 /// # Errors
 /// No run or more than one matches.
@@ -41,8 +53,7 @@ pub fn resolve_run<'r>(
     dir: &str,
 ) -> Result<&'r EarlierRun, ResolveRunError> {
     if word == LATEST {
-        let is_known = |run: &&EarlierRun| run.head.is_some() || !run.problems.is_empty();
-        return runs.iter().rfind(is_known).ok_or_else(|| ResolveRunError::None { dir: dir.to_owned() });
+        return latest_run(runs, dir);
     }
     if runs.is_empty() {
         return Err(ResolveRunError::None { dir: dir.to_owned() });
@@ -62,6 +73,21 @@ pub fn resolve_run<'r>(
             })
         }
     }
+}
+
+fn latest_run<'r>(runs: &'r [EarlierRun], dir: &str) -> Result<&'r EarlierRun, ResolveRunError> {
+    let own = |run: &&EarlierRun| run.ownership == RunOwnership::Own;
+    if let Some(run) = runs.iter().rfind(own) {
+        return Ok(run);
+    }
+    let dir = dir.to_owned();
+    let copies = || runs.iter().filter(|run| run.head.is_some() || !run.problems.is_empty());
+    Err(match copies().next_back() {
+        None => ResolveRunError::None { dir },
+        Some(newest) => {
+            ResolveRunError::OnlyCopies { dir, copies: copies().count(), name: newest.name.clone() }
+        }
+    })
 }
 
 fn matches_word(run: &EarlierRun, word: &str) -> bool {

@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use super::{RunOwnership, run_mark::read_ownership};
 use heeler_protocol::{
     manifest::{COORDINATOR_LOCK, RerunSet, RunOrigin, WATCHDOG_LOCK},
     mtp::RunShard,
@@ -124,10 +125,22 @@ pub(super) fn lock_holder(dir: &Path) -> io::Result<LockHolder> {
     Ok(if is_held(&dir.join(WATCHDOG_LOCK))? { LockHolder::Watchdog } else { LockHolder::Unlocked })
 }
 
-/// Removes the oldest runs until at most `keep` are left, but never a run whose lock is held. Returns their
-/// names. Directories that can't be removed are left for the next time.
+/// Removes the oldest runs until at most `keep` of this user and `keep` copies are left, but never a run
+/// whose lock is held. Returns their names. Directories that can't be removed are left for the next time.
 pub fn prune_runs(runs: &Path, keep: usize) -> Vec<String> {
     let names = run_names(runs);
+    if names.len() <= keep {
+        return Vec::new();
+    }
+    // The names of copies are not ours: with late dates they would displace the runs of this user.
+    let is_own = |name: &String| read_ownership(&runs.join(name)) == RunOwnership::Own;
+    let (own, copies): (Vec<_>, Vec<_>) = names.into_iter().partition(is_own);
+    let mut removed = remove_surplus(runs, own, keep);
+    removed.extend(remove_surplus(runs, copies, keep));
+    removed
+}
+
+fn remove_surplus(runs: &Path, names: Vec<String>, keep: usize) -> Vec<String> {
     let surplus = names.len().saturating_sub(keep);
     let mut removed = Vec::new();
     for name in names {

@@ -127,7 +127,7 @@ mod tests {
     use heeler_protocol::manifest::{Manifest, ManifestHead, ManifestPlan, ManifestTest, RunOrigin};
 
     use super::*;
-    use crate::{RecordedResult, RecordedTestResult};
+    use crate::{RecordedResult, RecordedTestResult, RunOwnership};
 
     fn shard(index: u32, digest: &str, names: &[&str]) -> ShardRun {
         let shard = RunShard {
@@ -147,7 +147,8 @@ mod tests {
         let results = (0..).zip(names).map(result).collect();
         let manifest = Manifest { head, plan };
         let (losses, journal_paths) = (Vec::new(), Vec::new());
-        let run = RecordedRun { manifest, end: None, results, losses, journal_paths };
+        let ownership = RunOwnership::Copied;
+        let run = RecordedRun { manifest, ownership, end: None, results, losses, journal_paths };
         ShardRun { dir: format!("r{index}").into(), run }
     }
 

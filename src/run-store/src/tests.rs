@@ -76,11 +76,7 @@ fn run_without_manifest_is_never_the_latest() {
     let state = tempfile::tempdir().unwrap();
     let runs = state.path().join(DIR_NAME);
     let known = make_run_dir(&runs, "aaaa", TWO).unwrap();
-    fs::write(
-        known.path.join(manifest::MANIFEST_FILE_NAME),
-        manifest("aaaa", &["x"], RerunSet::default()).to_bytes(),
-    )
-    .unwrap();
+    write_manifest(&known.path, &manifest("aaaa", &["x"], RerunSet::default())).unwrap();
     drop(known);
     drop(make_run_dir(&runs, "bbbb", TWO).unwrap());
     let all = list_runs(state.path());
@@ -93,6 +89,28 @@ fn run_without_manifest_is_never_the_latest() {
     assert_eq!(resolve_run(&all, "b-b", "d").unwrap().name, all[1].name, "ids are written in several forms");
     assert_eq!(resolve_run(&all, "", "d").unwrap_err(), ResolveRunError::Unknown { word: String::new() });
     assert_eq!(resolve_run(&[], "latest", "d").unwrap_err(), ResolveRunError::None { dir: "d".into() });
+}
+
+#[test]
+fn manifest_that_is_written_again_keeps_its_mark_in_between() {
+    let state = tempfile::tempdir().unwrap();
+    let run = make_run_dir(&state.path().join(DIR_NAME), "aaaa", TWO).unwrap();
+    let path = run.path.join(manifest::MANIFEST_FILE_NAME);
+    let ownership = || list_runs(state.path())[0].ownership;
+    write_manifest(&run.path, &manifest("aaaa", &["x"], RerunSet::default())).unwrap();
+    let first = fs::read(&path).unwrap();
+    for names in [&["x", "y"][..], &["x", "y", "z"]] {
+        let before = fs::read(&path).unwrap();
+        write_manifest(&run.path, &manifest("aaaa", names, RerunSet::default())).unwrap();
+        assert_eq!(ownership(), RunOwnership::Own);
+        let after = fs::read(&path).unwrap();
+        // As if the process had died between the mark and the manifest.
+        fs::write(&path, before).unwrap();
+        assert_eq!(ownership(), RunOwnership::Own);
+        fs::write(&path, after).unwrap();
+    }
+    fs::write(&path, first).unwrap();
+    assert_eq!(ownership(), RunOwnership::Copied, "an earlier manifest than the last two");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Other users of the machine, and the environment of tests.
+//! Other users of the machine, runs of others, and the environment of tests.
 
+mod copied_runs;
 mod other_users;
 mod test_environment;

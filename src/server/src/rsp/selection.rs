@@ -5,7 +5,7 @@ use heeler_config::{
     filter::{Filter, FilterSubject},
 };
 use heeler_protocol::manifest::RerunSet;
-use heeler_run_store::{RecordedRun, list_runs, read_recorded_run, rerun_set};
+use heeler_run_store::{EarlierRun, RecordedRun, RunOwnership, list_runs, read_recorded_run, rerun_set};
 
 use super::launch::LaunchOptions;
 use crate::{
@@ -110,9 +110,10 @@ fn filter_tests(
     Ok(tests.into_iter().filter(is_selected).collect())
 }
 
-/// Returns the latest run with tests of this suite, and what it left to be run again.
+/// Returns the latest run of this user with tests of this suite, and what it left to be run again.
 fn latest_rerun_set(settings: &ResolvedSettings, suite: &str) -> Result<(String, RerunSet), String> {
-    for run in list_runs(&settings.state_dir).iter().rev().filter(|run| run.head.is_some()) {
+    let is_own = |run: &&EarlierRun| run.ownership == RunOwnership::Own;
+    for run in list_runs(&settings.state_dir).iter().rev().filter(is_own) {
         // The directory of a run may be removed meanwhile.
         let Ok(recorded) = read_recorded_run(run) else { continue };
         if has_tests_of(&recorded, suite) {

@@ -14,10 +14,7 @@ use heeler_core::{OsText, OutcomeCounts, ledger::LedgerEntry};
 use heeler_protocol::{
     control::{DueResult, FinishRequest, JournalResend, TestProgram},
     journal::{self, JournalRecord, RunEnd, SYNTHESIZED_JOURNAL_NAME},
-    manifest::{
-        MANIFEST_FILE_NAME, Manifest, ManifestHead, ManifestPlan, ManifestProgram, ManifestTest,
-        TestDescriptions,
-    },
+    manifest::{Manifest, ManifestHead, ManifestPlan, ManifestProgram, ManifestTest, TestDescriptions},
 };
 use heeler_sys::dirs::write_file_atomically;
 
@@ -38,7 +35,7 @@ pub(super) fn write_manifest(plan: &RunPlan) -> io::Result<()> {
         plan: manifest_plan(plan),
     };
     heeler_sys::fail::at("run.manifest")?;
-    write_file_atomically(&plan.run_dir.path.join(MANIFEST_FILE_NAME), &manifest.to_bytes())
+    heeler_run_store::write_manifest(&plan.run_dir.path, &manifest)
 }
 
 /// Returns the manifest's description of the tests.
