@@ -22,6 +22,40 @@ fn every_libtest_outcome_is_reported() {
 }
 
 #[test]
+fn output_is_kept_whatever_ends_a_test_among_others_on_the_first_run() {
+    let world = TestWorld::with_libtest();
+    world.write("heeler.toml", SHORT);
+    world.note_starts();
+    let names =
+        ["a_adds", "b_prints", "c_fails", "f_should_panic_and_does_not", "g_returns_an_error", "l_hangs"];
+    let filters: Vec<&str> = names.iter().flat_map(|name| ["-E", *name]).collect();
+    let words = [&["run", "libtest", "-j1", "--format", "json", "--success-output", "final"], &filters[..]];
+    let ran = world.run_with_separate_outputs(&words.concat()).assert_code(2);
+    assert_eq!(world.starts().len(), 1, "all run in one process: {:?}", world.starts());
+    let events: Vec<serde_json::Value> =
+        ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let end = |name: &str| {
+        let found = events.iter().find(|event| event["name"] == *name && event["outcome"].is_string());
+        found.unwrap_or_else(|| panic!("{name}: {ran}")).clone()
+    };
+    let hung = end("l_hangs");
+    assert_eq!(hung["outcome"], "timed-out");
+    assert_eq!(hung["stdout"], "said before it hangs\n", "{hung:#}");
+    let failed = end("c_fails");
+    let output = failed["stdout"].as_str().unwrap();
+    assert!(
+        output.starts_with("said before the failure\n") && output.contains("the sum is wrong"),
+        "{output}"
+    );
+    assert!(failed["message"].as_str().unwrap().contains("the sum is wrong"), "{failed:#}");
+    assert!(end("g_returns_an_error")["message"].as_str().unwrap().contains("no luck"));
+    let message = end("f_should_panic_and_does_not")["message"].clone();
+    assert!(message.as_str().unwrap().contains("did not panic as expected"), "{message}");
+    // What a test writes is its own, also where it passes.
+    assert!(!ran.stdout.contains("some output\\nsaid"), "{ran}");
+}
+
+#[test]
 fn failed_assertion_has_both_sides_and_location() {
     let world = TestWorld::with_libtest();
     let mut server = TestServer::initialized(&world, &["libtest"]);

@@ -51,7 +51,7 @@ impl RunningBatch {
                 let mut verdict = verdict;
                 if verdict.result == FrameworkResult::Failed {
                     let test = &self.tests[flight.place].listed;
-                    self.framework.complete_verdict(&mut verdict, test, &flight.stderr.text());
+                    self.framework.complete_verdict(&mut verdict, test, &flight.text_of_details());
                 }
                 let ended = EndedTest::of(&flight, self.now);
                 self.settle(ended, TestEnding::Verdict(verdict), updates);

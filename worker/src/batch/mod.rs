@@ -508,7 +508,7 @@ impl RunningBatch {
         }
         if verdict.result == FrameworkResult::Failed {
             let test = &self.tests[place].listed;
-            self.framework.complete_verdict(&mut verdict, test, &flight.stderr.text());
+            self.framework.complete_verdict(&mut verdict, test, &flight.text_of_details());
         }
         truncate_messages(&mut verdict, self.limits.output_bytes);
         let since_begun = self.now.running.saturating_sub(flight.started_at.running);

@@ -114,6 +114,12 @@ impl RunningTest {
         }
     }
 
+    /// Returns the output in which its framework may have written the details of a failure: standard error,
+    /// or the common output of a process whose standard output is its standard error as well.
+    pub(super) fn text_of_details(&self) -> String {
+        if self.stderr.is_empty() { self.stdout.text() } else { self.stderr.text() }
+    }
+
     pub(super) fn push_stderr(&mut self, bytes: &[u8]) {
         self.stderr.push(bytes);
     }

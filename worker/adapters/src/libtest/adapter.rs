@@ -34,7 +34,7 @@ const SELECTION_LIMIT: SelectionLimit =
 static EVENTS: AdapterTraits = AdapterTraits {
     nesting: NameNesting::Colons,
     selection_limit: Some(SELECTION_LIMIT),
-    // Of a test that runs alone, whose output is not captured.
+    // The output of tests is not captured.
     details_from_stderr: Some(add_panic),
     captures_output: true,
     is_recognized: true,
@@ -51,9 +51,12 @@ static PLAIN: AdapterTraits = AdapterTraits {
     ..AdapterTraits::new("libtest-plain", "Rust test")
 };
 
-fn add_panic(verdict: &mut FrameworkVerdict, name: &str, stderr: &str) {
-    if verdict.failures.is_empty() {
-        verdict.push_failure(panic::read_failure(None, stderr, Some(name)));
+fn add_panic(verdict: &mut FrameworkVerdict, name: &str, output: &str) {
+    // The event has libtest's own message, for example about a test that should have panicked.
+    let has_place = verdict.failures.iter().any(|failure| failure.file.is_some());
+    if !has_place {
+        let message = verdict.failures.pop().and_then(|failure| failure.message);
+        verdict.push_failure(panic::read_failure(message, output, Some(name)));
     }
 }
 

@@ -3,7 +3,7 @@
 use heeler_protocol::control::OsText;
 
 use super::LibtestFormat;
-use crate::{AdapterInvocation, BatchSelection, CommandLineError, SelectionScope};
+use crate::{AdapterInvocation, BatchSelection, CommandLineError, InvocationChannel, SelectionScope};
 
 /// Environment variables that would reorder, filter, or change the format of the output; the last one is set
 /// by libtest when it executes itself.
@@ -63,9 +63,14 @@ pub(super) fn run_command(
             let flags = ["-Z", "unstable-options", "--format", "json", "--report-time", "--test-threads=1"];
             let mut command = invocation(&flags, true);
             // Captured output is in the memory of the process until the test has ended: a test that dies or
-            // hangs takes it along. Of several tests, the one that died runs again alone.
-            if selection.tests.len() == 1 && selection.scope != SelectionScope::TestsOfVariant {
+            // hangs takes it along.
+            if selection.scope != SelectionScope::TestsOfVariant {
                 command.args.push("--nocapture".into());
+                // Panics are written to standard error, which of two pipes could not be divided among the
+                // tests. The output of one test needs no division.
+                if selection.tests.len() > 1 {
+                    command.channel = InvocationChannel::CombinedOutput;
+                }
             }
             command
         }
@@ -122,18 +127,21 @@ mod tests {
     }
 
     #[test]
-    fn output_of_a_lone_test_is_not_captured() {
+    fn output_is_not_captured_and_that_of_several_tests_is_one_stream() {
         let test = |name: &str| ListedTest { name: name.to_owned(), ..ListedTest::default() };
         let (one, other) = (test("a"), test("b"));
-        let is_shown = |command: AdapterInvocation| command.args.contains(&"--nocapture".into());
-        let shown = |tests: &[&ListedTest]| is_shown(command_of(LibtestFormat::Events, tests).unwrap());
-        assert_eq!([shown(&[&one]), shown(&[&one, &other])], [true, false]);
+        let is_shown = |command: &AdapterInvocation| command.args.contains(&"--nocapture".into());
+        let alone = command_of(LibtestFormat::Events, &[&one]).unwrap();
+        let together = command_of(LibtestFormat::Events, &[&one, &other]).unwrap();
+        assert!(is_shown(&alone) && is_shown(&together));
+        let channels = (alone.channel, together.channel);
+        assert_eq!(channels, (InvocationChannel::StandardOutput, InvocationChannel::CombinedOutput));
         let variant = BatchSelection {
             tests: &[&one],
             scope: SelectionScope::TestsOfVariant,
             runs_ignored: false,
             follows_unclear_death: false,
         };
-        assert!(!is_shown(run_command(LibtestFormat::Events, &variant).unwrap()), "it is not asked for");
+        assert!(!is_shown(&run_command(LibtestFormat::Events, &variant).unwrap()), "it is not asked for");
     }
 }
