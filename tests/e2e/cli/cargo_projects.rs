@@ -152,6 +152,27 @@ fn doctests_of_a_package_are_tests() {
 }
 
 #[test]
+fn short_library_costs_one_listing_and_one_rustdoc() {
+    for edition in ["2024", "2021"] {
+        let world = documented(edition);
+        let tests: String = (0..3)
+            .map(|number| {
+                format!("/// ```\n/// assert_eq!({number}, {number});\n/// ```\npub fn f{number}() {{}}\n")
+            })
+            .collect();
+        world.write("documented/src/lib.rs", &tests);
+        let script = "#!/bin/sh\ncase \" $* \" in *' --test '*) echo \"$*\" >> \"$STARTS\";; esac\nexec rustdoc \"$@\"\n";
+        world.write_program("counted-rustdoc", script);
+        world.env("STARTS", world.path("rustdocs").to_str().unwrap());
+        world.env("RUSTDOC", world.path("counted-rustdoc").to_str().unwrap());
+        world.run(&["run", "--cargo", "documented", "--doc", "-j4"]).assert_code(0).assert_stdout("3 passed");
+        let starts = world.read("rustdocs");
+        assert_eq!(starts.lines().count(), 2, "{starts}");
+        assert!(starts.lines().next().unwrap().contains("--merge-doctests no"), "{starts}");
+    }
+}
+
+#[test]
 fn doctests_without_capture_show_nothing_of_their_harness() {
     let world = documented("2024");
     let words = ["run", "--cargo", "documented", "--doc", "--no-capture", "-E", r"test(line 3\))"];

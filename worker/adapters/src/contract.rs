@@ -46,8 +46,8 @@ pub trait Adapter: Sync {
     ) -> Result<AdapterListing, ListingError>;
 
     /// Returns how the processes of a program with these tests behave, as far as batches depend on it.
-    fn process_traits(&self, tests: &[ListedTest]) -> ProcessTraits {
-        let _ = tests;
+    fn process_traits(&self, program: &TestProgram, tests: &[ListedTest]) -> ProcessTraits {
+        let _ = (program, tests);
         self.traits().process
     }
 
@@ -120,8 +120,8 @@ pub struct AdapterTraits {
     /// Whether the framework reads which process traces a test program, without consequences as it is run
     /// here.
     pub reads_tracer: bool,
-    /// Adds the details of a failed test that the framework writes to standard error, where it writes them
-    /// there.
+    /// Adds the details of a failed test that the framework writes to standard error, or to the common output
+    /// of a process, where it writes them there.
     pub details_from_stderr: Option<AddDetails>,
     /// Whether each result is the answer to a request that names its test, one at a time: it is proven when
     /// it is read, whatever the process does later, and the test that runs when the process dies is known

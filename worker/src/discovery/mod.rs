@@ -176,7 +176,7 @@ pub(crate) async fn discover(
             selection_limit: heeler_adapters::by_name(listing.framework)
                 .and_then(|adapter| adapter.traits().selection_limit),
             process: heeler_adapters::by_name(listing.framework)
-                .map(|adapter| adapter.process_traits(&listing.tests))
+                .map(|adapter| adapter.process_traits(&program, &listing.tests))
                 .unwrap_or_default(),
             tests: listing.tests,
             warnings: listing.warnings,

@@ -95,7 +95,7 @@ impl Adapter for Catch2 {
         Ok(AdapterListing { framework, tests, failure, warnings: Vec::new(), depends_on: Vec::new() })
     }
 
-    fn process_traits(&self, tests: &[ListedTest]) -> ProcessTraits {
+    fn process_traits(&self, _program: &TestProgram, tests: &[ListedTest]) -> ProcessTraits {
         ProcessTraits { is_one_batch: tests.len() > selector::MAX_SELECTED, ..ProcessTraits::NONE }
     }
 

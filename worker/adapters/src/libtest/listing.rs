@@ -24,7 +24,8 @@ pub(super) fn next_listing(outputs: &[ListingOutput]) -> Option<AdapterInvocatio
     if is_needed { command::terse_listings().into_iter().nth(outputs.len() - 1) } else { None }
 }
 
-fn is_json(output: &ListingOutput) -> bool {
+/// Returns whether a listing is one of JSON events.
+pub(crate) fn is_json(output: &ListingOutput) -> bool {
     output.code == Some(0) && memchr::memmem::find(&output.stdout, DISCOVERY).is_some()
 }
 
@@ -45,7 +46,8 @@ fn damaged(reason: impl Into<String>) -> ListingError {
     ListingError::Damaged { framework: NAME, reason: reason.into() }
 }
 
-fn read_json(stdout: &[u8]) -> Result<Vec<ListedTest>, ListingError> {
+/// Parses a listing of JSON events.
+pub(crate) fn read_json(stdout: &[u8]) -> Result<Vec<ListedTest>, ListingError> {
     let start = memchr::memmem::find(stdout, DISCOVERY).unwrap_or(0);
     let end = memchr::memmem::rfind(stdout, COMPLETED)
         .filter(|end| *end > start)

@@ -12,7 +12,7 @@ mod plain;
 pub(super) use adapter::LibtestFormat;
 pub(super) use command::unset_variables;
 pub(super) use events::counts_explain_exit;
-pub(super) use listing::mark_ignored;
+pub(super) use listing::{is_json as is_json_listing, mark_ignored, read_json as read_json_listing};
 pub(super) use panic::read_panic_of;
 pub(super) use plain::{PlainGrammar, is_own_line as is_own_plain_line};
 

@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-use heeler_protocol::control::{ListedTest, TestProgram};
+use heeler_core::batching::ProcessTraits;
+use heeler_protocol::control::{ListedTest, OsText, TestProgram};
 
 use super::{failure, grammar, selection};
 use crate::{
@@ -15,6 +16,11 @@ use crate::{
 /// The adapter of rustdoc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rustdoc;
+
+/// The edition of Rust from which on rustdoc compiles the tests of a library together.
+const FIRST_MERGED_EDITION: u32 = 2024;
+/// Number of tests, each compiled by itself, that are not worth a second process.
+const FEW_TESTS: usize = 4;
 
 static TRAITS: AdapterTraits = AdapterTraits {
     is_own_line: |line| libtest::is_own_plain_line(line) || line.starts_with(b"all doctests ran in "),
@@ -48,9 +54,11 @@ impl Adapter for Rustdoc {
         _scratch: &Path,
     ) -> Option<AdapterInvocation> {
         match outputs {
-            [] => Some(invocation("--list --format terse")),
+            [] => Some(json_listing()),
+            [json] if libtest::is_json_listing(json) || json.signal.is_some() => None,
+            [_] => Some(invocation("--list --format terse")),
             // The first one does not tell ignored tests from others.
-            [all] if all.code == Some(0) => Some(invocation("--list --format terse --ignored")),
+            [_, all] if all.code == Some(0) => Some(invocation("--list --format terse --ignored")),
             _ => None,
         }
     }
@@ -60,30 +68,22 @@ impl Adapter for Rustdoc {
         program: &TestProgram,
         outputs: &[ListingOutput],
     ) -> Result<AdapterListing, ListingError> {
-        let damaged =
-            || ListingError::Damaged { framework: TRAITS.name, reason: "it did not run".to_owned() };
-        if let Some(dead) = outputs.iter().find(|output| output.code != Some(0)) {
-            return Err(ListingError::of_exit(dead));
-        }
-        let [all, ignored] = outputs else { return Err(damaged()) };
-        let (all, ignored) = (scan::decode_lossy(&all.stdout), scan::decode_lossy(&ignored.stdout));
-        let (names, ignored) = (listed_names(&all), listed_names(&ignored));
+        let listed = match outputs {
+            [json, ..] if libtest::is_json_listing(json) => libtest::read_json_listing(&json.stdout)?,
+            _ => read_terse_listings(outputs)?,
+        };
+        let names: Vec<&str> = listed.iter().map(|test| test.name.as_str()).collect();
         let selectors = selection::selectors(&names);
-        let test = |(name, selector): (&&str, String)| {
-            let (file, line) = place(name).unzip();
-            let mut test = ListedTest {
-                name: (*name).to_owned(),
+        let test = |(listed, selector): (&ListedTest, String)| {
+            let (file, line) = place(&listed.name).unzip();
+            ListedTest {
                 file: file.map(|file| program.cwd.as_path().join(file).display().to_string()),
                 line,
                 selector: Some(selector),
-                ..ListedTest::default()
-            };
-            if ignored.contains(name) {
-                libtest::mark_ignored(&mut test, String::new());
+                ..listed.clone()
             }
-            test
         };
-        let tests = names.iter().zip(selectors).map(test).collect();
+        let tests = listed.iter().zip(selectors).map(test).collect();
         Ok(AdapterListing {
             framework: TRAITS.name,
             tests,
@@ -91,6 +91,11 @@ impl Adapter for Rustdoc {
             warnings: Vec::new(),
             depends_on: Vec::new(),
         })
+    }
+
+    fn process_traits(&self, program: &TestProgram, tests: &[ListedTest]) -> ProcessTraits {
+        let is_one_batch = has_merged_tests(program) || tests.len() <= FEW_TESTS;
+        ProcessTraits { is_one_batch, ..ProcessTraits::NONE }
     }
 
     fn selectable_together(&self, tests: &[&ListedTest]) -> usize {
@@ -129,6 +134,58 @@ impl Adapter for Rustdoc {
     }
 }
 
+/// Returns the command that lists as JSON, and compiles no test: those of one edition are otherwise compiled
+/// together, also for a listing. Both options are unstable; without them there is [`read_terse_listings`].
+fn json_listing() -> AdapterInvocation {
+    let words = ["-Zunstable-options", "--merge-doctests", "no", "--test-args"].map(OsText::from);
+    let mut env = libtest::unset_variables();
+    env.push(("RUSTC_BOOTSTRAP".into(), Some("1".into())));
+    AdapterInvocation {
+        args: words.into_iter().chain(["-Zunstable-options --list --format json".into()]).collect(),
+        env,
+        ..AdapterInvocation::default()
+    }
+}
+
+/// Reads the last two listings: all tests, and the ignored ones.
+fn read_terse_listings(outputs: &[ListingOutput]) -> Result<Vec<ListedTest>, ListingError> {
+    let [.., all, ignored] = outputs else {
+        return Err(match outputs {
+            [dead] if dead.code != Some(0) => ListingError::of_exit(dead),
+            _ => ListingError::Damaged { framework: TRAITS.name, reason: "it did not run".to_owned() },
+        });
+    };
+    if let Some(dead) = [ignored, all].into_iter().find(|output| output.code != Some(0)) {
+        return Err(ListingError::of_exit(dead));
+    }
+    let (all, ignored) = (scan::decode_lossy(&all.stdout), scan::decode_lossy(&ignored.stdout));
+    let ignored = listed_names(&ignored);
+    let test = |name: &str| {
+        let mut test = ListedTest { name: name.to_owned(), ..ListedTest::default() };
+        if ignored.contains(&name) {
+            libtest::mark_ignored(&mut test, String::new());
+        }
+        test
+    };
+    Ok(listed_names(&all).into_iter().map(test).collect())
+}
+
+/// Returns whether rustdoc compiles the tests of a library together: then each further process compiles them
+/// once more.
+fn has_merged_tests(program: &TestProgram) -> bool {
+    let words: Vec<_> = program.args.iter().map(OsText::to_text).collect();
+    let mut named =
+        words.iter().enumerate().filter_map(|(place, word)| match word.strip_prefix("--edition") {
+            Some("") => words.get(place + 1).map(|next| next.to_string()),
+            Some(value) => value.strip_prefix('=').map(str::to_owned),
+            None => None,
+        });
+    named
+        .next()
+        .and_then(|edition| edition.parse().ok())
+        .is_some_and(|year: u32| year >= FIRST_MERGED_EDITION)
+}
+
 fn listed_names(listing: &str) -> Vec<&str> {
     listing.lines().filter_map(|line| line.strip_suffix(": test")).collect()
 }
@@ -150,6 +207,52 @@ mod tests {
         assert_eq!(place("src/a b.rs - (line 3)"), Some(("src/a b.rs", 3)));
         assert_eq!(place("src/lib.rs - one"), None);
         assert_eq!(place("one (line 14)"), None);
+    }
+
+    #[test]
+    fn one_listing_is_enough_and_compiles_nothing() {
+        let program = TestProgram { cwd: "/w".into(), ..TestProgram::default() };
+        let first = Rustdoc.next_listing(&program, &[], Path::new("")).unwrap();
+        let words: Vec<_> = first.args.iter().map(|word| word.to_text().into_owned()).collect();
+        assert!(words.join(" ").contains("--merge-doctests no"), "{words:?}");
+        let entry = |name: &str, is_ignored: bool| {
+            format!(
+                "{{ \"type\": \"test\", \"event\": \"discovered\", \"name\": \"{name}\", \"ignore\": {is_ignored}, \
+                 \"ignore_message\": \"\", \"source_path\": \"\", \"start_line\": 0, \"start_col\": 0, \"end_line\": 0, \
+                 \"end_col\": 0 }}\n"
+            )
+        };
+        let stdout = format!(
+            "{{ \"type\": \"suite\", \"event\": \"discovery\" }}\n{}{}{{ \"type\": \"suite\", \"event\": \
+             \"completed\", \"tests\": 2, \"benchmarks\": 0, \"total\": 2, \"ignored\": 1 }}\n",
+            entry("src/lib.rs - a (line 3)", false),
+            entry("src/lib.rs - b (line 8)", true)
+        );
+        let json = ListingOutput { stdout: stdout.into_bytes(), code: Some(0), ..ListingOutput::default() };
+        assert!(Rustdoc.next_listing(&program, std::slice::from_ref(&json), Path::new("")).is_none());
+        let tests = Rustdoc.read_listing(&program, &[json]).unwrap().tests;
+        assert_eq!(tests.iter().map(ListedTest::is_ignored).collect::<Vec<_>>(), [false, true]);
+        assert_eq!((tests[0].file.as_deref(), tests[0].line), (Some("/w/src/lib.rs"), Some(3)));
+        // A rustdoc without these options.
+        let refused = ListingOutput { code: Some(1), ..ListingOutput::default() };
+        let second = Rustdoc.next_listing(&program, std::slice::from_ref(&refused), Path::new("")).unwrap();
+        assert_eq!(second.args[1].to_text(), "--list --format terse");
+        let listed =
+            |stdout: &[u8]| ListingOutput { stdout: stdout.to_vec(), code: Some(0), ..refused.clone() };
+        let outputs = [refused.clone(), listed(b"src/lib.rs - a (line 9): test\n"), listed(b"")];
+        assert!(Rustdoc.next_listing(&program, &outputs[..2], Path::new("")).is_some());
+        assert_eq!(Rustdoc.read_listing(&program, &outputs).unwrap().tests.len(), 1);
+    }
+
+    #[test]
+    fn tests_that_are_compiled_together_run_in_one_process() {
+        let is_one = |args: &[&str], count: usize| {
+            let args = args.iter().map(|word| OsText::from(*word)).collect();
+            let program = TestProgram { args, ..TestProgram::default() };
+            Rustdoc.process_traits(&program, &vec![ListedTest::default(); count]).is_one_batch
+        };
+        assert!(is_one(&["--edition=2024"], 500) && is_one(&["--edition", "2027"], 500));
+        assert!(!is_one(&["--edition=2021"], 500) && !is_one(&[], 500) && is_one(&["--edition=2021"], 3));
     }
 
     #[test]
