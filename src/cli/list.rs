@@ -11,7 +11,7 @@ use super::{
     run_view::{RunView, display_options},
     select::{check_filters, select},
     signals::SignalListener,
-    sources::{NamedSources, check_programs_exist, find_sources},
+    sources::{DebugData, NamedSources, check_programs_exist, find_sources},
 };
 use heeler_client::ClientOptions;
 use heeler_config::ResolvedSettings;
@@ -24,6 +24,7 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, Comma
     let settings = Arc::new(
         ResolvedSettings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?,
     );
+    let config = config.with_state_dir(&settings.state_dir);
     check_filters(&settings)?;
     let mut options = display_options(&arguments.general, &settings, OutputStream::StandardOutput);
     let (colour, root) = (options.colour, options.root.clone());
@@ -32,7 +33,8 @@ pub(super) async fn list(arguments: &ListArguments) -> Result<CliExitCode, Comma
     let mut say = |label: &str, words: &str| display.show_phase(label, words, Instant::now());
     check_programs_exist(&arguments.programs).map_err(CommandError::Sources)?;
     let named = NamedSources::from_arguments(&arguments.programs);
-    let sources = find_sources(&config, &named, &mut say).map_err(CommandError::Sources)?;
+    let sources =
+        find_sources(&config, &named, DebugData::Omitted, &mut say).map_err(CommandError::Sources)?;
     if sources.is_empty() {
         return Err(CommandError::NothingToRun);
     }

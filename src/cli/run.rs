@@ -25,7 +25,7 @@ use super::{
     run_events::RunEventPrinter,
     run_view::{RunView, display_options},
     select::{TestSelection, check_filters, select},
-    sources::{NamedSources, check_programs_exist, find_sources},
+    sources::{DebugData, NamedSources, check_programs_exist, find_sources},
 };
 use heeler_client::{ClientError, ClientOptions, TestRequest};
 use heeler_config::{CaptureStrategy, FailLimit, OutputTiming, ResolvedSettings, ShuffleMode, StatusLevel};
@@ -53,6 +53,7 @@ async fn run_tests(
     let config = super::load_config(arguments.general.config_file.as_deref())?;
     let mut settings =
         ResolvedSettings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
+    let config = config.with_state_dir(&settings.state_dir);
     if settings.run.shuffle == ShuffleMode::Random {
         settings.run.shuffle = ShuffleMode::Seed(random_seed());
     }
@@ -78,7 +79,8 @@ async fn run_tests(
         None => named,
     };
     let provenance = rerun::provenance(&named, rerun.as_ref());
-    let sources = find_sources(&config, &named, &mut say).map_err(CommandError::Sources)?;
+    let debug_data = if arguments.debugger.is_some() { DebugData::Kept } else { DebugData::Omitted };
+    let sources = find_sources(&config, &named, debug_data, &mut say).map_err(CommandError::Sources)?;
     if sources.is_empty() {
         return Err(rerun.as_ref().map_or(CommandError::NothingToRun, RerunPlan::nothing_to_run));
     }

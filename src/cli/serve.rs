@@ -9,7 +9,7 @@ use super::{
     exit::{CliExitCode, CommandError},
     rerun,
     signals::{SignalListener, SignalRequest},
-    sources::{NamedSources, SourceFinder, find_sources},
+    sources::{DebugData, NamedSources, SourceFinder, find_sources},
 };
 use heeler_config::{CaptureStrategy, ResolvedSettings};
 use heeler_server::{
@@ -134,9 +134,11 @@ fn session_options(served: &ServedArguments) -> Result<SessionOptions, CommandEr
     let config = super::load_config(served.general.config_file.as_deref())?;
     let settings =
         ResolvedSettings::resolve(&config, served.command_line()).map_err(CommandError::Profile)?;
+    let config = config.with_state_dir(&settings.state_dir);
     let mut say = |label: &str, words: &str| eprintln!("heeler: {label} {words}");
     let named = NamedSources::from_arguments(&served.programs);
-    let sources = find_sources(&config, &named, &mut say).map_err(CommandError::Sources)?;
+    // A client may ask for a debugger in any run.
+    let sources = find_sources(&config, &named, DebugData::Kept, &mut say).map_err(CommandError::Sources)?;
     if sources.is_empty() {
         return Err(CommandError::NothingToRun);
     }

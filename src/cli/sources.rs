@@ -91,7 +91,15 @@ struct SourceContext<'a> {
     suite: Option<&'a SuiteConfig>,
     /// Framework that the command line names.
     framework: Option<&'a str>,
+    debug_data: DebugData,
     supervision: BuildSupervision<'a>,
+}
+
+/// Whether test programs are linked with the data that a debugger needs, where a source decides that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DebugData {
+    Kept,
+    Omitted,
 }
 
 /// The sources that a command line names.
@@ -249,19 +257,28 @@ fn hint_about_missing(path: &Path) -> String {
 pub(super) fn find_sources(
     config: &Config,
     named: &NamedSources,
+    debug_data: DebugData,
     display: PhaseDisplay<'_>,
 ) -> Result<Vec<ProgramSource>, SourcesError> {
-    find_supervised_sources(config, named, BuildSupervision::default(), display)
+    let build = BuildContext { debug_data, supervision: BuildSupervision::default() };
+    find_supervised_sources(config, named, build, display)
+}
+
+/// How programs are built.
+#[derive(Clone, Copy)]
+struct BuildContext<'a> {
+    debug_data: DebugData,
+    supervision: BuildSupervision<'a>,
 }
 
 /// Finds the programs as [`find_sources`] does.
 fn find_supervised_sources(
     config: &Config,
     named: &NamedSources,
-    supervision: BuildSupervision<'_>,
+    build: BuildContext<'_>,
     display: PhaseDisplay<'_>,
 ) -> Result<Vec<ProgramSource>, SourcesError> {
-    let mut sources = find_named_sources(config, named, supervision, display)?;
+    let mut sources = find_named_sources(config, named, build, display)?;
     for source in sources.iter_mut().filter(|source| takes_arguments(&source.program)) {
         source.program.args.extend(named.program_args.iter().map(|word| OsText::from(word.as_str())));
     }
@@ -271,12 +288,14 @@ fn find_supervised_sources(
 fn find_named_sources(
     config: &Config,
     named: &NamedSources,
-    supervision: BuildSupervision<'_>,
+    build: BuildContext<'_>,
     display: PhaseDisplay<'_>,
 ) -> Result<Vec<ProgramSource>, SourcesError> {
     let is_nothing_named = named.requests.is_empty();
     let implied = (is_nothing_named && config.suites.is_empty()).then(cargo_project_request).flatten();
-    let context = SourceContext { config, suite: None, framework: named.framework.as_deref(), supervision };
+    let BuildContext { debug_data, supervision } = build;
+    let framework = named.framework.as_deref();
+    let context = SourceContext { config, suite: None, framework, debug_data, supervision };
     let mut sources = Vec::new();
     for request in named.requests.iter().chain(&implied) {
         let programs = resolve_request(TEST_SOURCES, request, &context, display)?;
@@ -284,7 +303,7 @@ fn find_named_sources(
     }
     if is_nothing_named {
         for suite in &config.suites {
-            sources.extend(suite_sources(config, suite, supervision, display)?);
+            sources.extend(suite_sources(config, suite, build, display)?);
         }
     }
     Ok(sources)
@@ -311,15 +330,16 @@ fn resolve_request(
 fn suite_sources(
     config: &Config,
     suite: &SuiteConfig,
-    supervision: BuildSupervision<'_>,
+    build: BuildContext<'_>,
     display: PhaseDisplay<'_>,
 ) -> Result<Vec<ProgramSource>, SourcesError> {
+    let BuildContext { debug_data, supervision } = build;
     if let Some(build) = &suite.build {
         display("Building", &format!("{}: {}", suite.name, build.join(" ")));
         run_build_command(build, &config.dir, supervision)
             .map_err(|source| SourcesError::Build { suite: suite.name.clone(), source })?;
     }
-    let context = SourceContext { config, suite: Some(suite), framework: None, supervision };
+    let context = SourceContext { config, suite: Some(suite), framework: None, debug_data, supervision };
     let mut programs = resolve_request(TEST_SOURCES, &suite.source, &context, display)?;
     for program in &mut programs {
         apply_suite_settings(suite, program);

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::cli::{
     cargo::{BuildSupervision, ignored_files, run_shell},
-    sources::{COMMAND_SOURCE, CTEST_SOURCE, NamedSources, find_sources, plain_program},
+    sources::{COMMAND_SOURCE, CTEST_SOURCE, DebugData, NamedSources, find_sources, plain_program},
 };
 
 /// The list of the paths that were copied, beside the copy.
@@ -163,8 +163,8 @@ fn programs(tests: &BuiltTests, tree: &Path) -> Result<Vec<TestProgram>, MutateE
         }
     };
     let named = NamedSources { requests: vec![request], ..NamedSources::default() };
-    let found =
-        find_sources(&Config::without_file(tree), &named, &mut |_, _| {}).map_err(MutateError::Sources)?;
+    let found = find_sources(&Config::without_file(tree), &named, DebugData::Omitted, &mut |_, _| {})
+        .map_err(MutateError::Sources)?;
     let single = |program: TestProgram| {
         let is_command = program.framework.as_deref().is_some_and(|name| name == COMMAND_SOURCE);
         let entries = if is_command { program.entries.clone() } else { Vec::new() };

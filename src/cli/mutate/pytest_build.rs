@@ -23,7 +23,7 @@ use super::{
 };
 use crate::cli::{
     cargo::{BuildSupervision, ignored_files, read_program_output},
-    sources::{NamedSources, PYTEST_SOURCE, find_interpreter, find_sources},
+    sources::{DebugData, NamedSources, PYTEST_SOURCE, find_interpreter, find_sources},
 };
 
 const SEARCH_PATH: &str = "PYTHONPATH";
@@ -170,7 +170,7 @@ fn programs(path: &Path, python: &Path, tree: &Path) -> Result<Vec<TestProgram>,
     let words = [tree, path, python].map(OsText::from);
     let request = SourceRequest::new(PYTEST_SOURCE, words.to_vec());
     let named = NamedSources { requests: vec![request], ..NamedSources::default() };
-    let found =
-        find_sources(&Config::without_file(tree), &named, &mut |_, _| {}).map_err(MutateError::Sources)?;
+    let found = find_sources(&Config::without_file(tree), &named, DebugData::Omitted, &mut |_, _| {})
+        .map_err(MutateError::Sources)?;
     Ok(found.into_iter().map(|source| source.program).collect())
 }

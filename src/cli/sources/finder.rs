@@ -11,7 +11,7 @@ use heeler_server::discovery::{CurrentProgram, CurrentPrograms, ProgramFinder, P
 
 use super::{
     super::cargo::{BuildSupervision, OutputTail},
-    NamedSources, find_supervised_sources,
+    BuildContext, DebugData, NamedSources, find_supervised_sources,
     programs::ProgramsSource,
 };
 use crate::cli::sources::TestSource as _;
@@ -39,8 +39,10 @@ impl ProgramFinder for SourceFinder {
             tail: Some(&tail),
             ..BuildSupervision::default()
         };
+        // A client may ask for a debugger in any run.
+        let build = BuildContext { debug_data: DebugData::Kept, supervision };
         let mut display = |label: &str, words: &str| eprintln!("heeler: {label} {words}");
-        let found = find_supervised_sources(&self.config, &self.named, supervision, &mut display);
+        let found = find_supervised_sources(&self.config, &self.named, build, &mut display);
         let found = found.map_err(|error| {
             let text = tail.text();
             let separator = if text.is_empty() { "" } else { "\n" };

@@ -5,7 +5,6 @@ mod packages;
 
 use std::{
     ffi::OsString,
-    hash::{DefaultHasher, Hash as _, Hasher as _},
     path::{Path, PathBuf},
 };
 
@@ -16,7 +15,7 @@ use super::{
         arguments::ProgramArguments,
         cargo::{BuildOutput, BuildSupervision, CargoError, read_tool_output, try_build_command},
     },
-    PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text, plain_program,
+    DebugData, PhaseDisplay, SourceContext, SourcesError, TestSource, absolute_text, plain_program,
 };
 use packages::{GoPackage, PackageLocation, UnreadablePackages, build_groups, listing_arguments};
 
@@ -26,6 +25,8 @@ const FRAMEWORK: &str = "go";
 const ARGUMENTS_FOLLOW: &str = "--";
 /// The minor version of Go whose `go test -c` first built several packages at once.
 const FIRST_VERSION_FOR_SEVERAL: u32 = 21;
+/// Arguments of go with which a program is linked as go does it: those that name how, and coverage.
+const OWN_LINKING: [&str; 5] = ["ldflags", "cover", "covermode", "coverpkg", "coverprofile"];
 /// Packages without tests that are named.
 const NAMED_PACKAGES: usize = 5;
 
@@ -67,9 +68,14 @@ impl TestSource for GoSource {
             let found = list(&location, args, context.supervision).map_err(failed)?;
             let (tested, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|package| package.has_tests);
             untested.extend(others.into_iter().map(|package| package.import_path));
-            let built = build_directory(&context.config.state_dir, &location.dir, args);
+            let args = &toolchain.build_arguments(args, context.debug_data);
+            let state_dir = &context.config.state_dir;
+            let built = build_directory(state_dir, &location.dir, args);
             let built = std::path::absolute(&built)
                 .map_err(|source| SourcesError::Path { path: built.clone(), source })?;
+            std::fs::create_dir_all(&built)
+                .map_err(|source| SourcesError::Path { path: built.clone(), source })?;
+            heeler_run_store::exclude_from_git(state_dir);
             let build = GoBuild { location: &location, args, directory: &built, toolchain: &toolchain };
             for program in build.run(&tested, context.supervision).map_err(failed)? {
                 if !programs.iter().any(|known| known.suite == program.suite) {
@@ -100,9 +106,9 @@ fn untested_text(untested: &[String]) -> String {
 /// Returns where the programs of these packages are built: others, and those of other arguments, have a
 /// directory of their own.
 fn build_directory(state_dir: &Path, dir: &Path, args: &[String]) -> PathBuf {
-    let mut hasher = DefaultHasher::new();
-    (dir, args).hash(&mut hasher);
-    state_dir.join("go").join(format!("{:016x}", hasher.finish()))
+    let words = args.iter().map(String::as_bytes);
+    let parts: Vec<&[u8]> = [dir.as_os_str().as_encoded_bytes()].into_iter().chain(words).collect();
+    state_dir.join("go").join(heeler_run_store::unpredictable_name(&parts))
 }
 
 /// The installed Go.
@@ -110,11 +116,13 @@ fn build_directory(state_dir: &Path, dir: &Path, args: &[String]) -> PathBuf {
 struct Toolchain {
     minor_version: u32,
     root: String,
+    /// Flags of the environment, which flags of the command line replace.
+    flags: String,
 }
 
 impl Toolchain {
     fn read(dir: &Path, supervision: BuildSupervision<'_>) -> Result<Self, CargoError> {
-        let words = ["env", "GOVERSION", "GOROOT"].map(OsString::from).to_vec();
+        let words = ["env", "GOVERSION", "GOROOT", "GOFLAGS"].map(OsString::from).to_vec();
         let output = read_tool_output("go", words, dir, supervision)?;
         Ok(Self::parse(&String::from_utf8_lossy(&output)))
     }
@@ -127,7 +135,22 @@ impl Toolchain {
         Self {
             minor_version: digits.parse().unwrap_or(u32::MAX),
             root: lines.next().unwrap_or_default().to_owned(),
+            flags: lines.next().unwrap_or_default().to_owned(),
         }
+    }
+
+    /// Returns the arguments of `go test -c`. Debug data take a third of the linker's time, and the
+    /// names and lines of stacks are in the program all the same; `go test` omits it as well.
+    fn build_arguments(&self, args: &[String], debug_data: DebugData) -> Vec<String> {
+        let is_named = |name: &str| {
+            let flags = args.iter().map(String::as_str).chain(self.flags.split_whitespace());
+            flags.into_iter().any(|flag| {
+                flag.starts_with('-') && flag.trim_start_matches('-').split('=').next() == Some(name)
+            })
+        };
+        let is_omitted = debug_data == DebugData::Omitted && !OWN_LINKING.iter().any(|name| is_named(name));
+        let omitting = is_omitted.then(|| "-ldflags=-w".to_owned());
+        omitting.into_iter().chain(args.iter().cloned()).collect()
     }
 }
 
@@ -258,6 +281,22 @@ mod tests {
     }
 
     #[test]
+    fn programs_are_linked_without_debug_data_unless_somebody_decides_otherwise() {
+        let build = |flags: &str, args: &[&str], debug_data| {
+            let toolchain = Toolchain { flags: flags.to_owned(), ..Toolchain::default() };
+            let args: Vec<String> = args.iter().map(|word| (*word).to_owned()).collect();
+            toolchain.build_arguments(&args, debug_data).join(" ")
+        };
+        assert_eq!(build("", &[], DebugData::Omitted), "-ldflags=-w");
+        assert_eq!(build("-mod=vendor", &["-race"], DebugData::Omitted), "-ldflags=-w -race");
+        assert_eq!(build("", &["-race"], DebugData::Kept), "-race");
+        for own in ["-ldflags=-X=a.b=c", "-cover", "--coverprofile=x", "-covermode=atomic"] {
+            assert_eq!(build("", &[own], DebugData::Omitted), own);
+            assert_eq!(build(own, &[], DebugData::Omitted), "");
+        }
+    }
+
+    #[test]
     fn packages_without_tests_are_counted_and_some_named() {
         let names: Vec<String> = (0..7).map(|number| format!("m/p{number}")).collect();
         assert_eq!(untested_text(&names[..1]), "1 package without tests: m/p0");
@@ -269,7 +308,7 @@ mod tests {
 
     #[test]
     fn program_runs_in_its_package_with_the_variables_of_go_test() {
-        let toolchain = Toolchain { minor_version: 26, root: "/go".to_owned() };
+        let toolchain = Toolchain { minor_version: 26, root: "/go".to_owned(), flags: String::new() };
         let location = PackageLocation { dir: "/w".into(), patterns: Vec::new() };
         let build =
             GoBuild { location: &location, args: &[], directory: Path::new("/s"), toolchain: &toolchain };

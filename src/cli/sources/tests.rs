@@ -43,6 +43,7 @@ fn source_of_a_recorded_request_is_found_by_its_name() {
         config: &config,
         suite: None,
         framework: None,
+        debug_data: DebugData::Kept,
         supervision: BuildSupervision::default(),
     };
     // As a manifest records it.

@@ -27,6 +27,12 @@ impl Config {
         Self { state_dir: dir.join(STATE_DIR), ..self }
     }
 
+    /// Returns the configuration with another state directory, which a command line names.
+    #[must_use]
+    pub fn with_state_dir(self, state_dir: &Path) -> Self {
+        Self { state_dir: state_dir.to_owned(), ..self }
+    }
+
     /// Returns a profile with all inherited settings. `default` exists without a section.
     ///
     /// # Errors

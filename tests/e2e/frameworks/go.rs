@@ -242,6 +242,52 @@ fn packages_are_built_and_run_in_their_directories() {
     }
 }
 
+/// Returns the directories in which programs were built.
+fn build_directories(state: &Path) -> BTreeSet<PathBuf> {
+    fs::read_dir(state.join("go")).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+#[test]
+fn programs_are_built_in_the_state_directory_that_is_named_and_git_ignores_it() {
+    let Some(toolchain) = Toolchain::current() else { return };
+    let world = toolchain.world();
+    let words = ["--go", "./same/unit", "--state-dir", "state"];
+    world.run(&[&["list"], &words[..]].concat()).assert_code(0);
+    assert!(!world.path(".heeler").exists());
+    assert_eq!(world.read("state/.gitignore"), "*\n");
+    let listed = build_directories(&world.path("state"));
+    assert_eq!(listed.len(), 1);
+    let found = run(&world, &words);
+    found.assert_outcome("TestReadsBeside", "passed", "");
+    assert!(!world.path(".heeler").exists());
+    // A listing and a run share what is built; with coverage it is something else.
+    assert_eq!(build_directories(&world.path("state")), listed);
+    let has_debug_data = |directory: &Path| {
+        let program = fs::read(directory.join("0/unit.test")).unwrap();
+        program.windows(11).any(|name| name == b".debug_info" || name == b"zdebug_info")
+    };
+    assert!(!has_debug_data(listed.first().unwrap()));
+    run(&world, &[&words[..], &["--go-arg=-cover"]].concat()).assert_outcome("TestReadsBeside", "passed", "");
+    let covered = &build_directories(&world.path("state")) - &listed;
+    assert!(has_debug_data(covered.first().unwrap()));
+}
+
+#[test]
+fn programs_are_built_where_nobody_else_could_put_them() {
+    let Some(toolchain) = Toolchain::current() else { return };
+    let world = toolchain.world();
+    let list = || world.run(&["list", "--go", "./same/unit"]).assert_code(0);
+    list();
+    let own = build_directories(&world.path(".heeler"));
+    list();
+    assert_eq!(build_directories(&world.path(".heeler")), own);
+    // Another user, or the same one on another machine, with the same directory.
+    fs::create_dir(world.path("home2")).unwrap();
+    world.env("HOME", world.path("home2").to_str().unwrap());
+    list();
+    assert_eq!((&build_directories(&world.path(".heeler")) - &own).len(), 1);
+}
+
 #[test]
 fn package_that_does_not_compile_is_one_error_and_the_others_run() {
     for toolchain in Toolchain::all() {
