@@ -129,7 +129,8 @@ pub struct AdapterTraits {
     pub has_proven_answers: bool,
     /// Whether its tests may have parts (sections, subcases, subtests, points), which no listing names.
     pub has_parts: bool,
-    /// Whether the framework captures the output of tests unless one runs alone.
+    /// Whether the framework captures the output of tests unless one runs alone, or the outputs of tests that
+    /// run together are not as they were written.
     pub captures_output: bool,
     /// Returns whether a line of standard output outside any test, without its end, is the framework's own:
     /// it is not shown as output.
