@@ -7,7 +7,7 @@ import { constants } from "node:os";
 import { setTimeout } from "node:timers/promises";
 import rpc from "vscode-jsonrpc/node";
 import { meetingPoint } from "./meet.mjs";
-import { ATTACHMENTS, LOG, UPDATES, dialled, overStreams } from "./session.mjs";
+import { ATTACHMENTS, LOG, UPDATES, dialled, overStreams, work } from "./session.mjs";
 import { strictly, strictlyInBatches } from "./strict.mjs";
 
 const CANCELLED = -32800;
@@ -77,6 +77,78 @@ export async function slow_handler_has_handled_everything_before_completion() {
   all(session.check(run, all_tests), "passed");
   const updates = session.record.filter(({ method }) => method === UPDATES);
   assert.ok(updates.every(({ on }) => on !== "main"), "every update came on a callback connection");
+}
+
+// Longer than a client has for its first answer.
+const BUSY = 3000;
+
+/** Runs many tests with a client whose only thread is busy once, and checks that it has handled all in order. */
+async function busy_once(keep_busy) {
+  const session = await dialled(["big"]);
+  const provider = await session.callbackProvider();
+  const initialized = session.initialize(withCallback(provider));
+  const run = await keep_busy(session, initialized);
+  await run.answered;
+  assert.equal(await session.exit(), 0);
+  const tests = Array.from({ length: Number(process.env.HEELER_FIXTURE_CASES) }, (_, n) => `big::N/Big.Case/${n}`);
+  all(session.check(run, tests), "passed");
+  return session;
+}
+
+/** Returns the connections on which updates of tests came. */
+function updated_on(session) {
+  const updates = session.record.filter(({ method, params }) => method === UPDATES && params.changes?.length > 0);
+  return new Set(updates.map(({ on }) => on));
+}
+
+export async function client_that_is_busy_at_its_first_update_has_handled_everything_before_completion() {
+  const session = await busy_once(async (session, initialized) => {
+    await initialized;
+    session.workOnce = BUSY;
+    return session.run();
+  });
+  assert.ok(!updated_on(session).has("main"), "every update came on a callback connection");
+}
+
+export async function client_that_is_busy_behind_its_request_has_the_whole_limit_for_answers() {
+  const session = await busy_once(async (session, initialized) => {
+    await initialized;
+    const run = session.run();
+    // The client has answered behind `initialize`, and is busy before a worker has connected.
+    await setTimeout(20);
+    work(BUSY);
+    return run;
+  });
+  assert.ok(!updated_on(session).has("main"), "every update came on a callback connection");
+}
+
+export async function client_that_is_busy_from_the_beginning_has_handled_everything_before_completion() {
+  await busy_once(async (session, initialized) => {
+    await initialized;
+    const run = session.run();
+    // The request is written when the library comes to it; nothing that follows is answered.
+    await new Promise(process.nextTick);
+    work(BUSY);
+    return run;
+  });
+}
+
+export async function connections_closed_behind_the_completion_bring_no_second_one() {
+  const session = await dialled(["deaths"]);
+  await session.initialize(withCallback(await session.callbackProvider()));
+  for (let number = 1; number <= 12; number += 1) {
+    const run = session.run(DEATHS);
+    await session.until(({ method, params }) =>
+      method === UPDATES && params.runId === run.runId && params.changes === null);
+    session.callbackSockets.splice(0).forEach((socket) => socket.destroy());
+    const begun = performance.now();
+    await run.answered;
+    assert.ok(performance.now() - begun < 20_000, "the answer waits for no limit");
+    all(session.check(run, DEATHS), "passed");
+    const of_run = session.record.filter(({ method, params }) => method === UPDATES && params.runId === run.runId);
+    assert.ok(of_run.every(({ on }) => on !== "main"), `run ${number} uses the callback port`);
+  }
+  assert.equal(await session.exit(), 0);
 }
 
 export async function standard_streams_serve_the_same_run() {

@@ -37,7 +37,7 @@ export function overStreams(programs, { bind = loosely } = {}) {
 }
 
 /** Keeps the only thread busy, as a handler does that updates a tree of tests. */
-function work(milliseconds) {
+export function work(milliseconds) {
   const until = performance.now() + milliseconds;
   while (performance.now() < until);
 }
@@ -57,6 +57,10 @@ class Session {
   answers = new Map();
   /** Milliseconds of work of the handler of updates, for each change. */
   workPerChange = 0;
+  /** Milliseconds for which the handler of the first update keeps the thread busy. */
+  workOnce = 0;
+  /** The connections that the server's own processes have opened. */
+  callbackSockets = [];
   #runs = 0;
   #callbacks = 0;
   #waiting = [];
@@ -95,6 +99,10 @@ class Session {
 
   #take(on, method, params) {
     work(this.workPerChange * (params?.changes?.length ?? 0));
+    if (method === UPDATES && this.workOnce > 0) {
+      work(this.workOnce);
+      this.workOnce = 0;
+    }
     try {
       this.#note(on, method, this.bind(method, params));
     } catch (fault) {
@@ -137,6 +145,7 @@ class Session {
     this.listener = await listening();
     this.listener.on("connection", (socket) => {
       this.#callbacks += 1;
+      this.callbackSockets.push(socket);
       this.connect(socket, socket, `callback ${this.#callbacks}`);
     });
     return { port: this.listener.address().port };

@@ -25,6 +25,10 @@ use tokio::{sync::Semaphore, time::sleep};
 use crate::journal_reader;
 use heeler_core::error_chain;
 
+/// How often a client that refused a connection, or broke it, is dialled again for a further finish, until
+/// one succeeds.
+const MAX_REDIALS: u32 = 8;
+
 /// The watchdog's connection to one client.
 #[derive(Debug)]
 pub(crate) struct RunFinisher {
@@ -37,6 +41,8 @@ pub(crate) struct RunFinisher {
     /// The client's callback port, if it offered one.
     address: Option<CallbackAddress>,
     callback: CallbackState,
+    /// How often the client may still be dialled again for further finishes after a failure.
+    redials: u32,
     /// The step that is being carried out.
     step: Option<DeliveryStep>,
 }
@@ -66,6 +72,12 @@ impl RelayRoute {
     pub(crate) fn close(&self) {
         self.window.close();
         self.control.close();
+    }
+
+    /// Waits until the route is closed.
+    async fn closed(&self) {
+        // Nobody else acquires as many permits as there can never be.
+        let _closed = self.window.acquire_many(u32::MAX).await;
     }
 
     /// Names the run of the frames that follow.
@@ -127,6 +139,7 @@ impl RunFinisher {
             limits,
             address: callback.clone(),
             callback: callback.map_or(CallbackState::Relayed, CallbackState::Closed),
+            redials: MAX_REDIALS,
             step: None,
         }
     }
@@ -157,7 +170,7 @@ impl RunFinisher {
     /// Cancel safe: no, because only this call knows which frames were sent.
     pub(crate) async fn finish(&mut self, finish: &FinishRequest) -> FromWatchdog {
         heeler_sys::fail::pass("watchdog.finish");
-        self.leave_dead_relay();
+        self.renew_callback();
         let has_pending = has_pending_updates(finish);
         let connection = match self.callback.connection() {
             _ if finish.is_relayed => delivery::FinisherConnection::Relayed,
@@ -174,6 +187,9 @@ impl RunFinisher {
             soft_errors: Vec::new(),
         };
         let delivered = self.deliver_or_redial(&mut delivery, &mut conversation).await;
+        if delivered == DeliveryResult::Directly {
+            self.redials = MAX_REDIALS;
+        }
         let proof = match delivered {
             DeliveryResult::Directly => conversation.proof,
             DeliveryResult::Relayed => ProofLevel::Ordered,
@@ -185,11 +201,20 @@ impl RunFinisher {
         FromWatchdog::Finished { run: finish.run.clone(), proof, soft_errors }
     }
 
-    /// Returns to the callback port if the coordinator, over which the updates went instead, is dead.
-    fn leave_dead_relay(&mut self) {
-        if let (CallbackState::Relayed, Some(address), true) =
-            (&self.callback, &self.address, self.control.is_closed())
-        {
+    /// Returns to the callback port for a further finish: if the client has closed the connection in order, or
+    /// if that failed and may succeed now, or if the coordinator, over which the updates went instead, is
+    /// dead.
+    fn renew_callback(&mut self) {
+        let Some(address) = &self.address else { return };
+        let is_only_route = self.control.is_closed();
+        let may_redial = self.redials > 0 && !self.holders.shared_progress().answers().has_stopped();
+        let is_renewed = match &self.callback {
+            CallbackState::Closed(_) => false,
+            CallbackState::Open(_, callback) => callback.break_reason().is_some(),
+            CallbackState::Relayed => is_only_route || may_redial,
+        };
+        if is_renewed {
+            self.redials = self.redials.saturating_sub(1);
             self.callback = CallbackState::Closed(address.clone());
         }
     }
@@ -298,8 +323,7 @@ impl RunFinisher {
             DeliveryStep::SendCompletion(way) => {
                 let FinishRequest { run, route, run_dir, .. } = conversation.finish;
                 let completion = route.encoding.completion(&run.id);
-                if way == delivery::DeliveryRoute::Direct && !self.may_complete_directly(&run.id).await {
-                    conversation.failure = Some("the client did not answer".to_owned());
+                if way == delivery::DeliveryRoute::Direct && !self.may_complete_directly().await {
                     return StepResult::Failed;
                 }
                 let sent = match self.frame_route(way, run).await {
@@ -313,12 +337,14 @@ impl RunFinisher {
         if is_well { StepResult::Ok } else { StepResult::Failed }
     }
 
-    /// Returns whether the completion may be sent on the own connection: only where the client answers, so
-    /// that the response does not overtake it. Without the coordinator there is no response, and no other
-    /// way.
-    async fn may_complete_directly(&mut self, run: &str) -> bool {
+    /// Returns whether the completion may be sent on the own connection: only where the client answers the
+    /// barrier behind it, so that the response does not overtake it. Without the coordinator there is no
+    /// response, and no other way.
+    async fn may_complete_directly(&mut self) -> bool {
         match &mut self.callback {
-            CallbackState::Open(_, callback) => self.control.is_closed() || callback.probe(run).await,
+            CallbackState::Open(_, callback) => {
+                self.control.is_closed() || callback.answers_completion_barriers().await
+            }
             CallbackState::Closed(_) | CallbackState::Relayed => false,
         }
     }
@@ -345,7 +371,13 @@ impl RunFinisher {
             return false;
         };
         match callback::dial(&address, &self.limits, "watchdog", Some(&self.holders)).await {
-            Ok(callback) => {
+            Ok(mut callback) => {
+                let opened = self.open_updates(&mut callback, &conversation.finish.run.id).await;
+                if let Err(broken) = opened {
+                    conversation.add_soft_error(&error_chain(&broken), "the main connection was used");
+                    callback.give_up().await;
+                    return false;
+                }
                 self.callback = CallbackState::Open(address, Box::new(callback));
                 true
             }
@@ -355,6 +387,25 @@ impl RunFinisher {
                 false
             }
         }
+    }
+
+    /// Has the client open a connection for updates. Without the coordinator there is no other route, so they
+    /// are sent whether the client answers or not.
+    async fn open_updates(
+        &mut self,
+        callback: &mut CallbackConnection,
+        run: &str,
+    ) -> Result<(), CallbackBroken> {
+        let opened = tokio::select! {
+            biased;
+            opened = callback.open_updates(run) => opened,
+            () = self.relay.closed() => Ok(()),
+        };
+        if self.control.is_closed() {
+            callback.send_unopened();
+            return Ok(());
+        }
+        opened
     }
 
     async fn prove(&mut self, conversation: &mut FinishProgress<'_>) -> bool {
@@ -391,7 +442,12 @@ impl RunFinisher {
         {
             let handled = callback.handled_position(&conversation.finish.run.id);
             conversation.sent_frames = conversation.sent_frames.max(handled);
-            callback.give_up().await;
+            if callback.is_all_handled() {
+                // Only the completion goes by another route.
+                callback.finish().await;
+            } else {
+                callback.give_up().await;
+            }
             self.callback = CallbackState::Closed(address);
         }
         true

@@ -1,13 +1,14 @@
 //! Acknowledged windows of one stream of updates to a client.
 //!
 //! A barrier is a request that the client answers after it has handled everything before it on the stream.
-//! One is sent before the first update, to find out whether the client answers at all, and one after each
-//! window of updates. While the client answers, only a few barriers may be open: the client's own queue is
-//! bounded, and what it has handled is known while the run goes on. A client that does not answer its first
-//! barrier in time gets its updates without windows, until an answer comes after all.
+//! The opening barrier precedes the first update, which waits for its answer: nothing is sent on a stream
+//! whose client is not proven to answer there, so nothing can be late, lost or repeated on it. One barrier
+//! follows each window of updates. Only a few barriers may be open: the client's own queue is bounded, and
+//! what it has handled is known while the run goes on. A stream that is not opened in time is given up, and
+//! its updates go elsewhere. Only where there is no other route, they are sent without an answer.
 //!
 //! ```text
-//! probe ─► updates… ─► barrier 2 ─► updates… ─► (two are open: wait) ─► answer to 1 ─► barrier 3 ─► …
+//! opening barrier ─► (wait) ─► answer to 1 ─► updates… ─► barrier 2 ─► updates… ─► (two are open: wait) ─► …
 //! ```
 
 use std::collections::VecDeque;
@@ -33,11 +34,11 @@ impl Default for WindowLimits {
 /// What is known about the client's answers on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AnswerState {
-    /// None was seen, and the time for the first one has not passed.
+    /// None was seen: no update is sent.
     Unknown,
     /// The client answers: windows bound what it has not handled.
     Answering,
-    /// None came in time: updates are sent without windows.
+    /// No answer is waited for: updates are sent without windows.
     Silent,
 }
 
@@ -80,16 +81,20 @@ impl AckWindow {
         }
     }
 
-    /// Returns the barrier to send before the next frame: the probe of a new stream.
-    pub fn before_frame(&mut self) -> Option<u64> {
+    /// Returns the barrier that opens a new stream; `None` if it was sent.
+    pub fn opening_barrier(&mut self) -> Option<u64> {
         (self.last_barrier == 0).then(|| self.open_barrier())
     }
 
-    /// Returns whether a frame may be sent now. It may not while the client answers and as many barriers as
-    /// allowed are open.
+    /// Returns whether a frame may be sent now. It may not before the stream is opened, nor while as many
+    /// barriers as allowed are open.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.answers != AnswerState::Answering || self.open.len() < self.limits.open
+        match self.answers {
+            AnswerState::Unknown => false,
+            AnswerState::Answering => self.open.len() < self.limits.open,
+            AnswerState::Silent => true,
+        }
     }
 
     /// Records a sent frame; returns the barrier to send behind it, if it ends a window.
@@ -128,8 +133,9 @@ impl AckWindow {
         }
     }
 
-    /// Records that the time for the first answer has passed.
-    pub fn on_first_answer_overdue(&mut self) {
+    /// Has updates sent although the client has not answered: only where no other route is left, whose order
+    /// could be kept instead.
+    pub fn send_unopened(&mut self) {
         if self.answers == AnswerState::Unknown {
             self.answers = AnswerState::Silent;
         }
@@ -165,13 +171,28 @@ mod tests {
 
     const LIMITS: WindowLimits = WindowLimits { changes: 3, bytes: 100, open: 2 };
 
+    /// Returns the windows of a stream whose opening barrier is answered.
+    fn opened() -> AckWindow {
+        let mut window = AckWindow::new(LIMITS);
+        assert_eq!(window.opening_barrier(), Some(1));
+        window.on_answer(1);
+        window
+    }
+
+    #[test]
+    fn nothing_is_sent_before_the_opening_barrier_is_answered() {
+        let mut window = AckWindow::new(LIMITS);
+        assert!(!window.has_room());
+        assert_eq!([window.opening_barrier(), window.opening_barrier()], [Some(1), None]);
+        assert!(!window.has_room());
+        window.on_answer(1);
+        assert!(window.has_room());
+        assert_eq!((window.answers(), window.is_all_handled()), (AnswerState::Answering, true));
+    }
+
     #[test]
     fn updates_wait_while_two_barriers_are_open() {
-        let mut window = AckWindow::new(LIMITS);
-        assert_eq!(window.before_frame(), Some(1));
-        assert_eq!(window.before_frame(), None);
-        window.on_answer(1);
-        assert_eq!((window.answers(), window.is_all_handled()), (AnswerState::Answering, true));
+        let mut window = opened();
         assert_eq!([window.on_frame(2, 1), window.on_frame(1, 1)], [None, Some(2)]);
         assert!(window.has_room());
         assert_eq!(window.on_frame(1, 100), Some(3));
@@ -185,15 +206,14 @@ mod tests {
     }
 
     #[test]
-    fn client_without_answers_is_not_waited_for() {
+    fn unopened_stream_without_another_route_is_sent_without_windows() {
         let mut window = AckWindow::new(LIMITS);
-        assert_eq!(window.before_frame(), Some(1));
+        assert_eq!(window.opening_barrier(), Some(1));
+        window.send_unopened();
         for frame in 0..10 {
             assert!(window.has_room());
             assert_eq!(window.on_frame(3, 1), (frame == 0).then_some(2));
         }
-        window.on_first_answer_overdue();
-        assert!(window.has_room());
         assert_eq!(window.answers(), AnswerState::Silent);
         // An answer after all turns the windows on: the barrier behind the first frame is still open.
         window.on_answer(1);
@@ -203,12 +223,14 @@ mod tests {
         assert!(!window.has_room());
         window.on_answer(3);
         assert!(window.is_all_handled() && window.has_room());
+        window.send_unopened();
+        assert_eq!(window.answers(), AnswerState::Answering, "a stream that is opened stays so");
     }
 
     #[test]
     fn unknown_and_repeated_answers_prove_nothing() {
         let mut window = AckWindow::new(LIMITS);
-        assert_eq!(window.before_frame(), Some(1));
+        assert_eq!(window.opening_barrier(), Some(1));
         window.on_answer(7);
         assert_eq!(window.answers(), AnswerState::Unknown);
         window.on_answer(1);
@@ -217,14 +239,5 @@ mod tests {
         assert!(!window.is_all_handled());
         assert_eq!(window.final_barrier(), Some(2));
         assert_eq!(window.final_barrier(), None);
-    }
-
-    #[test]
-    fn late_first_answer_after_the_limit_is_accepted() {
-        let mut window = AckWindow::new(LIMITS);
-        assert_eq!(window.before_frame(), Some(1));
-        window.on_answer(1);
-        window.on_first_answer_overdue();
-        assert_eq!(window.answers(), AnswerState::Answering);
     }
 }

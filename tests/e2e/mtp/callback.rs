@@ -89,7 +89,8 @@ fn test_that_began_on_the_main_connection_runs_again_behind_a_barrier_there() {
     let (barrier, is_begun) = server.recorder.wait("a barrier on the main connection", |events| {
         let is_barrier = |event: &&RecordedEvent| {
             let message = event.message().filter(|_| event.on == ClientConnection::Main);
-            message.is_some_and(|message| message["method"] == "client/log" && !message["id"].is_null())
+            let text = message.and_then(|message| message["params"]["message"].as_str());
+            text.is_some_and(|text| text.contains("may run again"))
         };
         let barrier = events.iter().find(is_barrier)?.message()?["id"].clone();
         let is_start = |change: &serde_json::Value| change["node"]["execution-state"] == "in-progress";
@@ -139,21 +140,63 @@ fn barrier_response_with_result_is_accepted() {
 }
 
 #[test]
-fn unanswered_barrier_lowers_proof_level_and_is_logged() {
-    let books = run(CASES, ExpectedDelivery::AtLeastOnce, |_| ListenerBehaviour::NeverResponds);
-    let levels = proof_levels(&books);
-    assert!(
-        !levels.is_empty() && levels.is_subset(&BTreeSet::from(["closed", "delivered"])),
-        "{:?}",
-        books.log
-    );
+fn client_that_answers_nothing_receives_everything_once_over_the_main_connection() {
+    let books = run(CASES, ExpectedDelivery::Once, |_| ListenerBehaviour::NeverResponds);
+    assert_eq!(books.completion_on, ClientConnection::Main);
+    assert!(books.results_on.values().all(|on| *on == ClientConnection::Main), "{:?}", books.results_on);
+    assert!(proof_levels(&books).is_empty(), "the order of one connection is proof: {:?}", books.log);
+    let said = books.log.iter().filter(|log| log.contains("has not answered a request there")).count();
+    assert!((1..=2).contains(&said), "once for each worker that has waited: {:?}", books.log);
+}
+
+/// A service that sends back what it receives.
+struct EchoService {
+    port: u16,
+}
+
+impl EchoService {
+    fn start() -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                std::thread::spawn(move || {
+                    let (mut from, mut to) = (&stream, &stream);
+                    // The peer resets the connection.
+                    std::io::copy(&mut from, &mut to).ok();
+                });
+            }
+        });
+        Self { port }
+    }
+}
+
+#[test]
+fn own_requests_that_come_back_are_no_answers_of_a_client() {
+    let (world, selected) = world(CASES);
+    let echo = EchoService::start();
+    for token in [None, Some("s3cret")] {
+        let mut server = TestServer::start(&world, &["big"]);
+        let provider = json!({"port": echo.port, "token": token});
+        server.initialize(json!({"testing": {"attachmentsSupport": true, "callbackProvider": provider}}));
+        for _ in 0..2 {
+            let run = server.run(None);
+            let books = server.finish(&run, &selected);
+            books.assert_all("passed");
+            assert_eq!(books.completion_on, ClientConnection::Main);
+            let is_said =
+                |log: &String| log.contains("what listens there sends messages that clients receive");
+            assert!(books.log.iter().any(is_said), "{:?}", books.log);
+        }
+        assert_eq!(server.exit(), Some(0));
+    }
 }
 
 #[test]
 fn unread_callback_falls_back_to_main_connection() {
     let books = run(20_000, ExpectedDelivery::AtLeastOnce, |_| ListenerBehaviour::NeverReads);
     assert_eq!(books.completion_on, ClientConnection::Main);
-    assert!(books.log.iter().any(|log| log.contains("none") || log.contains("read")), "{:?}", books.log);
+    assert!(books.log.iter().any(|log| log.contains("has not answered a request there")), "{:?}", books.log);
 }
 
 #[test]

@@ -50,6 +50,35 @@ fn slow_handler_has_handled_everything_before_completion() {
     );
 }
 
+/// Plays a scenario of a client that is busy once, with 2,000 tests.
+#[track_caller]
+fn run_busy_scenario(name: &str) {
+    let world = TestWorld::with_gtest("big");
+    world.env("HEELER_FIXTURE_CASES", "2000");
+    run_scenario(name, &world);
+}
+
+#[test]
+fn client_that_is_busy_at_its_first_update_has_handled_everything_before_completion() {
+    run_busy_scenario("client_that_is_busy_at_its_first_update_has_handled_everything_before_completion");
+}
+
+#[test]
+fn client_that_is_busy_behind_its_request_has_the_whole_limit_for_answers() {
+    run_busy_scenario("client_that_is_busy_behind_its_request_has_the_whole_limit_for_answers");
+}
+
+#[test]
+fn client_that_is_busy_from_the_beginning_has_handled_everything_before_completion() {
+    run_busy_scenario("client_that_is_busy_from_the_beginning_has_handled_everything_before_completion");
+}
+
+#[test]
+fn connections_closed_behind_the_completion_bring_no_second_one() {
+    let world = TestWorld::with_gtest("deaths");
+    run_scenario("connections_closed_behind_the_completion_bring_no_second_one", &world);
+}
+
 #[test]
 fn standard_streams_serve_the_same_run() {
     run_scenario("standard_streams_serve_the_same_run", &TestWorld::with_gtest("deaths"));

@@ -21,12 +21,18 @@ const UPDATES: &str = "testing/testUpdates/tests";
 /// Handles and responds as StreamJsonRpc does by default.
 fn as_stream_json_rpc(duration: HandlerDuration) -> MessageHandling {
     let queues = HandlerQueues::PerConnection;
-    MessageHandling { queues, duration, responses: ResponseRule::UnknownAtOnce }
+    MessageHandling { queues, duration, responses: ResponseRule::UnknownAtOnce, busy_once: None }
 }
 
 /// Handles and responds as vscode-jsonrpc does.
 fn as_vscode_jsonrpc(duration: HandlerDuration) -> MessageHandling {
-    MessageHandling { queues: HandlerQueues::InTurn, duration, responses: ResponseRule::InOrder }
+    let queues = HandlerQueues::InTurn;
+    MessageHandling { queues, duration, responses: ResponseRule::InOrder, busy_once: None }
+}
+
+/// Handles and responds as lsp4j does.
+fn as_lsp4j(duration: HandlerDuration) -> MessageHandling {
+    MessageHandling { responses: ResponseRule::UnknownInOrder, ..as_stream_json_rpc(duration) }
 }
 
 /// Returns a world with this number of trivial tests, and their uids. The time limit for clients that answer
@@ -165,6 +171,53 @@ fn death_of_watchdog_repeats_nothing_to_slow_client() {
     check_death(ProcessRole::Watchdog, as_vscode_jsonrpc(duration));
 }
 
+/// Runs trivial tests with a client whose handlers are busy for longer than a client has for its first
+/// answer, at each of its first messages.
+fn check_busy_once(handling: MessageHandling) {
+    for at in [0, 2, 3, 5] {
+        let busy_once = Some((at, Duration::from_secs(3)));
+        check_all_is_handled(500, MessageHandling { busy_once, ..handling });
+    }
+}
+
+#[test]
+fn client_that_is_busy_once_handles_everything_before_completion() {
+    let duration = HandlerDuration::PerChange(Duration::from_micros(100));
+    check_busy_once(as_stream_json_rpc(duration));
+    check_busy_once(as_vscode_jsonrpc(duration));
+    check_busy_once(as_lsp4j(duration));
+}
+
+#[test]
+fn client_that_answers_unknown_methods_only_handles_everything_once() {
+    let (world, selected) = world(2000);
+    let handling = as_lsp4j(HandlerDuration::PerChange(Duration::from_micros(300)));
+    let mut server = TestServer::with_handlers(&world, &["big"], handling, |_| ListenerBehaviour::Normal);
+    let run = server.run(None);
+    let books = finish_handled(server, &run, &selected, ExpectedDelivery::Once);
+    books.assert_all("passed");
+    assert!(books.results_on.values().all(|on| *on != ClientConnection::Main), "the callback port is used");
+    assert_ne!(books.completion_on, ClientConnection::Main);
+}
+
+#[test]
+fn client_that_takes_log_requests_for_notifications_costs_no_long_wait() {
+    let (world, selected) = world(200);
+    let handling = as_vscode_jsonrpc(HandlerDuration::PerNotification(Duration::ZERO));
+    let handling = MessageHandling { responses: ResponseRule::NoneForLog, ..handling };
+    let mut server = TestServer::with_handlers(&world, &["big"], handling, |_| ListenerBehaviour::Normal);
+    let start = Instant::now();
+    let first = server.run(None);
+    server.wait_response(first.request);
+    let run = server.run(None);
+    server.wait_response(run.request);
+    let took = start.elapsed();
+    assert!(took < DEADLINE / 10, "two runs took {took:?}");
+    let books = finish_handled(server, &run, &selected, ExpectedDelivery::Once);
+    books.assert_all("passed");
+    assert!(books.results_on.values().all(|on| *on != ClientConnection::Main), "the callback port is used");
+}
+
 #[test]
 fn client_without_answers_costs_no_long_wait() {
     let (world, selected) = world(200);
@@ -182,5 +235,5 @@ fn client_without_answers_costs_no_long_wait() {
     let took = start.elapsed();
     assert!(took < DEADLINE / 10, "two runs took {took:?}");
     let run = server.run(None);
-    finish_handled(server, &run, &selected, ExpectedDelivery::AtLeastOnce).assert_all("passed");
+    finish_handled(server, &run, &selected, ExpectedDelivery::Once).assert_all("passed");
 }

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::{
     framing::{self, MessageReader},
-    message_handlers::{MessageHandlers, ReadQueue},
+    message_handlers::{MessageHandlers, ReadQueue, ResponseWriter},
     recorder::{ClientConnection, RecordedEventKind, TrafficRecorder},
 };
 
@@ -110,7 +110,13 @@ impl RecordingListener {
                 let state = Arc::clone(&shared);
                 let on = ClientConnection::Callback(number);
                 let handlers = handlers.clone().filter(|_| behaviour.is_reliable());
-                let queue = handlers.map(|handlers| handlers.connect(on, stream.try_clone().ok()));
+                let queue = handlers.map(|handlers| {
+                    let responses = stream.try_clone().ok().map(|stream| {
+                        let writer: ResponseWriter = Arc::new(Mutex::new(Box::new(stream)));
+                        writer
+                    });
+                    handlers.connect(on, responses)
+                });
                 let serve = move || match (behaviour, queue) {
                     (ListenerBehaviour::OneByteASecond, _) => read_slowly(&stream, &state),
                     (ListenerBehaviour::NeverReads, _) => state.wait_for_the_end(),

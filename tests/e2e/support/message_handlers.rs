@@ -4,10 +4,10 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    io::Read,
-    net::TcpStream,
+    io::{Read, Write},
     sync::{
         Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
         mpsc::{Receiver, Sender, channel},
     },
     time::{Duration, Instant},
@@ -31,7 +31,13 @@ pub(crate) struct MessageHandling {
     pub(crate) queues: HandlerQueues,
     pub(crate) duration: HandlerDuration,
     pub(crate) responses: ResponseRule,
+    /// The handlers are busy once: at the message of this number, counted over all connections, for this
+    /// long.
+    pub(crate) busy_once: Option<(usize, Duration)>,
 }
+
+/// Where responses of a connection are written.
+pub(crate) type ResponseWriter = Arc<Mutex<Box<dyn Write + Send>>>;
 
 /// The queues between read loops and handlers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +57,7 @@ pub(crate) enum HandlerDuration {
     PerChange(Duration),
 }
 
-/// How a client responds to requests on its callback connections.
+/// How a client responds to requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResponseRule {
     /// As StreamJsonRpc does: the read loop refuses an unknown method at once; a request of a known one waits
@@ -59,6 +65,11 @@ pub(crate) enum ResponseRule {
     UnknownAtOnce,
     /// As vscode-jsonrpc does: every request waits in the queue and is then refused.
     InOrder,
+    /// As lsp4j does: a request of a method that has a handler for notifications is handled and never
+    /// answered; one of an unknown method waits in the queue, and its result is null.
+    UnknownInOrder,
+    /// As `InOrder`, but a line for the log is a notification, whether it has an id or not.
+    NoneForLog,
     /// The client responds to nothing.
     Never,
 }
@@ -68,6 +79,8 @@ pub(crate) enum ResponseRule {
 pub(crate) struct MessageHandlers {
     handling: MessageHandling,
     recorder: TrafficRecorder,
+    /// Number of messages that were handled, of all connections.
+    handled: Arc<AtomicUsize>,
     /// The queue of all connections, unless each has its own.
     shared: Option<Sender<ReadMessage>>,
 }
@@ -76,7 +89,7 @@ pub(crate) struct MessageHandlers {
 struct ReadMessage {
     on: ClientConnection,
     what: RecordedEventKind,
-    response: Option<(Value, Arc<Mutex<TcpStream>>)>,
+    response: Option<(Value, ResponseWriter)>,
 }
 
 /// The end of a connection's queue at its read loop.
@@ -85,21 +98,22 @@ pub(crate) struct ReadQueue {
     handling: MessageHandling,
     recorder: TrafficRecorder,
     queue: Sender<ReadMessage>,
-    /// Writes responses; the main connection gets no requests that need any.
-    responses: Option<Arc<Mutex<TcpStream>>>,
+    /// Writes responses.
+    responses: Option<ResponseWriter>,
 }
 
 impl MessageHandlers {
     pub(crate) fn new(handling: MessageHandling, recorder: TrafficRecorder) -> Self {
         let is_shared = handling.queues != HandlerQueues::PerConnection;
-        let shared = is_shared.then(|| start_handlers(handling, recorder.clone()));
-        Self { handling, recorder, shared }
+        let handled = Arc::new(AtomicUsize::new(0));
+        let shared = is_shared.then(|| start_handlers(handling, recorder.clone(), Arc::clone(&handled)));
+        Self { handling, recorder, handled, shared }
     }
 
     /// Reads a main connection in a thread of its own.
-    pub(crate) fn read_main(&self, from: Box<dyn Read + Send>) {
+    pub(crate) fn read_main(&self, from: Box<dyn Read + Send>, to: ResponseWriter) {
         self.recorder.record(ClientConnection::Main, RecordedEventKind::Opened);
-        let queue = self.connect(ClientConnection::Main, None);
+        let queue = self.connect(ClientConnection::Main, Some(to));
         std::thread::spawn(move || {
             let mut frames = MessageReader::new(from);
             while let Some(message) = frames.next() {
@@ -110,14 +124,14 @@ impl MessageHandlers {
     }
 
     /// Opens the queue of a connection.
-    pub(crate) fn connect(&self, on: ClientConnection, responses: Option<TcpStream>) -> ReadQueue {
-        let own = || start_handlers(self.handling, self.recorder.clone());
+    pub(crate) fn connect(&self, on: ClientConnection, responses: Option<ResponseWriter>) -> ReadQueue {
+        let own = || start_handlers(self.handling, self.recorder.clone(), Arc::clone(&self.handled));
         ReadQueue {
             on,
             handling: self.handling,
             recorder: self.recorder.clone(),
             queue: self.shared.clone().unwrap_or_else(own),
-            responses: responses.map(|stream| Arc::new(Mutex::new(stream))),
+            responses,
         }
     }
 }
@@ -161,31 +175,46 @@ impl ReadQueue {
         let is_known = HANDLED.iter().any(|method| message["method"] == *method);
         Some(match self.handling.responses {
             _ if message["method"] == "initialize" => framing::empty_result(id),
+            ResponseRule::UnknownInOrder if is_known => return None,
+            ResponseRule::NoneForLog if message["method"] == "client/log" => return None,
+            ResponseRule::UnknownInOrder => json!({"jsonrpc": "2.0", "id": id, "result": null}),
             ResponseRule::UnknownAtOnce if is_known => json!({"jsonrpc": "2.0", "id": id, "result": null}),
             _ => framing::method_not_found(id),
         })
     }
 
-    fn send(&self, what: RecordedEventKind, response: Option<(Value, Arc<Mutex<TcpStream>>)>) {
+    fn send(&self, what: RecordedEventKind, response: Option<(Value, ResponseWriter)>) {
         let message = ReadMessage { on: self.on, what, response };
         assert!(self.queue.send(message).is_ok(), "the handlers of {:?} have failed", self.on);
     }
 }
 
 /// Starts a handler thread; returns its queue. The thread ends when all senders are dropped.
-fn start_handlers(handling: MessageHandling, recorder: TrafficRecorder) -> Sender<ReadMessage> {
+fn start_handlers(
+    handling: MessageHandling,
+    recorder: TrafficRecorder,
+    handled: Arc<AtomicUsize>,
+) -> Sender<ReadMessage> {
     let (queue, read) = channel();
+    let handler = Handler { handling, recorder, handled };
     std::thread::spawn(move || match handling.queues {
         HandlerQueues::PerConnection | HandlerQueues::Shared => {
-            read.iter().for_each(|message| handle(handling, &recorder, message));
+            read.iter().for_each(|message| handler.handle(message));
         }
-        HandlerQueues::InTurn => handle_in_turn(handling, &recorder, &read),
+        HandlerQueues::InTurn => handle_in_turn(&handler, &read),
     });
     queue
 }
 
+/// What a handler thread needs.
+struct Handler {
+    handling: MessageHandling,
+    recorder: TrafficRecorder,
+    handled: Arc<AtomicUsize>,
+}
+
 /// Handles one message of each connection in turn.
-fn handle_in_turn(handling: MessageHandling, recorder: &TrafficRecorder, read: &Receiver<ReadMessage>) {
+fn handle_in_turn(handler: &Handler, read: &Receiver<ReadMessage>) {
     let mut waiting: BTreeMap<ClientConnection, VecDeque<ReadMessage>> = BTreeMap::new();
     let mut last = ClientConnection::Main;
     while let Ok(message) = read.recv() {
@@ -197,34 +226,42 @@ fn handle_in_turn(handling: MessageHandling, recorder: &TrafficRecorder, read: &
             let Some(on) = next else { break };
             last = on;
             let message = waiting.get_mut(&on).and_then(VecDeque::pop_front).expect("it is not empty");
-            handle(handling, recorder, message);
+            handler.handle(message);
         }
     }
 }
 
-fn handle(handling: MessageHandling, recorder: &TrafficRecorder, message: ReadMessage) {
-    let ReadMessage { on, what, response } = message;
-    if let RecordedEventKind::Message(message) = &what {
-        let changes = message["params"]["changes"].as_array().map_or(0, Vec::len);
-        match handling.duration {
-            _ if message.get("method").is_none() => {}
-            HandlerDuration::PerNotification(time) => work(time),
-            HandlerDuration::PerChange(time) => {
-                work(time * u32::try_from(changes).expect("frames are bounded"))
+impl Handler {
+    fn handle(&self, message: ReadMessage) {
+        let Self { handling, recorder, handled } = self;
+        let ReadMessage { on, what, response } = message;
+        if let RecordedEventKind::Message(message) = &what {
+            let changes = message["params"]["changes"].as_array().map_or(0, Vec::len);
+            let number = handled.fetch_add(1, Ordering::SeqCst);
+            if let Some((_, time)) = handling.busy_once.filter(|(at, _)| *at == number) {
+                recorder.note(on, "is busy");
+                work(time);
             }
+            match handling.duration {
+                _ if message.get("method").is_none() => {}
+                HandlerDuration::PerNotification(time) => work(time),
+                HandlerDuration::PerChange(time) => {
+                    work(time * u32::try_from(changes).expect("frames are bounded"))
+                }
+            }
+            recorder.note(on, &format!("handled {}", summary(message)));
         }
-        recorder.note(on, &format!("handled {}", summary(message)));
-    }
-    recorder.record(on, what);
-    if let Some((response, stream)) = response {
-        respond(recorder, on, &response, &stream);
+        recorder.record(on, what);
+        if let Some((response, stream)) = response {
+            respond(recorder, on, &response, &stream);
+        }
     }
 }
 
-fn respond(recorder: &TrafficRecorder, on: ClientConnection, response: &Value, stream: &Mutex<TcpStream>) {
+fn respond(recorder: &TrafficRecorder, on: ClientConnection, response: &Value, stream: &ResponseWriter) {
     recorder.note(on, &format!("responds to {}", response["id"]));
     // A peer that has closed gets no response.
-    framing::write_message(&mut *stream.lock().unwrap(), response).ok();
+    framing::write_message(&mut **stream.lock().unwrap(), response).ok();
 }
 
 /// The work of a handler, which is the client's behaviour and waits for nothing.

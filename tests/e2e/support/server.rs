@@ -19,7 +19,7 @@ use super::{
     callback_listener::{ListenerBehaviour, RecordingListener},
     checked_run::{CheckedRun, ExpectedDelivery},
     framing::{self, MessageReader},
-    message_handlers::{MessageHandlers, MessageHandling},
+    message_handlers::{MessageHandlers, MessageHandling, ResponseWriter},
     process::{ProcessRole, processes_of_role, wait_until},
     recorder::{ClientConnection, DEADLINE, RecordedEventKind, TrafficRecorder},
     rendezvous::TestRendezvous,
@@ -44,7 +44,7 @@ pub(crate) enum ServerTransport {
 pub(crate) struct TestServer<'w> {
     world: &'w TestWorld,
     child: Child,
-    to: Box<dyn Write + Send>,
+    to: ResponseWriter,
     /// Ends the connection from this side, where dropping the writer does not.
     disconnect: Option<Box<dyn Fn() + Send>>,
     pub(crate) recorder: TrafficRecorder,
@@ -143,9 +143,10 @@ impl<'w> TestServer<'w> {
                 (Box::new(from) as Box<_>, Box::new(stream) as Box<_>, Some(hang_up))
             }
         };
+        let to: ResponseWriter = Arc::new(Mutex::new(to));
         let handlers = handling.map(|handling| MessageHandlers::new(handling, recorder.clone()));
         match &handlers {
-            Some(handlers) => handlers.read_main(from),
+            Some(handlers) => handlers.read_main(from, Arc::clone(&to)),
             None => record(from, recorder.clone()),
         }
         Self {
@@ -242,12 +243,13 @@ impl<'w> TestServer<'w> {
         if !self.has_mistakes {
             assert_eq!(client_schema_violation(message), None, "{message}");
         }
-        framing::write_message(&mut *self.to, message).unwrap();
+        framing::write_message(&mut **self.to.lock().unwrap(), message).unwrap();
     }
 
     /// Sends any bytes.
     pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
-        self.to.write_all(bytes).and_then(|()| self.to.flush()).unwrap();
+        let mut to = self.to.lock().unwrap();
+        to.write_all(bytes).and_then(|()| to.flush()).unwrap();
     }
 
     /// Sends a request; returns its id.
@@ -418,7 +420,7 @@ impl<'w> TestServer<'w> {
 
     /// Ends the connection without `exit`.
     pub(crate) fn disconnect(&mut self) {
-        self.to = Box::new(std::io::sink());
+        *self.to.lock().unwrap() = Box::new(std::io::sink());
         if let Some(hang_up) = &self.disconnect {
             hang_up();
         }

@@ -1,5 +1,5 @@
 //! Every order of what happens to the windows of one stream: frames, the client's handling, its answers on
-//! their way, the time limit of the first answer, final barriers.
+//! their way, the opening, final barriers.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -22,6 +22,8 @@ enum StreamItem {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WindowStep {
+    /// The opening barrier is sent.
+    Open,
     /// A frame with this number of changes and bytes is sent.
     Frame(usize, usize),
     FinalBarrier,
@@ -30,7 +32,8 @@ enum WindowStep {
     /// The oldest answer under way arrives.
     Answer,
     LoseAnswer,
-    FirstAnswerOverdue,
+    /// Updates are sent whether the client answers or not.
+    SendUnopened,
     /// An answer arrives that nothing has asked for.
     StrayAnswer,
 }
@@ -52,7 +55,8 @@ struct WindowedStream {
     final_barriers: u8,
     /// Number of frames sent before the first answer arrived.
     first_answered_at: Option<u64>,
-    was_overdue: bool,
+    is_dialled: bool,
+    is_unopened: bool,
     has_stray_answer: bool,
 }
 
@@ -72,7 +76,8 @@ impl WindowedStream {
             open: Vec::new(),
             final_barriers: 0,
             first_answered_at: None,
-            was_overdue: false,
+            is_dialled: false,
+            is_unopened: false,
             has_stray_answer: false,
         }
     }
@@ -82,6 +87,9 @@ impl WindowedStream {
     }
 
     fn steps(&self, answers: AnswerModel) -> Vec<WindowStep> {
+        if !self.is_dialled {
+            return vec![WindowStep::Open];
+        }
         let mut steps = Vec::new();
         if self.sent < FRAMES && self.window.has_room() {
             steps.extend([WindowStep::Frame(1, 0), WindowStep::Frame(2, 0), WindowStep::Frame(0, 3)]);
@@ -96,10 +104,10 @@ impl WindowedStream {
             steps.push(WindowStep::Answer);
             steps.extend((answers == AnswerModel::MayBeLost).then_some(WindowStep::LoseAnswer));
         }
-        if !self.was_overdue && self.sent > 0 {
-            steps.push(WindowStep::FirstAnswerOverdue);
+        if !self.is_unopened {
+            steps.push(WindowStep::SendUnopened);
         }
-        if !self.has_stray_answer && self.sent > 0 {
+        if !self.has_stray_answer {
             steps.push(WindowStep::StrayAnswer);
         }
         steps
@@ -113,10 +121,14 @@ impl WindowedStream {
 
     fn take(&mut self, answers: AnswerModel, step: WindowStep) {
         match step {
+            WindowStep::Open => {
+                self.is_dialled = true;
+                let opening = self.window.opening_barrier();
+                assert!(opening.is_some(), "a stream has an opening barrier");
+                self.put_barrier(opening);
+            }
             WindowStep::Frame(changes, bytes) => {
-                let probe = self.window.before_frame();
-                assert_eq!(probe.is_some(), self.sent == 0, "the probe precedes the first frame only");
-                self.put_barrier(probe);
+                assert_eq!(self.window.opening_barrier(), None, "there is one opening barrier");
                 self.sent += 1;
                 self.queue.push_back(StreamItem::Frame);
                 let barrier = self.window.on_frame(changes, bytes);
@@ -144,9 +156,9 @@ impl WindowedStream {
                 }
             }
             WindowStep::LoseAnswer => drop(self.answers.pop_front()),
-            WindowStep::FirstAnswerOverdue => {
-                self.was_overdue = true;
-                self.window.on_first_answer_overdue();
+            WindowStep::SendUnopened => {
+                self.is_unopened = true;
+                self.window.send_unopened();
             }
             WindowStep::StrayAnswer => {
                 self.has_stray_answer = true;
@@ -172,12 +184,15 @@ impl WindowedStream {
         }
         let is_awaited =
             self.queue.iter().any(|item| matches!(item, StreamItem::Barrier(_))) || !self.answers.is_empty();
-        assert!(!self.is_blocked() || is_awaited || answers == AnswerModel::MayBeLost, "blocked for ever");
-        assert!(
-            !self.is_blocked() || answers != AnswerModel::Never,
-            "a client without answers is waited for"
-        );
-        // Before the first answer nothing is bounded.
+        let may_wait = answers == AnswerModel::MayBeLost || !self.is_dialled;
+        // An opening that is not answered is given up by its time limit, which is not modelled.
+        let is_unanswered = answers == AnswerModel::Never && !self.is_unopened;
+        assert!(!self.is_blocked() || is_awaited || may_wait || is_unanswered, "blocked for ever");
+        let is_waited_for = self.is_blocked() && self.is_unopened && answers == AnswerModel::Never;
+        assert!(!is_waited_for, "a client without answers is waited for");
+        let is_opened = self.first_answered_at.is_some() || self.is_unopened;
+        assert!(self.sent == 0 || is_opened, "a frame is sent before the stream is opened");
+        // Where updates are sent without answers, nothing is bounded before the first one.
         let in_windows = self.sent - self.handled.max(self.first_answered_at.unwrap_or(self.sent));
         let most = (LIMITS.open * LIMITS.changes) as u64;
         assert!(in_windows <= most, "{in_windows} frames are sent in windows and not handled");

@@ -85,10 +85,11 @@ fn connections_that_the_client_breaks_cost_no_result() {
 }
 
 #[test]
-fn client_without_answers_receives_everything_before_the_completion() {
+fn client_without_answers_handles_everything_once_before_the_completion() {
     let queues = QueueModel { has_answers: false, ..QueueModel::default() };
-    let plan = plan(&[0, 1], |place, test| test.retries.count = u32::from(place == 0));
-    search_all(with_queues(queues, queues_scenario(plan, 2, faults(deaths(1), 1, 0))));
+    let retried = plan(&[0, 1], |place, test| test.retries.count = u32::from(place == 0));
+    search_all(with_queues(queues, queues_scenario(retried, 2, faults(0, 1, 0))));
+    search_all(with_queues(queues, queues_scenario(plan(&[0], |_, _| {}), 1, faults(deaths(1), 0, 0))));
 }
 
 #[test]

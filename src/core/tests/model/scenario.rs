@@ -56,13 +56,14 @@ pub(crate) enum ClientModel {
 pub(crate) struct QueueModel {
     /// It takes callback connections; otherwise everything is on the main connection.
     pub(crate) has_callback: bool,
-    /// It answers barriers. To one that does not, a weaker rule applies.
+    /// It answers barriers. One that does not receives everything over the main connection.
     pub(crate) has_answers: bool,
     /// It reads what is sent at once, or some time later.
     pub(crate) is_read_at_once: bool,
     /// It may refuse the watchdog's connection, and reset any.
     pub(crate) may_break: bool,
-    /// It may refuse a worker's connection: then the worker sends its updates on the main connection.
+    /// It may refuse a worker's connection, or not open it in time: then the worker sends its updates on the
+    /// main connection.
     pub(crate) may_refuse: bool,
     /// Number of changes in a window.
     pub(crate) window: usize,
@@ -140,6 +141,9 @@ pub(crate) enum PlantedMistake {
     /// The client answers barriers as it reads them, and that is taken for proof that it has handled
     /// everything.
     BarrierAnsweredWhenRead,
+    /// Updates are sent on a connection that the client has not opened yet: one that is late counts as one
+    /// that answers nothing.
+    OpeningNotAwaited,
     /// A provisional result is reported while updates of its test are not handled.
     RerunNotAwaited,
     /// A dead worker's tests are leased again while its stream is not handled.

@@ -90,6 +90,7 @@ impl ModelFaults {
                 WorkerStep::LoseGuard => Some(&mut self.guards),
                 WorkerStep::DieInTest
                 | WorkerStep::Refused
+                | WorkerStep::OpenedLate
                 | WorkerStep::Unanswered
                 | WorkerStep::Reset
                 | WorkerStep::Die => Some(&mut self.deaths),
@@ -162,7 +163,7 @@ impl ModelWorld {
         if self.client.broken.is_some() {
             return;
         }
-        self.client_steps(scenario, steps);
+        self.client_steps(steps);
         let is_cut_off = self.coordinator.is_none() && !scenario.has_callback();
         let is_completed = scenario.is_abstract() && self.has_ended_well(scenario);
         if self.client.has_response || is_cut_off || is_completed {
@@ -362,7 +363,13 @@ impl ModelWorld {
                 self.feed(scenario, RunEvent::TestsAdded(vec![next]));
             }
             ModelStep::NoMoreTests => self.feed(scenario, RunEvent::NoMoreTests),
-            ModelStep::KillCoordinator => self.kill_coordinator(),
+            ModelStep::KillCoordinator => {
+                self.kill_coordinator();
+                if !scenario.queues.has_answers {
+                    // Nobody can ask what the client has of its main connection, which ends: it is sent again.
+                    self.client.reset_stream(StreamOwner::Main);
+                }
+            }
             ModelStep::KillWatchdog => self.kill_watchdog(),
             ModelStep::ResetWatchdog => {
                 self.client.has_cut_watchdog = true;
@@ -398,8 +405,7 @@ impl ModelWorld {
             return self.coordinator.as_ref().is_some_and(|coordinator| coordinator.observer.is_completed);
         }
         let is_answered = self.client.has_response || self.coordinator.is_none();
-        let queues = self.client.queues.as_ref().filter(|_| scenario.queues.has_answers);
-        let is_handled = queues.is_none_or(|queues| queues.has_handled_completion);
+        let is_handled = self.client.queues.as_ref().is_none_or(|queues| queues.has_handled_completion);
         let is_completed = self.client.completion == CompletionState::Here && is_handled;
         (is_completed && is_answered) || self.is_beyond_promise(scenario)
     }

@@ -246,11 +246,9 @@ impl SimStream {
 }
 
 impl ModelWorld {
-    /// Lists what the client may do now. When one that answers nothing handles something makes no difference.
-    pub(crate) fn client_steps(&self, scenario: &ModelScenario, steps: &mut Vec<ModelStep>) {
-        if scenario.queues.has_answers {
-            self.client.queues.iter().for_each(|queues| queues.steps(steps));
-        }
+    /// Lists what the client may do now.
+    pub(crate) fn client_steps(&self, steps: &mut Vec<ModelStep>) {
+        self.client.queues.iter().for_each(|queues| queues.steps(steps));
     }
 
     /// The client reads the next message of a stream.
@@ -271,8 +269,9 @@ impl ModelWorld {
         let Some(message) = queues.take(owner) else { return };
         let checked = queues.handle(owner, &message);
         self.note_check(checked);
-        let is_answered_late = scenario.mistake != PlantedMistake::BarrierAnsweredWhenRead;
-        if let (SimMessage::Barrier(barrier), true) = (message, is_answered_late) {
+        let is_answered =
+            scenario.queues.has_answers && scenario.mistake != PlantedMistake::BarrierAnsweredWhenRead;
+        if let (SimMessage::Barrier(barrier), true) = (message, is_answered) {
             self.on_answer(scenario, owner, barrier);
         }
     }

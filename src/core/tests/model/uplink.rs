@@ -36,24 +36,41 @@ impl SimWorker {
         }
     }
 
-    /// Returns whether it still waits for the first answer.
-    pub(crate) fn awaits_first_answer(&self) -> bool {
+    /// Returns whether its connection is to be opened, by the answer to a barrier.
+    pub(crate) fn awaits_opening(&self) -> bool {
         let is_unknown = |window: &AckWindow| window.answers() == AnswerState::Unknown;
         self.route == SimRoute::Open && self.window.as_ref().is_some_and(is_unknown)
     }
 
-    /// Returns the messages that writing a frame takes: it, and the barriers before and behind it.
+    /// Returns the messages that writing a frame takes: it, and the barrier behind it.
     pub(crate) fn write_update(&mut self, frame: SimFrame) -> Vec<SimMessage> {
         let frame = SimMessage::Frame(frame);
         let Some(window) = &mut self.window else { return vec![frame] };
-        let barrier = |number| SimMessage::Barrier(BarrierId::Owner(number));
-        let before = window.before_frame().map(barrier);
-        let behind = window.on_frame(1, 1).map(barrier);
-        before.into_iter().chain([frame]).chain(behind).collect()
+        let behind = window.on_frame(1, 1).map(|number| SimMessage::Barrier(BarrierId::Owner(number)));
+        [frame].into_iter().chain(behind).collect()
     }
 }
 
 impl ModelWorld {
+    /// Dials the client, and asks it to open the connection.
+    pub(crate) fn dial(&mut self, scenario: &ModelScenario, id: WorkerId) {
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        worker.route = SimRoute::Open;
+        let Some(window) = &mut worker.window else { return };
+        let opening = window.opening_barrier().map(BarrierId::Owner).map(SimMessage::Barrier);
+        if scenario.mistake == PlantedMistake::OpeningNotAwaited {
+            window.send_unopened();
+        }
+        opening.into_iter().for_each(|barrier| self.client.send_message(StreamOwner::Worker(id), barrier));
+    }
+
+    /// The client has not opened the connection in time: the worker gives it up, and its updates go over the
+    /// main connection.
+    pub(crate) fn give_opening_up(&mut self, id: WorkerId) {
+        self.client.reset_stream(StreamOwner::Worker(id));
+        self.workers.get_mut(&id).into_iter().for_each(|worker| worker.route = SimRoute::Relay);
+    }
+
     /// Writes a frame to a worker's stream, between its barriers.
     pub(crate) fn write_update(&mut self, id: WorkerId, frame: SimFrame) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
@@ -65,7 +82,6 @@ impl ModelWorld {
             worker.route = SimRoute::Broken;
             return;
         }
-        worker.route = SimRoute::Open;
         for message in worker.write_update(frame) {
             self.client.send_message(StreamOwner::Worker(id), message);
         }
@@ -110,7 +126,10 @@ impl ModelWorld {
         }
         self.write_final_barrier(id);
         // Other workers may have connections of their own, which overtake the main one.
-        let is_mixed = scenario.has_callback() && scenario.mistake != PlantedMistake::RelayNotAwaited;
+        // Of a client without answers all updates are on the main one.
+        let is_mixed = scenario.has_callback()
+            && scenario.queues.has_answers
+            && scenario.mistake != PlantedMistake::RelayNotAwaited;
         if is_mixed && let Some(worker) = self.workers.get_mut(&id).filter(|one| one.route == SimRoute::Relay)
         {
             worker.is_relay_asked = true;

@@ -33,7 +33,9 @@ impl SimWatchdog {
                 | DeliveryStep::SendDue(DeliveryRoute::Direct)
                 | DeliveryStep::SendCompletion(DeliveryRoute::Direct)
         );
-        self.is_reset && is_own
+        // A client without answers opens no connection, and there is another route.
+        let is_unopened = step == DeliveryStep::Dial && self.is_never_opened && !self.is_alone;
+        (self.is_reset && is_own) || is_unopened
     }
 
     /// Sends nothing on a connection of its own, if so.

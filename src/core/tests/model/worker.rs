@@ -2,8 +2,7 @@
 //! client and to the coordinator, in this order.
 
 use heeler_core::{
-    GuardLoss, LeaseOutcome, Outcome, ProvisionalReason, TestId, WorkerId, ack_window::AckWindow,
-    delivery::JournalMark,
+    GuardLoss, LeaseOutcome, Outcome, ProvisionalReason, TestId, WorkerId, delivery::JournalMark,
 };
 
 use crate::{
@@ -25,6 +24,8 @@ pub(crate) enum WorkerStep {
     DieInTest,
     /// The result is journalled, sent or reported.
     Settle,
+    /// The client is dialled, and asked to open the connection.
+    Dial,
     /// The client refuses the connection for the result.
     Refused,
     /// All tests of the process have ended, and it can be given others.
@@ -45,8 +46,10 @@ pub(crate) enum WorkerStep {
     Die,
     /// The client has handled everything before a provisional result, which is reported.
     ReportProvisional,
-    /// The time for the first answer passes.
-    FirstAnswerOverdue,
+    /// The client opens the connection too late.
+    OpenedLate,
+    /// The client answers nothing, and the time for opening the connection passes.
+    NeverOpened,
     /// The worker dies in this message of its next write, and has written a part of it or nothing.
     DieWriting(usize, bool),
 }
@@ -80,8 +83,9 @@ impl SimWorker {
         if self.route == SimRoute::Open && scenario.may_break() {
             steps.push(WorkerStep::Reset);
         }
-        if !scenario.queues.has_answers && self.awaits_first_answer() {
-            steps.push(WorkerStep::FirstAnswerOverdue);
+        if scenario.has_queues() && self.awaits_opening() {
+            steps.extend((!scenario.queues.has_answers).then_some(WorkerStep::NeverOpened));
+            steps.extend(scenario.queues.may_refuse.then_some(WorkerStep::OpenedLate));
         }
         if self.process.is_none() && self.is_to_drain {
             let is_awaited = scenario.has_queues() && self.is_draining && !self.is_all_handled();
@@ -109,11 +113,14 @@ impl SimWorker {
             ProcessPhase::Settling { step, .. } => settling(scenario, step) == SettlingStep::Send,
             ProcessPhase::Running(_) | ProcessPhase::AwaitingHandling { .. } => false,
         };
+        if writes && scenario.has_queues() && self.route == SimRoute::NotDialled {
+            steps.push(WorkerStep::Dial);
+            steps.extend(scenario.queues.may_refuse.then_some(WorkerStep::Refused));
+            return;
+        }
         if writes && !self.has_room() {
             return;
         }
-        let is_dialling = writes && self.route == SimRoute::NotDialled;
-        steps.extend((is_dialling && scenario.queues.may_refuse).then_some(WorkerStep::Refused));
         let count = process.lease.batch.tests.len();
         let is_guarded = matches!(process.phase, ProcessPhase::Idle | ProcessPhase::Running(_));
         steps.extend((is_guarded && !scenario.has_queues()).then_some(WorkerStep::LoseGuard));
@@ -194,8 +201,10 @@ impl ModelWorld {
                 self.end_provisionally(scenario, id, ProvisionalReason::AwaitsIsolatedRun, end);
             }
             WorkerStep::ReportProvisional => self.report_provisional(id),
-            WorkerStep::FirstAnswerOverdue => {
-                self.worker(id).window.iter_mut().for_each(AckWindow::on_first_answer_overdue);
+            WorkerStep::Dial => self.dial(scenario, id),
+            WorkerStep::OpenedLate | WorkerStep::NeverOpened => {
+                self.give_opening_up(id);
+                self.client.has_cut_watchdog = true;
             }
             WorkerStep::Settle => self.settle(scenario, id),
             WorkerStep::Refused if scenario.has_queues() => {

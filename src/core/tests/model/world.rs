@@ -85,6 +85,8 @@ pub(crate) struct SimWatchdog {
     pub(crate) line: FinisherConnection,
     /// The client has reset the line, which is noticed with the next use.
     pub(crate) is_reset: bool,
+    /// The client answers nothing.
+    pub(crate) is_never_opened: bool,
     /// On the line, and not proven to be read.
     pub(crate) unproven: BTreeSet<TestId>,
     /// It has seen that the coordinator is dead.
@@ -292,6 +294,7 @@ impl SimWatchdog {
             delivery: None,
             line: if has_callback { FinisherConnection::Closed } else { FinisherConnection::Relayed },
             is_reset: false,
+            is_never_opened: scenario.has_queues() && !scenario.queues.has_answers,
             unproven: BTreeSet::new(),
             is_alone: false,
             generation: scenario.watchdogs,

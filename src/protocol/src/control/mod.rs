@@ -121,11 +121,10 @@ pub struct DeliveryLimits {
     /// Time that the client's kernel may take without progress to acknowledge the last bytes, of a client
     /// that does not answer barriers.
     pub drain_ms: u64,
-    /// Time after which a client that answered barriers, and answers none of those that are open, counts as
+    /// Time after which a client that has answered before, and does not answer an open barrier, counts as
     /// gone.
     pub answer_ms: u64,
-    /// Time for the answer to the first barrier of a connection, after which the client counts as one that
-    /// answers none.
+    /// Time for the first answer of a client, after which its updates go over the main connection.
     pub first_answer_ms: u64,
 }
 

@@ -6,6 +6,7 @@ use heeler_core::{OsText, WorkerId};
 use serde::{Deserialize, Serialize};
 
 use super::{ClientId, DeliveryLimits};
+use crate::mtp::BarrierMethod;
 
 /// A process that sends to clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -36,6 +37,9 @@ pub struct StreamMark {
     pub handled: BTreeMap<String, u64>,
     /// Whether the client answers barriers; `None` while that is unknown.
     pub is_answering: Option<bool>,
+    /// The method of the barriers that it answers.
+    #[serde(default)]
+    pub barrier: BarrierMethod,
     /// The directory of the run whose completion this frame is: no update of that run may follow it. It names
     /// the run here because a client may use an id again.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,31 +1,73 @@
 //! Barriers: requests that a client answers after it has handled everything before them.
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use super::{LogLevel, LogParams, UpdateParams, method};
 use crate::rpc::{self, RequestId};
+
+/// The methods of barriers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum BarrierMethod {
+    /// Those of notifications, sent as requests: most libraries answer them in order with notifications.
+    #[default]
+    Notified,
+    /// One that no client knows: for libraries that never answer a request of a method that is bound as a
+    /// notification, but answer an unknown one in order.
+    Unknown,
+}
+
+/// Parameters of a barrier whose method no client knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct BarrierParams {}
 
 /// Encodes a barrier: a request with the method of updates and no change. A client binds it where it binds
 /// updates, and answers it, with a result or an error, after it has handled everything before it on the
 /// connection. The id is a number, because one client fails at any other.
 #[must_use]
-pub fn barrier_frame(id: u64, run_id: &str) -> Bytes {
-    let params = UpdateParams { run_id: run_id.to_owned(), changes: Some(Vec::new()) };
-    rpc::encode_request(&RequestId::number(id), method::UPDATES, &params)
+pub fn barrier_frame(barrier: BarrierMethod, id: u64, run_id: &str) -> Bytes {
+    match barrier {
+        BarrierMethod::Notified => {
+            let params = UpdateParams { run_id: run_id.to_owned(), changes: Some(Vec::new()) };
+            rpc::encode_request(&RequestId::number(id), method::UPDATES, &params)
+        }
+        BarrierMethod::Unknown => unknown_barrier_frame(id),
+    }
 }
 
 /// Encodes the barrier behind a run's completion: a line for the client's log, as a request. One with the
 /// method of updates would be an update behind the completion.
 #[must_use]
-pub fn completion_barrier_frame(id: u64, run_id: &str) -> Bytes {
-    log_barrier_frame(id, format!("run {run_id} is complete"))
+pub fn completion_barrier_frame(barrier: BarrierMethod, id: u64, run_id: &str) -> Bytes {
+    match barrier {
+        BarrierMethod::Notified => log_barrier_frame(id, format!("run {run_id} is complete")),
+        BarrierMethod::Unknown => unknown_barrier_frame(id),
+    }
 }
 
 /// Encodes a barrier on the main connection, which carries the updates of several runs and workers: a line
 /// for the client's log, as a request.
 #[must_use]
-pub fn main_barrier_frame(id: u64) -> Bytes {
-    log_barrier_frame(id, "a test that was begun may run again on another connection".to_owned())
+pub fn main_barrier_frame(barrier: BarrierMethod, id: u64) -> Bytes {
+    match barrier {
+        BarrierMethod::Notified => {
+            log_barrier_frame(id, "a test that was begun may run again on another connection".to_owned())
+        }
+        BarrierMethod::Unknown => unknown_barrier_frame(id),
+    }
+}
+
+/// Encodes the question whether a client answers requests of methods that it binds as notifications.
+#[must_use]
+pub fn log_probe_frame(id: u64) -> Bytes {
+    log_barrier_frame(id, "is a request for the log answered?".to_owned())
+}
+
+/// Encodes a barrier whose method no client knows. It asks, too, whether a client answers requests at all.
+#[must_use]
+pub fn unknown_barrier_frame(id: u64) -> Bytes {
+    rpc::encode_request(&RequestId::number(id), method::BARRIER, &BarrierParams {})
 }
 
 fn log_barrier_frame(id: u64, message: String) -> Bytes {

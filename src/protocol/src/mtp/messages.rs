@@ -35,8 +35,27 @@ pub mod method {
     pub const EXIT: &str = "exit";
     /// First message on a callback connection to a listener of Heeler's own, which required a token.
     pub const HELLO: &str = "$/heeler/hello";
+    /// Server → client, as a request that no client knows: only that it is answered, and when, matters.
+    pub const BARRIER: &str = "$/heeler/barrier";
     /// Server → client, to clients that request it in `initialize`: files of test programs have changed.
     pub const PROGRAMS_CHANGED: &str = "$/heeler/programsChanged";
+
+    /// Returns whether only clients receive messages of this method.
+    #[must_use]
+    pub fn is_sent_to_clients(method: &str) -> bool {
+        let methods = [
+            UPDATES,
+            ATTACHMENTS,
+            LOG,
+            TELEMETRY,
+            ATTACH_DEBUGGER,
+            LAUNCH_DEBUGGER,
+            HELLO,
+            BARRIER,
+            PROGRAMS_CHANGED,
+        ];
+        methods.contains(&method)
+    }
 }
 
 /// Parameters of `testing/discoverTests` and `testing/runTests`. A server reads the tests as

@@ -6,10 +6,10 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, js
 use serde_json::{Map, Value, json};
 
 use super::{
-    AttachDebuggerParams, AttachmentParams, CancelParams, CancelRunParams, DiscoveryMetrics, ExecutionState,
-    HelloParams, InitializeParams, InitializeResult, LaunchDebuggerParams, LogBatchParams, LogParams,
-    ProgramsChangedParams, RequestedNode, RunMetrics, RunResult, TelemetryParams, TestNode, TestTrait,
-    TestsParams, UpdateParams, method,
+    AttachDebuggerParams, AttachmentParams, BarrierParams, CancelParams, CancelRunParams, DiscoveryMetrics,
+    ExecutionState, HelloParams, InitializeParams, InitializeResult, LaunchDebuggerParams, LogBatchParams,
+    LogParams, ProgramsChangedParams, RequestedNode, RunMetrics, RunResult, TelemetryParams, TestNode,
+    TestTrait, TestsParams, UpdateParams, method,
 };
 use crate::schema::{close_objects, envelope_schema, subschema};
 
@@ -30,6 +30,7 @@ pub fn server_schema() -> Value {
         (method::TELEMETRY, telemetry),
         (method::CANCEL, subschema::<CancelParams>(&mut generator)),
         (method::HELLO, subschema::<HelloParams>(&mut generator)),
+        (method::BARRIER, subschema::<BarrierParams>(&mut generator)),
         (method::ATTACH_DEBUGGER, subschema::<AttachDebuggerParams>(&mut generator)),
         (method::LAUNCH_DEBUGGER, subschema::<LaunchDebuggerParams>(&mut generator)),
         (method::PROGRAMS_CHANGED, subschema::<ProgramsChangedParams>(&mut generator)),

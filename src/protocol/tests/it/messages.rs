@@ -182,6 +182,7 @@ fn requests() -> Vec<MessageSample> {
             method::UPDATES,
             UpdateParams { run_id: RUN.to_owned(), changes: Some(Vec::new()) },
         ),
+        request("unknown-barrier", method::BARRIER, BarrierParams {}),
     ]
 }
 

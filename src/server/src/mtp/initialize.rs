@@ -19,6 +19,11 @@ impl ClientProperties {
         if self.testing.batch_logging_support { LogForm::Batch } else { LogForm::Single }
     }
 
+    /// Returns whether the client listens for callback connections.
+    pub(super) fn has_callback_port(&self) -> bool {
+        self.testing.callback_provider.as_ref().is_some_and(|provider| provider.port != 0)
+    }
+
     /// Returns the address to which workers report, if the client listens for them.
     pub(super) fn callback(&self, host: &str) -> Option<CallbackAddress> {
         let provider = self.testing.callback_provider.as_ref().filter(|provider| provider.port != 0)?;

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -111,6 +112,13 @@ impl ClientSinks {
     /// end.
     pub fn remove(&self, client: ClientId) {
         drop(self.lock().remove(&client));
+    }
+
+    /// Shares what a client answers on its main connection with the processes of a session.
+    pub fn share_answers(&self, client: ClientId, control_socket: &Path) {
+        if let Some(ClientSink::Connection(_, Some(barriers))) = self.get(client) {
+            barriers.share(control_socket, client);
+        }
     }
 
     /// Returns a client's sink; `None` after the client has left.

@@ -1,28 +1,39 @@
-//! Barriers on the main connection of a client that also takes callback connections. Where a worker's
-//! connection was refused, its updates go over the main one: before a test that it has begun may run again on
-//! another worker's connection, the client has handled them.
+//! Requests on the main connection of a client that also takes callback connections.
+//!
+//! Whether the client answers requests is learnt behind `initialize`, where nothing is at stake: it is asked
+//! with a request of a method that it does not know, and with one of a method that it binds as a
+//! notification. What it answers is known to all processes that send to it.
+//!
+//! Barriers: where a worker's connection was refused, its updates go over the main connection. Before a test
+//! that it has begun may run again on another worker's connection, the client has handled them.
 
 use std::{
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use bytes::Bytes;
 use heeler_core::ack_window::{AckWindow, AnswerState, WindowLimits};
 use heeler_protocol::{
-    control::{DeliveryLimits, ProofLevel},
-    mtp,
+    control::{ClientId, DeliveryLimits, ProofLevel},
+    mtp::{self, BarrierMethod},
     rpc::RequestId,
 };
-use heeler_transport::{Outbox, running_time::sleep_running};
+use heeler_transport::{Outbox, callback::SharedProgress, running_time::sleep_running};
 use tokio::sync::watch;
 
 /// First id of the barriers: behind those of requests for debuggers, and still a 32-bit number.
 const FIRST_ID: u64 = 3 << 29;
+/// Id of the request for the client's log that asks whether it answers such requests, behind all barriers.
+const LOG_PROBE_ID: u64 = 7 << 28;
+/// Id of the request of a method that no client knows.
+const UNKNOWN_PROBE_ID: u64 = LOG_PROBE_ID + 1;
 
 /// Stands for the number of the latest answered barrier when there will be no further answers.
 const CLOSED: u64 = u64::MAX;
 
-/// The barriers on one client's main connection. Clones share them.
+/// The requests on one client's main connection. Clones share them.
 #[derive(Debug, Clone)]
 pub struct MainBarriers {
     shared: Arc<MainBarrierState>,
@@ -34,6 +45,43 @@ struct MainBarrierState {
     window: Mutex<AckWindow>,
     /// Number of the latest barrier that is answered.
     answered: watch::Sender<u64>,
+    answers: Mutex<MainAnswers>,
+}
+
+/// What the client has answered on its main connection, and where all processes learn it.
+#[derive(Debug, Default)]
+struct MainAnswers {
+    has_answered: bool,
+    answers_log_requests: bool,
+    accepts_unknown_methods: bool,
+    progress: SharedProgress,
+    /// The control socket of the session that `progress` is of.
+    socket: Option<PathBuf>,
+}
+
+impl MainAnswers {
+    fn publish(&self) {
+        if self.has_answered {
+            self.progress.note_answer();
+        }
+        if self.answers_log_requests {
+            self.progress.note_log_requests(true);
+        }
+        if self.accepts_unknown_methods {
+            self.progress.note_unknown_method();
+        }
+    }
+
+    fn needs_unknown_methods(&self) -> bool {
+        self.accepts_unknown_methods && !self.answers_log_requests
+    }
+}
+
+/// What a client has responded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResponseKind {
+    Result,
+    Error,
 }
 
 impl MainBarriers {
@@ -42,15 +90,49 @@ impl MainBarriers {
     pub fn new(limits: DeliveryLimits) -> Self {
         let window = Mutex::new(AckWindow::new(WindowLimits::default()));
         let (answered, _) = watch::channel(0);
-        Self { shared: Arc::new(MainBarrierState { window, answered }), limits }
+        Self { shared: Arc::new(MainBarrierState { window, answered, answers: Mutex::default() }), limits }
     }
 
-    /// Notes a response of the client; returns whether it answers a barrier.
-    pub fn on_response(&self, id: &RequestId) -> bool {
+    /// Returns the requests that find out whether the client answers requests, and which.
+    #[must_use]
+    pub fn probes(&self) -> [Bytes; 2] {
+        [mtp::log_probe_frame(LOG_PROBE_ID), mtp::unknown_barrier_frame(UNKNOWN_PROBE_ID)]
+    }
+
+    /// Returns whether the client was waited for in vain, and has answered nothing since.
+    #[must_use]
+    pub fn has_stopped(&self) -> bool {
+        self.answers().progress.answers().has_stopped()
+    }
+
+    /// Shares what the client answers with all processes that send to it, from now on.
+    pub fn share(&self, control_socket: &Path, client: ClientId) {
+        let mut answers = self.answers();
+        if answers.socket.as_deref() != Some(control_socket) {
+            answers.progress = SharedProgress::of_client(control_socket, client);
+            answers.socket = Some(control_socket.to_owned());
+            answers.publish();
+        }
+    }
+
+    /// Notes a response of the client; returns whether it answers one of these requests.
+    pub fn on_response(&self, id: &RequestId, kind: ResponseKind) -> bool {
         let RequestId::Number(id) = id else { return false };
-        let Some(number) = id.parse().ok().and_then(|id: u64| id.checked_sub(FIRST_ID)) else { return false };
-        self.window().on_answer(number);
-        self.shared.answered.send_modify(|answered| *answered = number.max(*answered));
+        let Some(id) = id.parse().ok().filter(|id: &u64| (FIRST_ID..=UNKNOWN_PROBE_ID).contains(id)) else {
+            return false;
+        };
+        let mut answers = self.answers();
+        answers.has_answered = true;
+        match id {
+            LOG_PROBE_ID => answers.answers_log_requests = true,
+            UNKNOWN_PROBE_ID => answers.accepts_unknown_methods |= kind == ResponseKind::Result,
+            _ => {
+                let number = id - FIRST_ID;
+                self.window().on_answer(number);
+                self.shared.answered.send_modify(|answered| *answered = number.max(*answered));
+            }
+        }
+        answers.publish();
         true
     }
 
@@ -59,14 +141,15 @@ impl MainBarriers {
         self.shared.answered.send_replace(CLOSED);
     }
 
-    /// Waits until the client has handled everything that was sent on its main connection. One that does not
-    /// answer is waited for once, shortly. The proof is `Handled` or `None`.
+    /// Waits until the client has handled everything that was sent on its main connection. One that is not
+    /// known to answer there is waited for once, shortly. The proof is `Handled` or `None`.
     ///
     /// Cancel safe: yes, because a late answer still counts.
     pub async fn prove(&self, connection: &Outbox) -> ProofLevel {
         let barrier = self.open_barrier();
         let Some(number) = barrier else { return ProofLevel::None };
-        if connection.send(mtp::main_barrier_frame(FIRST_ID + number)).await.is_err() {
+        let (method, is_answering) = self.method();
+        if connection.send(mtp::main_barrier_frame(method, FIRST_ID + number)).await.is_err() {
             return ProofLevel::None;
         }
         let mut answered = self.shared.answered.subscribe();
@@ -74,6 +157,7 @@ impl MainBarriers {
             let state = self.window().answers();
             let limit = match state {
                 AnswerState::Answering => self.limits.answer_ms,
+                AnswerState::Unknown if is_answering => self.limits.answer_ms,
                 AnswerState::Unknown => self.limits.first_answer_ms,
                 AnswerState::Silent => return ProofLevel::None,
             };
@@ -98,6 +182,19 @@ impl MainBarriers {
     fn open_barrier(&self) -> Option<u64> {
         let mut window = self.window();
         (window.answers() != AnswerState::Silent).then(|| window.open_barrier())
+    }
+
+    /// Returns the method of barriers, and whether the client is known to answer requests of it.
+    fn method(&self) -> (BarrierMethod, bool) {
+        let answers = self.answers();
+        match answers.needs_unknown_methods() {
+            true => (BarrierMethod::Unknown, true),
+            false => (BarrierMethod::Notified, answers.answers_log_requests),
+        }
+    }
+
+    fn answers(&self) -> MutexGuard<'_, MainAnswers> {
+        self.shared.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn window(&self) -> MutexGuard<'_, AckWindow> {
@@ -131,14 +228,14 @@ mod tests {
         let barriers = MainBarriers::new(LIMITS);
         for number in 1..=2 {
             let answer = async {
-                assert!(barriers.on_response(&RequestId::number(FIRST_ID + number - 1)));
+                assert!(barriers.on_response(&RequestId::number(FIRST_ID + number - 1), ResponseKind::Error));
                 tokio::task::yield_now().await;
-                assert!(barriers.on_response(&RequestId::number(FIRST_ID + number)));
+                assert!(barriers.on_response(&RequestId::number(FIRST_ID + number), ResponseKind::Error));
             };
             let (proof, ()) = tokio::join!(barriers.prove(&outbox), answer);
             assert_eq!(proof, ProofLevel::Handled);
         }
-        assert!(!barriers.on_response(&RequestId::number(7)), "another request");
+        assert!(!barriers.on_response(&RequestId::number(7), ResponseKind::Error), "another request");
     }
 
     #[tokio::test]
@@ -158,9 +255,30 @@ mod tests {
         let waiting = MainBarriers { limits: LIMITS, ..barriers.clone() };
         assert_eq!(waiting.prove(&outbox).await, ProofLevel::None, "it is known to be silent");
         // A late answer counts.
-        assert!(barriers.on_response(&RequestId::number(FIRST_ID + 1)));
-        let answer = async { assert!(barriers.on_response(&RequestId::number(FIRST_ID + 2))) };
+        assert!(barriers.on_response(&RequestId::number(FIRST_ID + 1), ResponseKind::Error));
+        let answer =
+            async { assert!(barriers.on_response(&RequestId::number(FIRST_ID + 2), ResponseKind::Error)) };
         let (proof, ()) = tokio::join!(waiting.prove(&outbox), answer);
         assert_eq!(proof, ProofLevel::Handled);
+    }
+
+    #[tokio::test]
+    async fn answers_to_the_probes_are_shared_and_choose_the_method() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("control");
+        let progress = SharedProgress::of_client(&socket, ClientId(3));
+        let barriers = MainBarriers::new(LIMITS);
+        // An answer that arrives before the processes of the session exist counts.
+        assert!(barriers.on_response(&RequestId::number(UNKNOWN_PROBE_ID), ResponseKind::Error));
+        barriers.share(&socket, ClientId(3));
+        let answers = progress.answers();
+        assert!(answers.last.is_some() && !answers.needs_unknown_methods() && !barriers.has_stopped());
+        assert_eq!(barriers.method(), (BarrierMethod::Notified, false));
+        barriers.on_response(&RequestId::number(UNKNOWN_PROBE_ID), ResponseKind::Result);
+        assert!(progress.answers().needs_unknown_methods());
+        assert_eq!(barriers.method(), (BarrierMethod::Unknown, true));
+        barriers.on_response(&RequestId::number(LOG_PROBE_ID), ResponseKind::Error);
+        assert_eq!(progress.answers().answers_log_requests, Some(true));
+        assert_eq!(barriers.method(), (BarrierMethod::Notified, true));
     }
 }

@@ -35,6 +35,6 @@ pub use dead_streams::DeadSenderProof;
 pub use exit_watch::ProcessExitWatch;
 pub(crate) use exit_watch::wait_for_exit;
 pub use grants::WorkerUser;
-pub use main_barriers::MainBarriers;
+pub use main_barriers::{MainBarriers, ResponseKind};
 pub use watchdog_process::WorkerStdout;
 pub use workers::{PoolError, PoolEvent, PoolOptions, WorkerPool};

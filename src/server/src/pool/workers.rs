@@ -550,6 +550,11 @@ impl WorkerPool {
         self.reap_watchdog();
     }
 
+    /// Has all processes know what a client answers on its main connection.
+    pub fn share_answers(&self, client: ClientId) {
+        self.clients.share_answers(client, &self.control_socket());
+    }
+
     /// Returns where the watchdog and the workers connect.
     pub(super) fn control_socket(&self) -> PathBuf {
         control_socket_in(&self.socket_dir)

@@ -499,8 +499,8 @@ fn test_limits(settings: &ResolvedSettings) -> TestLimits {
     }
 }
 
-/// Time for a client to answer the first barrier, in milliseconds. Clients that answer at all need less than
-/// 100, even when they have just been started.
+/// Time for a client that has answered nothing yet to open a callback connection, in milliseconds. It decides
+/// only by which route results are sent.
 const FIRST_ANSWER_MS: u64 = 2000;
 
 /// Returns the time limits for a slow client, from the settings.

@@ -49,6 +49,7 @@ impl Scheduler {
             }
             (Ok(()), None) => return,
         };
+        pool.share_answers(client);
         let key = RunKey::new(client, plan.run_id.clone());
         let (route, events) = (entry.route.clone(), entry.events.clone());
         let of_client = DriverClient { key, route, events, client_members };

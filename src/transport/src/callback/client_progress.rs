@@ -1,7 +1,11 @@
-//! When a client last answered on any of its connections, shared by the processes that send to it: a small
-//! file beside the control socket, which each of them overwrites when the client answers a barrier. No
-//! process waits for another one, and a file that can't be read or written only means that each connection
-//! knows its own answers.
+//! What a client answers on any of its connections, shared by the processes that send to it: a small file
+//! beside the control socket, into which each of them writes when the client answers, or is waited for in
+//! vain. No process waits for another one, and a file that can't be read or written only means that each
+//! connection knows its own answers.
+//!
+//! ```text
+//! 0: time of the last answer ─ 8: time at which it was last given up ─ 16 to 18: what it answers, a byte each
+//! ```
 
 use std::{
     fs::{File, OpenOptions},
@@ -10,17 +14,24 @@ use std::{
     time::Duration,
 };
 
-use heeler_core::client_progress::{self, LastAnswer, OverdueDecision};
+use heeler_core::client_progress::{ClientAnswers, LastAnswer, OverdueDecision};
 use heeler_protocol::control::ClientId;
 use heeler_sys::clock;
 
-/// The shared time of one client's last answer.
+const LAST_ANSWER_OFFSET: u64 = 0;
+const GIVEN_UP_OFFSET: u64 = 8;
+const BOUND_METHODS_OFFSET: u64 = 16;
+const UNKNOWN_METHODS_OFFSET: u64 = 17;
+const LOG_REQUESTS_OFFSET: u64 = 18;
+const FILE_BYTES: usize = 19;
+
+/// What one client has answered, on all its connections.
 #[derive(Debug, Default)]
-pub(super) struct SharedProgress {
+pub struct SharedProgress {
     file: Option<File>,
 }
 
-/// Returns where the time of a client's last answer is, beside the sockets of the session.
+/// Returns where a client's answers are, beside the sockets of the session.
 pub(super) fn path_beside(socket: &Path, client: ClientId) -> PathBuf {
     socket.with_file_name(format!("answers-{}", client.0))
 }
@@ -33,6 +44,12 @@ pub fn on_client_overdue(control_socket: &Path, client: ClientId, limit: Duratio
 }
 
 impl SharedProgress {
+    /// Opens what is shared of a client's answers, given a socket of the session.
+    #[must_use]
+    pub fn of_client(socket: &Path, client: ClientId) -> Self {
+        Self::open(&path_beside(socket, client))
+    }
+
     pub(super) fn open(path: &Path) -> Self {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
@@ -41,25 +58,71 @@ impl SharedProgress {
     }
 
     /// Notes that the client has answered.
-    pub(super) fn note_answer(&self) {
-        let Some(file) = &self.file else { return };
+    pub fn note_answer(&self) {
+        self.write_now(LAST_ANSWER_OFFSET);
+    }
+
+    /// Notes that the client was waited for in vain.
+    pub(super) fn note_given_up(&self) {
+        self.write_now(GIVEN_UP_OFFSET);
+    }
+
+    /// Notes that the client has answered a request of a method that clients bind as a notification.
+    pub fn note_bound_method(&self) {
+        self.write(BOUND_METHODS_OFFSET, &[1]);
+    }
+
+    /// Notes that the client has answered a request of an unknown method with a result.
+    pub fn note_unknown_method(&self) {
+        self.write(UNKNOWN_METHODS_OFFSET, &[1]);
+    }
+
+    /// Notes whether the client answers requests for its log.
+    pub fn note_log_requests(&self, is_answered: bool) {
+        self.write(LOG_REQUESTS_OFFSET, &[if is_answered { 1 } else { 2 }]);
+        if is_answered {
+            self.note_bound_method();
+        }
+    }
+
+    fn write_now(&self, offset: u64) {
         // In 64 bits, which are enough for centuries, because the kernel writes them as one.
         let now = u64::try_from(clock::monotonic().as_nanos()).unwrap_or(u64::MAX);
-        if let Err(error) = file.write_all_at(&now.to_le_bytes(), 0) {
+        self.write(offset, &now.to_le_bytes());
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) {
+        let Some(file) = &self.file else { return };
+        if let Err(error) = file.write_all_at(bytes, offset) {
             tracing::debug!(%error, "a client's progress is not shared");
         }
     }
 
     /// Decides whether the client is waited for longer, if it has not answered on one connection for `limit`.
     pub(super) fn on_overdue(&self, limit: Duration) -> OverdueDecision {
-        client_progress::on_overdue(self.read(), clock::monotonic(), limit)
+        self.answers().on_overdue(clock::monotonic(), limit)
     }
 
-    /// Returns when the client last answered; `None` before its first answer.
-    fn read(&self) -> Option<LastAnswer> {
-        let mut nanos = [0; 8];
-        self.file.as_ref()?.read_exact_at(&mut nanos, 0).ok()?;
-        Some(LastAnswer(Duration::from_nanos(u64::from_le_bytes(nanos))))
+    /// Returns what is known of the client's answers.
+    #[must_use]
+    pub fn answers(&self) -> ClientAnswers {
+        let mut bytes = [0; FILE_BYTES];
+        // A part that was never written is zero, whether the file ends before it or not.
+        let _short = self.file.as_ref().map(|file| file.read_at(&mut bytes, 0));
+        let time = |offset: u64| {
+            let at = usize::try_from(offset).unwrap_or_default();
+            let nanos = bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
+            (nanos > 0).then(|| Duration::from_nanos(nanos))
+        };
+        let byte = |offset: u64| bytes[usize::try_from(offset).unwrap_or_default()];
+        let flag = |offset: u64| byte(offset) != 0;
+        ClientAnswers {
+            last: time(LAST_ANSWER_OFFSET).map(LastAnswer),
+            given_up: time(GIVEN_UP_OFFSET),
+            answers_bound_methods: flag(BOUND_METHODS_OFFSET),
+            answers_log_requests: flag(LOG_REQUESTS_OFFSET).then(|| byte(LOG_REQUESTS_OFFSET) == 1),
+            accepts_unknown_methods: flag(UNKNOWN_METHODS_OFFSET),
+        }
     }
 }
 
@@ -78,7 +141,7 @@ mod tests {
         assert_eq!(decisions(), [OverdueDecision::GiveUp; 2]);
         let before = clock::monotonic();
         other.note_answer();
-        let LastAnswer(first) = one.read().unwrap();
+        let LastAnswer(first) = one.answers().last.unwrap();
         assert!((before..=clock::monotonic()).contains(&first), "{first:?}");
         // An answer long ago prolongs nothing.
         assert_eq!(one.on_overdue(Duration::ZERO), OverdueDecision::GiveUp);
@@ -86,5 +149,23 @@ mod tests {
             assert!(matches!(decision, OverdueDecision::WaitOn(rest) if rest <= limit), "{decision:?}");
         }
         assert_eq!(on_client_overdue(&control, ClientId(4), limit), OverdueDecision::GiveUp);
+    }
+
+    #[test]
+    fn what_one_process_notes_all_of_them_know() {
+        let directory = tempfile::tempdir().unwrap();
+        let control = directory.path().join("control");
+        let [one, other] = [(); 2].map(|()| SharedProgress::of_client(&control, ClientId(3)));
+        assert_eq!(one.answers(), ClientAnswers::default());
+        other.note_unknown_method();
+        other.note_given_up();
+        assert!(one.answers().needs_unknown_methods() && one.answers().has_stopped());
+        other.note_log_requests(false);
+        assert_eq!(one.answers().answers_log_requests, Some(false));
+        other.note_log_requests(true);
+        assert_eq!(one.answers().answers_log_requests, Some(true));
+        other.note_answer();
+        assert!(!one.answers().needs_unknown_methods() && !one.answers().has_stopped());
+        assert_eq!(SharedProgress::default().answers(), ClientAnswers::default());
     }
 }

@@ -6,12 +6,12 @@ use std::{io, os::fd::AsFd, sync::Arc, time::Duration};
 use bytes::Bytes;
 use heeler_core::{
     ack_window::{AckWindow, AnswerState, WindowLimits},
-    client_progress::OverdueDecision,
+    client_progress::{AnswerLimits, OverdueDecision},
 };
 use heeler_protocol::{
-    control::{CallbackAddress, CallbackEndpoint, DeliveryLimits, OsText, ProofLevel},
+    control::{CallbackAddress, CallbackEndpoint, DeliveryLimits, OsText},
     frame::FrameDecoder,
-    mtp::{self, HelloParams, method},
+    mtp::{self, BarrierMethod, HelloParams, method},
     rpc,
 };
 use tokio::{
@@ -37,12 +37,6 @@ use crate::{
     writer::FrameRecorder,
 };
 
-/// Maximum duration of a wait for the kernel of a client that does not answer, as a multiple of its limit.
-const DRAIN_LIMIT_FACTOR: u32 = 6;
-
-/// Interval at which the kernel's acknowledgements are checked while a client that does not answer drains.
-const DELIVERY_CHECK_INTERVAL: Duration = Duration::from_millis(1);
-
 /// Reason why nothing more can be sent on a callback connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CallbackBroken {
@@ -55,6 +49,12 @@ pub enum CallbackBroken {
     /// The client answered no barrier for `answer_ms`, after it had answered earlier ones.
     #[error("send to the client's callback port: the client has stopped handling updates")]
     Unanswered,
+    /// The client has not answered the opening barrier in time: no update was sent.
+    #[error("open the client's callback port: the client has not answered a request there in time")]
+    Unopened,
+    /// What listens on the port is not a client: it has sent a message that only clients receive.
+    #[error("open the client's callback port: what listens there sends messages that clients receive")]
+    NoClient,
 }
 
 /// Error of dialling a client's callback listener.
@@ -82,23 +82,23 @@ pub struct CallbackConnection {
     /// Task of the background reader.
     pub(super) reader: JoinSet<()>,
     pub(super) peer: watch::Receiver<PeerState>,
-    socket: SocketHandle,
-    limits: DeliveryLimits,
+    pub(super) socket: SocketHandle,
+    pub(super) limits: DeliveryLimits,
     broken: Option<CallbackBroken>,
-    window: AckWindow,
+    pub(super) window: AckWindow,
     /// The run of the latest frame: barriers name it.
-    run: String,
-    /// When the first barrier counts as unanswered; `None` before it is sent.
-    first_answer_deadline: Option<Instant>,
+    pub(super) run: String,
+    /// The method of its barriers.
+    pub(super) barrier: BarrierMethod,
     /// When the latest answer was seen.
     answered_at: Instant,
     /// Number of the latest barrier whose answer was seen.
-    answered: u64,
+    pub(super) answered: u64,
     positions: StreamPositions,
     /// What the client answers on all its connections.
-    progress: Arc<SharedProgress>,
+    pub(super) progress: Arc<SharedProgress>,
     /// The record of the connection, if duplicates of it are held.
-    record: Option<ConnectionRecord>,
+    pub(super) record: Option<ConnectionRecord>,
 }
 
 /// Dials a client's callback listener and introduces this end as `from` (`worker 3`) if the listener requires
@@ -180,7 +180,7 @@ impl CallbackConnection {
             broken: None,
             window: AckWindow::new(WindowLimits::default()),
             run: String::new(),
-            first_answer_deadline: None,
+            barrier: BarrierMethod::default(),
             answered_at: Instant::now(),
             answered: 0,
             positions: StreamPositions::default(),
@@ -189,9 +189,48 @@ impl CallbackConnection {
         }
     }
 
+    /// Opens the connection for updates, unless it is open: waits until the client has answered a barrier.
+    /// Nothing is sent before, so that a client that does not answer in time may get everything by another
+    /// route, and nothing late or twice. A client that has answered before, on whichever connection, has the
+    /// whole limit for answers.
+    ///
+    /// Cancel safe: yes, because a late answer is still counted.
+    ///
+    /// # Errors
+    /// The client has not answered in time, or the connection is broken. No update was sent.
+    pub async fn open_updates(&mut self, run: &str) -> Result<(), CallbackBroken> {
+        self.note_answers();
+        if self.window.answers() != AnswerState::Unknown {
+            return Ok(());
+        }
+        run.clone_into(&mut self.run);
+        let since = Instant::now();
+        if let Some(barrier) = self.window.opening_barrier() {
+            self.write_barrier(barrier).await?;
+            if self.progress.answers().needs_unknown_methods() {
+                self.barrier = BarrierMethod::Unknown;
+                let barrier = self.window.open_barrier();
+                self.write_barrier(barrier).await?;
+            }
+        }
+        while self.window.answers() == AnswerState::Unknown {
+            if self.wait_for_answer(since).await == AnswerWait::Overdue {
+                return Err(*self.broken.insert(CallbackBroken::Unopened));
+            }
+            self.note_answers();
+            if let Some(broken) = self.break_reason() {
+                return Err(*self.broken.insert(broken));
+            }
+        }
+        if self.peer.borrow().has_answered_opening {
+            self.barrier = BarrierMethod::Notified;
+        }
+        Ok(())
+    }
+
     /// Queues one frame of a run, which holds this number of changes: waits while the client has not handled
-    /// what was sent before, up to its windows. The first frame follows a barrier, and the last one of a
-    /// window is followed by one.
+    /// what was sent before, up to its windows. The first frame waits until the connection is opened, and
+    /// the last one of a window is followed by a barrier.
     ///
     /// Cancel safe: no, because it is unknown whether the frame was queued.
     ///
@@ -199,12 +238,9 @@ impl CallbackConnection {
     /// The connection is broken, now or since an earlier call. What the client has of the frames behind
     /// [`Self::handled_frames`] is unproven, and nothing more can be sent here.
     pub async fn send(&mut self, run: &str, frame: Bytes, changes: usize) -> Result<(), CallbackBroken> {
+        self.open_updates(run).await?;
         if self.run != run {
             run.clone_into(&mut self.run);
-        }
-        if let Some(barrier) = self.window.before_frame() {
-            self.start_first_answer_limit();
-            self.write_barrier(barrier).await?;
         }
         self.wait_for_room().await?;
         let bytes = frame.len();
@@ -238,51 +274,9 @@ impl CallbackConnection {
 
     /// Returns the mark of the next frame of the present run, if there is a record.
     fn next_mark(&mut self, completing: Option<&OsText>) -> Option<Bytes> {
-        let answers = self.window.answers();
+        let answers = (self.window.answers(), self.barrier);
         let record = self.record.as_mut()?;
         Some(record.next_mark(&self.run, completing, &self.positions, answers))
-    }
-
-    /// Proves that the client has handled the completion, as [`Self::prove`] does for updates: a client may
-    /// not handle the response of the run, which another connection carries, before it. No barrier of updates
-    /// may follow a completion, so a line for the client's log is its barrier.
-    ///
-    /// Cancel safe: yes, as [`Self::prove`].
-    pub async fn prove_completion(&mut self) -> ProofLevel {
-        self.start_first_answer_limit();
-        let barrier = self.window.open_barrier();
-        let frame = mtp::completion_barrier_frame(barrier, &self.run);
-        if self.write(frame).await.is_err() {
-            return ProofLevel::None;
-        }
-        let proof = self.wait_for_proof(|connection| connection.answered >= barrier).await;
-        if let Some(record) = self.record.as_mut().filter(|_| proof == ProofLevel::Handled) {
-            record.set_completed();
-        }
-        proof
-    }
-
-    /// Returns whether the client answers barriers here: asks it, if that is not known, and waits for the
-    /// answer to the first barrier as long as it may take. The run must not be complete.
-    ///
-    /// Cancel safe: yes, because a late answer is still counted.
-    pub async fn probe(&mut self, run: &str) -> bool {
-        self.note_answers();
-        match self.window.answers() {
-            AnswerState::Answering => return true,
-            AnswerState::Silent => return false,
-            AnswerState::Unknown => {}
-        }
-        run.clone_into(&mut self.run);
-        self.start_first_answer_limit();
-        let barrier = self.window.open_barrier();
-        self.write_barrier(barrier).await.is_ok()
-            && self.wait_for_proof(|connection| connection.answered >= barrier).await == ProofLevel::Handled
-    }
-
-    fn start_first_answer_limit(&mut self) {
-        let limit = Duration::from_millis(self.limits.first_answer_ms);
-        self.first_answer_deadline.get_or_insert_with(|| Instant::now() + limit);
     }
 
     /// Returns the number of frames that the client is proven to have handled, of all that were sent.
@@ -291,19 +285,24 @@ impl CallbackConnection {
         self.window.handled_frames()
     }
 
-    /// Returns whether the client is known to answer no barriers.
-    #[must_use]
-    pub fn is_client_silent(&self) -> bool {
+    /// Returns whether the client is proven to have handled every frame.
+    pub fn is_all_handled(&mut self) -> bool {
+        self.note_answers();
+        self.window.is_all_handled()
+    }
+
+    /// Returns whether updates are sent without answers.
+    pub(super) fn is_client_silent(&self) -> bool {
         self.window.answers() == AnswerState::Silent
     }
 
-    /// Has the client count as one that answers no barriers until it answers one, without waiting for it.
-    pub fn expect_no_answers(&mut self) {
-        self.window.on_first_answer_overdue();
+    /// Has updates sent whether the client answers or not, because there is no other route.
+    pub fn send_unopened(&mut self) {
+        self.window.send_unopened();
     }
 
-    async fn write_barrier(&mut self, barrier: u64) -> Result<(), CallbackBroken> {
-        self.write(mtp::barrier_frame(barrier, &self.run)).await
+    pub(super) async fn write_barrier(&mut self, barrier: u64) -> Result<(), CallbackBroken> {
+        self.write(mtp::barrier_frame(self.barrier, barrier, &self.run)).await
     }
 
     /// Sets the number of results of a run, or of frames, that are sent including the next frame.
@@ -323,17 +322,12 @@ impl CallbackConnection {
         self.positions.drain(run, position);
     }
 
-    /// Forgets a run of which nothing more is to be known.
-    pub fn forget_run(&mut self, run: &str) {
-        self.positions.forget(run);
-    }
-
-    async fn write(&mut self, frame: Bytes) -> Result<(), CallbackBroken> {
+    pub(super) async fn write(&mut self, frame: Bytes) -> Result<(), CallbackBroken> {
         self.write_marked(frame, None).await
     }
 
     async fn write_marked(&mut self, frame: Bytes, mark: Option<Bytes>) -> Result<(), CallbackBroken> {
-        if let Some(broken) = self.break_reason().copied() {
+        if let Some(broken) = self.break_reason() {
             return Err(*self.broken.insert(broken));
         }
         match self.outbox.try_send_marked(frame, mark.clone()) {
@@ -365,7 +359,7 @@ impl CallbackConnection {
             if self.wait_for_answer(since).await == AnswerWait::Overdue {
                 return Err(*self.broken.insert(CallbackBroken::Unanswered));
             }
-            if let Some(broken) = self.break_reason().copied() {
+            if let Some(broken) = self.break_reason() {
                 return Err(*self.broken.insert(broken));
             }
         }
@@ -374,14 +368,9 @@ impl CallbackConnection {
     /// Waits for an answer that was not seen yet, or until the client's side ends, up to the limit for
     /// answers since the latest one and since `since`. For a client that answers on another connection, the
     /// limit counts from there.
-    async fn wait_for_answer(&mut self, since: Instant) -> AnswerWait {
-        let (limit, mut deadline) = match (self.window.answers(), self.first_answer_deadline) {
-            (AnswerState::Unknown, Some(deadline)) => (self.limits.first_answer_ms, deadline),
-            _ => {
-                let limit = self.limits.answer_ms;
-                (limit, self.answered_at.max(since) + Duration::from_millis(limit))
-            }
-        };
+    pub(super) async fn wait_for_answer(&mut self, since: Instant) -> AnswerWait {
+        let begin = self.answered_at.max(since);
+        let mut deadline = begin + self.answer_limit();
         let answered = self.answered;
         let mut peer = self.peer.clone();
         loop {
@@ -393,16 +382,37 @@ impl CallbackConnection {
                 }
                 () = sleep_until_running(deadline) => {}
             }
-            match self.progress.on_overdue(Duration::from_millis(limit)) {
-                OverdueDecision::GiveUp => return AnswerWait::Overdue,
-                OverdueDecision::WaitOn(rest) => deadline = Instant::now() + rest,
+            // What is known of the client may have changed meanwhile.
+            let limit = self.answer_limit();
+            if begin + limit > Instant::now() {
+                deadline = begin + limit;
+                continue;
             }
-            self.first_answer_deadline = self.first_answer_deadline.map(|first| first.max(deadline));
+            match self.progress.on_overdue(limit) {
+                OverdueDecision::WaitOn(rest) => deadline = Instant::now() + rest,
+                OverdueDecision::GiveUp => {
+                    self.progress.note_given_up();
+                    return AnswerWait::Overdue;
+                }
+            }
+        }
+    }
+
+    /// Returns how long the next answer may take.
+    fn answer_limit(&self) -> Duration {
+        let limits = AnswerLimits {
+            first: Duration::from_millis(self.limits.first_answer_ms),
+            next: Duration::from_millis(self.limits.answer_ms),
+        };
+        let answers = self.progress.answers();
+        match self.window.answers() {
+            AnswerState::Unknown => answers.opening_limit(limits),
+            AnswerState::Answering | AnswerState::Silent => answers.answer_limit(limits),
         }
     }
 
     /// Notes the answers that have arrived.
-    fn note_answers(&mut self) {
+    pub(super) fn note_answers(&mut self) {
         let answered = self.peer.borrow().answered;
         if answered > self.answered {
             self.answered = answered;
@@ -410,101 +420,6 @@ impl CallbackConnection {
             self.window.on_answer(answered);
         }
         self.positions.on_handled(self.window.handled_frames());
-    }
-
-    /// Proves that the client has handled everything sent: waits for the answer to a barrier behind it. The
-    /// connection stays usable if the proof is enough.
-    ///
-    /// A client that answers is waited for as long as it answers something every `answer_ms`. One that has
-    /// not answered the first barrier within `first_answer_ms` is not waited for: the proof is then
-    /// [`ProofLevel::Delivered`] as soon as its kernel has acknowledged every byte, and [`ProofLevel::None`]
-    /// if it takes none for `drain_ms`.
-    ///
-    /// Cancel safe: yes, because a late answer to a barrier that no caller waits for is still counted.
-    pub async fn prove(&mut self) -> ProofLevel {
-        let proof = self.prove_all().await;
-        if let Some(record) = self.record.as_mut().filter(|_| proof == ProofLevel::Handled) {
-            record.set_proven();
-        }
-        proof
-    }
-
-    async fn prove_all(&mut self) -> ProofLevel {
-        self.note_answers();
-        if let Some(barrier) = self.window.final_barrier()
-            && self.write_barrier(barrier).await.is_err()
-        {
-            return ProofLevel::None;
-        }
-        self.wait_for_proof(|connection| connection.window.is_all_handled()).await
-    }
-
-    /// Waits until something is proven by answers, or can't be.
-    async fn wait_for_proof(&mut self, is_proven: impl Fn(&Self) -> bool) -> ProofLevel {
-        let since = Instant::now();
-        loop {
-            self.note_answers();
-            if is_proven(self) {
-                return ProofLevel::Handled;
-            }
-            if self.break_reason().is_some() {
-                return ProofLevel::None;
-            }
-            if self.is_client_silent() {
-                return self.prove_delivery().await;
-            }
-            match (self.wait_for_answer(since).await, self.window.answers()) {
-                (AnswerWait::Changed, _) => {}
-                (AnswerWait::Overdue, AnswerState::Unknown) => self.window.on_first_answer_overdue(),
-                (AnswerWait::Overdue, AnswerState::Answering | AnswerState::Silent) => {
-                    return ProofLevel::None;
-                }
-            }
-        }
-    }
-
-    /// Waits until the client's kernel has acknowledged everything, as long as it takes bytes every
-    /// `drain_ms`: [`ProofLevel::Delivered`] or [`ProofLevel::None`].
-    ///
-    /// Cancel safe: yes, because it only watches.
-    pub async fn prove_delivery(&mut self) -> ProofLevel {
-        let limit = Duration::from_millis(self.limits.drain_ms);
-        let watch = WaitLimits { limit, end: Some(limit * DRAIN_LIMIT_FACTOR) };
-        let delivered = async {
-            while !self.kernel_has_all() {
-                if self.break_reason().is_some() {
-                    return ProofLevel::None;
-                }
-                tokio::time::sleep(DELIVERY_CHECK_INTERVAL).await;
-            }
-            ProofLevel::Delivered
-        };
-        tokio::select! {
-            biased;
-            proof = delivered => proof,
-            () = wait_for_stall(&self.outbox, &self.socket, watch) => ProofLevel::None,
-        }
-    }
-
-    /// Proves delivery as [`Self::prove`] does and closes the connection. The close itself proves nothing:
-    /// some clients close as soon as they have read the end of the stream, with updates in their own queue.
-    ///
-    /// Without a proof the connection is reset, as by [`Self::give_up`].
-    ///
-    /// Cancel safe: no, because the connection is given up with the call.
-    pub async fn finish(mut self) -> ProofLevel {
-        let proof = self.prove().await;
-        if !proof.is_enough() {
-            self.give_up().await;
-            return proof;
-        }
-        self.outbox.close();
-        let flushed = Duration::from_millis(self.limits.drain_ms);
-        // The proof already holds; only answers to the client's own requests are left to write.
-        drop(tokio::time::timeout(flushed, self.task.join()).await);
-        self.reader.shutdown().await;
-        self.task.cut().await;
-        proof
     }
 
     /// Resets the connection: what the client's kernel has not received is discarded, so that it does not
@@ -521,22 +436,13 @@ impl CallbackConnection {
 
     /// Returns the reason why nothing more can be sent, if there is one.
     #[must_use]
-    pub fn break_reason(&self) -> Option<&CallbackBroken> {
-        self.broken.as_ref().or_else(|| {
+    pub fn break_reason(&self) -> Option<CallbackBroken> {
+        self.broken.or_else(|| match self.peer.borrow().ended {
+            Some(PeerEnd::NoClient) => Some(CallbackBroken::NoClient),
             // A client that has closed its sending side may still read, but can't answer any more.
-            let is_over = self.peer.borrow().ended.is_some() || self.outbox.is_closed();
-            is_over.then_some(&CallbackBroken::Closed)
+            Some(PeerEnd::Closed | PeerEnd::Failed) => Some(CallbackBroken::Closed),
+            None => self.outbox.is_closed().then_some(CallbackBroken::Closed),
         })
-    }
-
-    /// Returns whether the peer's kernel acknowledged every byte, and nothing indicates that it discarded
-    /// some.
-    fn kernel_has_all(&self) -> bool {
-        let is_reset = matches!(self.peer.borrow().ended, Some(PeerEnd::Failed))
-            || !matches!(self.socket.take_error(), Ok(None));
-        let is_written = self.outbox.backlog_bytes() == 0;
-        let unacknowledged = heeler_sys::io::unacknowledged_bytes(self.socket.as_fd());
-        !is_reset && is_written && matches!(unacknowledged, Ok(0))
     }
 
     /// Makes the following close discard all bytes that the kernel has not sent yet.
@@ -563,7 +469,7 @@ async fn wait_for_peer_end(mut peer: watch::Receiver<PeerState>) {
 
 /// Result of waiting for an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum AnswerWait {
+pub(super) enum AnswerWait {
     /// There is an answer, or the client's side has ended.
     Changed,
     Overdue,

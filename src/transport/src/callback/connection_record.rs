@@ -4,7 +4,10 @@ use std::{os::fd::BorrowedFd, path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
 use heeler_core::ack_window::AnswerState;
-use heeler_protocol::control::{ClientId, DeliveryLimits, OsText, StreamMark, StreamSender};
+use heeler_protocol::{
+    control::{ClientId, DeliveryLimits, OsText, StreamMark, StreamSender},
+    mtp::BarrierMethod,
+};
 
 use super::{
     client_progress::{self, SharedProgress},
@@ -39,7 +42,7 @@ impl ConnectionRecord {
         run: &str,
         completing: Option<&OsText>,
         positions: &StreamPositions,
-        answers: AnswerState,
+        (answers, barrier): (AnswerState, BarrierMethod),
     ) -> Bytes {
         if !self.is_unproven {
             self.is_unproven = true;
@@ -56,6 +59,7 @@ impl ConnectionRecord {
                 AnswerState::Answering => Some(true),
                 AnswerState::Silent => Some(false),
             },
+            barrier,
             completing: self.completing.clone(),
             completed: self.completed.clone(),
         };
@@ -92,7 +96,8 @@ pub struct StreamHolders {
 
 impl StreamHolders {
     /// Returns what the client answers on all its connections.
-    pub(super) fn shared_progress(&self) -> SharedProgress {
+    #[must_use]
+    pub fn shared_progress(&self) -> SharedProgress {
         let path = self.sockets.first().map(|socket| client_progress::path_beside(socket, self.client));
         path.map(|path| SharedProgress::open(&path)).unwrap_or_default()
     }

@@ -16,7 +16,7 @@ use std::{
 };
 
 use bytes::{Buf as _, BytesMut};
-use heeler_core::client_progress::OverdueDecision;
+use heeler_core::client_progress::{AnswerLimits, OverdueDecision};
 use heeler_protocol::{
     StreamDecoder as _,
     control::{ClientId, DeliveryLimits, OsText, ProofLevel, StreamHandOver, StreamMark, StreamSender},
@@ -307,13 +307,16 @@ impl HeldStream {
         let rest = rest_of_stream(&bytes, &mark, written, holder);
         let answer_limit = Duration::from_millis(self.limits.answer_ms);
         write_with_progress(&mut stream, &rest, answer_limit).await?;
+        let progress = SharedProgress::open(&self.progress_path);
+        let first_answer_limit = Duration::from_millis(self.limits.first_answer_ms);
+        // Updates precede the client's first answer only where there was no other route.
         let first_limit = match mark.is_answering {
-            Some(true) => answer_limit,
-            Some(false) => Duration::ZERO,
-            None => Duration::from_millis(self.limits.first_answer_ms),
+            Some(true) => progress
+                .answers()
+                .answer_limit(AnswerLimits { first: first_answer_limit, next: answer_limit }),
+            Some(false) | None => Duration::ZERO,
         };
         let limits = AnswerLimits { first: first_limit, next: answer_limit };
-        let progress = SharedProgress::open(&self.progress_path);
         match wait_for_answer(&mut stream, holder.barrier_id(), limits, &progress).await {
             Ok(()) => Ok(ProofLevel::Handled),
             Err(UnsettledError::Unanswered(_) | UnsettledError::Closed)
@@ -332,8 +335,8 @@ impl HeldStream {
 /// update.
 fn rest_of_stream(frame: &[u8], mark: &StreamMark, written: usize, holder: StreamHolder) -> Vec<u8> {
     let barrier = |holder: StreamHolder| match &mark.completing {
-        Some(_) => mtp::completion_barrier_frame(holder.barrier_id(), &mark.run),
-        None => mtp::barrier_frame(holder.barrier_id(), &mark.run),
+        Some(_) => mtp::completion_barrier_frame(mark.barrier, holder.barrier_id(), &mark.run),
+        None => mtp::barrier_frame(mark.barrier, holder.barrier_id(), &mark.run),
     };
     let earlier = barrier(StreamHolder::Coordinator);
     let mut rest = match written.checked_sub(frame.len()) {
@@ -359,15 +362,6 @@ async fn write_with_progress(
     Ok(())
 }
 
-/// Time limits for the answers to barriers.
-#[derive(Debug, Clone, Copy)]
-struct AnswerLimits {
-    /// For the first answer of all.
-    first: Duration,
-    /// For each further one.
-    next: Duration,
-}
-
 /// Waits for the answer to a barrier, as long as the client answers earlier ones, or answers on other
 /// connections.
 async fn wait_for_answer(
@@ -390,7 +384,10 @@ async fn wait_for_answer(
             Some(Err(error)) => return Err(UnsettledError::Write(error)),
             Some(Ok(_)) => {}
             None => match progress.on_overdue(limit) {
-                OverdueDecision::GiveUp => return Err(UnsettledError::Unanswered(limit)),
+                OverdueDecision::GiveUp => {
+                    progress.note_given_up();
+                    return Err(UnsettledError::Unanswered(limit));
+                }
                 OverdueDecision::WaitOn(rest) => deadline = Instant::now() + rest,
             },
         }
@@ -448,11 +445,14 @@ async fn wait_for_delivery(stream: &TcpStream, limit: Duration) -> Result<ProofL
 
 #[cfg(test)]
 mod tests {
+    use heeler_protocol::mtp::BarrierMethod;
+
     use super::*;
 
     #[test]
     fn rest_of_stream_completes_the_frame_and_an_earlier_holders_barrier() {
-        let barrier = |holder: StreamHolder| mtp::barrier_frame(holder.barrier_id(), "r").to_vec();
+        let method = BarrierMethod::Notified;
+        let barrier = |holder: StreamHolder| mtp::barrier_frame(method, holder.barrier_id(), "r").to_vec();
         let (first, second) = (barrier(StreamHolder::Coordinator), barrier(StreamHolder::Watchdog));
         let whole = [b"frame".to_vec(), first.clone(), second.clone()].concat();
         let mark = StreamMark { run: "r".into(), ..StreamMark::default() };
@@ -468,7 +468,8 @@ mod tests {
         let completion = StreamMark { completing: Some("/runs/r".into()), ..mark };
         let behind = rest_of_stream(b"frame", &completion, 5, StreamHolder::Coordinator);
         let id = StreamHolder::Coordinator.barrier_id();
-        assert_eq!(behind, mtp::completion_barrier_frame(id, "r"), "no update follows a completion");
+        let expected = mtp::completion_barrier_frame(method, id, "r");
+        assert_eq!(behind, expected, "no update follows a completion");
     }
 
     #[test]

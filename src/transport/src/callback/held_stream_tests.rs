@@ -6,20 +6,17 @@ use heeler_protocol::{
     mtp::{self, method},
     rpc::RpcMessage,
 };
-use tokio::{
-    net::{TcpListener, TcpStream},
-    time::timeout,
-};
+use tokio::{net::TcpListener, time::timeout};
 
 use super::{
     CallbackConnection, HeldStreams, StreamHolder, StreamHolders, dial,
-    tests::{LIMITS, LinkTestClient, TEST_TIMEOUT, update},
+    tests::{LIMITS, LinkTestClient, TEST_TIMEOUT, open, update},
 };
 
 const SENDER: StreamSender = StreamSender::Worker(WorkerId(3));
 
-/// Dials a client as a worker whose duplicates are held.
-async fn connect_held() -> (CallbackConnection, TcpStream, HeldStreams, tempfile::TempDir) {
+/// Dials a client as a worker whose duplicates are held; the client opens the connection.
+async fn connect_held() -> (CallbackConnection, LinkTestClient, HeldStreams, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let path = StreamHolder::Coordinator.socket_path(&directory.path().join("control"), 0);
     let held = HeldStreams::listen(&path).unwrap();
@@ -30,7 +27,9 @@ async fn connect_held() -> (CallbackConnection, TcpStream, HeldStreams, tempfile
     let limits = DeliveryLimits { answer_ms: 20_000, first_answer_ms: 20_000, ..LIMITS };
     let (callback, accepted) =
         tokio::join!(dial(&address, &limits, "worker 3", Some(&holders)), listener.accept());
-    (callback.unwrap(), accepted.unwrap().0, held, directory)
+    let (mut callback, mut client) = (callback.unwrap(), LinkTestClient::new(accepted.unwrap().0));
+    open(&mut callback, &mut client).await;
+    (callback, client, held, directory)
 }
 
 /// Ends a connection's process as a kill does: nothing more is written, and the socket is closed.
@@ -46,7 +45,7 @@ fn numbered_update(number: u64) -> Bytes {
 
 #[tokio::test]
 async fn dead_senders_stream_is_completed_and_proven_by_its_holder() {
-    let (mut callback, stream, held, _directory) = connect_held().await;
+    let (mut callback, mut client, held, _directory) = connect_held().await;
     for number in 1..=5 {
         callback.set_position("r", number);
         callback.send("r", numbered_update(number), 1).await.unwrap();
@@ -55,8 +54,6 @@ async fn dead_senders_stream_is_completed_and_proven_by_its_holder() {
     kill_sender(callback).await;
     let mut streams = held.take(SENDER);
     let settle = streams.pop().unwrap().settle(StreamHolder::Coordinator);
-    let mut client = LinkTestClient::new(stream);
-    // The probe, which the dead sender would have read the answer of, and the holder's barrier.
     let (settled, ()) = tokio::join!(settle, client.answer_barriers(5));
     assert_eq!(settled.proof, ProofLevel::Handled);
     assert_eq!(settled.positions, [("r".to_owned(), 5)].into());
@@ -66,7 +63,7 @@ async fn dead_senders_stream_is_completed_and_proven_by_its_holder() {
 
 #[tokio::test]
 async fn frame_that_a_sender_was_killed_in_is_completed() {
-    let (mut callback, stream, held, _directory) = connect_held().await;
+    let (mut callback, mut client, held, _directory) = connect_held().await;
     let padding = "x".repeat(8 << 20);
     let change = format!(r#"{{"node":{{"uid":"{padding}"}}}}"#);
     let large = mtp::updates_frame("r", [change.as_bytes()]);
@@ -85,7 +82,6 @@ async fn frame_that_a_sender_was_killed_in_is_completed() {
     drop(outbox);
     kill_sender(callback).await;
     let settle = held.take(SENDER).pop().unwrap().settle(StreamHolder::Watchdog);
-    let mut client = LinkTestClient::new(stream);
     let (settled, ()) = tokio::join!(settle, client.answer_barriers(1));
     assert_eq!(settled.proof, ProofLevel::Handled);
     assert_eq!(settled.positions, [("r".to_owned(), 1)].into());
@@ -93,8 +89,7 @@ async fn frame_that_a_sender_was_killed_in_is_completed() {
 
 #[tokio::test]
 async fn proven_stream_of_a_dead_sender_gets_no_barrier() {
-    let (mut callback, stream, held, _directory) = connect_held().await;
-    let mut client = LinkTestClient::new(stream);
+    let (mut callback, mut client, held, _directory) = connect_held().await;
     callback.set_position("r", 1);
     callback.send("r", update(), 1).await.unwrap();
     let (proof, ()) = tokio::join!(callback.prove(), client.answer_barriers(1));
@@ -107,14 +102,11 @@ async fn proven_stream_of_a_dead_sender_gets_no_barrier() {
 
 #[tokio::test]
 async fn client_that_closes_has_what_it_answered_of_a_dead_senders_stream() {
-    let (mut callback, stream, held, _directory) = connect_held().await;
-    let mut client = LinkTestClient::new(stream);
+    let (mut callback, mut client, held, _directory) = connect_held().await;
     callback.set_position("r", 1);
     callback.send("r", update(), 1_000).await.unwrap();
-    for _ in 0..2 {
-        let (id, _) = client.next_barrier().await;
-        client.answer(&id).await;
-    }
+    let (id, _) = client.next_barrier().await;
+    client.answer(&id).await;
     callback.peer.clone().wait_for(|peer| peer.answered == 2).await.unwrap();
     callback.set_position("r", 2);
     callback.send("r", update(), 1).await.unwrap();
@@ -144,8 +136,7 @@ async fn answer_completion(client: &mut LinkTestClient) {
 async fn completion_that_a_dead_sender_has_written_is_settled() {
     let run_dir = OsText::from("/runs/1");
     for is_confirmed in [false, true] {
-        let (mut callback, stream, held, _directory) = connect_held().await;
-        let mut client = LinkTestClient::new(stream);
+        let (mut callback, mut client, held, _directory) = connect_held().await;
         callback.set_position("r", 1);
         callback.send("r", update(), 1).await.unwrap();
         let (proof, ()) = tokio::join!(callback.prove(), client.answer_barriers(1));
@@ -167,8 +158,7 @@ async fn completion_that_a_dead_sender_has_written_is_settled() {
 
 #[tokio::test]
 async fn completion_that_the_client_does_not_answer_is_not_settled() {
-    let (mut callback, stream, held, _directory) = connect_held().await;
-    let mut client = LinkTestClient::new(stream);
+    let (mut callback, mut client, held, _directory) = connect_held().await;
     callback.send("r", update(), 1).await.unwrap();
     let (proof, ()) = tokio::join!(callback.prove(), client.answer_barriers(1));
     assert_eq!(proof, ProofLevel::Handled);

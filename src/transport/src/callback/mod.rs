@@ -1,7 +1,8 @@
 //! Client callback port, as a worker or the watchdog uses it: frames are sent, and at the end the client's
 //! reception is proven.
 //!
-//! - `connection`: [`dial`], [`CallbackConnection`] and its proofs.
+//! - `connection`: [`dial`] and [`CallbackConnection`].
+//! - `proofs`: what a client has of a connection.
 //! - `socket`: its socket, and what the peer's kernel has taken.
 //! - `peer`: the background reader, which sees answers and the peer's end, and answers requests.
 //! - `client_progress`: what the client answers on any connection.
@@ -15,6 +16,7 @@ mod connection_record;
 mod held_stream;
 mod peer;
 mod positions;
+mod proofs;
 mod socket;
 mod stream_record;
 
@@ -23,7 +25,7 @@ mod held_stream_tests;
 #[cfg(test)]
 mod tests;
 
-pub use client_progress::on_client_overdue;
+pub use client_progress::{SharedProgress, on_client_overdue};
 pub use connection::{CallbackBroken, CallbackConnection, CallbackDialError, dial};
 pub use connection_record::StreamHolders;
 pub use held_stream::{HeldStream, HeldStreams, SettledStream, StreamHolder};

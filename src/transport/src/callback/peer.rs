@@ -19,6 +19,8 @@ use crate::{Inbox, LinkClosed, LinkError, Outbox};
 pub(super) struct PeerState {
     /// Number of the latest barrier that the client answered.
     pub(super) answered: u64,
+    /// The client has answered the first barrier, which has the method of updates.
+    pub(super) has_answered_opening: bool,
     /// Number of the client's requests that were answered.
     pub(super) served: u64,
     /// Set once nothing more arrives from the client.
@@ -32,7 +34,13 @@ pub(super) enum PeerEnd {
     Closed,
     /// The connection was reset, or the received data is damaged.
     Failed,
+    /// The peer has sent a message that only clients receive, such as our own request: it is not a client,
+    /// but echoes for example, and what it answers proves nothing.
+    NoClient,
 }
+
+/// Number of the barrier that opens a connection.
+const OPENING_BARRIER: u64 = 1;
 
 /// Returns the number of the barrier that a response answers. All requests of ours on this connection are
 /// barriers.
@@ -49,7 +57,7 @@ pub(super) async fn read(
     progress: Arc<SharedProgress>,
 ) {
     let ended = match read_all(&mut inbox, &outbox, &seen, &progress).await {
-        Ok(()) => PeerEnd::Closed,
+        Ok(ended) => ended,
         Err(error) => {
             tracing::debug!(%error, "a callback connection ended badly");
             PeerEnd::Failed
@@ -63,16 +71,27 @@ async fn read_all(
     outbox: &Outbox,
     seen: &watch::Sender<PeerState>,
     progress: &SharedProgress,
-) -> Result<(), LinkError<FrameError>> {
+) -> Result<PeerEnd, LinkError<FrameError>> {
     while let Some(body) = inbox.next().await? {
         let answer = match rpc::parse(&body) {
             Ok(RpcMessage::Response { id, .. }) => {
                 if let Some(barrier) = barrier_number(&id) {
                     // Noted at once, also while nothing is sent here: others may wait for this client.
                     progress.note_answer();
-                    seen.send_modify(|peer| peer.answered = peer.answered.max(barrier));
+                    if barrier == OPENING_BARRIER {
+                        progress.note_bound_method();
+                    }
+                    seen.send_modify(|peer| {
+                        peer.answered = peer.answered.max(barrier);
+                        peer.has_answered_opening |= barrier == OPENING_BARRIER;
+                    });
                 }
                 continue;
+            }
+            Ok(RpcMessage::Request { method, .. } | RpcMessage::Notification { method, .. })
+                if method::is_sent_to_clients(&method) =>
+            {
+                return Ok(PeerEnd::NoClient);
             }
             Ok(RpcMessage::Notification { .. }) => continue,
             Ok(RpcMessage::Request { id, method, params }) => respond(&id, &method, params.as_deref()),
@@ -82,7 +101,7 @@ async fn read_all(
         let (Ok(()) | Err(LinkClosed { .. })) = outbox.send(answer).await;
         seen.send_modify(|peer| peer.served += 1);
     }
-    Ok(())
+    Ok(PeerEnd::Closed)
 }
 
 fn respond(id: &RequestId, name: &str, _params: Option<&RawValue>) -> bytes::Bytes {

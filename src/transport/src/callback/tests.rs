@@ -90,6 +90,24 @@ async fn connect_pair() -> (CallbackConnection, LinkTestClient) {
     (callback, LinkTestClient::new(stream))
 }
 
+/// Has the client answer the opening barrier.
+pub(super) async fn open(callback: &mut CallbackConnection, client: &mut LinkTestClient) {
+    let answer = async {
+        let (opening, before) = client.next_barrier().await;
+        assert_eq!(before, 0, "nothing precedes the opening barrier");
+        client.answer(&opening).await;
+    };
+    let (opened, ()) = tokio::join!(callback.open_updates("r"), answer);
+    opened.unwrap();
+}
+
+/// Returns a connection that the client has opened.
+async fn open_pair() -> (CallbackConnection, LinkTestClient) {
+    let (mut callback, mut client) = connect_pair().await;
+    open(&mut callback, &mut client).await;
+    (callback, client)
+}
+
 pub(super) fn update() -> Bytes {
     mtp::updates_frame("r", [&b"{}"[..]])
 }
@@ -129,7 +147,6 @@ async fn barrier_error_reply_proves_handling_and_keeps_connection() {
 #[tokio::test]
 async fn barrier_result_reply_proves_handling() {
     let (mut callback, mut client) = connect_pair().await;
-    callback.send("r", update(), 1).await.unwrap();
     let client = async {
         for expected in [0, 1] {
             let (id, before) = client.next_barrier().await;
@@ -138,14 +155,17 @@ async fn barrier_result_reply_proves_handling() {
         }
         assert!(client.next_message().await.is_none());
     };
-    let ((), proof) = tokio::join!(client, callback.finish());
+    let worker = async {
+        callback.send("r", update(), 1).await.unwrap();
+        callback.finish().await
+    };
+    let ((), proof) = tokio::join!(client, worker);
     assert_eq!(proof, ProofLevel::Handled);
 }
 
 #[tokio::test]
-async fn stray_reply_proves_nothing() {
+async fn stray_reply_opens_nothing() {
     let (mut callback, mut client) = connect_pair().await;
-    callback.send("r", update(), 1).await.unwrap();
     let client = async {
         client.next_barrier().await;
         for stray in [RequestId::number(77), RequestId::Null, RequestId::String("1".into())] {
@@ -153,18 +173,43 @@ async fn stray_reply_proves_nothing() {
         }
         client
     };
-    let (_client, proof) = tokio::join!(client, callback.prove());
-    assert_eq!(proof, ProofLevel::Delivered);
-    assert!(callback.is_client_silent());
+    let (_client, sent) = tokio::join!(client, callback.send("r", update(), 1));
+    assert_eq!(sent, Err(CallbackBroken::Unopened));
+}
+
+#[tokio::test]
+async fn client_that_does_not_answer_receives_no_update() {
+    let (mut callback, mut client) = connect_pair().await;
+    assert_eq!(callback.send("r", update(), 1).await, Err(CallbackBroken::Unopened));
+    let (_, before) = client.next_barrier().await;
+    assert_eq!(before, 0);
+    callback.give_up().await;
+    assert!(client.inbox.next().await.is_err(), "the connection is reset");
+}
+
+#[tokio::test]
+async fn service_that_echoes_is_no_client() {
+    let (mut callback, mut stream) = connect_with(None, LIMITS).await;
+    let echo = async move {
+        let mut buffer = vec![0; 1 << 10];
+        while let Ok(count) = stream.read(&mut buffer).await
+            && count > 0
+        {
+            stream.write_all(&buffer[..count]).await.unwrap();
+        }
+    };
+    let worker = async {
+        let sent = callback.send("r", update(), 1).await;
+        drop(callback);
+        sent
+    };
+    assert_eq!(tokio::join!(echo, worker).1, Err(CallbackBroken::NoClient));
 }
 
 #[tokio::test]
 async fn updates_wait_until_the_client_has_handled_earlier_ones() {
-    let (mut callback, mut client) = connect_pair().await;
+    let (mut callback, mut client) = open_pair().await;
     callback.send("r", update(), 1).await.unwrap();
-    let (probe, _) = client.next_barrier().await;
-    client.answer(&probe).await;
-    callback.peer.clone().wait_for(|peer| peer.answered == 1).await.unwrap();
     // Each frame is a window of its own: two of them may be open.
     for _ in 0..2 {
         timeout(TEST_TIMEOUT, callback.send("r", update(), 1_000)).await.unwrap().unwrap();
@@ -193,11 +238,7 @@ async fn futures_poll<T>(future: &mut (impl Future<Output = T> + Unpin)) -> Opti
 
 #[tokio::test]
 async fn client_that_stops_answering_is_given_up() {
-    let (mut callback, mut client) = connect_pair().await;
-    callback.send("r", update(), 1).await.unwrap();
-    let (probe, _) = client.next_barrier().await;
-    client.answer(&probe).await;
-    callback.peer.clone().wait_for(|peer| peer.answered == 1).await.unwrap();
+    let (mut callback, _client) = open_pair().await;
     let broken = loop {
         if let Err(broken) = timeout(TEST_TIMEOUT, callback.send("r", update(), 1_000)).await.unwrap() {
             break broken;
@@ -209,11 +250,8 @@ async fn client_that_stops_answering_is_given_up() {
 
 #[tokio::test]
 async fn close_of_a_client_that_has_not_answered_proves_nothing() {
-    let (mut callback, mut client) = connect_pair().await;
+    let (mut callback, mut client) = open_pair().await;
     callback.send("r", update(), 1).await.unwrap();
-    let (probe, _) = client.next_barrier().await;
-    client.answer(&probe).await;
-    callback.peer.clone().wait_for(|peer| peer.answered == 1).await.unwrap();
     let client = async {
         client.next_barrier().await;
         // It has read everything, and closes with the updates in a queue of its own.
@@ -224,8 +262,9 @@ async fn close_of_a_client_that_has_not_answered_proves_nothing() {
 }
 
 #[tokio::test]
-async fn silent_client_leaves_kernel_proof() {
+async fn silent_client_leaves_kernel_proof_where_there_is_no_other_route() {
     let (mut callback, stream) = connect_with(None, LIMITS).await;
+    callback.send_unopened();
     callback.send("r", update(), 1).await.unwrap();
     assert_eq!(callback.finish().await, ProofLevel::Delivered);
     drop(stream);
@@ -234,6 +273,7 @@ async fn silent_client_leaves_kernel_proof() {
 #[tokio::test]
 async fn client_that_never_reads_is_cut_as_stalled() {
     let (mut callback, mut stream) = connect_with(None, LIMITS).await;
+    callback.send_unopened();
     let frame = big_frame();
     let sending = async {
         loop {
@@ -244,7 +284,7 @@ async fn client_that_never_reads_is_cut_as_stalled() {
         }
     };
     assert_eq!(timeout(TEST_TIMEOUT, sending).await.unwrap(), CallbackBroken::Stalled);
-    assert_eq!(callback.break_reason(), Some(&CallbackBroken::Stalled));
+    assert_eq!(callback.break_reason(), Some(CallbackBroken::Stalled));
     let again = callback.send("r", update(), 1).await;
     assert_eq!(again, Err(CallbackBroken::Stalled), "nothing more is ever sent here");
     let sent = callback.outbox.written_bytes();
@@ -266,6 +306,7 @@ async fn client_that_never_reads_is_cut_as_stalled() {
 #[tokio::test]
 async fn client_close_with_unread_bytes_proves_nothing() {
     let (mut callback, mut stream) = connect_with(None, LIMITS).await;
+    callback.send_unopened();
     for _ in 0..8 {
         callback.send("r", big_frame(), 1).await.unwrap();
     }
@@ -288,10 +329,11 @@ async fn client_close_with_unread_bytes_proves_nothing() {
 #[tokio::test]
 async fn client_half_close_proves_nothing() {
     let (mut callback, mut stream) = connect_with(None, LIMITS).await;
+    callback.send_unopened();
     callback.send("r", update(), 1).await.unwrap();
     stream.shutdown().await.unwrap();
     callback.peer.clone().wait_for(|peer| peer.ended.is_some()).await.unwrap();
-    assert_eq!(callback.break_reason(), Some(&CallbackBroken::Closed));
+    assert_eq!(callback.break_reason(), Some(CallbackBroken::Closed));
     assert_eq!(callback.send("r", update(), 1).await, Err(CallbackBroken::Closed));
     assert_eq!(callback.finish().await, ProofLevel::None);
 }
@@ -299,9 +341,6 @@ async fn client_half_close_proves_nothing() {
 #[tokio::test]
 async fn client_reading_bytewise_still_answers() {
     let (mut callback, mut stream) = connect_with(None, LIMITS).await;
-    for _ in 0..20 {
-        callback.send("r", update(), 1).await.unwrap();
-    }
     let client = async {
         let mut text = Vec::new();
         let barrier = br#""params":{"runId":"r","changes":[]}}"#;
@@ -323,7 +362,13 @@ async fn client_reading_bytewise_still_answers() {
         assert_eq!(frames, 22);
         stream
     };
-    let (_stream, proof) = tokio::join!(client, callback.prove());
+    let worker = async {
+        for _ in 0..20 {
+            callback.send("r", update(), 1).await.unwrap();
+        }
+        callback.prove().await
+    };
+    let (_stream, proof) = tokio::join!(client, worker);
     assert_eq!(proof, ProofLevel::Handled);
 }
 
@@ -332,10 +377,7 @@ async fn slow_client_is_waited_for_as_long_as_it_answers() {
     let limits = DeliveryLimits { answer_ms: 1_000, first_answer_ms: 10_000, ..LIMITS };
     let (mut callback, stream) = connect_with(None, limits).await;
     let mut client = LinkTestClient::new(stream);
-    callback.send("r", update(), 1).await.unwrap();
-    let (probe, _) = client.next_barrier().await;
-    client.answer(&probe).await;
-    callback.peer.clone().wait_for(|peer| peer.answered == 1).await.unwrap();
+    open(&mut callback, &mut client).await;
     // It handles each window for a third of the limit, and all of them for twice the limit.
     let client = async {
         let mut pace = tokio::time::interval(Duration::from_millis(limits.answer_ms / 3));
@@ -360,6 +402,7 @@ async fn slow_client_is_waited_for_as_long_as_it_answers() {
 async fn drain_of_a_silent_client_ends_after_six_limits_despite_progress() {
     let limits = DeliveryLimits { drain_ms: 100, ..LIMITS };
     let (mut callback, mut stream) = connect_with(None, limits).await;
+    callback.send_unopened();
     callback.send("r", update(), 1).await.unwrap();
     let frame = big_frame();
     while callback.outbox.try_send(frame.clone()).is_ok() || callback.outbox.written_bytes() == 0 {
@@ -467,6 +510,7 @@ async fn local_client_that_answers_proves_delivery() {
 #[tokio::test]
 async fn local_client_that_closes_with_unread_results_proves_nothing() {
     let (mut callback, stream) = connect_locally("leaves").await;
+    callback.send_unopened();
     callback.send("r", update(), 1).await.unwrap();
     callback.outbox.flush().await.unwrap();
     drop(stream);
@@ -476,6 +520,7 @@ async fn local_client_that_closes_with_unread_results_proves_nothing() {
 #[tokio::test]
 async fn local_client_that_never_reads_stalls_and_proves_nothing() {
     let (mut callback, _stream) = connect_locally("stalls").await;
+    callback.send_unopened();
     let broken = loop {
         if let Err(broken) = callback.send("r", big_frame(), 1).await {
             break broken;

@@ -23,7 +23,7 @@ use crate::{
         callback_listener::{ListenerBehaviour, RecordingListener},
         checked_run::RequestedRun,
         framing::{self, MessageReader},
-        message_handlers::MessageHandlers,
+        message_handlers::{MessageHandlers, ResponseWriter},
         recorder::{ClientConnection, DEADLINE, RecordedEvent, RecordedEventKind, TrafficRecorder},
         schema::client_schema_violation,
     },
@@ -38,7 +38,7 @@ pub(crate) struct FaultClient {
     pub(crate) recorder: TrafficRecorder,
     /// The control group that counts the round's processes, if there is one.
     pub(crate) counted: Option<RoundCgroup>,
-    to: Mutex<Box<dyn Write + Send>>,
+    to: ResponseWriter,
     /// ServerStreams the connection from this side.
     disconnect: Box<dyn Fn() + Send + Sync>,
     /// The client has ended the connection, or is dead.
@@ -88,10 +88,11 @@ impl FaultClient {
             )
         };
         let output = Arc::default();
+        let to: ResponseWriter = Arc::new(Mutex::new(to));
         let handlers = plan.handling.map(|handling| MessageHandlers::new(handling, recorder.clone()));
         match (plan.transport, &handlers) {
             (PlannedTransport::CommandLine, _) => record_lines(from, recorder.clone(), Arc::clone(&output)),
-            (_, Some(handlers)) => handlers.read_main(from),
+            (_, Some(handlers)) => handlers.read_main(from, Arc::clone(&to)),
             (_, None) => record(from, recorder.clone()),
         }
         let open = |all: Vec<ListenerBehaviour>| {
@@ -112,7 +113,7 @@ impl FaultClient {
             process,
             recorder,
             counted,
-            to: Mutex::new(to),
+            to,
             disconnect: hang_up,
             is_gone: AtomicBool::new(false),
             port: listener.as_ref().map(|listener| listener.port).or(refused),

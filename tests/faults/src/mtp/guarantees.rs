@@ -105,6 +105,7 @@ impl PermittedEffects {
                 replaced.iter().any(|target| action.may_kill(*target))
             }),
             is_handling_proven: plan.client.proves_handling()
+                && !(plan.client.may_use_main() && is_killed(FaultTarget::Coordinator))
                 && !hits.iter().any(|hit| may_hide_handling(hit.fault.action)),
             delivery: if is_good && is_calm { ExpectedDelivery::Once } else { ExpectedDelivery::AtLeastOnce },
         }

@@ -19,6 +19,8 @@ const SLOW_CLIENTS: u64 = 0x510c_11e2;
 const SLOWEST: Duration = Duration::from_millis(20);
 /// Longest handling of a change: a notification has all changes of a short round.
 const SLOWEST_CHANGE: Duration = Duration::from_millis(4);
+/// Longest time for which the handlers of a client are busy once.
+const LONG_BUSY: Duration = Duration::from_secs(4);
 /// Longer than a slow client takes for all that can be unanswered at a time.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -94,6 +96,7 @@ impl SlowClientLoad {
                     queues,
                     duration: HandlerDuration::PerChange(time),
                     responses,
+                    busy_once: None,
                 }),
             },
             selection: None,
@@ -126,14 +129,20 @@ pub(crate) fn slow_down(plan: &mut MtpPlan, is_always: bool) {
         (20, HandlerQueues::Shared),
     ]);
     let responses = draws.pick_weighted(&[
-        (45, ResponseRule::UnknownAtOnce),
-        (45, ResponseRule::InOrder),
+        (35, ResponseRule::UnknownAtOnce),
+        (35, ResponseRule::InOrder),
+        (10, ResponseRule::UnknownInOrder),
+        (10, ResponseRule::NoneForLog),
         (10, ResponseRule::Never),
     ]);
+    // A breakpoint, a cold start, a busy thread of an editor: once, longer than the limit for a first answer.
+    let is_busy = draws.with_probability(25);
+    let busy_once =
+        is_busy.then(|| (draws.below(12), LONG_BUSY.mul_f64(draws.between(10, 100) as f64 / 100.0)));
     let is_throttled = draws.with_probability(50);
     let connections =
         if is_throttled { draw_connections(&mut draws) } else { vec![ListenerBehaviour::Normal] };
-    plan.client.handling = Some(MessageHandling { queues, duration, responses });
+    plan.client.handling = Some(MessageHandling { queues, duration, responses, busy_once });
     plan.client.callback = Some(PlannedCallback::Open(connections));
     plan.settings.stall = PATIENCE;
     if draws.with_probability(40) {

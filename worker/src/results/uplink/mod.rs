@@ -32,8 +32,8 @@ use heeler_core::error_chain;
 /// would only take memory, since a client that is slower than that slows the run anyway.
 pub(crate) const QUEUED_UPDATE_BATCHES: usize = 2;
 
-/// How often a worker dials a client again that refused it or broke its connection: once for each of the next
-/// runs.
+/// How often a worker dials a client again that refused it or broke its connection, until results are proven
+/// there: once for each of the next runs.
 const MAX_REDIALS: u32 = 8;
 
 /// Time after which a client that takes no results is reported as blocking this worker.
@@ -90,8 +90,6 @@ pub(crate) struct ResultSender {
     unfinished: HashMap<LeaseId, UnfinishedTests>,
     /// How often the client may still be dialled after a failure.
     redials: u32,
-    /// It answered no barrier on an earlier connection.
-    is_client_silent: bool,
 }
 
 /// A frame of updates.
@@ -139,7 +137,6 @@ impl ResultSender {
             retained: RetainedFrames::default(),
             unfinished: HashMap::new(),
             redials: MAX_REDIALS,
-            is_client_silent: false,
         }
     }
 
@@ -229,9 +226,10 @@ impl ResultSender {
         let proof = report_blocking(&self.control, callback.prove()).await?;
         heeler_sys::fail::pass("worker.handled");
         match proof {
-            // Nothing more can be known of a client that answers nothing.
-            ProofLevel::Handled | ProofLevel::Ordered | ProofLevel::Delivered => Ok(()),
-            ProofLevel::None => self.fall_back("prove that the client has handled its results").await,
+            ProofLevel::Handled | ProofLevel::Ordered => Ok(()),
+            ProofLevel::Delivered | ProofLevel::None => {
+                self.fall_back("prove that the client has handled its results").await
+            }
         }
     }
 
@@ -242,18 +240,28 @@ impl ResultSender {
         }
     }
 
-    /// Lets a client that refused this worker, or broke its connection, be dialled again for the first
-    /// results of another run.
+    /// Lets a client that refused this worker, or closed or broke its connection, be dialled again for the
+    /// first results of another run. One that was waited for in vain is dialled again when it answers.
     fn redial_for_new_run(&mut self) {
         // What another run has sent lies in the queue of the main connection, and may not be overtaken.
         let is_first = self.sent_positions.is_empty();
         if !is_first || self.redials == 0 {
             return;
         }
-        if let SenderRoute::Fallback(address) = &self.route {
-            self.redials -= 1;
-            self.route = SenderRoute::NotConnected(address.clone());
-        }
+        let address = match &self.route {
+            SenderRoute::Fallback(address) if !self.holders.shared_progress().answers().has_stopped() => {
+                address
+            }
+            // A client may close its connections after a run.
+            SenderRoute::Connected(address, callback) if callback.break_reason().is_some() => address,
+            SenderRoute::Fallback(_)
+            | SenderRoute::Connected(..)
+            | SenderRoute::Relay
+            | SenderRoute::NotConnected(_)
+            | SenderRoute::Broken => return,
+        };
+        self.redials -= 1;
+        self.route = SenderRoute::NotConnected(address.clone());
     }
 
     /// Repeats the groups of a run on another connection, because connections are independent: each begins
@@ -323,12 +331,14 @@ impl ResultSender {
     }
 
     async fn connect(&mut self, address: CallbackAddress) -> Result<(), LinkClosed> {
+        if self.holders.shared_progress().answers().has_stopped() {
+            // Others have waited for it, and said so.
+            self.route = SenderRoute::Fallback(address);
+            return Ok(());
+        }
         let from = format!("worker {}", self.worker);
         match callback::dial(&address, &self.limits, &from, Some(&self.holders)).await {
-            Ok(mut callback) => {
-                if self.is_client_silent {
-                    callback.expect_no_answers();
-                }
+            Ok(callback) => {
                 self.connections += 1;
                 self.retained = RetainedFrames::default();
                 self.route = SenderRoute::Connected(address, Box::new(callback));
@@ -351,7 +361,6 @@ impl ResultSender {
             return Ok(());
         };
         self.retained.release(&mut callback);
-        self.is_client_silent = callback.is_client_silent();
         callback.give_up().await;
         let Some(frames) = std::mem::take(&mut self.retained).into_unhandled() else {
             return self
@@ -418,15 +427,11 @@ impl ResultSender {
         let handled = callback.handled_position(run);
         match proof {
             ProofLevel::Handled | ProofLevel::Ordered => {
+                self.redials = MAX_REDIALS;
                 callback.drain_run(run, handed);
                 Ok((proof, handed))
             }
-            // The client answers nothing, now and later: the connection stays in use as it is.
-            ProofLevel::Delivered => {
-                callback.forget_run(run);
-                Ok((proof, handled))
-            }
-            ProofLevel::None => {
+            ProofLevel::Delivered | ProofLevel::None => {
                 self.fall_back("prove that the client has handled its results").await?;
                 let is_relayed = matches!(self.route, SenderRoute::Fallback(_));
                 Ok(if is_relayed { (ProofLevel::Ordered, handed) } else { (ProofLevel::None, handled) })

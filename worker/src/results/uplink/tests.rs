@@ -32,10 +32,12 @@ enum ClientBehaviour {
     RepliesToBarrier,
     /// Reads everything and replies to nothing.
     RepliesToNothing,
-    /// Closes after the first frame.
+    /// Replies to the opening barrier, and closes after the first frame.
     ClosesEarly,
-    /// Reads everything, replies to nothing and closes after the first frame of run `second`.
+    /// Replies to everything up to run `second`, and closes after the first frame of it.
     ClosesInSecondRun,
+    /// Replies to everything, and closes when it has replied to the barrier behind the first frame.
+    ClosesBetweenRuns,
     /// Accepts and reads nothing.
     NeverReads,
 }
@@ -48,6 +50,8 @@ struct SenderHarness {
     _links: (ControlSender, LinkTasks),
     tasks: JoinSet<()>,
     changes: mpsc::Receiver<String>,
+    /// The client has closed a connection.
+    closed: mpsc::Receiver<()>,
     sent: u32,
     position: u64,
 }
@@ -64,12 +68,17 @@ impl SenderHarness {
         let mut bench = Self::new(Some(address(port)));
         let (changes_tx, changes) = mpsc::channel(1 << 20);
         bench.changes = changes;
+        let (closed_tx, closed) = mpsc::channel(1 << 10);
+        bench.closed = closed;
         bench.tasks.spawn(async move {
             // Connections that are not read must stay open.
             let mut kept = Vec::new();
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                kept.extend(run_client(stream, habit, &changes_tx).await);
+                match run_client(stream, habit, &changes_tx).await {
+                    Some(stream) => kept.push(stream),
+                    None => closed_tx.send(()).await.unwrap(),
+                }
             }
         });
         bench
@@ -92,7 +101,8 @@ impl SenderHarness {
         tasks.spawn(async move { uplink.run(inbox).await.unwrap() });
         let _links = (unused, (control_task, coordinator_task));
         let (_, changes) = mpsc::channel(1);
-        Self { to_sender, coordinator, _links, tasks, changes, sent: 0, position: 0 }
+        let (_, closed) = mpsc::channel(1);
+        Self { to_sender, coordinator, _links, tasks, changes, closed, sent: 0, position: 0 }
     }
 
     /// Sends an update batch with `results` results of `text_bytes` text each; returns what the coordinator
@@ -191,14 +201,19 @@ async fn run_client(
         return Some(stream);
     }
     let (mut frames, mut buffer) = (FrameDecoder::default(), BytesMut::new());
+    let mut notifications = 0;
     loop {
         while let Some(body) = frames.decode(&mut buffer).unwrap() {
             match rpc::parse(&body).unwrap() {
-                RpcMessage::Request { id, .. } if habit == ClientBehaviour::RepliesToBarrier => {
+                RpcMessage::Request { id, .. } if habit != ClientBehaviour::RepliesToNothing => {
                     let error = RpcError::new(rpc::code::METHOD_NOT_FOUND, "no such method");
                     stream.write_all(&rpc::encode_error(&id, &error)).await.unwrap();
+                    if habit == ClientBehaviour::ClosesBetweenRuns && notifications > 0 {
+                        return None;
+                    }
                 }
                 RpcMessage::Notification { .. } => {
+                    notifications += 1;
                     for uid in uids_of_body(&body) {
                         changes.send(uid).await.unwrap();
                     }
@@ -250,6 +265,14 @@ fn group_batch(uid: &str) -> UpdateBatch {
     updates
 }
 
+/// Lets the runtime see what has arrived on all sockets.
+async fn turn_io() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (connected, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+    drop((connected.unwrap(), accepted.unwrap()));
+}
+
 fn is_relayed(received: &CoordinatorReceived) -> bool {
     matches!(received, CoordinatorReceived::Relay(..))
 }
@@ -286,7 +309,7 @@ async fn results_of_a_broken_connection_go_through_the_coordinator_at_once() {
 async fn results_of_an_ended_run_are_not_sent_again_when_the_connection_breaks() {
     let mut bench = SenderHarness::with_client(ClientBehaviour::ClosesInSecondRun).await;
     bench.send_results("first", 3, 10).await;
-    assert_eq!(bench.drain("first").await, (ProofLevel::Delivered, 0));
+    assert_eq!(bench.drain("first").await, (ProofLevel::Handled, 3));
     let mut relayed = 0;
     while relayed == 0 {
         let received = bench.send_results("second", 1, 50_000).await;
@@ -323,13 +346,29 @@ async fn run_without_results_is_proven() {
 }
 
 #[tokio::test]
-async fn client_without_replies_is_waited_for_once() {
+async fn client_without_replies_receives_everything_over_the_main_connection() {
     let mut bench = SenderHarness::with_client(ClientBehaviour::RepliesToNothing).await;
-    for round in 1..=2 {
+    for expected in [1, 0] {
         let received = bench.send_results("r", 3, 0).await;
-        assert_eq!(logs(&received), 0);
-        assert_eq!(bench.drain("r").await, (ProofLevel::Delivered, 0), "round {round}");
+        assert_eq!(logs(&received), expected, "it is said once");
+        assert!(received.iter().any(is_relayed));
+    }
+    assert_eq!(bench.drain("r").await, (ProofLevel::Ordered, 6));
+    assert!(bench.changes.try_recv().is_err(), "nothing was sent on the connection that was not opened");
+}
+
+#[tokio::test]
+async fn connection_that_the_client_closes_between_runs_is_dialled_again() {
+    let mut bench = SenderHarness::with_client(ClientBehaviour::ClosesBetweenRuns).await;
+    for run in 0..2 * MAX_REDIALS {
+        let run = format!("r{run}");
+        let received = bench.send_results(&run, 3, 0).await;
+        assert_eq!((logs(&received), received.iter().any(is_relayed)), (0, false), "{run}");
+        assert_eq!(bench.drain(&run).await, (ProofLevel::Handled, u64::from(bench.sent)));
         assert_eq!(bench.read_test_numbers(3).await.len(), 3);
+        // The client's end is seen before the next run begins.
+        bench.closed.recv().await.unwrap();
+        turn_io().await;
     }
 }
 

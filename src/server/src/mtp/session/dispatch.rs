@@ -19,6 +19,7 @@ use crate::mtp::{
     requests::{JobKind, OpenRequests, RequestCommand, RequestContext, RequestJob},
     run,
 };
+use crate::pool::ResponseKind;
 use crate::scheduler::{ClientRegistration, UpdateDelivery};
 
 /// Capacity of the command queue to the requests: for each request its start and one cancel, and the pauses
@@ -50,7 +51,8 @@ impl ServerSession {
             RpcMessage::Notification { method, params } if self.client_properties.is_some() => {
                 self.on_notification(&method, params.as_deref());
             }
-            RpcMessage::Response { id, .. } if self.main_barriers.on_response(&id) => {}
+            RpcMessage::Response { id, outcome }
+                if self.main_barriers.on_response(&id, response_kind(&outcome)) => {}
             RpcMessage::Response { id, outcome } => {
                 if let Some(answers) = &self.client_responses {
                     // A response to an unknown id does no harm.
@@ -66,11 +68,20 @@ impl ServerSession {
         match self.try_initialize(params) {
             Ok(result) => {
                 self.send(rpc::encode_result(id, &result));
+                self.probe_answers();
                 for notice in std::mem::take(&mut self.options.notices) {
                     self.log(LogLevel::Warning, notice);
                 }
             }
             Err(error) => self.send(rpc::encode_error(id, &error)),
+        }
+    }
+
+    /// Asks a client that takes callback connections whether it answers requests.
+    fn probe_answers(&mut self) {
+        let has_port = self.client_properties.as_ref().is_some_and(ClientProperties::has_callback_port);
+        if has_port || self.options.callback.is_some() {
+            self.main_barriers.probes().into_iter().for_each(|frame| self.send(frame));
         }
     }
 
@@ -226,6 +237,9 @@ impl ServerSession {
             })))
             .map_err(|_| full())?;
         self.open_requests.insert(id.clone(), OpenRequest { run_id, is_cancelled: false });
+        if kind == JobKind::Run && self.main_barriers.has_stopped() {
+            self.probe_answers();
+        }
         Ok(())
     }
 
@@ -256,6 +270,10 @@ impl ServerSession {
             }
         }
     }
+}
+
+fn response_kind<T>(outcome: &Result<T, RpcError>) -> ResponseKind {
+    if outcome.is_ok() { ResponseKind::Result } else { ResponseKind::Error }
 }
 
 /// Returns whether a method requires a response: without an id, its sender would wait forever.

@@ -1,0 +1,178 @@
+//! Proofs of what a client has of a callback connection: that it has handled everything sent, or at least
+//! that its kernel has it.
+
+use std::{os::fd::AsFd as _, time::Duration};
+
+use heeler_core::ack_window::AnswerState;
+use heeler_protocol::{
+    control::ProofLevel,
+    mtp::{self, BarrierMethod},
+};
+
+use super::{
+    connection::{AnswerWait, CallbackConnection},
+    peer::PeerEnd,
+    socket::{WaitLimits, wait_for_stall},
+};
+use tokio::time::Instant;
+
+/// Maximum duration of a wait for the kernel of a client that does not answer, as a multiple of its limit.
+const DRAIN_LIMIT_FACTOR: u32 = 6;
+
+/// Interval at which the kernel's acknowledgements are checked while a client that does not answer drains.
+const DELIVERY_CHECK_INTERVAL: Duration = Duration::from_millis(1);
+
+impl CallbackConnection {
+    /// Proves that the client has handled everything sent: waits for the answer to a barrier behind it. The
+    /// connection stays usable if the proof is enough.
+    ///
+    /// A client that answers is waited for as long as it answers something every `answer_ms`. Where updates
+    /// were sent without answers, the proof is [`ProofLevel::Delivered`] as soon as the client's kernel has
+    /// acknowledged every byte, and [`ProofLevel::None`] if it takes none for `drain_ms`.
+    ///
+    /// Cancel safe: yes, because a late answer to a barrier that no caller waits for is still counted.
+    pub async fn prove(&mut self) -> ProofLevel {
+        let proof = self.prove_all().await;
+        if let Some(record) = self.record.as_mut().filter(|_| proof == ProofLevel::Handled) {
+            record.set_proven();
+        }
+        proof
+    }
+
+    async fn prove_all(&mut self) -> ProofLevel {
+        self.note_answers();
+        if let Some(barrier) = self.window.final_barrier()
+            && self.write_barrier(barrier).await.is_err()
+        {
+            return ProofLevel::None;
+        }
+        self.wait_for_proof(|connection| connection.window.is_all_handled()).await
+    }
+
+    /// Waits until something is proven by answers, or can't be.
+    async fn wait_for_proof(&mut self, is_proven: impl Fn(&Self) -> bool) -> ProofLevel {
+        let since = Instant::now();
+        loop {
+            self.note_answers();
+            if is_proven(self) {
+                return ProofLevel::Handled;
+            }
+            if self.break_reason().is_some() {
+                return ProofLevel::None;
+            }
+            if self.is_client_silent() {
+                return self.prove_delivery().await;
+            }
+            if self.wait_for_answer(since).await == AnswerWait::Overdue {
+                return ProofLevel::None;
+            }
+        }
+    }
+
+    /// Waits until the client's kernel has acknowledged everything, as long as it takes bytes every
+    /// `drain_ms`: [`ProofLevel::Delivered`] or [`ProofLevel::None`].
+    ///
+    /// Cancel safe: yes, because it only watches.
+    pub async fn prove_delivery(&mut self) -> ProofLevel {
+        let limit = Duration::from_millis(self.limits.drain_ms);
+        let watch = WaitLimits { limit, end: Some(limit * DRAIN_LIMIT_FACTOR) };
+        let delivered = async {
+            while !self.kernel_has_all() {
+                if self.break_reason().is_some() {
+                    return ProofLevel::None;
+                }
+                tokio::time::sleep(DELIVERY_CHECK_INTERVAL).await;
+            }
+            ProofLevel::Delivered
+        };
+        tokio::select! {
+            biased;
+            proof = delivered => proof,
+            () = wait_for_stall(&self.outbox, &self.socket, watch) => ProofLevel::None,
+        }
+    }
+
+    /// Proves delivery as [`Self::prove`] does and closes the connection. The close itself proves nothing:
+    /// some clients close as soon as they have read the end of the stream, with updates in their own queue.
+    ///
+    /// Without a proof the connection is reset, as by [`Self::give_up`].
+    ///
+    /// Cancel safe: no, because the connection is given up with the call.
+    pub async fn finish(mut self) -> ProofLevel {
+        let proof = self.prove().await;
+        if !proof.is_enough() {
+            self.give_up().await;
+            return proof;
+        }
+        self.outbox.close();
+        let flushed = Duration::from_millis(self.limits.drain_ms);
+        // The proof already holds; only answers to the client's own requests are left to write.
+        drop(tokio::time::timeout(flushed, self.task.join()).await);
+        self.reader.shutdown().await;
+        self.task.cut().await;
+        proof
+    }
+
+    /// Proves that the client has handled the completion, as [`Self::prove`] does for updates: a client may
+    /// not handle the response of the run, which another connection carries, before it. No barrier of updates
+    /// may follow a completion, so a request of another method is its barrier.
+    ///
+    /// The barrier follows when the client's kernel has acknowledged the completion. From then on the client
+    /// has it, whatever it does with the connection: the proof is at least [`ProofLevel::Delivered`].
+    ///
+    /// Cancel safe: yes, as [`Self::prove`].
+    pub async fn prove_completion(&mut self) -> ProofLevel {
+        if self.prove_delivery().await == ProofLevel::None {
+            return ProofLevel::None;
+        }
+        let barrier = self.window.open_barrier();
+        let frame = mtp::completion_barrier_frame(self.barrier, barrier, &self.run);
+        if self.write(frame).await.is_err() {
+            return ProofLevel::Delivered;
+        }
+        let proof = self.wait_for_proof(|connection| connection.answered >= barrier).await;
+        if let Some(record) = self.record.as_mut().filter(|_| proof == ProofLevel::Handled) {
+            record.set_completed();
+        }
+        proof.min(ProofLevel::Delivered)
+    }
+
+    /// Returns whether the client answers the barrier that follows a completion. Where that is not known, the
+    /// client is asked, and has the limit for a first answer: if it does not answer, the completion goes by
+    /// another route, and nothing is at stake. All updates must be proven.
+    ///
+    /// Cancel safe: yes, because a late answer is still counted.
+    pub async fn answers_completion_barriers(&mut self) -> bool {
+        if self.window.answers() != AnswerState::Answering {
+            return false;
+        }
+        if self.barrier == BarrierMethod::Unknown {
+            return true;
+        }
+        if let Some(is_answered) = self.progress.answers().answers_log_requests {
+            return is_answered;
+        }
+        let barrier = self.window.open_barrier();
+        if self.write(mtp::log_probe_frame(barrier)).await.is_err() {
+            return false;
+        }
+        let limit = Duration::from_millis(self.limits.first_answer_ms);
+        let mut peer = self.peer.clone();
+        let answered = peer.wait_for(|peer| peer.answered >= barrier || peer.ended.is_some());
+        drop(tokio::time::timeout(limit, answered).await);
+        self.note_answers();
+        let is_answered = self.answered >= barrier;
+        self.progress.note_log_requests(is_answered);
+        is_answered
+    }
+
+    /// Returns whether the peer's kernel acknowledged every byte, and nothing indicates that it discarded
+    /// some.
+    fn kernel_has_all(&self) -> bool {
+        let is_reset = matches!(self.peer.borrow().ended, Some(PeerEnd::Failed | PeerEnd::NoClient))
+            || !matches!(self.socket.take_error(), Ok(None));
+        let is_written = self.outbox.backlog_bytes() == 0;
+        let unacknowledged = heeler_sys::io::unacknowledged_bytes(self.socket.as_fd());
+        !is_reset && is_written && matches!(unacknowledged, Ok(0))
+    }
+}
