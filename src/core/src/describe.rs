@@ -73,7 +73,7 @@ pub fn not_run_text(reason: NotRunReason) -> String {
              each with twice the time of the one before"
         ),
         NotRunReason::NeverStarted => "not run: its program kept exiting without running it".to_owned(),
-        NotRunReason::WorkerDied => "not completed: its worker died twice while it ran".to_owned(),
+        NotRunReason::WorkerDied => "not completed: its worker died each time while it ran".to_owned(),
         NotRunReason::GuardLost { losses, loss, has_begun } => {
             let effect = if has_begun { "not completed" } else { "not run" };
             format!("{effect}: {} in each of {losses} attempts", guard_loss_text(loss))

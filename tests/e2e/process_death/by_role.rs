@@ -234,6 +234,22 @@ fn killed_watchdog_is_replaced_without_loss() {
 }
 
 #[test]
+fn two_deaths_of_the_watchdog_blame_no_test() {
+    let world = world();
+    let meet = world.open_rendezvous();
+    let mut server = start(&world, true);
+    let run = run_cases(&mut server);
+    for _ in 0..2 {
+        let guest = meet.next_test();
+        signal(server.processes(ProcessRole::Watchdog)[0], "KILL");
+        guest.wait_gone();
+    }
+    let (server, books) = finish_releasing_tests(server, &run, &meet, ExpectedDelivery::AtLeastOnce);
+    books.assert_all("passed").assert_no_program_failures();
+    assert_eq!(server.exit(), Some(0));
+}
+
+#[test]
 fn killed_test_process_fails_its_test() {
     let world = world();
     let meet = world.open_rendezvous();
@@ -270,7 +286,7 @@ fn repeated_worker_deaths_end_run_with_results() {
         guest.wait_gone();
     }
     let books = server.finish_as(&run, &uids("meet", ["N/Meet.Case/0"]), ExpectedDelivery::AtLeastOnce);
-    assert_eq!(books.message("meet::N/Meet.Case/0"), "not completed: its worker died twice while it ran");
+    assert_eq!(books.message("meet::N/Meet.Case/0"), "not completed: its worker died each time while it ran");
     assert_eq!(server.exit(), Some(0));
 }
 

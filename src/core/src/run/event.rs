@@ -142,6 +142,9 @@ pub enum RunEvent {
         /// Time that its process took before its first test.
         start: Option<Duration>,
     },
+    /// A worker dies because the watchdog has died, which its tests are not blamed for; [`Self::WorkerLost`]
+    /// follows.
+    WatchdogDied { worker: WorkerId },
     /// A worker whose stream is open has died, and its journal has been read. A requested worker that never
     /// started is reported by [`RunEvent::WorkerNotStarted`] only.
     WorkerLost {

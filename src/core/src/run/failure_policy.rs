@@ -8,6 +8,9 @@ use crate::{LeaseId, LeaseOutcome, NotRunReason, Outcome, TestId, WorkerId};
 
 /// Number of worker deaths during a test's process after which the test is not tried again.
 const WORKER_DEATHS_PER_TEST: u8 = 2;
+/// The same for deaths of the watchdog, during which all workers die with all their tests. A test that kills
+/// the watchdog each time is left out before there is none any more, for the sake of the others.
+const WATCHDOG_DEATHS_PER_TEST: u8 = 3;
 /// Number of successful exits of a test's own process without running it after which the test is not tried
 /// again.
 const UNPRODUCTIVE_EXITS_PER_TEST: u8 = 2;
@@ -181,6 +184,13 @@ impl RunState {
         }
     }
 
+    /// Notes that a worker dies with the watchdog.
+    pub(super) fn on_watchdog_died(&mut self, worker: WorkerId) {
+        if let Some(held) = self.leases.get_mut(&worker) {
+            held.is_lost_with_watchdog = true;
+        }
+    }
+
     pub(super) fn on_worker_lost(
         &mut self,
         worker: WorkerId,
@@ -193,7 +203,8 @@ impl RunState {
         }
         self.draining.retain(|one| *one != worker);
         let held = self.leases.remove(&worker);
-        self.unproductive_workers += usize::from(held.is_some() && settled.is_empty());
+        let is_blamed = held.as_ref().is_some_and(|held| !held.is_lost_with_watchdog);
+        self.unproductive_workers += usize::from(is_blamed && settled.is_empty());
         for (position, (test, outcome, duration)) in (1..).zip(settled) {
             self.on_settled(worker, test, outcome, duration, position);
         }
@@ -225,8 +236,12 @@ impl RunState {
         }
         for test in suspects {
             let state = &mut self.tests[test.index()];
-            state.worker_deaths += 1;
-            if state.worker_deaths >= WORKER_DEATHS_PER_TEST {
+            let (deaths, most) = match held.is_lost_with_watchdog {
+                true => (&mut state.watchdog_deaths, WATCHDOG_DEATHS_PER_TEST),
+                false => (&mut state.worker_deaths, WORKER_DEATHS_PER_TEST),
+            };
+            *deaths += 1;
+            if *deaths >= most {
                 self.synthesize_result(test, NotRunReason::WorkerDied);
             } else {
                 self.requeue_isolated(held.batch.program, test);

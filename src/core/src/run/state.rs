@@ -51,6 +51,8 @@ pub(super) struct TestState {
     pub(super) passed_iterations: u32,
     /// Number of workers that died during the test.
     pub(super) worker_deaths: u8,
+    /// Number of deaths of the watchdog while it ran.
+    pub(super) watchdog_deaths: u8,
     /// Number of its own processes that exited successfully without running it.
     pub(super) unproductive_exits: u8,
     /// The consecutive losses of the guards of its processes.
@@ -85,6 +87,8 @@ pub(super) struct ActiveLease {
     /// Whether its process had waited for the first batch, which needed no start.
     pub(super) has_waited: bool,
     pub(super) idle: LeaseIdleness,
+    /// The watchdog has died, and its worker with it.
+    pub(super) is_lost_with_watchdog: bool,
 }
 
 /// State of one run.
@@ -224,6 +228,7 @@ impl RunState {
             RunEvent::LeaseEnded { worker, lease, end, start } => {
                 free = self.on_lease_ended(worker, lease, end, start);
             }
+            RunEvent::WatchdogDied { worker } => self.on_watchdog_died(worker),
             RunEvent::WorkerLost { worker, proven, settled } => self.on_worker_lost(worker, proven, settled),
             RunEvent::Drained { worker, proven } => self.on_drained(worker, proven),
             RunEvent::Completing => self.is_completing |= self.stage == RunStage::Finishing,
@@ -510,6 +515,7 @@ impl RunState {
             is_extended: false,
             has_waited,
             idle: LeaseIdleness::Busy,
+            is_lost_with_watchdog: false,
         };
         self.leases.insert(worker, held);
         Some(self.assign(worker, lease, batch, start_timeouts))

@@ -220,7 +220,10 @@ impl RunObserver {
                 self.unproductive[plan.tests[test.index()].program.index()] = 0;
             }
             // No test of the model is held.
-            RunEvent::Held { .. } | RunEvent::Completing | RunEvent::Finished => {}
+            RunEvent::Held { .. }
+            | RunEvent::WatchdogDied { .. }
+            | RunEvent::Completing
+            | RunEvent::Finished => {}
         }
     }
 

@@ -82,13 +82,15 @@ impl WorkerPool {
 
     pub(super) fn remove_dead_worker(&mut self, worker: WorkerId) {
         let Some(link) = self.workers.remove(&worker) else { return };
+        let is_lost_with_watchdog = link.is_lost_with_watchdog;
         let mut relayed = link.forwarded_before;
         let position = link.forwarded.position.load(Ordering::Acquire);
         relayed.extend(link.assigned_run.map(|run| (run, position)));
         let proven = DeadSenderProof { relayed, ..DeadSenderProof::default() };
         let forwarded = Some(link.forwarded).filter(|forwarded| forwarded.is_unhandled());
         let dead = DeadSender { sender: StreamSender::Worker(worker), proven, forwarded };
-        self.report_settled(dead, move |proven| PoolEvent::WorkerDied { worker, proven });
+        let report = move |proven| PoolEvent::WorkerDied { worker, is_lost_with_watchdog, proven };
+        self.report_settled(dead, report);
     }
 
     /// Reports the death of a process, once what it has sent to clients is brought to an end.

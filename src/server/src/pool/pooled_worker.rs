@@ -28,6 +28,8 @@ pub(super) struct PooledWorker {
     pub(super) is_disconnected: bool,
     /// The watchdog has reported its exit, or is dead itself.
     pub(super) is_exit_reported: bool,
+    /// The watchdog has died before it could report its exit.
+    pub(super) is_lost_with_watchdog: bool,
     /// Deadline for the second sign of death, set at the first one.
     pub(super) death_deadline: Option<Instant>,
 }
@@ -46,6 +48,7 @@ impl PooledWorker {
             forwarded_before: BTreeMap::new(),
             is_disconnected: false,
             is_exit_reported: false,
+            is_lost_with_watchdog: false,
             death_deadline: None,
         }
     }

@@ -81,6 +81,8 @@ pub enum PoolEvent {
     /// A worker is dead, and everything that it had sent is read.
     WorkerDied {
         worker: WorkerId,
+        /// It has died because the watchdog has.
+        is_lost_with_watchdog: bool,
         /// The results that clients are proven to have: those forwarded to their connections, or handled by
         /// them on the worker's own.
         proven: DeadSenderProof,
@@ -503,7 +505,10 @@ impl WorkerPool {
             self.push_not_started(worker, "the watchdog died".to_owned());
         }
         for worker in self.workers.keys().copied().collect::<Vec<_>>() {
-            self.note_exit(worker, |link| link.is_exit_reported = true);
+            self.note_exit(worker, |link| {
+                link.is_lost_with_watchdog = !link.is_exit_reported;
+                link.is_exit_reported = true;
+            });
         }
         match self.spawn_next_watchdog() {
             Ok(()) => self.report_settled(DeadSender::watchdog(proven), |proven| {

@@ -162,7 +162,12 @@ impl Scheduler {
             }
             PoolEvent::WorkerMessage(worker, FromWorker::Paused) => self.on_worker_paused(worker),
             PoolEvent::WorkerMessage(worker, message) => self.on_worker_message(worker, message),
-            PoolEvent::WorkerDied { worker, proven } => self.on_worker_died(worker, &proven).await,
+            PoolEvent::WorkerDied { worker, is_lost_with_watchdog, proven } => {
+                if is_lost_with_watchdog {
+                    self.drivers_mut().for_each(|driver| driver.on_watchdog_died(worker));
+                }
+                self.on_worker_died(worker, &proven).await;
+            }
             PoolEvent::WatchdogMessage(message) => self.on_watchdog_message(message),
             PoolEvent::WatchdogReplaced { proven } => self.on_watchdog_replaced(&proven).await,
             PoolEvent::WatchdogLost { error, proven } => self.on_watchdog_lost(&error, &proven),

@@ -157,6 +157,11 @@ impl RunDriver {
         self.neighbours.beside(lease).map(|test| self.plan.tests[test.index()].uid.clone()).collect()
     }
 
+    /// Notes that a worker has died with the watchdog, before its death is handled.
+    pub fn on_watchdog_died(&mut self, worker: WorkerId) {
+        self.apply_event(RunEvent::WatchdogDied { worker });
+    }
+
     /// Handles a worker's death, given what the client is proven to have of its results.
     ///
     /// Cancel safe: no, because the watchdog may or may not have received the request for its journal.
