@@ -88,7 +88,9 @@ impl RunningBatch {
         for RunningTest { place, started_at, live, .. } in &mut self.running_tests {
             if let Some(text) = live.take_due(now.running) {
                 let test = &self.tests[*place];
-                updates.add_output(|out| self.node_writer.write_output(out, test, started_at.utc, &text));
+                updates.add_output(test.test, |out| {
+                    self.node_writer.write_output(out, test, started_at.utc, &text)
+                });
             }
         }
     }

@@ -43,6 +43,8 @@ pub(crate) struct UpdateBatch {
     group_indexes: Vec<usize>,
     /// Indexes of the changes of tests that have started and have no result in this batch.
     started_indexes: HashMap<TestId, usize>,
+    /// Indexes of the changes of running tests and of results, with their tests, in order.
+    test_changes: Vec<IndexedTestChange>,
     /// The files of results, each with the index of the result's change, in order.
     files: Vec<IndexedFile>,
     /// The number of the run's settled results, including those of this batch.
@@ -63,6 +65,31 @@ struct IndexedFile {
     file: DiagnosticsFile,
 }
 
+#[derive(Debug, Clone, Copy)]
+struct IndexedTestChange {
+    change: usize,
+    test: TestId,
+    kind: TestChangeKind,
+}
+
+/// What a change says of a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TestChangeKind {
+    /// It runs: its start, or output of it.
+    Running,
+    /// Its result.
+    Ended,
+}
+
+/// The change of a test in a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TestChange {
+    /// Index among the changes of the chunk.
+    pub(crate) index: usize,
+    pub(crate) test: TestId,
+    pub(crate) kind: TestChangeKind,
+}
+
 /// Changes that fit into one frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UpdateChunk<'a> {
@@ -70,6 +97,8 @@ pub(crate) struct UpdateChunk<'a> {
     pub(crate) position: u64,
     /// The JSON of each change.
     pub(crate) changes: Vec<&'a [u8]>,
+    /// The changes of running tests and the results among them.
+    pub(crate) tests: Vec<TestChange>,
     /// The files of the results among them.
     pub(crate) files: Vec<&'a DiagnosticsFile>,
 }
@@ -128,16 +157,23 @@ impl UpdateBatch {
         journal::write(&mut self.journal, &JournalRecord::Started(test));
         write(&mut self.changes);
         self.started_indexes.insert(test, self.change_ends.len());
+        self.note_test(test, TestChangeKind::Running);
         self.end_change();
         self.reports.push(LeaseEvent::Started(test));
     }
 
     /// Adds output of a running test; `write` appends its change. No journal has it: the result repeats it.
-    pub(crate) fn add_output(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn add_output(&mut self, test: TestId, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.changes);
         if self.change_ends.last().map_or(0, |end| end.at) < self.changes.len() {
+            self.note_test(test, TestChangeKind::Running);
             self.end_change();
         }
+    }
+
+    /// Notes of which test the change is that is being added.
+    fn note_test(&mut self, test: TestId, kind: TestChangeKind) {
+        self.test_changes.push(IndexedTestChange { change: self.change_ends.len(), test, kind });
     }
 
     /// Adds the end of a test whose result is held, one of this number in its process. The only test of a
@@ -174,6 +210,7 @@ impl UpdateBatch {
         let change = self.change_ends.len();
         self.files.extend(result.files().iter().map(|file| IndexedFile { change, file: file.clone() }));
         self.position += 1;
+        self.note_test(test, TestChangeKind::Ended);
         self.end_change();
         self.reports.push(LeaseEvent::Settled {
             test,
@@ -203,6 +240,7 @@ impl UpdateBatch {
             let mut start = from;
             let mut bytes = 0;
             let mut changes = Vec::new();
+            let mut tests = Vec::new();
             while let Some(end) = self.change_ends.get(next) {
                 let change = &self.changes[start..end.at];
                 if !end.is_left_out {
@@ -210,6 +248,14 @@ impl UpdateBatch {
                     if !changes.is_empty() && bytes > FRAME_LIMIT_BYTES {
                         break;
                     }
+                    let noted = self.test_changes.binary_search_by_key(&next, |one| one.change);
+                    let noted = noted.ok().map(|place| self.test_changes[place]);
+                    let index = changes.len();
+                    tests.extend(noted.map(|IndexedTestChange { test, kind, .. }| TestChange {
+                        index,
+                        test,
+                        kind,
+                    }));
                     changes.push(change);
                 }
                 start = end.at;
@@ -219,6 +265,7 @@ impl UpdateBatch {
             (!changes.is_empty()).then(|| UpdateChunk {
                 position: self.change_ends[next - 1].position,
                 changes,
+                tests,
                 files: files.map(|indexed| &indexed.file).collect(),
             })
         })
@@ -296,7 +343,11 @@ mod tests {
         let loads: Vec<_> = updates.chunks().collect();
         // The start of the test that has a result is left out.
         let changes = vec![&b"bc"[..], b"d"];
-        assert_eq!(loads, [UpdateChunk { position: 5, changes, files: Vec::new() }]);
+        let tests = vec![
+            TestChange { index: 0, test: TestId(7), kind: TestChangeKind::Ended },
+            TestChange { index: 1, test: TestId(8), kind: TestChangeKind::Running },
+        ];
+        assert_eq!(loads, [UpdateChunk { position: 5, changes, tests, files: Vec::new() }]);
         assert!(matches!(updates.reports[1], LeaseEvent::Settled { position: 5, .. }));
         let bytes = [journal::MAGIC, &updates.journal].concat();
         let JournalContent { records, damage, .. } = journal::read(&bytes);

@@ -25,8 +25,8 @@ use heeler_transport::{
 use tokio::{sync::mpsc, time::timeout};
 
 use self::retained_frames::RetainedFrames;
-use crate::results::update_batch::{UpdateBatch, UpdateChunk};
-use heeler_core::error_chain;
+use crate::results::update_batch::{TestChangeKind, UpdateBatch, UpdateChunk};
+use heeler_core::{TestId, error_chain};
 
 /// At most two update batches wait, beside the one being sent: one is written while the next is made. More
 /// would only take memory, since a client that is slower than that slows the run anyway.
@@ -101,6 +101,10 @@ struct UpdateFrame {
     bytes: Bytes,
     /// The number of changes in it.
     changes: usize,
+    /// Tests that are reported to run by it, and the same frame without these reports; `None` if it has none.
+    running: Option<(Vec<TestId>, Bytes)>,
+    /// Tests whose results are in it.
+    ended: Vec<TestId>,
 }
 
 /// The groups of a run that were sent.
@@ -184,12 +188,7 @@ impl ResultSender {
         self.redial_for_new_run();
         self.resend_groups(&run, &updates).await?;
         for load in updates.chunks() {
-            let frame = UpdateFrame {
-                run: Arc::clone(&run),
-                position: load.position,
-                bytes: self.chunk_bytes(&run, &load),
-                changes: load.changes.len(),
-            };
+            let frame = self.frame_of(&run, &load);
             self.send_frame(frame).await?;
         }
         heeler_sys::fail::pass("worker.sent");
@@ -207,10 +206,32 @@ impl ResultSender {
         Ok(())
     }
 
-    /// Returns the frame of a chunk. The files of its results follow in the same bytes, because these are
-    /// sent, counted and sent again as one.
-    fn chunk_bytes(&self, run: &str, chunk: &UpdateChunk<'_>) -> Bytes {
-        let updates = self.encoding.frame(run, chunk.changes.iter().copied());
+    fn frame_of(&self, run: &Arc<str>, chunk: &UpdateChunk<'_>) -> UpdateFrame {
+        let of_kind = |kind| chunk.tests.iter().filter(move |change| change.kind == kind);
+        let running: Vec<_> = of_kind(TestChangeKind::Running).map(|change| change.test).collect();
+        let is_running = |index| of_kind(TestChangeKind::Running).any(|change| change.index == index);
+        let others = || (0..chunk.changes.len()).filter(|index| !is_running(*index));
+        // Only what is sent on a connection that may break is ever sent again.
+        let is_kept = !running.is_empty() && matches!(self.route, SenderRoute::Connected(..));
+        let without_running = is_kept.then(|| self.chunk_bytes(run, chunk, others()));
+        UpdateFrame {
+            run: Arc::clone(run),
+            position: chunk.position,
+            bytes: self.chunk_bytes(run, chunk, 0..chunk.changes.len()),
+            changes: chunk.changes.len(),
+            running: without_running.map(|bytes| (running, bytes)),
+            ended: of_kind(TestChangeKind::Ended).map(|change| change.test).collect(),
+        }
+    }
+
+    /// Returns the frame of some changes of a chunk; empty if there are none. The files of its results follow
+    /// in the same bytes, because these are sent, counted and sent again as one.
+    fn chunk_bytes(&self, run: &str, chunk: &UpdateChunk<'_>, indexes: impl Iterator<Item = usize>) -> Bytes {
+        let changes: Vec<_> = indexes.map(|index| chunk.changes[index]).collect();
+        if changes.is_empty() {
+            return Bytes::new();
+        }
+        let updates = self.encoding.frame(run, changes);
         if chunk.files.is_empty() || !self.has_attachments_stream {
             return updates;
         }
@@ -291,6 +312,8 @@ impl ResultSender {
             position,
             bytes: self.encoding.frame(run, sent.changes.iter().map(Vec::as_slice)),
             changes: sent.changes.len(),
+            running: None,
+            ended: Vec::new(),
         })
     }
 

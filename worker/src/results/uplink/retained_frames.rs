@@ -1,7 +1,12 @@
 //! The frames on a callback connection that the client has not handled yet. If the connection breaks, they go
 //! to the client again by the other route.
 
-use std::collections::VecDeque;
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+};
+
+use heeler_core::TestId;
 
 use heeler_transport::callback::CallbackConnection;
 
@@ -68,8 +73,20 @@ impl RetainedFrames {
     }
 
     /// Returns the frames that the client may not have handled; `None` if some of them are not at hand any
-    /// more.
+    /// more. That a test runs is left out where its result is among them: the client may have handled both.
     pub(super) fn into_unhandled(mut self) -> Option<VecDeque<UpdateFrame>> {
+        let of_frame = |frame: &UpdateFrame| {
+            let run = Arc::clone(&frame.run);
+            frame.ended.iter().map(move |test| (Arc::clone(&run), *test)).collect::<Vec<_>>()
+        };
+        let ended: HashSet<_> = self.frames.iter().flat_map(of_frame).collect();
+        for frame in &mut self.frames {
+            let run = Arc::clone(&frame.run);
+            let has_ended = |test: &TestId| ended.contains(&(Arc::clone(&run), *test));
+            if let Some((_, bytes)) = frame.running.take_if(|(running, _)| running.iter().any(has_ended)) {
+                frame.bytes = bytes;
+            }
+        }
         self.frames.retain(|frame| !frame.bytes.is_empty());
         (!self.is_incomplete).then_some(self.frames)
     }
@@ -80,7 +97,24 @@ mod tests {
     use super::*;
 
     fn frame(bytes: usize) -> UpdateFrame {
-        UpdateFrame { run: "r".into(), position: 0, bytes: vec![b' '; bytes].into(), changes: 1 }
+        let bytes = vec![b' '; bytes].into();
+        UpdateFrame { run: "r".into(), position: 0, bytes, changes: 1, running: None, ended: Vec::new() }
+    }
+
+    #[test]
+    fn starts_of_tests_that_have_ended_are_not_sent_again() {
+        let running = |test, bytes: usize| Some((vec![TestId(test)], vec![b' '; bytes].into()));
+        let frames = [
+            // The start of test 1 alone, its result with the start of test 2, and the start of test 3.
+            UpdateFrame { running: running(1, 0), ..frame(7) },
+            UpdateFrame { running: running(2, 5), ended: vec![TestId(1)], ..frame(8) },
+            UpdateFrame { running: running(3, 6), ended: vec![TestId(2)], ..frame(9) },
+        ];
+        let mut retained = RetainedFrames::default();
+        frames.into_iter().for_each(|frame| retained.push(frame));
+        let sizes: Vec<_> =
+            retained.into_unhandled().unwrap().iter().map(|frame| frame.bytes.len()).collect();
+        assert_eq!(sizes, [5, 9], "test 3 still runs");
     }
 
     #[test]
