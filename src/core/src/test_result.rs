@@ -134,10 +134,11 @@ impl TestResult {
         Some(message)
     }
 
-    /// Returns the first failure with an expected or an actual value.
+    /// Returns the first failure if it has an expected or an actual value: those of a later one do not belong
+    /// to the message and the place that are shown first.
     #[must_use]
     pub fn failed_comparison(&self) -> Option<&Failure> {
-        self.failures.iter().find(|failure| failure.expected.is_some() || failure.actual.is_some())
+        self.failures.first().filter(|failure| failure.expected.is_some() || failure.actual.is_some())
     }
 
     /// Returns the files that were collected for the result.

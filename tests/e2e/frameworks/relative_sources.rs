@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
-use crate::support::{fixtures, world::TestWorld};
+use crate::support::{fixtures, server::TestServer, world::TestWorld};
 
 /// Each test case writes the id of its process to the file that the variable names.
 const NOTE: &str = "#include <cstdio>\n#include <cstdlib>\n#include <unistd.h>\nstatic void note() {\n  \
@@ -67,4 +67,28 @@ fn catch2_3_program_of_a_relative_source_runs_in_one_process() {
     let object = library.join("catch_amalgamated.o");
     let case = |number| format!("TEST_CASE(\"case {number}\") {{ note(); REQUIRE(1 == 1); }}\n");
     check("#include <catch_amalgamated.hpp>", case, &[Path::new(&include), &object]);
+}
+
+#[test]
+fn places_of_all_failures_are_as_absolute_as_that_of_their_test() {
+    let world = TestWorld::new();
+    let source = "#include <gtest/gtest.h>\nTEST(Suite, Case) {\n  ADD_FAILURE() << \"first\";\n  EXPECT_EQ(1, 2);\n}\n";
+    world.write("relative.cc", source);
+    let mut compiler = Command::new("g++");
+    compiler.args(["-std=c++17", "-O0", "-g", "relative.cc", "-o", "relative"]);
+    compiler.args(["-lgtest_main", "-lgtest", "-lpthread"]).current_dir(world.path(""));
+    assert!(compiler.status().unwrap().success(), "scripts/test installs the frameworks");
+    let mut server = TestServer::initialized(&world, &["relative"]);
+    let run = server.run(None);
+    let books = server.finish(&run, &["relative::Suite.Case".to_owned()]);
+    let node = books.test("relative::Suite.Case");
+    let file = node["location.file"].as_str().unwrap();
+    assert_eq!(Path::new(file), world.path("relative.cc"), "{node:#}");
+    let failures = node["heeler.failures"].as_array().unwrap();
+    let files: Vec<_> = failures.iter().map(|failure| failure["file"].as_str().unwrap()).collect();
+    assert_eq!(files, [file; 2], "{node:#}");
+    assert_eq!(node["error.stacktrace"], format!("{file}:3\n{file}:4"));
+    // The first failure compares nothing.
+    assert!(node.get("assert.actual").is_none() && node.get("assert.expected").is_none(), "{node:#}");
+    assert_eq!(server.exit(), Some(0));
 }

@@ -15,6 +15,7 @@ mod batch_extension;
 mod batch_input;
 mod dialogue_stall;
 pub(crate) mod exit_reason;
+mod failure_places;
 mod forbidden_skip;
 mod framework_queries;
 mod held_tests;

@@ -10,6 +10,7 @@ use heeler_core::{
 use heeler_protocol::control::LeasedTest;
 
 use super::{
+    failure_places::with_absolute_files,
     forbidden_skip::without_forbidden_skip,
     interference::{mark_flaky, suspected_cause},
     run_evidence::join_outputs,
@@ -96,7 +97,8 @@ pub(crate) struct TestPolicy<'a> {
 /// Decides the result of an ended test.
 pub(crate) fn decide(rules: TestPolicy<'_>, seen: TestEnding, outputs: TestOutputs) -> Decision {
     let repeated = rules.iteration.if_repeated();
-    let seen = without_forbidden_skip(with_iteration_of_death(seen, repeated), rules.test);
+    let seen = with_absolute_files(with_iteration_of_death(seen, repeated), &rules.test.listed);
+    let seen = without_forbidden_skip(seen, rules.test);
     if !rules.is_isolated && matches!(seen, TestEnding::Died { .. }) {
         let result = single_run_result(seen, outputs);
         let attempt = Box::new(attempt_of(result, rules.duration));

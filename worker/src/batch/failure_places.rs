@@ -1,0 +1,60 @@
+//! Places of failures, as absolute as the place of their test: compilers record names of files as they were
+//! told, and frameworks report these. Pure.
+
+use heeler_protocol::control::ListedTest;
+
+use super::verdict::TestEnding;
+
+/// Returns the end of a test with the files of its failures below the directory in which the test's own file
+/// was found.
+pub(super) fn with_absolute_files(seen: TestEnding, listed: &ListedTest) -> TestEnding {
+    let Some(directory) = directory_of(listed) else { return seen };
+    let TestEnding::Verdict(mut verdict) = seen else { return seen };
+    let files = verdict.failures.iter_mut().filter_map(|failure| failure.file.as_mut());
+    for file in files.filter(|file| !file.is_empty() && !file.starts_with('/')) {
+        file.insert(0, '/');
+        file.insert_str(0, directory);
+    }
+    TestEnding::Verdict(verdict)
+}
+
+/// Returns the directory to which the names that a test's framework reports are relative; `None` if the test
+/// was not found below one.
+fn directory_of(listed: &ListedTest) -> Option<&str> {
+    let (file, reported) = (listed.file.as_deref()?, listed.reported_file.as_deref()?);
+    let directory = file.strip_suffix(reported)?.trim_end_matches('/');
+    (!directory.is_empty()).then_some(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use heeler_adapters::{FrameworkResult, FrameworkVerdict};
+    use heeler_core::Failure;
+
+    use super::*;
+
+    fn files(listed: &ListedTest, reported: &[Option<&str>]) -> Vec<Option<String>> {
+        let failure = |file: &Option<&str>| Failure { file: file.map(str::to_owned), ..Failure::default() };
+        let failures = reported.iter().map(failure).collect();
+        let verdict = FrameworkVerdict { failures, ..FrameworkVerdict::new(FrameworkResult::Failed, None) };
+        match with_absolute_files(TestEnding::Verdict(verdict), listed) {
+            TestEnding::Verdict(verdict) => {
+                verdict.failures.into_iter().map(|failure| failure.file).collect()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn files_of_failures_are_below_the_directory_of_their_test() {
+        let text = |text: &str| Some(text.to_owned());
+        let reported = [Some("t/a.cc"), Some("../b.h"), Some("/usr/c.h"), Some(""), None];
+        let found =
+            ListedTest { file: text("/w/t/a.cc"), reported_file: text("t/a.cc"), ..ListedTest::default() };
+        let expected = [text("/w/t/a.cc"), text("/w/../b.h"), text("/usr/c.h"), text(""), None];
+        assert_eq!(files(&found, &reported), expected);
+        // A test that was listed with such a name, and not found, has no directory.
+        let listed = ListedTest { file: text("t/a.cc"), ..ListedTest::default() };
+        assert_eq!(files(&listed, &reported), reported.map(|file| file.map(str::to_owned)));
+    }
+}
