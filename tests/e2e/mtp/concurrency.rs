@@ -281,3 +281,25 @@ fn run_cancelled_while_listing_reports_selected_tests() {
         assert_eq!(server.exit(), Some(0));
     }
 }
+
+#[test]
+fn request_beyond_the_limit_of_open_ones_is_refused_and_others_go_on() {
+    let world = world(1);
+    let meet = world.open_rendezvous();
+    let mut server = start(&world, false);
+    let first = run(&mut server, &CASES[..1]);
+    let guest = meet.next_test();
+    // They wait for the only slot.
+    let waiting: Vec<_> = (0..63).map(|_| run(&mut server, &CASES[1..2])).collect();
+    let refused = run(&mut server, &CASES[..1]);
+    let answer = server.wait_response(refused.request);
+    assert_eq!(answer["error"]["code"], -32600, "{answer}");
+    assert!(answer["error"]["message"].as_str().unwrap().contains("64 requests are open"), "{answer}");
+    for run in &waiting {
+        server.notify("$/cancelRequest", json!({"id": run.request}));
+        assert_eq!(server.wait_response(run.request)["error"]["code"], -32800);
+    }
+    guest.release();
+    all(&server, (&first, &CASES[..1]), ExpectedDelivery::Once);
+    assert_eq!(server.exit(), Some(0));
+}

@@ -220,8 +220,13 @@ impl ServerSession {
             let message = format!("the runId {:?} is in use by request {other}", request.run_id);
             return Err(RpcError::new(code::INVALID_PARAMS, message));
         }
-        let full =
-            || RpcError::new(code::INTERNAL_ERROR, format!("{MAX_OPEN_REQUESTS} requests are open already"));
+        let full = || {
+            let message = format!(
+                "{MAX_OPEN_REQUESTS} requests are open already, which is the limit of a session; wait for the answer \
+                 to one of them"
+            );
+            RpcError::new(code::INVALID_REQUEST, message)
+        };
         if self.open_requests.len() >= MAX_OPEN_REQUESTS {
             return Err(full());
         }
