@@ -10,7 +10,7 @@ use heeler_protocol::control::{ClientId, ClientRoute, FinishRequest, FromWatchdo
 use heeler_transport::{callback::StreamHolders, control::ControlSender};
 use tokio::{task::JoinSet, time::timeout};
 
-use crate::finisher::{RelayRoute, RunFinisher};
+use crate::{finish_frames::RelayRoute, finisher::RunFinisher};
 
 /// The finishers, by client.
 #[derive(Debug, Default)]

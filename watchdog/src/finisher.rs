@@ -2,32 +2,32 @@
 //! step begins only when the one before it is proven. The order of the steps and their route are decided by
 //! [`heeler_core::delivery::Delivery`].
 
-use std::{io, sync::Arc};
+use std::{io, time::Duration};
 
-use bytes::Bytes;
 use heeler_core::{
     delivery::{self, Delivery, DeliveryResult, DeliveryStep, StepResult},
     redial::{AfterConnection, ConnectionEnd, RedialState},
 };
 use heeler_protocol::control::{
-    CallbackAddress, ClientId, ClientRoute, DeliveryLimits, FinishRequest, FromWatchdog, OsText, ProofLevel,
-    RELAY_WINDOW, RunKey,
+    CallbackAddress, ClientId, ClientRoute, DeliveryLimits, FinishRequest, FromWatchdog, ProofLevel, RunKey,
 };
-use heeler_recovery::finish::{self, ResentResults};
 use heeler_transport::{
     callback::{self, CallbackBroken, CallbackConnection, CallbackDialError, StreamHolders},
     control::ControlSender,
     local::ConnectError,
     tcp::DialError,
 };
-use tokio::{sync::Semaphore, time::sleep};
+use tokio::time::{sleep, timeout};
 
-use crate::journal_reader;
+use crate::finish_frames::{FrameRoute, FrameSender, RelayRoute, send_pending_updates};
 use heeler_core::error_chain;
 
 /// How often a client that refused a connection, or broke it, is dialled again for a further finish, until
 /// one succeeds.
 const MAX_REDIALS: u32 = 8;
+
+/// Time for a client to answer when the coordinator is dead: a part of the time for the whole finish.
+const ORPHANED_OPENING_LIMIT: Duration = Duration::from_secs(10);
 
 /// The watchdog's connection to one client.
 #[derive(Debug)]
@@ -45,52 +45,6 @@ pub(crate) struct RunFinisher {
     redials: u32,
     /// The step that is being carried out.
     step: Option<DeliveryStep>,
-}
-
-/// The route to the client through the coordinator.
-#[derive(Debug, Clone)]
-pub(crate) struct RelayRoute {
-    client: ClientId,
-    control: ControlSender,
-    /// Number of frames that the coordinator accepts before it confirms one; closed when the coordinator is
-    /// gone.
-    window: Arc<Semaphore>,
-}
-
-impl RelayRoute {
-    /// Returns the route to a client.
-    pub(crate) fn new(control: ControlSender, client: ClientId) -> Self {
-        Self { client, control, window: Arc::new(Semaphore::new(RELAY_WINDOW)) }
-    }
-
-    /// Records that the coordinator has handed one more frame to the client.
-    pub(crate) fn confirm_frame(&self) {
-        self.window.add_permits(1);
-    }
-
-    /// Closes the route because the coordinator is gone.
-    pub(crate) fn close(&self) {
-        self.window.close();
-        self.control.close();
-    }
-
-    /// Waits until the route is closed.
-    async fn closed(&self) {
-        // Nobody else acquires as many permits as there can never be.
-        let _closed = self.window.acquire_many(u32::MAX).await;
-    }
-
-    /// Names the run of the frames that follow.
-    async fn begin(&self, run: &RunKey) -> Result<(), CallbackBroken> {
-        let relaying = FromWatchdog::Relaying { run: run.clone() };
-        self.control.send(&relaying).await.map_err(|_| CallbackBroken::Closed)
-    }
-
-    /// Sends a frame; `position` is the number of frames of the finish including it.
-    async fn send(&self, position: u64, frame: &[u8]) -> Result<(), CallbackBroken> {
-        self.window.acquire().await.map_err(|_| CallbackBroken::Closed)?.forget();
-        self.control.forward(self.client, position, frame).await.map_err(|_| CallbackBroken::Closed)
-    }
 }
 
 #[derive(Debug)]
@@ -187,7 +141,8 @@ impl RunFinisher {
             soft_errors: Vec::new(),
         };
         let delivered = self.deliver_or_redial(&mut delivery, &mut conversation).await;
-        if delivered == DeliveryResult::Directly {
+        if delivered == DeliveryResult::Directly || conversation.reached == ConnectionEnd::CompletionUnproven
+        {
             self.redials = MAX_REDIALS;
         }
         let proof = match delivered {
@@ -201,8 +156,8 @@ impl RunFinisher {
         FromWatchdog::Finished { run: finish.run.clone(), proof, soft_errors }
     }
 
-    /// Returns to the callback port for a further finish: if the client has closed the connection in order, or
-    /// if that failed and may succeed now, or if the coordinator, over which the updates went instead, is
+    /// Returns to the callback port for a further finish: if the client has closed the connection in order,
+    /// or if that failed and may succeed now, or if the coordinator, over which the updates went instead, is
     /// dead.
     fn renew_callback(&mut self) {
         let Some(address) = &self.address else { return };
@@ -375,6 +330,7 @@ impl RunFinisher {
                 let opened = self.open_updates(&mut callback, &conversation.finish.run.id).await;
                 if let Err(broken) = opened {
                     conversation.add_soft_error(&error_chain(&broken), "the main connection was used");
+                    conversation.reached = ConnectionEnd::DueUnproven;
                     callback.give_up().await;
                     return false;
                 }
@@ -389,8 +345,8 @@ impl RunFinisher {
         }
     }
 
-    /// Has the client open a connection for updates. Without the coordinator there is no other route, so they
-    /// are sent whether the client answers or not.
+    /// Has the client open a connection for updates. Without the coordinator there is no other route, so a
+    /// client that answers nothing for a while is sent them nevertheless.
     async fn open_updates(
         &mut self,
         callback: &mut CallbackConnection,
@@ -398,10 +354,17 @@ impl RunFinisher {
     ) -> Result<(), CallbackBroken> {
         let opened = tokio::select! {
             biased;
-            opened = callback.open_updates(run) => opened,
-            () = self.relay.closed() => Ok(()),
+            () = self.relay.closed() => None,
+            opened = callback.open_updates(run) => Some(opened),
         };
-        if self.control.is_closed() {
+        let opened = match opened {
+            Some(opened) => opened,
+            None => match timeout(ORPHANED_OPENING_LIMIT, callback.open_updates(run)).await {
+                Ok(opened) => opened,
+                Err(_elapsed) => Err(CallbackBroken::Unopened),
+            },
+        };
+        if self.control.is_closed() && opened == Err(CallbackBroken::Unopened) {
             callback.send_unopened();
             return Ok(());
         }
@@ -509,112 +472,4 @@ fn has_pending_updates(finish: &FinishRequest) -> bool {
         || !finish.synthesized.is_empty()
         || !finish.program_failures.is_empty()
         || finish.has_attachments_stream
-}
-
-/// Destination of frames.
-enum FrameRoute<'a> {
-    Callback { callback: &'a mut CallbackConnection, run: &'a str },
-    Relay(&'a RelayRoute),
-}
-
-/// What a frame of updates holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FrameContent {
-    /// Groups, which each connection needs of its own.
-    Groups,
-    /// Results or attachments, which a client receives once.
-    Results,
-}
-
-/// Sends the frames of a finish in order, without those that the client has of an earlier watchdog.
-struct FrameSender<'a> {
-    route: FrameRoute<'a>,
-    /// Number of frames so far.
-    count: u64,
-    /// Number of frames that the client has.
-    sent: u64,
-    /// Number of frames that it has on this connection.
-    sent_here: u64,
-}
-
-impl FrameSender<'_> {
-    async fn send(
-        &mut self,
-        frame: Bytes,
-        changes: usize,
-        content: FrameContent,
-    ) -> Result<(), CallbackBroken> {
-        self.count += 1;
-        let sent = match content {
-            FrameContent::Groups => self.sent_here,
-            FrameContent::Results => self.sent,
-        };
-        if self.count <= sent {
-            return Ok(());
-        }
-        match &mut self.route {
-            FrameRoute::Callback { callback, run } => {
-                callback.set_position(run, self.count);
-                callback.send(run, frame, changes).await
-            }
-            FrameRoute::Relay(relay) => relay.send(self.count, &frame).await,
-        }
-    }
-}
-
-impl FrameRoute<'_> {
-    async fn send_completion(&mut self, run_dir: &OsText, frame: Bytes) -> Result<(), CallbackBroken> {
-        match self {
-            Self::Callback { callback, run } => callback.send_completion(run, run_dir, frame).await,
-            // Nothing is counted behind it.
-            Self::Relay(relay) => relay.send(u64::MAX, &frame).await,
-        }
-    }
-
-    fn is_relay(&self) -> bool {
-        matches!(self, Self::Relay(_))
-    }
-}
-
-/// Sends everything that precedes the completion. Damage of a journal is recorded once, however often the
-/// journal is read.
-async fn send_pending_updates(
-    way: &mut FrameSender<'_>,
-    finish: &FinishRequest,
-    soft_errors: &mut Vec<String>,
-) -> Result<(), CallbackBroken> {
-    send_updates(way, finish, &finish::group_changes(finish), FrameContent::Groups).await?;
-    for resend in &finish.resend {
-        let journal = journal_reader::read_journal(&finish.run_dir, resend.worker).await;
-        let ResentResults { changes, lost } = finish::resent_results(finish, resend, &journal);
-        let worker = resend.worker;
-        let lost = (lost > 0).then(|| {
-            format!(
-                "{lost} results of worker {worker} are in no journal and are sent again without their details"
-            )
-        });
-        for error in journal.damage().into_iter().chain(lost) {
-            if !soft_errors.contains(&error) {
-                soft_errors.push(error);
-            }
-        }
-        send_updates(way, finish, &changes, FrameContent::Results).await?;
-    }
-    send_updates(way, finish, &finish::synthesized_changes(finish), FrameContent::Results).await?;
-    for frame in finish::attachment_frames(finish) {
-        way.send(frame, 0, FrameContent::Results).await?;
-    }
-    Ok(())
-}
-
-async fn send_updates(
-    way: &mut FrameSender<'_>,
-    finish: &FinishRequest,
-    changes: &[Vec<u8>],
-    content: FrameContent,
-) -> Result<(), CallbackBroken> {
-    for frame in finish::update_frames(finish.route.encoding, &finish.run.id, changes) {
-        way.send(frame.bytes, frame.changes, content).await?;
-    }
-    Ok(())
 }

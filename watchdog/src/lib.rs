@@ -7,6 +7,7 @@
 //! - `journal_reader`: reads the journals of dead workers and of workers whose results are unproven.
 //! - `coordinator_process`: the coordinator when it is stopped.
 //! - `finisher`: sends the finish of a run to its client, on the callback port or through the coordinator.
+//! - `finish_frames`: the frames of a finish, and their routes.
 //! - `client_finishers`: one finisher for each client.
 //! - `orphaned_run`: the finish of an orphaned run (its coordinator has died).
 //! - [`guard`]: one small process per test process, which supervises it from its start to its exit.
@@ -15,6 +16,7 @@
 
 mod client_finishers;
 mod coordinator_process;
+mod finish_frames;
 mod finisher;
 mod journal_reader;
 mod orphaned_run;

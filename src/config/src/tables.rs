@@ -124,8 +124,8 @@ layered_settings! {
     /// Time limit for a client that has answered a request to answer another one, on each of its connections;
     /// it then counts as gone. Handling updates slowly is no reason: barriers are answered in between.
     client_answer_timeout: Duration as "DurationText" = Duration::from_secs(30);
-    /// Time limit without progress for a client's kernel to take the last bytes, where it is not asked whether
-    /// it has handled them.
+    /// Time limit without progress for a client's kernel to take the last bytes, where it is not asked
+    /// whether it has handled them.
     drain_timeout: Duration as "DurationText" = Duration::from_secs(5);
     /// Time limit for a client that does not read pending output, after which it counts as disconnected; also
     /// for a new connection to send `initialize`.

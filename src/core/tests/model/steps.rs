@@ -366,7 +366,7 @@ impl ModelWorld {
             ModelStep::KillCoordinator => {
                 self.kill_coordinator();
                 if !scenario.queues.has_answers {
-                    // Nobody can ask what the client has of its main connection, which ends: it is sent again.
+                    // Nobody can ask what the client has of its main connection: it is sent again.
                     self.client.reset_stream(StreamOwner::Main);
                 }
             }

@@ -61,7 +61,10 @@ pub fn main_barrier_frame(barrier: BarrierMethod, id: u64) -> Bytes {
 /// Encodes the question whether a client answers requests of methods that it binds as notifications.
 #[must_use]
 pub fn log_probe_frame(id: u64) -> Bytes {
-    log_barrier_frame(id, "is a request for the log answered?".to_owned())
+    log_barrier_frame(
+        id,
+        "a request that finds out whether this client answers requests for its log".to_owned(),
+    )
 }
 
 /// Encodes a barrier whose method no client knows. It asks, too, whether a client answers requests at all.

@@ -215,7 +215,8 @@ impl CallbackConnection {
         }
         while self.window.answers() == AnswerState::Unknown {
             if self.wait_for_answer(since).await == AnswerWait::Overdue {
-                return Err(*self.broken.insert(CallbackBroken::Unopened));
+                // Not broken: where there is no other route, updates are sent nevertheless.
+                return Err(CallbackBroken::Unopened);
             }
             self.note_answers();
             if let Some(broken) = self.break_reason() {

@@ -21,6 +21,8 @@ mod socket;
 mod stream_record;
 
 #[cfg(test)]
+mod answer_tests;
+#[cfg(test)]
 mod held_stream_tests;
 #[cfg(test)]
 mod tests;

@@ -122,7 +122,7 @@ impl CallbackConnection {
     ///
     /// Cancel safe: yes, as [`Self::prove`].
     pub async fn prove_completion(&mut self) -> ProofLevel {
-        if self.prove_delivery().await == ProofLevel::None {
+        if !self.is_taken().await {
             return ProofLevel::None;
         }
         let barrier = self.window.open_barrier();
@@ -135,6 +135,27 @@ impl CallbackConnection {
             record.set_completed();
         }
         proof.min(ProofLevel::Delivered)
+    }
+
+    /// Waits until the client's kernel has acknowledged everything, whatever the client does with the
+    /// connection; `false` if it takes nothing for `drain_ms`, or the connection ends before.
+    async fn is_taken(&self) -> bool {
+        let limit = Duration::from_millis(self.limits.drain_ms);
+        let watch = WaitLimits { limit, end: Some(limit * DRAIN_LIMIT_FACTOR) };
+        let taken = async {
+            while !self.kernel_has_taken_all() {
+                if self.break_reason().is_some() {
+                    return self.kernel_has_taken_all();
+                }
+                tokio::time::sleep(DELIVERY_CHECK_INTERVAL).await;
+            }
+            true
+        };
+        tokio::select! {
+            biased;
+            is_taken = taken => is_taken,
+            () = wait_for_stall(&self.outbox, &self.socket, watch) => false,
+        }
     }
 
     /// Returns whether the client answers the barrier that follows a completion. Where that is not known, the
@@ -171,8 +192,13 @@ impl CallbackConnection {
     fn kernel_has_all(&self) -> bool {
         let is_reset = matches!(self.peer.borrow().ended, Some(PeerEnd::Failed | PeerEnd::NoClient))
             || !matches!(self.socket.take_error(), Ok(None));
+        !is_reset && self.kernel_has_taken_all()
+    }
+
+    /// Returns whether the peer's kernel acknowledged every byte, also of a connection that has ended since.
+    fn kernel_has_taken_all(&self) -> bool {
         let is_written = self.outbox.backlog_bytes() == 0;
         let unacknowledged = heeler_sys::io::unacknowledged_bytes(self.socket.as_fd());
-        !is_reset && is_written && matches!(unacknowledged, Ok(0))
+        is_written && matches!(unacknowledged, Ok(0))
     }
 }

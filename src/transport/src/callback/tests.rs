@@ -55,6 +55,10 @@ impl LinkTestClient {
         }
     }
 
+    pub(super) async fn send(&self, frame: Bytes) {
+        self.outbox.send(frame).await.unwrap();
+    }
+
     pub(super) async fn answer(&self, id: &RequestId) {
         self.outbox.send(rpc::encode_error(id, &unknown_method_error())).await.unwrap();
     }
