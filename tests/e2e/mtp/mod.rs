@@ -9,6 +9,7 @@ mod debug_launch;
 mod exit;
 mod explicit_nulls;
 mod live_output;
+mod lsp4j;
 mod messages;
 mod names;
 mod node_clients;

@@ -1,0 +1,37 @@
+//! A client in Java on Eclipse lsp4j (`tests/clients/lsp4j`), in a process of its own.
+
+use std::{path::PathBuf, process::Command};
+
+use crate::support::{
+    node::client,
+    world::{TestWorld, run},
+};
+
+/// Returns the directory of the library; `None`, which is said, where it could not be had.
+fn library() -> Option<PathBuf> {
+    let found = std::env::var_os("HEELER_LSP4J").map(PathBuf::from);
+    if found.is_none() {
+        eprintln!("left out: HEELER_LSP4J names no directory with lsp4j; scripts/test makes one");
+    }
+    found
+}
+
+#[test]
+fn lsp4j_client_handles_everything_once_on_callback_connections() {
+    let Some(library) = library() else { return };
+    let world = TestWorld::with_gtest("big");
+    world.env("HEELER_FIXTURE_CASES", "1000");
+    world.env("HEELER", env!("CARGO_BIN_EXE_heeler"));
+    world.write("heeler.toml", "[profile.default]\njobs = 2\n");
+    let class_path = library.join("*");
+    let words = ["-cp", class_path.to_str().unwrap(), client("lsp4j/Client.java").to_str().unwrap(), "big"]
+        .map(str::to_owned);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let ran = run(world.command(Command::new("java"), &words)).assert_code(0);
+    for number in 1..=2 {
+        ran.line_with(&[&format!(
+            "run {number}: 1000 ended, 1 completion, 0 late, 0 twice, 0 starts behind ends, on main: false"
+        )]);
+    }
+    world.check_tidy();
+}
