@@ -363,13 +363,7 @@ impl ModelWorld {
                 self.feed(scenario, RunEvent::TestsAdded(vec![next]));
             }
             ModelStep::NoMoreTests => self.feed(scenario, RunEvent::NoMoreTests),
-            ModelStep::KillCoordinator => {
-                self.kill_coordinator();
-                if !scenario.queues.has_answers {
-                    // Nobody can ask what the client has of its main connection: it is sent again.
-                    self.client.reset_stream(StreamOwner::Main);
-                }
-            }
+            ModelStep::KillCoordinator => self.kill_coordinator_of(scenario),
             ModelStep::KillWatchdog => self.kill_watchdog(),
             ModelStep::ResetWatchdog => {
                 self.client.has_cut_watchdog = true;

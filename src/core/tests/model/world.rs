@@ -278,6 +278,15 @@ impl ModelWorld {
         self.from_watchdog.clear();
     }
 
+    /// Kills the coordinator. Of a client without answers nobody can ask then what it has of its main
+    /// connection: it is sent again.
+    pub(crate) fn kill_coordinator_of(&mut self, scenario: &ModelScenario) {
+        self.kill_coordinator();
+        if !scenario.queues.has_answers {
+            self.client.reset_stream(StreamOwner::Main);
+        }
+    }
+
     pub(crate) fn kill_watchdog(&mut self) {
         self.watchdog = None;
         self.workers.clear();
