@@ -144,6 +144,8 @@ export async function connections_closed_behind_the_completion_bring_no_second_o
     const begun = performance.now();
     await run.answered;
     assert.ok(performance.now() - begun < 20_000, "the answer waits for no limit");
+    // The library may have begun to answer on a connection that this client has destroyed.
+    session.faults = session.faults.filter((fault) => !fault.includes("ERR_STREAM_DESTROYED"));
     all(session.check(run, DEATHS), "passed");
     const of_run = session.record.filter(({ method, params }) => method === UPDATES && params.runId === run.runId);
     assert.ok(of_run.every(({ on }) => on !== "main"), `run ${number} uses the callback port`);
