@@ -15,10 +15,9 @@ use crate::process::{
 use heeler_adapters::{AdapterInvocation, ConnectionInput, ListingDialogue};
 use heeler_core::{GuardLoss, describe::guard_loss_text, error_chain};
 
-/// A listing of 100,000 tests with long names is about 20 MB.
-const STDOUT_LIMIT_BYTES: usize = 64 << 20;
-/// Standard error of a listing is only shown to users.
-const STDERR_LIMIT_BYTES: usize = 1 << 20;
+/// Size of each output that is kept, since frameworks list on either: a listing of 100,000 tests with long
+/// names is about 20 MB.
+const OUTPUT_LIMIT_BYTES: usize = 64 << 20;
 
 /// How long a guard may take to report the activity of its process, which it observes for half a second.
 const SAMPLE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -36,7 +35,7 @@ pub(crate) enum CaptureError {
     },
     #[error("list its tests: {}", guard_loss_text(*.0))]
     GuardLost(GuardLoss),
-    #[error("keep more than {STDOUT_LIMIT_BYTES} bytes of its listing")]
+    #[error("keep more than {OUTPUT_LIMIT_BYTES} bytes of its listing")]
     TooLong,
     #[error("list its tests: the run was cancelled")]
     Cancelled,
@@ -367,14 +366,15 @@ impl ListingProcess<'_> {
         let read = self.process.read_outputs(|connection, input| match (&mut *dialogue, input) {
             (Some(progress), input) => progress.on_reply(connection, input),
             (None, ConnectionInput::Bytes(reports)) => {
-                append_up_to(STDOUT_LIMIT_BYTES + 1, channel, reports);
+                append_up_to(OUTPUT_LIMIT_BYTES + 1, channel, reports);
                 Vec::new()
             }
             (None, ConnectionInput::Opened) => Vec::new(),
         });
-        append_up_to(STDOUT_LIMIT_BYTES + 1, stdout, read.stdout);
-        append_up_to(STDERR_LIMIT_BYTES, stderr, read.stderr);
-        let is_too_long = stdout.len().max(channel.len()) > STDOUT_LIMIT_BYTES;
+        append_up_to(OUTPUT_LIMIT_BYTES + 1, stdout, read.stdout);
+        // What is above the limit is lost: most frameworks list nothing on standard error.
+        append_up_to(OUTPUT_LIMIT_BYTES, stderr, read.stderr);
+        let is_too_long = stdout.len().max(channel.len()) > OUTPUT_LIMIT_BYTES;
         if let Some(progress) = &mut self.dialogue
             && progress.finish(Instant::now())
         {

@@ -455,7 +455,7 @@ async fn read_listing(
 ) -> Result<AdapterListing, ListingError> {
     let sizes = outputs.iter().map(|output| {
         let file = output.file.as_ref().map_or(0, Vec::len);
-        output.stdout.len() + output.channel.len() + file
+        output.stdout.len() + output.stderr.len() + output.channel.len() + file
     });
     if sizes.sum::<usize>() < LARGE_LISTING_BYTES {
         return adapter.read_listing(&program, &outputs);
