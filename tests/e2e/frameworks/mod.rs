@@ -25,6 +25,7 @@ mod mcp;
 mod mtp;
 mod mtp_real;
 mod mtp_waiting;
+mod own_main;
 pub(crate) mod pytest;
 mod pytest_sessions;
 mod recognition;

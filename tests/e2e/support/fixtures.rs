@@ -135,6 +135,39 @@ pub(crate) fn catch2(name: &str, version: Catch2Version) -> Option<PathBuf> {
     Some(built(&format!("catch2-v3-{name}"), &[&source], |target| compile(target, &words)))
 }
 
+/// Returns the program of `tests/fixtures/own_main` for a version of Catch2; `None` where that is not
+/// installed.
+pub(crate) fn catch2_with_own_main(version: Catch2Version) -> Option<PathBuf> {
+    let source = fixtures().join("own_main/catch2.cc");
+    let (name, words) = match (version, catch2_version_3()) {
+        (Catch2Version::Two, _) => ("own-main-catch2-v2", vec![source.as_os_str().to_owned()]),
+        (Catch2Version::Three, None) => return None,
+        (Catch2Version::Three, Some(library)) => {
+            let mut include = OsString::from("-I");
+            include.push(&library);
+            let object = library.join("catch_amalgamated.o").into_os_string();
+            // The library has a `main`, too; the first one wins.
+            let words = ["-DV3".into(), include, source.clone().into(), object, "-Wl,-z,muldefs".into()];
+            ("own-main-catch2-v3", words.to_vec())
+        }
+    };
+    Some(built(name, &[&source], |target| {
+        let mut compiler = Command::new("g++");
+        compiler.args(["-std=c++17", "-O0", "-o"]).arg(target).args(&words);
+        succeed(&mut compiler, "is g++ there, and catch2? scripts/test installs them");
+    }))
+}
+
+/// Returns the doctest program of `tests/fixtures/own_main`.
+pub(crate) fn doctest_with_own_main() -> PathBuf {
+    let source = fixtures().join("own_main/doctest.cc");
+    built("own-main-doctest", &[&source], |target| {
+        let mut compiler = Command::new("g++");
+        compiler.args(["-std=c++17", "-O0", "-o"]).arg(target).arg(&source);
+        succeed(&mut compiler, "is g++ there, and doctest-dev? scripts/test installs them");
+    })
+}
+
 /// Returns the program of `tests/fixtures/listing` for each framework, with its name. That of Catch2 3 is
 /// left out where this version is not installed.
 pub(crate) fn dying_listings() -> Vec<(&'static str, PathBuf)> {

@@ -54,6 +54,11 @@ impl ExpectedTests {
         self.has_begun[place]
     }
 
+    /// Returns whether a test has this name. Compares with each name: for what happens rarely.
+    pub(super) fn is_any(&self, name: &[u8]) -> bool {
+        self.names.iter().any(|one| **one == *name)
+    }
+
     /// Returns the first test whose whole name is at the front of these bytes, followed by one of `ends` or
     /// by nothing. Compares with each name: for what happens rarely.
     pub(super) fn find_anywhere(&self, bytes: &[u8], ends: &[u8]) -> Option<usize> {

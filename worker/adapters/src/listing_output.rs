@@ -104,6 +104,17 @@ impl ListingError {
         }
     }
 
+    /// Returns the same error with what is to be done about it, which shows what the program is.
+    pub(crate) fn with_hint(self, hint: Option<&str>) -> Self {
+        match (self, hint) {
+            (Self::Died { signal, code, stderr, .. }, Some(hint)) => {
+                let stderr = format!("{}\n{hint}", stderr.trim_end());
+                Self::Died { signal, code, stderr, is_recognized: true }
+            }
+            (error, _) => error,
+        }
+    }
+
     /// Returns whether the program is certainly one of the framework, so that no other must be tried: a
     /// program that ignores another framework's arguments runs its tests.
     #[must_use]

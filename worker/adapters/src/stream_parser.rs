@@ -52,6 +52,8 @@ pub(super) enum Marker {
     Unbegun(Vec<usize>, FrameworkVerdict),
     /// The framework continues, which confirms an end marker before it. Its text is output of no test.
     Confirm,
+    /// A test of this name begins that was not selected; it confirms an end marker before it.
+    Unselected(String),
     /// The framework's final line, with its counts. Its text is output of no test.
     FinalLine(Option<FrameworkCounts>),
     /// Text of the framework that is dropped.
@@ -123,6 +125,8 @@ pub(super) trait MarkerGrammar: Send {
     fn on_end_marker(&mut self) {}
     /// Handles the final line.
     fn on_final_line(&mut self) {}
+    /// Handles the exit of the process by itself with this code.
+    fn on_exit(&mut self, _code: i32) {}
     /// Completes the verdict of a test, by its name, whose end is confirmed.
     fn complete_verdict(&mut self, _verdict: &mut FrameworkVerdict, _name: &[u8]) {}
     /// Returns the verdict for all tests, if the framework printed its final line and ran none of them on
@@ -180,6 +184,8 @@ pub(super) struct StreamParser<G> {
     is_complete: bool,
     reported: FrameworkCounts,
     counted: Option<FrameworkCounts>,
+    /// The first test that began without being selected.
+    unselected: Option<String>,
 }
 
 const MARKER_TEXT_BYTES: usize = 64 * 1024;
@@ -198,6 +204,7 @@ impl<G: MarkerGrammar> StreamParser<G> {
             is_complete: false,
             reported: FrameworkCounts::default(),
             counted: None,
+            unselected: None,
         }
     }
 
@@ -281,6 +288,11 @@ impl<G: MarkerGrammar> StreamParser<G> {
             Marker::Confirm => {
                 self.confirm_end(events);
                 self.emit_output(text, events);
+            }
+            Marker::Unselected(name) => {
+                self.confirm_end(events);
+                self.emit_output(text, events);
+                self.unselected.get_or_insert(name);
             }
             Marker::FinalLine(tally) => {
                 self.confirm_end(events);
@@ -394,6 +406,10 @@ impl<G: MarkerGrammar> TranscriptParser for StreamParser<G> {
         self.emit_end_text(events);
     }
 
+    fn on_exit(&mut self, code: i32, _events: &mut Vec<TranscriptEvent>) {
+        self.grammar.on_exit(code);
+    }
+
     fn is_complete(&self) -> bool {
         self.is_complete
     }
@@ -419,7 +435,7 @@ impl<G: MarkerGrammar> TranscriptParser for StreamParser<G> {
     }
 
     fn unselected_test(&self) -> Option<&str> {
-        self.grammar.unselected_test()
+        self.unselected.as_deref().or_else(|| self.grammar.unselected_test())
     }
 
     fn suite_phase(&self) -> Option<SuitePhase> {

@@ -202,7 +202,7 @@ pub struct FixtureFailure {
     pub message: String,
 }
 
-/// A phase of a suite outside of its tests.
+/// A phase of a run outside of the selected tests.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SuitePhase {
     /// The suite has begun, and none of its tests.
@@ -210,6 +210,13 @@ pub enum SuitePhase {
         /// Name of the suite.
         suite: String,
         /// The tests of the suite that have not begun: indices in the tests given.
+        places: Vec<usize>,
+    },
+    /// A test that was not selected runs, because selected ones depend on it.
+    Dependency {
+        /// Name of the test.
+        test: String,
+        /// The tests that depend on it and have not begun: indices in the tests given.
         places: Vec<usize>,
     },
     /// The last of its tests has written its end marker.

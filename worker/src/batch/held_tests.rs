@@ -273,9 +273,8 @@ impl RunningBatch {
         }
         let iteration = self.iteration_of(ended.place);
         let test = &self.tests[ended.place];
-        // A test whose set-up died in its suite's is not to be run in isolation for that.
-        let is_isolated =
-            self.is_isolated || seen.is_in_suite_set_up() || self.framework.has_proven_answers();
+        // A test whose process died before it is not to be run in isolation for that.
+        let is_isolated = self.is_isolated || seen.is_before_test() || self.framework.has_proven_answers();
         let rules = TestPolicy { test, is_isolated, duration: ended.duration, iteration };
         match decide(rules, seen, ended.outputs) {
             Decision::Final(mut result) => {

@@ -15,7 +15,7 @@ use super::{
     exit_reason::exit_reason_of,
     held_tests::{EndedTest, HeldTest},
     message_limit::truncate_messages,
-    process_end::{append_evidence, append_section, exit_text},
+    process_end::{append_evidence, append_section, exit_text, unselected_text},
     run_evidence::{
         ProcessEndFacts, ProvenResults, contradicted_result_text, proven_results, sanitizer_finding,
         sanitizer_summary, shared_blame,
@@ -43,7 +43,10 @@ impl RunningBatch {
         }
         match gone.suite_phase.take() {
             Some(SuitePhase::SetUp { suite, places }) => {
-                self.settle_suite_set_up(&suite, &places, gone, updates)
+                self.settle_before_tests(&DeathPosition::SuiteSetUp(suite), &places, gone, updates)
+            }
+            Some(SuitePhase::Dependency { test, places }) => {
+                self.settle_before_tests(&DeathPosition::Dependency(test), &places, gone, updates)
             }
             Some(SuitePhase::TearDown { suite, verdict }) if self.is_in_tear_down(gone) => {
                 let flight = self.running_tests.remove(0);
@@ -82,9 +85,10 @@ impl RunningBatch {
         message
     }
 
-    fn settle_suite_set_up(
+    /// Settles the tests before which the process died, in what all of them need.
+    fn settle_before_tests(
         &mut self,
-        suite: &str,
+        position: &DeathPosition,
         places: &[usize],
         gone: &mut ProcessExitSummary,
         updates: &mut UpdateBatch,
@@ -108,8 +112,7 @@ impl RunningBatch {
             self.on_test_begun(*place, RawOutputs::default(), self.now.since_boot, updates);
             let Some(mut flight) = self.running_tests.pop() else { continue };
             flight.push_stderr(stderr.as_bytes());
-            let position = DeathPosition::SuiteSetUp(suite.to_owned());
-            let seen = TestEnding::Died { exit_reason: exit_reason.clone(), position };
+            let seen = TestEnding::Died { exit_reason: exit_reason.clone(), position: position.clone() };
             let ended = EndedTest::of(&flight, self.now).with_evidence(evidence.take());
             self.settle(ended, seen, updates);
             self.on_done(*place);
@@ -161,16 +164,13 @@ impl RunningBatch {
     /// output said before is only what seemed to be.
     pub(super) fn apply_run_report(&mut self, gone: &mut ProcessExitSummary, updates: &mut UpdateBatch) {
         let is_exit = gone.exit.signal.is_none() && gone.exit.code.is_some();
-        if !is_exit || self.terminate_reason.is_some() {
+        let is_own_exit = is_exit && self.terminate_reason.is_none();
+        let RunEvidence::Report(report) = &mut gone.run_evidence else { return };
+        if !is_own_exit {
             return;
         }
-        let RunEvidence::Report(report) = &mut gone.run_evidence else {
-            if let Some(name) = gone.unselected_test.take() {
-                gone.outside_failure.get_or_insert(format!("{name} was run, which was not selected"));
-                gone.is_explained = false;
-            }
-            return;
-        };
+        // What the output says of other tests is only what seemed to be.
+        gone.unselected_test = None;
         let RunReport { verdicts, outside_failure, fixture_failures, unselected, has_other_failure } =
             std::mem::take(report);
         add_fixture_failures(&mut gone.fixture_failures, fixture_failures);
@@ -182,7 +182,7 @@ impl RunningBatch {
         gone.is_complete = true;
         gone.doubtful_since = None;
         let mut failures: Vec<String> = gone.outside_failure.take().or(outside_failure).into_iter().collect();
-        failures.extend(unselected.map(|name| format!("{name} was run, which was not selected")));
+        failures.extend(unselected.map(|name| unselected_text(&name)));
         failures.extend(self.settle_verdicts(verdicts, updates));
         if !failures.is_empty() {
             gone.outside_failure = Some(failures.join("\n"));

@@ -88,6 +88,10 @@ impl RunningBatch {
         self.discard_forged_evidence(&mut gone);
         let is_in_suite = self.settle_suite_phase(&mut gone, updates);
         self.apply_run_report(&mut gone, updates);
+        if let Some(name) = &gone.unselected_test {
+            gone.outside_failure.get_or_insert_with(|| unselected_text(name));
+            gone.is_explained = false;
+        }
         let is_in_test = !self.running_tests.is_empty() || is_in_suite;
         if self.is_launched && self.terminate_reason.is_none() {
             self.settle_not_begun(updates);
@@ -160,6 +164,11 @@ impl RunningBatch {
                 LeaseEnd::DiedOutsideTest { end: gone.exit, message }
             }
             Some(BatchTerminateReason::Decided) => LeaseEnd::Complete,
+            _ if (is_in_test || is_charged) && gone.unselected_test.is_some() => {
+                let how = exit_text(&exit_reason_of(&gone.exit));
+                let unselected = gone.unselected_test.as_deref().map(unselected_text).unwrap_or_default();
+                LeaseEnd::DiedOutsideTest { end: gone.exit, message: format!("{unselected}\n{how}") }
+            }
             _ if is_in_test || is_charged || is_unclear => LeaseEnd::DiedInTest { end: gone.exit },
             Some(
                 BatchTerminateReason::TimedOut
@@ -244,7 +253,8 @@ impl RunningBatch {
     ) -> TestEnding {
         let unknown_exit = || self.is_launched.then(|| EXIT_KNOWN_TO_DEBUGGER_ONLY.to_owned());
         let finding = || sanitizer_finding(&flight.stderr.text());
-        let detail = gone.detail.clone().or_else(unknown_exit).or_else(finding);
+        let unselected = || gone.unselected_test.as_deref().map(unselected_text);
+        let detail = gone.detail.clone().or_else(unknown_exit).or_else(finding).or_else(unselected);
         // What seems to run is no better proven than what seems to have ended.
         let is_unproven = settlement.is_contradicted || gone.culprit == DeathCulprit::Unknown;
         let unproven = if is_unproven { settlement.unproven.max(1) } else { 0 };
@@ -430,6 +440,13 @@ fn contradicting_exit_text(death: &ExitReason, unproven: usize) -> String {
     format!(
         "{how}, which contradicts its output: each test whose result is not proven is rerun in isolation \
          ({unproven} {tests})"
+    )
+}
+
+/// Describes that a process has run another test than those that it was given.
+pub(super) fn unselected_text(name: &str) -> String {
+    format!(
+        "{name} was run, which was not selected: the program chooses or orders its tests in another way than asked for"
     )
 }
 

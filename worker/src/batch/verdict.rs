@@ -45,6 +45,8 @@ pub(crate) enum DeathPosition {
     AfterEndMarker,
     /// Before it, in the set-up of its suite.
     SuiteSetUp(String),
+    /// Before it, in a test on which it depends.
+    Dependency(String),
     /// After its end, alone in its process: how the process ends decides.
     AfterEnd,
     /// Somewhere: it has an end marker, but what the process did then contradicts its output.
@@ -57,9 +59,10 @@ impl TestEnding {
         matches!(self, Self::Verdict(verdict) if verdict.result == FrameworkResult::Passed)
     }
 
-    /// Returns whether the process died in the set-up of the test's suite.
-    pub(crate) fn is_in_suite_set_up(&self) -> bool {
-        matches!(self, Self::Died { position: DeathPosition::SuiteSetUp(_), .. })
+    /// Returns whether the process died before the test, in what the test needs.
+    pub(crate) fn is_before_test(&self) -> bool {
+        let Self::Died { position, .. } = self else { return false };
+        matches!(position, DeathPosition::SuiteSetUp(_) | DeathPosition::Dependency(_))
     }
 }
 
@@ -178,6 +181,7 @@ fn death_text(exit_reason: &ExitReason, position: &DeathPosition) -> String {
             format!("{text} after its end marker: in the test's own tear-down or its suite's")
         }
         DeathPosition::SuiteSetUp(suite) => format!("{} in the set-up of suite {suite}", elsewhere()),
+        DeathPosition::Dependency(test) => format!("{} in {test}, on which it depends", elsewhere()),
         DeathPosition::AfterEnd => {
             format!("{} after the test, which its result does not explain", elsewhere())
         }
@@ -571,8 +575,7 @@ mod tests {
 
     #[test]
     fn last_failure_lists_all_attempts() {
-        let attempts = vec![attempt(Outcome::Failed, "first", None)];
-        let test = LeasedTest { attempts, ..test() };
+        let test = LeasedTest { attempts: vec![attempt(Outcome::Failed, "first", None)], ..test() };
         let outcome = settled(&test, verdict(FrameworkResult::Failed, Some("last")));
         assert_eq!(
             describe::shown_message(&outcome).as_deref(),

@@ -22,6 +22,11 @@ impl RunReportReader {
         Self { adapter, files }
     }
 
+    /// Returns whether the framework reports its run when it ends.
+    pub(super) fn is_expected(&self) -> bool {
+        self.files.is_some()
+    }
+
     /// Returns what is there. A report that is cut, or larger than any real one, is none.
     pub(super) fn read(&self, batch: &RunningBatch) -> RunEvidence {
         let Some(files) = &self.files else { return RunEvidence::None };

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     batch::{
-        DeadlineAction, DialogueStall, ProcessExitSummary, RawOutputs, ReleaseConditions, RunningBatch,
-        verdict::microseconds,
+        DeadlineAction, DialogueStall, ProcessExitSummary, RawOutputs, ReleaseConditions, RunEvidence,
+        RunningBatch, verdict::microseconds,
     },
     process::{
         debugger_handover::DebuggerHandover,
@@ -553,6 +553,13 @@ impl<'a> RunningProcess<'a> {
         let own_detail = self.reader.transcript.death_detail().map(str::to_owned);
         let detail = detail.or(own_detail).or(missing_stack);
         self.log_evidence_losses(evidence.as_deref(), &raw);
+        // A report shows which tests have run; without it, a test may have printed the name of another.
+        let run_evidence = self.run_report.read(&self.batch);
+        let is_own_exit = raw.signal.is_none() && !self.process.is_terminating();
+        let is_named_by_output =
+            !self.run_report.is_expected() || is_own_exit && run_evidence != RunEvidence::LeftOpen;
+        let unselected = self.reader.transcript.unselected_test().filter(|_| is_named_by_output);
+        let unselected_test = unselected.map(str::to_owned);
         let is_explained =
             raw.signal.is_none() && raw.code.is_some_and(|code| self.reader.transcript.explains_exit(code));
         let gone = ProcessExitSummary {
@@ -568,10 +575,10 @@ impl<'a> RunningProcess<'a> {
             detail,
             is_own_death,
             guard_loss,
-            run_evidence: self.run_report.read(&self.batch),
+            run_evidence,
             doubtful_since: self.reader.transcript.doubtful_since(),
             culprit: self.reader.transcript.culprit(),
-            unselected_test: self.reader.transcript.unselected_test().map(str::to_owned),
+            unselected_test,
             suite_phase: self.reader.transcript.suite_phase(),
         };
         if let Some(files) = self.named_files.take() {

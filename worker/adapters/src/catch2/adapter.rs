@@ -105,11 +105,11 @@ impl Adapter for Catch2 {
 
     fn run_command(
         &self,
-        _program: &TestProgram,
+        program: &TestProgram,
         selection: &BatchSelection<'_>,
         scratch: &Path,
     ) -> Result<AdapterInvocation, CommandLineError> {
-        command::run_command(selection, scratch)
+        command::run_command(&program.args, selection, scratch)
     }
 
     fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send> {

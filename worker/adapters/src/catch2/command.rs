@@ -28,8 +28,14 @@ const UNSET_VARIABLES: [&str; 6] = [
 /// Options of every command.
 const OPTIONS: [&str; 4] = ["--order", "decl", "--durations", "yes"];
 
+/// Returns a listing command with these arguments. It has the options of every run: tests are listed in the
+/// order in which they run, and an option that the program's own arguments repeat is an error of the listing.
+pub(super) fn listing_invocation(args: &[&str], reporter: &str) -> AdapterInvocation {
+    invocation(&[args, &OPTIONS, &["--reporter", reporter]].concat())
+}
+
 /// Returns a command with these arguments.
-pub(super) fn invocation(args: &[&str]) -> AdapterInvocation {
+fn invocation(args: &[&str]) -> AdapterInvocation {
     AdapterInvocation {
         args: args.iter().map(|arg| OsText::from(*arg)).collect(),
         env: UNSET_VARIABLES.iter().map(|name| ((*name).into(), None)).collect(),
@@ -73,11 +79,22 @@ fn is_line(pattern: &[u8]) -> bool {
     !pattern.contains(&b'\n')
 }
 
-/// Returns the command that runs these tests.
+/// Returns the command that runs these tests, beside the program's own arguments.
 pub(super) fn run_command(
+    own: &[OsText],
     selection: &BatchSelection<'_>,
     scratch: &Path,
 ) -> Result<AdapterInvocation, CommandLineError> {
+    let is_file_option =
+        |arg: &&OsText| arg.as_bytes() == b"-f" || arg.as_bytes().starts_with(b"--input-file");
+    // No listing has this option, so that none has refused a second one.
+    if let Some(option) = own.iter().find(is_file_option) {
+        let option = option.to_text();
+        let reason = format!(
+            "the program's own arguments have {option}, which Heeler gives Catch2 itself: leave it out of them"
+        );
+        return Err(CommandLineError::Unselectable { place: 0, reason });
+    }
     let reporter = if only_test(selection.tests).is_some() { "console" } else { "xml" };
     let mut invocation = invocation(&OPTIONS);
     invocation.args.extend(["--reporter".into(), reporter.into()]);
@@ -133,7 +150,7 @@ mod tests {
 
     fn words(tests: &[&ListedTest], scope: SelectionScope) -> (String, String) {
         let selection = BatchSelection { tests, scope, runs_ignored: false, follows_unclear_death: false };
-        let command = run_command(&selection, Path::new("/s")).unwrap();
+        let command = run_command(&[], &selection, Path::new("/s")).unwrap();
         let args: Vec<_> = command.args[OPTIONS.len()..].iter().map(OsText::to_text).collect();
         let lines = command.files.iter().map(|(_, text)| String::from_utf8(text.clone()).unwrap()).collect();
         (args.join(" "), lines)
@@ -183,7 +200,7 @@ mod tests {
             runs_ignored: false,
             follows_unclear_death: false,
         };
-        let command = run_command(&selection, Path::new("/s")).unwrap();
+        let command = run_command(&[], &selection, Path::new("/s")).unwrap();
         assert!(command.args.iter().all(|arg| arg.as_bytes().len() < 131_000));
         let long = test(&format!("a\n{}", "x".repeat(200_000)), "=");
         let tests = [&all[0], &&long].map(|test| *test);
@@ -194,7 +211,7 @@ mod tests {
             runs_ignored: false,
             follows_unclear_death: false,
         };
-        let error = run_command(&selection, Path::new("/s")).unwrap_err();
+        let error = run_command(&[], &selection, Path::new("/s")).unwrap_err();
         assert!(matches!(error, CommandLineError::Unselectable { place: 1, .. }), "{error}");
     }
 }

@@ -117,6 +117,10 @@ impl ConsoleGrammar {
         if std::mem::replace(&mut self.has_totals, true) {
             return Ok((cursor.used(), Marker::FinalLine(None)));
         }
+        // The last line before the totals is that of the test itself.
+        if let Some(other) = self.ended_sections.pop() {
+            return Ok((after_divider, Marker::Unselected(other)));
+        }
         let duration = Some(self.duration).filter(|duration| !duration.is_zero());
         Ok((after_divider, Marker::End(FrameworkVerdict::new(result, duration))))
     }
@@ -355,6 +359,16 @@ mod tests {
             assert_eq!(verdict(&events).map(|verdict| verdict.result), result, "{totals}");
             assert_eq!(parser.is_complete(), result.is_some());
         }
+    }
+
+    #[test]
+    fn totals_of_another_test_are_no_result() {
+        let totals = format!("{DIVIDER}All tests passed (1 assertion in 1 test case)\n\n");
+        let (events, parser) = replay(&format!("0.000 s: in it\n0.000 s: other\n{totals}"));
+        assert_eq!((verdict(&events), parser.unselected_test()), (None, Some("other")));
+        assert!(parser.is_complete());
+        let (events, parser) = replay(&format!("0.000 s: in it\n0.000 s: t\n{totals}"));
+        assert_eq!((verdict(&events).is_some(), parser.unselected_test()), (true, None));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{
     adapter::NAME,
     command,
-    selector::{ListedCase, ShardSupport, listed_tests},
+    selector::{ListedCase, MAX_SELECTED, ShardSupport, listed_tests},
     text_listing,
 };
 use crate::{AdapterInvocation, ListingError, ListingOutput, scan};
@@ -17,18 +17,30 @@ const XML_START: &[u8] = b"<MatchingTests>\n";
 const XML_END: &[u8] = b"</MatchingTests>";
 
 /// Returns the next listing command: JSON, then XML if the program knows no JSON, then the text of version 2.
-/// `*` lists hidden tests too. A program that was killed by a signal is not listed again.
+/// `*` lists hidden tests too. A program that was killed by a signal is not listed again. One whose tests may
+/// be selected by their places is listed twice: its `main` may set an order of its own.
 pub(super) fn next_listing(outputs: &[ListingOutput]) -> Option<AdapterInvocation> {
-    // In the order in which the tests run: newer versions have a random one.
-    let listing =
-        |form: &str| command::invocation(&["*", "--list-tests", "--order", "decl", "--reporter", form]);
-    let xml_listing = || listing("xml");
+    let listing = |form: &str| command::listing_invocation(&["*", "--list-tests"], form);
     match outputs {
         [] => Some(listing("json")),
-        [json] => (json.signal.is_none() && !is_json(json)).then(xml_listing),
+        // A second one shows whether the order is always the same.
+        [json] if is_json(json) => is_large(json).then(|| listing("json")),
+        [json] => json.signal.is_none().then(|| listing("xml")),
+        [json, ..] if is_json(json) => None,
         [_, xml, text @ ..] if xml.signal.is_none() && !is_xml(xml) => text_listing::next_listing(text),
         _ => None,
     }
+}
+
+/// Returns whether a listing is that of a large program, of which tests are selected by their places.
+fn is_large(json: &ListingOutput) -> bool {
+    json.code == Some(0)
+        && memchr::memmem::find_iter(&json.stdout, "\"source-location\": ").nth(MAX_SELECTED).is_some()
+}
+
+/// Returns whether the tests were listed in the same order twice.
+fn is_same_order(cases: &[ListedCase], again: Option<&ListingOutput>) -> bool {
+    again.and_then(|again| read_json(&again.stdout)).is_some_and(|again| again == cases)
 }
 
 fn is_json(output: &ListingOutput) -> bool {
@@ -53,7 +65,9 @@ pub(super) fn listing_output(outputs: &[ListingOutput]) -> Option<&ListingOutput
 pub(super) fn read(outputs: &[ListingOutput]) -> Result<Vec<ListedTest>, ListingError> {
     let Some(output) = listing_output(outputs) else {
         let Some(last) = outputs.first().filter(|output| output.code == Some(0)) else {
-            return Err(ListingError::of_exit(outputs.first().unwrap_or(&ListingOutput::default())));
+            let none = ListingOutput::default();
+            let first = outputs.first().unwrap_or(&none);
+            return Err(ListingError::of_exit(first).with_hint(text_listing::option_hint(&first.stderr)));
         };
         let line = scan::decode_lossy(&last.stdout);
         let line = scan::truncated(line.lines().next().unwrap_or_default(), 200);
@@ -65,9 +79,10 @@ pub(super) fn read(outputs: &[ListingOutput]) -> Result<Vec<ListedTest>, Listing
         Some(0) => ListingError::Damaged { framework: NAME, reason: "it cannot be parsed".to_owned() },
         Some(_) | None => ListingError::of_recognized_exit(output),
     };
+    let cases = cases.ok_or_else(damaged)?;
     // A program that lists as JSON has them.
-    let shards = if is_json(output) { ShardSupport::Has } else { ShardSupport::None };
-    Ok(listed_tests(cases.ok_or_else(damaged)?, shards))
+    let has_shards = is_json(output) && is_same_order(&cases, outputs.get(1));
+    Ok(listed_tests(cases, if has_shards { ShardSupport::Has } else { ShardSupport::None }))
 }
 
 /// Parses the JSON form. Catch2 writes the bytes of names as they are, which need not be UTF-8, and control
@@ -188,12 +203,15 @@ mod tests {
         };
         let other = printed(b"what?");
         let killed = ListingOutput { signal: Some(11), code: None, ..printed(b"") };
-        assert_eq!(words(&[]).as_deref(), Some("* --list-tests --order decl --reporter json"));
+        assert_eq!(
+            words(&[]).as_deref(),
+            Some("* --list-tests --order decl --durations yes --reporter json")
+        );
         assert_eq!(words(&[printed(JSON)]), None);
         assert_eq!(words(std::slice::from_ref(&killed)), None);
         assert_eq!(
             words(std::slice::from_ref(&other)).as_deref(),
-            Some("* --list-tests --order decl --reporter xml")
+            Some("* --list-tests --order decl --durations yes --reporter xml")
         );
         assert_eq!(words(&[other.clone(), printed(XML)]), None);
         assert!(words(&[other.clone(), other]).is_some_and(|words| words.contains("--list-test-names-only")));

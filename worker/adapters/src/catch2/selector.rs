@@ -1,6 +1,8 @@
 //! How a listed test is selected: the bytes of its name as the program has them, and whether a pattern of
 //! this name selects no other test.
 
+use std::collections::HashSet;
+
 use heeler_protocol::control::{ListedTest, TraitPair};
 
 use super::shards::TestPlace;
@@ -81,9 +83,17 @@ pub(super) enum ShardSupport {
 /// parts costs more than most run.
 pub(super) const MAX_SELECTED: usize = 2000;
 
+/// Returns whether a tag hides its test.
+pub(super) fn is_hiding(tag: &[u8]) -> bool {
+    HIDING_TAGS.contains(&tag)
+}
+
+fn is_hidden(case: &ListedCase) -> bool {
+    case.tags.iter().any(|tag| is_hiding(tag))
+}
+
 /// Returns the tests of a listing, with their selectors.
 pub(super) fn listed_tests(cases: Vec<ListedCase>, shards: ShardSupport) -> Vec<ListedTest> {
-    let is_hidden = |case: &ListedCase| case.tags.iter().any(|tag| HIDING_TAGS.contains(&tag.as_slice()));
     let count = cases.iter().filter(|case| !is_hidden(case)).count();
     let has_places = shards == ShardSupport::Has && count > MAX_SELECTED;
     let mut places = (0..count).map(|index| TestPlace { index, count });
@@ -102,7 +112,7 @@ pub(super) fn listed_tests(cases: Vec<ListedCase>, shards: ShardSupport) -> Vec<
                 is_exact: is_exact(&case.name),
                 place: if has_places && !is_hidden { places.next() } else { None },
             };
-            let tags = case.tags.iter().filter(|tag| !HIDING_TAGS.contains(&tag.as_slice()));
+            let tags = case.tags.iter().filter(|tag| !is_hiding(tag));
             ListedTest {
                 file: Some(shown_name(&case.file)).filter(|file| !file.is_empty()),
                 line: Some(case.line).filter(|line| *line > 0),
@@ -163,6 +173,45 @@ pub(super) fn pattern(name: &[u8]) -> Vec<u8> {
     }
     pattern.push(b'"');
     pattern
+}
+
+/// The tests that the patterns of a batch select, by their names as reports spell them.
+#[derive(Debug, Default)]
+pub(super) struct SelectedNames {
+    /// In the form in which Catch2 compares them.
+    names: HashSet<String>,
+    /// Beginnings, ends and middles of names that patterns with wildcards select.
+    wildcards: Vec<(bool, String, bool)>,
+}
+
+impl SelectedNames {
+    pub(super) fn of(tests: &[&ListedTest]) -> Self {
+        let mut selected = Self::default();
+        for test in tests {
+            let TestSelector { name, is_exact, .. } = TestSelector::of(test);
+            let reported = reported_name(&name).to_lowercase();
+            if !is_exact && is_wildcard(&name) {
+                let name = trimmed(&name);
+                let is_open_before = name.starts_with(b"*") || name.starts_with(EXCLUSION);
+                selected.wildcards.push((is_open_before, reported.clone(), name.ends_with(b"*")));
+            }
+            selected.names.insert(reported);
+        }
+        selected
+    }
+
+    /// Returns whether a test of this name may be one that was selected.
+    pub(super) fn may_have(&self, reported: &str) -> bool {
+        let reported = reported.trim().to_lowercase();
+        self.names.contains(&reported)
+            || self.wildcards.iter().any(|(is_open_before, name, is_open_after)| {
+                match (is_open_before, is_open_after) {
+                    (true, true) => reported.contains(name.as_str()),
+                    (true, false) => reported.ends_with(name.as_str()),
+                    (false, _) => reported.starts_with(name.as_str()),
+                }
+            })
+    }
 }
 
 /// Returns a name as text, with `\xFF` for each byte that is not UTF-8, as Catch2's reporters spell it.

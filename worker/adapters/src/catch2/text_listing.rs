@@ -1,5 +1,7 @@
 //! Parser of the listings of Catch2 2, which are text: one of names with their places, and one for people,
-//! which has the tags.
+//! which has the tags. Both are joined by names and places: a `main` may set a random order.
+
+use std::collections::{HashMap, HashSet};
 
 use heeler_protocol::control::ListedTest;
 
@@ -7,43 +9,66 @@ use super::{
     adapter::NAME_OF_VERSION_2,
     command,
     listing::split_tags,
-    selector::{ListedCase, ShardSupport, listed_tests},
+    selector::{ListedCase, ShardSupport, is_hiding, listed_tests},
 };
 use crate::{AdapterInvocation, ListingError, ListingOutput, scan};
 
 /// Ends a name, and begins its place.
 const PLACE_START: &[u8] = b"\t@";
+/// Ends the line above a listing for people.
+const HEADING_END: &[u8] = b" test cases:\n";
 /// The line before the tags of a test: descriptions are of the time before tags.
 const DESCRIPTION: &[u8] = b"\n    (NO DESCRIPTION)\n";
 /// Indentation of a line of tags.
 const TAG_INDENTATION: &[u8] = b"      ";
 
-/// Returns the next listing command: the names, then the tags. `*` lists hidden tests too.
+/// Returns the next listing command: the names, then the tags, then the hidden tests if the tags do not show
+/// which are. `*` lists hidden tests too.
 pub(super) fn next_listing(outputs: &[ListingOutput]) -> Option<AdapterInvocation> {
-    let form = match outputs {
-        [] => "--list-test-names-only",
-        [names] if is_listing(names) => "--list-tests",
+    let (pattern, form) = match outputs {
+        [] => ("*", NAMES_FORM),
+        [names] if is_listing(names) => ("*", "--list-tests"),
+        [names, tags] if !shows_all_tags(names, tags) => ("[.]", NAMES_FORM),
         _ => return None,
     };
-    Some(command::invocation(&["*", form, "--verbosity", "high"]))
+    Some(command::listing_invocation(&[pattern, form, "--verbosity", "high"], "xml"))
 }
+
+const NAMES_FORM: &str = "--list-test-names-only";
 
 /// Returns whether a program has listed tests.
 pub(super) fn is_listing(names: &ListingOutput) -> bool {
     read_names(&names.stdout).is_some_and(|cases| !cases.is_empty())
 }
 
+/// Returns whether each test of a listing of names is once in the other one.
+fn shows_all_tags(names: &ListingOutput, tags: &ListingOutput) -> bool {
+    let cases = read_names(&names.stdout).unwrap_or_default();
+    let tags = ShownTags::read(&tags.stdout);
+    cases.len() == tags.by_key.len() && !tags.is_ambiguous && cases.iter().all(|case| tags.of(case).is_some())
+}
+
+/// The highest exit code that Catch2 makes of a number.
+const MAX_EXIT_CODE: usize = 255;
+
 /// Returns whether a program has exited as one does that has listed this number of tests: with it as its exit
-/// code, of which the system keeps the last eight bits.
+/// code. Of more tests the code shows nothing.
+fn is_counted_exit(output: &ListingOutput, count: usize) -> bool {
+    count < MAX_EXIT_CODE && usize::try_from(output.code.unwrap_or(-1)) == Ok(count)
+}
+
+/// Returns whether an exit code is that of a program that has listed this number of tests: a `main` may make
+/// something else of it, and versions before 2.13 leave it to the system, which keeps the last eight bits.
 fn is_good_exit(output: &ListingOutput, count: usize) -> bool {
-    output.code == Some(i32::from(count.to_le_bytes()[0]))
+    let code = output.code.and_then(|code| usize::try_from(code).ok());
+    code.is_some_and(|code| [0, 1, count.min(MAX_EXIT_CODE), count & MAX_EXIT_CODE].contains(&code))
 }
 
 /// Returns whether a listing for people has its last line, with this number of tests.
 fn is_whole(tags: &ListingOutput, count: usize) -> bool {
-    let last = tags.stdout.trim_ascii_end().rsplit(|byte| *byte == b'\n').next();
     let plural = if count == 1 { "" } else { "s" };
-    last.is_some_and(|line| line == format!("{count} matching test case{plural}").as_bytes())
+    let last = ["matching test case", "test case"].map(|noun| format!("{count} {noun}{plural}"));
+    tags.stdout.split(|byte| *byte == b'\n').any(|line| last.iter().any(|last| line == last.as_bytes()))
 }
 
 /// Returns the failure of a program after it had listed its tests.
@@ -53,8 +78,8 @@ pub(super) fn failure(outputs: &[ListingOutput], count: usize) -> Option<Listing
     outputs.iter().find(is_failed).or(names).map(ListingError::of_recognized_exit)
 }
 
-/// Parses both listings. A listing of names has no end by itself: the exit code of the program shows that it
-/// is whole, or else the number of tests at the end of the other listing.
+/// Parses the listings. One of names has no end by itself: the exit code of the program shows that it is
+/// whole, or else the number of tests at the end of the listing with the tags.
 pub(super) fn read(outputs: &[ListingOutput]) -> Result<Vec<ListedTest>, ListingError> {
     let Some(names) = outputs.first() else { return Err(ListingError::of_exit(&ListingOutput::default())) };
     let Some(mut cases) = read_names(&names.stdout) else {
@@ -67,15 +92,43 @@ pub(super) fn read(outputs: &[ListingOutput]) -> Result<Vec<ListedTest>, Listing
         return Err(ListingError::NotThisFramework { framework: NAME_OF_VERSION_2, reason });
     };
     let is_shown_whole = outputs.get(1).is_some_and(|tags| !cases.is_empty() && is_whole(tags, cases.len()));
-    if !is_good_exit(names, cases.len()) && !is_shown_whole {
-        return Err(ListingError::of_exit(names));
+    if !is_counted_exit(names, cases.len()) && !is_shown_whole {
+        return Err(ListingError::of_exit(names).with_hint(option_hint(&names.stderr)));
     }
-    if let Some(tags) = outputs.get(1).and_then(|tags| read_tags(&tags.stdout, cases.len())) {
-        for (case, tags) in cases.iter_mut().zip(tags) {
-            case.tags = tags;
-        }
+    if let Some(tags) = outputs.get(1) {
+        let tags = ShownTags::read(&tags.stdout);
+        cases.iter_mut().for_each(|case| case.tags = tags.of(case).unwrap_or_default().to_vec());
+    }
+    if let Some(hidden) = outputs.get(2) {
+        hide(&mut cases, hidden)?;
     }
     Ok(listed_tests(cases, ShardSupport::None))
+}
+
+/// Returns what is to be said of an option that Catch2 refuses because it is there twice.
+pub(super) fn option_hint(stderr: &[u8]) -> Option<&'static str> {
+    const REFUSED: &[u8] = b"Unrecognised token: -";
+    memchr::memmem::find(stderr, REFUSED).map(|_| {
+        "Catch2 takes each option once, and Heeler gives it --order, --durations, --reporter, --verbosity and \
+         --input-file: leave them out of the program's own arguments"
+    })
+}
+
+/// Hides the tests that are listed as hidden, and no others.
+fn hide(cases: &mut [ListedCase], hidden: &ListingOutput) -> Result<(), ListingError> {
+    let Some(hidden) = read_names(&hidden.stdout).filter(|_| hidden.signal.is_none()) else {
+        let reason = "it does not show which tests are hidden".to_owned();
+        return Err(ListingError::Damaged { framework: NAME_OF_VERSION_2, reason });
+    };
+    let place = |case: &ListedCase| (case.name.clone(), case.file.clone(), case.line);
+    let hidden: HashSet<_> = hidden.iter().map(place).collect();
+    for case in cases {
+        case.tags.retain(|tag| !is_hiding(tag));
+        if hidden.contains(&place(case)) {
+            case.tags.push(b".".to_vec());
+        }
+    }
+    Ok(())
 }
 
 /// Parses the listing of names: each one, a tab, `@`, its file, a colon and its line. `None` if something
@@ -112,24 +165,47 @@ fn next_entry(bytes: &[u8]) -> Option<NextEntry<'_>> {
     })
 }
 
-/// Parses the tags of the listing for people, of which there must be as many tests as of names. Catch2 wraps
-/// long lines, mostly behind a tag.
-fn read_tags(stdout: &[u8], count: usize) -> Option<Vec<Vec<Vec<u8>>>> {
-    let starts: Vec<_> = memchr::memmem::find_iter(stdout, DESCRIPTION).collect();
-    if starts.len() != count {
-        return None;
-    }
-    let tags = |start: &usize| {
-        let mut text = Vec::new();
-        for line in stdout[start + DESCRIPTION.len()..].split(|byte| *byte == b'\n') {
-            match line.strip_prefix(TAG_INDENTATION) {
-                Some(tags) if !text.is_empty() || tags.starts_with(b"[") => text.extend_from_slice(tags),
-                Some(_) | None => break,
+/// The tags of a listing for people, in which names and places are wrapped.
+#[derive(Debug, Default)]
+struct ShownTags {
+    /// Tags of each test, by its name and place.
+    by_key: HashMap<Vec<u8>, Vec<Vec<u8>>>,
+    /// Two tests have one name and place, as far as they show.
+    is_ambiguous: bool,
+}
+
+impl ShownTags {
+    /// Parses a listing: name and place, a description, and the tags, which are wrapped mostly behind a tag.
+    fn read(stdout: &[u8]) -> Self {
+        let mut shown = Self::default();
+        let heading = memchr::memmem::find(stdout, HEADING_END).map_or(0, |at| at + HEADING_END.len());
+        let mut rest = &stdout[heading..];
+        while let Some(at) = memchr::memmem::find(rest, DESCRIPTION) {
+            let key = key_of(&rest[..at]);
+            rest = &rest[at + DESCRIPTION.len()..];
+            let mut text = Vec::new();
+            while let Some(line) = rest.strip_prefix(TAG_INDENTATION)
+                && (!text.is_empty() || line.starts_with(b"["))
+            {
+                let end = memchr::memchr(b'\n', line).unwrap_or(line.len());
+                text.extend_from_slice(&line[..end]);
+                rest = line.get(end + 1..).unwrap_or_default();
             }
+            shown.is_ambiguous |= shown.by_key.insert(key, split_tags(&text)).is_some();
         }
-        split_tags(&text)
-    };
-    Some(starts.iter().map(tags).collect())
+        shown
+    }
+
+    fn of(&self, case: &ListedCase) -> Option<&[Vec<u8>]> {
+        let place = format!(":{}", case.line);
+        let key = [key_of(&case.name), key_of(&case.file), place.into_bytes()].concat();
+        self.by_key.get(&key).map(Vec::as_slice)
+    }
+}
+
+/// Returns a text without what wrapping adds to it or takes from it: spaces, and hyphens within words.
+fn key_of(text: &[u8]) -> Vec<u8> {
+    text.iter().filter(|byte| !byte.is_ascii_whitespace() && **byte != b'-').copied().collect()
 }
 
 #[cfg(test)]
@@ -186,9 +262,77 @@ mod tests {
             read(&[printed(&format!("{NAMES}more"), 3)]),
             Err(ListingError::NotThisFramework { .. })
         ));
-        // Without as many descriptions as names nothing shows whose tags they are.
-        let tests =
-            read(&[printed(NAMES, 3), printed("  plain\n    (NO DESCRIPTION)\n      [x]\n", 1)]).unwrap();
-        assert!(tests.iter().all(|test| test.traits.is_empty()));
+    }
+
+    #[test]
+    fn listings_are_joined_by_names_and_places_in_any_order() {
+        let split = |text: &str| {
+            let (heading, entries) = text.split_once('\n').unwrap();
+            let (plain, others) = entries.split_at(entries.find("  two\n").unwrap());
+            let (others, last) = others.split_at(others.find("3 matching").unwrap());
+            format!("{heading}\n{others}{plain}{last}")
+        };
+        let moved = split(TAGS);
+        assert_ne!(moved, TAGS);
+        let both = [printed(NAMES, 3), printed(&moved, 3)];
+        assert_eq!(read(&both), read(&[printed(NAMES, 3), printed(TAGS, 3)]));
+        assert_eq!(next_listing(&both), None);
+    }
+
+    #[test]
+    fn hidden_tests_are_asked_for_where_the_tags_do_not_show_them() {
+        // A description stands where tests without one say so.
+        let tags = printed(&TAGS.replacen("(NO DESCRIPTION)", "what it does", 1), 3);
+        let names = printed(NAMES, 3);
+        let command = next_listing(&[names.clone(), tags.clone()]).unwrap();
+        assert_eq!(command.args[..2], ["[.]".into(), NAMES_FORM.into()]);
+        let hidden = printed("\"#hash\"\t@dir/t.cc:5\n", 1);
+        let outputs = [names.clone(), tags.clone(), hidden];
+        assert_eq!(next_listing(&outputs), None);
+        let tests = read(&outputs).unwrap();
+        assert_eq!(tests.iter().map(|test| test.skip.is_some()).collect::<Vec<_>>(), [false, false, true]);
+        let damaged = read(&[names, tags, printed("usage\n", 0)]);
+        assert!(matches!(damaged, Err(ListingError::Damaged { .. })), "{damaged:?}");
+    }
+
+    #[test]
+    fn exit_code_of_many_tests_is_no_failure() {
+        let listed = |count: usize, code: i32| {
+            let names: String = (0..count).map(|number| format!("t{number}\t@t.cc:{number}\n")).collect();
+            let tags: String = (0..count)
+                .map(|number| format!("  t{number}\n    t.cc:{number}{}", "\n    (NO DESCRIPTION)\n"))
+                .collect();
+            let last = format!("{count} matching test case{}\n\n", if count == 1 { "" } else { "s" });
+            [printed(&names, code), printed(&format!("Matching test cases:\n{tags}{last}"), code)]
+        };
+        for (count, code, is_good) in [
+            (254, 254, true),
+            (255, 255, true),
+            (256, 255, true),
+            (600, 255, true),
+            (600, 88, true),
+            (7, 0, true),
+            (7, 1, true),
+            (7, 9, false),
+        ] {
+            let outputs = listed(count, code);
+            assert_eq!(read(&outputs).unwrap().len(), count);
+            assert_eq!(failure(&outputs, count).is_none(), is_good, "{count} {code}");
+        }
+        let [names, tags] = listed(600, 255);
+        let cut = &tags.stdout[..tags.stdout.len() - 30];
+        let tags = ListingOutput { stdout: cut.to_vec(), ..tags };
+        assert!(matches!(read(&[names, tags]), Err(ListingError::Died { code: Some(255), .. })));
+    }
+
+    #[test]
+    fn option_that_is_there_twice_is_an_error_of_the_options() {
+        let stderr = b"\nError(s) in input:\n  Unrecognised token: --durations\n\nRun with -? for usage\n";
+        let output = ListingOutput { stderr: stderr.to_vec(), ..printed("", 255) };
+        let error = read(&[output]).unwrap_err().to_string();
+        assert!(
+            error.contains("Unrecognised token: --durations") && error.contains("leave them out"),
+            "{error}"
+        );
     }
 }

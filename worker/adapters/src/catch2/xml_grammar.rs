@@ -6,7 +6,7 @@ use std::time::Duration;
 use heeler_core::Failure;
 use heeler_protocol::control::ListedTest;
 
-use super::selector::{TestSelector, reported_name};
+use super::selector::{SelectedNames, TestSelector, reported_name};
 use crate::{
     FrameworkResult, FrameworkVerdict, TestPart,
     assertion_failures::{AssertionFailures, equality_sides},
@@ -35,7 +35,8 @@ const EXPRESSION_CHILDREN: [&str; 4] = ["Original", "Expanded", "Exception", "Fa
 pub(crate) fn catch2_parser(tests: &[&ListedTest]) -> StreamParser<Catch2Grammar> {
     let sequence = ExpectedTests::new(tests.iter().map(|test| begin_attributes(test).into_bytes()));
     let places = tests.iter().map(|test| place_attributes(test).into_bytes()).collect();
-    StreamParser::new(Catch2Grammar { places, ..Catch2Grammar::default() }, sequence)
+    let selected = SelectedNames::of(tests);
+    StreamParser::new(Catch2Grammar { places, selected, ..Catch2Grammar::default() }, sequence)
 }
 
 /// Returns the attribute by which a begin marker names a test.
@@ -55,6 +56,7 @@ fn place_attributes(test: &ListedTest) -> String {
 pub(crate) struct Catch2Grammar {
     /// Attributes of the place of each test.
     places: Vec<Vec<u8>>,
+    selected: SelectedNames,
     failures: AssertionFailures,
     /// What the test logged for the next assertion.
     logged: Vec<String>,
@@ -226,10 +228,20 @@ impl Catch2Grammar {
             Err(ScanStop::NeedsMore) => return Err(ScanStop::NeedsMore),
             Err(ScanStop::Mismatch) => {}
         }
+        let (used, name) = self.read_other_begin(cursor)?;
+        Ok((used, name.map_or(Marker::Ignore, Marker::Unselected)))
+    }
+
+    /// Reads the begin of a test that is not of this batch; returns its name if no pattern has selected it.
+    fn read_other_begin(&self, cursor: ByteCursor<'_>) -> ScanResult<(usize, Option<String>)> {
         let mut cursor = cursor;
-        cursor.literal(b"<TestCase ")?;
-        cursor.attributes(TAG_BYTES)?;
-        Ok((cursor.used(), Marker::Ignore))
+        cursor.literal(b"<TestCase")?;
+        let attributes = cursor.attributes(TAG_BYTES)?;
+        if !attributes.starts_with(b" ") || attribute(attributes, "line").is_none() {
+            return Err(ScanStop::Mismatch);
+        }
+        let name = attribute(attributes, "name").unwrap_or_default();
+        Ok((cursor.used(), (!self.selected.may_have(&name)).then_some(name)))
     }
 
     fn count_other(&mut self, marker: Marker) -> Marker {
@@ -500,7 +512,12 @@ impl MarkerGrammar for Catch2Grammar {
         }
         let next = either(own, || self.read_begin(at, cursor, situation));
         let last = either(next, || Self::read_last(cursor));
-        either(last, || either(Self::read_frame(cursor), || read_unselected_begin(cursor)))
+        // Another test's begin confirms the end of the one before it.
+        let other = || {
+            let (used, name) = self.read_other_begin(cursor)?;
+            Ok((used, name.map_or(Marker::Confirm, Marker::Unselected)))
+        };
+        either(last, || either(Self::read_frame(cursor), other))
     }
 
     fn on_begin(&mut self, _place: usize) {
@@ -539,15 +556,6 @@ impl MarkerGrammar for Catch2Grammar {
 pub(super) fn failure_by_tags() -> Failure {
     let text = "no assertion failed, but its tags make it a failure".to_owned();
     Failure { message: Some(text), ..Failure::default() }
-}
-
-/// Reads the begin of a test that is not of this batch, which confirms the end of the one before it.
-fn read_unselected_begin(cursor: ByteCursor<'_>) -> ReadMarker {
-    let mut cursor = cursor;
-    cursor.literal(b"<TestCase ")?;
-    let attributes = cursor.attributes(TAG_BYTES)?;
-    let is_begin = attribute(attributes, "line").is_some();
-    if is_begin { Ok((cursor.used(), Marker::Confirm)) } else { Err(ScanStop::Mismatch) }
 }
 
 /// Returns whether results explain an exit code: 0, or 4 where all tests were skipped. Failures are 42, in

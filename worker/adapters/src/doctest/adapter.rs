@@ -4,7 +4,10 @@ use std::path::Path;
 
 use heeler_protocol::control::{ListedTest, TestProgram};
 
-use super::{command, grammar, listing};
+use super::{
+    command::{self, SkippedTests},
+    grammar, listing,
+};
 use crate::{
     Adapter, AdapterInvocation, AdapterListing, AdapterTraits, BatchSelection, ClaimConfidence,
     CommandLineError, DiscoveryTarget, ListingError, ListingOutput, TranscriptParser, shell,
@@ -74,7 +77,7 @@ impl Adapter for Doctest {
         selection: &BatchSelection<'_>,
         _scratch: &Path,
     ) -> Result<AdapterInvocation, CommandLineError> {
-        command::run_command(selection.tests, selection.runs_ignored)
+        command::run_command(selection)
     }
 
     fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send> {
@@ -82,8 +85,10 @@ impl Adapter for Doctest {
     }
 
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {
-        let words: Vec<_> =
-            command::selection(&[test]).iter().map(|word| shell::quote(word.as_bytes())).collect();
+        let words: Vec<_> = command::words(&[test], SkippedTests::LeftOut)
+            .iter()
+            .map(|word| shell::quote(word.as_bytes()))
+            .collect();
         shell::command_line(program, &words.join(" "))
     }
 }

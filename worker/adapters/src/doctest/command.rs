@@ -1,11 +1,11 @@
 //! Commands of doctest programs. A test is selected by its place in the listing, which is exact for every
 //! name: a batch of neighbours is one range. A batch with gaps is selected by names, where the filter
-//! language can express them.
+//! language can express them, and so is every test whose place is not certain.
 
 use heeler_protocol::control::{ListedTest, OsText};
 
 use super::listing::{NameUse, TestSelector};
-use crate::{AdapterInvocation, CommandLineError};
+use crate::{AdapterInvocation, BatchSelection, CommandLineError, SelectionScope};
 
 /// Limit of all names, which travel in one argument: Linux accepts none above 131,072 bytes.
 const MAX_SELECTION_BYTES: usize = 120_000;
@@ -45,10 +45,6 @@ pub(super) fn listing_command_without_skipped() -> AdapterInvocation {
 
 /// Returns the number of tests, from the front, that one command can select.
 pub(super) fn selectable_together(tests: &[&ListedTest]) -> usize {
-    let places: Vec<_> = tests.iter().map(|test| TestSelector::of(test).map(|one| one.place)).collect();
-    let is_next =
-        |pair: &&[Option<u32>]| matches!(pair, [Some(one), Some(next)] if one.checked_add(1) == Some(*next));
-    let range = 1 + places.windows(2).take_while(is_next).count();
     let mut budget = MAX_SELECTION_BYTES;
     let is_fitting = |test: &&&ListedTest| {
         let cost = test.name.len() + 1;
@@ -56,45 +52,92 @@ pub(super) fn selectable_together(tests: &[&ListedTest]) -> usize {
         budget = budget.saturating_sub(cost);
         is_fitting
     };
-    tests.iter().take_while(is_fitting).count().max(range).min(tests.len())
+    let named = tests.iter().take_while(is_fitting).count();
+    named.max(range_length(tests, named)).min(tests.len())
+}
+
+/// Returns the number of tests, from the front, that are neighbours; the first `named` can be selected by
+/// their names, too.
+fn range_length(tests: &[&ListedTest], named: usize) -> usize {
+    let mut has_gap = false;
+    let mut length = 1;
+    for pair in tests.windows(2) {
+        let [Some(one), Some(next)] = [0, 1].map(|at| TestSelector::of(pair[at]).places) else { break };
+        let is_next = one.of_all.checked_add(1) == Some(next.of_all);
+        let is_next_unskipped =
+            one.of_not_skipped > 0 && one.of_not_skipped.checked_add(1) == Some(next.of_not_skipped);
+        // With a skipped test between them they are neighbours only if those do not run.
+        has_gap |= !is_next;
+        if !(is_next || is_next_unskipped) || has_gap && length >= named {
+            break;
+        }
+        length += 1;
+    }
+    length
 }
 
 fn is_selectable_by_name(test: &ListedTest) -> bool {
-    TestSelector::of(test).is_some_and(|selector| selector.name == NameUse::Exact)
+    TestSelector::of(test).name == NameUse::Exact
+}
+
+/// Whether the tests run that doctest would skip: then they count in the places of the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SkippedTests {
+    Run,
+    LeftOut,
+}
+
+impl SkippedTests {
+    /// Returns the place of a test among those that count; `None` if no range selects it.
+    fn place_of(self, test: &ListedTest) -> Option<u32> {
+        let places = TestSelector::of(test).places?;
+        let place = match self {
+            Self::Run => places.of_all,
+            Self::LeftOut => places.of_not_skipped,
+        };
+        (place > 0).then_some(place)
+    }
 }
 
 /// Returns the command that runs these tests.
-pub(super) fn run_command(
-    tests: &[&ListedTest],
-    runs_ignored: bool,
-) -> Result<AdapterInvocation, CommandLineError> {
-    if let Some(place) = tests.iter().position(|test| TestSelector::of(test).is_none()) {
-        let reason = "the listing gave it no place in its program".to_owned();
-        return Err(CommandLineError::Unselectable { place, reason });
+pub(super) fn run_command(selection: &BatchSelection<'_>) -> Result<AdapterInvocation, CommandLineError> {
+    let skipped = if selection.runs_ignored { SkippedTests::Run } else { SkippedTests::LeftOut };
+    let is_unselectable =
+        |test: &&ListedTest| !is_selectable_by_name(test) && skipped.place_of(test).is_none();
+    if let Some(place) = selection.tests.iter().position(is_unselectable) {
+        let reason = "its name cannot be a filter, and its place does not show where it runs: the program does not list \
+                      its tests in the order of files and lines, which --order-by=file asks for";
+        return Err(CommandLineError::Unselectable { place, reason: reason.to_owned() });
     }
     let mut args: Vec<OsText> = RUN_OPTIONS.map(OsText::from).to_vec();
-    if runs_ignored {
+    if skipped == SkippedTests::Run {
         args.push("--dt-no-skip=true".into());
     }
-    args.extend(selection(tests).into_iter().map(|word| OsText::from(word.as_str())));
+    // doctest needs no filter for all of its tests, in whatever order.
+    if selection.scope == SelectionScope::WholeProgram {
+        args.push(ORDER.into());
+    } else {
+        args.extend(words(selection.tests, skipped).into_iter().map(|word| OsText::from(word.as_str())));
+    }
     Ok(invocation(args))
 }
 
 /// Returns the options that select these tests.
-pub(super) fn selection(tests: &[&ListedTest]) -> Vec<String> {
-    let places = || tests.iter().filter_map(|test| TestSelector::of(test)).map(|selector| selector.place);
-    let (first, last) = (places().min().unwrap_or(0), places().max().unwrap_or(0));
-    let count = usize::try_from(last - first).unwrap_or(usize::MAX).saturating_add(1);
-    let is_range = count == tests.len();
-    if is_range || !tests.iter().all(|test| is_selectable_by_name(test)) {
-        return vec![ORDER.to_owned(), format!("--dt-first={first}"), format!("--dt-last={last}")];
-    }
-    let names: Vec<_> = tests.iter().map(|test| test.name.as_str()).collect();
-    vec![
-        ORDER.to_owned(),
-        "--dt-case-sensitive=true".to_owned(),
-        format!("--dt-test-case={}", names.join(",")),
-    ]
+pub(super) fn words(tests: &[&ListedTest], skipped: SkippedTests) -> Vec<String> {
+    let places: Option<Vec<_>> = tests.iter().map(|test| skipped.place_of(test)).collect();
+    let range = places.as_ref().and_then(|places| {
+        let (first, last) = (*places.iter().min()?, *places.iter().max()?);
+        let count = usize::try_from(last - first).unwrap_or(usize::MAX).saturating_add(1);
+        let is_range = count == tests.len() || !tests.iter().all(|test| is_selectable_by_name(test));
+        is_range.then(|| vec![format!("--dt-first={first}"), format!("--dt-last={last}")])
+    });
+    let by_name = || {
+        let names: Vec<_> = tests.iter().map(|test| test.name.as_str()).collect();
+        vec!["--dt-case-sensitive=true".to_owned(), format!("--dt-test-case={}", names.join(","))]
+    };
+    let mut words = vec![ORDER.to_owned()];
+    words.extend(range.unwrap_or_else(by_name));
+    words
 }
 
 #[cfg(test)]
@@ -105,8 +148,13 @@ mod tests {
         ListedTest { name: name.into(), selector: Some(selector.into()), ..ListedTest::default() }
     }
 
-    fn words(tests: &[&ListedTest]) -> String {
-        let command = run_command(tests, false).unwrap();
+    fn selection<'a>(tests: &'a [&'a ListedTest], runs_ignored: bool) -> BatchSelection<'a> {
+        let scope = SelectionScope::SomeTests;
+        BatchSelection { tests, scope, runs_ignored, follows_unclear_death: false }
+    }
+
+    fn words(tests: &[&ListedTest], runs_ignored: bool) -> String {
+        let command = run_command(&selection(tests, runs_ignored)).unwrap();
         command.args[RUN_OPTIONS.len()..]
             .iter()
             .map(|arg| arg.to_text().into_owned())
@@ -116,10 +164,11 @@ mod tests {
 
     #[test]
     fn neighbours_are_one_range_and_others_are_named() {
-        let (a, b, c, odd) = (test("a", "3="), test("b", "4="), test("c", "9="), test("x,*", "5"));
-        assert_eq!(words(&[&a, &b, &odd]), "--dt-order-by=file --dt-first=3 --dt-last=5");
-        assert_eq!(words(&[&a, &c]), "--dt-order-by=file --dt-case-sensitive=true --dt-test-case=a,c");
-        assert_eq!(words(&[&odd]), "--dt-order-by=file --dt-first=5 --dt-last=5");
+        let (a, b, c, odd) = (test("a", "3/3="), test("b", "4/4="), test("c", "9/9="), test("x,*", "5/5"));
+        assert_eq!(words(&[&a, &b, &odd], false), "--dt-order-by=file --dt-first=3 --dt-last=5");
+        let by_name = "--dt-order-by=file --dt-case-sensitive=true --dt-test-case=a,c";
+        assert_eq!(words(&[&a, &c], false), by_name);
+        assert_eq!(words(&[&odd], false), "--dt-order-by=file --dt-first=5 --dt-last=5");
         for (tests, count) in [
             (vec![&a, &b, &odd, &c], 3),
             (vec![&a, &c, &odd], 2),
@@ -129,24 +178,45 @@ mod tests {
         ] {
             assert_eq!(selectable_together(&tests), count, "{tests:?}");
         }
+        // All tests, in whatever order they run.
+        let tests = [&a, &c];
+        let whole = BatchSelection { scope: SelectionScope::WholeProgram, ..selection(&tests, false) };
+        assert_eq!(run_command(&whole).unwrap().args.last(), Some(&ORDER.into()));
     }
 
     #[test]
-    fn test_without_place_is_refused_by_itself() {
-        let (fine, odd) = (test("a", "1="), ListedTest::default());
-        let error = run_command(&[&fine, &odd], false).unwrap_err();
+    fn skipped_tests_count_in_places_only_where_they_run() {
+        let (odd, off) = (test("x,y", "1/2"), test("o,ff", "0/1"));
+        assert_eq!(words(&[&odd], false), "--dt-order-by=file --dt-first=1 --dt-last=1");
+        assert_eq!(words(&[&odd], true), "--dt-no-skip=true --dt-order-by=file --dt-first=2 --dt-last=2");
+        assert_eq!(words(&[&off], true), "--dt-no-skip=true --dt-order-by=file --dt-first=1 --dt-last=1");
+        assert_eq!(selectable_together(&[&off, &odd]), 2);
+        let (other, next) = (test("z,", "2/4"), test("z", "2/4="));
+        assert_eq!(selectable_together(&[&odd, &other]), 1);
+        let a = test("a", "1/2=");
+        assert_eq!(selectable_together(&[&a, &next, &other]), 2);
+        assert_eq!(words(&[&a, &next], false), "--dt-order-by=file --dt-first=1 --dt-last=2");
+        assert!(words(&[&a, &next], true).ends_with(" --dt-test-case=a,z"));
+    }
+
+    #[test]
+    fn test_without_place_is_named_or_refused_by_itself() {
+        let (fine, odd) = (test("a", "="), test("x,y", ""));
+        let by_name = "--dt-order-by=file --dt-case-sensitive=true --dt-test-case=a";
+        assert_eq!(words(&[&fine], false), by_name);
+        let error = run_command(&selection(&[&fine, &odd], false)).unwrap_err();
         assert!(matches!(error, CommandLineError::Unselectable { place: 1, .. }), "{error}");
     }
 
     #[test]
     fn names_of_one_command_stay_below_the_limit_of_an_argument() {
         let tests: Vec<_> = (0..40_000)
-            .map(|number| test(&format!("case {number}"), &format!("{}=", number * 2 + 1)))
+            .map(|number| test(&format!("case {number}"), &format!("{0}/{0}=", number * 2 + 1)))
             .collect();
         let all: Vec<_> = tests.iter().collect();
         let count = selectable_together(&all);
         assert!((5_000..40_000).contains(&count), "{count}");
-        let command = run_command(&all[..count], false).unwrap();
+        let command = run_command(&selection(&all[..count], false)).unwrap();
         assert!(command.args.iter().all(|arg| arg.as_bytes().len() < 131_000));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use heeler_core::Failure;
 use heeler_protocol::control::ListedTest;
 
-use super::listing::{NameUse, TestSelector};
+use super::listing::{NameUse, TestSelector, UNNAMED};
 use crate::{
     FrameworkResult, FrameworkVerdict, TestPart,
     assertion_failures::{AssertionFailures, equality_sides},
@@ -36,7 +36,7 @@ pub(crate) fn doctest_parser(tests: &[&ListedTest]) -> StreamParser<DoctestGramm
 /// Returns the attributes by which a begin marker names a test.
 fn begin_attributes(test: &ListedTest) -> String {
     let mut text = String::new();
-    let is_unnamed = TestSelector::of(test).is_some_and(|selector| selector.name == NameUse::Unnamed);
+    let is_unnamed = TestSelector::of(test).name == NameUse::Unnamed;
     let name = Some(test.name.as_str()).filter(|_| !is_unnamed);
     for (name, value) in [("name", name), ("filename", test.framework_file())] {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
@@ -176,10 +176,7 @@ impl DoctestGrammar {
             self.failed_others += u64::from(verdict.result == FrameworkResult::Failed);
             return Ok((used, Marker::Ignore));
         }
-        let mut cursor = cursor;
-        cursor.literal(b"<TestCase ")?;
-        cursor.until(b">\n", TAG_BYTES)?;
-        Ok((cursor.used(), Marker::Ignore))
+        read_unselected_begin(cursor)
     }
 
     fn read_subcase(&mut self, cursor: ByteCursor<'_>) -> ReadMarker {
@@ -303,6 +300,19 @@ impl DoctestGrammar {
     }
 }
 
+/// Reads the begin of a test that was not selected: no filter and no place selects others.
+fn read_unselected_begin(cursor: ByteCursor<'_>) -> ReadMarker {
+    let mut cursor = cursor;
+    cursor.literal(b"<TestCase")?;
+    let attributes = cursor.until(b">\n", TAG_BYTES)?;
+    let is_whole = attributes.ends_with(b"/");
+    if !attributes.starts_with(b" ") || is_whole || attribute(attributes, "line").is_none() {
+        return Err(ScanStop::Mismatch);
+    }
+    let name = attribute(attributes, "name").unwrap_or_else(|| UNNAMED.to_owned());
+    Ok((cursor.used(), Marker::Unselected(name)))
+}
+
 /// Returns an element, nothing if it is another one, and an error if more bytes decide.
 fn found<T>(read: ScanResult<T>) -> ScanResult<Option<T>> {
     match read {
@@ -346,7 +356,9 @@ impl MarkerGrammar for DoctestGrammar {
             return own;
         }
         let frame = either(own, || Self::read_frame(cursor));
-        either(frame, || either(self.read_begin(at, cursor, situation), || Self::read_last(cursor)))
+        let next =
+            either(frame, || either(self.read_begin(at, cursor, situation), || Self::read_last(cursor)));
+        either(next, || read_unselected_begin(cursor))
     }
 
     fn on_begin(&mut self, _place: usize) {

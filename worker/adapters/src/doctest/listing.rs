@@ -1,6 +1,6 @@
 //! Parser of doctest's listing: XML on standard output, possibly between other output.
 
-use std::collections::HashMap;
+use std::{cmp::Ordering, collections::HashMap};
 
 use heeler_protocol::control::{ListedTest, TraitPair};
 
@@ -14,13 +14,23 @@ const TEST_END: &[u8] = b"\"/>\n";
 const SKIPPED: &[u8] = b"\" skipped=\"";
 const END: &[u8] = b"\n  <OverallResultsTestCases unskipped=";
 
-/// How a test is selected.
+/// How a test is selected. As text: its places, if it has some, as `12/15`, and then what its name is good
+/// for: `=`, `-`, or nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TestSelector {
-    /// Its place among the tests that are not skipped, from 1.
-    pub(super) place: u32,
+    /// Its places, if the program runs its tests in the order that our commands ask for.
+    pub(super) places: Option<TestPlaces>,
     /// What its name is good for.
     pub(super) name: NameUse,
+}
+
+/// The places of a test in its program, from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TestPlaces {
+    /// Among the tests that are not skipped; 0 if it is.
+    pub(super) of_not_skipped: u32,
+    /// Among all tests.
+    pub(super) of_all: u32,
 }
 
 /// What the name of a test is good for.
@@ -35,19 +45,21 @@ pub(super) enum NameUse {
 }
 
 /// Name of a test without a name: no uid may end where the name of its program does.
-const UNNAMED: &str = "(no name)";
+pub(super) const UNNAMED: &str = "(no name)";
 
 impl TestSelector {
     /// Returns the selector of a listed test.
-    pub(super) fn of(test: &ListedTest) -> Option<Self> {
-        let text = test.selector.as_deref()?;
-        let (place, name) = match text.strip_suffix('=') {
-            Some(place) => (place, NameUse::Exact),
-            None => {
-                text.strip_suffix('-').map_or((text, NameUse::Inexact), |place| (place, NameUse::Unnamed))
-            }
+    pub(super) fn of(test: &ListedTest) -> Self {
+        let text = test.selector.as_deref().unwrap_or_default();
+        let (places, name) = match (text.strip_suffix('='), text.strip_suffix('-')) {
+            (Some(places), _) => (places, NameUse::Exact),
+            (None, Some(places)) => (places, NameUse::Unnamed),
+            (None, None) => (text, NameUse::Inexact),
         };
-        Some(Self { place: place.parse().ok().filter(|place| *place > 0)?, name })
+        let places = places.split_once('/').and_then(|(of_not_skipped, of_all)| {
+            Some(TestPlaces { of_not_skipped: of_not_skipped.parse().ok()?, of_all: of_all.parse().ok()? })
+        });
+        Self { places, name }
     }
 
     fn to_text(self) -> String {
@@ -56,7 +68,8 @@ impl TestSelector {
             NameUse::Inexact => "",
             NameUse::Unnamed => "-",
         };
-        format!("{}{suffix}", self.place)
+        let places = self.places.map(|places| format!("{}/{}", places.of_not_skipped, places.of_all));
+        format!("{}{suffix}", places.unwrap_or_default())
     }
 }
 
@@ -71,23 +84,77 @@ pub(super) fn read(
     output: &ListingOutput,
     not_skipped: Option<&ListingOutput>,
 ) -> Result<Vec<ListedTest>, ListingError> {
-    let not_skipped = not_skipped.map(tags).transpose()?;
-    let mut next = not_skipped.as_ref().map(|tags| tags.iter().peekable());
-    let mut tests = Vec::new();
-    let mut place = 0;
-    for tag in tags(output)? {
-        // Both are in the same order.
-        let is_skipped = match &mut next {
-            Some(next) => next.next_if(|one| **one == tag).is_none(),
+    let all = tags(output)?;
+    // In no order: a `main` may set a random one.
+    let mut unskipped = not_skipped.map(tags).transpose()?.map(|tags| {
+        let mut times: HashMap<&[u8], usize> = HashMap::with_capacity(tags.len());
+        tags.into_iter().for_each(|tag| *times.entry(tag).or_default() += 1);
+        times
+    });
+    let mut places = TestPlaces { of_not_skipped: 0, of_all: 0 };
+    let mut tests = Vec::with_capacity(all.len());
+    for tag in &all {
+        let is_skipped = match &mut unskipped {
+            Some(times) => times.get_mut(tag).filter(|times| **times > 0).map(|times| *times -= 1).is_none(),
             None => tag.ends_with(b" skipped=\"true\""),
         };
-        tests.push(read_test(tag, is_skipped, &mut place));
+        places.of_all += 1;
+        places.of_not_skipped += u32::from(!is_skipped);
+        let of_not_skipped = if is_skipped { 0 } else { places.of_not_skipped };
+        tests.push(read_test(tag, is_skipped, TestPlaces { of_not_skipped, ..places }));
     }
-    if next.is_some_and(|mut next| next.next().is_some()) {
+    if unskipped.is_some_and(|times| times.values().any(|times| *times > 0)) {
         return Err(damaged("it lists other tests than the one before it"));
     }
     mark_exact_names(&mut tests);
+    discard_doubtful_places(&mut tests);
     Ok(tests)
+}
+
+/// The order in which a program has listed its tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ListedOrder {
+    /// The order that our commands ask for.
+    ByFile,
+    /// The same, of so few tests that it may be so by chance.
+    PossiblyByFile,
+    /// Another one, which a `main` has set: the next process may have yet another.
+    Other,
+}
+
+/// Number of neighbours in order from which on the order is no chance: 1 to some millions.
+const CERTAIN_NEIGHBOURS: usize = 9;
+
+impl ListedOrder {
+    fn of(tests: &[ListedTest]) -> Self {
+        let place = |test: &ListedTest| (test.file.clone().unwrap_or_default().into_bytes(), test.line);
+        let mut increases = 0;
+        for pair in tests.windows(2) {
+            match place(&pair[0]).cmp(&place(&pair[1])) {
+                Ordering::Less => increases += 1,
+                // Instances of a template.
+                Ordering::Equal => {}
+                Ordering::Greater => return Self::Other,
+            }
+        }
+        if increases < CERTAIN_NEIGHBOURS { Self::PossiblyByFile } else { Self::ByFile }
+    }
+}
+
+/// Discards the places of tests that another order would give to others. A name selects in any order.
+fn discard_doubtful_places(tests: &mut [ListedTest]) {
+    let order = ListedOrder::of(tests);
+    for test in tests {
+        let selector = TestSelector::of(test);
+        let is_doubtful = match order {
+            ListedOrder::ByFile => false,
+            ListedOrder::PossiblyByFile => selector.name == NameUse::Exact,
+            ListedOrder::Other => true,
+        };
+        if is_doubtful {
+            test.selector = Some(TestSelector { places: None, ..selector }.to_text());
+        }
+    }
 }
 
 /// Returns the attributes of the tests of a listing.
@@ -127,17 +194,16 @@ fn damaged(reason: &str) -> ListingError {
     ListingError::Damaged { framework: NAME, reason: reason.to_owned() }
 }
 
-fn read_test(tag: &[u8], is_skipped: bool, place: &mut u32) -> ListedTest {
+fn read_test(tag: &[u8], is_skipped: bool, places: TestPlaces) -> ListedTest {
     let name = xml::attribute(tag, "name").filter(|name| !name.is_empty());
     let name_use = if name.is_some() { NameUse::Inexact } else { NameUse::Unnamed };
-    *place += u32::from(!is_skipped);
     let suite = xml::attribute(tag, "testsuite");
     ListedTest {
         file: xml::attribute(tag, "filename"),
         line: xml::attribute(tag, "line").and_then(|line| line.parse().ok()).filter(|line| *line > 0),
         skip: is_skipped.then(|| "skipped by its decorator".to_owned()),
         traits: suite.map(|value| TraitPair { name: "testsuite".to_owned(), value }).into_iter().collect(),
-        selector: (!is_skipped).then(|| TestSelector { place: *place, name: name_use }.to_text()),
+        selector: Some(TestSelector { places: Some(places), name: name_use }.to_text()),
         broken: None,
         variant: None,
         reported_file: None,
@@ -157,11 +223,9 @@ fn mark_exact_names(tests: &mut [ListedTest]) {
     let is_exact: Vec<bool> =
         tests.iter().map(|test| times[test.name.as_str()] == 1 && is_plain(&test.name)).collect();
     for (test, is_exact) in tests.iter_mut().zip(is_exact) {
-        match TestSelector::of(test) {
-            Some(selector) if is_exact && selector.name == NameUse::Inexact => {
-                test.selector = Some(TestSelector { name: NameUse::Exact, ..selector }.to_text());
-            }
-            Some(_) | None => {}
+        let selector = TestSelector::of(test);
+        if is_exact && selector.name == NameUse::Inexact {
+            test.selector = Some(TestSelector { name: NameUse::Exact, ..selector }.to_text());
         }
     }
 }
@@ -199,9 +263,12 @@ mod tests {
             .iter()
             .map(|test| (test.name.as_str(), test.skip.is_some(), test.selector.as_deref()))
             .collect();
-        let expected = [("one \"/>", false, Some("1")), ("two", true, None), ("three", false, Some("2="))];
+        let expected =
+            [("one \"/>", false, Some("1/1")), ("two", true, Some("=")), ("three", false, Some("="))];
         assert_eq!(shown, expected);
-        let error = read(&all, Some(&listing(&[THREE, ONE]))).unwrap_err();
+        let in_other_order = read(&all, Some(&listing(&[THREE, ONE]))).unwrap();
+        assert_eq!(in_other_order, tests, "a random order skips no other test");
+        let error = read(&listing(&[ONE]), Some(&listing(&[TWO]))).unwrap_err();
         assert!(error.to_string().contains("other tests than the one before it"), "{error}");
         assert!(read(&all, Some(&listing(&[]))).unwrap().iter().all(|test| test.skip.is_some()));
     }
@@ -215,5 +282,27 @@ mod tests {
         let tests = read(&all, None).unwrap();
         let shown: Vec<_> = tests.iter().map(|test| (test.name.as_str(), test.skip.is_some())).collect();
         assert_eq!(shown, [("two", true), ("three", false)]);
+    }
+
+    #[test]
+    fn places_are_kept_in_the_order_of_files_only() {
+        let entry = |name: &str, line: usize| {
+            format!("  <TestCase name=\"{name}\" filename=\"a.cc\" line=\"{line}\" skipped=\"false\"/>\n")
+        };
+        let selectors = |lines: &[usize]| {
+            let entries: Vec<_> = lines.iter().map(|line| entry(&format!("t{line}"), *line)).collect();
+            let odd = entry("odd,name", lines.last().unwrap() + 1);
+            let entries: Vec<_> = entries.iter().map(String::as_str).chain([odd.as_str()]).collect();
+            let tests = read(&listing(&entries), None).unwrap();
+            let selectors: Vec<_> = tests.into_iter().map(|test| test.selector.unwrap()).collect();
+            (selectors[0].clone(), selectors[lines.len()].clone())
+        };
+        let sorted: Vec<_> = (1..=12).collect();
+        assert_eq!(selectors(&sorted), ("1/1=".to_owned(), "13/13".to_owned()));
+        // Of few tests, any order may look like that one.
+        assert_eq!(selectors(&[1, 2]), ("=".to_owned(), "3/3".to_owned()));
+        let mut shuffled = sorted;
+        shuffled.swap(3, 7);
+        assert_eq!(selectors(&shuffled), ("=".to_owned(), String::new()));
     }
 }

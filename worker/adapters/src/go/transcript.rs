@@ -87,6 +87,8 @@ struct GoRun {
     /// Whether the last line says that tests have failed.
     final_line: Option<bool>,
     outside_failure: Option<String>,
+    /// The first test that began without being selected.
+    unselected: Option<String>,
     /// Markers stand where the framework writes none.
     is_doubtful: bool,
     culprit: DeathCulprit,
@@ -118,6 +120,7 @@ impl GoParser {
                 failed: 0,
                 final_line: None,
                 outside_failure: None,
+                unselected: None,
                 is_doubtful: false,
                 culprit: DeathCulprit::RunningTests,
                 death_detail: None,
@@ -145,6 +148,7 @@ impl GoRun {
             Piece::Marker { marker, line, is_indented } => (marker, line, is_indented),
         };
         if !self.is_expected(&marker, is_indented) {
+            self.on_unexpected(&marker, is_indented, events);
             return false;
         }
         self.log.end_line();
@@ -210,6 +214,20 @@ impl GoRun {
             GoMarker::End { name, .. } => !is_indented && progress(name).is_some(),
             // While tests run it is another program's.
             GoMarker::Final { .. } | GoMarker::RaceOutside => !is_indented && !self.has_open_test(),
+        }
+    }
+
+    /// Notices the begin of a test that was not selected. Without frames it may be another program's.
+    fn on_unexpected(&mut self, marker: &GoMarker, is_indented: bool, events: &mut Vec<TranscriptEvent>) {
+        if let GoMarker::Run(name) = marker
+            && !name.is_part()
+            && !is_indented
+            && self.variant == Go::Framed
+            && !self.has_open_test()
+        {
+            self.confirm_end(events);
+            self.writer = None;
+            self.unselected.get_or_insert_with(|| name.test.clone());
         }
     }
 
@@ -475,6 +493,10 @@ impl TranscriptParser for GoParser {
 
     fn doubtful_since(&self) -> Option<usize> {
         self.run.is_doubtful.then_some(0)
+    }
+
+    fn unselected_test(&self) -> Option<&str> {
+        self.run.unselected.as_deref()
     }
 
     fn outside_failure(&self) -> Option<&str> {

@@ -163,6 +163,37 @@ pub(super) fn selects_other_names(tests: &[&ListedTest]) -> bool {
     tests.iter().any(|test| matches_other_names(&test.name))
 }
 
+/// Returns whether the pattern of one of these tests selects a test of this name.
+pub(super) fn is_selected(tests: &[&ListedTest], name: &str) -> bool {
+    tests.iter().filter(|test| matches_other_names(&test.name)).any(|test| {
+        let mut pattern = Vec::new();
+        write_pattern(&mut pattern, &test.name);
+        is_match(&pattern, name.as_bytes())
+    })
+}
+
+/// Returns whether a pattern with `?` and `*` matches a whole text.
+fn is_match(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut at, mut read) = (0, 0);
+    // Where to go on with one byte more for the last `*`.
+    let mut retry = None;
+    while read < text.len() {
+        match pattern.get(at) {
+            Some(b'*') => {
+                retry = Some((at + 1, read));
+                at += 1;
+            }
+            Some(one) if *one == b'?' || *one == text[read] => (at, read) = (at + 1, read + 1),
+            _ => {
+                let Some((after, begun)) = retry else { return false };
+                retry = Some((after, begun + 1));
+                (at, read) = (after, begun + 1);
+            }
+        }
+    }
+    pattern[at..].iter().all(|one| *one == b'*')
+}
+
 /// Returns whether the pattern of a test may select other tests.
 fn matches_other_names(name: &str) -> bool {
     name.contains([':', '*', '?', '-', '\n', char::REPLACEMENT_CHARACTER])
@@ -216,6 +247,21 @@ mod tests {
         assert_eq!(String::from_utf8_lossy(flags), "--gtest_filter=A.b:C.a?b?c?d?e?f:Ü. x'\":*\n");
         assert!(command.args.contains(&"--gtest_flagfile=/s/gtest-flags".into()));
         assert!(!matches_other_names("A.b/0") && matches_other_names("A.b-0"));
+    }
+
+    #[test]
+    fn patterns_select_what_they_match() {
+        let tests = ["A.a:b", "B.\u{fffd}x", "C.c"].map(test);
+        for (name, is_match) in [
+            ("A.a-b", true),
+            ("A.ab", false),
+            ("B.yyx", true),
+            ("B.x", true),
+            ("B.xy", false),
+            ("C.c", false),
+        ] {
+            assert_eq!(is_selected(&tests.each_ref(), name), is_match, "{name}");
+        }
     }
 
     #[test]

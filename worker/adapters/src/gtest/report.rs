@@ -13,7 +13,7 @@ use heeler_protocol::{
 };
 use quick_xml::events::{BytesStart, Event};
 
-use super::{command::selects_other_names, failure::failure_of_text};
+use super::{command::is_selected, failure::failure_of_text};
 use crate::{FixtureFailure, FrameworkResult, FrameworkVerdict, RunReport, scan};
 
 /// Parses a report; `None` if it does not end, or is no report of a run.
@@ -46,8 +46,6 @@ const OUTSIDE_SUITES: &str = "NonTestSuiteFailure";
 
 struct ReportParser<'a> {
     tests: &'a [&'a ListedTest],
-    /// The patterns of the batch may select other tests.
-    selects_other_names: bool,
     /// The test that is expected next: reports have the order of listings.
     next: usize,
     /// Indices of the tests by name, filled when the order is not the expected one.
@@ -77,7 +75,6 @@ impl<'a> ReportParser<'a> {
     fn new(tests: &'a [&'a ListedTest]) -> Self {
         Self {
             tests,
-            selects_other_names: selects_other_names(tests),
             next: 0,
             places: None,
             report: RunReport { verdicts: vec![None; tests.len()], ..RunReport::default() },
@@ -150,10 +147,12 @@ impl<'a> ReportParser<'a> {
         }
         match self.find(&case.name) {
             Some(place) => self.report.verdicts[place] = Some(case.into_verdict()),
-            None if self.is_listed(&case.name) || self.selects_other_names => {}
+            None if self.is_listed(&case.name) => {}
             None => {
                 let name = format!("{}.{}", self.suite, case.name);
-                self.report.unselected.get_or_insert(name);
+                if !is_selected(self.tests, &name) {
+                    self.report.unselected.get_or_insert(name);
+                }
             }
         }
     }
@@ -295,6 +294,9 @@ no device]]></skipped>
         let report = read(&tests.each_ref(), REPORT.as_bytes()).unwrap();
         assert_eq!(report.unselected.as_deref(), Some("P/X.Y.a/\"x\""));
         let tests = ["A.a", "A.b*", "A.c"].map(test);
+        let named = read(&tests.each_ref(), REPORT.as_bytes()).unwrap().unselected;
+        assert_eq!(named.as_deref(), Some("A.b"), "no pattern matches it");
+        let tests = ["A.a", "A.b", "A.c", "P/X.Y.a/*x*"].map(test);
         assert_eq!(read(&tests.each_ref(), REPORT.as_bytes()).unwrap().unselected, None);
     }
 

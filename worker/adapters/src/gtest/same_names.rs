@@ -182,7 +182,7 @@ impl TranscriptParser for BatchParser {
                 let places = places.into_iter().filter_map(|place| self.places[place]).collect();
                 Some(SuitePhase::SetUp { suite, places })
             }
-            tear_down @ SuitePhase::TearDown { .. } => Some(tear_down),
+            phase @ (SuitePhase::Dependency { .. } | SuitePhase::TearDown { .. }) => Some(phase),
         }
     }
 

@@ -10,7 +10,7 @@ use super::panic;
 use crate::{
     FrameworkResult, FrameworkVerdict,
     expected_tests::ExpectedTests,
-    scan::{ByteCursor, ScanResult, ScanStop, either},
+    scan::{ByteCursor, ScanResult, ScanStop, decode_lossy, either},
     stream_parser::{
         FrameworkCounts, LongMarker, Marker, MarkerGrammar, OutputOrigin, ParserState, StreamParser,
     },
@@ -90,8 +90,13 @@ impl EventGrammar {
                 return Err(ScanStop::Mismatch);
             }
             let mut line = cursor;
-            let name = line.until(CLOSE, sequence.longest_line())?;
-            sequence.find(name, cursor, CLOSE).map(|(place, used)| (used, Marker::Begin(place)))
+            let name = line.until(CLOSE, LINE_BYTES)?;
+            match sequence.find(name, cursor, CLOSE) {
+                Err(ScanStop::Mismatch) if !sequence.is_any(name) => {
+                    Ok((line.used(), Marker::Unselected(decode_lossy(name))))
+                }
+                found => found.map(|(place, used)| (used, Marker::Begin(place))),
+            }
         })
     }
 

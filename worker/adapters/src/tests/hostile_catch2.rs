@@ -42,6 +42,26 @@ fn unselected_test_affects_no_result_and_its_output_is_no_test_s() {
 }
 
 #[test]
+fn test_that_no_pattern_has_selected_is_named() {
+    let others = [begin("c", 9), end(false), LAST.to_owned()].concat();
+    for text in [format!("{}{}{others}", begin("a", 1), end(true)), others.clone()] {
+        let (events, transcript) = run(&text);
+        assert_eq!(transcript.unselected_test(), Some("c"), "{text}");
+        assert!(!summary(&events).iter().any(|one| one.starts_with("failed")), "{events:?}");
+    }
+    // A name that compares equal, the same name at another place, and what a wildcard has selected.
+    let (_, transcript) =
+        run(&[begin("a", 1), end(true), begin("A", 9), end(true), begin("b", 9), end(true)].concat());
+    assert_eq!(transcript.unselected_test(), None);
+    let mut wild = tests(["*x", "y*"]);
+    wild.iter_mut().for_each(|test| test.selector = Some("~".to_owned()));
+    for (other, is_named) in [("1*x", false), ("Y*2", false), ("x", true), ("*xy", true)] {
+        let (_, transcript) = replay("catch2", &wild, [[begin(other, 9), end(true)].concat().as_bytes()]);
+        assert_eq!(transcript.unselected_test().is_some(), is_named, "{other}");
+    }
+}
+
+#[test]
 fn document_closed_by_the_signal_handler_proves_nothing() {
     let crash =
         "    <FatalErrorCondition filename=\"t.cc\" line=\"1\">\n      SIGSEGV\n    </FatalErrorCondition>\n";

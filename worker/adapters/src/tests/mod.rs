@@ -4,6 +4,7 @@ mod hostile;
 mod hostile_catch2;
 mod listing;
 mod recorded;
+mod unselected;
 
 use heeler_protocol::control::ListedTest;
 

@@ -1,0 +1,58 @@
+//! Tests that begin without being selected: a `main` has chosen or ordered them in another way. They are named,
+//! and what they report is no selected test's.
+
+use super::{replay, summary, tests};
+use crate::TranscriptParser;
+use heeler_protocol::control::ListedTest;
+
+const PASSED: &str = "{ \"type\": \"test\", \"name\": \"~\", \"event\": \"ok\" }\n";
+
+/// The begin, and a good and a bad end, of a test of one framework.
+fn test_of(framework: &str, name: &str, line: u32, is_good: bool) -> String {
+    match framework {
+        "libtest" => {
+            let event = if is_good { PASSED.to_owned() } else { PASSED.replace("\"ok\"", "\"failed\"") };
+            let begin = "{ \"type\": \"test\", \"event\": \"started\", \"name\": \"~\" }\n";
+            format!("{begin}{event}").replace('~', name)
+        }
+        "doctest" => format!(
+            "  <TestCase name=\"{name}\" filename=\"t.cc\" line=\"{line}\">\n      <OverallResultsAsserts successes=\"1\" failures=\"0\" test_case_success=\"{is_good}\" duration=\"0.1\"/>\n    </TestCase>\n"
+        ),
+        "go" => {
+            let result = if is_good { "PASS" } else { "FAIL" };
+            format!("\u{16}=== RUN   {name}\n\u{16}--- {result}: {name} (0.00s)\n")
+        }
+        framework => panic!("{framework}"),
+    }
+}
+
+fn listed(names: &[&str]) -> Vec<ListedTest> {
+    let mut given = tests(names.to_vec());
+    for (line, test) in (1..).zip(&mut given) {
+        (test.file, test.line) = (Some("t.cc".to_owned()), Some(line));
+    }
+    given
+}
+
+fn run(framework: &str, text: &str) -> (Vec<String>, Box<dyn TranscriptParser + Send>) {
+    let (events, transcript) = replay(framework, &listed(&["TestA", "TestB"]), [text.as_bytes()]);
+    (summary(&events), transcript)
+}
+
+#[test]
+fn test_that_was_not_selected_is_named_and_changes_no_result() {
+    for framework in ["libtest", "doctest", "go"] {
+        let (a, b) = (test_of(framework, "TestA", 1, true), test_of(framework, "TestB", 2, true));
+        let other = test_of(framework, "TestC", 7, false);
+        for text in [format!("{other}{a}{b}"), format!("{a}{other}{b}"), format!("{b}{other}{a}")] {
+            let (seen, transcript) =
+                run(framework, &format!("{text}{}", test_of(framework, "TestZ", 9, true)));
+            assert_eq!(transcript.unselected_test(), Some("TestC"), "{framework}: {text}");
+            let failed = seen.iter().filter(|one| one.starts_with("failed")).count();
+            let passed = seen.iter().filter(|one| one.starts_with("passed")).count();
+            assert_eq!((passed, failed), (2, 0), "{framework}: {seen:?}");
+        }
+        let (_, transcript) = run(framework, &format!("{b}{a}"));
+        assert_eq!(transcript.unselected_test(), None, "{framework}");
+    }
+}
