@@ -1,6 +1,7 @@
 //! Real test programs of each framework.
 
 mod boost;
+mod boost_suites;
 mod catch2;
 mod command;
 mod connect;

@@ -167,7 +167,9 @@ fn test_frame_count(frames: &[StackFrame]) -> usize {
         let function = frame.function.as_deref().unwrap_or_default();
         // Generic functions carry their return type before their name: "void testing::internal::…".
         let plain = function.strip_prefix("void ").unwrap_or(function);
-        RUNTIME_FRAME_PREFIXES.iter().any(|name| plain.starts_with(name))
+        // Boost.Test's fixtures tell the tear-down of a suite from its last test.
+        let is_fixture = plain.ends_with("::setup()") || plain.ends_with("::teardown()");
+        !is_fixture && RUNTIME_FRAME_PREFIXES.iter().any(|name| plain.starts_with(name))
     };
     let own = frames.iter().position(is_below).unwrap_or(frames.len());
     let glue = frames[..own].iter().rev().take_while(|frame| is_call_glue(frame)).count();

@@ -5,10 +5,10 @@ use std::path::Path;
 use heeler_core::test_path::NameNesting;
 use heeler_protocol::control::{ListedTest, TestProgram};
 
-use super::{command, grammar, listing};
+use super::{command, grammar, listing, stack};
 use crate::{
     Adapter, AdapterInvocation, AdapterListing, AdapterTraits, BatchSelection, ClaimConfidence,
-    CommandLineError, DiscoveryTarget, ListingError, ListingOutput, TranscriptParser, shell,
+    CommandLineError, DiscoveryTarget, ListingError, ListingOutput, StackPosition, TranscriptParser, shell,
 };
 
 /// The Boost.Test adapter.
@@ -73,6 +73,10 @@ impl Adapter for BoostTest {
 
     fn transcript_parser(&self, tests: &[&ListedTest]) -> Box<dyn TranscriptParser + Send> {
         Box::new(grammar::boost_parser(tests))
+    }
+
+    fn stack_position(&self, stack: &str, test: Option<&ListedTest>) -> StackPosition {
+        stack::stack_position(stack, test.map(|test| test.name.as_str()))
     }
 
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {

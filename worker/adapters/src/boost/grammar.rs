@@ -6,9 +6,12 @@ use std::{collections::HashMap, time::Duration};
 use heeler_core::Failure;
 use heeler_protocol::control::ListedTest;
 
-use super::listing::EXPECTED_FAILURES;
+use super::{
+    listing::EXPECTED_FAILURES,
+    suites::{SuiteTracker, is_in},
+};
 use crate::{
-    FrameworkResult, FrameworkVerdict,
+    FixtureFailure, FrameworkResult, FrameworkVerdict, SuitePhase,
     assertion_failures::AssertionFailures,
     expected_tests::ExpectedTests,
     scan::{ByteCursor, ScanResult, ScanStop, decode_lossy, either},
@@ -17,8 +20,6 @@ use crate::{
 
 /// Size of a line of the log.
 const LINE_BYTES: usize = 16 * 1024;
-/// Nesting of suites that is followed.
-const SUITE_DEPTH: usize = 256;
 
 const ENTER_CASE: &str = "Entering test case \"";
 const LEAVE_CASE: &str = "Leaving test case \"";
@@ -30,7 +31,8 @@ pub(crate) fn boost_parser(tests: &[&ListedTest]) -> StreamParser<BoostGrammar> 
     let sequence = ExpectedTests::new(tests.iter().map(|test| test.name.clone().into_bytes()));
     let paths = tests.iter().enumerate().map(|(place, test)| (test.name.clone(), place)).collect();
     let cases = tests.iter().map(|test| CaseMarkers::of(test)).collect();
-    StreamParser::new(BoostGrammar { paths, cases, ..BoostGrammar::default() }, sequence)
+    let suites = SuiteTracker::new(tests);
+    StreamParser::new(BoostGrammar { paths, cases, suites, ..BoostGrammar::default() }, sequence)
 }
 
 /// What the log writes of one test.
@@ -64,8 +66,7 @@ pub(crate) struct BoostGrammar {
     /// Index of each test by its path.
     paths: HashMap<String, usize>,
     cases: Vec<CaseMarkers>,
-    /// Suites around the next test, from the outermost in.
-    suites: Vec<String>,
+    suites: SuiteTracker,
     failures: AssertionFailures,
     /// An error whose text was read.
     error: Option<String>,
@@ -132,52 +133,93 @@ impl BoostGrammar {
         let line = decode_lossy(cursor.until(b"\n", LINE_BYTES)?);
         let used = cursor.used();
         if line.starts_with("Leaving test module \"") {
+            self.suites.leave_module();
             return Ok((used, Marker::FinalLine(None)));
         }
-        if line.starts_with("Entering test module \"") || line.starts_with("Running ") {
+        if let Some(name) = quoted(&line, "Entering test module \"") {
+            self.suites.enter_module(name);
             return Ok((used, Marker::Ignore));
         }
-        let (_, event) = line.split_once("): ").ok_or(ScanStop::Mismatch)?;
-        if let Some(name) =
-            event.strip_prefix("Entering test suite \"").and_then(|rest| rest.strip_suffix('"'))
-        {
-            if self.suites.len() < SUITE_DEPTH {
-                self.suites.push(name.to_owned());
-            }
+        if line.starts_with("Running ") || self.suites.include(&line).is_some() {
             return Ok((used, Marker::Ignore));
+        }
+        let (place, event) = line.split_once("): ").ok_or(ScanStop::Mismatch)?;
+        self.read_event(&line, (place, event), situation).map(|marker| (used, marker))
+    }
+
+    /// Reads an event at a place of the sources.
+    fn read_event(
+        &mut self,
+        line: &str,
+        (place, event): (&str, &str),
+        situation: &ParserState<'_>,
+    ) -> ScanResult<Marker> {
+        let waiting = |path: &str| {
+            let place = self.paths.get(path).filter(|place| !situation.sequence.has_begun(**place));
+            place.copied()
+        };
+        if let Some(name) = quoted(event, "Entering test suite \"") {
+            self.suites.enter_suite(name);
+            return Ok(goes_on());
         }
         if event.starts_with("Leaving test suite \"") {
-            self.suites.pop();
-            return Ok((used, Marker::Ignore));
+            let places = not_begun_in(&self.suites.suite(), situation);
+            let verdict = self.suites.leave_suite(!places.is_empty());
+            return Ok(verdict.map_or_else(goes_on, |verdict| Marker::Unbegun(places, verdict)));
         }
-        if let Some(name) = event.strip_prefix(ENTER_CASE).and_then(|rest| rest.strip_suffix('"')) {
-            let path = self.suites.iter().map(String::as_str).chain([name]).collect::<Vec<_>>().join("/");
-            let place = self.paths.get(&path).filter(|place| !situation.sequence.has_begun(**place));
-            return Ok((used, place.map_or(Marker::Confirm, |place| Marker::Begin(*place))));
+        if let Some(name) = quoted(event, ENTER_CASE) {
+            let path = self.suites.path_of(name);
+            if let Some(place) = waiting(&path) {
+                return Ok(Marker::Begin(place));
+            }
+            let is_known = self.paths.contains_key(&path) || self.suites.is_included(&path);
+            self.suites.enter_other_test(path.clone());
+            return Ok(if is_known { Marker::Confirm } else { Marker::Unselected(path) });
         }
         if let Some(rest) = event.strip_prefix("Test case \"") {
             let (path, reason) = rest.rsplit_once("\" is skipped because ").ok_or(ScanStop::Mismatch)?;
-            let waiting = self.paths.get(path).filter(|place| !situation.sequence.has_begun(**place));
-            return Ok((used, skipped(waiting.copied().into_iter().collect(), reason)));
+            let places = waiting(path).into_iter().collect();
+            self.suites.go_on();
+            return Ok(skipped(places, reason));
         }
         if let Some(rest) = event.strip_prefix("Test suite \"") {
             let (path, reason) = rest.rsplit_once("\" is skipped because ").ok_or(ScanStop::Mismatch)?;
-            let is_below = |place: &usize| {
-                let name = situation.sequence.name(*place).strip_prefix(path.as_bytes());
-                name.is_some_and(|rest| rest.starts_with(b"/"))
-            };
+            self.suites.go_on();
             // A suite of which no test is selected is skipped as disabled, and logged like that.
-            let is_disabled = reason == DISABLED;
-            let below = situation.sequence.not_begun().filter(|place| !is_disabled && is_below(place));
-            return Ok((used, skipped(below.collect(), reason)));
+            let places = if reason == DISABLED { Vec::new() } else { not_begun_in(path, situation) };
+            return Ok(skipped(places, reason));
         }
         if event.starts_with(LEAVE_CASE) {
-            return Ok((used, Marker::Ignore));
+            self.suites.go_on();
+            return Ok(Marker::Ignore);
         }
-        let is_error = event.starts_with("error: in \"") || event.starts_with("fatal error: in \"");
-        self.failed_others += u64::from(is_error && situation.running.is_none());
+        if event.starts_with("error: in \"") || event.starts_with("fatal error: in \"") {
+            if self.suites.record_error(line, place, event) {
+                return Ok(Marker::Confirm);
+            }
+            self.failed_others += u64::from(situation.running.is_none());
+        }
         Err(ScanStop::Mismatch)
     }
+}
+
+/// Returns what stands between this beginning of a line and the quotation mark at its end.
+fn quoted<'a>(line: &'a str, before: &str) -> Option<&'a str> {
+    line.strip_prefix(before)?.strip_suffix('"')
+}
+
+/// Returns the marker of an event that confirms the end of the test before it, and is no output.
+fn goes_on() -> Marker {
+    Marker::Unbegun(Vec::new(), FrameworkVerdict::new(FrameworkResult::Skipped, None))
+}
+
+/// Returns the tests in a suite that have not begun.
+fn not_begun_in(suite: &str, situation: &ParserState<'_>) -> Vec<usize> {
+    let is_below = |place: &usize| {
+        let name = situation.sequence.name(*place).strip_prefix(suite.as_bytes());
+        name.is_some_and(|rest| rest.starts_with(b"/"))
+    };
+    situation.sequence.not_begun().filter(is_below).collect()
 }
 
 /// Returns the marker of tests that are skipped; one that is not selected is skipped as disabled.
@@ -237,6 +279,7 @@ impl MarkerGrammar for BoostGrammar {
     }
 
     fn on_begin(&mut self, _place: usize) {
+        self.suites.go_on();
         self.failures = AssertionFailures::default();
         (self.error, self.errors, self.has_fatal) = (None, 0, false);
     }
@@ -275,10 +318,55 @@ impl MarkerGrammar for BoostGrammar {
         reported: &FrameworkCounts,
         _counted: Option<&FrameworkCounts>,
     ) -> bool {
-        let has_failed = reported.failed > 0 || self.failed_others > 0;
+        let has_failed =
+            reported.failed > 0 || self.failed_others > 0 || !self.suites.fixture_failures().is_empty();
         match code {
             0 => reported.failed == 0,
-            _ => has_failed,
+            _ => has_failed && self.suites.module_failure().is_none(),
         }
+    }
+
+    fn on_exit(&mut self, code: i32) {
+        if code == 0 {
+            self.suites.forgive();
+        }
+    }
+
+    fn verdict_for_all(&mut self) -> Option<FrameworkVerdict> {
+        self.suites.verdict_for_all()
+    }
+
+    fn fixture_failures(&self) -> &[FixtureFailure] {
+        self.suites.fixture_failures()
+    }
+
+    fn outside_failure(&self) -> Option<&str> {
+        self.suites.module_failure()
+    }
+
+    fn suite_phase(
+        &self,
+        situation: &ParserState<'_>,
+        unconfirmed: Option<&FrameworkVerdict>,
+    ) -> Option<SuitePhase> {
+        let waiting = |is_charged: &dyn Fn(usize, &str) -> bool| -> Vec<usize> {
+            let name = |place: usize| std::str::from_utf8(situation.sequence.name(place)).unwrap_or_default();
+            situation.sequence.not_begun().filter(|place| is_charged(*place, name(*place))).collect()
+        };
+        if situation.running.is_some() {
+            let suite = self.suites.suite();
+            let is_over = not_begun_in(&suite, situation).is_empty();
+            return unconfirmed
+                .filter(|_| is_over)
+                .map(|verdict| SuitePhase::TearDown { suite, verdict: verdict.clone() });
+        }
+        if let Some(test) = self.suites.other_test() {
+            let places = waiting(&|place, name| self.suites.depends_on(place, name, test));
+            return (!places.is_empty()).then(|| SuitePhase::Dependency { test: test.to_owned(), places });
+        }
+        let suite = self.suites.suite_in_set_up()?;
+        let places =
+            waiting(&|place, name| is_in(name, &suite) || self.suites.depends_on(place, name, &suite));
+        (!places.is_empty()).then_some(SuitePhase::SetUp { suite, places })
     }
 }

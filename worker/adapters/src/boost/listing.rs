@@ -131,7 +131,7 @@ fn listed_test(case: &TestUnit, by_id: &HashMap<u32, &TestUnit>) -> ListedTest {
     labels.dedup();
     let mut traits: Vec<_> =
         labels.into_iter().map(|value| TraitPair { name: "tag".to_owned(), value }).collect();
-    for dependency in case.dependencies.iter().filter_map(|id| by_id.get(id)) {
+    for dependency in dependencies_of(case, by_id) {
         let (value, _, _) = path_of(dependency, by_id);
         traits.push(TraitPair { name: DEPENDENCY.to_owned(), value });
     }
@@ -146,6 +146,19 @@ fn listed_test(case: &TestUnit, by_id: &HashMap<u32, &TestUnit>) -> ListedTest {
         traits,
         ..ListedTest::default()
     }
+}
+
+/// Returns the units on which a test depends, itself or by the suites around it.
+fn dependencies_of<'a>(case: &TestUnit, by_id: &HashMap<u32, &'a TestUnit>) -> Vec<&'a TestUnit> {
+    let mut ids = case.dependencies.clone();
+    let mut parent = case.parent.and_then(|id| by_id.get(&id));
+    // A damaged graph may have a cycle.
+    for _ in 0..by_id.len() {
+        let Some(suite) = parent else { break };
+        ids.extend(suite.dependencies.iter().filter(|id| !case.dependencies.contains(id)));
+        parent = suite.parent.and_then(|id| by_id.get(&id));
+    }
+    ids.iter().filter_map(|id| by_id.get(id).copied()).collect()
 }
 
 /// Returns the path of a unit below the module, whether it and all suites around it are enabled, and their

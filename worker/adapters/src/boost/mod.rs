@@ -5,5 +5,7 @@ mod adapter;
 mod command;
 mod grammar;
 mod listing;
+mod stack;
+mod suites;
 
 pub(super) use adapter::BoostTest;

@@ -1,5 +1,5 @@
-//! Tests that begin without being selected: a `main` has chosen or ordered them in another way. They are named,
-//! and what they report is no selected test's.
+//! Tests that begin without being selected: a `main` has chosen or ordered them in another way. Parsers name
+//! them, and what they report is no selected test's.
 
 use super::{replay, summary, tests};
 use crate::TranscriptParser;
@@ -18,6 +18,12 @@ fn test_of(framework: &str, name: &str, line: u32, is_good: bool) -> String {
         "doctest" => format!(
             "  <TestCase name=\"{name}\" filename=\"t.cc\" line=\"{line}\">\n      <OverallResultsAsserts successes=\"1\" failures=\"0\" test_case_success=\"{is_good}\" duration=\"0.1\"/>\n    </TestCase>\n"
         ),
+        "boost" => {
+            let error = if is_good { String::new() } else { format!("t.cc(9): error: in \"{name}\": bad\n") };
+            format!(
+                "t.cc({line}): Entering test case \"{name}\"\n{error}t.cc({line}): Leaving test case \"{name}\"; testing time: 7us\n"
+            )
+        }
         "go" => {
             let result = if is_good { "PASS" } else { "FAIL" };
             format!("\u{16}=== RUN   {name}\n\u{16}--- {result}: {name} (0.00s)\n")
@@ -41,7 +47,7 @@ fn run(framework: &str, text: &str) -> (Vec<String>, Box<dyn TranscriptParser + 
 
 #[test]
 fn test_that_was_not_selected_is_named_and_changes_no_result() {
-    for framework in ["libtest", "doctest", "go"] {
+    for framework in ["libtest", "doctest", "boost", "go"] {
         let (a, b) = (test_of(framework, "TestA", 1, true), test_of(framework, "TestB", 2, true));
         let other = test_of(framework, "TestC", 7, false);
         for text in [format!("{other}{a}{b}"), format!("{a}{other}{b}"), format!("{b}{other}{a}")] {
@@ -55,4 +61,14 @@ fn test_that_was_not_selected_is_named_and_changes_no_result() {
         let (_, transcript) = run(framework, &format!("{b}{a}"));
         assert_eq!(transcript.unselected_test(), None, "{framework}");
     }
+}
+
+#[test]
+fn dependency_of_boost_test_is_selected_with_the_tests_that_need_it() {
+    let other = test_of("boost", "TestC", 7, false);
+    let included = "Including test case TestC as a dependency of test case TestB\nRunning 3 test cases...\n";
+    let (_, transcript) = run("boost", &format!("{included}{other}"));
+    assert_eq!(transcript.unselected_test(), None);
+    let (_, transcript) = run("boost", &format!("{included}{}", other.replace("TestC", "TestD")));
+    assert_eq!(transcript.unselected_test(), Some("TestD"));
 }

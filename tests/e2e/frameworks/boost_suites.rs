@@ -1,0 +1,137 @@
+//! Fixtures of Boost.Test's suites and tests on which others depend: what fails there is told where it belongs, and
+//! costs no other test.
+
+use std::os::unix::fs::symlink;
+
+use serde_json::Value;
+
+use crate::support::{checked_run::CheckedRun, fixtures, server::TestServer, uids, world::TestWorld};
+
+/// Tests of `tests/fixtures/boost/suites.cc`.
+const ALL: [&str; 10] = [
+    "fine/a",
+    "fine/b",
+    "outer/first",
+    "outer/inner/a",
+    "outer/inner/b",
+    "base",
+    "needs_base",
+    "needing/a",
+    "needing/b",
+    "needs_suite",
+];
+
+/// Runs all tests in batches, then each alone, while this fails; `check` sees both.
+fn run_failing(what: &str, check: impl Fn(&CheckedRun)) {
+    let world = TestWorld::new();
+    symlink(fixtures::boost("suites"), world.path("suites")).unwrap();
+    world.env("FAILS", what);
+    for settings in ["", "isolate = true\n"] {
+        eprintln!("{what} {settings}");
+        world.write("heeler.toml", &format!("[profile.default]\njobs = 1\n{settings}"));
+        let mut server = TestServer::initialized(&world, &["suites"]);
+        let run = server.run(None);
+        check(&server.finish(&run, &uids("suites", ALL)));
+        assert_eq!(server.exit(), Some(0));
+    }
+}
+
+/// Checks that exactly these tests have not passed, each with this text in its message.
+fn check_bad(books: &CheckedRun, bad: &[&str], text: &str) {
+    for name in ALL {
+        let uid = format!("suites::{name}");
+        let is_bad = bad.contains(&name);
+        assert_eq!(books.state(&uid) != "passed", is_bad, "{:#}", books.test(&uid));
+        if is_bad {
+            assert!(books.message(&uid).contains(text), "{:#}", books.test(&uid));
+        }
+    }
+}
+
+fn program_message(books: &CheckedRun) -> String {
+    let messages = books.programs.values().map(|node: &Value| node["error.message"].to_string());
+    messages.collect()
+}
+
+#[test]
+fn death_in_the_set_up_of_a_boost_suite_is_charged_to_its_tests() {
+    for (how, text) in
+        [("segv", "crashed with SIGSEGV"), ("kill", "killed by SIGKILL"), ("exit", "exited with code 0")]
+    {
+        let inner = format!("{text} in the set-up of suite outer/inner");
+        run_failing(&format!("inner-set-up:{how}"), |books| {
+            check_bad(books, &["outer/inner/a", "outer/inner/b"], &inner);
+            books.assert_no_program_failures();
+        });
+        let outer = format!("{text} in the set-up of suite outer");
+        run_failing(&format!("outer-set-up:{how}"), |books| {
+            check_bad(books, &["outer/first", "outer/inner/a", "outer/inner/b"], &outer);
+        });
+    }
+}
+
+#[test]
+fn boost_suite_whose_set_up_fails_has_its_message() {
+    run_failing("inner-set-up:throw", |books| {
+        let text = "the set-up of suite outer/inner failed: std::runtime_error: thrown in inner-set-up";
+        check_bad(books, &["outer/inner/a", "outer/inner/b"], text);
+        books.assert_no_program_failures();
+    });
+    run_failing("module-set-up:throw", |books| {
+        check_bad(
+            books,
+            &ALL,
+            "the set-up of the module failed: std::runtime_error: thrown in module-set-up",
+        );
+    });
+    // Its tests run all the same.
+    run_failing("inner-set-up:error", |books| {
+        check_bad(books, &[], "");
+        let message = program_message(books);
+        assert!(message.contains("error in inner-set-up") && !message.contains("exited"), "{message}");
+    });
+}
+
+#[test]
+fn error_in_the_tear_down_of_a_boost_suite_has_its_message() {
+    for (what, how) in [("inner", "throw"), ("outer", "error"), ("module", "error"), ("module", "throw")] {
+        run_failing(&format!("{what}-tear-down:{how}"), |books| {
+            check_bad(books, &[], "");
+            let message = program_message(books);
+            assert!(message.contains(&format!("in {what}-tear-down")), "{message}");
+        });
+    }
+    // Its stack shows where it died.
+    run_failing("inner-tear-down:segv", |books| {
+        check_bad(books, &[], "");
+        let message = program_message(books);
+        assert!(message.contains("died of SIGSEGV in the tear-down of the suite"), "{message}");
+    });
+}
+
+#[test]
+fn crash_of_a_boost_test_costs_only_those_that_depend_on_it() {
+    let needing = ["base", "needs_base", "needing/a", "needing/b", "needs_suite"];
+    for (how, text) in [("segv", "crashed with SIGSEGV"), ("exit", "exited with code 0")] {
+        run_failing(&format!("base:{how}"), |books| {
+            check_bad(books, &needing, text);
+            for name in &needing[1..] {
+                let message = books.message(&format!("suites::{name}"));
+                assert!(message.contains("in base, on which it depends"), "{message}");
+            }
+        });
+    }
+    run_failing("base:error", |books| {
+        check_bad(books, &needing, "");
+        assert!(needing[1..].iter().all(|name| books.state(&format!("suites::{name}")) == "skipped"));
+    });
+}
+
+#[test]
+fn boost_program_with_many_tests_is_listed() {
+    let world = TestWorld::new();
+    symlink(fixtures::boost("suites"), world.path("suites")).unwrap();
+    world.env("ADDED", "12000");
+    let listed = world.run(&["list", "suites"]).assert_code(0);
+    assert!(listed.stdout.contains("added_test_with_a_name_of_some_length_11999"), "{}", listed.stderr);
+}

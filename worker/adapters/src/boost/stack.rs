@@ -1,0 +1,63 @@
+//! Where in a run of Boost.Test a stack belongs.
+
+use crate::StackPosition;
+
+/// The method of a test's class that is its body.
+const BODY: &str = "::test_method";
+/// Methods of the library's classes that set up and tear down suites.
+const FIXTURE_METHODS: [&str; 2] = ["::setup()", "::teardown()"];
+
+/// Returns where in a run a stack belongs, by the innermost frame that shows it: the body of a test is a
+/// method of a class that has the test's name, in namespaces that have those of its suites. A test that is a
+/// function does not show.
+pub(super) fn stack_position(stack: &str, test: Option<&str>) -> StackPosition {
+    let is_decisive = |line: &&str| line.contains(BODY) || is_fixture(line);
+    match stack.lines().find(is_decisive) {
+        Some(frame) if is_fixture(frame) => StackPosition::SuiteFixture,
+        Some(frame) => test.map_or(StackPosition::OtherTest, |test| position_of_body(frame, test)),
+        None => StackPosition::Unknown,
+    }
+}
+
+fn is_fixture(frame: &str) -> bool {
+    frame.contains(" boost::unit_test::") && FIXTURE_METHODS.iter().any(|name| frame.contains(name))
+}
+
+fn position_of_body(frame: &str, test: &str) -> StackPosition {
+    let class = frame.split(BODY).next().unwrap_or(frame).replace("(anonymous namespace)::", "");
+    let is_row =
+        |name: &str| name.strip_prefix('_').is_some_and(|row| row.bytes().all(|byte| byte.is_ascii_digit()));
+    // Rows of data have one body.
+    let path = test.rsplit_once('/').filter(|(_, name)| is_row(name)).map_or(test, |(path, _)| path);
+    let is_class = |name: &str| {
+        let before = class.strip_suffix(name);
+        before.is_some_and(|before| !before.ends_with(|one: char| one.is_alphanumeric() || one == '_'))
+    };
+    let name = path.rsplit('/').next().unwrap_or(path);
+    match (is_class(&path.replace('/', "::")), is_class(name)) {
+        (true, _) => StackPosition::RunningTest,
+        // Suites that are no namespaces.
+        (false, true) => StackPosition::Unknown,
+        (false, false) => StackPosition::OtherTest,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stack_belongs_to_a_test_or_a_suite() {
+        let position = |stack: &str, test: &str| stack_position(stack, Some(test));
+        let body = "0 raise\n1 outer::(anonymous namespace)::bad::test_method() t.cc:3\n2 main";
+        assert_eq!(position(body, "outer/bad"), StackPosition::RunningTest);
+        assert_eq!(position(body, "fine/bad"), StackPosition::Unknown);
+        assert_eq!(position(body, "outer/ad"), StackPosition::OtherTest);
+        assert_eq!(stack_position(body, None), StackPosition::OtherTest);
+        let row = "0 raise\n1 s::rows::test_method<int>(int const&) t.cc:3";
+        assert_eq!(position(row, "s/rows/_12"), StackPosition::RunningTest);
+        let fixture = "0 raise\n1 boost::unit_test::function_based_fixture::teardown()\n2 main";
+        assert_eq!(position(fixture, "outer/bad"), StackPosition::SuiteFixture);
+        assert_eq!(position("0 abort\n1 main", "outer/bad"), StackPosition::Unknown);
+    }
+}
