@@ -38,6 +38,8 @@ pub(crate) struct TapParser {
     /// Points of each level so far.
     told: Vec<u64>,
     plan: Option<u64>,
+    /// The plan stands behind points, so that none may follow.
+    is_plan_last: bool,
     skip_reason: Option<String>,
     numbers: PointNumbers,
     failed: u64,
@@ -68,6 +70,7 @@ impl TapParser {
             subtests: Vec::new(),
             told: vec![0],
             plan: None,
+            is_plan_last: false,
             skip_reason: None,
             numbers: PointNumbers::default(),
             failed: 0,
@@ -137,6 +140,7 @@ impl TapParser {
                 if self.plan.replace(count).is_some() {
                     self.fault.get_or_insert("it has more than one plan".to_owned());
                 }
+                self.is_plan_last = self.told[0] > 0;
                 self.skip_reason = reason.filter(|_| count == 0);
             }
             TapLine::BailOut(reason) => {
@@ -164,6 +168,9 @@ impl TapParser {
         self.close_point(events);
         self.told.resize(depth + 1, 0);
         self.told[depth] += 1;
+        if depth == 0 && self.is_plan_last {
+            self.fault.get_or_insert("its plan is neither before its points nor behind them".to_owned());
+        }
         let number = point.number.unwrap_or(self.told[depth]);
         if depth == 0
             && let Err(fault) = self.numbers.insert(number)
@@ -238,12 +245,12 @@ impl TapParser {
             fail(format!("exited with code {code}"));
         }
         if failures.is_empty() {
-            let result = if self.plan == Some(0) && self.skip_reason.is_some() {
-                FrameworkResult::Skipped
-            } else {
-                FrameworkResult::Passed
-            };
-            let reason = self.skip_reason.take().filter(|_| result == FrameworkResult::Skipped);
+            // A plan of no points skips all of them, with a reason or without.
+            let result =
+                if self.plan == Some(0) { FrameworkResult::Skipped } else { FrameworkResult::Passed };
+            let reason = self.skip_reason.take().filter(|reason| !reason.is_empty());
+            let reason = reason.or_else(|| Some("no reason given".to_owned()));
+            let reason = reason.filter(|_| result == FrameworkResult::Skipped);
             return FrameworkVerdict { reason, ..FrameworkVerdict::new(result, None) };
         }
         let mut verdict = FrameworkVerdict::new(FrameworkResult::Failed, None);
@@ -365,7 +372,13 @@ mod tests {
             ("1..1\nnot ok 1 - a # TODO later\n", 0, Passed, ""),
             ("1..1\nok 1 - a # SKIP no net\n", 0, Passed, ""),
             ("1..0 # SKIP no net\n", 0, Skipped, ""),
-            ("1..0\n", 0, Passed, ""),
+            ("1..0\n", 0, Skipped, ""),
+            ("1..0\n", 3, Failed, "exited with code 3"),
+            ("1..0\nok 1\n", 0, Failed, "the plan is not kept: 0 points were planned, 1 told"),
+            ("ok 1\n1..0\n", 0, Failed, "the plan is not kept: 0 points were planned, 1 told"),
+            ("ok 1\n1..2\nok 2\n", 0, Failed, "its plan is neither before its points nor behind them"),
+            ("ok 1\n1..1\n# comment\nnoise\n", 0, Passed, ""),
+            ("ok 1\n    1..1\n    ok 1\nok 2\n1..2\n", 0, Passed, ""),
             ("1..0 # SKIP no net\n", 1, Failed, "exited with code 1"),
             ("1..3\nok 1\n", 0, Failed, "the plan is not kept: 3 points were planned, 1 told"),
             ("1..1\nok 1\nok 2\n", 0, Failed, "the plan is not kept: 1 point was planned, 2 told"),
@@ -385,6 +398,7 @@ mod tests {
             assert!(messages(&verdict).contains(message), "{text:?}: {verdict:?}");
         }
         assert_eq!(run("1..0 # skip no net\n", 0).1.reason.as_deref(), Some("no net"));
+        assert_eq!(run("1..0\n", 0).1.reason.as_deref(), Some("no reason given"));
     }
 
     #[test]
