@@ -6,7 +6,7 @@ use std::{
     collections::VecDeque,
     ffi::OsString,
     fs::File,
-    io::{self, Read as _, Write as _},
+    io::{self, IsTerminal as _, Read as _, Write as _},
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -120,8 +120,10 @@ impl<'a> ToolProcess<'a> {
         let is_stderr_shown = matches!(errors, StderrTarget::Shown);
         let (stderr, their_stderr) = match (errors, supervision.tail) {
             (StderrTarget::Dropped, _) | (StderrTarget::Kept, None) => (None, ChildStdio::Null),
-            (StderrTarget::Shown, None) => (None, ChildStdio::Inherit),
-            (StderrTarget::Shown | StderrTarget::Kept, Some(_)) => {
+            // The tool sees that it is a terminal, whose reader does not wait for its end.
+            (StderrTarget::Shown, None) if io::stderr().is_terminal() => (None, ChildStdio::Inherit),
+            // A process that the tool leaves behind must not hold what somebody reads to its end.
+            (StderrTarget::Shown, None) | (StderrTarget::Shown | StderrTarget::Kept, Some(_)) => {
                 let (ours, theirs) = pipe().map_err(no_pipe)?;
                 (Some(ours), ChildStdio::Fd(theirs))
             }

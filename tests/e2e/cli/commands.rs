@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use crate::{
     expected::{ExpectedResult, GTEST, LIBTEST},
-    support::world::{FinishedCommand, TestWorld, run},
+    support::{
+        process,
+        world::{FinishedCommand, TestWorld, run},
+    },
 };
 
 pub(super) const SHORT: &str =
@@ -418,4 +421,17 @@ fn help_and_version_are_printed() {
     {
         world.run(&["run", "--help"]).assert_code(0).assert_stdout(option);
     }
+}
+
+#[test]
+fn daemon_that_a_build_leaves_behind_does_not_hold_the_output() {
+    let world = TestWorld::new();
+    // Both outputs stay open in it, and it lives longer than any output is waited for.
+    world.write_program("build.sh", "#!/bin/sh\nsetsid sleep 1000 &\necho $! > daemon\necho is built >&2\n");
+    world.write("heeler.toml", "[[suite]]\nname = \"s\"\ncommand = \"true\"\nbuild = [\"./build.sh\"]\n");
+    let ran = world.run_with_separate_outputs(&["run"]);
+    let daemon = world.read("daemon").trim().parse().unwrap();
+    assert!(process::signal_if_there(daemon, "KILL"), "the run has waited for it");
+    let ran = ran.assert_code(0);
+    ran.assert_stderr("is built");
 }
