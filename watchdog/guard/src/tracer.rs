@@ -392,7 +392,10 @@ impl ProcessTracer {
         if tid == self.root {
             self.record_exit_stack();
         }
-        if status >> 8 == 0 || !self.is_crash_reported(tid) {
+        // A child that ends well has not failed; the test process itself has left its tests.
+        let root = self.root;
+        let is_root = self.process_of(tid).is_some_and(|(process, _)| process == root);
+        if status >> 8 == 0 && !is_root || !self.is_crash_reported(tid) {
             return;
         }
         let Some(chance) = self.threads.get_mut(&tid).and_then(|thread| thread.first_chance.take()) else {

@@ -219,8 +219,8 @@ fn non_crash_exits_are_not_reported_as_crashes() {
 fn traced_program_ends_like_untraced_one() {
     let modes = "ok exit1 _exit1 segv nullcall bus ill fpe abort assert terminate trap sys syskill stackoverflow \
                  kill9 killsegv raisefpe term thread manythreads leaderexit forkchild spawnchild vforkchild \
-                 execself threadexec hexit hexitalt hreraise hreraisealt hreset habort hoverflow hrecover \
-                 hrecoverfail hdivert hdivertfail hdivertabort ignored nodump traceme ptraces";
+                 execself threadexec hexit hexitalt hexitwell hreraise hreraisealt hreset habort hoverflow \
+                 hrecover hrecoverfail hdivert hdivertfail hdivertabort ignored nodump traceme ptraces";
     let mut differences = BTreeMap::new();
     for mode in modes.split_ascii_whitespace() {
         let mut guarded = GuardedTest::start();
@@ -289,12 +289,12 @@ fn reraising_handler_shows_the_faulting_line() {
 }
 
 fn exiting_handler_keeps_the_fault_stack() {
-    for mode in ["hexit", "hexitalt"] {
+    for (mode, code) in [("hexit", 3), ("hexitalt", 3), ("hexitwell", 0)] {
         let outcome = run_crasher(mode);
         let report = outcome.crash();
         assert!(report.is_handled && report.stack.contains("deref"), "{mode}: {report:?}");
         assert_eq!((report.signal, report.address), (Signal::SEGV.0, Some(0)));
-        assert_eq!(outcome.ending(), (Some(3), None));
+        assert_eq!(outcome.ending(), (Some(code), None));
     }
 }
 
