@@ -1,8 +1,12 @@
 //! What somebody types in the first minutes, and what is shown of a first crash.
 
-use std::{fs, os::unix::fs::PermissionsExt as _};
+use std::{
+    ffi::OsStr,
+    fs,
+    os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
+};
 
-use crate::support::world::TestWorld;
+use crate::support::world::{TestWorld, copy_program, run};
 
 #[test]
 fn output_in_the_buffer_of_a_crashed_process_is_shown() {
@@ -213,4 +217,30 @@ fn functions_of_nextest_filtersets_are_answered_with_own_forms() {
     ] {
         world.run(&["run", "kinds", "-E", filter]).assert_code(5).assert_stderr(form);
     }
+}
+
+#[test]
+fn crash_below_a_path_that_is_not_utf_8_has_its_stack() {
+    let world = TestWorld::with_gtest("last_words");
+    let dir = world.dir().join(OsStr::from_bytes(b"not \xff text"));
+    fs::create_dir(&dir).unwrap();
+    copy_program(&fs::canonicalize(world.path("last_words")).unwrap(), &dir.join("last_words"));
+    let mut command = world.heeler(&["run", "./last_words", "-E", "LastWords.Crashes"]);
+    command.current_dir(&dir);
+    let ran = run(command).assert_code(2);
+    ran.line_with(&["SIGSEGV", "LastWords.Crashes"]);
+    ran.line_with(&["#", "LastWords_Crashes_Test::TestBody"]);
+    ran.assert_stdout("not flushed before the crash");
+    ran.assert_stdout("it has mapped a file whose path is not UTF-8; its stacks are kept");
+    let evidence = dir.join(".heeler/runs");
+    let run = fs::read_dir(evidence)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.join("evidence").exists());
+    let files = fs::read_dir(run.unwrap().join("evidence")).unwrap();
+    assert!(
+        files
+            .map(|entry| entry.unwrap().file_name())
+            .any(|name| name.to_string_lossy().ends_with(".stacks.txt"))
+    );
 }

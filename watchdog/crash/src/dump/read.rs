@@ -214,7 +214,7 @@ fn unwind(
     threads: &[DumpThread],
     modules: &[DumpModule],
 ) -> ProcessStacks {
-    let maps = layout::stream(bytes, layout::LINUX_MAPS).map(String::from_utf8_lossy).unwrap_or_default();
+    let maps = layout::stream(bytes, layout::LINUX_MAPS).unwrap_or_default();
     let open = |mapping: &MemoryMapping| {
         let module = modules.iter().find(|module| module.range.contains(&mapping.range.start));
         open_matching_build(Path::new(&mapping.path), module.and_then(|module| module.build_id.as_deref()))
@@ -228,7 +228,7 @@ fn unwind(
             name: thread.name.clone(),
         })
         .collect();
-    let layout = AddressSpace { mappings: stacks::parse_maps(&maps), open: &open };
+    let layout = AddressSpace { mappings: stacks::parse_maps(maps), open: &open };
     stacks::symbolize(stacks::unwind_in(layout, &memory, &threads))
 }
 

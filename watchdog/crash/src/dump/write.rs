@@ -85,6 +85,11 @@ pub enum DumpError {
     /// The dump is larger than allowed.
     #[error("keep a dump of {bytes} bytes within {limit_bytes}")]
     TooLarge { bytes: u64, limit_bytes: u64 },
+    /// A minidump names files as text.
+    #[error(
+        "write a minidump of process {pid}: it has mapped a file whose path is not UTF-8; its stacks are kept"
+    )]
+    UnnameableFile { pid: Pid },
     #[error("write {path}")]
     Write { path: PathBuf, source: io::Error },
 }
@@ -97,6 +102,10 @@ pub enum DumpError {
 /// disk.
 pub fn write(subject: &DumpTarget, plan: &DumpPlan) -> Result<DumpFile, DumpError> {
     let pid = subject.pid;
+    // The writer would fail in the middle, in words that nobody understands.
+    if std::fs::read(format!("/proc/{pid}/maps")).is_ok_and(|maps| std::str::from_utf8(&maps).is_err()) {
+        return Err(DumpError::UnnameableFile { pid });
+    }
     // Read before the process continues, because it may exit then.
     let environment = ProcessEnvironment::read(pid, subject.blamed);
     let mut dump = capture(subject, plan)?;

@@ -1,7 +1,7 @@
 //! What a process has printed and not written yet: the buffer of the C library's standard output. A program
 //! whose standard output is a pipe writes it in blocks, and a crash would lose what the test printed last.
 
-use std::path::Path;
+use std::{ffi::OsStr, path::Path};
 
 use heeler_sys::process::Pid;
 
@@ -27,10 +27,10 @@ const MAX_BUFFER_BYTES: u64 = 1 << 20;
 #[must_use]
 pub fn buffered_stdout(pid: Pid) -> Option<Vec<u8>> {
     let memory = ProcessMemory::open(pid).ok()?;
-    let text = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    let text = std::fs::read(format!("/proc/{pid}/maps")).ok()?;
     let program = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
     let groups = maps::group_by_module(maps::parse_maps(&text));
-    let is_candidate = |path: &str| {
+    let is_candidate = |path: &OsStr| {
         let name = Path::new(path).file_name().and_then(|name| name.to_str()).unwrap_or_default();
         name.starts_with("libc.so")
             || name.starts_with("libc-2")

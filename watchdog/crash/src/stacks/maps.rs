@@ -1,7 +1,11 @@
 //! Memory mappings of a process (`/proc/PID/maps`, also found in minidumps), as lines and grouped into
 //! programs.
 
-use std::ops::Range;
+use std::{
+    ffi::{OsStr, OsString},
+    ops::Range,
+    os::unix::ffi::OsStrExt as _,
+};
 
 const PAGE_BYTES: u64 = 4096;
 /// Twice the largest alignment that linkers use for segments.
@@ -14,25 +18,25 @@ pub(crate) struct MemoryMapping {
     /// The offset in the file.
     pub(crate) offset: u64,
     /// The file's path as the process saw it, without ` (deleted)`; or a name in brackets.
-    pub(crate) path: String,
+    pub(crate) path: OsString,
     /// Whether the range is executable.
     pub(crate) is_executable: bool,
 }
 
 /// Returns the mappings of files and of the vDSO; other lines are left out.
-pub(crate) fn parse_maps(text: &str) -> Vec<MemoryMapping> {
-    text.lines().filter_map(parse_line).collect()
+pub(crate) fn parse_maps(text: &[u8]) -> Vec<MemoryMapping> {
+    text.split(|byte| *byte == b'\n').filter_map(parse_line).collect()
 }
 
-fn parse_line(line: &str) -> Option<MemoryMapping> {
+fn parse_line(line: &[u8]) -> Option<MemoryMapping> {
     // "start-end rwxp offset major:minor inode      path with spaces"
-    let mut words = line.splitn(6, ' ');
-    let (start, end) = words.next()?.split_once('-')?;
-    let rights = words.next()?;
-    let offset = words.next()?;
-    let path = words.nth(2)?.trim_start();
-    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
-    if !path.starts_with('/') && path != "[vdso]" {
+    let mut words = line.splitn(6, |byte| *byte == b' ');
+    let mut word = || std::str::from_utf8(words.next()?).ok();
+    let (start, end) = word()?.split_once('-')?;
+    let (rights, offset) = (word()?, word()?);
+    let path = words.nth(2)?.trim_ascii_start();
+    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+    if !path.starts_with(b"/") && path != b"[vdso]" {
         return None;
     }
     let number = |digits| u64::from_str_radix(digits, 16).ok();
@@ -44,7 +48,7 @@ fn parse_line(line: &str) -> Option<MemoryMapping> {
     Some(MemoryMapping {
         range: start..end,
         offset: number(offset)?,
-        path: path.to_owned(),
+        path: OsStr::from_bytes(path).to_owned(),
         is_executable: rights.as_bytes().get(2) == Some(&b'x'),
     })
 }
@@ -97,7 +101,7 @@ mod tests {
 
     #[test]
     fn path_keeps_spaces_and_loses_deleted_mark() {
-        let mappings = parse_maps(MAPS);
+        let mappings = parse_maps(MAPS.as_bytes());
         assert_eq!(mappings[1].path, "/home/a b/test");
         assert_eq!(mappings[1].range, 0x5555_5555_6000..0x5555_5555_9000);
         assert_eq!(mappings[1].offset, 0x2000);
@@ -106,17 +110,24 @@ mod tests {
 
     #[test]
     fn malformed_lines_are_ignored() {
-        assert!(parse_maps("2000-1000 r-xp 00000000 fe:00 42 /a").is_empty());
+        assert!(parse_maps(b"2000-1000 r-xp 00000000 fe:00 42 /a").is_empty());
         let last = "ffffffffffffe000-ffffffffffffffff r-xp ffffffffffffffff fe:00 42 /a\n";
         let first = "1000-2000 r-xp fffffffffffffffe fe:00 42 /a\n";
-        assert_eq!(group_by_module(parse_maps(&format!("{last}{first}{last}"))).len(), 3);
+        assert_eq!(group_by_module(parse_maps(format!("{last}{first}{last}").as_bytes())).len(), 3);
     }
 
     #[test]
     fn mappings_without_code_are_not_modules() {
-        let groups = group_by_module(parse_maps(MAPS));
-        let names: Vec<&str> = groups.iter().map(|group| group[0].path.as_str()).collect();
+        let groups = group_by_module(parse_maps(MAPS.as_bytes()));
+        let names: Vec<&str> = groups.iter().map(|group| group[0].path.to_str().unwrap()).collect();
         assert_eq!(names, ["/home/a b/test", "[vdso]"]);
+    }
+
+    #[test]
+    fn path_keeps_bytes_that_are_no_text() {
+        let mappings = parse_maps(b"1000-2000 r-xp 00000000 fe:00 7   /lib/\xff b.so (deleted)\nnoise\n");
+        let [mapping] = &mappings[..] else { panic!("{mappings:?}") };
+        assert_eq!((mapping.path.as_bytes(), mapping.is_executable), (&b"/lib/\xff b.so"[..], true));
     }
 
     #[test]
@@ -127,13 +138,13 @@ mod tests {
 9000-a000 r--p 00000000 fe:00 7 /lib/x.so
 a000-b000 r-xp 00001000 fe:00 7 /lib/x.so
 ";
-        assert_eq!(group_by_module(parse_maps(twice)).len(), 2);
+        assert_eq!(group_by_module(parse_maps(twice.as_bytes())).len(), 2);
     }
 
     /// Checks where the programs of these mappings begin and end.
     #[track_caller]
     fn check(text: &str, expected: &[(u64, u64)]) {
-        let groups = group_by_module(parse_maps(text));
+        let groups = group_by_module(parse_maps(text.as_bytes()));
         let ranges: Vec<_> =
             groups.iter().map(|group| (group[0].range.start, group[group.len() - 1].range.end)).collect();
         assert_eq!(ranges, expected);

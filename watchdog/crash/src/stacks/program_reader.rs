@@ -35,7 +35,7 @@ pub fn read_program(bytes: &[u8]) -> io::Result<ProcessStacks> {
     let mapping = MemoryMapping {
         range: PROGRAM_ADDRESS..PROGRAM_ADDRESS + length,
         offset: 0,
-        path: "/program".to_owned(),
+        path: "/program".into(),
         is_executable: true,
     };
     let open = |_: &MemoryMapping| file.try_clone().ok().map(ImageSource::File);

@@ -3,6 +3,7 @@
 
 use std::{
     collections::VecDeque,
+    ffi::OsString,
     fs::File,
     io,
     ops::Range,
@@ -114,7 +115,7 @@ pub(crate) struct AddressSpace<'a> {
 /// instead.
 pub fn unwind(pid: Pid, threads: &[ThreadRegisters]) -> Result<RawStacks, StacksError> {
     let memory = ProcessMemory::open(pid).map_err(|source| StacksError::Memory { pid, source })?;
-    let text = std::fs::read_to_string(format!("/proc/{pid}/maps"));
+    let text = std::fs::read(format!("/proc/{pid}/maps"));
     let mappings = maps::parse_maps(&text.map_err(|source| StacksError::Maps { pid, source })?);
     let open = |mapping: &MemoryMapping| open_live_image(pid, mapping, &memory);
     Ok(unwind_in(AddressSpace { mappings, open: &open }, &memory, threads))
@@ -143,8 +144,10 @@ pub(super) fn open_live_image(
         return memory.read(mapping.range.start, &mut bytes).then_some(ImageSource::Bytes(bytes));
     }
     let Range { start, end } = mapping.range;
+    let mut own = OsString::from(format!("/proc/{pid}/root"));
+    own.push(&mapping.path);
     File::open(format!("/proc/{pid}/map_files/{start:x}-{end:x}"))
-        .or_else(|_| File::open(format!("/proc/{pid}/root{}", mapping.path)))
+        .or_else(|_| File::open(own))
         .or_else(|_| File::open(Path::new(&mapping.path)))
         .ok()
         .map(ImageSource::File)
