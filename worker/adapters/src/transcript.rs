@@ -219,6 +219,11 @@ pub enum SuitePhase {
         /// The tests that depend on it and have not begun: indices in the tests given.
         places: Vec<usize>,
     },
+    /// All tests in a suite have ended, and the framework has gone on behind them.
+    AfterTests {
+        /// Name of the suite.
+        suite: String,
+    },
     /// The last of its tests has written its end marker.
     TearDown {
         /// Name of the suite.

@@ -64,8 +64,22 @@ impl RunningBatch {
                 updates.reports.push(LeaseEvent::FixtureFailed { fixture, message });
                 true
             }
-            Some(SuitePhase::TearDown { .. }) | None => false,
+            Some(SuitePhase::AfterTests { suite }) if self.is_after_tests(gone) => {
+                let message = self.tear_down_message(gone, false);
+                let fixture = SuiteFixture { suite, phase: FixturePhase::TearDown };
+                updates.reports.push(LeaseEvent::FixtureFailed { fixture, message });
+                gone.is_told_of_suite = true;
+                true
+            }
+            Some(SuitePhase::TearDown { .. } | SuitePhase::AfterTests { .. }) | None => false,
         }
+    }
+
+    /// Returns whether a process died by itself in the tear-down of a suite around tests that have all ended.
+    fn is_after_tests(&self, gone: &ProcessExitSummary) -> bool {
+        self.running_tests.is_empty()
+            && self.terminate_reason.is_none()
+            && self.stack_position(gone) == StackPosition::SuiteFixture
     }
 
     /// Describes the end of a process in the tear-down of a suite.
@@ -322,9 +336,10 @@ impl RunningBatch {
         let is_known_end = self.terminate_reason.is_none()
             && !self.is_launched
             && gone.exit.signal.or(gone.exit.code).is_some();
-        let is_bad_end = gone.exit.signal.is_some()
-            || gone.run_evidence == RunEvidence::LeftOpen
-            || !(gone.is_complete && gone.is_explained) && gone.outside_failure.is_none();
+        let is_bad_end = !gone.is_told_of_suite
+            && (gone.exit.signal.is_some()
+                || gone.run_evidence == RunEvidence::LeftOpen
+                || !(gone.is_complete && gone.is_explained) && gone.outside_failure.is_none());
         if !is_known_end || !is_bad_end || verdict.result == FrameworkResult::Failed {
             self.decided.push_back((ended, TestEnding::Verdict(verdict)));
             return false;

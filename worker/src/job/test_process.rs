@@ -579,6 +579,7 @@ impl<'a> RunningProcess<'a> {
             doubtful_since: self.reader.transcript.doubtful_since(),
             culprit: self.reader.transcript.culprit(),
             unselected_test,
+            is_told_of_suite: false,
             suite_phase: self.reader.transcript.suite_phase(),
         };
         if let Some(files) = self.named_files.take() {

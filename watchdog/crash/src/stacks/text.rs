@@ -168,7 +168,8 @@ fn test_frame_count(frames: &[StackFrame]) -> usize {
         // Generic functions carry their return type before their name: "void testing::internal::…".
         let plain = function.strip_prefix("void ").unwrap_or(function);
         // Boost.Test's fixtures tell the tear-down of a suite from its last test.
-        let is_fixture = plain.ends_with("::setup()") || plain.ends_with("::teardown()");
+        let is_fixture = plain.starts_with("boost::unit_test::")
+            && (plain.contains("setup") || plain.contains("teardown"));
         !is_fixture && RUNTIME_FRAME_PREFIXES.iter().any(|name| plain.starts_with(name))
     };
     let own = frames.iter().position(is_below).unwrap_or(frames.len());

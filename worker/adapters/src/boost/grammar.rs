@@ -179,12 +179,12 @@ impl BoostGrammar {
         if let Some(rest) = event.strip_prefix("Test case \"") {
             let (path, reason) = rest.rsplit_once("\" is skipped because ").ok_or(ScanStop::Mismatch)?;
             let places = waiting(path).into_iter().collect();
-            self.suites.go_on();
+            self.suites.skip();
             return Ok(skipped(places, reason));
         }
         if let Some(rest) = event.strip_prefix("Test suite \"") {
             let (path, reason) = rest.rsplit_once("\" is skipped because ").ok_or(ScanStop::Mismatch)?;
-            self.suites.go_on();
+            self.suites.skip();
             // A suite of which no test is selected is skipped as disabled, and logged like that.
             let places = if reason == DISABLED { Vec::new() } else { not_begun_in(path, situation) };
             return Ok(skipped(places, reason));
@@ -363,6 +363,14 @@ impl MarkerGrammar for BoostGrammar {
         if let Some(test) = self.suites.other_test() {
             let places = waiting(&|place, name| self.suites.depends_on(place, name, test));
             return (!places.is_empty()).then(|| SuitePhase::Dependency { test: test.to_owned(), places });
+        }
+        if let Some(suite) = self.suites.suite_after_another() {
+            let is_over = if self.suites.is_in_module() {
+                situation.sequence.next_expected().is_none()
+            } else {
+                not_begun_in(&suite, situation).is_empty()
+            };
+            return is_over.then_some(SuitePhase::AfterTests { suite });
         }
         let suite = self.suites.suite_in_set_up()?;
         let places =

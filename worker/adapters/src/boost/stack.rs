@@ -4,8 +4,8 @@ use crate::StackPosition;
 
 /// The method of a test's class that is its body.
 const BODY: &str = "::test_method";
-/// Methods of the library's classes that set up and tear down suites.
-const FIXTURE_METHODS: [&str; 2] = ["::setup()", "::teardown()"];
+/// Parts of the names of the library's functions that set up and tear down suites.
+const FIXTURES: [&str; 2] = ["setup", "teardown"];
 
 /// Returns where in a run a stack belongs, by the innermost frame that shows it: the body of a test is a
 /// method of a class that has the test's name, in namespaces that have those of its suites. A test that is a
@@ -20,7 +20,8 @@ pub(super) fn stack_position(stack: &str, test: Option<&str>) -> StackPosition {
 }
 
 fn is_fixture(frame: &str) -> bool {
-    frame.contains(" boost::unit_test::") && FIXTURE_METHODS.iter().any(|name| frame.contains(name))
+    let library = frame.split_once(" boost::unit_test::");
+    library.is_some_and(|(_, function)| FIXTURES.iter().any(|name| function.contains(name)))
 }
 
 fn position_of_body(frame: &str, test: &str) -> StackPosition {
@@ -58,6 +59,8 @@ mod tests {
         assert_eq!(position(row, "s/rows/_12"), StackPosition::RunningTest);
         let fixture = "0 raise\n1 boost::unit_test::function_based_fixture::teardown()\n2 main";
         assert_eq!(position(fixture, "outer/bad"), StackPosition::SuiteFixture);
+        let of_module = "2 void boost::unit_test::impl_fixture::teardown_conditional<G>(G&)";
+        assert_eq!(position(of_module, "outer/bad"), StackPosition::SuiteFixture);
         assert_eq!(position("0 abort\n1 main", "outer/bad"), StackPosition::Unknown);
     }
 }

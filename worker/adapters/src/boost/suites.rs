@@ -39,6 +39,8 @@ pub(super) struct SuiteTracker {
     suites: Vec<String>,
     /// The innermost suite, or the module, has begun, and nothing in it.
     is_at_start: bool,
+    /// A suite in the innermost suite, or in the module, has ended, and nothing has begun behind it.
+    is_after_suite: bool,
     set_up_error: Option<SetUpError>,
     /// The test that runs without being selected.
     other_test: Option<String>,
@@ -65,6 +67,11 @@ impl SuiteTracker {
         self.suites.iter().map(String::as_str).chain([name]).collect::<Vec<_>>().join("/")
     }
 
+    /// Returns whether no suite is open.
+    pub(super) fn is_in_module(&self) -> bool {
+        self.suites.is_empty()
+    }
+
     /// Returns the path of the innermost suite, or the name of the module.
     pub(super) fn suite(&self) -> String {
         if self.suites.is_empty() { self.module.clone() } else { self.suites.join("/") }
@@ -85,6 +92,12 @@ impl SuiteTracker {
 
     /// Records that something in the innermost suite follows its set-up.
     pub(super) fn go_on(&mut self) {
+        self.is_after_suite = false;
+        self.skip();
+    }
+
+    /// Records that the log skips something in the innermost suite, which follows its set-up, too.
+    pub(super) fn skip(&mut self) {
         self.is_at_start = false;
         self.other_test = None;
         if let Some(error) = self.set_up_error.take() {
@@ -112,6 +125,7 @@ impl SuiteTracker {
         };
         self.other_test = None;
         self.suites.pop();
+        self.is_after_suite = true;
         verdict
     }
 
@@ -191,6 +205,11 @@ impl SuiteTracker {
     /// Returns the suite whose set-up is running.
     pub(super) fn suite_in_set_up(&self) -> Option<String> {
         (self.is_at_start && !self.suites.is_empty()).then(|| self.suite())
+    }
+
+    /// Returns the suite, or the module, whose tear-down is running if it has no further tests.
+    pub(super) fn suite_after_another(&self) -> Option<String> {
+        self.is_after_suite.then(|| self.suite())
     }
 
     /// Returns whether a test of the batch, directly or not, depends on a unit.

@@ -182,7 +182,9 @@ impl TranscriptParser for BatchParser {
                 let places = places.into_iter().filter_map(|place| self.places[place]).collect();
                 Some(SuitePhase::SetUp { suite, places })
             }
-            phase @ (SuitePhase::Dependency { .. } | SuitePhase::TearDown { .. }) => Some(phase),
+            phase @ (SuitePhase::Dependency { .. }
+            | SuitePhase::AfterTests { .. }
+            | SuitePhase::TearDown { .. }) => Some(phase),
         }
     }
 

@@ -155,6 +155,44 @@ fn contradicted_early_result_is_a_failure_of_the_program() {
 }
 
 #[test]
+fn unselected_test_is_a_failure_of_the_program_however_its_process_ends() {
+    let other = || Some("B.x".to_owned());
+    for (end, ended) in [(exit(0), 1), (exit(3), 1), (signal(11), 1), (signal(11), 2)] {
+        let mut bench = holding(2);
+        let events = [begun(0), passed(0), begun(1), passed(1)];
+        bench.chunk(1, events.into_iter().take(2 * ended).collect::<Vec<_>>(), "");
+        let is_good = end.code == Some(0);
+        let gone = ProcessExitSummary {
+            unselected_test: other(),
+            ..process_exit(end, (ended == 2 || is_good, is_good))
+        };
+        let (LeaseEnd::BadExit { message, .. } | LeaseEnd::DiedOutsideTest { message, .. }) =
+            bench.finish_as(9, gone)
+        else {
+            panic!()
+        };
+        assert!(message.contains("B.x was run, which was not selected"), "{message}");
+    }
+}
+
+#[test]
+fn death_behind_the_tests_of_a_suite_is_that_of_its_tear_down() {
+    for (stack, is_tear_down) in [("suite", true), ("", false)] {
+        let mut bench = BatchHarness::with_tests(1);
+        bench.chunk(1, [begun(0), passed(0)], "");
+        let gone = ProcessExitSummary {
+            suite_phase: Some(SuitePhase::AfterTests { suite: "A".into() }),
+            evidence: evidence(stack),
+            ..process_exit(signal(11), INCOMPLETE)
+        };
+        assert!(matches!(bench.finish_as(9, gone), LeaseEnd::DiedInTest { .. }));
+        let state = if is_tear_down { ExecutionState::Passed } else { ExecutionState::Error };
+        assert_eq!(bench.states(), [("A.t0".to_owned(), state)]);
+        assert_eq!(bench.fixture_failures().len(), usize::from(is_tear_down));
+    }
+}
+
+#[test]
 fn unselected_test_is_a_failure_of_the_program() {
     let mut bench = three_passed();
     let verdicts = vec![Some(verdict(FrameworkResult::Passed)); 3];
