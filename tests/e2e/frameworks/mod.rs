@@ -28,6 +28,7 @@ mod mtp_real;
 mod mtp_waiting;
 mod own_main;
 pub(crate) mod pytest;
+mod pytest_conftests;
 mod pytest_sessions;
 mod recognition;
 mod relative_sources;

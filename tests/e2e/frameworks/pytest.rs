@@ -17,9 +17,22 @@ use crate::support::{
 
 const SETTINGS: &str = "[profile.default]\ntimeout = \"10s\"\ngrace-period = \"400ms\"\ndumps = \"off\"\n";
 
-/// Returns the interpreter of the environment with pytest.
+/// Returns the interpreter with the newest pytest, or that of `HEELER_PYTEST`.
 pub(crate) fn python() -> Option<PathBuf> {
-    let environment = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("pytest");
+    let chosen = std::env::var_os("HEELER_PYTEST").map(PathBuf::from);
+    chosen.or_else(|| installed_python("pytest"))
+}
+
+/// Returns the interpreters with the oldest supported pytest and the newest, or that of `HEELER_PYTEST`.
+pub(super) fn pythons() -> Vec<PathBuf> {
+    let is_chosen = std::env::var_os("HEELER_PYTEST").is_some();
+    let oldest = if is_chosen { None } else { installed_python("pytest-oldest") };
+    oldest.into_iter().chain(python()).collect()
+}
+
+/// Returns the interpreter of an environment that `scripts/test` installs.
+fn installed_python(name: &str) -> Option<PathBuf> {
+    let environment = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let is_installed = environment.join("installed").exists();
     if !is_installed {
         eprintln!("left out: scripts/test installs pytest into {}", environment.display());
@@ -59,8 +72,12 @@ pub(super) struct PytestRun {
 }
 
 pub(super) fn run(world: &TestWorld, python: &std::path::Path, more: &[&str]) -> PytestRun {
+    run_with(world, python, &[&["-j2"], more].concat())
+}
+
+pub(super) fn run_with(world: &TestWorld, python: &std::path::Path, more: &[&str]) -> PytestRun {
     let python = python.to_str().unwrap();
-    let words = ["run", "--format", "json", "--pytest", ".", "--python", python, "-j2"];
+    let words = ["run", "--format", "json", "--pytest", ".", "--python", python];
     let command = world.run(&[&words, more].concat());
     let (mut ends, mut program_failures) = (BTreeMap::new(), Vec::new());
     for line in command.stdout.lines().filter(|line| line.starts_with('{')) {
@@ -140,8 +157,13 @@ const OUTCOMES: [(&str, &str, &str); 45] = [
 
 #[test]
 fn every_test_has_its_outcome_whatever_ends_its_process() {
-    let Some(python) = python() else { return };
-    let run = run(&world(&ALL_FILES), &python, &[]);
+    for python in pythons() {
+        every_test_has_its_outcome(&python);
+    }
+}
+
+fn every_test_has_its_outcome(python: &std::path::Path) {
+    let run = run(&world(&ALL_FILES), python, &[]);
     let names: BTreeSet<&str> = run.ends.keys().map(String::as_str).collect();
     assert_eq!(names, OUTCOMES.iter().map(|(name, ..)| *name).collect());
     for (name, outcome, said) in OUTCOMES {

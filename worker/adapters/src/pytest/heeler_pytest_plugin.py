@@ -258,6 +258,37 @@ class CoverageData:
         known.close()
 
 
+class KeptDirectories:
+    """The nodes of directories, the same ones in all collections of a session.
+
+    Since pytest 9.1 the fixtures of a conftest.py belong to the node of its directory that was collected first:
+    in a later collection, another node of the same directory would have none of them.
+    """
+
+    def __init__(self):
+        self.nodes = {}
+
+    @pytest.hookimpl(tryfirst=True, optionalhook=True)
+    def pytest_collect_directory(self, path, parent):
+        return self.nodes.get((parent, path))
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True, optionalhook=True, specname="pytest_collect_directory")
+    def pytest_keep_directory(self, path, parent):
+        node = yield
+        if node is not None:
+            self.nodes[parent, path] = node
+        return node
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_finish(self, session):
+        # pytest forgets the conftest files whose directories it has not collected: a later collection does.
+        pending = getattr(session._fixturemanager, "_pending_conftests", {})
+        kept = dict(pending)
+        result = yield
+        pending.update(kept)
+        return result
+
+
 class Boundary(pytest.Item):
     """The item after the last one of a request: it ends all fixtures but those of the session."""
 
@@ -349,6 +380,7 @@ class Plugin:
         self.collected_paths = set()
         # What a collection of named files looks at; `None` for one of everything.
         self.wanted_paths = None
+        self.directories = KeptDirectories()
         self.items = {}
         self.begun_items = set()
         self.coverage = None
@@ -386,6 +418,7 @@ class Plugin:
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config):
+        config.pluginmanager.register(self.directories, "heeler-directories")
         # They would write what they know of a part of the tests.
         for name in ("lfplugin", "nfplugin", "stepwiseplugin"):
             plugin = config.pluginmanager.get_plugin(name)
