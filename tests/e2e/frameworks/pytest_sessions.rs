@@ -1,10 +1,15 @@
 //! Sessions of pytest: warm interpreters, and suites, conftest files and interpreters that are hostile to
 //! them. Left out where `scripts/test` could not install pytest.
 
-use std::{fs, os::unix::fs::symlink, path::Path};
+use std::{
+    ffi::OsStr,
+    fs,
+    os::unix::{ffi::OsStrExt as _, fs::symlink},
+    path::Path,
+};
 
-use super::pytest::{PytestRun, python, run, world};
-use crate::support::world::TestWorld;
+use super::pytest::{PytestRun, python, pythons, run, run_with, world};
+use crate::support::world::{TestWorld, run as command_run};
 
 /// Returns the number of lines of a file that tests append to, and empties it.
 fn take_lines(world: &TestWorld, name: &str) -> usize {
@@ -55,6 +60,86 @@ fn session_whose_tear_down_ends_the_process_is_a_failure_of_the_program() {
     run.assert_outcome("test_one.py::test_two", "passed", "");
     let [failure] = run.program_failures.as_slice() else { panic!("{}", run.command) };
     assert!(failure.to_string().contains("before the end of its session"), "{failure:#}");
+}
+
+#[test]
+fn exit_status_that_a_plugin_sets_is_a_failure_of_the_program() {
+    for python in pythons() {
+        for hook in [
+            "def pytest_sessionfinish(session, exitstatus):\n    session.exitstatus = 7\n",
+            "def pytest_terminal_summary(terminalreporter):\n    terminalreporter._session.exitstatus = 7\n",
+        ] {
+            let world = world(&[]);
+            world.write("conftest.py", hook);
+            world.write("test_one.py", "def test_one(): pass\ndef test_two(): pass\n");
+            let run = run(&world, &python, &[]);
+            run.assert_outcome("test_one.py::test_one", "passed", "");
+            run.assert_outcome("test_one.py::test_two", "passed", "");
+            let [failure, ..] = run.program_failures.as_slice() else { panic!("{}", run.command) };
+            assert!(
+                failure.to_string().contains("exit status of this session of pytest to 7"),
+                "{failure:#}"
+            );
+            assert_eq!(run.command.code, Some(2), "{}", run.command);
+        }
+    }
+    // What a plugin decides by the outcomes is about the tests, which have them.
+    let Some(python) = python() else { return };
+    let world = world(&[]);
+    world.write(
+        "conftest.py",
+        "def pytest_sessionfinish(session, exitstatus):\n    assert exitstatus == 0 and session.testscollected > 0\n",
+    );
+    world.write("test_one.py", "def test_one(): pass\n");
+    let run = run(&world, &python, &[]);
+    assert_eq!(run.command.code, Some(0), "{}", run.command);
+}
+
+#[test]
+fn directories_whose_names_are_not_unicode_run() {
+    for python in pythons() {
+        let world = world(&[]);
+        let directory = world.dir().join(OsStr::from_bytes(b"caf\xe9")).join(OsStr::from_bytes(b"\xff"));
+        fs::create_dir_all(&directory).unwrap();
+        let conftest = "import pytest\n\n@pytest.fixture\ndef f(): return 1\n";
+        fs::write(directory.join("conftest.py"), conftest).unwrap();
+        let text =
+            "import os\ndef test_a(f): assert os.path.exists(__file__)\ndef test_b(f): assert f == 2\n";
+        fs::write(directory.join("test_of_bytes.py"), text).unwrap();
+        fs::write(directory.join("test_broken.py"), "import no_such_module\n").unwrap();
+        let run = run(&world, &python, &[]);
+        assert_eq!(run.ends.len(), 3, "{}", run.command);
+        run.assert_outcome("caf\\xe9/\\xff/test_of_bytes.py::test_a", "passed", "");
+        run.assert_outcome("caf\\xe9/\\xff/test_of_bytes.py::test_b", "failed", "assert 1 == 2");
+        run.assert_outcome("caf\\xe9/\\xff/test_broken.py", "failed", "No module named 'no_such_module'");
+        // The directory itself is where pytest runs.
+        let words = ["run", "--pytest", ".", "--python", python.to_str().unwrap(), "--format", "json"];
+        let mut command = world.heeler(&words);
+        command.current_dir(&directory);
+        let ran = command_run(command);
+        let ends = ran.stdout.lines().filter(|line| line.contains("\"outcome\":")).count();
+        assert_eq!((ran.code, ends), (Some(2), 3), "{ran}");
+    }
+}
+
+#[test]
+fn second_file_of_one_name_has_the_error_of_pytest_and_costs_no_other() {
+    for python in pythons() {
+        for more in [&["-j2"][..], &["-j1"], &["--isolate"]] {
+            let world = world(&[]);
+            for directory in ["a", "b", "c"] {
+                fs::create_dir(world.path(directory)).unwrap();
+                world.write(&format!("{directory}/test_name.py"), "def test(): pass\n");
+            }
+            world.write("c/test_other.py", "def test(): pass\n");
+            let run = run_with(&world, &python, more);
+            assert_eq!(run.ends.len(), 4, "{}", run.command);
+            run.assert_outcome("a/test_name.py::test", "passed", "");
+            run.assert_outcome("b/test_name.py", "failed", "import file mismatch");
+            run.assert_outcome("c/test_name.py", "failed", "import file mismatch");
+            run.assert_outcome("c/test_other.py::test", "passed", "");
+        }
+    }
 }
 
 /// Writes three tests of which one fails, and this conftest file; runs them.

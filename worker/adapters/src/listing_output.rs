@@ -1,6 +1,6 @@
 //! The outputs of listing commands, the tests read from them, and the errors of reading them.
 
-use heeler_protocol::control::ListedTest;
+use heeler_protocol::control::{ListedTest, OsText};
 
 /// The output of one listing command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub struct AdapterListing {
     /// What is wrong with the program, and prevents none of its tests from running.
     pub warnings: Vec<String>,
     /// Files and directories beside the program after whose change the tests may be others; absolute.
-    pub depends_on: Vec<String>,
+    pub depends_on: Vec<OsText>,
 }
 
 impl AdapterListing {

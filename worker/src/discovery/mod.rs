@@ -35,7 +35,7 @@ use heeler_adapters::{
     self, Adapter, AdapterInvocation, AdapterListing, ClaimConfidence, ListingDialogue, ListingError,
     ListingOutput,
 };
-use heeler_core::{OsText, error_chain};
+use heeler_core::error_chain;
 use listing_crash::{ListingCrashFiles, missing_evidence};
 use listing_process::{CaptureError, CapturedListing, ListingTimeLimit, capture_listing};
 use reply_text::{last_output_note, reply_summary};
@@ -180,7 +180,7 @@ pub(crate) async fn discover(
                 .unwrap_or_default(),
             tests: listing.tests,
             warnings: listing.warnings,
-            depends_on: listing.depends_on.iter().map(|path| OsText::from(path.as_str())).collect(),
+            depends_on: listing.depends_on,
             start_us: asking.start_us.unwrap_or_default(),
             has_waiting_process: waiting.is_some(),
             failure: listing.failure.map(|source| {

@@ -7,6 +7,7 @@ all tests and is forked for them.
 """
 
 import builtins
+import codecs
 import contextlib
 import faulthandler
 import gc
@@ -24,6 +25,8 @@ from _pytest.reports import CollectErrorRepr, CollectReport
 CHANNEL = 3
 # Texts are cut to this many characters: a report must fit into a line of 1 MiB.
 TEXT_LIMIT = 60_000
+# The error of a file in a listing travels with each request to run it.
+COLLECT_ERROR_LIMIT = 8_000
 MAX_FAILURES = 8
 # Options that end a session early, spread it over processes, choose other tests, or write one file for all.
 NEUTRAL_OPTIONS = {
@@ -40,7 +43,6 @@ NEUTRAL_OPTIONS = {
     "collectonly": False,
     "usepdb": False,
     "trace": False,
-    "no_summary": True,
     "xmlpath": None,
     "htmlpath": None,
     "report_log": None,
@@ -71,8 +73,39 @@ def remove_own_path():
             del os.environ["PYTHONPATH"]
 
 
+def escape_surrogates(error):
+    """Writes bytes of file names that are not UTF-8, and other lone surrogates, as escapes in a JSON string."""
+    characters = map(ord, error.object[error.start : error.end])
+    words = [f"\\\\x{one - 0xDC00:02x}" if 0xDC80 <= one <= 0xDCFF else f"\\\\u{one:04x}" for one in characters]
+    return "".join(words), error.end
+
+
+codecs.register_error("heeler-escape", escape_surrogates)
+
+
+def to_handle(text):
+    """Returns the text as Heeler can hand it back: one that is not Unicode as a NUL and its bytes in hex."""
+    try:
+        text.encode()
+        return text
+    except UnicodeEncodeError:
+        pass
+    try:
+        return "\0" + os.fsencode(text).hex()
+    except UnicodeEncodeError:
+        # Surrogates that stand for no byte.
+        return "\0\0" + text.encode("utf-8", "surrogatepass").hex()
+
+
+def from_handle(text):
+    if not text.startswith("\0"):
+        return text
+    data = bytes.fromhex(text.lstrip("\0"))
+    return data.decode("utf-8", "surrogatepass") if text.startswith("\0\0") else os.fsdecode(data)
+
+
 def shortened(text, limit=TEXT_LIMIT):
-    text = str(text).encode("utf-8", "replace").decode("utf-8")
+    text = str(text)
     if len(text) <= limit:
         return text
     half = limit // 2
@@ -89,6 +122,20 @@ def paused_garbage_collection():
     finally:
         if was_enabled:
             gc.enable()
+
+
+@contextlib.contextmanager
+def forgotten_import(path):
+    """Removes what the import of a file adds, so that another file of the same name can be imported."""
+    search_path = sys.path[:]
+    known = set(sys.modules)
+    try:
+        yield
+    finally:
+        sys.path[:] = search_path
+        for name in set(sys.modules) - known:
+            if getattr(sys.modules[name], "__file__", None) == path:
+                del sys.modules[name]
 
 
 def paths_on_the_way(paths):
@@ -163,7 +210,7 @@ class Channel:
         if report is not None:
             self.add(report)
         self.exit_if_forked()
-        data = memoryview(("\n".join(self.unsent) + "\n").encode("utf-8", "replace"))
+        data = memoryview(("\n".join(self.unsent) + "\n").encode("utf-8", "heeler-escape"))
         self.unsent.clear()
         while data:
             data = data[os.write(CHANNEL, data) :]
@@ -186,7 +233,7 @@ class Channel:
 
     def write_error(self, text):
         """Writes to standard error as it was at the start."""
-        os.write(self.outputs[1], f"{shortened(text)}\n".encode())
+        os.write(self.outputs[1], f"{shortened(text)}\n".encode("utf-8", "backslashreplace"))
 
 
 def load_c_flush():
@@ -362,6 +409,11 @@ def describe_exception(error):
     return excinfo.getrepr(style="short")
 
 
+def selector_of(place, path, nodeid):
+    """Returns the handle of a test: its place among those of the same id, or "file"; its file; and its id."""
+    return f"{place}\n{to_handle(str(path))}\n{to_handle(nodeid)}"
+
+
 def skip_reason(longrepr):
     reason = longrepr[2] if isinstance(longrepr, tuple) else str(longrepr)
     return reason.removeprefix("Skipped: ")
@@ -440,7 +492,7 @@ class Plugin:
             session.items = []
             session.perform_collect = lambda *args, **options: []
         elif self.is_listing():
-            self.skipped_paths = set(self.opening.get("skip", ()))
+            self.skipped_paths = {from_handle(path) for path in self.opening.get("skip", ())}
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session):
@@ -462,13 +514,28 @@ class Plugin:
             text = describe_exception(error)
             message = f"a fixture of the session failed in its tear-down: {describe_failure(text)['message']}"
             self.channel.send({"k": "failure", "message": message, "stack": shortened(text)})
+        if not self.is_listing():
+            # Each part has been collected alone.
+            session.testscollected = len(self.begun_items)
         self.is_stopped = True
         return True
 
-    @pytest.hookimpl(trylast=True)
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session):
+        own_status = session.exitstatus
+        result = yield
         if self.is_stopped:
+            if session.exitstatus not in (own_status, 0):
+                self.report_exit_status(session.exitstatus)
             session.exitstatus = 0
+        return result
+
+    def report_exit_status(self, status):
+        message = f"a plugin or conftest.py has set the exit status of this session of pytest to {int(status)}"
+        count = len(self.begun_items)
+        # A threshold that holds for the whole suite only needs all tests in one session.
+        message += f" at its end, after {count} of the tests; with -j1 one session runs all of them"
+        self.channel.send({"k": "failure", "message": message})
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self):
@@ -511,7 +578,7 @@ class Plugin:
             yield
             return report
         if self.is_listing() and isinstance(collector, pytest.File):
-            self.channel.send({"k": "file", "path": path})
+            self.channel.send({"k": "file", "path": to_handle(path)})
         try:
             report = yield
         except (KeyboardInterrupt, SystemExit, pytest.exit.Exception) as error:
@@ -527,16 +594,19 @@ class Plugin:
             path, line, _ = item.location
             place = seen[item.nodeid] = seen.get(item.nodeid, -1) + 1
             tags = {mark.name: None for mark in item.iter_markers() if mark.name not in MECHANICAL_MARKS}
-            report = {"k": "test", "id": item.nodeid, "selector": f"{place}\n{item.path}\n{item.nodeid}"}
+            report = {"k": "test", "id": item.nodeid, "selector": selector_of(place, item.path, item.nodeid)}
             report["file"] = os.path.abspath(os.path.join(session.config.rootpath, path))
             if line is not None:
                 report["line"] = line + 1
             report["tags"] = list(tags)
             self.channel.add(report)
         for nodeid, (path, collected) in self.collect_reports.items():
-            report = {"k": "test", "id": nodeid or path, "selector": f"file\n{path}\n{nodeid}", "file": path}
+            report = {"k": "test", "id": nodeid or path, "file": path}
+            report["selector"] = selector_of("file", path, nodeid)
             if collected.skipped:
                 report["skip"] = shortened(skip_reason(collected.longrepr))
+            else:
+                report["selector"] += f"\n{shortened(collected.longrepr, COLLECT_ERROR_LIMIT)}"
             self.channel.add(report)
         for plugin in session.config.pluginmanager.get_plugins():
             file = getattr(plugin, "__file__", None)
@@ -549,7 +619,7 @@ class Plugin:
         if self.failure_limit:
             message = "-x and --maxfail have no effect: --fail-fast and --max-fail of heeler end a run early"
             self.channel.add({"k": "warning", "message": message})
-        self.channel.add({"k": "depends", "paths": list(self.paths)})
+        self.channel.add({"k": "depends", "paths": [to_handle(path) for path in self.paths]})
         self.channel.send({"k": "listed"})
 
     # Runs.
@@ -557,17 +627,17 @@ class Plugin:
     def run_tests(self, session, selectors):
         wanted = []
         for index, selector in enumerate(selectors):
-            place, path, nodeid = selector.split("\n", 2)
-            wanted.append((index, place, path, nodeid))
-        self.collect_files(session, dict.fromkeys(path for _, place, path, _ in wanted if place != "file"))
+            place, path, nodeid, *error = selector.split("\n", 3)
+            wanted.append((index, place, from_handle(path), from_handle(nodeid), "".join(error)))
+        self.collect_files(session, dict.fromkeys(path for _, place, path, *_ in wanted if place != "file"))
         found = []
-        for index, place, path, nodeid in wanted:
+        for index, place, path, nodeid, error in wanted:
             same = self.items.get(nodeid, ())
             item = same[int(place)] if place != "file" and int(place) < len(same) else None
-            found.append((index, path, nodeid, item))
+            found.append((index, path, nodeid, error, item))
         boundary = Boundary.from_parent(session, name="heeler-boundary")
         following = [boundary]
-        for _, _, _, item in reversed(found):
+        for *_, item in reversed(found):
             following.append(item or following[-1])
         fence = self.channel.write_fence()
         # Where it is counted what each test reaches, each runs in a child.
@@ -575,11 +645,11 @@ class Plugin:
         if run_apart is not None:
             # Children would copy the memory of all that is there.
             gc.freeze()
-        for place, (index, path, nodeid, item) in enumerate(found):
+        for place, (index, path, nodeid, error, item) in enumerate(found):
             self.channel.send({"k": "begin", "i": index, "f": fence})
             self.running = RunningTest(index, item)
             if item is None:
-                self.run_collector(session, path, nodeid)
+                self.run_collector(session, path, nodeid, error)
             elif run_apart is None:
                 self.run_item(session, item, following[len(found) - place - 1])
             elif self.run_in_child(session, item, run_apart):
@@ -643,20 +713,24 @@ class Plugin:
                 text = describe_exception(error)
                 self.running.add_failure(text, "tear-down")
 
-    def run_collector(self, session, path, nodeid):
+    def run_collector(self, session, path, nodeid, known_error):
         """Runs what stands for a file that has no tests, or for a test that pytest does not collect."""
         self.collect_reports.pop(nodeid, None)
         before = session.items
         try:
             if os.path.exists(path):
-                session.perform_collect([path])
+                with forgotten_import(path):
+                    session.perform_collect([path])
         except BaseException as error:
             self.running.add_failure(describe_exception(error))
         session.items = before
         file = nodeid.split("::")[0]
         _, report = self.collect_reports.get(nodeid) or self.collect_reports.get(file) or (None, None)
         if report is None:
-            if not self.running.outcomes:
+            if known_error and not self.running.outcomes:
+                # Such as the second one of two files of one name: without the first it is imported.
+                self.running.add_failure(known_error)
+            elif not self.running.outcomes:
                 message = f"pytest did not collect {nodeid} in this process, though it had listed it"
                 self.running.add_failure(message)
         elif report.skipped:

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use heeler_protocol::control::ListedTest;
+use data_encoding::HEXLOWER;
+use heeler_protocol::control::{ListedTest, OsText};
 
 use super::adapter::NAME;
 use crate::{AdapterListing, ListingError, ListingOutput, json_reports::message::ReportLine, scan};
@@ -61,7 +62,7 @@ pub(super) fn read(outputs: &[ListingOutput]) -> Result<AdapterListing, ListingE
                 tests.push(test);
             }
             "warning" => warnings.extend(report.text("message")),
-            "depends" => depends_on = report.texts("paths"),
+            "depends" => depends_on = report.texts("paths").iter().map(|path| read_handle(path)).collect(),
             "listed" => {
                 let failed = |output: &&ListingOutput| output.code != Some(0);
                 // Files that crash are among the tests; that one of them did is a failure of the whole.
@@ -81,16 +82,24 @@ pub(super) fn read(outputs: &[ListingOutput]) -> Result<AdapterListing, ListingE
     Err(damaged("it ends without \"listed\"".to_owned()))
 }
 
+/// Returns the path that the plugin has written: one that is not UTF-8 as a NUL and its bytes in hex.
+fn read_handle(text: &str) -> OsText {
+    let bytes = text.strip_prefix('\0').and_then(|hex| HEXLOWER.decode(hex.as_bytes()).ok());
+    bytes.map_or_else(|| OsText::from(text), OsText::from)
+}
+
 /// Returns how a command line of pytest in this directory names a test: node ids begin at pytest's root
 /// directory, which may be another one.
-pub(super) fn command_line_id(test: &ListedTest, cwd: &Path) -> String {
+pub(super) fn command_line_id(test: &ListedTest, cwd: &Path) -> OsText {
     let path = test.selector.as_deref().and_then(|selector| selector.split('\n').nth(1));
-    let Some(path) = path else { return test.name.clone() };
-    let path = Path::new(path).strip_prefix(cwd).unwrap_or(Path::new(path)).display().to_string();
-    match test.name.split_once("::") {
-        Some((_, rest)) => format!("{path}::{rest}"),
-        None => path,
+    let Some(path) = path.map(read_handle) else { return OsText::from(test.name.as_str()) };
+    let path = path.as_path();
+    let mut id = OsText::from(path.strip_prefix(cwd).unwrap_or(path)).as_bytes().to_vec();
+    if let Some((_, rest)) = test.name.split_once("::") {
+        id.extend(b"::");
+        id.extend(rest.as_bytes());
     }
+    OsText::from(id)
 }
 
 #[cfg(test)]
@@ -145,9 +154,16 @@ mod tests {
             selector: Some("0\n/w/tests/a.py\ntests/a.py::C::t[x::y]".to_owned()),
             ..ListedTest::default()
         };
-        assert_eq!(command_line_id(&test, Path::new("/w/tests")), "a.py::C::t[x::y]");
-        assert_eq!(command_line_id(&test, Path::new("/other")), "/w/tests/a.py::C::t[x::y]");
+        let id = |test: &ListedTest, cwd| command_line_id(test, Path::new(cwd));
+        assert_eq!(id(&test, "/w/tests"), OsText::from("a.py::C::t[x::y]"));
+        assert_eq!(id(&test, "/other"), OsText::from("/w/tests/a.py::C::t[x::y]"));
         let whole = ListedTest { name: "tests/a.py".to_owned(), ..test };
-        assert_eq!(command_line_id(&whole, Path::new("/w")), "tests/a.py");
+        assert_eq!(id(&whole, "/w"), OsText::from("tests/a.py"));
+        let of_bytes = ListedTest {
+            name: "\\xff/a.py::t".to_owned(),
+            selector: Some("0\n\x002f772fff2f612e7079\n\x00ff2f612e70793a3a74".to_owned()),
+            ..ListedTest::default()
+        };
+        assert_eq!(id(&of_bytes, "/w"), OsText::from(b"\xff/a.py::t".to_vec()));
     }
 }
