@@ -196,6 +196,8 @@ fn simulate_run(plan: SchedulingPlan) -> RunState {
             | RunAction::ExtendLease(_)
             | RunAction::EndLease { .. }
             | RunAction::DelayRetry { .. }
+            | RunAction::LimitSetUp { .. }
+            | RunAction::ReturnTests { .. }
             | RunAction::DelayStarts { .. } => {
                 panic!("not in this run: {action:?}")
             }

@@ -210,6 +210,11 @@ impl TestQueue {
         }
     }
 
+    /// Lets no more than one process of a program run at a time.
+    pub(crate) fn limit_to_one_process(&mut self, program: ProgramId) {
+        self.program(program).limit_to_one_process();
+    }
+
     /// Records the cost of a process start.
     pub fn observe_start(&mut self, program: ProgramId, start: Duration) {
         self.program(program).observe_start(start);

@@ -210,6 +210,14 @@ impl GuardLoss {
     }
 }
 
+/// What a process does with a fixture that it keeps until its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum SetUpProgress {
+    Begun,
+    Done,
+    Failed,
+}
+
 /// How the process of a lease ended, as far as decisions depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LeaseOutcome {

@@ -29,6 +29,7 @@ mod mtp_waiting;
 mod own_main;
 pub(crate) mod pytest;
 mod pytest_conftests;
+mod pytest_fixtures;
 mod pytest_sessions;
 mod recognition;
 mod relative_sources;

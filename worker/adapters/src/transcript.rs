@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use heeler_core::{Failure, NotRunReason, Outcome};
+use heeler_core::{Failure, NotRunReason, Outcome, SetUpProgress};
 use heeler_protocol::{control::ListedTest, journal::SuiteFixture};
 
 /// Parser of a framework's reports: on its standard output, or on its report channel. Its memory is bounded
@@ -26,6 +26,12 @@ pub trait TranscriptParser {
     /// request. A process that answers several requests runs several batches.
     fn on_channel(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
         let _ = (chunk, events);
+        Vec::new()
+    }
+
+    /// Takes what the process has reported of fixtures that it sets up and keeps until its end, by their
+    /// names.
+    fn take_set_ups(&mut self) -> Vec<(String, SetUpProgress)> {
         Vec::new()
     }
 

@@ -236,7 +236,10 @@ impl ListingProcess<'_> {
     async fn handle_event(&mut self, event: ProcessEvent) -> bool {
         match self.process.apply(event).await {
             Some(ProcessEvent::Order(
-                JobOrder::Cancel { .. } | JobOrder::CancelAfterRunningTests { .. } | JobOrder::Kill,
+                JobOrder::Cancel { .. }
+                | JobOrder::ReturnTests { .. }
+                | JobOrder::CancelAfterRunningTests { .. }
+                | JobOrder::Kill,
             )) => self.fail(CaptureError::Cancelled).await,
             Some(ProcessEvent::Guard(GuardEvent::NotStarted(error))) => {
                 self.failure = Some(CaptureError::NotStarted(error));

@@ -264,6 +264,7 @@ impl WorkerMainLoop {
             ToWorker::ExtendLease(lease) => drop(self.send_order(JobOrder::Extend(lease))),
             ToWorker::EndLease { lease } => drop(self.send_order(JobOrder::EndIdle { lease })),
             ToWorker::Cancel { grace_ms } => self.cancel(JobOrder::Cancel { grace_ms }),
+            ToWorker::ReturnTests { grace_ms } => self.cancel(JobOrder::ReturnTests { grace_ms }),
             ToWorker::CancelAfterRunningTests { grace_ms } => {
                 self.cancel(JobOrder::CancelAfterRunningTests { grace_ms })
             }

@@ -78,10 +78,13 @@ pub(super) async fn may_continue(orders: &mut mpsc::Receiver<JobOrder>, is_pause
             Some(JobOrder::Pause { .. }) => is_paused = true,
             Some(JobOrder::Resume) => is_paused = false,
             Some(JobOrder::Debugger { .. } | JobOrder::Extend(_) | JobOrder::EndIdle { .. }) => {}
-            Some(JobOrder::Cancel { .. } | JobOrder::CancelAfterRunningTests { .. } | JobOrder::Kill)
-            | None => {
-                return false;
-            }
+            Some(
+                JobOrder::Cancel { .. }
+                | JobOrder::ReturnTests { .. }
+                | JobOrder::CancelAfterRunningTests { .. }
+                | JobOrder::Kill,
+            )
+            | None => return false,
         }
     }
 }

@@ -318,6 +318,11 @@ impl<'a> RunningProcess<'a> {
                 self.batch.cancel();
                 self.terminate(grace_ms).await;
             }
+            JobOrder::ReturnTests { grace_ms } => {
+                self.settle_proven();
+                self.batch.abandon();
+                self.terminate(grace_ms).await;
+            }
             JobOrder::CancelAfterRunningTests { grace_ms } => {
                 self.reader.transcript.begin_no_more();
                 self.extension = LeaseExtension::Impossible;

@@ -1,6 +1,7 @@
 //! The reports of one test process, on their way to its batch.
 
 use heeler_adapters::{TranscriptEvent, TranscriptParser};
+use heeler_protocol::control::LeaseEvent;
 
 use super::lease::ResultSink;
 use crate::{
@@ -24,8 +25,11 @@ impl TranscriptReader {
         batch: &mut RunningBatch,
         sink: &mut ResultSink,
     ) {
+        let set_ups = self.transcript.take_set_ups().into_iter();
+        let set_ups = set_ups.map(|(fixture, progress)| LeaseEvent::SetUp { fixture, progress });
+        sink.updates.reports.extend(set_ups);
         if self.events.is_empty() && outputs.is_empty() {
-            return;
+            return sink.try_send_batch();
         }
         let chunk = OutputChunk { events: &mut self.events, outputs, now: clock.now() };
         batch.on_output(chunk, &mut sink.updates);

@@ -303,7 +303,10 @@ async fn next_report(
                 });
             }
             Some(ProcessEvent::Order(
-                JobOrder::Cancel { .. } | JobOrder::CancelAfterRunningTests { .. } | JobOrder::Kill,
+                JobOrder::Cancel { .. }
+                | JobOrder::ReturnTests { .. }
+                | JobOrder::CancelAfterRunningTests { .. }
+                | JobOrder::Kill,
             )) => return Err(NoAnswer::Interrupted),
             Some(ProcessEvent::Guard(GuardEvent::NotStarted(error))) => return Err(NoAnswer::Lost(error)),
             Some(ProcessEvent::Guard(GuardEvent::Ended(end))) => {

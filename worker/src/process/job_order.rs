@@ -8,6 +8,8 @@ use tokio::sync::oneshot;
 pub(crate) enum JobOrder {
     /// End the process; the running test becomes cancelled.
     Cancel { grace_ms: u64 },
+    /// End the process; all tests without a result stay undecided.
+    ReturnTests { grace_ms: u64 },
     /// End the process when the tests that run now have ended; the others stay undecided.
     CancelAfterRunningTests { grace_ms: u64 },
     /// Give the idle process of a lease the tests of this one.

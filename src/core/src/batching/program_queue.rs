@@ -1,6 +1,6 @@
 //! The waiting tests of one program, and the size of its batches.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, num::NonZeroU32, time::Duration};
 
 use super::{ISOLATE_FROM, ProgramCosts, QueuedTest, UNKNOWN_START, UNKNOWN_WEIGHT};
 use crate::TestId;
@@ -192,6 +192,10 @@ impl ProgramQueue {
 
     pub(super) fn max_processes(&self) -> Option<usize> {
         self.costs.max_processes.map(|most| usize::try_from(most.get()).unwrap_or(usize::MAX))
+    }
+
+    pub(super) fn limit_to_one_process(&mut self) {
+        self.costs.max_processes = Some(NonZeroU32::MIN);
     }
 
     pub(super) fn hides_start(&self) -> bool {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::{
-    LeaseId, LeaseOutcome, Outcome, ProgramId, ProvisionalReason, RetryPolicy, SynthesizedResult, TestId,
-    WorkerId,
+    LeaseId, LeaseOutcome, Outcome, ProgramId, ProvisionalReason, RetryPolicy, SetUpProgress,
+    SynthesizedResult, TestId, WorkerId,
     batching::{ProgramCosts, QueuedTest, TestBatch},
 };
 
@@ -126,6 +126,10 @@ pub enum RunEvent {
         /// Duration of the iteration.
         duration: Duration,
     },
+    /// The process of a lease sets a fixture up that it keeps until its end.
+    SetUp { worker: WorkerId, lease: LeaseId, fixture: String, progress: SetUpProgress },
+    /// The limit of a set-up is over: [`RunAction::LimitSetUp`] has begun it.
+    SetUpDue { lease: LeaseId },
     /// All tests of a lease have ended, and its process can be given others: [`RunAction::ExtendLease`] or
     /// [`RunAction::EndLease`] follows, at once or, while tests may be added to the run, later.
     LeaseIdle { worker: WorkerId, lease: LeaseId },
@@ -200,6 +204,12 @@ pub enum RunAction {
     /// Have [`RunEvent::StartsDue`] follow after the delay, which replaces an earlier one of the program:
     /// until then no further process of it starts, as long as one that runs takes its tests.
     DelayStarts { program: ProgramId, delay: Duration },
+    /// Have [`RunEvent::SetUpDue`] follow after the startup limit of the program, which replaces an earlier
+    /// one of the lease.
+    LimitSetUp { lease: LeaseId, program: ProgramId },
+    /// End the process of a lease at once, and return its tests without a result; [`RunEvent::LeaseEnded`]
+    /// follows. It has stood in the set-up of a fixture that another process of the program holds.
+    ReturnTests { worker: WorkerId, program: ProgramId, fixture: String },
     /// Cancel a worker's lease; [`RunEvent::LeaseEnded`] follows. A lease whose running tests finish first
     /// may be cancelled again, at once.
     CancelLease { worker: WorkerId, mode: CancelMode },

@@ -37,6 +37,7 @@ impl RunState {
             return None;
         }
         let held = self.leases.remove(&worker)?;
+        self.set_ups.remove(&lease);
         if let Some(start) = start {
             self.queue.observe_start(held.batch.program, start);
         }
@@ -44,7 +45,11 @@ impl RunState {
         if self.stop_reason.is_some() {
             self.requeue(&held, rest);
         } else if end == LeaseOutcome::Cancelled && held.cancel_mode.is_some() {
-            self.return_to_queue(&held, &rest);
+            if held.batch.is_isolated {
+                self.requeue(&held, rest);
+            } else {
+                self.return_to_queue(&held, &rest);
+            }
         } else if let LeaseOutcome::GuardLost(loss) = end {
             self.on_guard_lost(&held, rest, loss);
         } else if end == LeaseOutcome::StartTimedOut && is_unproductive(&held, &rest) {
@@ -203,6 +208,9 @@ impl RunState {
         }
         self.draining.retain(|one| *one != worker);
         let held = self.leases.remove(&worker);
+        if let Some(held) = &held {
+            self.set_ups.remove(&held.lease);
+        }
         let is_blamed = held.as_ref().is_some_and(|held| !held.is_lost_with_watchdog);
         self.unproductive_workers += usize::from(is_blamed && settled.is_empty());
         for (position, (test, outcome, duration)) in (1..).zip(settled) {

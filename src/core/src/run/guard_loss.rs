@@ -187,6 +187,8 @@ mod tests {
                 RunAction::Finish(_) => actions.extend(run.handle(RunEvent::Finished)),
                 RunAction::ReleaseWorker(_) | RunAction::Complete => {}
                 RunAction::DelayRetry { .. }
+                | RunAction::LimitSetUp { .. }
+                | RunAction::ReturnTests { .. }
                 | RunAction::DelayStarts { .. }
                 | RunAction::CancelLease { .. }
                 | RunAction::ExtendLease(_)

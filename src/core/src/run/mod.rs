@@ -30,6 +30,7 @@ mod lease_extension;
 mod loads;
 mod prerequisites;
 mod repetition;
+mod set_up;
 mod start_delay;
 mod state;
 mod take_back;

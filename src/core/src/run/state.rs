@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     BatchLease, CancelMode, Prerequisite, RunAction, RunEvent, RunStage, ScheduledTest, SchedulingPlan,
-    guard_loss::GuardLosses, lease_extension::LeaseIdleness, take_back::LeasePace,
+    guard_loss::GuardLosses, lease_extension::LeaseIdleness, set_up::LeaseSetUps, take_back::LeasePace,
 };
 use crate::{
     LeaseId, NotRunReason, Outcome, ProgramId, ProvisionalReason, SynthesizedResult, TestId, WorkerId,
@@ -106,6 +106,8 @@ pub struct RunState {
     pub(super) next_round: Vec<TestId>,
     pub(super) programs: Vec<ProgramState>,
     pub(super) leases: BTreeMap<WorkerId, ActiveLease>,
+    /// Fixtures that the processes of leases set up and keep.
+    pub(super) set_ups: BTreeMap<LeaseId, LeaseSetUps>,
     /// The worker that is granted next, if a process of this program waits for tests there.
     pub(super) waiting_process: Option<(WorkerId, ProgramId)>,
     /// Number of requested workers of which neither the grant nor the failure to start is known.
@@ -148,6 +150,7 @@ impl RunState {
             failures: 0,
             ledger: Ledger::new(0),
             leases: BTreeMap::new(),
+            set_ups: BTreeMap::new(),
             waiting_process: None,
             requested: 0,
             failed_starts: 0,
@@ -222,6 +225,10 @@ impl RunState {
             RunEvent::IterationPassed { lease, test, duration } => {
                 self.on_iteration_passed(lease, test, duration);
             }
+            RunEvent::SetUp { worker, lease, fixture, progress } => {
+                return self.on_set_up(worker, lease, fixture, progress);
+            }
+            RunEvent::SetUpDue { lease } => return self.on_set_up_due(lease),
             RunEvent::LeaseIdle { worker, lease } => self.on_lease_idle(worker, lease),
             RunEvent::TestsAdded(added) => self.on_tests_added(added),
             RunEvent::NoMoreTests => self.is_open = false,

@@ -112,6 +112,8 @@ impl ModelWorld {
             RunAction::StartWorker
             | RunAction::ReleaseWorker(_)
             | RunAction::DelayRetry { .. }
+            | RunAction::LimitSetUp { .. }
+            | RunAction::ReturnTests { .. }
             | RunAction::DelayStarts { .. } => {}
             // What is sent to a dead worker is lost; its death will be noticed.
             RunAction::Lease(lease) => {

@@ -109,6 +109,7 @@ fn run(
             RunAction::CancelLease { .. } => panic!("nothing is cancelled"),
             RunAction::ExtendLease(_) | RunAction::EndLease { .. } => panic!("no process is idle"),
             RunAction::DelayRetry { .. } | RunAction::DelayStarts { .. } => panic!("nothing is delayed"),
+            RunAction::LimitSetUp { .. } | RunAction::ReturnTests { .. } => panic!("no fixture is set up"),
         }
     }
     panic!("the run stops in {:?}", run.stage());
@@ -327,6 +328,7 @@ fn a_test_that_kills_worker_after_worker_without_a_word_costs_only_itself() {
             RunAction::KillFinisher => panic!("no finisher is late"),
             RunAction::Finish(_) => actions.extend(run.handle(RunEvent::Finished)),
             RunAction::DelayRetry { .. } | RunAction::DelayStarts { .. } => panic!("nothing is delayed"),
+            RunAction::LimitSetUp { .. } | RunAction::ReturnTests { .. } => panic!("no fixture is set up"),
             RunAction::ExtendLease(_) | RunAction::EndLease { .. } => panic!("no process is idle"),
             RunAction::ReleaseWorker(_) | RunAction::CancelLease { .. } | RunAction::Complete => {}
         }

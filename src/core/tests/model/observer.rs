@@ -1,7 +1,10 @@
 //! The books of an observer at the coordinator. They hold only the events that the run received, the actions
 //! that it returned, and what its ledger shows; never what the run decides inside.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use heeler_core::{
     LeaseOutcome, NotRunReason, Outcome, ProgramId, ProvisionalReason, SynthesizedResult, TestId, WorkerId,
@@ -191,16 +194,7 @@ impl RunObserver {
                 self.end_lease(*worker);
             }
             RunEvent::WorkerLost { worker, settled, proven } => {
-                for (test, outcome, _) in settled {
-                    if self.tests[test.index()].place.is_with(*worker) {
-                        self.settle(plan, *test, *outcome);
-                    }
-                }
-                // The proof of a drained stream is final.
-                if !self.workers.get(worker).is_some_and(|one| one.is_drained) {
-                    self.prove(*worker, *proven);
-                }
-                self.lose_worker(*worker);
+                self.settle_lost_worker(plan, *worker, settled, *proven);
             }
             RunEvent::Drained { worker, proven } => {
                 self.prove(*worker, *proven);
@@ -222,9 +216,31 @@ impl RunObserver {
             // No test of the model is held.
             RunEvent::Held { .. }
             | RunEvent::WatchdogDied { .. }
+            | RunEvent::SetUp { .. }
+            | RunEvent::SetUpDue { .. }
             | RunEvent::Completing
             | RunEvent::Finished => {}
         }
+    }
+
+    /// Records the results that a lost worker has left in its journal, and what is proven of its stream.
+    fn settle_lost_worker(
+        &mut self,
+        plan: &SchedulingPlan,
+        worker: WorkerId,
+        settled: &[(TestId, Outcome, Duration)],
+        proven: u64,
+    ) {
+        for (test, outcome, _) in settled {
+            if self.tests[test.index()].place.is_with(worker) {
+                self.settle(plan, *test, *outcome);
+            }
+        }
+        // The proof of a drained stream is final.
+        if !self.workers.get(&worker).is_some_and(|one| one.is_drained) {
+            self.prove(worker, proven);
+        }
+        self.lose_worker(worker);
     }
 
     pub(crate) fn has_lease(&self, worker: WorkerId) -> bool {
@@ -373,6 +389,7 @@ impl RunObserver {
                 self.waiting_process = None;
                 self.unanswered = None;
             }
+            RunAction::LimitSetUp { .. } | RunAction::ReturnTests { .. } => panic!("no fixture is set up"),
             RunAction::DelayStarts { program, .. } => {
                 self.check_delayed_starts(plan, *program)?;
                 self.held.insert(*program);

@@ -28,6 +28,7 @@ impl UnfinishedTests {
                 | LeaseEvent::Held(_)
                 | LeaseEvent::FilesAttached { .. }
                 | LeaseEvent::ProcessEnded { .. }
+                | LeaseEvent::SetUp { .. }
                 | LeaseEvent::FixtureFailed { .. }
                 | LeaseEvent::ProcessesLeaked { .. } => {}
             }

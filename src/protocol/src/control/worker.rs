@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, num::NonZeroU32};
 
 use heeler_core::{
     Attempt, DiagnosticsFile, GuardLoss, LeakedProcess, LeaseId, LeaseOutcome, NameNesting, OsText, Outcome,
-    ProcessUsage, TestId, WorkerId, batching::ProcessTraits,
+    ProcessUsage, SetUpProgress, TestId, WorkerId, batching::ProcessTraits,
 };
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +33,11 @@ pub enum ToWorker {
     EndLease { lease: LeaseId },
     /// Ends the current lease: the running test becomes `cancelled`, the tests not yet started are returned.
     Cancel {
+        /// Milliseconds between SIGTERM and SIGKILL.
+        grace_ms: u64,
+    },
+    /// Ends the current lease: all tests without a result are returned, also the running one.
+    ReturnTests {
         /// Milliseconds between SIGTERM and SIGKILL.
         grace_ms: u64,
     },
@@ -431,6 +436,8 @@ pub enum LeaseEvent {
         /// Position of the result in the worker's journal of this run, from 1.
         position: u64,
     },
+    /// The lease's process sets a fixture up that it keeps until its end.
+    SetUp { fixture: String, progress: SetUpProgress },
     /// Files of a test's result, which may come before or after this event.
     FilesAttached {
         /// Test that the files belong to; `None` for the program itself.

@@ -1,7 +1,7 @@
 //! The SQLite file: opening and migrating it, one transaction for each run, plain reads.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     io,
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
@@ -60,6 +60,13 @@ ALTER TABLE test ADD COLUMN peak_kib INTEGER;
 ALTER TABLE program ADD COLUMN peak_kib INTEGER;
 PRAGMA user_version = 2;
 ";
+
+/// Beside the versioned tables: earlier versions of this program leave it alone.
+const CONFLICT_TABLE: &str = "
+CREATE TABLE IF NOT EXISTS conflict (suite TEXT PRIMARY KEY, seen INTEGER NOT NULL) WITHOUT ROWID";
+
+/// After this time, 30 days, a conflict is tried again: the suite may have been repaired.
+const CONFLICT_SECONDS: i64 = 30 * 24 * 60 * 60;
 
 const RECORD_TEST: &str = "
 INSERT INTO test (uid, suite, outcome, last_us, mean_us, runs, failures, crashes, seen, cpu_us, peak_kib)
@@ -233,6 +240,46 @@ impl HistoryStore {
         all().map_err(|source| classify(&self.path, source))
     }
 
+    /// Returns the suites of the programs whose processes have hindered each other lately.
+    ///
+    /// # Errors
+    /// All are soft: a program counts as one whose processes do not.
+    pub fn load_conflicts(&self) -> Result<HashSet<String>, HistoryError> {
+        let all = || {
+            // A history without conflicts, or of an earlier version of this program, does not have the table.
+            if !self.connection.table_exists(None, "conflict")? {
+                return Ok(HashSet::new());
+            }
+            let mut statement = self.connection.prepare("SELECT suite FROM conflict WHERE seen > ?1")?;
+            let since = now() - CONFLICT_SECONDS;
+            let rows = statement.query_map([since], |row| row.get(0))?;
+            rows.collect::<rusqlite::Result<_>>()
+        };
+        all().map_err(|source| classify(&self.path, source))
+    }
+
+    /// Records programs whose processes hinder each other, by their suites.
+    ///
+    /// # Errors
+    /// All are soft: the next run learns it again.
+    pub fn record_conflicts(&mut self, suites: &[&str]) -> Result<(), HistoryError> {
+        if suites.is_empty() {
+            return Ok(());
+        }
+        let mut all = || {
+            let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            transaction.execute_batch(CONFLICT_TABLE)?;
+            for suite in suites {
+                transaction.execute(
+                    "INSERT OR REPLACE INTO conflict (suite, seen) VALUES (?1, ?2)",
+                    (suite, now()),
+                )?;
+            }
+            transaction.commit()
+        };
+        all().map_err(|source| classify(&self.path, source))
+    }
+
     /// Records a run completely, or not at all on an error. Blocks for half a second at most when another
     /// process is recording.
     ///
@@ -243,8 +290,7 @@ impl HistoryStore {
         outcomes: &[RecordedOutcome<'_>],
         programs: &[ProgramCost<'_>],
     ) -> Result<(), HistoryError> {
-        let since = heeler_sys::fail::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let now = to_column(since.as_secs().into());
+        let now = now();
         let mut all = || {
             let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             record_tests(&transaction, outcomes, now)?;
@@ -302,6 +348,12 @@ fn check_files(path: &Path) -> Result<(), HistoryError> {
         Ok(()) if end == JOURNAL_NAME_MAGIC => Err(foreign("the journal beside it names another file")),
         Ok(()) | Err(_) => Ok(()),
     }
+}
+
+/// Returns the seconds since 1970.
+fn now() -> i64 {
+    let since = heeler_sys::fail::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    to_column(since.as_secs().into())
 }
 
 fn record_tests(connection: &Connection, outcomes: &[RecordedOutcome<'_>], now: i64) -> rusqlite::Result<()> {

@@ -53,6 +53,8 @@ pub struct ListingFacts {
     pub start: Option<Duration>,
     /// How the listing process failed after it had listed all tests.
     pub failure: Option<Arc<str>>,
+    /// Whether it runs in one process, because its processes have hindered each other in an earlier run.
+    pub has_conflict: bool,
 }
 
 /// Limits of dumps.
@@ -354,6 +356,7 @@ fn plan_test(
             let is_whole = entry.source.program.entries.is_empty();
             listing.runnable_tests = is_whole.then(|| tests.iter().filter(|test| !test.is_skipped()).count());
             listing.start = Some(*start);
+            listing.has_conflict = of.history.has_conflict(suite);
             costs.process = *process;
             listing.failure.clone_from(failure);
         }
@@ -384,7 +387,12 @@ fn plan_test(
     let costs = &mut programs.costs[program];
     // Tests that run in one process run one after the other, also those that are rerun after its death.
     let one = (costs.process.is_one_batch && !settings.is_isolated).then_some(NonZeroU32::MIN);
-    costs.max_processes = costs.max_processes.into_iter().chain(settings.max_processes).chain(one).min();
+    // What the settings say is meant so.
+    let learned = programs.listings[program].has_conflict && settings.max_processes.is_none();
+    programs.listings[program].has_conflict = learned;
+    let learned = learned.then_some(NonZeroU32::MIN);
+    let limits = settings.max_processes.into_iter().chain(one).chain(learned);
+    costs.max_processes = costs.max_processes.into_iter().chain(limits).min();
     let planned = ScheduledTest {
         program: program_id(program),
         weight: weight_of_iterations(of.history.duration_of(&uid), repeat_of(of.settings)),

@@ -1,7 +1,10 @@
 //! Resource usage of a run's processes: start time, memory, processor time. Its size is bounded by the
 //! selection.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use heeler_core::TestId;
 use heeler_protocol::{control::ProcessUsage, mtp::LargeProcess};
@@ -18,6 +21,8 @@ pub struct RunResourceUsage {
     pub start_times: BTreeMap<usize, Duration>,
     /// Longest time from process start to the first test, by program.
     pub longest_starts: BTreeMap<usize, Duration>,
+    /// Programs of which a process stood in a set-up that another process had done.
+    pub conflicts: BTreeSet<usize>,
     /// Peak memory of the largest process, by program.
     pub peaks_kib: BTreeMap<usize, u64>,
     /// Usage of tests that had a process to themselves.

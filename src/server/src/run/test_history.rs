@@ -1,7 +1,11 @@
 //! Test history: reads the results of earlier runs for this one, and records those of this one for later
 //! ones.
 
-use std::{collections::HashMap, path::Path, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+    time::Duration,
+};
 
 use heeler_core::{Outcome, TestId, ledger::LedgerEntry};
 
@@ -13,6 +17,7 @@ use heeler_run_store::history::{self, FILE_NAME, HistoryError, HistoryStore, Pro
 pub(crate) struct HistorySnapshot {
     tests: HashMap<String, TestHistory>,
     starts: HashMap<String, Duration>,
+    conflicts: HashSet<String>,
 }
 
 impl HistorySnapshot {
@@ -26,11 +31,17 @@ impl HistorySnapshot {
             return Ok(Self::default());
         }
         let history = HistoryStore::open(&path)?;
-        Ok(Self { tests: history.load(uids)?, starts: history.load_programs()? })
+        let conflicts = history.load_conflicts()?;
+        Ok(Self { tests: history.load(uids)?, starts: history.load_programs()?, conflicts })
     }
 
     pub(super) fn start_of(&self, suite: &str) -> Option<Duration> {
         self.starts.get(suite).copied()
+    }
+
+    /// Returns whether processes of the program have hindered each other.
+    pub(super) fn has_conflict(&self, suite: &str) -> bool {
+        self.conflicts.contains(suite)
     }
 
     pub(super) fn duration_of(&self, uid: &str) -> Option<Duration> {
@@ -80,7 +91,15 @@ pub(crate) fn record_history(
     heeler_sys::fail::at("run.history").map_err(|source| {
         HistoryError::Directory(heeler_sys::dirs::DirError::Create { path: state_dir.to_owned(), source })
     })?;
-    HistoryStore::open(&state_dir.join(FILE_NAME))?.record(&outcomes, &costs)
+    let conflicts: Vec<_> = outcome
+        .resource_usage
+        .conflicts
+        .iter()
+        .map(|program| plan.programs[*program].suite.as_str())
+        .collect();
+    let mut history = HistoryStore::open(&state_dir.join(FILE_NAME))?;
+    history.record(&outcomes, &costs)?;
+    history.record_conflicts(&conflicts)
 }
 
 fn last_outcome(test: TestId, entry: LedgerEntry, outcome: &RunOutcome) -> Option<Outcome> {

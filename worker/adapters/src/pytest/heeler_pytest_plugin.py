@@ -558,6 +558,23 @@ class Plugin:
     def is_listing(self):
         return self.opening.get("k") == "list"
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef, request):
+        # What a fixture of the session holds may be what another interpreter waits for.
+        code = getattr(fixturedef.func, "__code__", None)
+        if fixturedef.scope != "session" or self.running is None or code is None:
+            return (yield)
+        name = fixturedef.argname if fixturedef.params is None else f"{fixturedef.argname}[{request.param_index}]"
+        path = os.path.relpath(code.co_filename, str(request.config.rootpath))
+        report = {"k": "set-up", "fixture": f"{name} ({path}:{code.co_firstlineno})", "state": "failed"}
+        self.channel.send({**report, "state": "begun"})
+        try:
+            result = yield
+            report["state"] = "done"
+            return result
+        finally:
+            self.channel.send(report)
+
     # Collection.
 
     @pytest.hookimpl(tryfirst=True)

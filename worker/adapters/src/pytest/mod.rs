@@ -20,6 +20,9 @@
 //! `f` is the number of the last fence before the report: a line with the nonce and a number that the plugin
 //! writes to both standard outputs between two tests.
 //!
+//! While it sets a fixture of the session up, the plugin sends
+//! `{"k":"set-up","fixture":NAME,"state":"begun"|"done"|"failed"}`.
+//!
 //! A process that is forked for tests gets `{"k":"warm","collect":true}`, and answers with `{"k":"warm"}`
 //! when it has collected them, or without `collect` before it loads anything but pytest and plugins; or it
 //! answers with `{"k":"cold","reason":R}`. From then on it gets

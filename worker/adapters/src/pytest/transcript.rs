@@ -1,5 +1,6 @@
 //! Parser of the plugin's reports during a run.
 
+use heeler_core::SetUpProgress;
 use heeler_protocol::control::ListedTest;
 
 use crate::{
@@ -21,6 +22,7 @@ pub(super) struct PytestParser {
     dialogue: ReportDialogue,
     lines: ReportLineReader,
     outputs: DividedOutputs,
+    set_ups: Vec<(String, SetUpProgress)>,
     /// The failure of a session's fixture after the last test.
     session_failure: Option<String>,
     /// The session has ended, after the tear-down of its fixtures.
@@ -38,6 +40,7 @@ impl PytestParser {
             dialogue: ReportDialogue::new(selectors(tests), usize::MAX),
             lines: ReportLineReader::default(),
             outputs: DividedOutputs::default(),
+            set_ups: Vec::new(),
             session_failure: None,
             is_stopped: false,
             empty_reads: 0,
@@ -50,6 +53,14 @@ impl PytestParser {
         match report.kind() {
             "hello" => self.outputs.set_nonce(&report.text("fence").unwrap_or_default()),
             "stopped" => self.is_stopped = true,
+            "set-up" => {
+                let progress = match report.text("state").as_deref() {
+                    Some("begun") => SetUpProgress::Begun,
+                    Some("done") => SetUpProgress::Done,
+                    _ => SetUpProgress::Failed,
+                };
+                self.set_ups.extend(report.text("fixture").map(|fixture| (fixture, progress)));
+            }
             "failure" => {
                 let message = report.text("message").unwrap_or_default();
                 let text = [Some(message), report.text("stack")].into_iter().flatten().collect::<Vec<_>>();
@@ -90,6 +101,10 @@ impl TranscriptParser for PytestParser {
             }
         }
         Vec::new()
+    }
+
+    fn take_set_ups(&mut self) -> Vec<(String, SetUpProgress)> {
+        std::mem::take(&mut self.set_ups)
     }
 
     fn takes_more_tests(&self) -> bool {

@@ -69,6 +69,7 @@ proptest! {
                 | LeaseEvent::Held(_)
                 | LeaseEvent::IterationPassed { .. }
                 | LeaseEvent::FilesAttached { .. }
+                | LeaseEvent::SetUp { .. }
                 | LeaseEvent::FixtureFailed { .. }
                 | LeaseEvent::ProcessesLeaked { .. }
                 | LeaseEvent::ProcessEnded { .. } => {}

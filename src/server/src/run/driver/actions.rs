@@ -59,6 +59,15 @@ impl RunDriver {
             RunAction::DelayStarts { program, delay } => {
                 self.delayed_starts.insert(program, Instant::now() + delay);
             }
+            RunAction::LimitSetUp { lease, program } => {
+                let limit = Duration::from_millis(self.startup_limit_ms(program.index(), 0));
+                self.limited_set_ups.insert(lease, Instant::now() + limit);
+            }
+            RunAction::ReturnTests { worker, program, fixture } => {
+                self.log_conflict(program.index(), &fixture);
+                let grace_ms = self.plan.limits.grace_ms;
+                pool.send_to_worker(worker, &ToWorker::ReturnTests { grace_ms }).await;
+            }
             RunAction::CancelLease { worker, mode } => {
                 let grace_ms = self.plan.limits.grace_ms;
                 let order = match mode {
@@ -82,6 +91,20 @@ impl RunDriver {
             RunAction::Finish(due) => self.send_finish(pool, &due).await,
             RunAction::Complete => self.is_complete = true,
         }
+    }
+
+    /// Says that a process stood in a set-up that another process of its program has done.
+    fn log_conflict(&mut self, program: usize, fixture: &str) {
+        self.resource_usage.conflicts.insert(program);
+        let suite = &self.plan.programs[program].suite;
+        let limit = self.startup_limit_ms(program, 0) / 1000;
+        let message = format!(
+            "{suite}: the set-up of the session fixture {fixture:?} stood still for {limit} s in one interpreter while \
+             another has it set up: they share something, such as a port, a file or a database. Its tests go on in one \
+             interpreter, also in later runs; `max-processes = 1` says so from the beginning, and a fixture that \
+             gives each interpreter its own (a free port, tmp_path_factory) lets tests run beside each other"
+        );
+        self.log(LogLevel::Warning, message);
     }
 
     fn set_stage(&mut self, stage: RunStage) {

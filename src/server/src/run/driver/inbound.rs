@@ -117,6 +117,9 @@ impl RunDriver {
                     self.attachments.add(Attachment::file(&file.path, &file.description), source);
                 }
             }
+            LeaseEvent::SetUp { fixture, progress } => {
+                self.apply_event(RunEvent::SetUp { worker, lease, fixture, progress });
+            }
             LeaseEvent::ProcessEnded { test, tests, usage } => {
                 self.resource_usage.record_process(program, tests, test, usage)
             }

@@ -136,6 +136,8 @@ pub struct RunDriver {
     delayed_retries: BTreeMap<TestId, Instant>,
     /// When further processes of a program may start.
     delayed_starts: BTreeMap<ProgramId, Instant>,
+    /// When the limit is over of the set-up in which the process of a lease stands.
+    limited_set_ups: BTreeMap<LeaseId, Instant>,
     /// Time since boot until which tests that pass run again.
     repeat_until: Option<Duration>,
     proof: ProofLevel,
@@ -189,6 +191,7 @@ impl RunDriver {
             run_deadline: plan.time_limit.map(|limit| Instant::now() + limit),
             delayed_retries: BTreeMap::new(),
             delayed_starts: BTreeMap::new(),
+            limited_set_ups: BTreeMap::new(),
             repeat_until: plan
                 .stress_duration
                 .map(|duration| heeler_sys::process::time_since_boot().saturating_add(duration)),
@@ -209,6 +212,7 @@ impl RunDriver {
         };
         driver.write_manifest();
         driver.report_failed_listings();
+        driver.report_known_conflicts();
         driver.send_begin_run(pool).await;
         heeler_sys::fail::pass("run.begun");
         driver
@@ -229,6 +233,20 @@ impl RunDriver {
         for (program, listing) in self.plan.listings.iter().enumerate() {
             if let Some(failure) = &listing.failure {
                 self.program_failures.add(program, failure.to_string());
+            }
+        }
+    }
+
+    /// Says which programs run in one process because of what an earlier run has learned.
+    fn report_known_conflicts(&self) {
+        for (program, listing) in self.plan.listings.iter().enumerate() {
+            if listing.has_conflict {
+                let suite = &self.plan.programs[program].suite;
+                let message = format!(
+                    "{suite}: its tests run in one process, because in an earlier run a session fixture stood still \
+                     in a second one; `max-processes` in heeler.toml decides otherwise, and 1 makes this the rule"
+                );
+                self.log(LogLevel::Warning, message);
             }
         }
     }
@@ -394,7 +412,8 @@ impl RunDriver {
     pub fn next_deadline(&self) -> Option<Instant> {
         let journals = self.pending_journals.values().map(|(_, deadline)| *deadline);
         let stage = self.stage_deadline.map(|(_, deadline)| deadline);
-        let delayed = self.delayed_retries.values().chain(self.delayed_starts.values()).copied();
+        let delayed = self.delayed_retries.values().chain(self.delayed_starts.values());
+        let delayed = delayed.chain(self.limited_set_ups.values()).copied();
         journals.chain(stage).chain(self.cancel_deadline).chain(self.run_deadline).chain(delayed).min()
     }
 
@@ -419,6 +438,7 @@ impl RunDriver {
         }
         self.begin_due_retries(now);
         self.allow_due_starts(now);
+        self.end_due_set_ups(now);
         if self.run_deadline.is_some_and(|deadline| deadline <= now) {
             self.run_deadline = None;
             self.log(LogLevel::Warning, "the run reached its time limit (run-timeout)".to_owned());
@@ -447,6 +467,12 @@ impl RunDriver {
     fn allow_due_starts(&mut self, now: Instant) {
         for program in take_due(&mut self.delayed_starts, now) {
             self.apply_event(RunEvent::StartsDue(program));
+        }
+    }
+
+    fn end_due_set_ups(&mut self, now: Instant) {
+        for lease in take_due(&mut self.limited_set_ups, now) {
+            self.apply_event(RunEvent::SetUpDue { lease });
         }
     }
 

@@ -1,0 +1,43 @@
+//! pytest: fixtures of the session that interpreters cannot have at the same time. Left out where `scripts/test`
+//! could not install pytest.
+
+use std::fs;
+
+use super::pytest::{python, run, world};
+
+/// A fixture that only one process can have, as a server with a fixed port: others wait for it without an
+/// end, also when it is free.
+const SERVER: &str = "import os, time, pytest\n\n@pytest.fixture(scope='session', autouse=True)\ndef server():\n    \
+    try:\n        os.close(os.open('port', os.O_CREAT | os.O_EXCL))\n    \
+    except FileExistsError:\n        open('waiting', 'w').close()\n        open('stood', 'w').close()\n        \
+    while True:\n            time.sleep(0.01)\n    yield\n    os.remove('port')\n";
+
+/// Tests that end when a process waits for the fixture.
+const TESTS: &str = "import os, time, pytest\n\n@pytest.mark.parametrize('n', range(8))\ndef test(n):\n    \
+    while not os.path.exists('waiting'):\n        time.sleep(0.01)\n";
+
+#[test]
+fn fixture_that_one_process_has_alone_is_found_and_remembered() {
+    let Some(python) = python() else { return };
+    let world = world(&[]);
+    world.write(
+        "heeler.toml",
+        "[profile.default]\ntimeout = \"240s\"\nstartup-timeout = \"10s\"\ndumps = \"off\"\n",
+    );
+    world.write("conftest.py", SERVER);
+    world.write("test_one.py", TESTS);
+    world.write("test_two.py", TESTS);
+    let first = run(&world, &python, &[]);
+    assert!(first.ends.len() == 16 && first.command.code == Some(0), "{}", first.command);
+    let said = &first.command.stdout;
+    for words in
+        ["the set-up of the session fixture \"server (conftest.py:3)\" stood still", "max-processes = 1"]
+    {
+        assert!(said.contains(words), "{words:?}: {}", first.command);
+    }
+    fs::remove_file(world.path("stood")).unwrap();
+    let second = run(&world, &python, &[]);
+    assert!(second.ends.len() == 16 && second.command.code == Some(0), "{}", second.command);
+    assert!(second.command.stdout.contains("its tests run in one process"), "{}", second.command);
+    assert!(!world.path("stood").exists(), "no process stood still: {}", second.command);
+}
