@@ -1,7 +1,9 @@
 //! Batching: selects the tests of the next batch. Workers pull: no test is assigned before a worker is free.
 //!
 //! Order: the rest of a batch whose process died, whole, in one new process · tests that run in isolation
-//! (known crashers, tests over a second and three starts, isolated ones, isolated reruns), longest first ·
+//! (known crashers, tests over a second and three starts, isolated ones, isolated reruns), longest first;
+//! where a process takes more tests, tests that are only long are batches of one for any process of the
+//! program ·
 //! everything else in chunks, from the program with the most work left · of each program, the tests that
 //! could not start in isolation. Chunks shrink as the remaining work does (guided self-scheduling), but a
 //! process start should be at most 2 % of its batch. That rule yields to keeping all slots busy, and where
@@ -126,6 +128,9 @@ pub struct TestQueue {
     remainders: VecDeque<BatchRemainder>,
     /// The longest first, equal ones in the plan's order.
     isolated: BTreeSet<(Reverse<Duration>, TestId, ProgramId)>,
+    /// Long tests of programs whose processes take more tests: each is a batch for any process, in the same
+    /// order. A process of its own would set up again what another one has.
+    long: BTreeSet<(Reverse<Duration>, TestId, ProgramId)>,
     programs: BTreeMap<ProgramId, ProgramQueue>,
     known_median: Option<Duration>,
     /// Duration beyond which no batch is extended.
@@ -158,7 +163,10 @@ impl TestQueue {
     pub fn add(&mut self, items: impl IntoIterator<Item = (ProgramId, QueuedTest)>) {
         for (program, item) in items {
             let queue = self.program(program);
-            if item.is_isolated || item.weight.is_some_and(|weight| queue.is_worth_a_process(weight)) {
+            let is_long = item.weight.is_some_and(|weight| queue.is_worth_a_process(weight));
+            if is_long && !item.is_isolated && queue.takes_more_tests() {
+                self.long.insert((Reverse(item.weight.unwrap_or_default()), item.test, program));
+            } else if item.is_isolated || is_long {
                 self.add_isolated(program, item.test, item.weight);
             } else {
                 queue.push(item);
@@ -242,12 +250,14 @@ impl TestQueue {
             }
             rest.program != program
         });
-        self.isolated.retain(|(_, test, of)| {
-            if *of == program {
-                out.push(*test);
-            }
-            *of != program
-        });
+        for tests in [&mut self.isolated, &mut self.long] {
+            tests.retain(|(_, test, of)| {
+                if *of == program {
+                    out.push(*test);
+                }
+                *of != program
+            });
+        }
         out.extend(self.program(program).take_all());
         out
     }
@@ -255,7 +265,9 @@ impl TestQueue {
     /// Removes and returns all waiting tests.
     pub fn take_all(&mut self) -> Vec<TestId> {
         let mut out: Vec<_> = self.remainders.drain(..).flat_map(|rest| rest.tests).collect();
-        out.extend(std::mem::take(&mut self.isolated).into_iter().map(|(_, test, _)| test));
+        for tests in [&mut self.isolated, &mut self.long] {
+            out.extend(std::mem::take(tests).into_iter().map(|(_, test, _)| test));
+        }
         out.extend(self.programs.values_mut().flat_map(ProgramQueue::take_all));
         out
     }
@@ -265,6 +277,7 @@ impl TestQueue {
     pub fn is_empty(&self) -> bool {
         self.remainders.is_empty()
             && self.isolated.is_empty()
+            && self.long.is_empty()
             && self.programs.values().all(|one| one.waiting.is_empty())
     }
 
@@ -281,10 +294,10 @@ impl TestQueue {
         // A program that is not limited counts at once, so that this takes no longer than the slots are many.
         let is_limited =
             !self.held.is_empty() || self.programs.values().any(|one| one.max_processes().is_some());
-        let mut isolated = self.isolated.len();
+        let mut isolated = self.isolated.len() + self.long.len();
         if is_limited {
             isolated = 0;
-            for (_, _, program) in &self.isolated {
+            for (_, _, program) in self.isolated.iter().chain(&self.long) {
                 *ready.entry(*program).or_default() += 1;
             }
         }
@@ -327,6 +340,9 @@ impl TestQueue {
             self.isolated.remove(&entry);
             return Some(TestBatch { program, tests: vec![test], is_isolated: true });
         }
+        if let Some(batch) = self.next_long(|queue, program| queue.room_for(program, loads) > 0) {
+            return Some(batch);
+        }
         let known_median = self.known_median;
         let waiting = self.programs.iter().filter(|(_, one)| !one.waiting.is_empty());
         let startable = waiting.filter(|(id, _)| self.room_for(**id, loads) > 0);
@@ -346,6 +362,9 @@ impl TestQueue {
     /// another would be ready; returns after which time they may start all the same, because its tests may
     /// take longer than they seem to.
     pub fn hold_starts(&mut self, program: ProgramId) -> Option<Duration> {
+        if self.long.iter().any(|(_, _, of)| *of == program) {
+            return None;
+        }
         let delay = self.programs.get(&program)?.start_delay(self.known_median)?;
         self.held.insert(program);
         Some(delay)
@@ -387,6 +406,9 @@ impl TestQueue {
         if let Some(place) = self.remainders.iter().position(|rest| rest.program == program) {
             return Some(self.take_remainder(place));
         }
+        if let Some(batch) = self.next_long(|_, of| of == program) {
+            return Some(batch);
+        }
         let known_median = self.known_median;
         let share = self.share_of_slot(program, self.remaining_work(), loads);
         let limit = self.batch_limit;
@@ -397,6 +419,14 @@ impl TestQueue {
         let full = queue.full_extension(share, limit);
         let tests = queue.take_batch(full, known_median);
         Some(TestBatch { program, tests, is_isolated: false })
+    }
+
+    /// Removes and returns the longest of the long tests whose program is accepted.
+    fn next_long(&mut self, is_accepted: impl Fn(&Self, ProgramId) -> bool) -> Option<TestBatch> {
+        let entry = self.long.iter().find(|(_, _, program)| is_accepted(self, *program)).copied()?;
+        self.long.remove(&entry);
+        let (_, test, program) = entry;
+        Some(TestBatch { program, tests: vec![test], is_isolated: false })
     }
 
     /// Returns the remaining work of all programs, each with one start.

@@ -194,6 +194,10 @@ impl ProgramQueue {
         self.costs.max_processes.map(|most| usize::try_from(most.get()).unwrap_or(usize::MAX))
     }
 
+    pub(super) fn takes_more_tests(&self) -> bool {
+        self.costs.process.takes_more_tests
+    }
+
     pub(super) fn limit_to_one_process(&mut self) {
         self.costs.max_processes = Some(NonZeroU32::MIN);
     }

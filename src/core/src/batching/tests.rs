@@ -237,6 +237,32 @@ fn limited_batches_take_no_longer_than_the_limit() {
 }
 
 #[test]
+fn long_tests_go_first_to_processes_that_take_more_tests() {
+    let process = ProcessTraits { takes_more_tests: true, ..ProcessTraits::NONE };
+    let mut queue = TestQueue::new([ProgramCosts { process, ..ProgramCosts::default() }]);
+    let item = |test, seconds: f64, is_isolated| QueuedTest {
+        test: TestId(test),
+        weight: Some(Duration::from_secs_f64(seconds)),
+        is_isolated,
+        selection_bytes: 0,
+    };
+    let items = [item(0, 0.01, false), item(1, 2.0, false), item(2, 5.0, false), item(3, 0.1, true)];
+    queue.add(items.map(|item| (ProgramId(0), item)));
+    let loads = SlotLoads::idle(2);
+    let isolated = queue.next_batch(&loads).unwrap();
+    assert_eq!((isolated.tests, isolated.is_isolated), (vec![TestId(3)], true));
+    let first = queue.next_batch(&loads).unwrap();
+    assert_eq!((first.tests, first.is_isolated), (vec![TestId(2)], false));
+    assert_eq!(queue.hold_starts(ProgramId(0)), None, "another process is worth its start");
+    assert_eq!(queue.available_batches(&loads), 2);
+    let mut extend = || queue.next_extension(ProgramId(0), &loads).map(|batch| batch.tests);
+    assert_eq!(extend(), Some(vec![TestId(1)]));
+    assert_eq!(extend(), Some(vec![TestId(0)]));
+    assert_eq!(extend(), None);
+    assert!(queue.is_empty());
+}
+
+#[test]
 fn long_and_crashing_tests_go_first_isolated() {
     let mut queue = TestQueue::new([costs(2)]);
     let item = |test, seconds: f64, is_isolated| QueuedTest {
