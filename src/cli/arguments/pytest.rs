@@ -8,10 +8,11 @@ use clap::{Args, ValueHint};
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Programs")]
 pub(crate) struct PytestArguments {
-    /// Run the tests that pytest collects in a directory or file; arguments behind -- are pytest's.
-    #[arg(id = "pytest", long = "pytest", value_name = "PATH", num_args = 0..=1, default_missing_value = ".",
+    /// Run the tests that pytest collects in directories or files, by default in this directory; may be
+    /// repeated; arguments behind -- are pytest's.
+    #[arg(id = "pytest", long = "pytest", value_name = "PATH", num_args = 0.., default_missing_value = ".",
           value_hint = ValueHint::AnyPath)]
-    pub path: Option<PathBuf>,
+    pub paths: Vec<PathBuf>,
     /// Python interpreter that runs pytest, instead of that of VIRTUAL_ENV, or python3.
     #[arg(long, value_name = "PROGRAM", requires = "pytest", value_hint = ValueHint::CommandName)]
     pub python: Option<String>,

@@ -1,4 +1,4 @@
-//! Tests that pytest collects: `--pytest PATH`, or `pytest = "PATH"`. They run as those of
+//! Tests that pytest collects: `--pytest PATH…`, or `pytest = "PATH"`. They run as those of
 //! `python -m pytest PATH` in the directory of the command line or of the configuration.
 
 use std::path::{Path, PathBuf};
@@ -16,8 +16,8 @@ use super::{
 /// Name of the framework of these programs.
 pub(in crate::cli) const FRAMEWORK: &str = "pytest";
 
-/// The arguments are the directory in which pytest runs, the path of the tests, and the interpreter if it is
-/// named.
+/// The arguments are the directory in which pytest runs, the path of the tests, the interpreter, empty or
+/// missing if it is not named, and further paths.
 pub(super) struct PytestSource;
 
 impl TestSource for PytestSource {
@@ -27,9 +27,12 @@ impl TestSource for PytestSource {
 
     fn command_line_arguments(&self, command_line: &ProgramArguments) -> Option<Vec<OsText>> {
         let named = &command_line.pytest;
-        let path = OsText::from(named.path.as_deref()?);
+        let [path, others @ ..] = named.paths.as_slice() else { return None };
         let python = named.python.as_deref().map(OsText::from);
-        Some([absolute_text(Path::new(".")), path].into_iter().chain(python).collect())
+        let python = python.or_else(|| (!others.is_empty()).then(OsText::default));
+        let own = [absolute_text(Path::new(".")), OsText::from(path.as_path())];
+        let others = others.iter().map(|path| OsText::from(path.as_path()));
+        Some(own.into_iter().chain(python).chain(others).collect())
     }
 
     fn resolve(
@@ -38,10 +41,12 @@ impl TestSource for PytestSource {
         context: &SourceContext<'_>,
         _display: PhaseDisplay<'_>,
     ) -> Result<Vec<TestProgram>, SourcesError> {
-        let [cwd, path, python @ ..] = arguments else { return Ok(Vec::new()) };
-        let python = find_interpreter(python.first().map(OsText::to_text).as_deref(), cwd.as_path())?;
+        let [cwd, path, rest @ ..] = arguments else { return Ok(Vec::new()) };
+        let python = rest.first().map(OsText::to_text).filter(|python| !python.is_empty());
+        let python = find_interpreter(python.as_deref(), cwd.as_path())?;
         let suite = context.suite.map(|suite| suite.name.clone());
-        let mut program = pytest_program(&python, cwd.as_path(), path.as_path(), suite)?;
+        let paths: Vec<&Path> = [path].into_iter().chain(rest.iter().skip(1)).map(OsText::as_path).collect();
+        let mut program = pytest_program(&python, cwd.as_path(), &paths, suite)?;
         // Our plugin is found by this variable, beside what the user has in it.
         let search_path = std::env::var_os("PYTHONPATH");
         program.tool_env.extend(search_path.map(|path| ("PYTHONPATH".into(), path.as_os_str().into())));
@@ -77,22 +82,28 @@ fn find_python(
     search_path("python3".as_ref()).ok_or_else(not_found("python3".to_owned()))
 }
 
-/// Returns the program that runs the tests of a path. Tests of the command line are named after their
-/// directory.
+/// Returns the program that runs the tests of some paths. Tests of the command line are named after their
+/// directory; those of several paths after the directory in which pytest runs.
 fn pytest_program(
     python: &Path,
     cwd: &Path,
-    path: &Path,
+    paths: &[&Path],
     suite: Option<String>,
 ) -> Result<TestProgram, SourcesError> {
-    let tests = cwd.join(path);
-    let tests =
-        tests.canonicalize().map_err(|source| SourcesError::Path { path: path.to_owned(), source })?;
-    let name = || tests.file_stem().map_or_else(|| FRAMEWORK.to_owned(), |name| name.display().to_string());
+    let canonical = |path: &&Path| {
+        cwd.join(path)
+            .canonicalize()
+            .map_err(|source| SourcesError::Path { path: (*path).to_owned(), source })
+    };
+    let tests = paths.iter().map(canonical).collect::<Result<Vec<_>, _>>()?;
+    let directory = cwd.canonicalize().unwrap_or_else(|_| cwd.to_owned());
+    let named_after = if let [one] = tests.as_slice() { one } else { &directory };
+    let name =
+        || named_after.file_stem().map_or_else(|| FRAMEWORK.to_owned(), |name| name.display().to_string());
     let mut args = ["-m", "pytest"].map(OsText::from).to_vec();
     // Without a path, pytest reads its configuration for what to collect.
-    if cwd.canonicalize().is_ok_and(|cwd| cwd != tests) {
-        args.push(OsText::from(path));
+    if tests != [directory.clone()] {
+        args.extend(paths.iter().map(|path| OsText::from(*path)));
     }
     Ok(TestProgram {
         args,
@@ -127,7 +138,7 @@ mod tests {
         let tests = dir.path().join("unit");
         std::fs::create_dir(&tests).unwrap();
         let program =
-            |path: &str| pytest_program(Path::new("/python"), dir.path(), Path::new(path), None).unwrap();
+            |path: &str| pytest_program(Path::new("/python"), dir.path(), &[Path::new(path)], None).unwrap();
         let args = |program: &TestProgram| {
             program.args.iter().map(|word| word.to_text().into_owned()).collect::<Vec<_>>()
         };
@@ -137,7 +148,11 @@ mod tests {
             (program("unit").suite.as_str(), program("unit").framework.as_deref()),
             ("unit", Some("pytest"))
         );
-        let error = pytest_program(Path::new("/python"), dir.path(), Path::new("none"), None).unwrap_err();
+        let both = ["unit", "."].map(Path::new);
+        let both = pytest_program(Path::new("/python"), dir.path(), &both, None).unwrap();
+        assert_eq!(args(&both), ["-m", "pytest", "unit", "."]);
+        assert_eq!(Some(both.suite.as_str()), dir.path().file_stem().and_then(|name| name.to_str()));
+        let error = pytest_program(Path::new("/python"), dir.path(), &[Path::new("none")], None).unwrap_err();
         assert_eq!(error.to_string(), "find none");
     }
 }

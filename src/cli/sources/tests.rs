@@ -73,7 +73,7 @@ fn command_line_names_sources_in_order_with_absolute_paths() {
         mcp: vec!["node s.js".into()],
         mtp: Vec::new(),
         ctest: Some("/b".into()),
-        pytest: crate::cli::arguments::PytestArguments { path: Some("t".into()), python: Some("py".into()) },
+        pytest: crate::cli::arguments::PytestArguments { paths: vec!["t".into()], python: Some("py".into()) },
         go: crate::cli::arguments::GoArguments {
             packages: vec!["./...".into()],
             arguments: vec!["-race".into()],

@@ -1,5 +1,5 @@
-//! pytest: fixtures of the session that interpreters cannot have at the same time. Left out where `scripts/test`
-//! could not install pytest.
+//! pytest: fixtures of the session that interpreters cannot have at the same time, and several paths of tests. Left
+//! out where `scripts/test` could not install pytest.
 
 use std::fs;
 
@@ -40,4 +40,28 @@ fn fixture_that_one_process_has_alone_is_found_and_remembered() {
     assert!(second.ends.len() == 16 && second.command.code == Some(0), "{}", second.command);
     assert!(second.command.stdout.contains("its tests run in one process"), "{}", second.command);
     assert!(!world.path("stood").exists(), "no process stood still: {}", second.command);
+}
+
+#[test]
+fn several_paths_are_one_session() {
+    let Some(python) = python() else { return };
+    let world = world(&[]);
+    for name in ["a", "b", "c"] {
+        fs::create_dir(world.path(name)).unwrap();
+        world.write(&format!("{name}/test_{name}.py"), "def test(): pass\ndef test_fails(): assert 0\n");
+    }
+    let python = python.to_str().unwrap();
+    let words =
+        ["run", "--format", "json", "--pytest", "a", "b/test_b.py", "--pytest", "c", "--python", python];
+    let ran = world.run(&words);
+    for name in ["a", "b", "c"] {
+        let id = format!("\"name\":\"{name}/test_{name}.py::test\"");
+        assert!(ran.stdout.lines().any(|line| line.contains(&id) && line.contains("passed")), "{ran}");
+    }
+    let again = format!("{python} -m pytest b/test_b.py::test_fails)\"");
+    assert!(ran.stdout.contains(&again), "{ran}");
+    let rerun = world.run(&["run", "--rerun", "failed", "--format", "json"]);
+    let ends = rerun.stdout.lines().filter(|line| line.contains("\"outcome\":\"failed\"")).count();
+    assert_eq!(ends, 3, "{rerun}");
+    world.run(&["run", "--pytest", "a", "none", "--python", python]).assert_stdout("find none");
 }

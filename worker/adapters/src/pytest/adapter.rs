@@ -117,10 +117,10 @@ impl Adapter for Pytest {
 
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {
         let mut program = program.clone();
-        // The directory of all tests, which the source names after `-m pytest`.
-        let is_directory = |word: &OsText| !word.as_bytes().starts_with(b"-");
-        if program.args.get(2).is_some_and(is_directory) {
-            program.args.remove(2);
+        // The paths of all tests, which the source names after `-m pytest`.
+        let paths = program.args.iter().skip(2).take_while(|word| !word.as_bytes().starts_with(b"-")).count();
+        if program.args.len() > 2 {
+            program.args.drain(2..2 + paths);
         }
         let selected = listing::command_line_id(test, program.cwd.as_path());
         shell::command_line(&program, &shell::quote(selected.as_bytes()))
