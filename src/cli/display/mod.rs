@@ -18,6 +18,7 @@ mod github;
 mod listed_programs;
 mod live;
 mod progress;
+mod same_failures;
 mod screen;
 mod summary;
 mod test_line;

@@ -14,6 +14,7 @@ use super::{
     listed_programs::listed_program_lines,
     live::{self, LiveView},
     progress::{DisplayProgress, ProgressEvent},
+    same_failures::ShownFailures,
     screen::LiveScreen,
     summary,
     test_line::{self, DetailLevel, TestOutputs},
@@ -52,6 +53,7 @@ pub(crate) struct RunDisplay {
     annotations: usize,
     /// Texts of errors that have been shown and are not shown again.
     known_errors: Vec<String>,
+    shown_failures: ShownFailures,
     write_error: Option<io::Error>,
 }
 
@@ -70,6 +72,7 @@ impl RunDisplay {
             milestone: 0,
             annotations: 0,
             known_errors: Vec::new(),
+            shown_failures: ShownFailures::default(),
             write_error: None,
         }
     }
@@ -245,26 +248,20 @@ impl RunDisplay {
         let total = grouped_number(progress.total());
         let place = format!("{:>width$}/{total}", grouped_number(progress.done()), width = total.len());
         let place = if record.is_group { String::new() } else { place };
-        let manner = self.detail_level(progress.suites());
-        let line = manner.wrapped(test_line::result_line(record, &manner, &place));
+        let suites = progress.suites();
         if !record.outcome.is_failure() || matches!(record.outcome, Outcome::NotRun(_)) {
-            let left = test_line::leaked_process_lines(record.leaked());
-            let left = left.map(|line| StyledLine::with_label(Style::Warning, "left").join(line));
-            let lines: Vec<_> = line.into_iter().chain(left).collect();
-            let is_output_shown = record.has_passed() && self.options.success_output.is_immediate();
-            let block =
-                (is_output_shown && record.has_output()).then(|| test_line::output_sections(record, &manner));
-            self.print_lines(&lines);
-            if let Some(block) = block {
-                self.print_block(record, &block);
-            }
-            return;
+            return self.print_unfailed(record, suites, &place);
         }
-        let block = match self.options.failure_output {
+        let outputs = match self.options.failure_output {
             OutputTiming::Final => None,
             OutputTiming::Never => Some(TestOutputs::Hidden),
             OutputTiming::Immediate | OutputTiming::ImmediateFinal => Some(TestOutputs::Shown),
         };
+        let earlier = outputs.and_then(|_| self.shown_failures.earlier(record));
+        let manner = self.detail_level(suites);
+        let line = test_line::result_line(record, &manner, &place);
+        let line = manner.wrapped(test_line::folded(line, earlier.as_deref()));
+        let block = outputs.filter(|_| earlier.is_none());
         let block = block.map(|outputs| test_line::failure_details(record, &manner, outputs));
         self.print_lines(&line);
         if let Some(block) = block {
@@ -273,6 +270,22 @@ impl RunDisplay {
         if self.options.kind == DisplayKind::GitHub && self.annotations < github::MAX_ANNOTATIONS {
             self.annotations += 1;
             self.print_workflow_command(&github::annotation(record, &self.options.root));
+        }
+    }
+
+    /// Prints a result that has no details but what the test has left behind, or written.
+    fn print_unfailed(&mut self, record: &TestReport, suites: SuiteNames, place: &str) {
+        let manner = self.detail_level(suites);
+        let line = manner.wrapped(test_line::result_line(record, &manner, place));
+        let left = test_line::leaked_process_lines(record.leaked());
+        let left = left.map(|line| StyledLine::with_label(Style::Warning, "left").join(line));
+        let lines: Vec<_> = line.into_iter().chain(left).collect();
+        let is_output_shown = record.has_passed() && self.options.success_output.is_immediate();
+        let block =
+            (is_output_shown && record.has_output()).then(|| test_line::output_sections(record, &manner));
+        self.print_lines(&lines);
+        if let Some(block) = block {
+            self.print_block(record, &block);
         }
     }
 
@@ -301,6 +314,7 @@ impl RunDisplay {
         let passed = summary.records().iter().filter(|record| record.has_passed());
         let passed = passed.filter(|_| self.options.success_output.is_final()).collect::<Vec<_>>();
         let failed = summary.failures().filter(|_| self.options.failure_output.is_final());
+        let mut shown = ShownFailures::default();
         let all: Vec<&TestReport> = passed.into_iter().chain(failed).collect();
         for record in all.into_iter().filter(|record| record.detail.is_some()) {
             let whole = content.with_whole_detail(record);
@@ -308,14 +322,21 @@ impl RunDisplay {
                 continue;
             }
             let manner = self.detail_level(suites);
-            let line = manner.wrapped(test_line::result_line(&whole, &manner, ""));
-            let block = if whole.has_passed() {
+            let earlier = if whole.has_passed() { None } else { shown.earlier(&whole) };
+            let line = test_line::result_line(&whole, &manner, "");
+            let line = test_line::folded(line, earlier.as_deref());
+            let line = manner.wrapped(line);
+            let block = if earlier.is_some() {
+                Vec::new()
+            } else if whole.has_passed() {
                 test_line::output_sections(&whole, &manner)
             } else {
                 test_line::failure_details(&whole, &manner, TestOutputs::Shown)
             };
             self.print_lines(&line);
-            self.print_block(&whole, &block);
+            if !block.is_empty() {
+                self.print_block(&whole, &block);
+            }
             if self.pending.len() > PENDING_BYTES {
                 self.flush(now);
             }

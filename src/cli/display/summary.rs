@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{
     format::{self, NAME_COLUMNS, count_of, grouped_number},
+    same_failures,
     style::{LABEL_COLUMNS, Style, StyledLine},
     test_line::{self, DetailLevel},
 };
@@ -228,8 +229,9 @@ fn push_not_run(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &Deta
 }
 
 fn push_failures(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &DetailLevel<'_>) {
-    let total = summary.failures().count();
-    for record in summary.failures().take(MAX_LISTED) {
+    let groups = same_failures::grouped(summary.failures(), |record| reasons(record, manner.root));
+    for group in groups.iter().take(MAX_LISTED) {
+        let [record, same @ ..] = group.as_slice() else { continue };
         lines.extend(manner.wrapped(test_line::result_line(record, manner, "")));
         for why in reasons(record, manner.root) {
             let why = StyledLine::new().with_plain(format::cut_name(&why, NAME_COLUMNS));
@@ -240,9 +242,25 @@ fn push_failures(lines: &mut Vec<StyledLine>, summary: &RunSummary, manner: &Det
                 .map(|words| indented(StyledLine::new().with_plain(words))),
         );
         lines.extend(test_line::reproduce_command(record, manner.root).map(indented));
+        push_same(lines, same, manner);
     }
-    if total > MAX_LISTED {
-        lines.push(more_line(total - MAX_LISTED));
+    if groups.len() > MAX_LISTED {
+        lines.push(more_line(groups.iter().skip(MAX_LISTED).map(Vec::len).sum()));
+    }
+}
+
+/// Adds the tests that have failed as the one before them.
+fn push_same(lines: &mut Vec<StyledLine>, same: &[&TestReport], manner: &DetailLevel<'_>) {
+    if same.is_empty() {
+        return;
+    }
+    let number = grouped_number(same.len());
+    lines.push(indented(StyledLine::new().with_plain(format!("{number} more with the same failure:"))));
+    for record in same.iter().take(MAX_EXAMPLES) {
+        lines.push(indented(format::test_name(record, manner.suites, manner.name_columns(INDENT))));
+    }
+    if same.len() > MAX_EXAMPLES {
+        lines.push(more_line(same.len() - MAX_EXAMPLES));
     }
 }
 

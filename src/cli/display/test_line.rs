@@ -81,6 +81,16 @@ pub(super) fn result_line(record: &TestReport, manner: &DetailLevel<'_>, place: 
     }
 }
 
+/// Adds to the line of a failure the name of the test whose failure has been shown, if it is the same.
+pub(super) fn folded(line: StyledLine, earlier: Option<&str>) -> StyledLine {
+    match earlier {
+        Some(name) => {
+            line.with(Style::Dim, format!("  (same failure as {})", format::cut_name(name, NAME_COLUMNS)))
+        }
+        None => line,
+    }
+}
+
 /// Whether the details of a failure include what the test wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TestOutputs {

@@ -1,9 +1,9 @@
-//! pytest: fixtures of the session that interpreters cannot have at the same time, and several paths of tests. Left
-//! out where `scripts/test` could not install pytest.
+//! pytest: fixtures of the session that interpreters cannot have at the same time, several paths of tests,
+//! and failures that are equal. Left out where `scripts/test` could not install pytest.
 
 use std::fs;
 
-use super::pytest::{python, run, world};
+use super::pytest::{python, run, run_with, world};
 
 /// A fixture that only one process can have, as a server with a fixed port: others wait for it without an
 /// end, also when it is free.
@@ -64,4 +64,23 @@ fn several_paths_are_one_session() {
     let ends = rerun.stdout.lines().filter(|line| line.contains("\"outcome\":\"failed\"")).count();
     assert_eq!(ends, 3, "{rerun}");
     world.run(&["run", "--pytest", "a", "none", "--python", python]).assert_stdout("find none");
+}
+
+#[test]
+fn equal_failures_are_shown_in_full_once() {
+    let Some(python) = python() else { return };
+    let world = world(&[]);
+    world.write(
+        "test_many.py",
+        "import pytest\n@pytest.mark.parametrize('n', range(30))\ndef test_without(n, no_such_fixture): pass\n\
+         def test_with(no_such_fixture): pass\ndef test_other(): assert 1 == 2\n",
+    );
+    let ran = world.run(&["run", "--pytest", ".", "--python", python.to_str().unwrap()]).assert_code(2);
+    assert_eq!(ran.stdout.matches("available fixtures").count(), 1, "{ran}");
+    assert_eq!(ran.stdout.matches("(same failure as test_many.py::test_with").count(), 30, "{ran}");
+    ran.assert_stdout("30 more with the same failure:").assert_stdout("assert 1 == 2");
+    // Each has all of it in reports.
+    let json = run_with(&world, &python, &[]);
+    let whole = json.ends.values().filter(|end| end.to_string().contains("available fixtures")).count();
+    assert_eq!(whole, 31, "{}", json.command);
 }
