@@ -1,25 +1,27 @@
 //! `heeler mcp filter --port`: a reverse proxy in front of a server that speaks HTTP. [`ToolFilter`] decides
-//! about each message; responses pass while they are received, and only those that may have a list of tools
-//! are read as messages.
+//! about each message. Every body that could be a message is read as one, whatever its type and request: a
+//! server may answer one request in the response of another. A body that the filter and the server could read
+//! differently is refused.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use heeler_core::error_chain;
 use heeler_http::{
-    self as http, BodyError, BodyTransform, HeaderMap, HeaderName, HeaderValue, HttpBody, HttpService,
-    Incoming, Method, Request, Response, StatusCode, bytes_body, header, read_body, send_request,
-    single_header,
+    self as http, BodyError, BodyTransform, HeaderMap, HeaderName, HeaderValue, HttpBody, HttpExchange,
+    HttpService, Incoming, Method, Request, Response, StatusCode, bytes_body, header, read_body,
+    send_request, single_header,
 };
 use heeler_protocol::{
     StreamDecoder as _,
     mcp::{
         self, FilterOutput, LINE_LIMIT_BYTES, ToolFilter,
         http::{
-            EVENTS_TYPE, EventDecoder, HeaderField, JSON_TYPE, LocalUrl, check_local_request,
-            decode_header_value, header as mcp_header, is_media_type,
+            EVENTS_TYPE, EventDecoder, HeaderField, JSON_TYPE, LocalUrl, UnreadableContent,
+            check_content_headers, check_local_request, decode_header_value, header as mcp_header,
+            is_media_type,
         },
-        is_test_tool,
+        is_readable_message, is_test_tool, plain_text,
     },
     rpc::{self, InvalidMessage, RequestId, RpcError, RpcMessage, code},
 };
@@ -46,6 +48,10 @@ const CONNECTION_HEADERS: [HeaderName; 8] = [
     header::TRANSFER_ENCODING,
     header::UPGRADE,
 ];
+
+/// Headers of a request that would make the server answer in another encoding, or with a part only.
+const REPLACED_HEADERS: [HeaderName; 4] =
+    [header::ACCEPT_CHARSET, header::CONTENT_ENCODING, header::IF_RANGE, header::RANGE];
 
 /// Serves clients on a port of 127.0.0.1 in front of a server, until a signal ends it.
 ///
@@ -84,6 +90,11 @@ impl Refusal {
         Self { status, message: mcp::encode_error(id, &RpcError::new(code, text)) }
     }
 
+    /// Refuses a request whose message was not read.
+    fn of_request(status: StatusCode, text: impl Into<String>) -> Self {
+        Self::new(status, &RequestId::Null, code::INVALID_REQUEST, text)
+    }
+
     fn into_response(self) -> Response<HttpBody> {
         let mut response = Response::new(bytes_body(self.message));
         *response.status_mut() = self.status;
@@ -94,33 +105,20 @@ impl Refusal {
 
 impl HttpFilter {
     async fn pass(&self, request: Request<Incoming>) -> Result<Response<HttpBody>, Refusal> {
-        let null = RequestId::Null;
         let (mut parts, body) = request.into_parts();
-        check_local_request(
-            HeaderField::from(single_header(&parts.headers, "host")),
-            HeaderField::from(single_header(&parts.headers, "origin")),
-        )
-        .map_err(|foreign| {
-            Refusal::new(StatusCode::FORBIDDEN, &null, code::INVALID_REQUEST, foreign.to_string())
-        })?;
+        check_request_head(&parts.method, &parts.headers)?;
         let read = read_body(body, LINE_LIMIT_BYTES, Instant::now() + BODY_LIMIT).await;
-        let body = read.map_err(|error| {
-            Refusal::new(StatusCode::BAD_REQUEST, &null, code::INVALID_REQUEST, error.to_string())
-        })?;
-        let (body, filter) = match parts.method {
-            Method::POST => {
-                let mut filter = ToolFilter::default();
-                (filtered_body(&mut filter, &body, &parts.headers)?, filter)
-            }
-            // Its answers may be to any request.
-            _ => (body, ToolFilter::for_any_list()),
-        };
-        remove_connection_headers(&mut parts.headers);
-        if filter.may_get_list() {
-            // Only plain bytes can be filtered.
-            parts.headers.remove(header::ACCEPT_ENCODING);
+        let body = read.map_err(|error| Refusal::of_request(StatusCode::BAD_REQUEST, error.to_string()))?;
+        let mut filter = ToolFilter::for_any_list();
+        let body = filtered_body(&mut filter, &body, &parts.headers)?;
+        for name in &REPLACED_HEADERS {
+            parts.headers.remove(name);
         }
+        remove_connection_headers(&mut parts.headers);
+        // Without this header a server may compress, and only plain bytes can be filtered.
+        parts.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let id = request_id(&body);
+        let has_no_body = parts.method == Method::HEAD;
         let request = Request::from_parts(parts, bytes_body(body));
         let exchange = send_request(&self.server, request, Instant::now() + CONNECT_LIMIT).await;
         let exchange = exchange.map_err(|error| {
@@ -128,38 +126,86 @@ impl HttpFilter {
             Refusal::new(StatusCode::BAD_GATEWAY, &id, code::INTERNAL_ERROR, text)
         })?;
         let headers = exchange.response().headers();
-        let is_list_possible = filter.may_get_list() && is_message(headers);
-        if is_list_possible && headers.contains_key(header::CONTENT_ENCODING) {
-            let text = "the server compresses its list of tools, which can't be filtered then";
-            return Err(Refusal::new(StatusCode::BAD_GATEWAY, &id, code::INTERNAL_ERROR, text));
+        if has_no_body {
+            let length = headers.get(header::CONTENT_LENGTH).cloned();
+            let mut response = self.forwarded(exchange, Unchanged);
+            response.headers_mut().extend(length.map(|length| (header::CONTENT_LENGTH, length)));
+            return Ok(response);
         }
-        let mut response = match is_list_possible {
-            true if has_media_type(headers, EVENTS_TYPE) => exchange.forward(EventFilter::new(filter)),
-            true => exchange.forward(MessageFilter { filter, message: BytesMut::new() }),
-            false => {
-                let length = headers.get(header::CONTENT_LENGTH).cloned();
-                let mut response = exchange.forward(Unchanged);
-                remove_connection_headers(response.headers_mut());
-                if let Some(length) = length {
-                    response.headers_mut().insert(header::CONTENT_LENGTH, length);
-                }
-                return Ok(response);
-            }
-        };
-        remove_connection_headers(response.headers_mut());
-        Ok(response)
+        check_content(headers).map_err(|error| {
+            let text = format!("the response of the server can't be filtered: {error}");
+            Refusal::new(StatusCode::BAD_GATEWAY, &id, code::INTERNAL_ERROR, text)
+        })?;
+        Ok(if has_media_type(headers, EVENTS_TYPE) {
+            let server = self.server.clone();
+            let events =
+                EventFilter { server, filter, decoder: EventDecoder::default(), buffer: BytesMut::new() };
+            self.forwarded(exchange, events)
+        } else {
+            self.forwarded(exchange, MessageFilter { filter, message: BytesMut::new(), is_passed: false })
+        })
     }
+
+    /// Returns the server's response for the client, which stays with this filter where the server names its
+    /// own address.
+    fn forwarded(&self, exchange: HttpExchange, transform: impl BodyTransform) -> Response<HttpBody> {
+        let mut response = exchange.forward(transform);
+        let headers = response.headers_mut();
+        remove_connection_headers(headers);
+        let location = headers.get(header::LOCATION).and_then(|location| location.to_str().ok());
+        let path = location.and_then(|location| self.server.path_of(location));
+        if let Some(Ok(path)) = path.map(HeaderValue::from_str) {
+            headers.insert(header::LOCATION, path);
+        }
+        response
+    }
+}
+
+fn check_content(headers: &HeaderMap) -> Result<(), UnreadableContent> {
+    check_content_headers(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())))
+}
+
+/// Refuses requests of other sites, and those whose body another reader may read differently.
+fn check_request_head(method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
+    let host = HeaderField::from(single_header(headers, "host"));
+    let origin = HeaderField::from(single_header(headers, "origin"));
+    check_local_request(host, origin)
+        .map_err(|foreign| Refusal::of_request(StatusCode::FORBIDDEN, foreign.to_string()))?;
+    if *method == Method::CONNECT {
+        return Err(Refusal::of_request(StatusCode::METHOD_NOT_ALLOWED, "expected no tunnel"));
+    }
+    check_content(headers)
+        .map_err(|error| Refusal::of_request(StatusCode::UNSUPPORTED_MEDIA_TYPE, error.to_string()))
 }
 
 /// Returns what is passed to the server of a client's message.
 fn filtered_body(filter: &mut ToolFilter, body: &Bytes, headers: &HeaderMap) -> Result<Bytes, Refusal> {
     // A lenient server may believe the header.
-    let named = single_header(headers, mcp_header::NAME).map(|name| name.and_then(decode_header_value));
-    if let Ok(Some(name)) = named
-        && is_test_tool(&name)
-    {
-        let text = format!("Unknown tool: {}", mcp::shortened(&name));
-        return Err(Refusal::new(StatusCode::OK, &request_id(body), code::INVALID_PARAMS, text));
+    let names = headers.iter().filter(|(name, _)| name.as_str().replace('_', "-") == mcp_header::NAME);
+    for (_, value) in names {
+        let Some(name) = value.to_str().ok().and_then(decode_header_value) else {
+            let text = format!("expected in the header {}: text or base64", mcp_header::NAME);
+            return Err(Refusal::new(
+                StatusCode::BAD_REQUEST,
+                &request_id(body),
+                mcp::error_code::HEADER_MISMATCH,
+                text,
+            ));
+        };
+        // A list of names is what some servers make of a header that is repeated.
+        if name.split(',').any(|name| is_test_tool(name.trim())) {
+            let text = format!("Unknown tool: {}", mcp::shortened(&name));
+            return Err(Refusal::new(StatusCode::OK, &request_id(body), code::INVALID_PARAMS, text));
+        }
+    }
+    if plain_text(body).is_none() {
+        let error = UnreadableContent::Text.to_string();
+        return Err(Refusal::of_request(StatusCode::UNSUPPORTED_MEDIA_TYPE, error));
+    }
+    let is_json = !headers.contains_key(header::CONTENT_TYPE) || has_media_type(headers, JSON_TYPE);
+    if is_json && !is_readable_message(body) {
+        let message = "expected a message in JSON";
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, &RequestId::Null, code::PARSE_ERROR, message));
     }
     let mut out = FilterOutput::default();
     filter.on_client_message(body, &mut out);
@@ -196,11 +242,6 @@ fn remove_connection_headers(headers: &mut HeaderMap) {
     headers.remove("keep-alive");
 }
 
-/// Returns whether a response has a message, or events.
-fn is_message(headers: &HeaderMap) -> bool {
-    has_media_type(headers, EVENTS_TYPE) || has_media_type(headers, JSON_TYPE)
-}
-
 fn has_media_type(headers: &HeaderMap, wanted: &str) -> bool {
     let stated = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     is_media_type(stated, wanted)
@@ -221,14 +262,21 @@ impl BodyTransform for Unchanged {
 
 /// Filters the events of a stream, each as soon as it is whole.
 struct EventFilter {
+    server: LocalUrl,
     filter: ToolFilter,
     decoder: EventDecoder,
     buffer: BytesMut,
 }
 
 impl EventFilter {
-    fn new(filter: ToolFilter) -> Self {
-        Self { filter, decoder: EventDecoder::default(), buffer: BytesMut::new() }
+    /// Returns the data of an event as the client gets it.
+    fn filtered<'d>(&mut self, data: &'d [u8]) -> Result<Cow<'d, [u8]>, UnreadableContent> {
+        let text = plain_text(data).ok_or(UnreadableContent::Text)?;
+        // The oldest transport over HTTP begins with the address for messages.
+        if let Some(path) = self.server.path_of(text.trim()) {
+            return Ok(Cow::Borrowed(path.as_bytes()));
+        }
+        Ok(self.filter.filtered_server_message(data))
     }
 }
 
@@ -237,11 +285,12 @@ impl BodyTransform for EventFilter {
         self.buffer.extend_from_slice(&bytes);
         let mut passed = BytesMut::new();
         while let Some(event) = self.decoder.decode(&mut self.buffer)? {
-            let filtered = event.data().and_then(|data| {
-                let filtered = self.filter.filtered_server_message(&data);
-                (*filtered != *data).then(|| event.with_data(&filtered))
-            });
-            passed.extend_from_slice(filtered.as_ref().unwrap_or_else(|| event.bytes()));
+            let data = event.data();
+            let filtered = data.as_deref().map(|data| self.filtered(data)).transpose()?;
+            match filtered.filter(|filtered| data.as_deref() != Some(filtered)) {
+                Some(filtered) => passed.extend_from_slice(&event.with_data(&filtered)),
+                None => passed.extend_from_slice(event.bytes()),
+            }
         }
         Ok(passed.freeze())
     }
@@ -252,24 +301,73 @@ impl BodyTransform for EventFilter {
     }
 }
 
-/// Filters a message, once it is whole.
+/// Filters a body, once it is whole, unless its first bytes are not those of a message.
 struct MessageFilter {
     filter: ToolFilter,
     message: BytesMut,
+    /// Whether the body is not a message, so that its bytes pass as they come.
+    is_passed: bool,
+}
+
+/// Returns the first byte of a text that is neither white space nor part of a byte order mark nor the zero of a
+/// wider character.
+fn first_character(text: &[u8]) -> Option<u8> {
+    let is_skipped = |byte: &u8| byte.is_ascii_whitespace() || b"\0\xef\xbb\xbf\xfe\xff".contains(byte);
+    text.iter().copied().find(|byte| !is_skipped(byte))
 }
 
 impl BodyTransform for MessageFilter {
     fn on_bytes(&mut self, bytes: Bytes) -> Result<Bytes, BodyError> {
+        if self.is_passed {
+            return Ok(bytes);
+        }
         if self.message.len() + bytes.len() > LINE_LIMIT_BYTES {
-            return Err(format!("the list of tools has more than {LINE_LIMIT_BYTES} bytes").into());
+            return Err(format!("the message has more than {LINE_LIMIT_BYTES} bytes").into());
         }
         self.message.extend_from_slice(&bytes);
-        Ok(Bytes::new())
+        self.is_passed = first_character(&self.message).is_some_and(|first| !matches!(first, b'{' | b'['));
+        Ok(if self.is_passed { self.message.split().freeze() } else { Bytes::new() })
     }
 
     fn on_end(&mut self) -> Result<Bytes, BodyError> {
         let message = self.message.split().freeze();
+        if plain_text(&message).is_none() {
+            return Err(UnreadableContent::Text.into());
+        }
         let filtered = self.filter.filtered_server_message(&message);
         Ok(if *filtered == *message { message.clone() } else { filtered.into_owned().into() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns what passes of a body whose pieces have this size.
+    fn passed(body: &[u8], size: usize) -> Result<Vec<u8>, BodyError> {
+        let filter = ToolFilter::for_any_list();
+        let mut transform = MessageFilter { filter, message: BytesMut::new(), is_passed: false };
+        let mut passed = Vec::new();
+        for piece in body.chunks(size) {
+            passed.extend_from_slice(&transform.on_bytes(Bytes::copy_from_slice(piece))?);
+        }
+        passed.extend_from_slice(&transform.on_end()?);
+        Ok(passed)
+    }
+
+    #[test]
+    fn whatever_could_be_a_message_is_filtered() {
+        let list = b" \n{\"id\":1,\"result\":{\"tools\":[{\"name\":\"mcp.test.a\"}]}}".as_slice();
+        for size in [1, 7, list.len()] {
+            assert_eq!(passed(list, size).unwrap(), b" \n{\"id\":1,\"result\":{\"tools\":[]}}");
+            for other in [b"<p>mcp.test.a</p>".as_slice(), b"\xff\xd8\xff\0{", b"", b"data: {\0"] {
+                assert_eq!(passed(other, size).unwrap(), other);
+            }
+            let wide: Vec<u8> =
+                str::from_utf8(list).unwrap().encode_utf16().flat_map(u16::to_be_bytes).collect();
+            for unreadable in [wide, [b"\xff\xfe".as_slice(), list].concat(), [list, b"\xc0\xae"].concat()] {
+                assert!(passed(&unreadable, size).is_err());
+            }
+        }
     }
 }

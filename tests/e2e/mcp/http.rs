@@ -1,5 +1,5 @@
-//! The Model Context Protocol over HTTP: `heeler serve mcp --port`, `heeler mcp filter --port`, and
-//! `heeler run --mcp http://…`, with peers that send what they should not.
+//! The Model Context Protocol over HTTP: `heeler serve mcp --port` and `heeler run --mcp http://…`, with peers
+//! that send what they should not.
 
 use std::{io::Write as _, net::TcpStream};
 
@@ -11,7 +11,7 @@ use crate::support::{
     world::TestWorld,
 };
 
-fn served(world: &TestWorld, program: &str) -> HttpServer {
+pub(super) fn served(world: &TestWorld, program: &str) -> HttpServer {
     HttpServer::start(world.heeler(&["serve", "mcp", "--port", "0", program]))
 }
 
@@ -21,7 +21,7 @@ fn initialize() -> Value {
 }
 
 /// Makes the handshake; returns the session's id.
-fn handshake(server: &HttpServer) -> String {
+pub(super) fn handshake(server: &HttpServer) -> String {
     let opened = server.post(&[], &initialize());
     assert_eq!(opened.answer()["result"]["protocolVersion"], "2025-11-25", "{opened:?}");
     let session = opened.header("mcp-session-id").unwrap().to_owned();
@@ -133,7 +133,7 @@ fn headers_of_a_modern_request_equal_its_body() {
 }
 
 /// Begins a run that does not end by itself; returns its response so far, and the run's id.
-fn begin_endless_run(server: &HttpServer, headers: &[(&str, &str)]) -> (TcpStream, String) {
+pub(super) fn begin_endless_run(server: &HttpServer, headers: &[(&str, &str)]) -> (TcpStream, String) {
     let arguments = json!({ "filter": "test(Hang.Forever)" });
     let params = json!({ "name": "run_tests", "arguments": arguments, "_meta": { "progressToken": 1 } });
     let call = json!({ "jsonrpc": "2.0", "id": "run", "method": "tools/call", "params": params });
@@ -144,7 +144,7 @@ fn begin_endless_run(server: &HttpServer, headers: &[(&str, &str)]) -> (TcpStrea
     (stream, run)
 }
 
-fn state_of(server: &HttpServer, run: &str) -> Value {
+pub(super) fn state_of(server: &HttpServer, run: &str) -> Value {
     let called =
         server.request(9, "tools/call", json!({ "name": "get_failures", "arguments": { "run": run } }));
     let answer = called.answer();
@@ -232,7 +232,7 @@ fn only_loopback_addresses_are_served() {
 }
 
 /// Returns a JSON response.
-fn json_response(status: &str, body: &str) -> String {
+pub(super) fn json_response(status: &str, body: &str) -> String {
     format!(
         "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
@@ -315,79 +315,4 @@ fn server_that_is_not_there_or_elsewhere_is_one_error() {
         let run = world.run(&["run", "--mcp", url]);
         assert!(run.code == Some(4) && format!("{run}").contains(text), "{run}");
     }
-}
-
-/// A server with one page of tools, in JSON or as events.
-fn page_server() -> (String, std::sync::mpsc::Receiver<String>) {
-    recording_server(|request| {
-        let tools = r#"{"jsonrpc":"2.0", "id":5,"result":{"tools":[ {"name":"mcp.test.a"},{"name":"b\u00e9"} ],"x":1.50}}"#;
-        let called = r#"{"jsonrpc":"2.0", "id":5,"result":{"tools":[{"name":"mcp.test.a"}]}}"#;
-        let message = if request.contains("tools/call") { called } else { tools };
-        if request.starts_with("GET") || request.contains("\"events\"") {
-            let head =
-                "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nX-Own: 1\r\nConnection: close\r\n\r\n";
-            return format!("{head}: c\n\nid: 1\ndata: {message}\n\n");
-        }
-        json_response("200 OK", message)
-    })
-}
-
-#[test]
-fn filter_hides_the_tests_and_keeps_all_other_bytes() {
-    let world = TestWorld::new();
-    let (url, requests) = page_server();
-    let filter = HttpServer::start(world.heeler(&["mcp", "filter", "--port", "0", &url]));
-    let without = r#"{"jsonrpc":"2.0", "id":5,"result":{"tools":[ {"name":"b\u00e9"} ],"x":1.50}}"#;
-    let list = "{ \"jsonrpc\":\"2.0\",\n \"id\":5, \"method\":\"tools/list\", \"params\":{\"as\":\"json\"} }";
-    let listed = filter.send("POST /mcp?x=1", &[("X-Own", "a"), ("Accept-Encoding", "gzip")], list);
-    assert_eq!((listed.status, listed.body.as_str()), (200, without));
-    let request = requests.recv().unwrap();
-    assert!(request.starts_with("POST /mcp?x=1 HTTP/1.1\r\n") && request.ends_with(list), "{request}");
-    let server = url["http://".len()..].split('/').next().unwrap();
-    let head = request.to_lowercase();
-    assert!(head.contains(&format!("host: {server}\r\n")) && head.contains("x-own: a"), "{head}");
-    assert!(!head.contains("gzip"), "only plain bytes can be filtered: {head}");
-
-    let listed = filter.send("POST /mcp", &[], &list.replace("json\"}", "events\"}"));
-    assert_eq!(listed.body, format!(": c\n\nid: 1\ndata: {without}\n\n"));
-    assert_eq!(listed.header("x-own"), Some("1"));
-    // A stream of its own may have the answer to any request.
-    assert_eq!(filter.send("GET /mcp", &[], "").body, format!(": c\n\nid: 1\ndata: {without}\n\n"));
-    // What looks like a list is none in the answer of a call.
-    let call = r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"b"}}"#;
-    assert!(filter.send("POST /mcp", &[], call).body.contains("mcp.test.a"));
-    assert_eq!(requests.try_iter().count(), 3);
-
-    let hidden = r#"{"jsonrpc":"2.0","id":"x","method":"tools/call","params":{"name":"mcp.test.a"}}"#;
-    let refused = filter.send("POST /mcp", &[], hidden).answer();
-    assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!("x"), &json!(-32602)));
-    assert_eq!(refused["error"]["message"], "Unknown tool: mcp.test.a");
-    for (headers, body) in
-        [([("Mcp-Name", "=?base64?bWNwLnRlc3QuYQ==?=")], call), ([("X", "")], "{\"method\":\"tools/call\",")]
-    {
-        assert!(filter.send("POST /mcp", &headers, body).answer()["error"]["code"].is_number());
-    }
-    assert_eq!(filter.send("POST /mcp", &[("Origin", "https://example.com")], list).status, 403);
-    assert_eq!(requests.try_iter().count(), 0, "nothing of that has reached the server");
-    assert_eq!(filter.end("TERM").code(), Some(0));
-}
-
-#[test]
-fn filter_passes_events_as_they_come_and_a_close_to_the_server() {
-    let world = TestWorld::with_gtest("kinds");
-    world.write("heeler.toml", "[profile.default]\ngrace-period = \"200ms\"\n");
-    let server = served(&world, "kinds");
-    let filter = HttpServer::start(world.heeler(&["mcp", "filter", "--port", "0", &server.url]));
-    let session = handshake(&filter);
-    let (stream, run) = begin_endless_run(&filter, &[("Mcp-Session-Id", &session)]);
-    drop(stream);
-    wait_until("the run is cancelled", || state_of(&server, &run) == "cancelled");
-    let tools = filter.request(1, "tools/list", json!({})).answer();
-    let names: Vec<_> =
-        tools["result"]["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
-    assert_eq!(names, ["list_tests", "run_tests", "get_failures", "get_output", "cancel_run"]);
-    drop(server);
-    let gone = filter.request(2, "tools/list", json!({}));
-    assert_eq!((gone.status, &gone.answer()["id"]), (502, &json!(2)), "{gone:?}");
-    assert!(filter.port().parse::<u16>().is_ok());
 }

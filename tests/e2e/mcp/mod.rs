@@ -2,6 +2,7 @@
 
 mod filter;
 mod http;
+mod http_filter;
 pub(crate) mod official_clients;
 mod serve;
 mod session;

@@ -16,6 +16,17 @@ fn client(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/mcp").join(name)
 }
 
+/// Returns a file of the servers' package, whose libraries are installed.
+#[track_caller]
+pub(super) fn fixture(name: &str) -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/mcp");
+    assert!(
+        package.join("node_modules").is_dir(),
+        "the servers' libraries are missing; scripts/test installs them"
+    );
+    package.join(name)
+}
+
 /// Returns the peer on the Rust library (`tests/clients/mcp/rmcp`).
 #[track_caller]
 pub(crate) fn rmcp_peer() -> PathBuf {

@@ -55,13 +55,14 @@ impl HttpServer {
 
     /// Sends a request: a line such as `POST /mcp`, headers, and a body.
     #[track_caller]
-    pub(crate) fn send(&self, line: &str, headers: &[(&str, &str)], body: &str) -> Response {
+    pub(crate) fn send(&self, line: &str, headers: &[(&str, &str)], body: impl AsRef<[u8]>) -> Response {
         Response::read(self.open(line, headers, body))
     }
 
     /// Sends a request, and leaves the response to be read.
     #[track_caller]
-    pub(crate) fn open(&self, line: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
+    pub(crate) fn open(&self, line: &str, headers: &[(&str, &str)], body: impl AsRef<[u8]>) -> TcpStream {
+        let body = body.as_ref();
         let mut text = format!("{line} HTTP/1.1\r\n");
         let own = [("Host", self.authority()), ("Content-Type", "application/json")];
         let own =
@@ -69,11 +70,15 @@ impl HttpServer {
         for (name, value) in headers.iter().chain(own) {
             text.push_str(&format!("{name}: {value}\r\n"));
         }
-        text.push_str(&format!("Connection: close\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+        text.push_str("Connection: close\r\n");
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("transfer-encoding")) {
+            text.push_str(&format!("Content-Length: {}\r\n", body.len()));
+        }
+        text.push_str("\r\n");
         let mut stream = TcpStream::connect(self.authority()).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         // A server that refuses may close before it has read everything.
-        stream.write_all(text.as_bytes()).ok();
+        stream.write_all(&[text.as_bytes(), body].concat()).ok();
         stream
     }
 

@@ -1,13 +1,11 @@
 //! The production filter between a client and a server: `mcp.test.*` tools are neither listed nor called,
 //! and every other byte passes as it is. Pure: bytes in, bytes out.
 //!
-//! Only two kinds of messages matter: requests to call a tool or to list tools, and the responses to those
-//! that list. Whatever a lenient reader could take for one of them is treated as one.
+//! Only two kinds of messages matter: requests to call a tool or to list tools, and responses with tools.
+//! Whatever a lenient reader could take for one of them is treated as one. Ids are not compared: each library
+//! has its own idea of which ids are equal, and a client may use one id twice.
 
-use std::{
-    borrow::Cow,
-    collections::{HashSet, VecDeque},
-};
+use std::borrow::Cow;
 
 use bytes::BytesMut;
 
@@ -20,12 +18,15 @@ use crate::rpc::{RpcError, code};
 /// Maximum length of a line that has to be read as a whole: each line of the client, and those of the server
 /// while a list of tools is due.
 pub const LINE_LIMIT_BYTES: usize = 16 << 20;
-/// Maximum number of lists of tools that are due.
-const MAX_PENDING_LISTS: usize = 1024;
-/// Number of cancelled lists whose late response is still filtered. The client drops it anyway.
-const MAX_CANCELLED_LISTS: usize = 64;
 /// Maximum length of a tool's name in an error.
 const SHOWN_NAME_CHARS: usize = 200;
+/// Line ends other than LF, by the readers that know them: Python's text streams, Node's `readline`, Python's
+/// `splitlines`.
+const OTHER_LINE_ENDS: [&[char]; 3] = [
+    &['\r'],
+    &['\r', '\u{2028}', '\u{2029}'],
+    &['\r', '\u{2028}', '\u{2029}', '\u{b}', '\u{c}', '\u{1c}', '\u{1d}', '\u{1e}', '\u{85}'],
+];
 
 /// A line that is too long to be read as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,15 +44,6 @@ pub struct FilterOutput {
     pub to_client: BytesMut,
 }
 
-/// A request's id, compared as an implementation may read and write it: 1, 1.0 and 1e0 are one number.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum ListId {
-    Number(u64),
-    Text(String),
-    /// Neither, or absent: a response to it has such an id as well.
-    Other,
-}
-
 /// The state of the filter of one connection.
 #[derive(Debug, Default)]
 pub struct ToolFilter {
@@ -63,24 +55,48 @@ pub struct ToolFilter {
     server_mode: Option<ServerLineMode>,
     /// Responses of the filter that wait for the end of the server's line.
     held_answers: BytesMut,
-    pending: HashSet<ListId>,
-    cancelled: VecDeque<ListId>,
-    /// Whether each response with tools counts as a list, whatever was requested.
-    is_for_any_list: bool,
+    /// Whether a response may have tools, because a list was requested at some time.
+    is_listing: bool,
+    /// Number of requested lists that did not come yet. A list that is refused or cancelled counts for good.
+    due_lists: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ServerLineMode {
-    /// No list was due when it began.
+    /// No list was requested when the line began, or it is longer than any message that is read.
     Passed,
     Collected,
+}
+
+/// Returns bytes as text if it can be read in one way only, as UTF-8: UTF-16 and UTF-32, which some readers of
+/// JSON recognize by themselves, have null bytes or are not UTF-8.
+#[must_use]
+pub fn plain_text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok().filter(|_| memchr::memchr(0, bytes).is_none())
+}
+
+/// Returns whether a body is JSON as this filter reads it, so that no reader finds other messages in it.
+#[must_use]
+pub fn is_readable_message(body: &[u8]) -> bool {
+    let (values, end) = scan::values(body);
+    let is_readable = |value: &Span| match body[value.start] {
+        b'{' => scan::members(body, value).is_some_and(|members| {
+            members.iter().all(|(_, value)| body[value.start] != b'{' || scan::members(body, value).is_some())
+        }),
+        _ => true,
+    };
+    end == LineEnd::Complete
+        && values.iter().all(|value| match body[value.start] {
+            b'[' => scan::elements(body, value).is_some_and(|items| items.iter().all(is_readable)),
+            _ => is_readable(value),
+        })
 }
 
 impl ToolFilter {
     /// Returns a filter of a stream whose responses may belong to requests that were sent elsewhere.
     #[must_use]
     pub fn for_any_list() -> Self {
-        Self { is_for_any_list: true, ..Self::default() }
+        Self { is_listing: true, ..Self::default() }
     }
 
     /// Handles a whole message of the client, which may have line ends in it.
@@ -92,12 +108,6 @@ impl ToolFilter {
     /// Returns what is passed on of a whole message of the server, which may have line ends in it.
     pub fn filtered_server_message<'m>(&mut self, message: &'m [u8]) -> Cow<'m, [u8]> {
         self.filtered_server_line(message)
-    }
-
-    /// Returns whether a list of tools may come, so that messages of the server have to be read.
-    #[must_use]
-    pub fn may_get_list(&self) -> bool {
-        self.is_for_any_list || self.has_due_lists()
     }
 
     /// Handles bytes of the client.
@@ -128,16 +138,22 @@ impl ToolFilter {
     /// A line is too long; the connection has to end.
     pub fn on_server_bytes(&mut self, bytes: &[u8], out: &mut FilterOutput) -> Result<(), FilterError> {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            let mode = *self.server_mode.get_or_insert(match self.has_due_lists() {
+            let mode = *self.server_mode.get_or_insert(match self.is_listing {
                 true => ServerLineMode::Collected,
                 false => ServerLineMode::Passed,
             });
             match mode {
                 ServerLineMode::Passed => out.to_client.extend_from_slice(piece),
-                ServerLineMode::Collected if self.server_line.len() + piece.len() > LINE_LIMIT_BYTES => {
-                    return Err(FilterError::ServerLine);
+                ServerLineMode::Collected if self.server_line.len() + piece.len() <= LINE_LIMIT_BYTES => {
+                    self.server_line.extend_from_slice(piece);
                 }
-                ServerLineMode::Collected => self.server_line.extend_from_slice(piece),
+                ServerLineMode::Collected if self.due_lists > 0 => return Err(FilterError::ServerLine),
+                ServerLineMode::Collected => {
+                    // Every list has come, so that this is the large result of a tool.
+                    self.server_mode = Some(ServerLineMode::Passed);
+                    out.to_client.extend_from_slice(&std::mem::take(&mut self.server_line));
+                    out.to_client.extend_from_slice(piece);
+                }
             }
             if piece.ends_with(b"\n") {
                 self.end_server_line(out);
@@ -151,10 +167,6 @@ impl ToolFilter {
         self.end_server_line(out);
     }
 
-    fn has_due_lists(&self) -> bool {
-        !self.pending.is_empty() || !self.cancelled.is_empty()
-    }
-
     fn end_server_line(&mut self, out: &mut FilterOutput) {
         let line = std::mem::take(&mut self.server_line);
         out.to_client.extend_from_slice(&self.filtered_server_line(&line));
@@ -164,6 +176,14 @@ impl ToolFilter {
 
     fn end_client_line(&mut self, out: &mut FilterOutput) {
         let line = std::mem::take(&mut self.client_line);
+        let Some(text) = plain_text(&line) else {
+            // A reader of another charset would see a message that this filter does not.
+            let message = "expected UTF-8 without null bytes on each line";
+            return self.answer(b"null", &RpcError::new(code::PARSE_ERROR, message), out);
+        };
+        if let Some(refusal) = self.check_shorter_lines(text) {
+            return self.refuse(&refusal, out);
+        }
         let (values, end) = scan::values(&line);
         if end == LineEnd::Unbalanced {
             // A reader of streams would go on in the next line, and see another message than this filter.
@@ -178,6 +198,29 @@ impl ToolFilter {
         if is_passed {
             out.to_server.extend_from_slice(&without(&line, &removed));
         }
+    }
+
+    /// Checks the messages that a reader finds which knows other line ends, too. The whole line is refused with
+    /// any of them.
+    fn check_shorter_lines(&mut self, line: &str) -> Option<Refusal> {
+        let line = line.strip_suffix('\n').unwrap_or(line);
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        for ends in OTHER_LINE_ENDS.iter().filter(|ends| line.contains(**ends)) {
+            for piece in line.split(*ends).map(str::as_bytes) {
+                for value in scan::values(piece).0 {
+                    let messages = match piece[value.start] {
+                        b'[' => scan::elements(piece, &value).unwrap_or_default(),
+                        _ => vec![value],
+                    };
+                    let mut messages = messages.iter().filter(|message| piece[message.start] == b'{');
+                    let refusal = messages.find_map(|message| self.check_client_message(piece, message));
+                    if refusal.is_some() {
+                        return refusal;
+                    }
+                }
+            }
+        }
+        None
     }
 
     /// Checks a message, or each one of a batch; adds the refused ones to `removed`. Returns whether anything
@@ -222,38 +265,27 @@ impl ToolFilter {
         let has_method = |name: &str| message.methods.iter().any(|method| method == name);
         let id = message.ids.last().map(|id| line[id.clone()].to_vec());
         if has_method("tools/call") {
-            let names = message.params.iter().flat_map(|params| member_values(line, params, "name"));
-            let mut names = names.filter_map(|name| scan::string(&line[name]));
-            if let Some(name) = names.find(|name| is_test_tool(name)) {
-                let name: String = name.chars().take(SHOWN_NAME_CHARS).collect();
-                let error = RpcError::new(code::INVALID_PARAMS, format!("Unknown tool: {name}"));
-                return Some(Refusal { id, error });
+            for params in &message.params {
+                for name in member_values(line, params, "name") {
+                    // A reader that converts everything to text would find the tool by a list with its name.
+                    let Some(name) = scan::string(&line[name]) else {
+                        let error =
+                            RpcError::new(code::INVALID_PARAMS, "expected the tool's name as a string");
+                        return Some(Refusal { id, error });
+                    };
+                    if is_test_tool(&name) {
+                        let name: String = name.chars().take(SHOWN_NAME_CHARS).collect();
+                        let error = RpcError::new(code::INVALID_PARAMS, format!("Unknown tool: {name}"));
+                        return Some(Refusal { id, error });
+                    }
+                }
             }
         }
         if has_method("tools/list") {
-            if self.pending.len() >= MAX_PENDING_LISTS {
-                let message = format!("{MAX_PENDING_LISTS} lists of tools are due already");
-                return Some(Refusal { id, error: RpcError::new(code::INTERNAL_ERROR, message) });
-            }
-            self.pending.extend(message.ids.iter().map(|id| list_id(&line[id.clone()])));
-            if message.ids.is_empty() {
-                self.pending.insert(ListId::Other);
-            }
-        }
-        if has_method("notifications/cancelled") {
-            let ids = message.params.iter().flat_map(|params| member_values(line, params, "requestId"));
-            ids.for_each(|id| self.cancel(&list_id(&line[id])));
+            self.is_listing = true;
+            self.due_lists += 1;
         }
         None
-    }
-
-    fn cancel(&mut self, id: &ListId) {
-        if let Some(id) = self.pending.take(id) {
-            self.cancelled.push_back(id);
-            if self.cancelled.len() > MAX_CANCELLED_LISTS {
-                self.cancelled.pop_front();
-            }
-        }
     }
 
     fn refuse(&mut self, refusal: &Refusal, out: &mut FilterOutput) {
@@ -275,16 +307,31 @@ impl ToolFilter {
 
     fn filtered_server_line<'l>(&mut self, line: &'l [u8]) -> Cow<'l, [u8]> {
         let (values, end) = scan::values(line);
-        if end == LineEnd::Unbalanced {
-            // It is no message, and a reader of streams would see one that this filter does not.
-            return Cow::Borrowed(b"");
+        let content = line.strip_suffix(b"\r\n").unwrap_or(line);
+        match end {
+            // A reader of streams would see a message that this filter does not.
+            LineEnd::Unbalanced => Cow::Borrowed(b""),
+            // Text before a CR, as progress bars leave it, hides a message from readers that split at LF alone.
+            LineEnd::Invalid if memchr::memchr(b'\r', content).is_some() => {
+                let pieces = line.split_inclusive(|byte| *byte == b'\r');
+                let filtered = pieces.flat_map(|piece| {
+                    let (values, _) = scan::values(piece);
+                    self.without_tests(piece, &values).into_owned()
+                });
+                Cow::Owned(filtered.collect())
+            }
+            LineEnd::Complete | LineEnd::Invalid => self.without_tests(line, &values),
         }
+    }
+
+    /// Returns a line without the test tools in these of its values.
+    fn without_tests<'l>(&mut self, line: &'l [u8], values: &[Span]) -> Cow<'l, [u8]> {
         let mut removed = Vec::new();
         for value in values {
             match line[value.start] {
-                b'{' => self.check_server_message(line, &value, &mut removed),
+                b'{' => self.check_server_message(line, value, &mut removed),
                 b'[' => {
-                    let items = scan::elements(line, &value).unwrap_or_default();
+                    let items = scan::elements(line, value).unwrap_or_default();
                     let messages = items.iter().filter(|item| line[item.start] == b'{');
                     messages.for_each(|item| self.check_server_message(line, item, &mut removed));
                 }
@@ -294,27 +341,16 @@ impl ToolFilter {
         without(line, &removed)
     }
 
-    /// Adds the test tools of a response that is due to `removed`.
+    /// Adds the test tools of a response to `removed`.
     fn check_server_message(&mut self, line: &[u8], message: &Span, removed: &mut Vec<Span>) {
-        let Some(message) = Message::read(line, message) else { return };
-        if message.results.is_empty() && !message.has_error {
-            return;
+        let Some(message) = Message::read(line, message).filter(|_| self.is_listing) else { return };
+        let tools = message.results.iter().flat_map(|result| member_values(line, result, "tools"));
+        let lists: Vec<_> = tools.filter(|tools| line[tools.start] == b'[').collect();
+        if !lists.is_empty() {
+            self.due_lists = self.due_lists.saturating_sub(1);
         }
-        let mut is_due = false;
-        let ids = message.ids.iter().map(|id| list_id(&line[id.clone()]));
-        for id in ids.chain(message.ids.is_empty().then_some(ListId::Other)) {
-            is_due |= self.pending.remove(&id);
-            if let Some(place) = self.cancelled.iter().position(|cancelled| *cancelled == id) {
-                self.cancelled.remove(place);
-                is_due = true;
-            }
-        }
-        if !is_due && !self.is_for_any_list {
-            return;
-        }
-        for tools in message.results.iter().flat_map(|result| member_values(line, result, "tools")) {
-            let items = Some(&tools).filter(|tools| line[tools.start] == b'[');
-            let items = items.and_then(|tools| scan::elements(line, tools)).unwrap_or_default();
+        for tools in lists {
+            let items = scan::elements(line, &tools).unwrap_or_default();
             let is_test = |item: &Span| {
                 let mut names = member_values(line, item, "name").into_iter();
                 names.any(|name| scan::string(&line[name]).is_some_and(|name| is_test_tool(&name)))
@@ -339,7 +375,6 @@ struct Message {
     ids: Vec<Span>,
     params: Vec<Span>,
     results: Vec<Span>,
-    has_error: bool,
 }
 
 impl Message {
@@ -355,8 +390,6 @@ impl Message {
                 message.params.push(value);
             } else if scan::is_key(key, "result") {
                 message.results.push(value);
-            } else if scan::is_key(key, "error") {
-                message.has_error = true;
             }
         }
         Some(message)
@@ -374,18 +407,6 @@ fn member_values(line: &[u8], object: &Span, name: &str) -> Vec<Span> {
         .filter(|(key, _)| scan::is_key(&line[key.clone()], name))
         .map(|(_, value)| value)
         .collect()
-}
-
-fn list_id(value: &[u8]) -> ListId {
-    if let Some(text) = scan::string(value) {
-        return ListId::Text(text);
-    }
-    let number = std::str::from_utf8(value).ok().and_then(|text| text.parse::<f64>().ok());
-    match number.filter(|number| number.is_finite()) {
-        // Zero has two signs, and is one number.
-        Some(number) => ListId::Number((number + 0.0).to_bits()),
-        None => ListId::Other,
-    }
 }
 
 /// Returns what is to be removed of an array, so that commas stay between the other items only.

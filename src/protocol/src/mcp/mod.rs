@@ -18,7 +18,7 @@ mod test_result;
 mod tools;
 mod version;
 
-pub use filter::{FilterError, FilterOutput, LINE_LIMIT_BYTES, ToolFilter};
+pub use filter::{FilterError, FilterOutput, LINE_LIMIT_BYTES, ToolFilter, is_readable_message, plain_text};
 pub use lines::{LineDecoder, PeerLine, encode_error, encode_notification, encode_request, encode_result};
 pub use messages::*;
 pub use test_result::{AssertionLists, McpTestResult};

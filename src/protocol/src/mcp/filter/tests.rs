@@ -31,6 +31,12 @@ fn play_in_pieces(steps: &[Step<'_>], size: usize) -> FilterOutput {
     out
 }
 
+impl FilterOutput {
+    fn into_texts(self) -> (String, String) {
+        (text(&self.to_server), text(&self.to_client))
+    }
+}
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
@@ -54,7 +60,7 @@ fn play(steps: &[Step<'_>]) -> (String, String) {
             assert_eq!(play_in_pieces(&cut_steps, 0), whole, "step {place} cut at {cut}");
         }
     }
-    (text(&whole.to_server), text(&whole.to_client))
+    whole.into_texts()
 }
 
 const LIST: &str = "{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"tools/list\"}\n";
@@ -127,6 +133,8 @@ fn call_is_recognised_however_it_is_written() {
         r#"{"ID":1,"Method":"tools/call","Params":{"NAME":"mcp.test.x"}}"#,
         "\u{feff}{\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"mcp.test.\\ud800\"}}",
         r#"{"id":1,"x":NaN,"method":"tools/call","params":{"name":"mcp.test.x","y":-Infinity}}"#,
+        // A reader that looks it up by its text finds the tool.
+        r#"{"id":1,"method":"tools/call","params":{"name":["mcp.test.x"]}}"#,
     ] {
         let (to_server, to_client) = play(&[Client(&format!("{call}\n"))]);
         assert_eq!(to_server, "", "{call}");
@@ -167,50 +175,113 @@ fn everything_else_passes_byte_for_byte() {
     assert_eq!(play(&steps), (client.concat(), server.concat()));
 }
 
+const TOOL: &str = "{\"name\":\"mcp.test.x\"}";
+
+/// Returns a response that lists a test.
+fn response_with_tools(id: &str) -> String {
+    format!("{{\"id\":{id},\"result\":{{\"tools\":[{TOOL}]}}}}\n")
+}
+
 #[test]
-fn only_the_response_to_a_list_is_filtered_and_only_once() {
-    let result =
-        |id: &str| format!("{{\"id\":{id},\"result\":{{\"tools\":[{{\"name\":\"mcp.test.x\"}}]}}}}\n");
-    for (asked, answered, is_filtered) in [
-        ("0", "0", true),
-        ("1", "1.0", true),
-        ("1e0", "1", true),
-        ("0", "-0", true),
-        ("9007199254740993", "9007199254740992", true),
-        ("\"a\"", "\"\\u0061\"", true),
-        ("null", "null", true),
-        ("1", "\"1\"", false),
-        ("1", "2", false),
+fn every_response_with_tools_is_filtered_whatever_its_id() {
+    for (requested, answered) in [
+        ("0", "0"),
+        ("1", "1.0"),
+        ("1e0", "1"),
+        ("9007199254740993", "9007199254740992"),
+        ("\"a\"", "\"\\u0061\""),
+        // Clients convert ids: `Number(id)` in TypeScript, `int(id)` in Python.
+        ("1", "\"1\""),
+        ("1", "\" 0x1 \""),
+        ("10", "\"1_0\""),
+        ("\"7\"", "7"),
+        ("0", "null"),
+        ("0", "[]"),
+        ("1", "true"),
+        ("1", "2"),
     ] {
-        let list = format!("{{\"id\":{asked},\"method\":\"tools/list\"}}\n");
-        let (_, to_client) = play(&[Client(&list), Server(&result(answered)), Server(&result(answered))]);
-        let first = if is_filtered {
-            result(answered).replace("{\"name\":\"mcp.test.x\"}", "")
-        } else {
-            result(answered)
-        };
-        let second = if is_filtered { result(answered) } else { first.clone() };
-        assert_eq!(to_client, first + &second, "{asked} {answered}");
+        let list = format!("{{\"id\":{requested},\"method\":\"tools/list\"}}\n");
+        let response = response_with_tools(answered);
+        // The id may be that of several requests, so that the second response is a list as well.
+        let (_, to_client) = play(&[Client(&list), Server(&response), Server(&response)]);
+        assert_eq!(to_client, response.replace(TOOL, "").repeat(2), "{requested} {answered}");
+    }
+    let without_id = response_with_tools("0").replace("\"id\":0,", "");
+    let (_, to_client) = play(&[Client(LIST), Server(&without_id)]);
+    assert_eq!(to_client, without_id.replace(TOOL, ""));
+}
+
+#[test]
+fn nothing_that_a_client_sends_ends_the_filtering_of_lists() {
+    let cancel = "{\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":0}}\n";
+    let lists: String = (0..100).map(|_| format!("{LIST}{cancel}")).collect();
+    let late = response_with_tools("0");
+    let (to_server, to_client) = play_in_pieces(&[Client(&lists), Server(&late.repeat(100))], 0).into_texts();
+    assert_eq!((to_server, to_client), (lists, late.replace(TOOL, "").repeat(100)));
+
+    // Another request with the same id, which is answered first.
+    let other = "{\"id\":0,\"method\":\"ping\"}\n";
+    for answer in
+        ["{\"id\":0,\"result\":{}}\n", "{\"id\":0,\"error\":{\"code\":-32603,\"message\":\"no\"}}\n"]
+    {
+        let (_, to_client) = play(&[Client(LIST), Client(other), Server(answer), Server(&late)]);
+        assert_eq!(to_client, format!("{answer}{}", late.replace(TOOL, "")));
     }
 }
 
 #[test]
-fn late_response_to_a_cancelled_list_is_filtered() {
-    let cancel = "{\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":0}}\n";
-    let late = "{\"id\":0,\"result\":{\"tools\":[{\"name\":\"mcp.test.x\"}]}}\n";
-    let (to_server, to_client) = play(&[Client(LIST), Client(cancel), Server(late)]);
-    assert_eq!(
-        (to_server, to_client),
-        (format!("{LIST}{cancel}"), late.replace("{\"name\":\"mcp.test.x\"}", ""))
-    );
+fn message_behind_another_line_end_is_seen() {
+    let call = r#"{"id":1,"method":"tools/call","params":{"name":"mcp.test.x"}}"#;
+    for end in ["\r", "\u{2028}", "\u{2029}", "\u{b}", "\u{c}", "\u{1c}", "\u{1d}", "\u{1e}", "\u{85}"] {
+        for line in [
+            format!("garbage{end}{call}\n"),
+            format!("{call}{end}garbage\r\n"),
+            format!("{{{end}[7,{call}]{end}\n"),
+            format!("\u{2028}{{\"a\":1}}{end}{call}{end}\n"),
+        ] {
+            let (to_server, to_client) = play(&[Client(&line)]);
+            assert_eq!(to_server, "", "{line:?}");
+            assert!(to_client.contains("Unknown tool: mcp.test.x"), "{line:?}: {to_client}");
+        }
+        let list = format!("garbage{end}{LIST}");
+        let response = response_with_tools("0");
+        let (to_server, to_client) = play(&[Client(&list), Server(&response)]);
+        assert_eq!((to_server, to_client), (list, response.replace(TOOL, "")));
+    }
+    // In a text they are no line ends.
+    let text = "{\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"a\",\"x\":\"\u{2028}mcp.test.x\u{85}\"}}\r\n";
+    assert_eq!(play(&[Client(text)]).0, text);
+    // A server writes its progress before the message.
+    let response = response_with_tools("0");
+    let line = format!("10 %\r20 %\r{response}");
+    assert_eq!(play(&[Client(LIST), Server(&line)]).1, line.replace(TOOL, ""));
 }
 
 #[test]
-fn error_settles_a_list() {
-    let error = "{\"id\":0,\"error\":{\"code\":-32603,\"message\":\"no\"}}\n";
-    let other = "{\"id\":0,\"result\":{\"tools\":[{\"name\":\"mcp.test.x\"}]}}\n";
-    let (_, to_client) = play(&[Client(LIST), Server(error), Server(other)]);
-    assert_eq!(to_client, format!("{error}{other}"));
+fn line_that_readers_decode_otherwise_is_refused() {
+    let call = "{\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"mcp.test.x\"}}\n";
+    let utf16 = |bytes: fn(u16) -> [u8; 2]| call.encode_utf16().flat_map(bytes).collect::<Vec<_>>();
+    let overlong =
+        [b"{\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"mcp\xc0\xaetest.x\"}}\n".as_slice()];
+    for line in [utf16(u16::to_le_bytes), utf16(u16::to_be_bytes), overlong.concat()] {
+        let (mut filter, mut out) = (ToolFilter::default(), FilterOutput::default());
+        filter.on_client_bytes(&line, &mut out).unwrap();
+        filter.on_client_end(&mut out);
+        assert_eq!(out.to_server, b""[..]);
+        assert!(text(&out.to_client).contains("-32700"), "{}", text(&out.to_client));
+    }
+}
+
+#[test]
+fn bodies_that_no_strict_reader_takes_are_not_readable() {
+    for body in ["", " ", "{}", "[{\"a\":NaN},7]", "{\"a\":{\"b\":[1]}} {}", "\u{feff}7"] {
+        assert!(is_readable_message(body.as_bytes()), "{body}");
+    }
+    for body in
+        ["{", "{}}", "{a:1}", "{'a':1}", "{/**/\"a\":1}", "[{a:1}]", "{\"p\":{a:1}}", "a: 1", "//\n{}"]
+    {
+        assert!(!is_readable_message(body.as_bytes()), "{body}");
+    }
 }
 
 #[test]
@@ -283,27 +354,19 @@ fn too_long_lines_end_the_connection() {
     filter.on_client_bytes(LIST.as_bytes(), &mut out).unwrap();
     let fed = (0..17).map(|_| filter.on_server_bytes(&chunk, &mut out)).find_map(Result::err);
     assert_eq!(fed, Some(FilterError::ServerLine));
+    // The result of a tool may be as large as it likes once the list has come.
+    let (mut filter, mut out) = (ToolFilter::default(), FilterOutput::default());
+    filter.on_client_bytes(LIST.as_bytes(), &mut out).unwrap();
+    filter.on_server_bytes(response_with_tools("0").as_bytes(), &mut out).unwrap();
+    out.to_client.clear();
+    for _ in 0..20 {
+        filter.on_server_bytes(&chunk, &mut out).unwrap();
+    }
+    filter.on_server_bytes(b"\n", &mut out).unwrap();
+    assert_eq!(out.to_client.len(), (20 << 20) + 1);
     let mut filter = ToolFilter::default();
     let fed = (0..17).map(|_| filter.on_client_bytes(&chunk, &mut out)).find_map(Result::err);
     assert_eq!(fed, Some(FilterError::ClientLine));
-}
-
-#[test]
-fn lists_that_are_due_are_bounded() {
-    let mut filter = ToolFilter::default();
-    let mut out = FilterOutput::default();
-    for number in 0..=MAX_PENDING_LISTS {
-        let list = format!("{{\"id\":{number},\"method\":\"tools/list\"}}\n");
-        filter.on_client_bytes(list.as_bytes(), &mut out).unwrap();
-    }
-    assert_eq!(out.to_client.iter().filter(|byte| **byte == b'\n').count(), 1);
-    assert_eq!(out.to_server.iter().filter(|byte| **byte == b'\n').count(), MAX_PENDING_LISTS);
-    for number in 0..MAX_PENDING_LISTS {
-        let cancel =
-            format!("{{\"method\":\"notifications/cancelled\",\"params\":{{\"requestId\":{number}}}}}\n");
-        filter.on_client_bytes(cancel.as_bytes(), &mut out).unwrap();
-    }
-    assert_eq!((filter.pending.len(), filter.cancelled.len()), (0, MAX_CANCELLED_LISTS));
 }
 
 proptest! {

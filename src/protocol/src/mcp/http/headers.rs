@@ -181,7 +181,7 @@ fn mismatch(name: &str, expected: &str) -> RpcError {
 pub fn encode_header_value(text: &str) -> String {
     let is_plain = text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic())
         && text.trim() == text
-        && !text.starts_with(ENCODED.0);
+        && !text.get(..ENCODED.0.len()).is_some_and(|start| start.eq_ignore_ascii_case(ENCODED.0));
     if is_plain {
         text.to_owned()
     } else {
@@ -193,7 +193,9 @@ pub fn encode_header_value(text: &str) -> String {
 #[must_use]
 pub fn decode_header_value(value: &str) -> Option<String> {
     let value = value.trim_matches([' ', '\t']);
-    match value.strip_prefix(ENCODED.0).and_then(|rest| rest.strip_suffix(ENCODED.1)) {
+    let prefix = value.get(..ENCODED.0.len()).filter(|prefix| prefix.eq_ignore_ascii_case(ENCODED.0));
+    let encoded = prefix.and_then(|prefix| value[prefix.len()..].strip_suffix(ENCODED.1));
+    match encoded {
         Some(encoded) => String::from_utf8(BASE64.decode(encoded.as_bytes()).ok()?).ok(),
         None => Some(value.to_owned()),
     }
@@ -302,11 +304,12 @@ mod tests {
 
     #[test]
     fn values_keep_their_text() {
-        for text in ["plain", "two words", "", " x", "ü\n", "=?base64?x", "=?base64?w7w=?="] {
+        for text in ["plain", "two words", "", " x", "ü\n", "=?base64?x", "=?Base64?w7w=?="] {
             let value = encode_header_value(text);
             assert!(value.is_ascii() && !value.contains('\n'), "{value}");
             assert_eq!(decode_header_value(&value).as_deref(), Some(text));
         }
         assert_eq!(decode_header_value("=?base64?%?="), None);
+        assert_eq!(decode_header_value("=?BASE64?YQ==?=").as_deref(), Some("a"));
     }
 }

@@ -2,15 +2,18 @@
 //! answered with one JSON message or with a stream of events.
 //!
 //! - `headers`: what the headers of a request must say: whom it is for, who sends it, and what its body says.
+//! - `content`: how a body is written: charset and content coding.
 //! - `events`: the event stream, as messages.
 //! - `relay`: requests of several clients in one session.
 //! - `url`: the address of a server on this machine.
 
+mod content;
 mod events;
 mod headers;
 mod relay;
 mod url;
 
+pub use content::{UnreadableContent, check_content_headers};
 pub use events::{
     EVENT_LIMIT_BYTES, EventBlock, EventDecoder, EventTooLong, KEEP_ALIVE_COMMENT, encode_event,
 };

@@ -74,6 +74,21 @@ impl LocalUrl {
         &self.path
     }
 
+    /// Returns the path of a reference to this server that names its host, so that a client which follows it
+    /// stays with the address that it uses; `None` if the reference leads elsewhere or is relative already.
+    #[must_use]
+    pub fn path_of<'r>(&self, reference: &'r str) -> Option<&'r str> {
+        let scheme = reference.get(..5).filter(|scheme| scheme.eq_ignore_ascii_case("http:"));
+        let rest = &reference[scheme.map_or(0, str::len)..];
+        let rest = rest.strip_prefix("//")?;
+        let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        let (host, port) = split_authority(authority)?;
+        let port = port.map_or(Some(80), |port| port.parse().ok());
+        // Every name of the loopback interface leads to the server.
+        let is_meant = is_loopback_name(host) && port == Some(self.port);
+        is_meant.then_some(if path.starts_with('/') { path } else { "/" })
+    }
+
     /// Returns host and port, as the header `Host` has them.
     #[must_use]
     pub fn authority(&self) -> String {
@@ -127,6 +142,26 @@ mod tests {
         ] {
             assert!(LocalUrl::is_meant(text));
             assert_eq!(LocalUrl::parse(text).unwrap().to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn reference_to_the_server_becomes_a_path() {
+        let url = LocalUrl::parse("http://127.0.0.1:3000/mcp").unwrap();
+        for (reference, path) in [
+            ("http://127.0.0.1:3000/mcp/?a=b", Some("/mcp/?a=b")),
+            ("HTTP://localhost:3000/messages?s=1", Some("/messages?s=1")),
+            ("//[::1]:3000/x", Some("/x")),
+            ("http://127.0.0.1:3000", Some("/")),
+            ("http://127.0.0.1:3001/mcp", None),
+            ("http://127.0.0.1/mcp", None),
+            ("http://example.com:3000/mcp", None),
+            ("https://127.0.0.1:3000/mcp", None),
+            ("/mcp/", None),
+            ("mcp", None),
+            ("\u{fc}\u{fc}\u{fc}", None),
+        ] {
+            assert_eq!(url.path_of(reference), path, "{reference}");
         }
     }
 
