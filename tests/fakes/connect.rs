@@ -15,6 +15,8 @@ use crate::wait::{pass_time, wait_for_ever};
 
 /// Time that a case takes whose client waits.
 const WAIT: Duration = Duration::from_millis(30);
+/// Time between an answer and the next request of a client that reads late.
+const READ_DELAY: Duration = Duration::from_millis(4500);
 
 /// Answers all cases; returns the exit code.
 pub(crate) fn serve() -> u8 {
@@ -47,6 +49,8 @@ pub(crate) fn serve() -> u8 {
         write_message(&mut std::io::stdout(), &answer);
         match behaviour.as_str() {
             "answers-twice" => write_message(&mut std::io::stdout(), &answer),
+            "prints-after-answer" => print_and_stay(),
+            "reads-late" => pass_time(READ_DELAY),
             "exits-after-answer" => exit(7),
             _ => {}
         }
@@ -91,9 +95,17 @@ fn answer_to(name: &str, behaviour: &str) -> Vec<u8> {
         }
         "exits" => exit(0),
         "hangs" => wait_for_ever(),
+        "takes-3s" => pass_time(Duration::from_secs(3)),
         "takes-200ms" => pass_time(Duration::from_millis(200)),
         "waits" => pass_time(WAIT),
         "prints" => println!("connecting to the server"),
+        "prints-and-stays" => print_and_stay(),
+        "announces-too-much" => {
+            let mut output = std::io::stdout();
+            let written = output.write_all(&[0xff; 4]).and_then(|()| output.flush());
+            written.expect("standard output is open");
+            wait_for_ever()
+        }
         "answers-half" => {
             let mut output = std::io::stdout();
             let half = output.write_all(&[0, 0, 0, 9, 0x0a]).and_then(|()| output.flush());
@@ -110,6 +122,12 @@ fn answer_to(name: &str, behaviour: &str) -> Vec<u8> {
         _ => {}
     }
     response(name)
+}
+
+/// Writes a line that is no answer, and goes on with something else than its requests.
+fn print_and_stay() -> ! {
+    println!("a log line of a library");
+    wait_for_ever()
 }
 
 fn response(name: &str) -> Vec<u8> {

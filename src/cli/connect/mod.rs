@@ -61,7 +61,14 @@ pub(super) async fn connect(arguments: &ConnectArguments) -> Result<CliExitCode,
 fn client_settings(config: &Config, client: &ClientArguments) -> Result<ResolvedSettings, CommandError> {
     let general = client.general.command_line();
     let tests = TestLayer { retries: Some(RetryPolicy::default()), ..case_settings(client) };
-    let run = RunLayer { jobs: Some(jobs_of(client)), is_history_kept: Some(false), ..general.run };
+    // A process that does not take its request holds the suite up as a case does that gets no answer.
+    let limit = tests.timeout.and_then(TimeLimit::duration).map(|limit| limit.max(DEFAULT_TIMEOUT));
+    let run = RunLayer {
+        jobs: Some(jobs_of(client)),
+        is_history_kept: Some(false),
+        startup_timeout: limit.or(general.run.startup_timeout),
+        ..general.run
+    };
     let command_line = CommandLineSettings { run, tests, ..general };
     ResolvedSettings::resolve(config, command_line).map_err(CommandError::Profile)
 }

@@ -158,6 +158,36 @@ fn whatever_a_client_does_costs_its_own_case() {
 }
 
 #[test]
+fn client_that_writes_garbage_and_stays_costs_one_case_and_no_time() {
+    for behaviour in ["prints-and-stays", "announces-too-much", "prints-after-answer"] {
+        let name = |place: usize| match place {
+            20 => format!("Suite/{place}/{behaviour}"),
+            _ => format!("Suite/{place}/passes"),
+        };
+        let names: Vec<_> = (0..80).map(name).collect();
+        // No process is ended for its time: a case that waited for that would not be answered.
+        let mut suite = Suite::start(world(), &["-j", "2", "--timeout", "1h"]);
+        suite.ask(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let Finished { answers, stderr, .. } = suite.finish();
+        assert_eq!(answers.len(), names.len());
+        let failed: Vec<_> = answers.iter().filter(|(_, answer)| **answer != Answer::Response).collect();
+        let [(name, Answer::Error(error))] = failed[..] else { panic!("{failed:#?}\n{stderr}") };
+        assert!(error.contains("wrote to standard output"), "{behaviour}: {error}");
+        // Garbage after an answer belongs to it or to the case that was asked then, as it is read.
+        assert!(behaviour == "prints-after-answer" || *name == names[20], "{behaviour}: {name}: {error}");
+    }
+}
+
+#[test]
+fn time_limit_of_a_case_begins_when_its_request_is_taken() {
+    let names = ["Suite/0/reads-late", "Suite/1/takes-3s"];
+    let mut suite = Suite::start(world(), &["-j", "1", "--timeout", "6s"]);
+    suite.ask(&names);
+    let Finished { answers, stderr, .. } = suite.finish();
+    assert_eq!(answers.into_values().collect::<Vec<_>>(), vec![Answer::Response; 2], "{stderr}");
+}
+
+#[test]
 fn answer_is_sent_while_requests_still_come() {
     let mut suite = Suite::start(world(), &[]);
     suite.ask(&["first/passes"]);
@@ -306,7 +336,7 @@ pub(super) fn real_suite_passes_the_reference_client() {
 #[test]
 pub(super) fn real_suite_charges_only_the_case_whose_client_dies() {
     for (behaviour, message) in
-        [("aborts", "SIGABRT"), ("hangs", "timed out"), ("prints", "what is no answer")]
+        [("aborts", "SIGABRT"), ("hangs", "timed out"), ("prints-and-stays", "what is no answer")]
     {
         let Some(ran) = judge(behaviour) else { return };
         let failed: Vec<_> = ran.stdout.lines().filter(|line| line.starts_with("FAILED: ")).collect();

@@ -1,9 +1,23 @@
 //! Dialogues that do not go on: a process that does not take its next request, or can report no more.
+//!
+//! A test begins with its request, but its clock runs from the moment at which the process takes the request:
+//! a process that the system does not schedule would otherwise use up the time of its test.
 
 use std::time::Duration;
 
-use super::RunningBatch;
+use super::{BatchTerminateReason, BatchTestState, RunningBatch};
 use crate::process::process_clock::ClockReading;
+
+/// Time between two looks whether the process has taken its request: pipes do not notify their writer of that.
+const REQUEST_LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// A request of which the process has read nothing.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct UntakenRequest {
+    place: usize,
+    since: Duration,
+    look_at: Duration,
+}
 
 /// Why a dialogue with a process cannot go on while this lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +53,42 @@ impl RunningBatch {
         if self.dialogue_stall.map(|(known, _)| known) != stall {
             self.dialogue_stall = stall.map(|stall| (stall, now.running));
         }
+    }
+
+    /// Records whether the process has begun to read its last request. Until then the clock of the test that
+    /// the request begins stands.
+    pub(crate) fn set_request_taken(&mut self, is_taken: bool, now: ClockReading) {
+        let ([flight], false) = (&mut self.running_tests[..], is_taken) else {
+            self.untaken_request = None;
+            return;
+        };
+        (flight.started_at.running, flight.last_activity) = (now.running, now.running);
+        let known = self.untaken_request.filter(|untaken| untaken.place == flight.place);
+        self.untaken_request = Some(UntakenRequest {
+            place: flight.place,
+            since: known.map_or(now.running, |untaken| untaken.since),
+            look_at: now.running.saturating_add(REQUEST_LOOK_INTERVAL),
+        });
+    }
+
+    /// Returns when the request that was not taken is to be looked at again.
+    pub(super) fn request_look_deadline(&self) -> Option<Duration> {
+        self.untaken_request.map(|untaken| untaken.look_at)
+    }
+
+    /// Ends the wait for a process that has not taken its request within the startup limit: the test waits
+    /// for another process. Returns whether the process is to be ended.
+    pub(super) fn withdraw_untaken_request(&mut self, now: ClockReading) -> bool {
+        let limit = self.startup_limit();
+        let Some(untaken) =
+            self.untaken_request.take_if(|untaken| untaken.since.saturating_add(limit) <= now.running)
+        else {
+            return false;
+        };
+        self.running_tests.retain(|flight| flight.place != untaken.place);
+        self.progress[untaken.place].state = BatchTestState::Waiting;
+        self.terminate_reason = Some(BatchTerminateReason::RequestUntaken);
+        true
     }
 
     /// Returns why the process is to be ended now.

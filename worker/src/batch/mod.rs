@@ -48,6 +48,7 @@ use crate::{
 use batch_extension::settle_skipped;
 pub(crate) use batch_input::{DeadlineAction, OutputChunk, ProcessExitSummary, RawOutputs};
 pub(crate) use dialogue_stall::DialogueStall;
+use dialogue_stall::UntakenRequest;
 pub(crate) use framework_queries::FrameworkQueries;
 use heeler_adapters::{FrameworkResult, FrameworkVerdict, TranscriptEvent};
 use held_tests::{EndedTest, HeldTests};
@@ -117,6 +118,7 @@ pub(crate) struct RunningBatch {
     has_failures: bool,
     /// Why the dialogue with the process does not go on, and since when.
     dialogue_stall: Option<(DialogueStall, Duration)>,
+    untaken_request: Option<UntakenRequest>,
     /// The end of a process that is a server.
     server_exit: Option<ServerExit>,
     /// Its tests have ended, and the process waits for others: it has no time limit.
@@ -188,6 +190,7 @@ impl RunningBatch {
             process_exit: None,
             has_failures: false,
             dialogue_stall: None,
+            untaken_request: None,
             server_exit: None,
             is_waiting: false,
             is_unlimited: false,
@@ -239,6 +242,7 @@ impl RunningBatch {
             return self.held_tests.check_at().into_iter().chain(live).min();
         }
         let dialogue = self.stall_deadline().into_iter().chain(self.server_exit_deadline());
+        let dialogue = dialogue.chain(self.request_look_deadline());
         let always = dialogue.chain(self.held_tests.check_at());
         if self.is_waiting {
             return always.min();
@@ -278,9 +282,15 @@ impl RunningBatch {
             self.terminate_reason = Some(BatchTerminateReason::ServerEnded);
             return DeadlineAction::EndServer;
         }
+        if self.withdraw_untaken_request(now) {
+            return DeadlineAction::Terminate;
+        }
         if let Some(stall) = self.due_stall(now) {
             self.terminate_reason = Some(BatchTerminateReason::DialogueStalled(stall));
             return DeadlineAction::Terminate;
+        }
+        if self.untaken_request.is_some() {
+            return DeadlineAction::Nothing;
         }
         for place in 0..self.running_tests.len() {
             let limit = self.time_limit(self.running_tests[place].place).unwrap_or(Duration::MAX);

@@ -14,7 +14,7 @@ use heeler_protocol::{
 use heeler_sys::process::Signal;
 
 use super::{
-    BatchTerminateReason, BatchTestState, ProcessExitSummary, RunningBatch, RunningTest,
+    BatchTerminateReason, BatchTestState, DialogueStall, ProcessExitSummary, RunningBatch, RunningTest,
     exit_reason::exit_reason_of,
     held_tests::{EndedTest, HeldTest},
     judgement::EndSettlement,
@@ -30,6 +30,9 @@ const EXIT_KNOWN_TO_DEBUGGER_ONLY: &str =
     "ended under its debugger with unknown exit status, before the test had ended";
 /// The same for a process that did not begin its test.
 const NOT_BEGUN: &str = "its process ended under its debugger before it had begun";
+
+/// How a process is described whose output broke off when all of its tests were decided.
+const BROKEN_OUTPUT: &str = "the process was ended, because its output could not be read any more";
 
 /// Number of tests that are named as running when their process died.
 const NAMED_SUSPECTS: usize = 10;
@@ -163,7 +166,9 @@ impl RunningBatch {
                 let message = contradicting_exit_text(&exit_reason_of(&gone.exit), unproven);
                 LeaseEnd::DiedOutsideTest { end: gone.exit, message }
             }
-            Some(BatchTerminateReason::Decided) => LeaseEnd::Complete,
+            // The test begins again in another process, which is no failure of this one's tests.
+            Some(BatchTerminateReason::RequestUntaken) if self.last_ended.is_some() => LeaseEnd::Complete,
+            Some(BatchTerminateReason::Decided) if gone.outside_failure.is_none() => LeaseEnd::Complete,
             _ if (is_in_test || is_charged) && gone.unselected_test.is_some() => {
                 let how = exit_text(&exit_reason_of(&gone.exit));
                 let unselected = gone.unselected_test.as_deref().map(unselected_text).unwrap_or_default();
@@ -174,8 +179,10 @@ impl RunningBatch {
                 BatchTerminateReason::TimedOut
                 | BatchTerminateReason::ProcessStalled
                 | BatchTerminateReason::DialogueStalled(_)
+                | BatchTerminateReason::RequestUntaken
                 | BatchTerminateReason::MemoryLimit(_)
-                | BatchTerminateReason::ServerEnded,
+                | BatchTerminateReason::ServerEnded
+                | BatchTerminateReason::Decided,
             )
             | None => self.end_outside_tests(gone),
         }
@@ -224,6 +231,7 @@ impl RunningBatch {
                 Some(
                     BatchTerminateReason::ProcessStalled
                     | BatchTerminateReason::DialogueStalled(_)
+                    | BatchTerminateReason::RequestUntaken
                     | BatchTerminateReason::MemoryLimit(_)
                     | BatchTerminateReason::ServerEnded
                     | BatchTerminateReason::Decided,
@@ -308,6 +316,7 @@ impl RunningBatch {
                 BatchTerminateReason::TimedOut
                     | BatchTerminateReason::ProcessStalled
                     | BatchTerminateReason::DialogueStalled(_)
+                    | BatchTerminateReason::RequestUntaken
             )
         ) {
             self.terminate_reason = None;
@@ -319,7 +328,11 @@ impl RunningBatch {
     }
 
     fn log_dialogue_stall(&self, updates: &mut UpdateBatch) {
-        let Some(BatchTerminateReason::DialogueStalled(stall)) = self.terminate_reason else { return };
+        let stall = match self.terminate_reason {
+            Some(BatchTerminateReason::DialogueStalled(stall)) => stall,
+            Some(BatchTerminateReason::RequestUntaken) => DialogueStall::RequestUnread,
+            _ => return,
+        };
         let test = self.running_tests.first().map(|flight| self.tests[flight.place].test);
         let limit = format_seconds(self.startup_limit());
         let message = format!("{} within {limit}, and was ended", stall.description());
@@ -376,7 +389,8 @@ impl RunningBatch {
     }
 
     fn end_outside_tests(&self, gone: ProcessExitSummary) -> LeaseEnd {
-        let is_idle = self.terminate_reason == Some(BatchTerminateReason::ProcessStalled);
+        let is_untaken = self.terminate_reason == Some(BatchTerminateReason::RequestUntaken);
+        let is_idle = is_untaken || self.terminate_reason == Some(BatchTerminateReason::ProcessStalled);
         let is_explained = gone.is_explained || self.is_launched;
         if gone.is_complete && is_explained && !is_idle {
             return LeaseEnd::Complete;
@@ -391,7 +405,12 @@ impl RunningBatch {
             Some(_) => ExitPosition::AfterLast,
         };
         let limit = is_idle.then(|| Duration::from_millis(self.limits.startup_ms));
-        let mut message = self.unattributed_output.exit_message(place, &gone.exit, limit);
+        let mut message = match self.terminate_reason {
+            Some(BatchTerminateReason::Decided) => {
+                self.unattributed_output.with_output(BROKEN_OUTPUT.to_owned())
+            }
+            _ => self.unattributed_output.exit_message(place, &gone.exit, limit),
+        };
         if let Some(evidence) = &gone.evidence {
             append_evidence(&mut message, evidence, gone.detail.as_deref());
         }
@@ -407,7 +426,7 @@ impl RunningBatch {
             message.push_str(failure.trim_end());
         }
         let end = gone.exit;
-        if is_idle && self.first_begun.is_none() {
+        if is_untaken || is_idle && self.first_begun.is_none() {
             LeaseEnd::StartTimedOut { end, message }
         } else if is_waiting {
             LeaseEnd::DiedOutsideTest { end, message }

@@ -11,6 +11,8 @@ pub(super) enum BatchTerminateReason {
     ProcessStalled,
     /// The dialogue with it did not go on within the startup limit.
     DialogueStalled(DialogueStall),
+    /// It read nothing of its request within the startup limit; the test waits for another process.
+    RequestUntaken,
     /// It exceeded its memory limit; the number of bytes used.
     MemoryLimit(u64),
     /// A server went on after its last answer.
@@ -44,6 +46,7 @@ impl RunningBatch {
             Some(
                 BatchTerminateReason::ProcessStalled
                 | BatchTerminateReason::DialogueStalled(_)
+                | BatchTerminateReason::RequestUntaken
                 | BatchTerminateReason::MemoryLimit(_)
                 | BatchTerminateReason::ServerEnded
                 | BatchTerminateReason::Decided,

@@ -526,6 +526,7 @@ impl<'a> RunningProcess<'a> {
             self.process.has_closed_dialogue().then_some(DialogueStall::ReportsClosed)
         };
         self.batch.set_dialogue_stall(stall, self.clock.now());
+        self.batch.set_request_taken(!self.process.is_last_request_unread(), self.clock.now());
     }
 
     /// Reads the outputs to their ends and decides the tests that have no result. If the guard was lost, the

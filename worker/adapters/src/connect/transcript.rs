@@ -30,10 +30,10 @@ pub(super) struct ClientParser {
     is_ending: bool,
     /// The process is being ended: what it writes is not read any more.
     is_cancelled: bool,
-    /// What is wrong with the output: nothing after it is read.
-    fault: Option<String>,
-    /// The case that was answered more than once.
-    answered_again: Option<String>,
+    /// The output is not a sequence of answers any more: nothing after it is read, and the process is ended.
+    is_broken: bool,
+    /// What the process did wrong that is not charged to a case.
+    outside_failure: Option<String>,
 }
 
 impl ClientParser {
@@ -47,8 +47,8 @@ impl ClientParser {
             buffer: BytesMut::new(),
             is_ending: false,
             is_cancelled: false,
-            fault: None,
-            answered_again: None,
+            is_broken: false,
+            outside_failure: None,
         }
     }
 
@@ -62,46 +62,91 @@ impl ClientParser {
         request
     }
 
-    /// Handles a message; returns the next request.
-    fn on_message(&mut self, message: &[u8], events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
-        let response = decode_response(message);
-        if let Ok(response) = &response
-            && self.cases[..self.asked].iter().any(|(name, _)| *name == response.test_name)
-        {
-            // The answer has been sent on, and the suite takes no other.
-            self.answered_again.get_or_insert(format!("answered {:?} more than once", response.test_name));
-            return Vec::new();
+    /// Returns whether a message is another answer to a case. The first has been sent on, and the suite takes
+    /// no other.
+    fn is_repeated(&mut self, response: &Result<ClientResponse, MessageError>) -> bool {
+        let Ok(response) = response else { return false };
+        let is_repeated = self.cases[..self.asked].iter().any(|(name, _)| *name == response.test_name);
+        if is_repeated {
+            let text = || format!("answered {:?} more than once", response.test_name);
+            self.outside_failure.get_or_insert_with(text);
         }
+        is_repeated
+    }
+
+    /// Handles the answer to the case that is asked.
+    fn on_answer(
+        &mut self,
+        message: &[u8],
+        response: Result<ClientResponse, MessageError>,
+        events: &mut Vec<TranscriptEvent>,
+    ) -> Result<(), String> {
         let Some((name, _)) = self.cases.get(self.asked) else {
-            self.fault = Some("wrote more than its answers".to_owned());
-            return Vec::new();
+            return Err("wrote more than its answers".to_owned());
         };
-        if let Err(reason) = check_answer(response, name) {
-            self.fail(reason, events);
-            return Vec::new();
-        }
+        check_answer(response, name)?;
         let answer = Some(BASE64.encode(message));
         let verdict = FrameworkVerdict { answer, ..FrameworkVerdict::new(FrameworkResult::Passed, None) };
         events.push(TranscriptEvent::Ended { place: self.asked, verdict });
         self.asked += 1;
-        self.ask(events)
+        Ok(())
     }
 
-    /// Fails the case that is asked. Where the next message begins is not known any more.
+    /// Reads answers; returns whether a case has been answered.
+    fn read_answers(&mut self, events: &mut Vec<TranscriptEvent>) -> Result<bool, String> {
+        let mut is_answered = false;
+        loop {
+            let message = match self.decoder.decode(&mut self.buffer) {
+                Ok(Some(message)) => message,
+                Ok(None) if is_answered && !self.buffer.is_empty() => {
+                    return Err(self.unasked_text(events, &self.buffer.clone()));
+                }
+                Ok(None) => return Ok(is_answered),
+                Err(_) if is_answered => return Err(self.unasked_text(events, &self.buffer.clone())),
+                Err(error) => return Err(self.unreadable_text(error)),
+            };
+            let response = decode_response(&message);
+            if self.is_repeated(&response) {
+                continue;
+            }
+            if is_answered {
+                return Err(self.unasked_text(events, &message));
+            }
+            self.on_answer(&message, response, events)?;
+            is_answered = true;
+        }
+    }
+
+    /// Takes back the answer before bytes that the process wrote before it was asked the next case: they
+    /// belong to the case that was answered.
+    fn unasked_text(&mut self, events: &mut Vec<TranscriptEvent>, bytes: &[u8]) -> String {
+        events.pop();
+        self.asked -= 1;
+        format!("wrote to standard output after its answer: {:?}", shown_text(bytes))
+    }
+
+    /// Charges a fault to the case that is asked, or to none if all cases have been answered. Where the next
+    /// answer begins is not known after it.
     fn fail(&mut self, reason: String, events: &mut Vec<TranscriptEvent>) {
         if self.asked < self.cases.len() {
             let mut verdict = FrameworkVerdict::new(FrameworkResult::Failed, None);
-            verdict.push_failure(Failure { message: Some(reason.clone()), ..Failure::default() });
+            verdict.push_failure(Failure { message: Some(reason), ..Failure::default() });
             events.push(TranscriptEvent::Ended { place: self.asked, verdict });
+        } else {
+            self.outside_failure = Some(reason);
         }
-        self.fault = Some(reason);
+        self.is_broken = true;
         self.buffer.clear();
     }
 
     fn unreadable_text(&self, error: MessageTooLarge) -> String {
-        let shown = scan::decode_lossy(&self.buffer[..self.buffer.len().min(SHOWN_BYTES)]);
-        format!("wrote to standard output what is no answer: {:?} ({error})", shown.trim_end())
+        format!("wrote to standard output what is no answer: {:?} ({error})", shown_text(&self.buffer))
     }
+}
+
+/// Returns the first bytes of a wrong output.
+fn shown_text(bytes: &[u8]) -> String {
+    scan::decode_lossy(&bytes[..bytes.len().min(SHOWN_BYTES)]).trim_end().to_owned()
 }
 
 /// Returns the name and the request of a case.
@@ -132,23 +177,20 @@ impl TranscriptParser for ClientParser {
     }
 
     fn on_channel(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
-        let mut requests = Vec::new();
-        if self.fault.is_some() || self.is_cancelled {
-            return requests;
+        if self.is_broken || self.is_cancelled {
+            return Vec::new();
         }
         self.buffer.extend_from_slice(chunk);
-        while self.fault.is_none() {
-            match self.decoder.decode(&mut self.buffer) {
-                Ok(Some(message)) => requests.extend(self.on_message(&message, events)),
-                Ok(None) => break,
-                Err(error) => self.fail(self.unreadable_text(error), events),
-            }
+        match self.read_answers(events) {
+            Ok(true) => return self.ask(events),
+            Ok(false) => {}
+            Err(reason) => self.fail(reason, events),
         }
-        requests
+        Vec::new()
     }
 
     fn takes_more_tests(&self) -> bool {
-        self.asked == self.cases.len() && !self.is_ending && self.outside_failure().is_none()
+        self.asked == self.cases.len() && !self.is_ending && !self.is_broken && self.outside_failure.is_none()
     }
 
     fn add_tests(&mut self, tests: &[&ListedTest], events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
@@ -170,16 +212,20 @@ impl TranscriptParser for ClientParser {
     fn on_output_end(&mut self, _events: &mut Vec<TranscriptEvent>) {}
 
     fn is_complete(&self) -> bool {
-        // After a wrong answer nothing more is asked: standard input ends, and so does the process.
-        self.asked >= self.cases.len() || self.fault.is_some()
+        self.asked >= self.cases.len() || self.is_broken
     }
 
     fn explains_exit(&self, code: i32) -> bool {
-        code == 0 && self.outside_failure().is_none()
+        code == 0 && !self.is_broken && self.outside_failure.is_none()
+    }
+
+    fn is_decided(&self) -> bool {
+        // The process may stay for as long as it likes, and its other cases wait.
+        self.is_broken
     }
 
     fn outside_failure(&self) -> Option<&str> {
-        self.fault.as_deref().or(self.answered_again.as_deref())
+        self.outside_failure.as_deref()
     }
 }
 
@@ -262,15 +308,19 @@ mod tests {
 
     #[test]
     fn one_case_is_asked_at_a_time_wherever_the_answers_are_cut() {
-        let answers = [framed(&response("a/b")), framed(&response("c"))].concat();
-        for cut in 0..=answers.len() {
-            let (mut parser, mut events) = (parser(), Vec::new());
-            let mut asked = parser.opening_request(&mut events);
-            assert_eq!((asked.as_slice(), events.len()), (framed(b"first").as_slice(), 1));
-            asked.extend(parser.on_channel(&answers[..cut], &mut events));
-            assert_eq!(parser.is_complete(), cut == answers.len());
-            asked.extend(parser.on_channel(&answers[cut..], &mut events));
-            assert_eq!(asked, [framed(b"first"), framed(b"second")].concat());
+        let answers = [framed(&response("a/b")), framed(&response("c"))];
+        let requests = [framed(b"second"), Vec::new()];
+        let (mut parser, mut events) = (parser(), Vec::new());
+        assert_eq!(parser.opening_request(&mut events), framed(b"first"));
+        for cut in 0..=answers[0].len().max(answers[1].len()) {
+            let (mut parser, mut events) = (self::parser(), Vec::new());
+            parser.opening_request(&mut events);
+            for (answer, request) in answers.iter().zip(&requests) {
+                let (one, other) = answer.split_at(cut.min(answer.len()));
+                let mut asked = parser.on_channel(one, &mut events);
+                asked.extend(parser.on_channel(other, &mut events));
+                assert_eq!(asked, *request);
+            }
             let ended: Vec<_> = events
                 .iter()
                 .filter_map(|event| match event {
@@ -280,13 +330,15 @@ mod tests {
                 .collect();
             assert_eq!(ended, [(0, BASE64.encode(&response("a/b"))), (1, BASE64.encode(&response("c")))]);
             assert!(parser.is_complete() && parser.explains_exit(0) && !parser.explains_exit(1));
+            assert!(!parser.is_decided());
         }
     }
 
     #[test]
-    fn wrong_output_fails_the_case_that_is_asked_and_ends_the_dialogue() {
-        let cases: [(Vec<u8>, &str); 4] = [
+    fn wrong_output_fails_the_case_that_is_asked_and_ends_the_process() {
+        let cases: [(Vec<u8>, &str); 5] = [
             (b"hello, world\n".to_vec(), "wrote to standard output what is no answer: \"hello, world\""),
+            (b"\xff\xff\xff\xff".to_vec(), "wrote to standard output what is no answer: "),
             (framed(&response("c")), "answered \"c\", which it was not asked"),
             (framed(&response("a/b")[..5]), "answered with neither a response nor an error"),
             (framed(&[0x0a, 9]), "wrote an answer that cannot be read: "),
@@ -297,9 +349,27 @@ mod tests {
             assert_eq!(parser.on_channel(&output, &mut events), b"", "nothing more is asked");
             assert_eq!(events.len(), 2);
             assert!(message_of(&events[1]).starts_with(expected), "{events:?}");
-            assert!(parser.is_complete() && !parser.explains_exit(0));
+            assert!(parser.is_decided() && parser.is_complete() && !parser.explains_exit(0));
+            assert_eq!(parser.outside_failure(), None, "it is the case's");
             assert!(parser.on_channel(&framed(&response("a/b")), &mut events).is_empty());
             assert_eq!(events.len(), 2, "nothing after it is read");
+        }
+    }
+
+    #[test]
+    fn bytes_after_an_answer_fail_the_case_that_was_answered() {
+        for garbage in [b"done\n".to_vec(), b"x".to_vec(), framed(&response("c")), framed(b"\xff")] {
+            let (mut parser, mut events) = (parser(), Vec::new());
+            parser.opening_request(&mut events);
+            let output = [framed(&response("a/b")), garbage].concat();
+            assert_eq!(parser.on_channel(&output, &mut events), b"");
+            let [TranscriptEvent::Begun { place: 0 }, end @ TranscriptEvent::Ended { place: 0, .. }] =
+                &events[..]
+            else {
+                panic!("{events:?}")
+            };
+            assert!(message_of(end).starts_with("wrote to standard output after its answer: "), "{end:?}");
+            assert!(parser.is_decided());
         }
     }
 
@@ -312,7 +382,7 @@ mod tests {
                 parser.on_channel(&framed(&response(name)), &mut events);
             }
             assert_eq!(parser.outside_failure(), Some("answered \"a/b\" more than once"));
-            assert!(parser.is_complete() && !parser.explains_exit(0));
+            assert!(parser.is_complete() && !parser.explains_exit(0) && !parser.is_decided());
             let passed = events.iter().filter(|event| matches!(event, TranscriptEvent::Ended { .. }));
             assert_eq!(passed.count(), 2);
         }
@@ -322,5 +392,6 @@ mod tests {
             parser.on_channel(&framed(&response(name)), &mut events);
         }
         assert_eq!(parser.outside_failure(), Some("wrote more than its answers"));
+        assert!(parser.is_decided());
     }
 }

@@ -54,6 +54,52 @@ fn of_several_tests_in_a_stalled_process_none_is_decided() {
     assert_eq!(provisional.count(), 2);
 }
 
+#[test]
+fn clock_of_a_test_stands_until_its_request_is_taken() {
+    let mut bench = BatchHarness::with_tests(2);
+    bench.batch.limits.timeout_ms = Some(100);
+    bench.chunk(1, [begun(0)], "");
+    for now in [1, 51, 101, 151, 201] {
+        bench.batch.set_request_taken(false, at(now));
+        assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(now + 50)));
+        assert_eq!(bench.batch.on_deadline(at(now + 50)), DeadlineAction::Nothing);
+    }
+    bench.batch.set_request_taken(true, at(251));
+    assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(301)));
+    bench.chunk(290, [passed(0), begun(1)], "");
+    assert_eq!(bench.results()[0].duration_ms, Some(89.0));
+    // The next request has its own time.
+    bench.batch.set_request_taken(true, at(290));
+    assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(390)));
+    assert_eq!(bench.batch.on_deadline(at(390)), DeadlineAction::Terminate);
+}
+
+#[test]
+fn test_whose_request_is_never_taken_waits_for_another_process() {
+    for ended in [0, 1] {
+        let mut bench = BatchHarness::with_tests(2);
+        bench.chunk(1, [begun(0)], "");
+        if ended == 1 {
+            bench.batch.set_request_taken(true, at(1));
+            bench.chunk(5, [passed(0), begun(1)], "");
+        }
+        bench.batch.set_request_taken(false, at(10));
+        bench.batch.set_request_taken(false, at(9 + STARTUP_MS));
+        assert_eq!(bench.batch.on_deadline(at(9 + STARTUP_MS)), DeadlineAction::Nothing);
+        bench.batch.set_request_taken(false, at(10 + STARTUP_MS));
+        assert_eq!(bench.batch.on_deadline(at(10 + STARTUP_MS)), DeadlineAction::Terminate);
+        let end = bench.finish(STARTUP_MS + 11, signal(15), INCOMPLETE);
+        match ended {
+            // A process that does not come into being is counted, so that the run ends.
+            0 => assert!(matches!(end, LeaseEnd::StartTimedOut { .. }), "{end:?}"),
+            _ => assert_eq!(end, LeaseEnd::Complete),
+        }
+        assert_eq!(bench.results().len(), ended);
+        let log = bench.updates.logs.iter().map(|line| line.message.as_str()).collect::<Vec<_>>();
+        assert_eq!(log, ["the process did not read its next request within 60 s, and was ended"]);
+    }
+}
+
 /// A server whose last request was answered after 10 ms.
 fn answered_server(tests: u32) -> BatchHarness {
     let mut bench = BatchHarness::with_tests(tests);
