@@ -55,8 +55,9 @@ pub(super) enum CommandError {
     },
     /// The judge of the conformance suite is not installed.
     #[error(
-        "find the judge {name}: there is no such program; install it with go install \
-         connectrpc.com/conformance/cmd/connectconformance@v1.0.5, or name it with --judge"
+        "find the judge {name}: there is no such program; install it with Go 1.24 or later: go install \
+         connectrpc.com/conformance/cmd/connectconformance@v1.0.7, and add \"$(go env GOPATH)/bin\" to PATH, \
+         or name the program with --judge PATH"
     )]
     NoJudge { name: String },
     /// The judge has not reported its verdicts, or they contradict what it was answered.

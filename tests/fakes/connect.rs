@@ -1,7 +1,6 @@
 //! A fake client under test of Connect's conformance suite. What it does with a case stands in the last part
-//! of the case's name. With `$HEELER_FIXTURE_CLIENT`, a command, it passes all other cases on to that client;
-//! with `$HEELER_FIXTURE_MISTAKES`, most of them with a mistake that the name selects. With
-//! `$HEELER_FIXTURE_RECORDING`, a file of requests with their answers, it answers as the file says.
+//! of the case's name. With `$HEELER_FIXTURE_CLIENT`, a command, it passes all other cases on to that client.
+//! With `$HEELER_FIXTURE_RECORDING`, a file of requests with their answers, it answers as the file says.
 
 use std::{
     io::{Read, Write},
@@ -40,10 +39,7 @@ pub(crate) fn serve() -> u8 {
             _ => behaviour,
         };
         let answer = match &mut real {
-            Some(real) if behaviour == "passes" => match std::env::var_os("HEELER_FIXTURE_MISTAKES") {
-                Some(_) => ask_mistaken(real, &name, request),
-                None => ask(real, &request),
-            },
+            Some(real) if behaviour == "passes" => ask(real, &request),
             _ => answer_to(&name, &behaviour),
         };
         write_message(&mut std::io::stdout(), &answer);
@@ -182,31 +178,6 @@ fn start(command: &str) -> Child {
     let mut client = Command::new(words.next().unwrap_or_default());
     client.args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
     client.spawn().expect("the client is a program")
-}
-
-/// Asks with a changed request, or changes the answer; a quarter of the cases is left as it is.
-fn ask_mistaken(real: &mut Child, name: &str, mut request: Vec<u8>) -> Vec<u8> {
-    let selected = name.bytes().map(u32::from).sum::<u32>() % 4;
-    match selected {
-        1 => replace_all(&mut request, b"x-expect-protocol", b"x-expect-pretocol"),
-        2 => replace_all(&mut request, b"x-test-case-name", b"x-test-case-nome"),
-        _ => {}
-    }
-    let mut answer = ask(real, &request);
-    if selected == 3 {
-        replace_all(&mut answer, b"x-custom-header", b"x-custom-heeder");
-    }
-    answer
-}
-
-/// Replaces bytes by others of the same number.
-fn replace_all<const LENGTH: usize>(message: &mut [u8], from: &[u8; LENGTH], to: &[u8; LENGTH]) {
-    for start in 0..message.len().saturating_sub(LENGTH - 1) {
-        let place = &mut message[start..start + LENGTH];
-        if place == from {
-            place.copy_from_slice(to);
-        }
-    }
 }
 
 fn ask(real: &mut Child, request: &[u8]) -> Vec<u8> {

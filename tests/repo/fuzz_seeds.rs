@@ -11,7 +11,7 @@ type FuzzCheck = fn(&[u8]);
 
 /// Each target with its check; a target without seeds fails, and so does a directory of seeds without a
 /// target.
-const CHECKS: [(&str, FuzzCheck); 44] = [
+const CHECKS: [(&str, FuzzCheck); 43] = [
     ("boost_listing", checks::boost_listing),
     ("boost_transcript", checks::boost_transcript),
     ("catch2_listing", checks::catch2_listing),
@@ -19,7 +19,6 @@ const CHECKS: [(&str, FuzzCheck); 44] = [
     ("command_transcript", checks::command_transcript),
     ("config", checks::config),
     ("connect_client", checks::connect_client),
-    ("connect_suite", checks::connect_suite),
     ("ctest_listing", checks::ctest_listing),
     ("doctest_listing", checks::doctest_listing),
     ("doctest_transcript", checks::doctest_transcript),

@@ -16,7 +16,6 @@ Examples:
   heeler connect run --conf conf.yaml --junit junit.xml -- ./my-client
   heeler connect run -E 'tag(protocol=grpc) & test(Timeouts)' -- ./my-client
   heeler connect run --rerun failed --retries 2 -- ./my-client
-  heeler connect run --native -- ./my-client
   heeler connect list -E 'tag(tls=mutual)' -- ./my-client";
 
 /// Arguments of `heeler connect`.
@@ -116,15 +115,6 @@ pub(crate) struct JudgeArguments {
     /// The judge: a path, or a name in PATH.
     #[arg(long, value_name = "PROGRAM", default_value = "connectconformance", value_hint = ValueHint::CommandName)]
     pub judge: String,
-    /// Judge without connectconformance: the cases of the suite files, with reference servers in this
-    /// process. Cases that need TLS, HTTP/3, a raw HTTP response, or a compression other than gzip and
-    /// deflate are skipped.
-    #[arg(long = "native", conflicts_with = "judge")]
-    pub is_native: bool,
-    /// Directory of the suite files (*.yaml) of the conformance suite, for --native. Without it, those in the
-    /// module cache of Go, where go install puts them.
-    #[arg(long, value_name = "DIR", requires = "is_native", value_hint = ValueHint::DirPath)]
-    pub suites: Option<PathBuf>,
     /// Configuration of the judge, in YAML: the features of the client. Without it, all but a few are
     /// assumed.
     #[arg(long = "conf", value_name = "FILE", value_hint = ValueHint::FilePath)]

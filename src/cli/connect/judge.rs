@@ -25,7 +25,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{case_patterns::CasePatternError, native::NativeJudgeError};
+use super::case_patterns::CasePatternError;
 
 /// Maximum size of the judge's output: thousands of failed cases have a few KiB each.
 const OUTPUT_LIMIT_BYTES: usize = 64 << 20;
@@ -71,18 +71,12 @@ pub(crate) enum JudgeError {
     Patterns { option: &'static str, source: CasePatternError },
     #[error("both --known-failing and --known-flaky name the case {case:?}")]
     Ambiguous { case: String },
-    #[error(transparent)]
-    Native(NativeJudgeError),
 }
 
 impl JudgeError {
     /// Returns whether what the user wrote is the reason.
     pub(crate) fn is_refusal(&self) -> bool {
-        match self {
-            Self::Refused { .. } | Self::Patterns { .. } | Self::Ambiguous { .. } => true,
-            Self::Native(error) => error.is_refusal(),
-            _ => false,
-        }
+        matches!(self, Self::Refused { .. } | Self::Patterns { .. } | Self::Ambiguous { .. })
     }
 }
 

@@ -2,7 +2,7 @@
 //! case that it asks is answered with an error at once.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap},
     io::Write as _,
     time::Duration,
 };
@@ -20,12 +20,9 @@ use heeler_server::{
 use heeler_transport::local::LocalListener;
 
 use super::{
-    ChosenJudge,
     case_patterns::matching_cases,
-    chosen_judge,
     judge::{Judge, JudgeCommand, JudgeError, JudgeEvent, JudgedCases},
-    native::NativeSuites,
-    program_of,
+    judge_command, program_of,
 };
 use crate::cli::{
     arguments::{ConnectListArguments, JudgeArguments},
@@ -50,8 +47,6 @@ pub(super) struct CaseList {
     pub(super) known_flaky: BTreeSet<String>,
     /// The cases that the user's patterns leave out.
     left_out: BTreeSet<String>,
-    /// The cases that the judge does not judge, with the reason.
-    pub(super) not_judged: BTreeMap<String, String>,
 }
 
 /// Prints the cases to standard output, and everything else to standard error.
@@ -60,11 +55,11 @@ pub(super) async fn list(arguments: &ConnectListArguments) -> Result<CliExitCode
     let settings =
         ResolvedSettings::resolve(&config, arguments.command_line()).map_err(CommandError::Profile)?;
     check_filters(&settings)?;
-    let judge = chosen_judge(&arguments.judge)?;
+    let judge = judge_command(&arguments.judge)?;
     let source = program_of(&arguments.client)?;
     let options = display_options(&arguments.client.general, &settings, OutputStream::StandardOutput);
     let mut signals = SignalListener::listen().map_err(CommandError::Signals)?;
-    let listed = list_chosen(&arguments.judge, &judge, source, &mut signals).await?;
+    let listed = list_selectable(&arguments.judge, &judge, source, &mut signals).await?;
     let Some(cases) = listed else { return Ok(CliExitCode::Aborted) };
     let nodes = case_nodes(&cases);
     let found = nodes.len();
@@ -82,36 +77,26 @@ pub(super) async fn list(arguments: &ConnectListArguments) -> Result<CliExitCode
     Ok(CliExitCode::Success)
 }
 
-/// Lists the cases of the judge that the user has chosen; `None` when the user ends the command.
+/// Lists the cases of the judge, by the user's patterns; `None` when the user ends the command.
 ///
 /// # Errors
 /// The judge can't list its cases.
 ///
-/// Cancel safe: no, because a judge that is a process would be left to the end of this one.
-pub(super) async fn list_chosen(
+/// Cancel safe: no, because the judge would be left to the end of this process.
+pub(super) async fn list_selectable(
     arguments: &JudgeArguments,
-    judge: &ChosenJudge,
+    judge: &JudgeCommand,
     client: ProgramSource,
     signals: &mut SignalListener,
 ) -> Result<Option<CaseList>, CommandError> {
-    let listed = match judge {
-        ChosenJudge::Program(command) => list_judge(command, client, signals).await?,
-        ChosenJudge::Native(suites) => Some(list_native(suites, client)?),
-    };
-    let Some(mut cases) = listed else { return Ok(None) };
+    let Some(mut cases) = list_judge(judge, client, signals).await? else { return Ok(None) };
     cases.apply_patterns(arguments).map_err(CommandError::Judge)?;
     Ok(Some(cases))
 }
 
 impl CaseList {
     fn new(catalogue: Catalogue, known_failing: BTreeSet<String>) -> Self {
-        Self {
-            catalogue,
-            known_failing,
-            known_flaky: BTreeSet::new(),
-            left_out: BTreeSet::new(),
-            not_judged: BTreeMap::new(),
-        }
+        Self { catalogue, known_failing, known_flaky: BTreeSet::new(), left_out: BTreeSet::new() }
     }
 
     /// Takes the patterns that the judge is not given.
@@ -131,14 +116,7 @@ impl CaseList {
     }
 }
 
-fn list_native(suites: &NativeSuites, client: ProgramSource) -> Result<CaseList, CommandError> {
-    let listed = suites.listed().map_err(|error| CommandError::Judge(JudgeError::Native(error)))?;
-    let catalogue = case_catalogue(vec![client], listed);
-    let list = CaseList::new(catalogue, suites.known_failing.clone());
-    Ok(CaseList { not_judged: suites.not_judged(), ..list })
-}
-
-/// Lists the cases of a judge that is a process; `None` when the user ends the command.
+/// Runs the judge once for its cases; `None` when the user ends the command.
 ///
 /// # Errors
 /// The judge refuses its configuration or patterns, ends early, or takes too long.
@@ -223,17 +201,14 @@ fn check_listing(cases: &[ListedTest], report: &JudgeReport) -> Result<(), Judge
     }
 }
 
-/// Returns the cases that are not left out as discovered tests; those that are not judged have the reason.
+/// Returns the cases that are not left out as discovered tests.
 pub(super) fn case_nodes(cases: &CaseList) -> Vec<TestNode> {
-    let CaseList { catalogue, not_judged, left_out, .. } = cases;
+    let CaseList { catalogue, left_out, .. } = cases;
     let node = |place| {
-        let name = catalogue.test(place).map(|test| test.name());
-        let reason = name.and_then(|name| not_judged.get(name)).cloned();
         catalogue.with_description(place, |test| {
             let mut node = TestNode::test(test.uid, test.display_name, ExecutionState::Discovered);
             let tag = |one: &TraitPair| TestTrait { name: one.name.clone(), value: one.value.clone() };
             node.traits = test.traits.iter().map(tag).collect();
-            node.error_message = reason;
             node.members.insert(key::SUITE.to_owned(), test.suite.into());
             node.members.insert(key::PROGRAM.to_owned(), test.program.into());
             node

@@ -2,20 +2,19 @@
 //!
 //! - `run`, `list`: run and list the cases of a judge that Heeler starts; `relay`: serves a judge that has
 //!   started Heeler.
-//! - `native`: the judge of `--native`, in this process; `module_cache`: where its suite files are.
 //! - `case_patterns`: patterns of cases.
 //! - `judge`: the process of the judge; `forward`: the process that it takes for its client.
 //! - `round`: one run of the judge, with the session that runs its cases.
 //! - `verdicts`: the results of cases, from Heeler's records and the judge's verdicts. Pure.
+//! - `reproduce`: the command that runs a failed case again.
 //! - `run_output`: what the user sees of a run.
 
 mod case_patterns;
 mod forward;
 mod judge;
 mod list;
-mod module_cache;
-mod native;
 mod relay;
+mod reproduce;
 mod round;
 mod run;
 mod run_output;
@@ -37,8 +36,6 @@ use super::{
 };
 use judge::JudgeCommand;
 pub(super) use judge::JudgeError;
-use module_cache::find_suites;
-use native::{NativeJudgeError, NativeSuites};
 
 /// Number of processes of the client unless the user names another: most cases wait for a server or for a
 /// timeout, and more processes than this save nothing.
@@ -105,31 +102,17 @@ fn program_of(client: &ClientArguments) -> Result<ProgramSource, CommandError> {
     Ok(ProgramSource { program, config_suite: None })
 }
 
-/// The judge of a command.
-enum ChosenJudge {
-    Program(JudgeCommand),
-    Native(NativeSuites),
-}
-
 /// Returns the judge that the arguments name.
 ///
 /// # Errors
-/// There is no such program; the files of the native judge are wrong.
-fn chosen_judge(arguments: &JudgeArguments) -> Result<ChosenJudge, CommandError> {
-    if arguments.is_native {
-        let dir = arguments.suites.clone().map_or_else(find_suites, Ok);
-        let suites = dir
-            .map_err(NativeJudgeError::FindSuites)
-            .and_then(|dir| NativeSuites::read(&dir, arguments.conf.as_deref(), &arguments.known_failing));
-        let suites = suites.map_err(|error| CommandError::Judge(JudgeError::Native(error)))?;
-        return Ok(ChosenJudge::Native(suites));
-    }
+/// There is no such program.
+fn judge_command(arguments: &JudgeArguments) -> Result<JudgeCommand, CommandError> {
     let program = find_program(&arguments.judge, &working_directory());
-    Ok(ChosenJudge::Program(JudgeCommand {
+    Ok(JudgeCommand {
         program: program.ok_or_else(|| CommandError::NoJudge { name: arguments.judge.clone() })?,
         config: arguments.conf.clone(),
         known_failing: arguments.known_failing.clone(),
-    }))
+    })
 }
 
 fn working_directory() -> PathBuf {

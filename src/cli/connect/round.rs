@@ -21,9 +21,7 @@ use tokio::{
 };
 
 use super::{
-    ChosenJudge,
-    judge::{Judge, JudgeError, JudgeEvent, JudgedCases},
-    native::NativeRound,
+    judge::{Judge, JudgeCommand, JudgeError, JudgeEvent, JudgedCases},
     run_output::{RunOutput, RunningCase},
 };
 use crate::cli::signals::SignalRequest;
@@ -35,7 +33,7 @@ const SESSION_END_LIMIT: Duration = Duration::from_secs(10);
 
 /// What all runs of the judge have in common.
 pub(super) struct RoundContext<'a> {
-    pub(super) judge: &'a ChosenJudge,
+    pub(super) judge: &'a JudgeCommand,
     /// Parameters of the session that runs the cases.
     pub(super) session: SessionOptions,
     pub(super) scheduler: SchedulerHandle,
@@ -74,19 +72,19 @@ pub(super) async fn run_judge(
     cases: &JudgedCases<'_>,
     output: &mut RunOutput<'_>,
 ) -> Round {
-    let mut judge = match RunningJudge::start(context.judge, cases).await {
+    let mut judge = match RunningJudge::start(context.judge, cases) {
         Ok(started) => started,
         Err(error) => return Round { answered: HashMap::new(), end: Err(RoundStop::Judge(error)) },
     };
-    let mut driver = RoundDriver::new(context, judge.pid());
+    let mut driver = RoundDriver::new(context, judge.judge.pid());
     let stop = driver.drive(&mut judge, output).await;
     driver.end_session(output).await;
     let RoundDriver { answered, has_asked, .. } = driver;
     let end = match stop {
-        None => judge.report(has_asked).await.map_err(RoundStop::Judge),
+        None => judge.judge.report(has_asked).await.map_err(RoundStop::Judge),
         Some(RoundStop::Left) => Err(RoundStop::Left),
         Some(stop) => tokio::select! {
-            () = judge.end() => Err(stop),
+            () = judge.judge.end() => Err(stop),
             () = leave_requested(output) => Err(RoundStop::Left),
         },
     };
@@ -97,60 +95,28 @@ async fn leave_requested(output: &mut RunOutput<'_>) {
     while output.signals.next().await != SignalRequest::End {}
 }
 
-/// A judge that runs.
-enum RunningJudge {
-    Program { judge: Box<Judge>, listener: LocalListener, is_connected: bool },
-    Native(NativeRound),
+/// A judge that runs, and the socket on which it finds its client.
+struct RunningJudge {
+    judge: Judge,
+    listener: LocalListener,
+    is_connected: bool,
 }
 
 impl RunningJudge {
-    async fn start(chosen: &ChosenJudge, cases: &JudgedCases<'_>) -> Result<Self, JudgeError> {
-        match chosen {
-            ChosenJudge::Program(command) => {
-                let (judge, listener) = Judge::start(command, cases)?;
-                Ok(Self::Program { judge: Box::new(judge), listener, is_connected: false })
-            }
-            ChosenJudge::Native(suites) => Ok(Self::Native(NativeRound::start(suites, cases).await?)),
-        }
-    }
-
-    /// Returns its process, if it has one of its own.
-    fn pid(&self) -> Option<u32> {
-        match self {
-            Self::Program { judge, .. } => Some(judge.pid()),
-            Self::Native(_) => None,
-        }
+    fn start(command: &JudgeCommand, cases: &JudgedCases<'_>) -> Result<Self, JudgeError> {
+        let (judge, listener) = Judge::start(command, cases)?;
+        Ok(Self { judge, listener, is_connected: false })
     }
 
     /// Returns what happens next. Cancel safe: yes, because nothing that has happened is lost.
     async fn next_event(&mut self) -> RoundEvent {
-        match self {
-            Self::Program { judge, listener, is_connected } => tokio::select! {
-                accepted = listener.accept(), if !*is_connected => {
-                    *is_connected = accepted.is_ok();
-                    RoundEvent::Connected(accepted.map(|stream| Box::new(stream) as ClientStream))
-                }
-                event = judge.next_event() => RoundEvent::Judge(event),
-            },
-            Self::Native(round) => match round.take_session_end() {
-                Some(stream) => RoundEvent::Connected(Ok(stream)),
-                None => RoundEvent::Judge(round.next_event().await),
-            },
-        }
-    }
-
-    async fn report(self, has_asked: bool) -> Result<JudgeReport, JudgeError> {
-        match self {
-            Self::Program { judge, .. } => judge.report(has_asked).await,
-            Self::Native(round) => Ok(round.into_report()),
-        }
-    }
-
-    async fn end(self) {
-        match self {
-            Self::Program { judge, .. } => judge.end().await,
-            // Its servers end with it.
-            Self::Native(_) => {}
+        let Self { judge, listener, is_connected } = self;
+        tokio::select! {
+            accepted = listener.accept(), if !*is_connected => {
+                *is_connected = accepted.is_ok();
+                RoundEvent::Connected(accepted.map(|stream| Box::new(stream) as ClientStream))
+            }
+            event = judge.next_event() => RoundEvent::Judge(event),
         }
     }
 }
@@ -167,7 +133,7 @@ enum RoundEvent {
 
 struct RoundDriver<'a> {
     context: &'a RoundContext<'a>,
-    judge_pid: Option<u32>,
+    judge_pid: u32,
     /// The session's ends of its channels, until the judge has connected.
     unconnected: Option<(mpsc::Receiver<SessionCommand>, mpsc::Sender<CaseEvent>)>,
     commands: mpsc::Sender<SessionCommand>,
@@ -181,7 +147,7 @@ struct RoundDriver<'a> {
 }
 
 impl<'a> RoundDriver<'a> {
-    fn new(context: &'a RoundContext<'a>, judge_pid: Option<u32>) -> Self {
+    fn new(context: &'a RoundContext<'a>, judge_pid: u32) -> Self {
         let (commands, receiver) = mpsc::channel(1);
         let (observer, events) = mpsc::channel(EVENT_QUEUE_CAPACITY);
         Self {
@@ -252,7 +218,7 @@ impl<'a> RoundDriver<'a> {
         self.has_asked = true;
         self.last_progress = Instant::now();
         // Cases whose judge has died are not run to their end.
-        let options = SessionOptions { exit_with: self.judge_pid, ..self.context.session.clone() };
+        let options = SessionOptions { exit_with: Some(self.judge_pid), ..self.context.session.clone() };
         let scheduler = self.context.scheduler.clone();
         let session: ServingSession = serve_observed(stream, options, scheduler, commands, observer);
         self.session.spawn(session);

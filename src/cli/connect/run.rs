@@ -1,7 +1,7 @@
 //! `heeler connect run`: lists the judge's cases, selects, has them judged, retries what failed, reports.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap},
     num::NonZeroU32,
     path::Path,
     sync::Arc,
@@ -23,10 +23,12 @@ use heeler_server::{
 use uuid::Uuid;
 
 use super::{
-    ChosenJudge, chosen_judge, client_settings, jobs_of,
-    judge::{JudgeError, JudgedCases},
-    list::{CaseList, case_nodes, list_chosen, uids_of},
+    client_settings, jobs_of,
+    judge::{JudgeCommand, JudgeError, JudgedCases},
+    judge_command,
+    list::{CaseList, case_nodes, list_selectable, uids_of},
     program_of,
+    reproduce::Reproduction,
     round::{Round, RoundContext, RoundStop, run_judge},
     run_output::RunOutput,
     verdicts::{UnjudgedReason, attempt_of, final_result, judged_results, unjudged_results},
@@ -73,14 +75,14 @@ async fn run_cases(
         ResolvedSettings::resolve(&config, run_command_line(arguments)).map_err(CommandError::Profile)?;
     check_filters(&settings)?;
     let reports = std::mem::take(&mut settings.run.reports);
-    let judge = chosen_judge(&arguments.judge)?;
+    let judge = judge_command(&arguments.judge)?;
     let source = program_of(&arguments.client)?;
     let rerun = RerunPlan::resolve(arguments.rerun.as_ref(), &settings)?;
     let display = run_display(arguments, &settings, events.is_some());
     let signals = SignalListener::listen().map_err(CommandError::Signals)?;
     let mut output = RunOutput::new(display, events, signals);
     output.display.show_phase("Listing", "cases of the judge", Instant::now());
-    let listed = list_chosen(&arguments.judge, &judge, source, &mut output.signals).await?;
+    let listed = list_selectable(&arguments.judge, &judge, source, &mut output.signals).await?;
     let Some(cases) = listed else { return Ok(CliExitCode::Aborted) };
     let nodes = case_nodes(&cases);
     let found = nodes.len();
@@ -135,7 +137,7 @@ struct ConnectRun<'a> {
     config: &'a Config,
     settings: ResolvedSettings,
     reports: Vec<ReportRequest>,
-    judge: ChosenJudge,
+    judge: JudgeCommand,
     cases: CaseList,
     rerun: Option<RerunPlan>,
 }
@@ -172,7 +174,8 @@ impl ConnectRun<'_> {
             silence_limit: self.arguments.judge_timeout,
             deadline: time_limit.map(|limit| (began + limit).into()),
         };
-        let JudgedRun { results, stop } = run_rounds(&context, &self.cases, &record, output).await;
+        let rounds = CaseRounds::new(&record, self.reproduction(), &self.judge, &self.cases.known_failing);
+        let JudgedRun { results, stop } = run_rounds(&context, &self.cases, rounds, output).await;
         drop(context);
         if matches!(stop, Some(RoundStop::Left)) {
             // The watchdog detects the exit and cleans up.
@@ -233,10 +236,6 @@ impl ConnectRun<'_> {
             notes.push(format!("partition {} of {}", shard.partition, shard.digest));
         }
         notes.extend(self.rerun.as_ref().map(RerunPlan::describe));
-        let not_judged = selection.chosen.iter().filter(|node| node.error_message.is_some()).count();
-        if not_judged > 0 {
-            notes.push(format!("{not_judged} not judged by the native judge"));
-        }
         let tests = selection.chosen.len();
         let head = RunHead {
             run: run_id.to_owned(),
@@ -252,6 +251,14 @@ impl ConnectRun<'_> {
             false => PassedOutputs::Dropped,
         };
         output.begin(&head, RunSummary::new(Some(tests)).with_passed_outputs(outputs));
+    }
+
+    fn reproduction(&self) -> Reproduction {
+        Reproduction {
+            dir: super::working_directory().to_string_lossy().into_owned(),
+            judge: self.arguments.judge.judge.clone(),
+            client: self.arguments.client.command.clone(),
+        }
     }
 
     /// Starts the scheduler, and returns the parameters of sessions that run cases in it.
@@ -322,12 +329,9 @@ impl ConnectRun<'_> {
 async fn run_rounds(
     context: &RoundContext<'_>,
     list: &CaseList,
-    record: &ComposedRun,
+    mut rounds: CaseRounds<'_>,
     output: &mut RunOutput<'_>,
 ) -> JudgedRun {
-    let mut rounds = CaseRounds::new(record);
-    let skipped = rounds.skip(&list.not_judged);
-    rounds.show(&skipped, output);
     while !rounds.due.is_empty() {
         let due = rounds.due.clone();
         let names: Vec<&str> = due.iter().map(|test| rounds.name(*test)).collect();
@@ -390,6 +394,9 @@ async fn wait_for_retries(
 /// The cases between their runs by the judge.
 struct CaseRounds<'a> {
     record: &'a ComposedRun,
+    reproduction: Reproduction,
+    judge: &'a JudgeCommand,
+    known_failing: &'a BTreeSet<String>,
     results: Vec<Option<TestResult>>,
     attempts: Vec<Vec<Attempt>>,
     /// The cases of the next run of the judge.
@@ -397,25 +404,22 @@ struct CaseRounds<'a> {
 }
 
 impl<'a> CaseRounds<'a> {
-    fn new(record: &'a ComposedRun) -> Self {
+    fn new(
+        record: &'a ComposedRun,
+        reproduction: Reproduction,
+        judge: &'a JudgeCommand,
+        known_failing: &'a BTreeSet<String>,
+    ) -> Self {
         let count = record.tests().len();
         Self {
             record,
+            reproduction,
+            judge,
+            known_failing,
             results: vec![None; count],
             attempts: vec![Vec::new(); count],
             due: (0..).map(TestId).take(count).collect(),
         }
-    }
-
-    /// Skips the cases that are not judged, for their reasons; returns them.
-    fn skip(&mut self, not_judged: &BTreeMap<String, String>) -> Vec<TestId> {
-        let (skipped, due) = self.due.iter().partition(|test| not_judged.contains_key(self.name(**test)));
-        self.due = due;
-        for test in &skipped {
-            let reason = not_judged[self.name(*test)].clone();
-            self.results[test.index()] = Some(TestResult::with_reason(Outcome::Skipped, reason));
-        }
-        skipped
     }
 
     fn name(&self, test: TestId) -> &'a str {
@@ -435,12 +439,18 @@ impl<'a> CaseRounds<'a> {
                 self.due.push(*test);
             } else {
                 let attempts = std::mem::take(attempts);
-                self.results[test.index()] =
-                    Some(final_result(judged.result, attempts, settings.flaky_result));
+                let result = final_result(judged.result, attempts, settings.flaky_result);
+                self.results[test.index()] = Some(self.with_reproduction(*test, result));
                 ended.push(*test);
             }
         }
         ended
+    }
+
+    fn with_reproduction(&self, test: TestId, mut result: TestResult) -> TestResult {
+        let name = self.name(test);
+        self.reproduction.add_to(&mut result, name, self.judge, self.known_failing.contains(name));
+        result
     }
 
     /// Returns the wait before the next run of the judge: the longest of its cases.
@@ -470,7 +480,8 @@ impl<'a> CaseRounds<'a> {
                 Some(attempt) => TestResult::from_last_attempt(attempt, "it could not be retried"),
                 None => result,
             };
-            self.results[test.index()] = Some(TestResult { attempts, ..result });
+            let result = TestResult { attempts, ..result };
+            self.results[test.index()] = Some(self.with_reproduction(*test, result));
         }
         self.show(due, output);
         JudgedRun { results: self.into_results(), stop: Some(stop) }

@@ -66,6 +66,12 @@ fn field(message: &[u8]) -> (u8, &[u8], &[u8]) {
     (message[0] >> 3, &message[end..end + length], &message[end + length..])
 }
 
+/// Returns the name of the case that a request or an answer is about.
+pub(super) fn name_of(message: &[u8]) -> String {
+    let (1, name, _) = field(message) else { panic!("{message:?}") };
+    String::from_utf8(name.to_vec()).unwrap()
+}
+
 struct Suite {
     world: TestWorld,
     relay: Child,

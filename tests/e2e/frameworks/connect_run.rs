@@ -10,7 +10,7 @@ use std::{
 use super::connect::{CASE, real_suite, world};
 use crate::support::{
     process::{children, signal, state, wait_until},
-    world::{FinishedCommand, TestWorld},
+    world::{FinishedCommand, TestWorld, run_with_separate_outputs},
 };
 
 /// The filter of eighteen cases, of which [`CASE`] is one.
@@ -148,6 +148,23 @@ fn known_failure_is_skipped_and_unexpected_pass_fails() {
 }
 
 #[test]
+fn command_that_runs_a_case_again_has_the_configuration() {
+    let Some(judged) = JudgedWorld::new("says-error") else { return };
+    let configuration = "features: { versions: [HTTP_VERSION_1], codecs: [CODEC_PROTO] }\n";
+    fs::write(judged.world.path("my conf.yaml"), configuration).unwrap();
+    let ran = judged.run(&["--conf", "my conf.yaml", "-E", CASES]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    let again = ran.stderr.lines().find_map(|line| line.trim_start().strip_prefix("$ "));
+    let again = again.unwrap_or_else(|| panic!("no command: {ran:?}"));
+    assert!(again.contains(" --mode client --conf 'my conf.yaml' --run "), "{again}");
+    let failed = run_with_separate_outputs(judged.world.shell(again));
+    assert_eq!(failed.code, Some(1), "{again}: {failed:?}");
+    assert!(failed.stdout.contains(&format!("FAILED: {CASE}")), "{failed:?}");
+    judged.world.env("HEELER_FIXTURE_BEHAVIOUR", "passes");
+    assert_eq!(run_with_separate_outputs(judged.world.shell(again)).code, Some(0), "{again}");
+}
+
+#[test]
 fn death_of_the_judge_is_one_error_and_leaves_nothing() {
     let Some(judged) = JudgedWorld::new("hangs") else { return };
     let heeler = judged.start(&["-E", CASES, "--timeout", "60s"]);
@@ -250,7 +267,9 @@ fn program_that_is_no_judge_is_one_error() {
         (
             "no-such-judge",
             4,
-            "find the judge no-such-judge: there is no such program; install it with go install",
+            "find the judge no-such-judge: there is no such program; install it with Go 1.24 or later: go install \
+             connectrpc.com/conformance/cmd/connectconformance@v1.0.7, and add \"$(go env GOPATH)/bin\" to PATH, or \
+             name the program with --judge PATH",
         ),
         ("echo", 4, "its output is no report of a conformance suite (exit code 0)"),
         ("true", 5, "it exited with code 0 before it had asked anything"),

@@ -14,7 +14,6 @@
 //! - `mutants`: sources guarded with mutants.
 //! - `programs`: programs as stacks lead through them.
 
-mod conformance;
 mod dumps;
 mod foreign_mutants;
 mod frameworks;
@@ -29,7 +28,6 @@ mod runtime_server;
 mod streams;
 mod texts;
 
-pub use conformance::connect_suite;
 pub use dumps::minidump;
 pub use foreign_mutants::foreign_mutants;
 pub use frameworks::{

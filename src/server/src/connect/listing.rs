@@ -82,8 +82,7 @@ pub fn case_catalogue(sources: Vec<ProgramSource>, tests: Vec<ListedTest>) -> Ca
 }
 
 /// Returns a case as a test, without its request.
-#[must_use]
-pub fn listed_case(request: &ClientRequest) -> ListedTest {
+pub(super) fn listed_case(request: &ClientRequest) -> ListedTest {
     let tag = |(name, value): (&str, &str)| TraitPair { name: name.to_owned(), value: value.to_owned() };
     ListedTest {
         name: request.test_name.clone(),

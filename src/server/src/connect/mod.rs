@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use crate::listen::{ClientStream, FrontEnd, ServingSession, SessionCommand, SessionOptions};
 use crate::scheduler::SchedulerHandle;
 
-pub use listing::{ListCasesError, case_catalogue, list_cases, listed_case};
+pub use listing::{ListCasesError, case_catalogue, list_cases};
 
 /// The name of the adapter that runs clients under test.
 pub const FRAMEWORK: &str = "connect";
