@@ -268,12 +268,37 @@ fn suite_without_cases_gets_no_answers() {
 
 #[test]
 fn input_of_something_else_is_refused() {
-    let mut suite = Suite::start(world(), &[]);
-    suite.relay.stdin.as_mut().unwrap().write_all(b"hello, world").unwrap();
-    let output = suite.relay.wait_with_output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.contains("standard input is no sequence of conformance requests"), "{stderr}");
-    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(3), &b""[..]), "{stderr}");
+    let cut = request("b/passes");
+    let whole = request("a/passes");
+    for (input, message, answered) in [
+        (b"hello, world".to_vec(), "standard input is no sequence of conformance requests", 0),
+        (
+            framed(b"\x0a\x05a"),
+            "conformance requests, as connectconformance writes them to its client: a request",
+            0,
+        ),
+        (framed(b""), "a request has no name", 0),
+        ([&whole[..], &cut[..9]].concat(), "ends in the middle of a request", 1),
+    ] {
+        let mut suite = Suite::start(world(), &[]);
+        let mut stdin = suite.relay.stdin.take().unwrap();
+        stdin.write_all(&input).unwrap();
+        drop(stdin);
+        let output = suite.relay.wait_with_output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stderr.contains(message), "{message}: {stderr}");
+        assert_eq!((output.status.code(), answers(&output.stdout).len()), (Some(3), answered), "{stderr}");
+    }
+}
+
+#[test]
+fn relay_that_a_signal_ends_before_its_last_answer_says_so() {
+    let mut suite = Suite::start(world(), &["--timeout", "1h"]);
+    suite.ask(&["a/hangs"]);
+    wait_until("the client runs", || !suite.world.starts().is_empty());
+    signal(suite.relay.id(), "TERM");
+    assert_eq!(suite.relay.wait().unwrap().code(), Some(3));
+    suite.world.check_tidy();
 }
 
 #[test]

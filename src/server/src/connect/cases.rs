@@ -76,6 +76,11 @@ impl Cases {
         self.is_ended && self.gathered.is_empty() && self.runs.is_empty()
     }
 
+    /// Returns whether a case is not answered.
+    pub(super) fn has_open(&self) -> bool {
+        !self.gathered.is_empty() || self.runs.values().any(|run| !run.open.is_empty())
+    }
+
     /// Returns whether a further request is to be read.
     pub(super) fn has_room(&self) -> bool {
         let open: usize = self.runs.values().map(|run| run.open.len()).sum();
@@ -180,13 +185,13 @@ mod tests {
         cases.add(case("b"), ms(0));
         let run = assign_gathered(&mut cases).run;
         cases.end();
-        assert!(!cases.is_over());
+        assert!(!cases.is_over() && cases.has_open());
         assert_eq!(cases.answer(run, "a"), Some(case("a")));
         assert_eq!(cases.answer(run, "a"), None, "an update may arrive twice");
         assert_eq!(cases.answer(RequestNumber(7), "b"), None);
         let owed = cases.finish(run);
         assert_eq!(owed, [("b".to_owned(), case("b"))].into(), "a run that is over owes the rest");
-        assert!(cases.is_over() && cases.finish(run).is_empty());
+        assert!(cases.is_over() && !cases.has_open() && cases.finish(run).is_empty());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use data_encoding::BASE64;
 use heeler_core::{Outcome, TestResult};
 use heeler_protocol::{
     StreamDecoder as _,
-    connect::{MessageDecoder, MessageTooLarge, REQUEST_LIMIT_BYTES, append_message, decode_request},
+    connect::{MessageDecoder, REQUEST_LIMIT_BYTES, append_message, decode_request},
     control::{ListedTest, RunUpdates, TestUpdate},
     mtp::ClientMembers,
 };
@@ -65,6 +65,7 @@ pub(super) async fn serve(
         reader,
         writer,
         input: BytesMut::new(),
+        is_input_cut: false,
         decoder: MessageDecoder::new(REQUEST_LIMIT_BYTES),
         output: BytesMut::new(),
         cases: Cases::default(),
@@ -92,6 +93,8 @@ struct ConnectSession {
     writer: WriteHalf<ClientStream>,
     /// What has been read and is no whole request yet.
     input: BytesMut,
+    /// The input has ended within a request.
+    is_input_cut: bool,
     decoder: MessageDecoder,
     /// Answers that are not written yet.
     output: BytesMut,
@@ -120,7 +123,7 @@ impl ConnectSession {
             if self.cases.is_over() && self.output.is_empty() {
                 // The end of the output tells the suite that nothing follows.
                 let _gone = self.writer.shutdown().await;
-                return SessionEnd::Exit;
+                return if self.is_input_cut { SessionEnd::Disconnected } else { SessionEnd::Exit };
             }
             let event = self.next_event(&mut commands).await;
             if let Some(end) = self.handle(event).await {
@@ -147,7 +150,10 @@ impl ConnectSession {
     /// Handles an event; returns how the session ends, if it does.
     async fn handle(&mut self, event: SessionEvent) -> Option<SessionEnd> {
         match event {
-            SessionEvent::Command(SessionCommand::Exit) => Some(SessionEnd::Exit),
+            SessionEvent::Command(SessionCommand::Exit) => Some(match self.cases.has_open() {
+                true => SessionEnd::Disconnected,
+                false => SessionEnd::Exit,
+            }),
             SessionEvent::Command(SessionCommand::Pause(done)) => {
                 self.client.pause(done).await.err().map(|_| SessionEnd::Disconnected)
             }
@@ -158,9 +164,7 @@ impl ConnectSession {
                 self.end_of_input().await;
                 None
             }
-            SessionEvent::Read(Ok(_)) => {
-                self.read_requests().await.is_err().then_some(SessionEnd::Disconnected)
-            }
+            SessionEvent::Read(Ok(_)) => (!self.read_requests().await).then_some(SessionEnd::Disconnected),
             SessionEvent::Written(Ok(count)) if count > 0 => {
                 self.output.advance(count);
                 // Standard output is written by a thread, and has been written only once it is flushed.
@@ -185,6 +189,7 @@ impl ConnectSession {
 
     async fn end_of_input(&mut self) {
         if !self.input.is_empty() {
+            self.is_input_cut = true;
             self.warn("the conformance suite's output ends in the middle of a request".to_owned()).await;
         }
         self.cases.end();
@@ -209,26 +214,26 @@ impl ConnectSession {
     ///
     /// # Errors
     /// Where the next one begins is not known any more.
-    async fn read_requests(&mut self) -> Result<(), MessageTooLarge> {
-        loop {
+    /// Reads the requests that have arrived; returns whether the input is a sequence of requests so far.
+    async fn read_requests(&mut self) -> bool {
+        let problem = loop {
             let bytes = match self.decoder.decode(&mut self.input) {
                 Ok(Some(bytes)) => bytes,
-                Ok(None) => return Ok(()),
-                Err(error) => {
-                    let problem = "standard input is no sequence of conformance requests, as connectconformance \
-                                   writes them to its client";
-                    self.warn(format!("{problem}: {error}")).await;
-                    return Err(error);
-                }
+                Ok(None) => return true,
+                Err(error) => break error.to_string(),
             };
             match decode_request(&bytes) {
                 Ok(request) if !request.test_name.is_empty() => {
                     self.cases.add(OpenCase { request, bytes }, self.started.elapsed());
                 }
-                Ok(_) => self.warn("a conformance request without a name is not run".to_owned()).await,
-                Err(error) => self.warn(format!("a conformance request cannot be read: {error}")).await,
+                Ok(_) => break "a request has no name".to_owned(),
+                Err(error) => break format!("a request cannot be read: {error}"),
             }
-        }
+        };
+        let input = "standard input is no sequence of conformance requests, as connectconformance writes them to its \
+                     client";
+        self.warn(format!("{input}: {problem}")).await;
+        false
     }
 
     /// Has the gathered cases run.
