@@ -3,6 +3,8 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
+import Module, { createRequire } from "node:module";
+import { cwd } from "node:process";
 import { setTimeout } from "node:timers/promises";
 import rpc from "vscode-jsonrpc/node";
 import { meetingPoint } from "./meet.mjs";
@@ -42,7 +44,11 @@ function checkRun(heard, id) {
   });
   const percents = heard.filter(({ event }) => event === "changed").map(({ percent }) => percent);
   assert.deepEqual(percents, [...percents].sort((one, other) => one - other), "progress only grows");
-  return heard[ends[0]].status;
+  const { status } = heard[ends[0]];
+  // Views of servers show it beside the state: Synchronized, Publish Required, Unknown.
+  const shown = { [OK]: 1, [ERROR]: 2, [CANCEL]: 6 }[status.severity];
+  assert.equal(heard[ends[2]].publishState, shown, JSON.stringify(status));
+  return status;
 }
 
 export async function editor_starts_stops_and_reconnects() {
@@ -120,6 +126,8 @@ export async function failures_are_shown_and_counted() {
   assert.match(outputOf(record, 2), /^failed .* kinds::/m);
   assert.match(outputOf(record, 1), /^at .*kinds\.cc:\d+$/m);
   assert.match(outputOf(record, 3), /^run again: /m);
+  // A red run is not shown as synchronized, also when it is asked for later.
+  assert.equal((await ask.getServerState(handle("kinds"))).publishState, 2);
   // Only the failed ones again, and none of another suite.
   const failed = outputOf(record, 2).match(/^(failed|crashed|timed out|exited early) .*$/gm).length;
   record.heard = [];
@@ -312,6 +320,45 @@ export async function requests_and_notifications_of_the_base_protocol() {
 
 const TYPES = '{"jsonrpc":"2.0","id":1,"method":"server/getServerTypes","params":null}';
 
+/** Stands for the editor: the extension of the view takes the provider and starts it, as it does. */
+function editorWith(command) {
+  const shown = { states: [], stderr: "" };
+  const load = Module._load;
+  const view = { registerRSPProvider: async (provider) => { shown.provider = provider; } };
+  const vscode = {
+    workspace: { getConfiguration: () => ({ get: () => command }), workspaceFolders: [{ uri: { fsPath: cwd() } }] },
+    extensions: { getExtension: (id) => (id === "redhat.vscode-rsp-ui" ? { activate: async () => view } : undefined) },
+  };
+  Module._load = (name, ...rest) => (name === "vscode" ? vscode : load(name, ...rest));
+  const require = createRequire(import.meta.url);
+  const file = require.resolve("../../editors/vscode-rsp/extension.js");
+  delete require.cache[file];
+  const extension = require(file);
+  Module._load = load;
+  return { extension, shown };
+}
+
+export async function extension_of_the_servers_view_starts_suites() {
+  const { extension, shown } = editorWith([process.env.HEELER, "serve", "rsp", "kinds"]);
+  const provider = await extension.activate();
+  assert.deepEqual(shown.provider, { state: STOPPED, type: { id: "heeler.heeler-rsp", visibilename: "Heeler" } });
+  provider.onRSPServerStateChanged((state) => shown.states.push(state));
+  const info = await soon(provider.startRSP(() => {}, (text) => { shown.stderr += text; }), "the server");
+  assert.deepEqual([info.host, info.spawned, shown.states], ["127.0.0.1", true, [STARTING, STARTED]]);
+  assert.match(shown.stderr, /^heeler: listening on /m);
+  assert.equal(provider.getImage("heeler.suite"), undefined);
+  const { record, ask } = await editor(info.port);
+  assert.equal((await ask.getServerState(handle("kinds"))).publishState, 6);
+  await ask.startServerAsync(launch("kinds", { filter: "test(Math.Add)" }));
+  await record.until(({ event, state }) => event === "state" && state === STOPPED, "the end of the run");
+  assert.equal((await ask.getServerState(handle("kinds"))).publishState, 1);
+  await provider.stopRSP();
+  await soon((async () => { while (shown.states.at(-1) !== STOPPED) await setTimeout(10); })(), "the end of the server");
+  // A command that can't be started is an error for the user.
+  const broken = editorWith(["./no-such-heeler"]);
+  await assert.rejects((await broken.extension.activate()).startRSP(() => {}, () => {}), /ENOENT/);
+}
+
 export async function headers_are_read_in_every_valid_form() {
   const server = await served(["deaths"]);
   const bytes = Buffer.byteLength(TYPES);
@@ -320,7 +367,6 @@ export async function headers_are_read_in_every_valid_form() {
     `content-length:${bytes}\r\nContent-Type: application/vscode-jsonrpc; charset=utf-8\r\n\r\n`,
     `Content-Type: application/vscode-jsonrpc; charset=utf8\r\nCONTENT-LENGTH: ${bytes}\r\n\r\n`,
     `X-Other: 1\nContent-Length: ${bytes}\n\n`,
-    `Content-Length: ${bytes}\r\nContent-Length: ${bytes}\r\n\r\n`,
   ]) {
     const client = await raw(server.port);
     client.write(head + TYPES);
@@ -343,6 +389,9 @@ export async function damaged_stream_is_closed_and_the_next_client_served() {
   const bytes = Buffer.byteLength(TYPES);
   for (const bad of [
     `Content-Length: ${bytes}\r\nContent-Length: ${bytes + 1}\r\n\r\n${TYPES}`,
+    `Content-Length: ${bytes}\r\nContent-Length: ${bytes}\r\n\r\n${TYPES}`,
+    // Headers whose end does not come: the next client is served all the same.
+    `Content-Length: ${bytes}\r\n`,
     `Content-Length: +${bytes}\r\n\r\n${TYPES}`,
     `Content-Length: -1\r\n\r\n${TYPES}`,
     `Content-Type: a/b\r\n\r\n${TYPES}`,

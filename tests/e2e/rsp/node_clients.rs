@@ -43,6 +43,11 @@ fn every_request_of_the_editor_is_answered_without_error() {
     run_scenario("every_request_of_the_editor_is_answered_without_error", &["deaths"]);
 }
 
+#[test]
+fn extension_of_the_servers_view_starts_suites() {
+    run_scenario("extension_of_the_servers_view_starts_suites", &["kinds"]);
+}
+
 /// The first scenario is the client that the second one starts and kills.
 #[test]
 fn client_killed_in_mid_run_leaves_nothing() {

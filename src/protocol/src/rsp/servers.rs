@@ -69,8 +69,19 @@ wire_numbers! {
     }
 }
 
-/// State of publishing: nothing is to be published.
-pub const PUBLISH_STATE_NONE: u8 = 1;
+wire_numbers! {
+    /// State of publishing, which clients show beside the state of a server. There is nothing to publish here;
+    /// the state says whether the latest run leaves something to be done.
+    PublishState {
+        /// All tests passed; shown as "Synchronized".
+        Synchronized = 1,
+        /// Tests failed; shown as "Publish Required".
+        Required = 2,
+        /// No run, or none to its end, since this client connected; shown as "Unknown".
+        Unknown = 6,
+    }
+}
+
 /// The launch mode of a run without a debugger.
 pub const RUN_MODE: &str = "run";
 
@@ -107,23 +118,16 @@ pub struct NamedById {
 pub struct ServerState {
     pub server: ServerHandle,
     pub state: RunState,
-    pub publish_state: u8,
+    pub publish_state: PublishState,
     pub run_mode: String,
     /// Nothing is ever deployed.
     pub deployable_states: [(); 0],
 }
 
 impl ServerState {
-    /// Returns the state of a server that has nothing to publish.
     #[must_use]
-    pub fn new(server: ServerHandle, state: RunState) -> Self {
-        Self {
-            server,
-            state,
-            publish_state: PUBLISH_STATE_NONE,
-            run_mode: RUN_MODE.to_owned(),
-            deployable_states: [],
-        }
+    pub fn new(server: ServerHandle, state: RunState, publish_state: PublishState) -> Self {
+        Self { server, state, publish_state, run_mode: RUN_MODE.to_owned(), deployable_states: [] }
     }
 }
 

@@ -85,7 +85,10 @@ fn responses() -> Vec<MessageSample> {
         response("register-answer", registration),
         response("server-types-answer", vec![server_type()]),
         response("server-handles-answer", vec![server()]),
-        response("server-state-answer", ServerState::new(server(), RunState::Stopped)),
+        response(
+            "server-state-answer",
+            ServerState::new(server(), RunState::Stopped, PublishState::Required),
+        ),
         response("launch-modes-answer", modes),
         response(
             "launch-attributes-answer",
@@ -151,7 +154,7 @@ fn notifications() -> Vec<MessageSample> {
         text: "passed          0.012 s  unit::Parser.Reads\n".to_owned(),
     };
     let end = JobEnd { status: Status::refusal("2 tests: 1 passed, 1 failed"), handle: job() };
-    let state = ServerState::new(server(), RunState::Starting);
+    let state = ServerState::new(server(), RunState::Starting, PublishState::Unknown);
     vec![
         notification("state-changed", method::STATE_CHANGED, state),
         notification("process-created", method::PROCESS_CREATED, process()),

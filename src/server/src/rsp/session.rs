@@ -31,9 +31,9 @@ use crate::{
 /// Number of queued frames above which neither the client nor the scheduler is listened to: a client that
 /// does not read slows its runs down, and loses nothing.
 const MAX_QUEUED_FRAMES: usize = 256;
-/// Time limit for a message's headers, which are a few dozen bytes and written at once. Between messages, and
-/// in the middle of a body, a client has unlimited time.
-const HEADERS_DEADLINE: Duration = Duration::from_secs(60);
+/// Time limit for a message's headers, which are a few dozen bytes and written at once: the next client waits
+/// for the end of this one. Between messages, and in the middle of a body, a client has unlimited time.
+const HEADERS_DEADLINE: Duration = Duration::from_secs(10);
 /// Time limit for the end of cancelled runs, beyond the tests' grace period.
 const CANCEL_DEADLINE: Duration = Duration::from_secs(10);
 /// Time limit for ending all processes, and for sending what is queued, at the end of the session.

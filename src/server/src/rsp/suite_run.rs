@@ -14,8 +14,8 @@ use heeler_core::{NotRunReason, Outcome, OutcomeCounts};
 use heeler_protocol::{
     control::TestUpdate,
     rsp::{
-        JobEnd, JobHandle, JobProgress, ProcessOutput, RunState, ServerHandle, ServerNotification,
-        ServerProcess, ServerState, Severity, Status, StreamType,
+        JobEnd, JobHandle, JobProgress, ProcessOutput, PublishState, RunState, ServerHandle,
+        ServerNotification, ServerProcess, ServerState, Severity, Status, StreamType,
     },
 };
 use tokio::time::Instant;
@@ -46,6 +46,7 @@ pub(super) struct SuiteRun {
     server: ServerHandle,
     job: JobHandle,
     state: RunState,
+    publish_state: PublishState,
     /// Number of tests of the run, once they are selected.
     selected: usize,
     /// Uids of the tests that have ended: their results may come again when processes die.
@@ -66,6 +67,7 @@ impl SuiteRun {
             server,
             job,
             state: RunState::Starting,
+            publish_state: PublishState::Unknown,
             selected: 0,
             ended: HashSet::new(),
             counts: OutcomeCounts::default(),
@@ -153,6 +155,11 @@ impl SuiteRun {
         let mut out = Vec::new();
         self.make_started(&mut out);
         let status = self.final_status(end);
+        self.publish_state = match status.severity {
+            Severity::Ok => PublishState::Synchronized,
+            Severity::Cancel => PublishState::Unknown,
+            Severity::Info | Severity::Warning | Severity::Error => PublishState::Required,
+        };
         let summary = match end {
             SuiteRunEnd::Ended { .. } => format!("{} ({:.3} s)", status.message, took.as_secs_f64()),
             SuiteRunEnd::CancelledBefore | SuiteRunEnd::Failed(_) => status.message.clone(),
@@ -201,7 +208,11 @@ impl SuiteRun {
     }
 
     fn state_notification(&self) -> ServerNotification {
-        ServerNotification::StateChanged(ServerState::new(self.server.clone(), self.state))
+        ServerNotification::StateChanged(ServerState::new(
+            self.server.clone(),
+            self.state,
+            self.publish_state,
+        ))
     }
 
     fn progress_notification(&self) -> ServerNotification {

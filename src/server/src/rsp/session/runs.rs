@@ -12,7 +12,10 @@ use heeler_config::ResolvedSettings;
 use heeler_core::error_chain;
 use heeler_protocol::{
     mtp::ClientMembers,
-    rsp::{JobProgress, LaunchParams, RunState, ServerHandle, ServerNotification, ServerState, Status},
+    rsp::{
+        JobProgress, LaunchParams, PublishState, RunState, ServerHandle, ServerNotification, ServerState,
+        Status,
+    },
 };
 use tokio::{
     sync::oneshot,
@@ -53,6 +56,8 @@ struct Suite {
     /// Its client of the scheduler, from its first start on.
     client: Option<RunClient>,
     run: Option<ActiveRun>,
+    /// What the latest run of this session leaves.
+    publish_state: PublishState,
 }
 
 /// A run in progress.
@@ -111,6 +116,7 @@ impl SuiteRuns {
             source: entry.source.clone(),
             client: None,
             run: None,
+            publish_state: PublishState::Unknown,
         };
         let suites = catalogue.programs().iter().map(suite).collect();
         let selections = JoinSet::new();
@@ -128,14 +134,20 @@ impl SuiteRuns {
 
     /// Returns the state of a suite, which may be unknown.
     pub(super) fn state_of(&self, id: &str) -> ServerState {
-        let state = self.find(id).map_or(RunState::Unknown, |suite| suite.state());
-        ServerState::new(server_handle(id), state)
+        self.state_or(id, RunState::Unknown)
     }
 
     /// Returns the state that is sent after the refusal of a start.
     pub(super) fn state_after_refusal(&self, id: &str) -> ServerState {
-        let state = self.find(id).map_or(RunState::Stopped, Suite::state);
-        ServerState::new(server_handle(id), state)
+        self.state_or(id, RunState::Stopped)
+    }
+
+    /// Returns the state of a suite, or of an unknown one.
+    fn state_or(&self, id: &str, unknown: RunState) -> ServerState {
+        let (state, publish_state) = self
+            .find(id)
+            .map_or((unknown, PublishState::Unknown), |suite| (suite.state(), suite.publish_state()));
+        ServerState::new(server_handle(id), state, publish_state)
     }
 
     /// Returns the progress of all runs.
@@ -483,6 +495,11 @@ impl SuiteRuns {
 }
 
 impl Suite {
+    /// While a run is in progress, nothing is known of its result.
+    fn publish_state(&self) -> PublishState {
+        if self.run.is_some() { PublishState::Unknown } else { self.publish_state }
+    }
+
     fn state(&self) -> RunState {
         self.run.as_ref().map_or(RunState::Stopped, |run| run.view.state())
     }
@@ -490,7 +507,11 @@ impl Suite {
     /// Ends the run, if there is one.
     fn end_run(&mut self, end: &SuiteRunEnd) -> Vec<ServerNotification> {
         let Some(run) = self.run.take() else { return Vec::new() };
-        run.view.end(end, run.begun.elapsed())
+        let notifications = run.view.end(end, run.begun.elapsed());
+        if let Some(ServerNotification::StateChanged(state)) = notifications.last() {
+            self.publish_state = state.publish_state;
+        }
+        notifications
     }
 
     /// Ends the run if it is the one of this request.
