@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{Request, Response, StatusCode, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -12,7 +12,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{HttpBody, stall_limit::StallLimited};
+use super::{HttpBody, bytes_body, stall_limit::StallLimited};
 use heeler_transport::tcp::{PromptTcpStream, UnknownPeerPolicy, verify_peer};
 
 /// Maximum number of connections. Further ones wait until one is closed; a client with a request in progress
@@ -92,6 +92,21 @@ async fn serve_stream<S: HttpService>(stream: TcpStream, service: Arc<S>, stoppe
     serve_connection(PromptTcpStream::new(stream), service, stopped).await;
 }
 
+/// Returns whether the headers are longer than allowed: the library's own limit is that of its buffer, beyond
+/// which a read may still go.
+fn has_long_headers(request: &Request<Incoming>) -> bool {
+    let line = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
+    let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
+    line + headers.sum::<usize>() > HEADER_BYTES
+}
+
+fn too_long_headers() -> Response<HttpBody> {
+    let text = format!("expected headers of at most {HEADER_BYTES} bytes\n");
+    let mut response = Response::new(bytes_body(text));
+    *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+    response
+}
+
 /// Serves a connection that was accepted, until it ends; once `stopped` is true, the response in progress is
 /// its last. The connection may be upgraded, after which it belongs to the service.
 ///
@@ -103,8 +118,13 @@ where
 {
     let stream = TokioIo::new(StallLimited::new(stream, STALL_LIMIT));
     let service = service_fn(move |request| {
-        let response = Arc::clone(&service).respond(request);
-        async { Ok::<_, Infallible>(response.await) }
+        let service = Arc::clone(&service);
+        async move {
+            Ok::<_, Infallible>(match has_long_headers(&request) {
+                true => too_long_headers(),
+                false => service.respond(request).await,
+            })
+        }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEADER_LIMIT);

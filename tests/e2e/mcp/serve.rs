@@ -35,6 +35,11 @@ fn garbage_is_refused_and_the_session_goes_on() {
         ("{}", -32600),
         ("7", -32600),
         ("{\"id\":{},\"method\":\"ping\"}", -32600),
+        ("{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"ping\"}", -32600),
+        (
+            "{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"tools/call\",\"params\":{\"name\":\"list_tests\"}}",
+            -32600,
+        ),
         ("{\"id\":1,\"id\":2,\"method\":\"ping\"}", -32600),
     ] {
         server.write(format!("{line}\n").as_bytes());
@@ -51,6 +56,8 @@ fn garbage_is_refused_and_the_session_goes_on() {
         ("tools/call", json!({ "name": 7 }), -32602),
         ("tools/call", json!({ "name": "x" }), -32602),
         ("initialize", json!({}), -32602),
+        ("tools/list", json!({ "cursor": "no such page" }), -32602),
+        ("tools/list", json!({ "cursor": 7 }), -32602),
         ("server/discover", json!({}), -32602),
         ("ping", modern(json!({})), -32601),
     ] {
@@ -108,6 +115,14 @@ fn calls_beyond_the_limit_are_refused() {
     world.check_tidy();
 }
 
+/// Checks the size of both forms of an answer.
+#[track_caller]
+fn check_size(answer: &Value) {
+    for form in ["content", "structuredContent"] {
+        assert!(answer["result"][form].to_string().len() <= 8 << 10, "{form}");
+    }
+}
+
 #[test]
 fn answers_stay_within_their_limit_and_pages_have_everything_once() {
     let world = TestWorld::with_gtest("big");
@@ -117,7 +132,7 @@ fn answers_stay_within_their_limit_and_pages_have_everything_once() {
     for id in 1.. {
         let call = json!({ "name": "list_tests", "arguments": { "cursor": cursor } });
         let answer = server.request(json!(id), "tools/call", modern(call));
-        assert!(answer["result"].to_string().len() <= 8 << 10);
+        check_size(&answer);
         assert_eq!(answer["result"]["resultType"], "complete");
         let page: Value =
             serde_json::from_str(answer["result"]["content"][0]["text"].as_str().unwrap()).unwrap();
@@ -135,6 +150,146 @@ fn answers_stay_within_their_limit_and_pages_have_everything_once() {
 }
 
 #[test]
+fn results_have_the_form_that_their_tools_declare() {
+    let world = TestWorld::with_gtest("kinds");
+    let mut server = served(&world, &["kinds"]);
+    let listed = server.request(json!(0), "tools/list", json!({}));
+    let run = server.call(1, "run_tests", json!({ "filter": "not test(Hang.Forever)" }));
+    let failed = run["failures"][0]["test"].clone();
+    for (id, tool) in (10..).zip(listed["result"]["tools"].as_array().unwrap()) {
+        let arguments = match tool["name"].as_str().unwrap() {
+            "run_tests" => json!({ "filter": "Math" }),
+            "get_failures" => json!({ "run": run["run"] }),
+            "get_output" => json!({ "run": run["run"], "test": failed }),
+            // A run that can be cancelled is in progress.
+            "cancel_run" => json!({ "run": begin_endless_run(&mut server) }),
+            _ => json!({}),
+        };
+        let call = json!({ "name": tool["name"], "arguments": arguments });
+        let result = server.request(json!(id), "tools/call", call)["result"].clone();
+        let schema = jsonschema::validator_for(&tool["outputSchema"]).unwrap();
+        let errors: Vec<_> =
+            schema.iter_errors(&result["structuredContent"]).map(|one| one.to_string()).collect();
+        assert!(errors.is_empty(), "{}: {errors:?}: {result}", tool["name"]);
+        let text: Value = serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap();
+        assert_eq!(text, result["structuredContent"], "older clients read the text");
+    }
+    for (tool, arguments) in [
+        ("list_tests", json!({ "cursor": "100000" })),
+        ("get_failures", json!({ "run": run["run"], "cursor": "100000" })),
+    ] {
+        let call = json!({ "name": tool, "arguments": arguments });
+        let result = server.request(json!(99), "tools/call", call)["result"].clone();
+        assert_eq!(result["isError"], true, "{result}");
+        assert!(
+            result["content"][0]["text"].as_str().unwrap().starts_with("unknown cursor 100000"),
+            "{result}"
+        );
+    }
+    assert_eq!(server.end().0.code(), Some(0));
+}
+
+/// Parameters of a call of the newer era by a client that takes tasks.
+fn with_tasks(mut params: Value) -> Value {
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": { "extensions": { "io.modelcontextprotocol/tasks": {} } },
+    });
+    params
+}
+
+/// Asks for a task until it has ended.
+fn ended_task(server: &mut LineProcess, task: &Value) -> Value {
+    let deadline = std::time::Instant::now() + crate::support::recorder::DEADLINE;
+    loop {
+        let state =
+            server.request(json!("get"), "tasks/get", with_tasks(json!({ "taskId": task })))["result"]
+                .clone();
+        assert_eq!(state["resultType"], "complete", "{state}");
+        if state["status"] != "working" {
+            return state;
+        }
+        assert!(std::time::Instant::now() < deadline, "{state}");
+    }
+}
+
+#[test]
+fn long_run_is_a_task_for_clients_that_take_tasks() {
+    let world = TestWorld::with_gtest("kinds");
+    let mut server = served(&world, &["kinds"]);
+    let discovered = server.request(json!(0), "server/discover", with_tasks(json!({})));
+    let extensions = &discovered["result"]["capabilities"]["extensions"];
+    assert_eq!(*extensions, json!({ "io.modelcontextprotocol/tasks": {} }), "{discovered}");
+    let call = |server: &mut LineProcess, filter: &str| {
+        let call = json!({ "name": "run_tests", "arguments": { "filter": filter } });
+        let created = server.request(json!("run"), "tools/call", with_tasks(call))["result"].clone();
+        assert_eq!(
+            (&created["resultType"], &created["status"]),
+            (&json!("task"), &json!("working")),
+            "{created}"
+        );
+        for member in ["createdAt", "lastUpdatedAt", "ttlMs", "pollIntervalMs", "statusMessage"] {
+            assert!(!created[member].is_null(), "{member}: {created}");
+        }
+        created["taskId"].clone()
+    };
+    // Two at the same time, with one id of their calls.
+    let (endless, short) = (call(&mut server, "test(Hang.Forever)"), call(&mut server, "Math"));
+    let ended = ended_task(&mut server, &short);
+    assert_eq!(ended["status"], "completed", "{ended}");
+    assert_eq!(ended["result"]["structuredContent"]["state"], "completed", "{ended}");
+    assert_eq!(ended_task(&mut server, &short)["result"], ended["result"], "it is kept");
+    let working =
+        server.request(json!(1), "tasks/get", with_tasks(json!({ "taskId": endless })))["result"].clone();
+    assert_eq!((&working["status"], &working["result"]), (&json!("working"), &json!(null)), "{working}");
+    for method in ["tasks/update", "tasks/cancel"] {
+        let params = with_tasks(json!({ "taskId": endless, "inputResponses": {} }));
+        assert_eq!(server.request(json!(2), method, params)["result"], json!({ "resultType": "complete" }));
+    }
+    assert_eq!(ended_task(&mut server, &endless)["status"], "cancelled");
+    for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
+        let unknown = server.request(json!(3), method, with_tasks(json!({ "taskId": "none" })));
+        assert_eq!(unknown["error"]["code"], -32602, "{method}: {unknown}");
+        let legacy = server.request(json!(4), method, json!({ "taskId": short }));
+        assert_eq!(legacy["error"]["code"], -32601, "{method}: {legacy}");
+    }
+    // Others get the result itself.
+    let plain = json!({ "name": "run_tests", "arguments": { "filter": "Math" } });
+    assert_eq!(server.request(json!(5), "tools/call", modern(plain))["result"]["resultType"], "complete");
+    assert_eq!(server.end().0.code(), Some(0));
+    world.check_tidy();
+}
+
+#[test]
+fn progress_comes_while_programs_are_built_and_while_a_test_runs() {
+    let world = TestWorld::with_gtest("kinds");
+    let build = "until [ -e built ]; do sleep 0.05; done";
+    world.write("heeler.toml", &format!("[profile.default]\ngrace-period = \"200ms\"\n[[suite]]\nname = \"kinds\"\nprograms = [\"kinds\"]\nbuild = [\"sh\", \"-c\", {build:?}]\n"));
+    let mut server = served(&world, &[]);
+    let params = json!({ "name": "run_tests", "arguments": { "filter": "test(Hang.Forever)" }, "_meta": { "progressToken": 1 } });
+    server.send(&json!({ "jsonrpc": "2.0", "id": "run", "method": "tools/call", "params": params }));
+    let mut last = 0.0;
+    let mut next = || {
+        let message: Value = serde_json::from_str(&server.next_line().unwrap()).unwrap();
+        let progress = message["params"]["progress"].as_f64().unwrap_or_else(|| panic!("{message}"));
+        assert!(progress > last, "{message}");
+        last = progress;
+        message["params"]["message"].as_str().unwrap().to_owned()
+    };
+    for _ in 0..2 {
+        let message = next();
+        assert!(message.starts_with("the programs are built and listed; "), "{message}");
+    }
+    world.write("built", "");
+    let mut messages: Vec<String> = std::iter::repeat_with(&mut next).take(4).collect();
+    messages.retain(|message| message.starts_with("run "));
+    assert!(messages.iter().any(|message| message.contains("0 of 1 tests, 0 failed; ")), "{messages:?}");
+    server.close_stdin();
+    assert_eq!(server.end().0.code(), Some(0));
+    world.check_tidy();
+}
+
+#[test]
 fn large_output_is_read_in_pieces() {
     let world = TestWorld::with_gtest("loud");
     world.env("HEELER_FIXTURE_CASES", "2");
@@ -148,7 +303,7 @@ fn large_output_is_read_in_pieces() {
         let arguments = json!({ "run": run["run"], "test": "N/Loud.Case/1", "from": from });
         let call = json!({ "name": "get_output", "arguments": arguments });
         let answer = server.request(json!(id), "tools/call", call);
-        assert!(answer["result"].to_string().len() <= 8 << 10);
+        check_size(&answer);
         let piece: Value =
             serde_json::from_str(answer["result"]["content"][0]["text"].as_str().unwrap()).unwrap();
         assert_eq!(piece["from"], from);
@@ -187,9 +342,14 @@ fn begin_endless_run(server: &mut LineProcess) -> String {
         "_meta": { "progressToken": "p" },
     });
     server.send(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call }));
-    let progress: Value = serde_json::from_str(&server.next_line().unwrap()).unwrap();
-    assert_eq!(progress["params"]["progressToken"], "p");
-    progress["params"]["message"].as_str().unwrap().replace(':', "").split(' ').nth(1).unwrap().to_owned()
+    loop {
+        let progress: Value = serde_json::from_str(&server.next_line().unwrap()).unwrap();
+        assert_eq!(progress["params"]["progressToken"], "p");
+        // A slow listing has progress before the run has an id.
+        if let Some(run) = progress["params"]["message"].as_str().unwrap().strip_prefix("run ") {
+            return run.split(':').next().unwrap().to_owned();
+        }
+    }
 }
 
 #[test]

@@ -86,7 +86,7 @@ impl HttpServer {
     #[track_caller]
     pub(crate) fn post(&self, headers: &[(&str, &str)], message: &Value) -> Response {
         let accept = [("Accept", "application/json, text/event-stream")];
-        self.send("POST /mcp", &[accept.as_slice(), headers].concat(), &message.to_string())
+        self.send("POST /mcp", &[accept.as_slice(), headers].concat(), message.to_string())
     }
 
     /// Sends a request of the modern era, with the headers that repeat its body.

@@ -4,9 +4,9 @@ use bytes::BytesMut;
 use heeler_protocol::{
     StreamDecoder as _,
     mcp::{
-        ANSWER_LIMIT_BYTES, CancelRunArguments, FilterOutput, GetFailuresArguments, GetOutputArguments,
-        LineDecoder, ListTestsArguments, NoArguments, OutputAnswer, PeerLine, RunTestsArguments, Tool,
-        ToolFilter, answer, is_test_tool, piece, request_era,
+        ANSWER_LIMIT_BYTES, CallToolResult, CancelRunArguments, FilterOutput, GetFailuresArguments,
+        GetOutputArguments, LineDecoder, ListTestsArguments, NoArguments, OutputAnswer, PeerLine,
+        RunTestsArguments, Tool, ToolFilter, is_test_tool, piece, request_era,
     },
     rpc::{self, RpcMessage},
 };
@@ -125,7 +125,8 @@ pub fn mcp_message(bytes: &[u8]) {
         let (begin, part) = piece(text, from, 0);
         assert_eq!(begin, from, "pieces join");
         let output = OutputAnswer { text: part.to_owned(), ..OutputAnswer::default() };
-        let size = serde_json::to_string(&answer(&output)).expect("an answer is JSON").len();
+        let result = CallToolResult { structured_content: None, ..CallToolResult::object(&output) };
+        let size = serde_json::to_string(&result).expect("an answer is JSON").len();
         assert!(size <= ANSWER_LIMIT_BYTES, "{size}");
         from += part.len();
     }

@@ -68,8 +68,8 @@ enum ServerLineMode {
     Collected,
 }
 
-/// Returns bytes as text if it can be read in one way only, as UTF-8: UTF-16 and UTF-32, which some readers of
-/// JSON recognize by themselves, have null bytes or are not UTF-8.
+/// Returns bytes as text if they can be read in one way only, as UTF-8: UTF-16 and UTF-32, which some readers
+/// of JSON recognize by themselves, have null bytes or are not UTF-8.
 #[must_use]
 pub fn plain_text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|_| memchr::memchr(0, bytes).is_none())
@@ -200,8 +200,8 @@ impl ToolFilter {
         }
     }
 
-    /// Checks the messages that a reader finds which knows other line ends, too. The whole line is refused with
-    /// any of them.
+    /// Checks the messages that a reader finds which knows other line ends, too. The whole line is refused
+    /// with any of them.
     fn check_shorter_lines(&mut self, line: &str) -> Option<Refusal> {
         let line = line.strip_suffix('\n').unwrap_or(line);
         let line = line.strip_suffix('\r').unwrap_or(line);
@@ -311,7 +311,7 @@ impl ToolFilter {
         match end {
             // A reader of streams would see a message that this filter does not.
             LineEnd::Unbalanced => Cow::Borrowed(b""),
-            // Text before a CR, as progress bars leave it, hides a message from readers that split at LF alone.
+            // Text before a CR, as progress bars leave it, hides a message from readers that split at LF only.
             LineEnd::Invalid if memchr::memchr(b'\r', content).is_some() => {
                 let pieces = line.split_inclusive(|byte| *byte == b'\r');
                 let filtered = pieces.flat_map(|piece| {

@@ -1,11 +1,11 @@
 //! Messages as lines: each is one line of JSON.
 
 use bytes::{Buf, Bytes, BytesMut};
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize, de::IgnoredAny};
 
 use crate::{
     StreamDecoder,
-    rpc::{self, RequestId, RpcError},
+    rpc::{self, InvalidMessage, RequestId, RpcError, RpcMessage, code},
 };
 
 /// Maximum length of a line.
@@ -75,6 +75,37 @@ impl StreamDecoder for LineDecoder {
     }
 }
 
+/// The members that [`rpc::parse`] does not distinguish from absent ones.
+#[derive(Deserialize)]
+struct NullMembers {
+    #[serde(default, deserialize_with = "is_present")]
+    id: bool,
+}
+
+fn is_present<'de, D: Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
+    IgnoredAny::deserialize(value).map(|_| true)
+}
+
+/// Reads a message of a client. A request must not have null as its id.
+///
+/// # Errors
+/// The error to respond with.
+pub fn read_message(body: &[u8]) -> Result<RpcMessage, InvalidMessage> {
+    let message = rpc::parse(body)?;
+    // The body was read as an object already, so this reads it again.
+    let has_id = || serde_json::from_slice::<NullMembers>(body).is_ok_and(|members| members.id);
+    match message {
+        RpcMessage::Notification { .. } if has_id() => Err(null_id()),
+        RpcMessage::Request { id: RequestId::Null, .. } => Err(null_id()),
+        message => Ok(message),
+    }
+}
+
+fn null_id() -> InvalidMessage {
+    let error = RpcError::new(code::INVALID_REQUEST, "expected a number or a string as id");
+    InvalidMessage { id: RequestId::Null, error }
+}
+
 /// Encodes a request as a line.
 #[must_use]
 pub fn encode_request(id: &RequestId, method: &str, params: &impl Serialize) -> Bytes {
@@ -133,6 +164,23 @@ mod tests {
         }
         let single: Vec<_> = bytes.chunks(1).collect();
         assert_eq!(decoded(&single), expected);
+    }
+
+    #[test]
+    fn null_is_not_an_id() {
+        for body in
+            [r#"{"id":null,"method":"ping"}"#, r#"{"jsonrpc":"2.0","id":null,"method":"x","params":{}}"#]
+        {
+            let invalid = read_message(body.as_bytes()).unwrap_err();
+            assert_eq!((invalid.id, invalid.error.code), (RequestId::Null, code::INVALID_REQUEST));
+        }
+        for body in [
+            r#"{"id":0,"method":"ping"}"#,
+            r#"{"method":"ping"}"#,
+            r#"{"id":null,"error":{"code":1,"message":""}}"#,
+        ] {
+            assert!(read_message(body.as_bytes()).is_ok(), "{body}");
+        }
     }
 
     #[test]

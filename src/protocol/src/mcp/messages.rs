@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
-use super::{Era, LEGACY_VERSIONS, MODERN_VERSIONS, McpTestResult};
+use super::{Era, LEGACY_VERSIONS, MODERN_VERSIONS};
 use crate::rpc::{RequestId, RpcError, code};
 
 /// Names of methods.
@@ -16,6 +16,9 @@ pub mod method {
     pub const TOOLS_CALL: &str = "tools/call";
     pub const CANCELLED: &str = "notifications/cancelled";
     pub const PROGRESS: &str = "notifications/progress";
+    pub const TASKS_GET: &str = "tasks/get";
+    pub const TASKS_UPDATE: &str = "tasks/update";
+    pub const TASKS_CANCEL: &str = "tasks/cancel";
 }
 
 /// Error codes beyond those of JSON-RPC.
@@ -50,6 +53,21 @@ pub struct ServerCapabilities {
     pub tools: EmptyObject,
 }
 
+/// What a server offers to clients of the newer era: also tasks, which are an extension.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ExtendedCapabilities {
+    #[serde(flatten)]
+    pub server: ServerCapabilities,
+    pub extensions: ServerExtensions,
+}
+
+/// Extensions of a server.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ServerExtensions {
+    #[serde(rename = "io.modelcontextprotocol/tasks")]
+    pub tasks: EmptyObject,
+}
+
 /// An object without members.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct EmptyObject {}
@@ -76,7 +94,7 @@ pub struct InitializeResult {
 #[serde(rename_all = "camelCase")]
 pub struct DiscoverResult {
     pub supported_versions: Vec<String>,
-    pub capabilities: ServerCapabilities,
+    pub capabilities: ExtendedCapabilities,
     pub instructions: String,
 }
 
@@ -99,7 +117,7 @@ impl DiscoverResult {
     pub fn new(instructions: &str) -> Self {
         Self {
             supported_versions: MODERN_VERSIONS.map(str::to_owned).to_vec(),
-            capabilities: ServerCapabilities::default(),
+            capabilities: ExtendedCapabilities::default(),
             instructions: instructions.to_owned(),
         }
     }
@@ -129,7 +147,7 @@ pub struct CallToolParams {
 pub struct CallToolResult {
     pub content: Vec<TextContent>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub structured_content: Option<McpTestResult>,
+    pub structured_content: Option<serde_json::Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_error: Option<bool>,
 }
@@ -156,14 +174,14 @@ impl CallToolResult {
         Self { is_error: Some(true), ..Self::text(text) }
     }
 
-    /// Returns the result of a test tool, as an object and as its text.
+    /// Returns a result that is an object, and its text for older clients.
     ///
     /// # Panics
-    /// Never: the result is a plain struct.
+    /// If the value is not an object with text keys.
     #[must_use]
-    pub fn of_test(result: McpTestResult) -> Self {
-        let text = serde_json::to_string(&result).expect("a plain struct with text keys");
-        Self { structured_content: Some(result), ..Self::text(text) }
+    pub fn object(value: &impl Serialize) -> Self {
+        let object = serde_json::to_value(value).expect("an object with text keys");
+        Self { structured_content: Some(object), ..Self::text(object_text(value)) }
     }
 }
 
@@ -176,13 +194,35 @@ pub struct CancelledParams {
     pub reason: Option<String>,
 }
 
+/// Returns an object as JSON, its members in the order of its fields.
+fn object_text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("an object with text keys")
+}
+
+/// Writes a whole number without a fraction.
+fn write_number<S: serde::Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    #[expect(clippy::cast_possible_truncation, reason = "a fraction is written as it is")]
+    let whole = *number as i64;
+    #[expect(clippy::cast_precision_loss, reason = "a number of tests is far below 2^53")]
+    let is_whole = whole as f64 == *number;
+    if is_whole { serializer.serialize_i64(whole) } else { serializer.serialize_f64(*number) }
+}
+
+/// Parameters of `tools/list`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct ListToolsParams {
+    #[serde(default)]
+    pub cursor: Option<String>,
+}
+
 /// Parameters of `notifications/progress`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProgressParams {
     pub progress_token: RequestId,
-    /// Rises from one notification of a request to the next.
-    pub progress: u64,
+    /// Rises from one notification of a request to the next; a fraction where nothing but time has passed.
+    #[serde(serialize_with = "write_number")]
+    pub progress: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

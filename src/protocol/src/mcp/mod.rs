@@ -5,6 +5,7 @@
 //! - `messages`: methods, parameters and results.
 //! - `version`: the versions, and which era a request belongs to.
 //! - `tools`: the arguments and answers of Heeler's own tools.
+//! - `tasks`: calls that are answered with a handle.
 //! - `test_result`: the results of `mcp.test.*` tools.
 //! - `http`: messages over HTTP.
 //! - `filter`: the filter that hides `mcp.test.*` tools; `scan` is its scanner of JSON.
@@ -14,13 +15,17 @@ pub mod http;
 mod lines;
 mod messages;
 mod scan;
+mod tasks;
 mod test_result;
 mod tools;
 mod version;
 
 pub use filter::{FilterError, FilterOutput, LINE_LIMIT_BYTES, ToolFilter, is_readable_message, plain_text};
-pub use lines::{LineDecoder, PeerLine, encode_error, encode_notification, encode_request, encode_result};
+pub use lines::{
+    LineDecoder, PeerLine, encode_error, encode_notification, encode_request, encode_result, read_message,
+};
 pub use messages::*;
+pub use tasks::{CreateTaskResult, TASK_POLL_INTERVAL_MS, TASKS_EXTENSION, Task, TaskParams, TaskStatus};
 pub use test_result::{AssertionLists, McpTestResult};
 pub use tools::*;
 pub use version::{Era, LEGACY_VERSIONS, MODERN_VERSIONS, RequestEra, legacy_version, request_era};

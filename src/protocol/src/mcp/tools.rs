@@ -9,9 +9,9 @@ use std::{
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
-use super::{CallToolResult, ListToolsResult};
+use super::ListToolsResult;
 
-/// Maximum size of the result of a call.
+/// Maximum size of an answer as a text. The same stands beside it as an object, which is shorter.
 pub const ANSWER_LIMIT_BYTES: usize = 8 << 10;
 /// Room for everything of a result but its items or its text: names, numbers, cursors.
 const ANSWER_FRAME_BYTES: usize = 1 << 10;
@@ -264,13 +264,12 @@ pub struct OutputAnswer {
     pub next: Option<usize>,
 }
 
-/// Returns an answer as the result of a call.
-///
-/// # Panics
-/// Never: the answers are plain structs.
-#[must_use]
-pub fn answer(value: &impl Serialize) -> CallToolResult {
-    CallToolResult::text(serde_json::to_string(value).expect("a plain struct with text keys"))
+/// Answer of `cancel_run`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CancelAnswer {
+    pub run: String,
+    /// `cancelling`: the run has not ended yet.
+    pub state: &'static str,
 }
 
 impl ListedTestItem {
@@ -297,6 +296,19 @@ pub struct Page<T> {
     pub items: Vec<T>,
     /// `None` on the last page.
     pub next: Option<Cursor>,
+}
+
+/// Returns where a page of so many items begins.
+///
+/// # Errors
+/// No page of them begins there; the text is for the caller.
+pub fn known_cursor(cursor: Option<Cursor>, total: usize) -> Result<Cursor, String> {
+    match cursor {
+        Some(Cursor(place)) if place > 0 && place >= total => Err(format!(
+            "unknown cursor {place}: expected the nextCursor of an earlier answer, of {total} items"
+        )),
+        cursor => Ok(cursor.unwrap_or_default()),
+    }
 }
 
 /// Returns the items of a page that begins at the cursor: as many as fit into an answer, of these `total`.
@@ -389,21 +401,25 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::mcp::{Era, EraResult, ResultCaching};
+    use crate::mcp::{CallToolResult, Era, EraResult, ResultCaching};
 
     fn bytes_of(result: &impl Serialize) -> usize {
         serde_json::to_string(result).unwrap().len()
     }
 
-    fn modern<R>(result: R) -> EraResult<R> {
-        EraResult::new(result, Era::Modern, ResultCaching::Volatile)
+    /// Returns a result in the form that is limited, without the object, which is shorter.
+    fn text_of(result: CallToolResult) -> EraResult<CallToolResult> {
+        let object = serde_json::to_string(&result.structured_content).unwrap();
+        assert!(object.len() <= ANSWER_LIMIT_BYTES);
+        let text = CallToolResult { structured_content: None, ..result };
+        EraResult::new(text, Era::Modern, ResultCaching::Volatile)
     }
 
     #[test]
     fn list_of_tools_is_bounded_and_names_each_tool() {
         for era in [Era::Legacy, Era::Modern] {
             let list = EraResult::new(list_of_tools(), era, ResultCaching::Stable);
-            assert!(bytes_of(&list) <= 4 << 10, "{}", bytes_of(&list));
+            assert!(bytes_of(&list) <= 6 << 10, "{}", bytes_of(&list));
         }
         let tools: Vec<serde_json::Value> = serde_json::from_str(list_of_tools().tools.get()).unwrap();
         let names: Vec<_> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
@@ -412,12 +428,9 @@ mod tests {
             assert_eq!(tool["inputSchema"]["type"], "object", "{name}");
             assert_eq!(Tool::find(name).map(Tool::name), Some(name));
             let is_test = crate::mcp::is_test_tool(name);
+            assert_eq!(tool["outputSchema"]["type"], "object", "{name}");
             assert_eq!(tool["testMetadata"], tool["_meta"]["testMetadata"], "{name}");
-            assert_eq!(
-                tool["testMetadata"].is_object() && tool["outputSchema"].is_object(),
-                is_test,
-                "{name}"
-            );
+            assert_eq!(tool["testMetadata"].is_object(), is_test, "{name}");
         }
     }
 
@@ -488,12 +501,12 @@ mod tests {
         let mut cursor = Some(Cursor(0));
         while let Some(Cursor(begin)) = cursor {
             let page = page(items[begin..].iter().cloned(), Cursor(begin), items.len(), 0);
-            let result = answer(&TestsAnswer {
+            let result = CallToolResult::object(&TestsAnswer {
                 total: items.len(),
                 tests: page.items.clone(),
                 next_cursor: page.next,
             });
-            assert!(bytes_of(&modern(result)) <= ANSWER_LIMIT_BYTES);
+            assert!(bytes_of(&text_of(result)) <= ANSWER_LIMIT_BYTES);
             assert!(page.items.len() > 50 || page.next.is_none());
             seen.extend(page.items);
             cursor = page.next;
@@ -521,7 +534,7 @@ mod tests {
                 run, state: "interrupted", duration_ms: u64::MAX, failures: page.items, next_cursor: page.next,
                 ..RunAnswer::default()
             };
-            prop_assert!(bytes_of(&modern(answer(&result))) <= ANSWER_LIMIT_BYTES);
+            prop_assert!(bytes_of(&text_of(CallToolResult::object(&result))) <= ANSWER_LIMIT_BYTES);
         }
 
         #[test]
@@ -533,7 +546,7 @@ mod tests {
                 let output = OutputAnswer {
                     from, text: piece.to_owned(), total: text.len(), next: Some(usize::MAX), ..OutputAnswer::default()
                 };
-                prop_assert!(bytes_of(&modern(answer(&output))) <= ANSWER_LIMIT_BYTES);
+                prop_assert!(bytes_of(&text_of(CallToolResult::object(&output))) <= ANSWER_LIMIT_BYTES);
                 prop_assert_eq!(answer_bytes(piece), {
                     let once = serde_json::to_string(piece).unwrap();
                     serde_json::to_string(&once).unwrap().len() - 6

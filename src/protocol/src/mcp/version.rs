@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
-use super::{error_code, method};
+use super::{TASKS_EXTENSION, error_code, method};
 use crate::rpc::{RequestId, RpcError, code};
 
 /// Versions with a handshake, newest first.
@@ -26,6 +26,8 @@ pub struct RequestEra {
     pub era: Era,
     /// The token of its progress notifications, if the client wants any.
     pub progress_token: Option<RequestId>,
+    /// The client takes a task in place of the result of a call.
+    pub takes_tasks: bool,
 }
 
 /// Parameters of any request, as far as every request may have them.
@@ -86,7 +88,9 @@ pub fn request_era(method: &str, params: Option<&RawValue>) -> Result<RequestEra
             return Err(invalid(message.to_owned()));
         }
     };
-    Ok(RequestEra { era, progress_token })
+    let extensions = client_capabilities.map(|mut capabilities| capabilities["extensions"].take());
+    let takes_tasks = era == Era::Modern && extensions.is_some_and(|all| all[TASKS_EXTENSION].is_object());
+    Ok(RequestEra { era, progress_token, takes_tasks })
 }
 
 fn unsupported_version(requested: &str) -> RpcError {
@@ -120,6 +124,18 @@ mod tests {
         assert_eq!(era("tools/list", &modern), Ok(Era::Modern));
         assert_eq!(era("server/discover", &modern), Ok(Era::Modern));
         assert_eq!(era("initialize", &modern), Ok(Era::Legacy));
+    }
+
+    #[test]
+    fn tasks_are_taken_by_clients_of_the_newer_era_that_say_so() {
+        let takes = |capabilities: &str| {
+            let params = RawValue::from_string(with_meta("\"2026-07-28\"", capabilities)).unwrap();
+            request_era("tools/call", Some(&params)).unwrap().takes_tasks
+        };
+        assert!(takes(r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#));
+        for other in ["{}", r#"{"extensions":[]}"#, r#"{"extensions":{"x":{}}}"#, r#"{"tasks":{}}"#] {
+            assert!(!takes(other), "{other}");
+        }
     }
 
     #[test]

@@ -7,8 +7,8 @@ use heeler_protocol::{
     mcp::{
         AssertionLists, CallToolResult, Cursor, DiscoverResult, Era, EraResult, FailureItem, FilterOutput,
         InitializeResult, ListedTestItem, McpTestResult, OutputAnswer, ProgressParams, ResultCaching,
-        RunAnswer, RunCounts, TestsAnswer, ToolFilter, answer, encode_error, encode_notification,
-        encode_result, list_of_tools, method, request_era,
+        RunAnswer, RunCounts, TestsAnswer, ToolFilter, encode_error, encode_notification, encode_result,
+        list_of_tools, method, request_era,
     },
     rpc::{self, RequestId, RpcError, RpcMessage},
 };
@@ -68,7 +68,7 @@ pub(crate) fn samples() -> Vec<MessageSample> {
     initialized.server_info.version = "0.1.0".to_owned();
     let progress = ProgressParams {
         progress_token: id(),
-        progress: 12,
+        progress: 12.0,
         total: Some(70),
         message: Some(format!("run {RUN}: 12 of 70 tests, 1 failed")),
     };
@@ -84,10 +84,10 @@ pub(crate) fn samples() -> Vec<MessageSample> {
         result("mcp-initialize-answer", initialized, Era::Legacy, ResultCaching::Stable),
         result("mcp-discover-answer", DiscoverResult::new(INSTRUCTIONS), Era::Modern, ResultCaching::Stable),
         tools_list(),
-        modern("mcp-tests-answer", answer(&tests_answer())),
-        modern("mcp-run-answer", answer(&run_answer())),
-        modern("mcp-output-answer", answer(&output_answer())),
-        modern("mcp-test-tool-answer", CallToolResult::of_test(test_result())),
+        modern("mcp-tests-answer", CallToolResult::object(&tests_answer())),
+        modern("mcp-run-answer", CallToolResult::object(&run_answer())),
+        modern("mcp-output-answer", CallToolResult::object(&output_answer())),
+        modern("mcp-test-tool-answer", CallToolResult::object(&test_result())),
         result(
             "mcp-error-answer",
             CallToolResult::error("expected a filter".to_owned()),

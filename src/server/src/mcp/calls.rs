@@ -9,8 +9,13 @@ use heeler_protocol::{
 };
 use tokio::time::Instant;
 
+use super::tasks::TaskHandle;
+
 /// Minimum time between two progress notifications of a call.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Time after which a notification is sent though nothing has changed.
+const SILENCE_LIMIT: Duration = Duration::from_secs(5);
 
 /// A call that has no answer yet.
 #[derive(Debug)]
@@ -20,6 +25,8 @@ pub(super) struct OpenCall {
     pub(super) era: Era,
     pub(super) progress: Option<CallProgress>,
     pub(super) work: CallWork,
+    /// The call was answered with this task.
+    pub(super) task: Option<TaskHandle>,
     /// The client has cancelled it and gets no answer; it is kept until its work has ended.
     pub(super) is_cancelled: bool,
 }
@@ -38,6 +45,19 @@ pub(super) enum CallWork {
     Job,
 }
 
+impl CallWork {
+    /// Returns what is done, for the state of a task.
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Self::Run(run) => run.describe(),
+            Self::AwaitRun(_) | Self::PlanRun | Self::ListTests(_) => {
+                "the programs are built and listed".to_owned()
+            }
+            Self::Job => "the results are read".to_owned(),
+        }
+    }
+}
+
 /// A run in progress.
 #[derive(Debug)]
 pub(super) struct RunningCall {
@@ -51,41 +71,77 @@ pub(super) struct RunningCall {
     pub(super) warnings: Vec<String>,
 }
 
-/// The progress notifications of a call: they rise, and are not too many.
+/// The progress notifications of a call: they rise, and are neither too many nor too few. While nothing
+/// happens, fractions follow the number of tests that have ended, so that a client which resets its timeout
+/// at each notification can wait for any run.
 #[derive(Debug)]
 pub(super) struct CallProgress {
     token: RequestId,
-    /// The progress that was sent last, and when.
-    sent: Option<(u64, Instant)>,
-    /// The latest progress, if it was not sent.
-    pending: Option<ProgressParams>,
+    begun: Instant,
+    sent: Option<SentProgress>,
+    /// The latest number of tests that have ended, of how many, and what is done.
+    latest: (u64, Option<u64>, String),
+    /// Whether the latest was not sent.
+    is_pending: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct SentProgress {
+    ended: u64,
+    /// Notifications since then in which no further test had ended.
+    repeats: u32,
+    at: Instant,
 }
 
 impl CallProgress {
-    pub(super) fn new(token: RequestId) -> Self {
-        Self { token, sent: None, pending: None }
+    pub(super) fn new(token: RequestId, begun: Instant) -> Self {
+        let latest = (0, None, "in progress".to_owned());
+        Self { token, begun, sent: None, latest, is_pending: false }
+    }
+
+    /// Sets what is done, for the case that it takes long.
+    pub(super) fn describe(&mut self, message: &str) {
+        message.clone_into(&mut self.latest.2);
     }
 
     /// Notes the progress, in place of one that was not sent yet.
-    pub(super) fn update(&mut self, progress: u64, total: Option<u64>, message: String) {
-        if self.sent.is_none_or(|(sent, _)| progress > sent) {
-            let message = Some(message);
-            self.pending =
-                Some(ProgressParams { progress_token: self.token.clone(), progress, total, message });
+    pub(super) fn update(&mut self, ended: u64, total: Option<u64>, message: String) {
+        if ended < self.latest.0 {
+            return;
         }
+        let is_new = ended > self.latest.0 || total != self.latest.1;
+        self.latest = (ended, total, message);
+        self.is_pending |= is_new || self.sent.is_none();
     }
 
-    /// Returns when the next notification may be sent; `None` if there is none.
+    /// Returns when the next notification may be sent.
     pub(super) fn due(&self, now: Instant) -> Option<Instant> {
-        self.pending.as_ref().map(|_| self.sent.map_or(now, |(_, at)| at + PROGRESS_INTERVAL))
+        Some(match (self.is_pending, self.sent) {
+            (true, sent) => sent.map_or(now, |sent| sent.at + PROGRESS_INTERVAL),
+            (false, sent) => sent.map_or(self.begun, |sent| sent.at) + SILENCE_LIMIT,
+        })
     }
 
-    /// Takes the notification that may be sent now.
+    /// Takes the notification that is to be sent now.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<ProgressParams> {
-        let params =
-            self.pending.take_if(|_| self.sent.is_none_or(|(_, at)| at + PROGRESS_INTERVAL <= now))?;
-        self.sent = Some((params.progress, now));
-        Some(params)
+        self.due(now).filter(|due| *due <= now)?;
+        let (ended, total, message) = self.latest.clone();
+        let repeats = match self.sent {
+            Some(sent) if sent.ended == ended => sent.repeats + 1,
+            None if !self.is_pending => 1,
+            _ => 0,
+        };
+        let message = match self.is_pending {
+            true => message,
+            false => format!("{message}; {} s", now.duration_since(self.begun).as_secs()),
+        };
+        self.is_pending = false;
+        self.sent = Some(SentProgress { ended, repeats, at: now });
+        #[expect(clippy::cast_precision_loss, reason = "a number of tests is far below 2^53")]
+        let whole = ended as f64;
+        // 1/2, 2/3, 3/4 …: each is more than the one before, and none is another test.
+        let progress = whole + f64::from(repeats) / f64::from(repeats.saturating_add(1));
+        Some(ProgressParams { progress_token: self.token.clone(), progress, total, message: Some(message) })
     }
 }
 
@@ -97,18 +153,45 @@ mod tests {
     fn progress_rises_and_is_sent_at_most_five_times_a_second() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let mut progress = CallProgress::new(RequestId::number(0));
-        assert_eq!(progress.due(start), None);
+        let mut progress = CallProgress::new(RequestId::number(0), start);
+        assert_eq!(progress.due(start), Some(at(5000)), "nothing has happened");
         let mut sent = Vec::new();
         for ms in 0..1000 {
             progress.update(ms / 10, Some(100), String::new());
             sent.extend(progress.take_due(at(ms)).map(|params| (ms, params.progress)));
         }
-        assert_eq!(sent, [(0, 0), (200, 20), (400, 40), (600, 60), (800, 80)]);
+        assert_eq!(sent, [(0, 0.0), (200, 20.0), (400, 40.0), (600, 60.0), (800, 80.0)]);
         assert_eq!(progress.due(at(1000)), Some(at(1000)));
-        assert_eq!(progress.take_due(at(1000)).map(|params| params.progress), Some(99));
-        progress.update(99, None, String::new());
-        progress.update(7, None, String::new());
-        assert_eq!(progress.due(at(5000)), None, "it would not rise");
+        assert_eq!(progress.take_due(at(1000)).map(|params| params.progress), Some(99.0));
+        progress.update(99, Some(100), String::new());
+        progress.update(7, Some(100), String::new());
+        assert_eq!(progress.due(at(5000)), Some(at(6000)), "it would not rise");
+    }
+
+    #[test]
+    fn progress_rises_while_nothing_happens() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut progress = CallProgress::new(RequestId::number(0), start);
+        progress.describe("the programs are built");
+        let mut last = 0.0;
+        let mut take = |progress: &mut CallProgress, seconds| {
+            let params = progress.take_due(at(seconds))?;
+            assert!(params.progress > last && params.progress < 4.0, "{params:?} after {last}");
+            last = params.progress;
+            params.message
+        };
+        assert_eq!(take(&mut progress, 4), None);
+        assert_eq!(take(&mut progress, 5).as_deref(), Some("the programs are built; 5 s"));
+        assert_eq!(take(&mut progress, 9), None);
+        assert_eq!(take(&mut progress, 10).as_deref(), Some("the programs are built; 10 s"));
+        progress.update(0, Some(4), "0 of 4 tests".to_owned());
+        assert_eq!(take(&mut progress, 11).as_deref(), Some("0 of 4 tests"), "the run has begun");
+        progress.update(3, Some(4), "3 of 4 tests".to_owned());
+        assert_eq!(take(&mut progress, 12).as_deref(), Some("3 of 4 tests"));
+        for seconds in (17..3600).step_by(5) {
+            let expected = format!("3 of 4 tests; {seconds} s");
+            assert_eq!(take(&mut progress, seconds), Some(expected));
+        }
     }
 }

@@ -13,6 +13,7 @@ mod recorded;
 mod selection;
 mod self_test;
 mod session;
+mod tasks;
 
 pub use http::serve_http;
 

@@ -6,7 +6,7 @@ use std::{fmt::Write as _, path::Path};
 use heeler_core::{NotRunReason, Outcome, OutcomeCounts, error_chain};
 use heeler_protocol::mcp::{
     Cursor, FailureItem, GetFailuresArguments, GetOutputArguments, OutputAnswer, RunAnswer, RunCounts,
-    answer_bytes, page, piece, shortened,
+    answer_bytes, known_cursor, page, piece, shortened,
 };
 use heeler_report::{DetailSource as _, FailureDetail, RunSummary, TestReport, sanitise::xml_text};
 use heeler_run_store::{DIR_NAME, EarlierRun, EarlierRunState, RecordedDetails, RecordedResult, RecordedRun};
@@ -27,7 +27,7 @@ enum RunLiveness {
 /// Its files can't be read; the text is for the caller.
 pub(super) fn ended_run(dir: &Path, warnings: Vec<String>) -> Result<RunAnswer, String> {
     let recorded = read(dir)?;
-    Ok(run_answer(&recorded, RunLiveness::Over, Cursor(0), warnings))
+    run_answer(&recorded, RunLiveness::Over, None, warnings)
 }
 
 /// Returns a page of failures of a run.
@@ -36,7 +36,7 @@ pub(super) fn ended_run(dir: &Path, warnings: Vec<String>) -> Result<RunAnswer, 
 /// There is no such run, or its files can't be read; the text is for the caller.
 pub(super) fn failures(state_dir: &Path, arguments: &GetFailuresArguments) -> Result<RunAnswer, String> {
     let (recorded, liveness) = find(state_dir, &arguments.run)?;
-    Ok(run_answer(&recorded, liveness, arguments.cursor.unwrap_or(Cursor(0)), Vec::new()))
+    run_answer(&recorded, liveness, arguments.cursor, Vec::new())
 }
 
 /// Returns a piece of everything that is recorded of a test.
@@ -118,9 +118,9 @@ fn liveness(run: &EarlierRun) -> RunLiveness {
 fn run_answer(
     recorded: &RecordedRun,
     liveness: RunLiveness,
-    cursor: Cursor,
+    cursor: Option<Cursor>,
     mut warnings: Vec<String>,
-) -> RunAnswer {
+) -> Result<RunAnswer, String> {
     let summary = match liveness {
         RunLiveness::Over => recorded.summarise(),
         RunLiveness::InProgress => {
@@ -134,10 +134,11 @@ fn run_answer(
     warnings.truncate(MAX_WARNINGS);
     let warnings: Vec<_> = warnings.iter().map(|text| shortened(text)).collect();
     let failures: Vec<_> = failed_reports(&summary).collect();
+    let cursor = known_cursor(cursor, failures.len())?;
     let items = failures.iter().skip(cursor.0).map(|report| failure_item(report).bounded());
     let warning_bytes = warnings.iter().map(|text| answer_bytes(text)).sum();
     let page = page(items, cursor, failures.len(), warning_bytes);
-    RunAnswer {
+    Ok(RunAnswer {
         run: recorded.manifest.head.run.clone(),
         state: state(recorded, liveness),
         duration_ms: u64::try_from(recorded.duration().as_millis()).unwrap_or(u64::MAX),
@@ -146,7 +147,7 @@ fn run_answer(
         failures: page.items,
         next_cursor: page.next,
         warnings,
-    }
+    })
 }
 
 /// Returns the programs that failed outside their tests, then the tests that make the run fail, in the order

@@ -12,7 +12,7 @@ use heeler_config::{
 };
 use heeler_core::{Outcome, error_chain};
 use heeler_protocol::mcp::{
-    Cursor, ListTestsArguments, ListedTestItem, RunTestsArguments, TestsAnswer, page,
+    ListTestsArguments, ListedTestItem, RunTestsArguments, TestsAnswer, known_cursor, page,
 };
 use heeler_run_store::{
     DIR_NAME, Provenance, RerunSelector,
@@ -42,7 +42,7 @@ pub(super) fn list_tests(
         None => catalogue.all().collect(),
         Some(filter) => select(catalogue, settings, filter)?,
     };
-    let cursor = arguments.cursor.unwrap_or(Cursor(0));
+    let cursor = known_cursor(arguments.cursor, selected.len())?;
     let items = selected.iter().skip(cursor.0).map(|place| listed_test(catalogue, *place).bounded());
     let tests = page(items, cursor, selected.len(), 0);
     Ok(TestsAnswer { total: selected.len(), tests: tests.items, next_cursor: tests.next })

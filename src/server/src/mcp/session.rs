@@ -31,6 +31,7 @@ use super::{
     calls::{CallWork, OpenCall, RunningCall},
     recorded,
     selection::{self, PlannedRun},
+    tasks::EndedTasks,
 };
 use crate::discovery::{Catalogue, ListingSettings};
 use crate::listen::{ClientStream, SessionCommand, SessionEnd, SessionOptions, wait_for_deadline};
@@ -115,6 +116,7 @@ struct McpSession {
     /// In order of arrival; the numbers are also those of the scheduler's requests.
     calls: BTreeMap<RequestNumber, OpenCall>,
     next_call: u64,
+    ended_tasks: EndedTasks,
     jobs: JoinSet<JobOutput>,
     /// The calls of the jobs.
     job_calls: HashMap<task::Id, RequestNumber>,
@@ -145,6 +147,7 @@ impl McpSession {
             unsent: VecDeque::new(),
             calls: BTreeMap::new(),
             next_call: 0,
+            ended_tasks: EndedTasks::default(),
             jobs: JoinSet::new(),
             job_calls: HashMap::new(),
             reports: ReportWriter::new(&options.settings.run.reports),
@@ -176,7 +179,8 @@ impl McpSession {
 
     async fn next_event(&mut self, commands: &mut mpsc::Receiver<SessionCommand>) -> SessionEvent {
         let now = Instant::now();
-        let progress = self.calls.values().filter_map(|call| call.progress.as_ref()?.due(now)).min();
+        let waiting = self.calls.values().filter(|call| !call.is_cancelled);
+        let progress = waiting.filter_map(|call| call.progress.as_ref()?.due(now)).min();
         // Progress waits until the client reads.
         let progress = progress.filter(|_| self.unsent.is_empty());
         let end = self.ending.map(|ending| ending.deadline);
@@ -281,7 +285,7 @@ impl McpSession {
         match std::mem::replace(&mut call.work, CallWork::Job) {
             CallWork::ListTests(arguments) => self.start_job(number, move || {
                 let page = selection::list_tests(&catalogue, &settings, &arguments);
-                JobOutput::Answer(page.map(|page: TestsAnswer| mcp::answer(&page)))
+                JobOutput::Answer(page.map(|page: TestsAnswer| CallToolResult::object(&page)))
             }),
             CallWork::AwaitRun(arguments) => {
                 call.work = CallWork::PlanRun;
@@ -396,7 +400,7 @@ impl McpSession {
         let run_dir = plan.run_dir.clone();
         self.start_job(number, move || {
             let answer = recorded::ended_run(&run_dir.path, warnings);
-            JobOutput::Answer(answer.map(|answer| mcp::answer(&answer)))
+            JobOutput::Answer(answer.map(|answer| CallToolResult::object(&answer)))
         });
     }
 
@@ -418,6 +422,9 @@ impl McpSession {
     /// Answers a call, unless it was cancelled.
     fn finish(&mut self, call: RequestNumber, result: CallToolResult) {
         let Some(call) = self.calls.remove(&call) else { return };
+        if let Some(task) = &call.task {
+            return self.ended_tasks.add(task, call.is_cancelled, result, Instant::now());
+        }
         if !call.is_cancelled {
             let result = EraResult::new(result, call.era, ResultCaching::Volatile);
             self.send(mcp::encode_result(&call.id, &result));
@@ -468,7 +475,7 @@ impl OpenCall {
 }
 
 impl RunningCall {
-    fn describe(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let Self { run_id, ended, selected, failed, .. } = self;
         format!("run {run_id}: {} of {selected} tests, {failed} failed", ended.len())
     }

@@ -77,7 +77,7 @@ async def main():
         named = asyncio.get_running_loop().create_future()
 
         async def on_named(done, total, message):
-            if not named.done():
+            if message.startswith("run ") and not named.done():
                 named.set_result(message.replace(":", "").split()[1])
 
         hanging = asyncio.create_task(

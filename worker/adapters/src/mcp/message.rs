@@ -128,9 +128,12 @@ impl Message {
             });
         }
         let result = message.get_mut("result").map(Value::take);
-        let answer = match (result, message.get("error")) {
-            (Some(result), _) => Ok(result),
+        let answer = match (result, message.get("error").filter(|error| !error.is_null())) {
+            (Some(result), None) => Ok(result),
             (None, Some(error)) => Err(RpcError::read(error)),
+            // Only one of them is allowed; the worse one counts.
+            (Some(result), Some(error)) if !result.is_null() => Err(RpcError::read(error).beside_result()),
+            (Some(_), Some(error)) => Err(RpcError::read(error)),
             (None, None) => return None,
         };
         Some(Self::Response { id: id?, answer })
@@ -153,6 +156,10 @@ impl RpcError {
             message: shortened(error["message"].as_str().unwrap_or("no message")),
             supported: texts(&error["data"]["supported"]),
         }
+    }
+
+    fn beside_result(self) -> Self {
+        Self { message: format!("{} (the answer has a result as well)", self.message), ..self }
     }
 
     /// Returns the error in words: `error -32601: Method not found`.

@@ -32,6 +32,9 @@ pub(super) fn tool_result(answer: &Result<Value, RpcError>) -> ToolResult {
     }
     let is_error = answer["isError"] == true;
     let texts = text_blocks(answer);
+    if let Some(contradiction) = find_contradiction(answer, &texts) {
+        return failed(contradiction);
+    }
     let (result, place) = match find_result(answer, &texts) {
         Some(found) => found,
         None if is_error => return failed(error_text(&texts)),
@@ -74,6 +77,16 @@ fn error_text(texts: &[String]) -> String {
     }
 }
 
+/// Returns why an answer has two results of which one says success and the other does not.
+fn find_contradiction(answer: &Value, texts: &[String]) -> Option<String> {
+    let parsed: Vec<Value> = texts.iter().filter_map(|text| serde_json::from_str(text).ok()).collect();
+    let results = [&answer["structuredContent"]].into_iter().chain(&parsed);
+    let mut claims = results.filter_map(|result| result["success"].as_bool());
+    let first = claims.next()?;
+    let is_contradicted = claims.any(|claim| claim != first);
+    is_contradicted.then(|| "answered with success and without success at once".to_owned())
+}
+
 /// Returns the result in an answer, and the text block in which it is, if that is where it is.
 fn find_result(answer: &Value, texts: &[String]) -> Option<(Value, Option<usize>)> {
     let is_result = |value: &Value| value["success"].is_boolean();
@@ -98,6 +111,20 @@ fn wanted_input(answer: &Value) -> String {
     if wanted.is_empty() { "it does not say which".to_owned() } else { wanted }
 }
 
+/// Returns the assertions of a list. What is no list, such as a text, is one assertion, unless it is empty: a
+/// failure must not be lost because its server has written it in another form.
+fn assertion_list(value: &Value) -> Vec<String> {
+    let text = |item: &Value| item.as_str().map_or_else(|| item.to_string(), str::to_owned);
+    match value {
+        Value::Array(items) => items.iter().map(text).collect(),
+        Value::Null | Value::Bool(false) => Vec::new(),
+        Value::String(text) if text.trim().is_empty() => Vec::new(),
+        Value::Number(number) if number.as_f64() == Some(0.0) => Vec::new(),
+        Value::Object(members) if members.is_empty() => Vec::new(),
+        other => vec![text(other)],
+    }
+}
+
 /// The result object of a test, as its server claims it.
 struct ClaimedResult {
     is_success: bool,
@@ -112,8 +139,9 @@ impl ClaimedResult {
     fn read(result: &Value) -> Self {
         let details = &result["details"];
         let list = |name: &str| {
-            let items = details[name].as_array().into_iter().flatten();
-            items.map(|item| item.as_str().map_or_else(|| item.to_string(), str::to_owned)).collect()
+            let mut assertions = assertion_list(&details[name]);
+            assertions.extend(assertion_list(&result[name]));
+            assertions
         };
         let message = result["message"].as_str().map(str::to_owned);
         Self {

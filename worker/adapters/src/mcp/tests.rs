@@ -381,6 +381,27 @@ fn verdicts_of_all_answers() {
             Failed,
             "says success in an answer that says error",
         ),
+        (
+            structured(json!({"success": true, "details": {"passed": ["a"], "failed": "b is wrong"}})),
+            Failed,
+            "says success, lists 1 failed assertion: b is wrong",
+        ),
+        (
+            structured(json!({"success": true, "details": {"failed": {"b": 1}}})),
+            Failed,
+            "says success, lists 1 failed assertion: {\"b\":1}",
+        ),
+        (
+            structured(json!({"success": true, "failed": ["b"]})),
+            Failed,
+            "says success, lists 1 failed assertion: b",
+        ),
+        (structured(json!({"success": true, "details": {"failed": 0, "skipped": ""}})), Passed, ""),
+        (
+            json!({"structuredContent": {"success": true}, "content": [{"type": "text", "text": "{\"success\": false}"}]}),
+            Failed,
+            "answered with success and without success at once",
+        ),
         (json!({"content": [{"type": "text", "text": "hi"}]}), Failed, "answered with no test result: hi"),
         (structured(json!({"success": "yes"})), Failed, "answered with no test result"),
         (json!(null), Failed, "answered with no test result"),
@@ -392,8 +413,23 @@ fn verdicts_of_all_answers() {
     ] {
         assert_eq!(verdict(answer.clone()), (result, message.to_owned()), "{answer}");
     }
-    let error = verdict_after(&lines(&[error(2, -32000)]));
-    assert_eq!(error.failures[0].message.as_deref(), Some("answered with error -32000: no"));
+    let mut both = error(2, -32000);
+    for (answer, message) in [
+        (both.clone(), "answered with error -32000: no"),
+        (
+            {
+                both["result"] = json!({"structuredContent": {"success": true}});
+                both
+            },
+            "answered with error -32000: no (the answer has a result as well)",
+        ),
+    ] {
+        let error = verdict_after(&lines(&[answer]));
+        assert_eq!(error.failures[0].message.as_deref(), Some(message));
+    }
+    let null =
+        json!({"jsonrpc": "2.0", "id": 2, "error": null, "result": {"structuredContent": {"success": true}}});
+    assert_eq!(verdict_after(&lines(&[null])).result, Passed);
 }
 
 #[test]
@@ -490,6 +526,23 @@ fn answers_that_were_not_asked_for_end_no_test() {
     let ends = events.iter().filter(|event| matches!(event, TranscriptEvent::Ended { .. })).count();
     let notes = events.iter().filter(|event| matches!(event, TranscriptEvent::Output(_))).count();
     assert_eq!((ends, notes, events.len()), (1, 2, 5), "{events:?}");
+}
+
+#[test]
+fn second_answer_that_contradicts_the_first_is_a_fault_of_the_server() {
+    let answer = |id: u64, success: bool| json!({"jsonrpc": "2.0", "id": id, "result": {"structuredContent": {"success": success}}});
+    let tests = [modern_test("mcp.test.a"), modern_test("mcp.test.b")];
+    for (second, fault) in [
+        (answer(2, true), None),
+        (answer(2, false), Some("the server answered the call of mcp.test.a twice, and differently")),
+        (error(2, -32000), Some("the server answered the call of mcp.test.a twice, and differently")),
+    ] {
+        let text = lines(&[discovered(), answer(2, true), second, answer(3, false)]);
+        let (events, _, parser) = replay(&tests, &[text.as_bytes()]);
+        let ends = events.iter().filter(|event| matches!(event, TranscriptEvent::Ended { .. })).count();
+        assert_eq!((ends, parser.outside_failure()), (2, fault));
+        assert_eq!(parser.explains_exit(0), fault.is_none());
+    }
 }
 
 #[test]

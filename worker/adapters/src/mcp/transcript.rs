@@ -43,6 +43,8 @@ pub(super) struct McpParser {
     /// The first line of the running test that was no message.
     other_line: Option<String>,
     is_complete: bool,
+    /// The results of the tests whose calls were answered, in order.
+    answered: Vec<FrameworkResult>,
     /// The first error that is no test's.
     fault: Option<String>,
 }
@@ -63,6 +65,7 @@ impl McpParser {
             lines: LineReader::default(),
             other_line: None,
             is_complete: false,
+            answered: Vec::new(),
             fault: None,
         }
     }
@@ -110,12 +113,28 @@ impl McpParser {
                 self.end(place, result.verdict, events)
             }
             // An answer that comes twice, or after another one stood for it.
-            (_, Some(known)) if known <= self.id => Vec::new(),
+            (_, Some(known)) if known <= self.id => {
+                self.check_second_answer(known, &answer);
+                Vec::new()
+            }
             _ => {
                 let note = format!("[heeler: an answer to the request {id}, which was not made]");
                 emit_line(note.into_bytes(), events);
                 Vec::new()
             }
+        }
+    }
+
+    /// Takes a second answer that contradicts the first one for a fault of the server.
+    fn check_second_answer(&mut self, id: u64, answer: &Result<Value, RpcError>) {
+        let place = id.checked_sub(OPENING_ID + 1).and_then(|place| usize::try_from(place).ok());
+        let Some((place, first)) = place.and_then(|place| Some((place, self.answered.get(place)?))) else {
+            return;
+        };
+        if tool_result(answer).verdict.result != *first {
+            let name = shortened(&self.calls[place].name);
+            self.fault
+                .get_or_insert(format!("the server answered the call of {name} twice, and differently"));
         }
     }
 
@@ -144,6 +163,7 @@ impl McpParser {
         mut verdict: FrameworkVerdict,
         events: &mut Vec<TranscriptEvent>,
     ) -> Vec<u8> {
+        self.answered.push(verdict.result);
         if let Some(line) = self.other_line.take() {
             let of_line = failed(format!("wrote to standard output what is no message: {line}")).verdict;
             verdict.result = FrameworkResult::Failed;

@@ -23,7 +23,7 @@ use heeler_protocol::{
         },
         method, read_params, request_era,
     },
-    rpc::{self, InvalidMessage, RequestId, RpcError, RpcMessage, code},
+    rpc::{InvalidMessage, RequestId, RpcError, RpcMessage, code},
 };
 use tokio::time::Instant;
 
@@ -32,7 +32,7 @@ use super::{
     relay::{ClientRequest, Relay, RelayedAnswer, SessionGone},
 };
 
-/// Path of the server. The root serves as well.
+/// Path of the server: the protocol has a single endpoint.
 pub(super) const PATH: &str = "/mcp";
 /// Maximum length of a message: arguments of tools are short.
 const BODY_LIMIT_BYTES: usize = 1 << 20;
@@ -114,7 +114,7 @@ impl Endpoint {
                 let (parts, body) = request.into_parts();
                 let body = read_body(body, BODY_LIMIT_BYTES, Instant::now() + BODY_LIMIT).await;
                 let body = body.map_err(|error| refused_body(&error))?;
-                let message = rpc::parse(&body)
+                let message = mcp::read_message(&body)
                     .map_err(|InvalidMessage { id, error }| Refusal::of_message(&id, error))?;
                 self.on_message(message, head, &parts.headers).await
             }
@@ -228,7 +228,7 @@ fn read_head(method: &Method, path: &str, headers: &HeaderMap) -> Result<Request
         HeaderField::from(single_header(headers, "origin")),
     )
     .map_err(|foreign| Refusal::new(StatusCode::FORBIDDEN, foreign.to_string()))?;
-    if !matches!(path, PATH | "/") {
+    if path != PATH {
         return Err(Refusal::new(StatusCode::NOT_FOUND, format!("expected the path {PATH}")));
     }
     let handshake = match HeaderField::from(single_header(headers, mcp_header::SESSION_ID)) {
@@ -321,7 +321,7 @@ mod tests {
     fn message_is_accepted_with_its_headers() {
         assert_eq!(head(Method::POST, "/mcp", &[JSON]), message(false, None));
         let both = ("accept", "application/json, text/event-stream;q=0.5");
-        assert_eq!(head(Method::POST, "/", &[JSON, both]), message(true, None));
+        assert_eq!(head(Method::POST, "/mcp", &[JSON, both]), message(true, None));
         let split = [JSON, ("accept", "application/json"), ("accept", "text/event-stream")];
         assert_eq!(head(Method::POST, "/mcp", &split), message(true, None));
         let named = [JSON, ("accept", "*/*"), ("mcp-session-id", "x")];
@@ -337,6 +337,7 @@ mod tests {
             (Method::POST, "/mcp", [JSON, ("host", "example.com")], 403),
             (Method::GET, "/mcp", [("origin", "null"), ("x", "")], 403),
             (Method::POST, "/other", [JSON, ("x", "")], 404),
+            (Method::POST, "/", [JSON, ("x", "")], 404),
             (Method::GET, "/mcp", [("accept", "text/event-stream"), ("x", "")], 405),
             (Method::PUT, "/mcp", [JSON, ("x", "")], 405),
             (Method::OPTIONS, "/mcp", [("origin", "http://localhost:1"), ("x", "")], 405),

@@ -2,19 +2,22 @@
 
 use heeler_protocol::{
     mcp::{
-        self, CallToolParams, CallToolResult, CancelRunArguments, CancelledParams, DiscoverResult,
-        EmptyObject, Era, EraResult, InitializeParams, InitializeResult, NoArguments, PeerLine, RequestEra,
-        ResultCaching, Tool, method, read_params, request_era,
+        self, CallToolParams, CallToolResult, CancelAnswer, CancelRunArguments, CancelledParams,
+        CreateTaskResult, DiscoverResult, EmptyObject, Era, EraResult, InitializeParams, InitializeResult,
+        ListToolsParams, NoArguments, PeerLine, RequestEra, ResultCaching, TaskParams, Tool, method,
+        read_params, request_era,
     },
-    rpc::{self, InvalidMessage, RequestId, RpcError, RpcMessage, code},
+    rpc::{InvalidMessage, RequestId, RpcError, RpcMessage, code},
 };
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
 use super::{JobOutput, MAX_OPEN_CALLS, McpSession};
 use crate::listen::SessionEnd;
 use crate::mcp::{
     calls::{CallProgress, CallWork, OpenCall},
     recorded, self_test,
+    tasks::TaskHandle,
 };
 use crate::scheduler::{BuildRequest, RequestNumber, SchedulerGone};
 
@@ -26,7 +29,7 @@ impl McpSession {
     /// Handles a line; returns the end of the session if it ends at once.
     pub(super) async fn on_line(&mut self, line: &PeerLine) -> Result<Option<SessionEnd>, SchedulerGone> {
         let (id, error) = match line {
-            PeerLine::Message(line) => match rpc::parse(line) {
+            PeerLine::Message(line) => match mcp::read_message(line) {
                 Ok(message) => {
                     self.first_message_deadline = None;
                     return self.on_message(message).await.map(|()| None);
@@ -88,9 +91,21 @@ impl McpSession {
                 let result = EraResult::new(DiscoverResult::new(INSTRUCTIONS), era, ResultCaching::Stable);
                 self.send(mcp::encode_result(&id, &result));
             }
-            (method::TOOLS_LIST, _) => {
-                let result = EraResult::new(mcp::list_of_tools(), era, ResultCaching::Stable);
-                self.send(mcp::encode_result(&id, &result));
+            (method::TOOLS_LIST, _) => match read_params::<ListToolsParams>(method, params) {
+                // There is one page.
+                Ok(ListToolsParams { cursor: Some(cursor) }) => {
+                    let message =
+                        format!("unknown cursor {:?}: the list has one page", mcp::shortened(&cursor));
+                    self.refuse(&id, &RpcError::new(code::INVALID_PARAMS, message));
+                }
+                Ok(ListToolsParams { cursor: None }) => {
+                    let result = EraResult::new(mcp::list_of_tools(), era, ResultCaching::Stable);
+                    self.send(mcp::encode_result(&id, &result));
+                }
+                Err(error) => self.refuse(&id, &error),
+            },
+            (method::TASKS_GET | method::TASKS_UPDATE | method::TASKS_CANCEL, Era::Modern) => {
+                return self.on_task_request(&id, method, params).await;
             }
             (method::PING, Era::Legacy) => self.send(mcp::encode_result(&id, &EmptyObject {})),
             _ => {
@@ -123,11 +138,17 @@ impl McpSession {
         };
         let number = RequestNumber(self.next_call);
         self.next_call += 1;
-        let progress = request.progress_token.map(CallProgress::new);
-        let call = OpenCall { id, era: request.era, progress, work: CallWork::Job, is_cancelled: false };
+        let progress = request.progress_token.map(|token| CallProgress::new(token, Instant::now()));
+        let call =
+            OpenCall { id, era: request.era, progress, work: CallWork::Job, task: None, is_cancelled: false };
         self.calls.insert(number, call);
         match self.begin_call(number, tool, arguments.as_deref()).await {
-            Ok(begun) => begun,
+            Ok(begun) => {
+                if tool == Tool::RunTests && request.takes_tasks {
+                    self.answer_with_task(number);
+                }
+                begun
+            }
             Err(wrong_arguments) => {
                 self.fail(number, &wrong_arguments);
                 Ok(())
@@ -137,7 +158,8 @@ impl McpSession {
 
     /// Refuses a call beyond the limit, or one with the id of another.
     fn check_room(&self, id: &RequestId) -> Result<(), RpcError> {
-        if self.calls.values().any(|call| call.id == *id && !call.is_cancelled) {
+        let is_open = |call: &OpenCall| call.task.is_none() && !call.is_cancelled;
+        if self.calls.values().any(|call| call.id == *id && is_open(call)) {
             let message = format!("a request with id {id} is already open");
             return Err(RpcError::new(code::INVALID_REQUEST, message));
         }
@@ -169,14 +191,14 @@ impl McpSession {
                 let arguments = tool.parse_arguments(arguments)?;
                 self.start_job(number, move || {
                     let answer = recorded::failures(&state_dir, &arguments);
-                    JobOutput::Answer(answer.map(|answer| mcp::answer(&answer)))
+                    JobOutput::Answer(answer.map(|answer| CallToolResult::object(&answer)))
                 });
             }
             Tool::GetOutput => {
                 let arguments = tool.parse_arguments(arguments)?;
                 self.start_job(number, move || {
                     let answer = recorded::output(&state_dir, &arguments);
-                    JobOutput::Answer(answer.map(|answer| mcp::answer(&answer)))
+                    JobOutput::Answer(answer.map(|answer| CallToolResult::object(&answer)))
                 });
             }
             Tool::CancelRun => {
@@ -186,7 +208,7 @@ impl McpSession {
             Tool::TestCapabilities | Tool::TestProtocol => {
                 let NoArguments {} = tool.parse_arguments(arguments)?;
                 let test = self_test::run(tool, self.options.clone(), self.scheduler.clone());
-                let job = async move { JobOutput::Answer(Ok(CallToolResult::of_test(test.await))) };
+                let job = async move { JobOutput::Answer(Ok(CallToolResult::object(&test.await))) };
                 let job = self.jobs.spawn(job);
                 self.job_calls.insert(job.id(), number);
             }
@@ -197,9 +219,12 @@ impl McpSession {
     /// Requests the listing. What an agent has changed is built first, where this server builds.
     async fn begin_listing(&mut self, number: RequestNumber, work: CallWork) -> Result<(), SchedulerGone> {
         if let Some(call) = self.calls.get_mut(&number) {
-            // The progress of a run begins with its id.
-            if let (Some(progress), CallWork::ListTests(_)) = (&mut call.progress, &work) {
-                progress.update(0, None, "the programs are listed".to_owned());
+            if let Some(progress) = &mut call.progress {
+                match &work {
+                    // The first progress of a run has its id, unless that takes long.
+                    CallWork::AwaitRun(_) => progress.describe("the programs are built and listed"),
+                    _ => progress.update(0, None, "the programs are listed".to_owned()),
+                }
             }
             call.work = work;
         }
@@ -226,14 +251,72 @@ impl McpSession {
             return Err(format!("{problem} of this server is in progress whose id begins with {word:?}"));
         };
         let cancelled = self.client.cancel(*run).await;
-        self.finish(number, CallToolResult::text(format!("the run {run_id} is being cancelled")));
+        self.finish(
+            number,
+            CallToolResult::object(&CancelAnswer { run: run_id.clone(), state: "cancelling" }),
+        );
         Ok(cancelled)
+    }
+
+    /// Answers a call at once with a task, whose result is fetched later.
+    fn answer_with_task(&mut self, number: RequestNumber) {
+        let now = Instant::now();
+        let Some(call) = self.calls.get_mut(&number) else { return };
+        let handle = TaskHandle::new(now);
+        // Nothing may follow the answer but what is asked for.
+        call.progress = None;
+        let (id, task) = (call.id.clone(), handle.working(call.work.describe(), now));
+        call.task = Some(handle);
+        self.send(mcp::encode_result(&id, &CreateTaskResult::new(task)));
+    }
+
+    async fn on_task_request(
+        &mut self,
+        id: &RequestId,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> Result<(), SchedulerGone> {
+        let TaskParams { task_id } = match read_params(method, params) {
+            Ok(params) => params,
+            Err(error) => {
+                self.refuse(id, &error);
+                return Ok(());
+            }
+        };
+        let now = Instant::now();
+        let open = self.calls.iter().find_map(|(number, call)| {
+            let handle = call.task.as_ref().filter(|task| task.id == task_id)?;
+            Some((*number, handle.working(call.work.describe(), now)))
+        });
+        let (number, task) = match (open, self.ended_tasks.find(&task_id, now)) {
+            (Some((number, task)), _) => (Some(number), task),
+            (None, Some(task)) => (None, task.clone()),
+            (None, None) => {
+                let message = format!("unknown task {:?}", mcp::shortened(&task_id));
+                self.refuse(id, &RpcError::new(code::INVALID_PARAMS, message));
+                return Ok(());
+            }
+        };
+        if method == method::TASKS_GET {
+            let result = EraResult::new(task, Era::Modern, ResultCaching::Volatile);
+            self.send(mcp::encode_result(id, &result));
+            return Ok(());
+        }
+        // No task wants input, so that an update has nothing to do.
+        let result = EraResult::new(EmptyObject {}, Era::Modern, ResultCaching::Volatile);
+        self.send(mcp::encode_result(id, &result));
+        let Some(number) = number.filter(|_| method == method::TASKS_CANCEL) else { return Ok(()) };
+        if let Some(call) = self.calls.get_mut(&number) {
+            call.is_cancelled = true;
+        }
+        self.cancel(number).await
     }
 
     async fn on_cancelled(&mut self, params: Option<&RawValue>) -> Result<(), SchedulerGone> {
         let Ok(params) = read_params::<CancelledParams>(method::CANCELLED, params) else { return Ok(()) };
-        let is_meant =
-            |(_, call): &(&RequestNumber, &mut OpenCall)| call.id == params.request_id && !call.is_cancelled;
+        let is_meant = |(_, call): &(&RequestNumber, &mut OpenCall)| {
+            call.id == params.request_id && call.task.is_none() && !call.is_cancelled
+        };
         let Some((number, call)) = self.calls.iter_mut().find(is_meant) else { return Ok(()) };
         call.is_cancelled = true;
         let number = *number;
