@@ -309,8 +309,8 @@ struct MessageFilter {
     is_passed: bool,
 }
 
-/// Returns the first byte of a text that is neither white space nor part of a byte order mark nor the zero of a
-/// wider character.
+/// Returns the first byte of a text that is neither white space, nor part of a byte order mark, nor the zero
+/// of a wider character.
 fn first_character(text: &[u8]) -> Option<u8> {
     let is_skipped = |byte: &u8| byte.is_ascii_whitespace() || b"\0\xef\xbb\xbf\xfe\xff".contains(byte);
     text.iter().copied().find(|byte| !is_skipped(byte))

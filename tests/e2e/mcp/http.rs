@@ -89,7 +89,7 @@ fn requests_that_break_the_rules_are_refused() {
         (server.send("POST /mcp", &[("Accept", "text/html")], "{}"), 406, -32600),
         (server.send("POST /mcp", &[own], "{"), 400, -32700),
         (server.send("POST /mcp", &[own], "[]"), 400, -32600),
-        (server.send("POST /mcp", &[own], &"x".repeat((1 << 20) + 1)), 413, -32600),
+        (server.send("POST /mcp", &[own], "x".repeat((1 << 20) + 1)), 413, -32600),
         (server.post(&[], &list), 400, -32600),
         (server.post(&[("Mcp-Session-Id", "unknown")], &list), 404, -32600),
         (server.post(&of_other_era, &list), 400, -32020),
@@ -148,7 +148,7 @@ pub(super) fn begin_endless_run(server: &HttpServer, headers: &[(&str, &str)]) -
     let params = json!({ "name": "run_tests", "arguments": arguments, "_meta": { "progressToken": 1 } });
     let call = json!({ "jsonrpc": "2.0", "id": "run", "method": "tools/call", "params": params });
     let accept = [("Accept", "application/json, text/event-stream")];
-    let mut stream = server.open("POST /mcp", &[accept.as_slice(), headers].concat(), &call.to_string());
+    let mut stream = server.open("POST /mcp", &[accept.as_slice(), headers].concat(), call.to_string());
     let received = read_until(&mut stream, "failed\"");
     let run = received.split("run ").nth(1).unwrap().split(':').next().unwrap().to_owned();
     (stream, run)
@@ -189,7 +189,7 @@ fn run_is_cancelled_when_its_client_closes_cancels_or_ends_the_session() {
     let starts = world.starts().len();
     let params = json!({ "name": "run_tests", "arguments": { "filter": "test(Hang.Forever)" } });
     let call = json!({ "jsonrpc": "2.0", "id": "run", "method": "tools/call", "params": params });
-    let stream = server.open("POST /mcp", &[own, ("Accept", "application/json")], &call.to_string());
+    let stream = server.open("POST /mcp", &[own, ("Accept", "application/json")], call.to_string());
     wait_until("the test has started", || world.starts().len() > starts);
     drop(stream);
     wait_until("the test is gone", || {

@@ -53,7 +53,7 @@ fn filter_hides_the_tests_and_keeps_all_other_bytes() {
     assert!(head.contains(&format!("host: {server}\r\n")) && head.contains("x-own: a"), "{head}");
     assert!(head.contains("accept-encoding: identity\r\n"), "only plain bytes can be filtered: {head}");
 
-    let listed = filter.send("POST /mcp", &[], &list.replace("json\"}", "events\"}"));
+    let listed = filter.send("POST /mcp", &[], list.replace("json\"}", "events\"}"));
     assert_eq!(listed.body, format!(": c\n\nid: 1\ndata: {without}\n\n"));
     assert_eq!(listed.header("x-own"), Some("1"));
     // A stream of its own may have the answer to any request.

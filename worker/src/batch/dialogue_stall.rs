@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{BatchTerminateReason, BatchTestState, RunningBatch};
 use crate::process::process_clock::ClockReading;
 
-/// Time between two looks whether the process has taken its request: pipes do not notify their writer of that.
+/// Time between two looks whether the process has taken its request: pipes do not notify their writer.
 const REQUEST_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A request of which the process has read nothing.

@@ -311,7 +311,7 @@ impl ToolFilter {
         match end {
             // A reader of streams would see a message that this filter does not.
             LineEnd::Unbalanced => Cow::Borrowed(b""),
-            // Text before a CR, as progress bars leave it, hides a message from readers that split at LF only.
+            // Text before a CR, as progress bars leave it, hides a message from readers that split at LF.
             LineEnd::Invalid if memchr::memchr(b'\r', content).is_some() => {
                 let pieces = line.split_inclusive(|byte| *byte == b'\r');
                 let filtered = pieces.flat_map(|piece| {

@@ -70,8 +70,8 @@ wire_numbers! {
 }
 
 wire_numbers! {
-    /// State of publishing, which clients show beside the state of a server. There is nothing to publish here;
-    /// the state says whether the latest run leaves something to be done.
+    /// State of publishing, which clients show beside the state of a server. Nothing is published here; the
+    /// state says whether the latest run leaves something to be done.
     PublishState {
         /// All tests passed; shown as "Synchronized".
         Synchronized = 1,
