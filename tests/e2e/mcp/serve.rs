@@ -263,7 +263,8 @@ fn long_run_is_a_task_for_clients_that_take_tasks() {
 #[test]
 fn progress_comes_while_programs_are_built_and_while_a_test_runs() {
     let world = TestWorld::with_gtest("kinds");
-    let build = "until [ -e built ]; do sleep 0.05; done";
+    // The server builds when it starts, and again before the run.
+    let build = "test -e started || { touch started; exit; }; until [ -e built ]; do sleep 0.05; done";
     world.write("heeler.toml", &format!("[profile.default]\ngrace-period = \"200ms\"\n[[suite]]\nname = \"kinds\"\nprograms = [\"kinds\"]\nbuild = [\"sh\", \"-c\", {build:?}]\n"));
     let mut server = served(&world, &[]);
     let params = json!({ "name": "run_tests", "arguments": { "filter": "test(Hang.Forever)" }, "_meta": { "progressToken": 1 } });
