@@ -71,9 +71,10 @@ impl RunningBatch {
         });
     }
 
-    /// Returns when the request that was not taken is to be looked at again.
+    /// Returns when the request that was not taken is to be looked at again, or is waited for no longer.
     pub(super) fn request_look_deadline(&self) -> Option<Duration> {
-        self.untaken_request.map(|untaken| untaken.look_at)
+        let untaken = self.untaken_request?;
+        Some(untaken.look_at.min(untaken.since.saturating_add(self.startup_limit())))
     }
 
     /// Ends the wait for a process that has not taken its request within the startup limit: the test waits
