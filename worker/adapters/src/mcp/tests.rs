@@ -413,6 +413,10 @@ fn verdicts_of_all_answers() {
     ] {
         assert_eq!(verdict(answer.clone()), (result, message.to_owned()), "{answer}");
     }
+}
+
+#[test]
+fn error_counts_beside_a_result() {
     let mut both = error(2, -32000);
     for (answer, message) in [
         (both.clone(), "answered with error -32000: no"),
@@ -429,7 +433,7 @@ fn verdicts_of_all_answers() {
     }
     let null =
         json!({"jsonrpc": "2.0", "id": 2, "error": null, "result": {"structuredContent": {"success": true}}});
-    assert_eq!(verdict_after(&lines(&[null])).result, Passed);
+    assert_eq!(verdict_after(&lines(&[null])).result, FrameworkResult::Passed);
 }
 
 #[test]
