@@ -349,6 +349,7 @@ async fn run_together(
         variant.tests.iter().any(|&test| run.contains(&TestIndex { program: variant.program, test }))
     });
     let mut failures: BTreeMap<TestIndex, u32> = BTreeMap::new();
+    let mut signals: BTreeMap<String, u32> = BTreeMap::new();
     while !waiting.is_empty() {
         let mut results: Vec<Option<Box<TestResult>>> = vec![None; waiting.len()];
         let mut take = |place: usize, result| results[place] = Some(result);
@@ -376,6 +377,14 @@ async fn run_together(
             let test = match StepOutcome::of(&result) {
                 StepOutcome::Failed { test, .. } => {
                     variant.tests.iter().copied().find(|&one| program.tests[one].name == test)
+                }
+                StepOutcome::Signalled { .. } => {
+                    let count = signals.entry(variant.name.clone()).or_default();
+                    *count += 1;
+                    if *count < CONFIRMED_FAILURES {
+                        return true;
+                    }
+                    None
                 }
                 _ => None,
             };
@@ -524,6 +533,7 @@ fn failure(what: &str, result: &TestResult) -> Option<String> {
         StepOutcome::Passed => return None,
         StepOutcome::Failed { test, reason } if !what.ends_with(&test) => format!("{test}: {reason}"),
         StepOutcome::Failed { reason, .. }
+        | StepOutcome::Signalled { reason, .. }
         | StepOutcome::Silent { reason }
         | StepOutcome::DiedEarly { reason }
         | StepOutcome::Unknown { reason } => reason,

@@ -4,9 +4,12 @@
 //! ```text
 //! waiting ──► in progress ──passed──► waiting for its next process, or survived
 //!    ▲             ├─ a test failed, it died early, too many hits ──► verdict
-//!    │             └─ silent ──► waits to run alone, with double time
-//!    └──── passed ──────────────────────┘└──── silent again ──► timed out
+//!    │             └─ silent, or ended by a signal of another process ──► waits to run alone, with double time
+//!    └──── passed ─────────────────────────────────────────────────────────┘└── the same again ──► verdict
 //! ```
+//!
+//! A signal that another process may have sent decides only if the mutant ends by one
+//! [`CONFIRMED_FAILURES`] times in a row.
 //!
 //! A mutant under which one test does not end and another fails is killed, whichever runs first: behind a
 //! test that reached too many places, the others run, until eight of them did.
@@ -87,6 +90,8 @@ struct MutantProgress {
     is_alone: bool,
     /// How often the flaky test that runs next has failed in a row.
     failures: u32,
+    /// How often its process has ended by a signal of another process in a row.
+    signals: u32,
     /// Flaky tests that failed and then passed.
     dismissed: Vec<String>,
     /// How many tests reached too many places, and of the first what it reached.
@@ -227,6 +232,10 @@ impl<'a> MutationRun<'a> {
         let names = &self.baseline.programs[step.program].names;
         let was_alone = std::mem::take(&mut progress.is_alone);
         let limited = |reason| NextForMutant::Verdict(MutantStatus::Timeout, reason, None);
+        let outcome = match progress.confirmed(outcome) {
+            Some(outcome) => outcome,
+            None => return NextForMutant::Confirmation,
+        };
         match outcome {
             StepOutcome::Passed => {
                 progress.completed += u32::try_from(step.tests.len()).unwrap_or(u32::MAX);
@@ -261,12 +270,14 @@ impl<'a> MutationRun<'a> {
                 let reason = format!("more than {} places were reached", step.step_limit);
                 self.on_limit(progress, number, test, reason)
             }
-            StepOutcome::DiedEarly { .. } | StepOutcome::Unknown { .. } if progress.limited.is_some() => {
+            StepOutcome::DiedEarly { .. } | StepOutcome::Signalled { .. } | StepOutcome::Unknown { .. }
+                if progress.limited.is_some() =>
+            {
                 limited(progress.limited.take())
             }
             StepOutcome::Silent { .. } if !was_alone => NextForMutant::Confirmation,
             StepOutcome::Silent { reason } => limited(Some(reason)),
-            StepOutcome::DiedEarly { reason } => {
+            StepOutcome::DiedEarly { reason } | StepOutcome::Signalled { reason, .. } => {
                 NextForMutant::Verdict(MutantStatus::RuntimeError, Some(reason), None)
             }
             StepOutcome::Unknown { reason } => {
@@ -359,6 +370,25 @@ impl MutantProgress {
         self.next_step == 0 && self.failures == 0 && self.limits == 0
     }
 
+    /// Returns what an end of the process says of the mutant; `None` as long as another process may have caused
+    /// it.
+    fn confirmed(&mut self, outcome: StepOutcome) -> Option<StepOutcome> {
+        let StepOutcome::Signalled { test, reason } = outcome else {
+            self.signals = 0;
+            return Some(outcome);
+        };
+        self.signals += 1;
+        if self.signals < CONFIRMED_FAILURES {
+            return None;
+        }
+        self.signals = 0;
+        let reason = format!("{reason}, {CONFIRMED_FAILURES} times in a row");
+        Some(match test {
+            Some(test) => StepOutcome::Failed { test, reason },
+            None => StepOutcome::DiedEarly { reason },
+        })
+    }
+
     /// Says which tests failed and do not count.
     fn dismissal(&self) -> Option<String> {
         let names = self.dismissed.join(", ");
@@ -403,190 +433,4 @@ impl MutantVerdict {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::plan::BaselineProgram;
-
-    const LIMIT: OrderLimit = OrderLimit { steps: 10, tests: 3 };
-
-    /// Two programs with two tests each: all reach the mutants 1 and 2, the first also 3, none 4.
-    fn baseline() -> Baseline {
-        let program = |millis: u64| BaselineProgram {
-            names: vec!["a".into(), "b".into()],
-            durations: vec![Some(Duration::from_millis(millis)); 2],
-            ..BaselineProgram::default()
-        };
-        let mut baseline = Baseline { programs: vec![program(1), program(2)], ..Baseline::default() };
-        let bytes = |counts: &[u32]| counts.iter().flat_map(|count| count.to_le_bytes()).collect::<Vec<_>>();
-        for (program, test) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-            let third = u32::from((program, test) == (0, 0));
-            baseline.coverage.add(program, Some(test), &bytes(&[0, 1, 1, third]));
-        }
-        baseline
-    }
-
-    fn begin(baseline: &Baseline) -> MutationRun<'_> {
-        let mutants = (1..=4).map(|number| (MutantNumber(number), FunctionId { source: 0, function: 0 }));
-        let (run, uncovered) = MutationRun::begin(baseline, mutants);
-        let uncovered: Vec<_> = uncovered.into_iter().map(|one| (one.number.0, one.status)).collect();
-        assert_eq!(uncovered, [(4, MutantStatus::NoCoverage)]);
-        run
-    }
-
-    fn next(run: &mut MutationRun<'_>) -> Vec<(u32, usize, Vec<usize>)> {
-        let steps = run.next_steps(LIMIT);
-        steps.into_iter().map(|one| (one.number.0, one.step.program, one.step.tests)).collect()
-    }
-
-    fn end(run: &mut MutationRun<'_>, number: u32, outcome: StepOutcome) -> Option<MutantVerdict> {
-        run.on_ended(MutantNumber(number), outcome, Duration::from_millis(5))
-    }
-
-    fn silent() -> StepOutcome {
-        StepOutcome::Silent { reason: "idle".into() }
-    }
-
-    #[test]
-    fn mutant_survives_when_every_program_passes() {
-        let baseline = baseline();
-        let mut run = begin(&baseline);
-        assert_eq!(next(&mut run), [(1, 0, vec![0, 1])], "two mutants have more tests than go together");
-        assert_eq!(next(&mut run), [(2, 0, vec![0, 1]), (3, 0, vec![0])]);
-        assert_eq!(end(&mut run, 1, StepOutcome::Passed), None);
-        assert_eq!(next(&mut run), [(1, 1, vec![0, 1])]);
-        let verdict = end(&mut run, 1, StepOutcome::Passed).unwrap();
-        assert_eq!((verdict.status, verdict.tests_completed), (MutantStatus::Survived, Some(4)));
-        assert_eq!((verdict.covered_by.len(), verdict.duration), (4, Duration::from_millis(10)));
-        assert!(!run.is_over());
-        assert_eq!(end(&mut run, 2, StepOutcome::HitLimit { test: None }), None, "its other program runs");
-        assert_eq!(next(&mut run)[0], (2, 1, vec![0, 1]));
-        for (number, limit) in [
-            (2, StepOutcome::StepLimit { test: Some("b".into()) }),
-            (3, StepOutcome::StepLimit { test: None }),
-        ] {
-            let verdict = end(&mut run, number, limit).unwrap();
-            assert_eq!((verdict.status, verdict.killed_by), (MutantStatus::Timeout, None));
-        }
-        assert!(run.is_over());
-    }
-
-    #[test]
-    fn test_that_fails_kills_whether_or_not_another_ends() {
-        let baseline = baseline();
-        for (after, expected) in
-            [(StepOutcome::Passed, MutantStatus::Timeout), (failed("b"), MutantStatus::Killed)]
-        {
-            let mut run = begin(&baseline);
-            next(&mut run);
-            assert_eq!(end(&mut run, 1, StepOutcome::HitLimit { test: Some("a".into()) }), None);
-            assert_eq!(next(&mut run)[0], (1, 0, vec![1]), "the test behind it");
-            if after == StepOutcome::Passed {
-                assert_eq!(end(&mut run, 1, after.clone()), None);
-                assert_eq!(next(&mut run)[0], (1, 1, vec![0, 1]));
-            }
-            let verdict = end(&mut run, 1, after.clone()).unwrap();
-            assert_eq!(verdict.status, expected);
-            let reason = verdict.reason.unwrap();
-            assert_eq!(
-                reason.contains("was reached more than"),
-                expected == MutantStatus::Timeout,
-                "{reason}"
-            );
-        }
-    }
-
-    #[test]
-    fn first_failure_kills_and_its_test_runs_first_for_the_next() {
-        let baseline = baseline();
-        let mut run = begin(&baseline);
-        next(&mut run);
-        end(&mut run, 1, StepOutcome::Passed);
-        assert_eq!(next(&mut run), [(1, 1, vec![0, 1])]);
-        let failed = StepOutcome::Failed { test: "b".into(), reason: "1 is not 2".into() };
-        let verdict = end(&mut run, 1, failed.clone()).unwrap();
-        let killer = TestIndex { program: 1, test: 1 };
-        assert_eq!((verdict.status, verdict.killed_by), (MutantStatus::Killed, Some(killer)));
-        assert_eq!((verdict.tests_completed, verdict.reason.as_deref()), (Some(4), Some("1 is not 2")));
-        assert_eq!(next(&mut run)[0], (2, 1, vec![0, 1]), "the program of the killer");
-        let verdict = end(&mut run, 2, StepOutcome::Failed { test: "other".into(), reason: String::new() });
-        assert_eq!(verdict.unwrap().killed_by, None, "no test of it has this name");
-    }
-
-    #[test]
-    fn silence_is_confirmed_alone_with_double_time() {
-        let baseline = baseline();
-        let mut run = begin(&baseline);
-        next(&mut run);
-        assert_eq!(end(&mut run, 1, silent()), None);
-        assert_eq!(run.next_alone(), None, "others wait");
-        next(&mut run);
-        assert_eq!(end(&mut run, 2, silent()), None);
-        assert_eq!(run.next_alone(), None, "another runs");
-        let early = end(&mut run, 3, StepOutcome::DiedEarly { reason: "no".into() }).unwrap();
-        assert_eq!(early.status, MutantStatus::RuntimeError);
-        let alone = run.next_alone().unwrap();
-        assert_eq!((alone.number.0, alone.step.silence), (1, Duration::from_secs(2)));
-        assert_eq!(run.next_alone(), None, "it is alone");
-        assert_eq!(end(&mut run, 1, StepOutcome::Passed), None);
-        assert_eq!(next(&mut run), [(1, 1, vec![0, 1])], "its other program is not confirmed yet");
-        assert_eq!(end(&mut run, 1, StepOutcome::Passed).unwrap().status, MutantStatus::Survived);
-        assert_eq!(run.next_alone().unwrap().number.0, 2);
-        assert_eq!(end(&mut run, 2, silent()).unwrap().status, MutantStatus::Timeout);
-        assert!(run.is_over());
-    }
-
-    fn failed(test: &str) -> StepOutcome {
-        StepOutcome::Failed { test: test.into(), reason: "now and then".into() }
-    }
-
-    #[test]
-    fn flaky_test_kills_only_if_it_fails_again_and_again() {
-        let mut baseline = baseline();
-        baseline.flaky.insert(TestIndex { program: 0, test: 0 });
-        let mut run = begin(&baseline);
-        next(&mut run);
-        assert_eq!(end(&mut run, 1, failed("a")), None);
-        assert_eq!(next(&mut run)[0], (1, 0, vec![0]), "alone");
-        assert_eq!(end(&mut run, 1, failed("a")), None);
-        assert_eq!(next(&mut run)[0], (1, 0, vec![0]));
-        let verdict = end(&mut run, 1, failed("a")).unwrap();
-        let killer = Some(TestIndex { program: 0, test: 0 });
-        assert_eq!((verdict.status, verdict.killed_by), (MutantStatus::Killed, killer));
-        assert_eq!(verdict.tests_completed, Some(1));
-    }
-
-    #[test]
-    fn flaky_test_that_passes_again_leaves_the_mutant_to_the_other_tests() {
-        let mut baseline = baseline();
-        baseline.flaky.insert(TestIndex { program: 0, test: 0 });
-        let mut run = begin(&baseline);
-        next(&mut run);
-        assert_eq!(end(&mut run, 1, failed("a")), None);
-        next(&mut run);
-        assert_eq!(end(&mut run, 1, StepOutcome::Passed), None);
-        assert_eq!(next(&mut run)[0], (1, 0, vec![1]), "the tests behind it had not run");
-        assert_eq!(end(&mut run, 1, StepOutcome::Passed), None);
-        assert_eq!(next(&mut run)[0], (1, 1, vec![0, 1]));
-        let verdict = end(&mut run, 1, StepOutcome::Passed).unwrap();
-        assert_eq!((verdict.status, verdict.tests_completed), (MutantStatus::Survived, Some(4)));
-        assert_eq!(verdict.reason.as_deref(), Some("failed once and passed when it ran again: a"));
-        // A test that is not flaky decides at once, also behind a flaky one.
-        next(&mut run);
-        assert_eq!(end(&mut run, 2, failed("a")), None);
-        next(&mut run);
-        assert_eq!(end(&mut run, 2, StepOutcome::Passed), None);
-        assert_eq!(next(&mut run)[0], (2, 0, vec![1]));
-        let verdict = end(&mut run, 2, failed("b")).unwrap();
-        assert_eq!((verdict.status, verdict.tests_completed), (MutantStatus::Killed, Some(2)));
-    }
-
-    #[test]
-    fn what_is_not_known_is_no_verdict() {
-        let baseline = baseline();
-        let mut run = begin(&baseline);
-        next(&mut run);
-        let unknown = end(&mut run, 1, StepOutcome::Unknown { reason: "cancelled".into() }).unwrap();
-        assert_eq!((unknown.status, unknown.killed_by), (MutantStatus::Pending, None));
-        assert_eq!(end(&mut run, 9, StepOutcome::Passed), None, "no mutant of the run");
-    }
-}
+mod tests;

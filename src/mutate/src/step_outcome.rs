@@ -10,6 +10,9 @@ const REASON_CHARS: usize = 1000;
 /// The signals by which a program in C ends at these limits.
 const HIT_LIMIT_SIGNAL: &str = "SIGVTALRM";
 const STEP_LIMIT_SIGNAL: &str = "SIGPROF";
+/// Signals that another process may have sent: an operator, the kernel that is out of memory, or a script that
+/// cleans up. Programs rarely end themselves by one.
+const FOREIGN_SIGNALS: [&str; 5] = ["SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"];
 
 /// How a process with a mutant ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +21,8 @@ pub enum StepOutcome {
     Passed,
     /// A test failed, or the process died in it.
     Failed { test: String, reason: String },
+    /// It died by a signal that perhaps was sent from outside, in this test if it is known.
+    Signalled { test: Option<String>, reason: String },
     /// It reached the place too often, in this test if it is known.
     HitLimit { test: Option<String> },
     /// It reached too many places.
@@ -41,6 +46,11 @@ impl StepOutcome {
         let test = result.parts.last().map(|part| part.name.clone());
         match result.outcome {
             Outcome::Passed | Outcome::Flaky => Self::Passed,
+            Outcome::Crashed | Outcome::OutOfMemory
+                if signal.is_some_and(|signal| FOREIGN_SIGNALS.contains(&signal)) =>
+            {
+                Self::Signalled { test, reason: reason() }
+            }
             Outcome::Failed | Outcome::Crashed | Outcome::ExitedEarly | Outcome::OutOfMemory => {
                 match (code, signal, test) {
                     (Some(HIT_LIMIT_EXIT_CODE), _, test) | (_, Some(HIT_LIMIT_SIGNAL), test) => {
@@ -112,6 +122,30 @@ mod tests {
             (not_run, None, None, unknown()),
         ] {
             assert_eq!(StepOutcome::of(&result(outcome, code, part)), expected, "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn signals_of_others_say_nothing_of_the_mutant() {
+        let died = |signal: &str, outcome: Outcome, part| TestResult {
+            exit_reason: Some(ExitReason { signal: Some(signal.to_owned()), ..ExitReason::default() }),
+            ..result(outcome, None, part)
+        };
+        let signalled = |test: Option<&str>| StepOutcome::Signalled {
+            test: test.map(str::to_owned),
+            reason: "why".to_owned(),
+        };
+        for signal in FOREIGN_SIGNALS {
+            let died = |part| died(signal, Outcome::Crashed, part);
+            assert_eq!(StepOutcome::of(&died(Some("a"))), signalled(Some("a")), "{signal}");
+            assert_eq!(StepOutcome::of(&died(None)), signalled(None), "{signal}");
+        }
+        let out_of_memory = died("SIGKILL", Outcome::OutOfMemory, Some("a"));
+        assert_eq!(StepOutcome::of(&out_of_memory), signalled(Some("a")), "perhaps the memory of another");
+        // A test that had failed before is a failure.
+        for (signal, outcome) in [("SIGSEGV", Outcome::Crashed), ("SIGKILL", Outcome::Failed)] {
+            let failed = StepOutcome::Failed { test: "a".into(), reason: "why".into() };
+            assert_eq!(StepOutcome::of(&died(signal, outcome, Some("a"))), failed);
         }
     }
 
