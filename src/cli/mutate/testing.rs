@@ -288,9 +288,8 @@ impl<'a> MutantTesting<'a> {
             if let Some(result) = place.and_then(|place| known[place].take()) {
                 return result;
             }
-            if built.taken_out().contains(&id) {
-                let reason = "not compiled: the preprocessor takes it out".into();
-                return MutantResult::new(found.mutant.clone(), MutantStatus::Ignored, Some(reason));
+            if let Some(&reason) = built.left_out().get(&id) {
+                return MutantResult::new(found.mutant.clone(), MutantStatus::Ignored, Some(reason.into()));
             }
             match built.uncompiled().get(&id) {
                 Some(words) => {

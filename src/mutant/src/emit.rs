@@ -2,7 +2,7 @@
 //! process.
 //!
 //! ```text
-//! a < b            (match heeler_guard::at(7,2) { 1 => { (a) <= (b) } 2 => { (a) >= (b) } _ => { a < b } })
+//! a < b            (match heeler_guard::at(7,2) { 1 => { ((a) <= (b)) } 2 => { ((a) >= (b)) } _ => { (a < b) } })
 //! f(x);            if heeler_guard::at(9,1)==0 { f(x); }
 //! { body }         { match heeler_guard::at(1,1) { 1 => return 0, _ => {} } body }
 //! { body }         { heeler_guard::at(30,0); body }, where no mutant stands: a call

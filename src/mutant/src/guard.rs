@@ -8,6 +8,8 @@ use std::{ops::Range, sync::Arc};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum GuardForm {
     // The order in which guards of the same bytes are written.
+    /// In the place of `const` before a function, without a mutant: a constant function can't call the runtime.
+    Constant,
     /// At the beginning of a function's body, which its mutants leave with a value. The guard's bytes are
     /// the body.
     Body,
@@ -74,6 +76,8 @@ pub struct Function {
     /// Its name with those of the types, traits, modules and functions around it.
     pub item: Arc<str>,
     pub bytes: Range<usize>,
+    /// Whether the compiler can run it. With mutants, the program only can.
+    pub is_constant: bool,
 }
 
 /// A module of Rust whose source is another file.

@@ -1,7 +1,8 @@
 //! Which mutants are withdrawn until the rest compiles.
 //!
 //! ```text
-//!            errors point at mutants: withdrawn for good
+//!            errors point at mutants: withdrawn for good; at functions that the compiler must be able to run:
+//!            their mutants are taken out for good
 //!          ┌──────────────────────────────┐
 //!   check ─┤ errors point at functions:   ├─► check …
 //!          │ all their mutants are taken out,
@@ -10,7 +11,7 @@
 //!   no errors, nothing to let in: done     errors although all are out: the sources themselves do not compile
 //! ```
 
-use crate::compiler::{Blame, MutantKey};
+use crate::compiler::{Blame, FunctionKey, MutantKey};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Rounds in which errors are followed one by one. Compilers report one borrow error of a function at a time.
@@ -37,15 +38,14 @@ struct Bisection {
     summary: String,
 }
 
-/// A function among several sources.
-type FunctionKey = (usize, usize);
-
 /// The state of the search.
 #[derive(Debug)]
 pub struct Rollback {
     /// All mutants that may be tested, with their functions.
     mutants: BTreeMap<MutantKey, FunctionKey>,
     withdrawn: BTreeMap<MutantKey, String>,
+    /// Mutants of functions that the compiler must be able to run.
+    constant: BTreeSet<MutantKey>,
     bisections: BTreeMap<FunctionKey, Bisection>,
     rounds: u32,
 }
@@ -53,8 +53,16 @@ pub struct Rollback {
 impl Rollback {
     /// Begins with all mutants that may be tested. A mutant's function is the index in its source.
     pub fn new(mutants: impl IntoIterator<Item = (MutantKey, usize)>) -> Self {
-        let mutants = mutants.into_iter().map(|(key, function)| (key, (key.source, function))).collect();
-        Self { mutants, withdrawn: BTreeMap::new(), bisections: BTreeMap::new(), rounds: 0 }
+        let mutants =
+            mutants.into_iter().map(|(key, function)| (key, FunctionKey { source: key.source, function }));
+        let mutants = mutants.collect();
+        Self {
+            mutants,
+            withdrawn: BTreeMap::new(),
+            constant: BTreeSet::new(),
+            bisections: BTreeMap::new(),
+            rounds: 0,
+        }
     }
 
     /// Withdraws a mutant for a reason that no compiler gave.
@@ -67,6 +75,11 @@ impl Rollback {
         &self.withdrawn
     }
 
+    /// Returns the mutants of functions that the compiler must be able to run.
+    pub fn constant(&self) -> &BTreeSet<MutantKey> {
+        &self.constant
+    }
+
     /// Returns the number of rounds so far.
     pub fn rounds(&self) -> u32 {
         self.rounds
@@ -75,14 +88,25 @@ impl Rollback {
     /// Returns the mutants that are not compiled in the next round, by source.
     pub fn left_out(&self, source: usize) -> BTreeSet<usize> {
         let waiting = self.bisections.values().flat_map(|one| one.waiting.iter().flatten());
-        let keys = self.withdrawn.keys().chain(waiting).filter(|key| key.source == source);
+        let keys =
+            self.withdrawn.keys().chain(&self.constant).chain(waiting).filter(|key| key.source == source);
         keys.map(|key| key.mutant).collect()
     }
 
     /// Takes the errors of a round.
     pub fn next(&mut self, blame: &Blame) -> RollbackStep {
         self.rounds += 1;
-        if !blame.foreign.is_empty() && blame.mutants.is_empty() && blame.unexplained.is_empty() {
+        let is_constant_only = blame.mutants.is_empty() && blame.unexplained.is_empty();
+        if !blame.constant.is_empty() {
+            let is_constant =
+                |(_, function): &(&MutantKey, &FunctionKey)| blame.constant.contains_key(function);
+            let keys: Vec<_> = self.mutants.iter().filter(is_constant).map(|(key, _)| *key).collect();
+            let known = self.constant.len();
+            self.constant.extend(keys);
+            if is_constant_only && self.constant.len() == known {
+                return RollbackStep::Broken(blame.constant.values().cloned().collect());
+            }
+        } else if !blame.foreign.is_empty() && is_constant_only {
             return RollbackStep::Broken(blame.foreign.clone());
         }
         let mut failed: BTreeMap<FunctionKey, String> = BTreeMap::new();
@@ -95,12 +119,13 @@ impl Rollback {
             }
         }
         // While errors point at mutants, the others may be their consequences.
-        if blame.mutants.is_empty() || self.rounds > ROUNDS {
+        if (blame.mutants.is_empty() && blame.constant.is_empty()) || self.rounds > ROUNDS {
             for error in &blame.unexplained {
                 let Some(function) = error.function else {
                     return RollbackStep::Broken(vec![error.summary.clone()]);
                 };
-                failed.entry((error.source, function)).or_insert_with(|| error.summary.clone());
+                let key = FunctionKey { source: error.source, function };
+                failed.entry(key).or_insert_with(|| error.summary.clone());
             }
         }
         for (function, words) in &failed {
@@ -108,7 +133,7 @@ impl Rollback {
                 return RollbackStep::Broken(vec![words.clone()]);
             }
         }
-        let has_errors = !blame.mutants.is_empty() || !blame.unexplained.is_empty();
+        let has_errors = !is_constant_only || !blame.constant.is_empty();
         if !has_errors {
             self.let_in();
         }
@@ -117,9 +142,11 @@ impl Rollback {
 
     /// Takes out what may not compile in a function. Returns whether there was something to take out.
     fn halve(&mut self, function: FunctionKey, words: &str) -> bool {
+        let (withdrawn, constant) = (&self.withdrawn, &self.constant);
+        let is_out = |key: &MutantKey| withdrawn.contains_key(key) || constant.contains(key);
         if let Some(bisection) = self.bisections.get_mut(&function) {
             let tried = std::mem::take(&mut bisection.trying);
-            let tried: Vec<_> = tried.into_iter().filter(|key| !self.withdrawn.contains_key(key)).collect();
+            let tried: Vec<_> = tried.into_iter().filter(|key| !is_out(key)).collect();
             return match tried.as_slice() {
                 [] => false,
                 [one] => {
@@ -137,7 +164,7 @@ impl Rollback {
             };
         }
         let of_function = self.mutants.iter().filter(|(_, one)| **one == function).map(|(key, _)| *key);
-        let group: Vec<_> = of_function.filter(|key| !self.withdrawn.contains_key(key)).collect();
+        let group: Vec<_> = of_function.filter(|key| !is_out(key)).collect();
         if group.is_empty() {
             return false;
         }

@@ -297,7 +297,7 @@ impl GuardForm {
     /// Returns whether the form is written around its bytes.
     pub(crate) const fn is_around(self) -> bool {
         match self {
-            Self::Statement | Self::Assignment | Self::Condition | Self::Expression => true,
+            Self::Constant | Self::Statement | Self::Assignment | Self::Condition | Self::Expression => true,
             Self::Body | Self::Loop => false,
         }
     }

@@ -1,5 +1,6 @@
 //! The walker: one for all languages. It visits the nodes of a source and finds guards with their mutants.
 
+mod binding;
 mod mutations;
 mod one_line;
 mod python;
@@ -77,7 +78,7 @@ impl<'a> Walker<'a> {
             self.read_comments(root);
             // Code outside of functions, which is no piece of its own.
             function = Some(self.functions.len());
-            self.functions.push(Function { item: "".into(), bytes: 0..0 });
+            self.functions.push(Function { item: "".into(), bytes: 0..0, is_constant: false });
         }
         self.children(root, &Scope { item: "".into(), function, gate }, 0);
         self.guards.sort_by_key(|guard| (guard.bytes.start, std::cmp::Reverse(guard.bytes.end), guard.form));
@@ -243,7 +244,12 @@ impl<'a> Walker<'a> {
         }
         let item = joined(&scope.item, text_of(facts.name, self.text));
         let function = self.functions.len();
-        self.functions.push(Function { item: item.clone(), bytes: node.byte_range() });
+        let is_constant = facts.constant_word.is_some();
+        self.functions.push(Function { item: item.clone(), bytes: node.byte_range(), is_constant });
+        if let Some(word) = facts.constant_word {
+            let Place { form, bytes, insert_at } = Place::around(GuardForm::Constant, word);
+            self.guards.push(Guard { form, bytes, insert_at, arms: Vec::new(), function });
+        }
         let mut scope = Scope { item, function: Some(function), ..scope.clone() };
         let mut insert_at = (self.syntax.body_start)(facts.body, self.text);
         let mut cursor = facts.body.walk();

@@ -54,7 +54,7 @@ pub struct BuiltProject {
     pub(crate) total: u32,
     pub(crate) written: Vec<WrittenSource>,
     pub(crate) uncompiled: BTreeMap<MutantId, Arc<str>>,
-    pub(crate) taken_out: BTreeSet<MutantId>,
+    pub(crate) left_out: BTreeMap<MutantId, &'static str>,
 }
 
 impl BuiltProject {
@@ -72,9 +72,9 @@ impl BuiltProject {
         &self.uncompiled
     }
 
-    /// Returns the mutants that the preprocessor has taken out.
-    pub fn taken_out(&self) -> &BTreeSet<MutantId> {
-        &self.taken_out
+    /// Returns why mutants that were selected are in no program, though nothing is wrong with them.
+    pub fn left_out(&self) -> &BTreeMap<MutantId, &'static str> {
+        &self.left_out
     }
 
     /// Returns the mutants that are in the programs, in the order of their numbers.

@@ -17,6 +17,9 @@ use crate::{
     module_tree::{MutatedProject, ProjectSource},
 };
 
+/// Why mutants are in no program.
+const TAKEN_OUT: &str = "not compiled: the preprocessor takes it out";
+const CONSTANT: &str = "in a const fn that must be one: the compiler calls it, or another const fn does";
 /// Why a mutant is not written into a source.
 const NOT_WRITTEN: &str = "its code breaks the syntax of the source";
 
@@ -117,7 +120,10 @@ impl GuardedProject {
         let uncompiled = self.rollback.withdrawn().iter();
         let uncompiled = uncompiled.map(|(key, words)| (self.found(*key).mutant.id, words.as_str().into()));
         let uncompiled = uncompiled.collect();
-        let taken_out = self.taken_out.iter().map(|key| self.found(*key).mutant.id).collect();
+        let reasons = [(&self.taken_out, TAKEN_OUT), (self.rollback.constant(), CONSTANT)];
+        let reasons =
+            reasons.into_iter().flat_map(|(keys, reason)| keys.iter().map(move |key| (key, reason)));
+        let left_out = reasons.map(|(key, reason)| (self.found(*key).mutant.id, reason)).collect();
         let written = |(source, emitted): (usize, EmittedSource)| {
             let mutants = emitted.arms.iter().map(|arm| arm.mutant);
             let mutants = mutants.filter(|&mutant| !self.taken_out.contains(&MutantKey { source, mutant }));
@@ -132,7 +138,7 @@ impl GuardedProject {
             total: self.total,
             written,
             uncompiled,
-            taken_out,
+            left_out,
         }
     }
 

@@ -58,12 +58,13 @@ impl ProjectSource {
         self.selected.iter().map(|&index| &self.source.mutants()[index])
     }
 
-    /// Returns the pieces that are in no function with mutants.
+    /// Returns the pieces that are in no function with mutants, and constant functions: by what the compiler
+    /// computes with them, they change other code as well.
     fn rest(&self) -> Vec<&str> {
         let text = &self.source.file().text;
         let mut pieces = Vec::new();
         let mut at = 0;
-        for function in self.source.outermost_functions() {
+        for function in self.source.outermost_functions().into_iter().filter(|one| !one.is_constant) {
             pieces.push(&text[at..function.bytes.start]);
             at = function.bytes.end;
         }

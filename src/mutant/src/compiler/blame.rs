@@ -6,7 +6,10 @@
 //! itself, whose branches have no common type, or into a template, which some place with a guard required.
 //! Every other error is only known to be in a function.
 
-use super::error::{CompilerError, ErrorPlace, ErrorSpan};
+use super::{
+    constant::{FunctionKey, constant_functions},
+    error::{CompilerError, ErrorPlace, ErrorSpan},
+};
 use crate::{
     emit::EmittedSource,
     line_index::LineIndex,
@@ -43,6 +46,8 @@ pub struct UnexplainedError {
 pub struct Blame {
     /// Mutants that do not compile, with the compiler's words.
     pub mutants: BTreeMap<MutantKey, String>,
+    /// Functions that the compiler must be able to run, with its words.
+    pub constant: BTreeMap<FunctionKey, String>,
     /// Errors in guarded sources that point at no mutant.
     pub unexplained: Vec<UnexplainedError>,
     /// Errors in no guarded source.
@@ -58,6 +63,11 @@ pub fn blame(
 ) -> Blame {
     let mut blame = Blame::default();
     for error in errors {
+        let constant = constant_functions(error, source_of, sources);
+        if !constant.is_empty() {
+            blame.constant.extend(constant.into_iter().map(|function| (function, error.summary())));
+            continue;
+        }
         let spans = error.spans.iter().filter_map(|span| Pointed::of(span, source_of, sources));
         let (primary, secondary): (Vec<_>, Vec<_>) = spans.partition(|span| span.is_primary);
         let Some(first) = primary.first().or_else(|| secondary.first()) else {
@@ -105,14 +115,14 @@ pub fn blame(
 }
 
 /// A place in a guarded source that an error points at.
-struct Pointed {
-    source: usize,
-    byte: usize,
+pub(super) struct Pointed {
+    pub(super) source: usize,
+    pub(super) byte: usize,
     is_primary: bool,
 }
 
 impl Pointed {
-    fn of(
+    pub(super) fn of(
         span: &ErrorSpan,
         source_of: &dyn Fn(&str) -> Option<usize>,
         sources: &[CompiledSource<'_>],

@@ -36,6 +36,8 @@ pub struct CompilerError {
     pub message: String,
     /// Places in the order in which the compiler names them.
     pub spans: Vec<ErrorSpan>,
+    /// The place of what the error is about, where a note names it, such as the function that is called.
+    pub defined: Option<ErrorSpan>,
 }
 
 impl CompilerError {

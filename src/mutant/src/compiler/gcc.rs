@@ -16,7 +16,12 @@ fn error(diagnostic: &Value) -> Option<CompilerError> {
     let locations = diagnostic["locations"].as_array()?;
     let spans =
         locations.iter().enumerate().filter_map(|(index, location)| span(location, index == 0)).collect();
-    Some(CompilerError { code: None, message: diagnostic["message"].as_str()?.to_owned(), spans })
+    Some(CompilerError {
+        code: None,
+        message: diagnostic["message"].as_str()?.to_owned(),
+        spans,
+        defined: None,
+    })
 }
 
 fn span(location: &Value, is_primary: bool) -> Option<ErrorSpan> {

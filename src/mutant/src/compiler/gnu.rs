@@ -28,7 +28,7 @@ pub fn errors(text: &str) -> Vec<CompilerError> {
         if let Some(words) = error {
             let spans = std::iter::once(span).chain(required.iter().cloned()).collect();
             macros = 0;
-            errors.push(CompilerError { code: None, message: words.to_owned(), spans });
+            errors.push(CompilerError { code: None, message: words.to_owned(), spans, defined: None });
         } else if message.starts_with("note: in expansion of macro ") {
             // Where a macro is used that has the error in it, from the inside out.
             if let Some(error) = errors.last_mut() {

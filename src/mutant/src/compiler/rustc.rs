@@ -26,7 +26,12 @@ pub fn error_of_line(line: &str) -> Option<CompilerError> {
     if spans.is_empty() {
         message.push_str(&notes_of(diagnostic));
     }
-    Some(CompilerError { code: diagnostic["code"]["code"].as_str().map(str::to_owned), message, spans })
+    let code = diagnostic["code"]["code"].as_str().map(str::to_owned);
+    let notes = diagnostic["children"].as_array().into_iter().flatten();
+    let notes =
+        notes.filter(|note| note["message"].as_str().is_some_and(|text| text.ends_with(" is not const")));
+    let defined = notes.filter_map(|note| span(&note["spans"][0])).next();
+    Some(CompilerError { code, message, spans, defined })
 }
 
 /// Returns lines of the notes of an error without a place, such as what the linker says: its errors, or its

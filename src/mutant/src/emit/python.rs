@@ -53,8 +53,8 @@ impl Writer<'_> {
                 self.new_line(guard.insert_at);
             }
             GuardForm::Assignment => self.assignment(guard, base, written),
-            // It has no mutant.
-            GuardForm::Loop => {}
+            // They have no mutants, and functions of Python are not constant.
+            GuardForm::Constant | GuardForm::Loop => {}
         }
     }
 

@@ -38,9 +38,12 @@ pub(super) fn write(
         guards: Vec::new(),
     };
     let NumberedMutants { first, left_out } = mutants;
-    let has_mutants = (0..next).any(|mutant| !left_out.contains(&mutant));
+    let written = found.guards.iter().zip(&begins).filter(|(guard, begin)| {
+        (**begin..**begin + guard.arms.len()).any(|mutant| !left_out.contains(&mutant))
+    });
+    let mutated: BTreeSet<usize> = written.map(|(guard, _)| guard.function).collect();
     let mut writer =
-        Writer { source, found, first, left_out, has_mutants, begins, next_guard: 0, owed_lines: 0, emitted };
+        Writer { source, found, first, left_out, mutated, begins, next_guard: 0, owed_lines: 0, emitted };
     writer.range(0..text.len());
     let mut emitted = writer.emitted;
     emitted.text.shrink_to_fit();
@@ -55,8 +58,8 @@ pub(super) struct Writer<'a> {
     pub(super) found: &'a SourceGuards,
     first: u32,
     pub(super) left_out: &'a BTreeSet<usize>,
-    /// Whether any is written.
-    has_mutants: bool,
+    /// Functions with mutants that are written.
+    mutated: BTreeSet<usize>,
     /// Index of each guard's first mutant.
     pub(super) begins: Vec<usize>,
     next_guard: usize,
@@ -119,10 +122,17 @@ impl Writer<'_> {
         let start = self.emitted.text.len();
         let base = self.first as usize + first;
         match (guard.form, written.is_empty()) {
+            (GuardForm::Constant, _) => {
+                if self.stays_constant(guard.function) {
+                    self.piece(guard.bytes.clone());
+                }
+                return guard.bytes.end;
+            }
             (GuardForm::Loop, _) => {
+                let is_counted = !self.mutated.is_empty() && !self.stays_constant(guard.function);
                 match self.source.file.language {
-                    Language::Rust if self.has_mutants => self.push(" heeler_guard::at(0,0); "),
-                    Language::Python if self.has_mutants => self.python_round(guard, index),
+                    Language::Rust if is_counted => self.push(" heeler_guard::at(0,0); "),
+                    Language::Python if is_counted => self.python_round(guard, index),
                     Language::Rust
                     | Language::C
                     | Language::Cpp
@@ -155,9 +165,14 @@ impl Writer<'_> {
         if guard.form.is_around() { guard.bytes.end } else { begin }
     }
 
+    /// Returns whether the compiler can run a function: it has no mutant then, and does not call the runtime.
+    fn stays_constant(&self, function: usize) -> bool {
+        self.source.functions()[function].is_constant && !self.mutated.contains(&function)
+    }
+
     /// Writes the beginning of a function's body at which no mutant stands.
     fn entry(&mut self, function: usize) {
-        if !self.has_mutants {
+        if self.mutated.is_empty() || self.stays_constant(function) {
             return;
         }
         let number = self.first as usize + self.source.mutants().len() + function;
@@ -193,14 +208,16 @@ impl Writer<'_> {
             }
             GuardForm::Expression | GuardForm::Condition => {
                 self.format(format_args!("(match heeler_guard::at({base},{count}) {{ "));
+                // Without the parentheses, `unsafe { a } == b` would be a statement and a syntax error: an
+                // arm and a block begin as statements do.
                 for &(mutant, number) in written {
                     self.format(format_args!("{number} => {{ "));
-                    self.arm(mutant, &guard.arms[number - 1].code);
+                    self.arm(mutant, &format!("({})", guard.arms[number - 1].code));
                     self.push(" } ");
                 }
-                self.push("_ => { ");
+                self.push("_ => { (");
                 self.range(guard.bytes.clone());
-                self.push(" } })");
+                self.push(") } })");
             }
             GuardForm::Body => {
                 self.format(format_args!(" match heeler_guard::at({base},{count}) {{ "));
@@ -212,7 +229,7 @@ impl Writer<'_> {
                 self.push("_ => {} } ");
             }
             // It has no mutant, and other languages assign by expressions.
-            GuardForm::Loop | GuardForm::Assignment => {}
+            GuardForm::Constant | GuardForm::Loop | GuardForm::Assignment => {}
         }
     }
 
@@ -254,7 +271,7 @@ impl Writer<'_> {
                 self.push("} ");
             }
             // It has no mutant, and other languages assign by expressions.
-            GuardForm::Loop | GuardForm::Assignment => {}
+            GuardForm::Constant | GuardForm::Loop | GuardForm::Assignment => {}
         }
     }
 

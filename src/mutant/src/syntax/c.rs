@@ -1,6 +1,6 @@
 //! C.
 
-use super::table::{BINARY, COMPOUND, FunctionFacts, Gate, Role, Syntax, text_of};
+use super::table::{BINARY, BINDINGS_OF_C, COMPOUND, FunctionFacts, Gate, Role, Syntax, text_of};
 use tree_sitter::Node;
 
 pub(super) const ROLES: &[(&str, Role)] = &[
@@ -52,6 +52,7 @@ pub(super) fn table() -> Syntax {
     Syntax {
         binary: BINARY,
         compound: COMPOUND,
+        bindings: BINDINGS_OF_C,
         unary: &["!", "-", "~"],
         booleans: ["1", "0"],
         function,
@@ -92,7 +93,7 @@ fn function<'tree>(node: Node<'tree>, text: &str) -> Option<FunctionFacts<'tree>
     };
     let values = values.iter().map(|&value| value.to_owned()).collect();
     let values = without_same(values, body, text);
-    Some(FunctionFacts { name, body, is_constant: false, values })
+    Some(FunctionFacts { name, body, is_constant: false, constant_word: None, values })
 }
 
 /// Returns the values without what the function returns anyway.

@@ -2,7 +2,7 @@
 
 use super::{
     c, cpp_macros, cpp_values,
-    table::{BINARY, COMPOUND, Role, Syntax, text_of},
+    table::{BINARY, BINDINGS_OF_C, COMPOUND, Role, Syntax, text_of},
 };
 use crate::guard::GuardForm;
 use tree_sitter::Node;
@@ -51,6 +51,7 @@ pub(super) fn table() -> Syntax {
     Syntax {
         binary: BINARY,
         compound: COMPOUND,
+        bindings: BINDINGS_OF_C,
         unary: &["!", "-", "~"],
         function: cpp_values::function,
         container,

@@ -52,7 +52,7 @@ pub(super) fn function<'tree>(node: Node<'tree>, text: &str) -> Option<FunctionF
         values = returned.map_or_else(Vec::new, |returned| of_type(returned, declared.indirection, text));
     }
     let values = without_same(values, body, text);
-    Some(FunctionFacts { name: declared.name, body, is_constant, values })
+    Some(FunctionFacts { name: declared.name, body, is_constant, constant_word: None, values })
 }
 
 /// Returns the texts of what stands before a function's type.

@@ -4,8 +4,8 @@
 //! - [`table`]: the form of a table.
 //! - [`rust`], [`c`], [`cpp`], [`python`]: the languages.
 //! - [`rust_attributes`]: attributes that take code out; [`rust_literals`]: literals that a guard must not
-//!   part from what is around them; [`rust_values`], [`cpp_values`], [`python_values`]:
-//!   values by return type; [`cpp_macros`]: macros that the parser does not read.
+//!   part from what is around them; [`rust_statements`]: operators that the parser takes for others;
+//!   [`rust_values`], [`cpp_values`], [`python_values`]: values by return type; [`cpp_macros`]: macros that the parser does not read.
 
 mod c;
 mod cpp;
@@ -16,6 +16,7 @@ mod python_values;
 mod rust;
 mod rust_attributes;
 mod rust_literals;
+mod rust_statements;
 mod rust_values;
 mod table;
 

@@ -88,10 +88,24 @@ const COMPOUND: &[Operator] = &[
     operator(">>=", Mutator::ASSIGNMENT_OPERATOR, &["<<="]),
 ];
 
+const BINDINGS: &[&[&str]] = &[
+    &["or"],
+    &["and"],
+    &["<", "<=", ">", ">=", "==", "!=", "is", "is not", "in", "not in"],
+    &["|"],
+    &["^"],
+    &["&"],
+    &["<<", ">>"],
+    &["+", "-"],
+    &["*", "/", "//", "%", "@"],
+    &["**"],
+];
+
 pub(super) fn table() -> Syntax {
     Syntax {
         binary: BINARY,
         compound: COMPOUND,
+        bindings: BINDINGS,
         loops: &["for_statement", "while_statement"],
         unary: &["not", "-", "~"],
         booleans: ["True", "False"],
@@ -100,7 +114,24 @@ pub(super) fn table() -> Syntax {
         function,
         container,
         is_deletable,
+        is_mutated_operator,
         ..Syntax::new(tree_sitter_python::LANGUAGE.into(), ROLES)
+    }
+}
+
+/// Returns whether the parser binds an operator as Python does: for the parser, `^` binds more than `&`.
+fn is_mutated_operator(node: Node<'_>, text: &str) -> bool {
+    let operator = |node: Node<'_>| {
+        let operator = node.child_by_field_name("operator").filter(|_| node.kind() == "binary_operator");
+        operator.map_or("", |operator| text_of(operator, text))
+    };
+    match operator(node) {
+        "^" => node.parent().is_none_or(|parent| operator(parent) != "&"),
+        "&" => ["left", "right"]
+            .iter()
+            .filter_map(|side| node.child_by_field_name(side))
+            .all(|operand| operator(operand) != "^"),
+        _ => true,
     }
 }
 
@@ -148,7 +179,7 @@ fn function<'tree>(node: Node<'tree>, text: &str) -> Option<FunctionFacts<'tree>
         let only = text_of(*only, text);
         values.retain(|value| only != format!("return {value}") && !(value == "None" && only == "return"));
     }
-    Some(FunctionFacts { name, body, is_constant: false, values })
+    Some(FunctionFacts { name, body, is_constant: false, constant_word: None, values })
 }
 
 /// Returns whether a statement stands for a body that does nothing.

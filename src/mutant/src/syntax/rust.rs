@@ -1,7 +1,7 @@
 //! Rust.
 
 use super::{
-    rust_attributes, rust_literals, rust_values,
+    rust_attributes, rust_literals, rust_statements, rust_values,
     table::{BINARY, COMPOUND, FunctionFacts, Role, Syntax, text_of},
 };
 use crate::walk::Lexis;
@@ -63,6 +63,18 @@ const ROLES: &[(&str, Role)] = &[
     ("scoped_identifier", Role::Skip),
 ];
 
+const BINDINGS: &[&[&str]] = &[
+    &["||"],
+    &["&&"],
+    &["==", "!=", "<", "<=", ">", ">="],
+    &["|"],
+    &["^"],
+    &["&"],
+    &["<<", ">>"],
+    &["+", "-"],
+    &["*", "/", "%"],
+];
+
 /// Macros whose statements are checks or ends of a program: leaving them out says nothing about tests.
 const KEPT_MACROS: [&str; 5] = ["panic", "unreachable", "todo", "unimplemented", "compile_error"];
 
@@ -70,13 +82,16 @@ pub(super) fn table() -> Syntax {
     Syntax {
         binary: BINARY,
         compound: COMPOUND,
+        bindings: BINDINGS,
         loops: &["loop_expression", "while_expression", "for_expression"],
         unary: &["!", "-"],
         function,
         container,
         is_deletable,
         attribute: rust_attributes::gate,
+        is_mutated_operator: rust_statements::is_between_operands,
         undivided: rust_literals::undivided,
+        readable: rust_statements::with_values_of_breaks,
         lexis: Lexis::Rust,
         ..Syntax::new(tree_sitter_rust::LANGUAGE.into(), ROLES)
     }
@@ -87,8 +102,10 @@ fn function<'tree>(node: Node<'tree>, text: &str) -> Option<FunctionFacts<'tree>
     let body = node.child_by_field_name("body")?;
     let mut cursor = node.walk();
     let modifiers = node.children(&mut cursor).find(|child| child.kind() == "function_modifiers");
-    let is_constant = modifiers
-        .is_some_and(|modifiers| text_of(modifiers, text).split_whitespace().any(|word| word == "const"));
+    let constant_word = modifiers.and_then(|modifiers| {
+        let mut cursor = modifiers.walk();
+        modifiers.children(&mut cursor).find(|word| word.kind() == "const")
+    });
     let is_main =
         text_of(name, text) == "main" && node.parent().is_some_and(|parent| parent.parent().is_none());
     // `Default::default()` would call itself.
@@ -100,7 +117,7 @@ fn function<'tree>(node: Node<'tree>, text: &str) -> Option<FunctionFacts<'tree>
     if is_main {
         values.clear();
     }
-    Some(FunctionFacts { name, body, is_constant, values })
+    Some(FunctionFacts { name, body, is_constant: false, constant_word, values })
 }
 
 fn container(node: Node<'_>, text: &str) -> String {

@@ -85,6 +85,8 @@ pub(crate) struct FunctionFacts<'tree> {
     pub(crate) body: Node<'tree>,
     /// Whether it can run when the program is compiled: it is not mutated.
     pub(crate) is_constant: bool,
+    /// The word without which it runs with the program only.
+    pub(crate) constant_word: Option<Node<'tree>>,
     /// What it can return instead of running.
     pub(crate) values: Vec<String>,
 }
@@ -96,6 +98,8 @@ pub(crate) struct Syntax {
     pub(super) roles: Vec<Role>,
     pub(crate) binary: &'static [Operator],
     pub(crate) compound: &'static [Operator],
+    /// Operators with two operands that bind equally, those that bind least first.
+    pub(crate) bindings: &'static [&'static [&'static str]],
     /// Kinds of loops whose bodies are blocks.
     pub(crate) loops: &'static [&'static str],
     /// Unary operators that can be dropped.
@@ -153,6 +157,7 @@ impl Syntax {
             roles,
             binary: &[],
             compound: &[],
+            bindings: &[],
             loops: &[],
             unary: &[],
             booleans: ["true", "false"],
@@ -237,6 +242,21 @@ pub(super) const COMPOUND: &[Operator] = &[
     operator("^=", Mutator::ASSIGNMENT_OPERATOR, &["&="]),
     operator("<<=", Mutator::ASSIGNMENT_OPERATOR, &[">>="]),
     operator(">>=", Mutator::ASSIGNMENT_OPERATOR, &["<<="]),
+];
+
+/// How the operators of C and C++ bind.
+pub(super) const BINDINGS_OF_C: &[&[&str]] = &[
+    &["||"],
+    &["&&"],
+    &["|"],
+    &["^"],
+    &["&"],
+    &["==", "!="],
+    &["<", "<=", ">", ">="],
+    &["<=>"],
+    &["<<", ">>"],
+    &["+", "-"],
+    &["*", "/", "%"],
 ];
 
 pub(super) const fn operator(

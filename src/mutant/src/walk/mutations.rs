@@ -76,7 +76,7 @@ impl Walker<'_> {
         parentheses: Parentheses,
     ) {
         let fields = ["left", "operator", "right"].map(|field| node.child_by_field_name(field));
-        let [Some(left), Some(operator), Some(right)] = fields else { return };
+        let [Some(left_node), Some(operator), Some(right_node)] = fields else { return };
         if node.has_error() {
             return;
         }
@@ -85,8 +85,17 @@ impl Walker<'_> {
         }
         let found = operators.iter().find(|one| one.text == text_of(operator, self.text));
         let Some(found) = found else { return };
-        let (left, right) = (text_of(left, self.text), text_of(right, self.text));
+        let (left, right) = (text_of(left_node, self.text), text_of(right_node, self.text));
         for &other in found.replacements {
+            let nodes = [left_node, operator, right_node];
+            let needed = match parentheses {
+                Parentheses::BothOperands => self.with_needed_parentheses(node, nodes, other),
+                Parentheses::RightOperand => None,
+            };
+            let change = match needed {
+                Some((bytes, code)) => Change::new(&bytes, code),
+                None => Change::new(&operator.byte_range(), other),
+            };
             let code = match parentheses {
                 Parentheses::BothOperands => {
                     let (left, right) = (self.on_one_line(left), self.on_one_line(right));
@@ -97,8 +106,7 @@ impl Walker<'_> {
                     format!("{} {other} ({})", self.on_one_line(left), self.on_one_line(right))
                 }
             };
-            let arm = arm(found.mutator.clone(), Change::new(&operator.byte_range(), other), code);
-            self.add_expression(node, scope, arm);
+            self.add_expression(node, scope, arm(found.mutator.clone(), change, code));
         }
     }
 

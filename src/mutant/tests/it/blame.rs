@@ -165,3 +165,30 @@ fn errors_in_no_guarded_source_are_foreign() {
         assert_eq!(compiler::gcc::errors_of_line(other), []);
     }
 }
+
+#[test]
+fn functions_that_the_compiler_calls_stay_constant() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = rust(
+        "pub const fn free(a: u8) -> u8 { a + 1 }\npub const fn table(a: u8) -> u8 { inner(a) * 2 }\nconst fn inner(a: u8) -> u8 { a - 1 }\npub struct A(pub u8);\nimpl A {\n    pub const fn new(a: u8) -> A { A(a * 3) }\n    pub const fn get(&self) -> u8 { self.0 + 4 }\n}\npub struct B(pub u8);\nimpl B { pub const fn new(a: u8) -> B { B(a + 5) } }\npub const C: u8 = table(7);\npub static D: A = A::new(3);\n",
+    );
+    let keys = source.mutants().iter().enumerate();
+    let mut rollback =
+        Rollback::new(keys.map(|(mutant, found)| (MutantKey { source: 0, mutant }, found.function)));
+    loop {
+        let emitted = source.emit(1, &rollback.left_out(0));
+        let errors = rustc(directory.path(), &emitted.text);
+        let compiled = [CompiledSource { source: &source, emitted: &emitted }];
+        let blame = compiler::blame(&errors, &|file| (file == "lib.rs").then_some(0), &compiled);
+        match rollback.next(&blame) {
+            RollbackStep::Check => {}
+            RollbackStep::Done => break,
+            RollbackStep::Broken(words) => unreachable!("{words:?}\n{}", emitted.text),
+        }
+    }
+    let item = |mutant: usize| source.mutants()[mutant].mutant.item.to_string();
+    let constant: BTreeSet<String> = rollback.constant().iter().map(|key| item(key.mutant)).collect();
+    assert_eq!(constant, ["A::new", "inner", "table"].map(str::to_owned).into());
+    let uncompiled: BTreeSet<String> = rollback.withdrawn().keys().map(|key| item(key.mutant)).collect();
+    assert_eq!(uncompiled, ["A::new", "B::new"].map(str::to_owned).into(), "they have no default value");
+}

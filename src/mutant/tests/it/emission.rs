@@ -30,7 +30,7 @@ fn every_form_of_guard_is_written_as_documented() {
     let source = rust("//! Docs.\n#![allow(x)]\nfn f() -> u8 {\n    g(a\n < b);\n    1\n}\n");
     assert_eq!(
         emit(&source),
-        "//! Docs.\n#![allow(x)]\nfn f() -> u8 { match heeler_guard::at(1,2) { 1 => return 0, 2 => return 1, _ => {} } \n    if heeler_guard::at(3,1)==0 { g((match heeler_guard::at(4,2) { 1 => { (a) <= (b) } 2 => { (a) >= (b) } _ => { a\n < b } })); }\n    1\n}\n"
+        "//! Docs.\n#![allow(x)]\nfn f() -> u8 { match heeler_guard::at(1,2) { 1 => return 0, 2 => return 1, _ => {} } \n    if heeler_guard::at(3,1)==0 { g((match heeler_guard::at(4,2) { 1 => { ((a) <= (b)) } 2 => { ((a) >= (b)) } _ => { (a\n < b) } })); }\n    1\n}\n"
     );
     let source = search(Language::C, "int f(int a) { if (a < 1) { g(); } return 2; }");
     assert_eq!(
@@ -45,22 +45,25 @@ fn literals_of_rust_are_not_divided_from_what_gives_them_their_meaning() {
         // The literal has the type of the cast.
         (
             "-3_000 as i64",
-            "(match heeler_guard::at(1,1) { 1 => { ((3_000)) as i64 } _ => { -3_000 as i64 } })",
+            "(match heeler_guard::at(1,1) { 1 => { (((3_000)) as i64) } _ => { (-3_000 as i64) } })",
         ),
         (
             "!(-1)\n as u8",
-            "(match heeler_guard::at(1,2) { 1 => { (((-1)))  as u8 } 2 => { !(((1)))  as u8 } _ => { !(-1)\n as u8 } })",
+            "(match heeler_guard::at(1,2) { 1 => { ((((-1)))  as u8) } 2 => { (!(((1)))  as u8) } _ => { (!(-1)\n as u8) } })",
         ),
-        ("-a as i64", "(match heeler_guard::at(1,1) { 1 => { (a) } _ => { -a } }) as i64"),
+        ("-a as i64", "(match heeler_guard::at(1,1) { 1 => { ((a)) } _ => { (-a) } }) as i64"),
         // The compiler makes a static value of what is made of literals.
-        ("g(&-1)", "g((match heeler_guard::at(1,1) { 1 => { &((1)) } _ => { &-1 } }))"),
-        ("&[1 + 2, 3]", "(match heeler_guard::at(1,1) { 1 => { &[((1) - (2)), 3] } _ => { &[1 + 2, 3] } })"),
+        ("g(&-1)", "g((match heeler_guard::at(1,1) { 1 => { (&((1))) } _ => { (&-1) } }))"),
+        (
+            "&[1 + 2, 3]",
+            "(match heeler_guard::at(1,1) { 1 => { (&[((1) - (2)), 3]) } _ => { (&[1 + 2, 3]) } })",
+        ),
         (
             "&(true, &[1])",
-            "(match heeler_guard::at(1,1) { 1 => { &((false), &[1]) } _ => { &(true, &[1]) } })",
+            "(match heeler_guard::at(1,1) { 1 => { (&((false), &[1])) } _ => { (&(true, &[1])) } })",
         ),
-        ("&(a + 1)", "&((match heeler_guard::at(1,1) { 1 => { (a) - (1) } _ => { a + 1 } }))"),
-        ("&mut [true]", "&mut [(match heeler_guard::at(1,1) { 1 => { false } _ => { true } })]"),
+        ("&(a + 1)", "&((match heeler_guard::at(1,1) { 1 => { ((a) - (1)) } _ => { (a + 1) } }))"),
+        ("&mut [true]", "&mut [(match heeler_guard::at(1,1) { 1 => { (false) } _ => { (true) } })]"),
     ] {
         let text = emit(&rust(&format!("fn f() -> impl Y {{ {code} }}")));
         let body = text.split_once(" heeler_guard::at(").unwrap().1.split_once(";  ").unwrap().1;
@@ -69,7 +72,10 @@ fn literals_of_rust_are_not_divided_from_what_gives_them_their_meaning() {
     // Each mutant would hold a copy of a long one.
     let long = format!("&[{}true]", "1, ".repeat(100));
     let text = emit(&rust(&format!("fn f() -> impl Y {{ {long} }}")));
-    assert!(text.contains("1, (match heeler_guard::at(1,1) { 1 => { false } _ => { true } })]"), "{text}");
+    assert!(
+        text.contains("1, (match heeler_guard::at(1,1) { 1 => { (false) } _ => { (true) } })]"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -110,7 +116,7 @@ fn guards_add_no_lines() {
 fn numbers_stay_when_mutants_are_withdrawn() {
     let source = rust("fn f() -> u8 { a + b * c }");
     let emitted = source.emit(10, &BTreeSet::from([0, 1]));
-    let expected = "fn f() -> u8 { heeler_guard::at(14,0);  (match heeler_guard::at(12,1) { 1 => { (a) - (b * c) } _ => { a + (match heeler_guard::at(13,1) { 1 => { (b) / (c) } _ => { b * c } }) } }) }";
+    let expected = "fn f() -> u8 { heeler_guard::at(14,0);  (match heeler_guard::at(12,1) { 1 => { ((a) - (b * c)) } _ => { (a + (match heeler_guard::at(13,1) { 1 => { ((b) / (c)) } _ => { (b * c) } })) } }) }";
     assert_eq!(emitted.text, expected);
     let emitted = source.emit(10, &BTreeSet::from([0, 2]));
     assert!(
@@ -126,7 +132,7 @@ fn rounds_of_loops_are_counted() {
         rust("fn f() {\n    'a: loop { #![allow(x)] g(); }\n    while h() {}\n    for x in y {}\n}\n");
     assert_eq!(
         emit(&source),
-        "fn f() { match heeler_guard::at(1,1) { 1 => return, _ => {} } \n    'a: loop { #![allow(x)] heeler_guard::at(0,0);  if heeler_guard::at(2,1)==0 { g(); } }\n    while (match heeler_guard::at(3,1) { 1 => { false } _ => { h() } }) { heeler_guard::at(0,0); }\n    for x in y { heeler_guard::at(0,0); }\n}\n"
+        "fn f() { match heeler_guard::at(1,1) { 1 => return, _ => {} } \n    'a: loop { #![allow(x)] heeler_guard::at(0,0);  if heeler_guard::at(2,1)==0 { g(); } }\n    while (match heeler_guard::at(3,1) { 1 => { (false) } _ => { (h()) } }) { heeler_guard::at(0,0); }\n    for x in y { heeler_guard::at(0,0); }\n}\n"
     );
 }
 
@@ -135,7 +141,7 @@ fn mutants_that_break_the_syntax_are_withdrawn() {
     // Where an operand ends with a comment, it would swallow its parenthesis: the parser keeps it out.
     let source = rust("fn f(a: u8) -> ! { g(a // one\n + 1); loop {} }");
     let text = emit(&source);
-    assert!(text.contains("{ (a) - (1) }"), "{text}");
+    assert!(text.contains("{ ((a) - (1)) }"), "{text}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod emission;
 mod mutants;
 mod python;
 mod rollback;
+mod rust_program;
 
 use heeler_mutant::{Configuration, Language, MutatedSource, SourceFile};
 

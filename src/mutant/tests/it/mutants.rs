@@ -98,7 +98,6 @@ fn code_that_the_compiler_runs_and_tests_have_no_mutants() {
     for text in [
         "const A: u8 = 1 + 2;",
         "static A: bool = true;",
-        "const fn f() -> u8 { 1 + 2 }",
         "struct A([u8; 1 + 2]);",
         "enum A { B = 1 + 2 }",
         "macro_rules! m { () => { 1 + 2 } }",
@@ -115,6 +114,66 @@ fn code_that_the_compiler_runs_and_tests_have_no_mutants() {
         assert_eq!(lines(&source), [""; 0], "{text}");
         assert_eq!(source.modules(), [], "{text}");
     }
+}
+
+#[test]
+fn values_of_breaks_and_what_follows_statements_have_unary_operators() {
+    let source = rust(
+        "fn f() -> ! {\n    a = loop { break -n; };\n    b = 'x: loop { break 'x &s; };\n    c = loop { break -n + 2; };\n    d = loop { break *s; };\n    m! { a }\n    -n;\n    loop {}\n}\n",
+    );
+    let operators: Vec<String> =
+        lines(&source).into_iter().filter(|line| line.contains("Operator")).collect();
+    assert_eq!(
+        operators,
+        ["2:22 UnaryOperator -n → n", "4:22 ArithmeticOperator -n + 2 → -n - 2", "4:22 UnaryOperator -n → n"]
+    );
+}
+
+#[test]
+fn replacements_have_the_parentheses_that_make_them_what_is_tested() {
+    for (language, code, expected) in [
+        (Language::Rust, "a & b ^ c", "(a | b)"),
+        (Language::Rust, "a ^ b & c", "(b | c)"),
+        (Language::Rust, "a as u8 >= b", "(a as u8) < b"),
+        (Language::Rust, "a && b || c", "a || b"),
+        (Language::Rust, "a || b && c", "a && (b && c)"),
+        (Language::Rust, "a - b - c", "a - b + c"),
+        (Language::Rust, "a + b as u8 << c", "a + b as u8 >> c"),
+        (Language::C, "a & b ^ c", "(a | b)"),
+        (Language::C, "a << b & c", "a << b | c"),
+        (Language::Python, "a and b or c", "a or b"),
+        (Language::Python, "a | b & c", "(b | c)"),
+        (Language::Python, "a - b - c", "a - b + c"),
+    ] {
+        let text = match language {
+            Language::Rust => format!("fn f() -> ! {{ g({code}); loop {{}} }}"),
+            Language::Python => format!("def f():\n    g({code})\n"),
+            _ => format!("void f() {{ g({code}); }}"),
+        };
+        let source = search(language, &text);
+        let found: Vec<_> =
+            source.mutants().iter().map(|one| one.mutant.replacement().into_owned()).collect();
+        assert!(found.iter().any(|one| one == expected), "{code}: {found:?}");
+    }
+}
+
+#[test]
+fn constant_functions_have_mutants_and_the_others_stay_constant() {
+    let source = rust(
+        "pub const unsafe fn f(a: u8) -> bool { a < 2 }\nconst fn g() { loop {} }\nimpl A { const fn h(&self) -> u8 { self.0 } }\n",
+    );
+    let replaced = |text: &str| text.replace("heeler_guard::", "");
+    let all = source.emit(1, &BTreeSet::new());
+    assert!(all.text.starts_with("pub  unsafe fn f(a: u8) -> bool {"), "{}", all.text);
+    assert!(replaced(&all.text).contains("\n fn g() { match at("), "{}", all.text);
+    let of_f: BTreeSet<usize> =
+        (0..source.mutants().len()).filter(|&index| &*source.mutants()[index].mutant.item != "f").collect();
+    let only_f = source.emit(1, &of_f);
+    assert!(
+        only_f.text.ends_with("\nconst fn g() { loop {} }\nimpl A { const fn h(&self) -> u8 { self.0 } }\n"),
+        "{}",
+        only_f.text
+    );
 }
 
 #[test]

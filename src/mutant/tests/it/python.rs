@@ -25,6 +25,18 @@ fn mutants(text: &str) -> Vec<String> {
 }
 
 #[test]
+fn operators_that_the_parser_binds_in_another_way_than_python_have_no_mutants() {
+    for code in ["a & b ^ c", "a ^ b & c", "a ^ b & c ^ d"] {
+        let source = search(Language::Python, &format!("def f():\n    x = {code}\n"));
+        let operators = lines(&source).into_iter().filter(|line| line.contains("BitwiseOperator"));
+        assert_eq!(operators.count(), 0, "{code}");
+    }
+    let source = search(Language::Python, "def f():\n    x = a & (b ^ c) | a & b\n");
+    let operators = lines(&source).into_iter().filter(|line| line.contains("BitwiseOperator"));
+    assert_eq!(operators.count(), 4);
+}
+
+#[test]
 fn function_has_mutants_of_every_kind() {
     let source = python(
         "def f(a: int, b=True) -> bool:\n    \"\"\"Docs.\"\"\"\n    if a < 2 and not g():\n        b += 1\n    h(a ^ 1)\n    while a is not None:\n        pass\n    return -a in b if b else a or 1\n",

@@ -34,7 +34,12 @@ impl PythonCompilation {
                     let place = ErrorPlace::Line { line: line.parse().ok()?, column: column.parse().ok()? };
                     let span = ErrorSpan { file: (*path).to_owned(), place, is_primary: true };
                     let message = (*words).to_owned();
-                    compilation.errors.push(CompilerError { code: None, message, spans: vec![span] });
+                    compilation.errors.push(CompilerError {
+                        code: None,
+                        message,
+                        spans: vec![span],
+                        defined: None,
+                    });
                 }
                 ["end"] => is_whole = true,
                 // What a module of the user writes when the interpreter starts.
