@@ -72,6 +72,10 @@ pub(super) fn shuffle(word: &str) -> Result<ShuffleMode, ArgumentValueError> {
     }
 }
 
+pub(super) fn duration(word: &str) -> Result<std::time::Duration, ArgumentValueError> {
+    Ok(parse_positive_duration(word)?)
+}
+
 pub(super) fn time_limit(word: &str) -> Result<TimeLimit, ArgumentValueError> {
     match word {
         "none" => Ok(TimeLimit::Unlimited),

@@ -1,6 +1,6 @@
 //! The arguments of `heeler mutate`.
 
-use std::{net::IpAddr, path::PathBuf};
+use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum, ValueHint};
 use heeler_config::{CommandLineSettings, JobCount, RunLayer, filter::Filter};
@@ -21,6 +21,7 @@ Examples:
   heeler mutate --in-diff main              those of the lines that differ from a branch
   heeler mutate --shard 1/4 --json 1.json   a quarter of them
   heeler mutate -E 'not test(slow)'         with the other tests only
+  heeler mutate --time-limit 10m            what is known of a random sample by then
   heeler mutate --min-score 80 --html mutants.html
   heeler mutate --build 'make tests' --test 'tests/*_test'
   heeler mutate --build 'cmake -B b && cmake --build b' --ctest b src/parse.c
@@ -33,8 +34,8 @@ Suppression:
   # heeler: no-mutate, # pragma: no mutate  the same in Python
   #[mutants::skip]                          on an item
 
-Exit codes: 0, or 2 if the score is below --min-score or tests fail without a mutant, 3 if cancelled,
-4 if there is no build, 5 if a word names nothing, 8 if there are no mutants";
+Exit codes: 0, or 2 if the score is below --min-score or tests fail without a mutant, 3 if cancelled or at
+--time-limit, 4 if there is no build, 5 if a word names nothing, 8 if there are no mutants";
 
 /// Arguments of `heeler mutate`.
 #[derive(Debug, Clone, PartialEq, Args)]
@@ -62,6 +63,10 @@ pub(crate) struct MutateArguments {
     /// Number of test processes at the same time; by default, one for each processor.
     #[arg(short, long, value_name = "N", value_parser = convert::jobs, help_heading = "Running")]
     pub jobs: Option<JobCount>,
+    /// End after this time, such as 90s or 10m, builds included, with what is known by then; the mutants are
+    /// tested in random order. What was not tested is reported as such, and the exit code is 3.
+    #[arg(long, value_name = "DURATION", value_parser = convert::duration, help_heading = "Running")]
+    pub time_limit: Option<Duration>,
     /// Exit with 2 if the score is lower: the percentage of mutants that tests notice, of those that they
     /// could notice.
     #[arg(long, value_name = "PERCENT", value_parser = convert::percentage, help_heading = "Running")]
@@ -214,6 +219,11 @@ impl BuildArguments {
 }
 
 impl MutateArguments {
+    /// Returns the files into which reports are written.
+    pub(in crate::cli) fn report_files(&self) -> Vec<PathBuf> {
+        [&self.json, &self.html, &self.sarif].into_iter().flatten().cloned().collect()
+    }
+
     /// Returns the settings that the arguments override.
     #[must_use]
     pub(crate) fn command_line(&self) -> CommandLineSettings {

@@ -19,7 +19,7 @@ pub(super) fn precise_duration(duration: Duration) -> String {
 }
 
 /// Formats an elapsed time: `0.4s`, `9.9s`, `10s`, `1m 02s`, `2h 03m`.
-pub(super) fn rough_duration(duration: Duration) -> String {
+pub(crate) fn rough_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
         0..10 => format!("{seconds}.{}s", duration.subsec_millis() / 100),

@@ -2,12 +2,16 @@
 //! progress below them on a terminal, and at the end a summary.
 
 use std::{
+    collections::BTreeSet,
     io::Write,
     time::{Duration, Instant},
 };
 
-use heeler_mutant::{MutantResult, MutantStatus, MutationCounts};
-use heeler_report::{mutation::change_text, sanitise};
+use heeler_mutant::{MutantId, MutantResult, MutantStatus, MutationCounts};
+use heeler_report::{
+    mutation::{UncoveredFunction, change_text, survival_text, uncovered_functions},
+    sanitise,
+};
 
 use super::{
     DisplayKind, DisplayOptions, OutputStream,
@@ -19,6 +23,14 @@ use super::{
 
 /// How often the line about the progress is drawn again.
 const REDRAWN_EVERY: Duration = Duration::from_millis(100);
+/// How often a line about the progress is printed where there is no terminal.
+const PRINTED_EVERY: Duration = Duration::from_secs(10);
+
+/// From this time on, the user is told how it can be less.
+const LONG_RUN: Duration = Duration::from_secs(600);
+
+/// Number of functions with uncovered mutants that are shown: reports have all of them.
+const SHOWN_UNCOVERED: usize = 50;
 
 /// What is shown of a run of mutants.
 pub(crate) struct MutationDisplay {
@@ -29,7 +41,11 @@ pub(crate) struct MutationDisplay {
     out: Box<dyn Write + Send>,
     /// What is being done before the first mutant runs.
     phase: Option<(String, String)>,
+    /// The tests without a mutant, while they run.
+    original: Option<OriginalProgress>,
     counts: MutationCounts,
+    /// Survivors that were shown.
+    shown: BTreeSet<MutantId>,
     /// Number of mutants that tests run for.
     total: usize,
     /// Number of those that have results of this run.
@@ -38,13 +54,21 @@ pub(crate) struct MutationDisplay {
     drawn: Option<Instant>,
 }
 
+/// The tests without a mutant, while they run.
+struct OriginalProgress {
+    total: usize,
+    done: usize,
+    slowest: Option<(String, Duration)>,
+}
+
 /// What a summary says beside the counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MutationEnding {
     pub(crate) took: Duration,
     /// Number of verdicts that were taken over from earlier runs.
     pub(crate) kept: usize,
-    pub(crate) is_cancelled: bool,
+    /// Why the run ended before all mutants had verdicts, such as "cancelled".
+    pub(crate) unfinished: Option<String>,
     /// Lines about what was left out.
     pub(crate) notes: Vec<String>,
     /// Files that were written.
@@ -60,7 +84,9 @@ impl MutationDisplay {
             screen: LiveScreen::new(options.colour),
             out: stream.writer(),
             phase: None,
+            original: None,
             counts: MutationCounts::default(),
+            shown: BTreeSet::new(),
             total: 0,
             done: 0,
             began: now,
@@ -83,11 +109,42 @@ impl MutationDisplay {
         }
     }
 
-    /// Begins the mutants that tests run for.
-    pub(crate) fn begin(&mut self, total: usize, now: Instant) {
-        (self.total, self.done, self.began) = (total, 0, now);
-        self.show_phase("Testing", &count_of(total, "mutant"));
+    /// Begins the tests without a mutant.
+    pub(crate) fn begin_original(&mut self, tests: usize, now: Instant) {
         self.phase = None;
+        self.original = Some(OriginalProgress { total: tests, done: 0, slowest: None });
+        (self.began, self.drawn) = (now, Some(now));
+    }
+
+    /// Counts tests without a mutant that have ended.
+    pub(crate) fn on_original(&mut self, tests: usize, slowest: Option<(&str, Duration)>) {
+        let Some(original) = &mut self.original else { return };
+        original.done += tests;
+        let before = original.slowest.as_ref().map_or(Duration::ZERO, |(_, took)| *took);
+        if let Some((name, took)) = slowest.filter(|(_, took)| *took > before) {
+            original.slowest = Some((name.to_owned(), took));
+        }
+    }
+
+    /// Begins the mutants that tests run for. `longest` is how long they take if all of their tests run.
+    pub(crate) fn begin(&mut self, total: usize, longest: Option<Duration>, now: Instant) {
+        (self.total, self.done, self.began, self.drawn) = (total, 0, now, Some(now));
+        let slowest = self.original.take().and_then(|original| original.slowest);
+        let mut words = count_of(total, "mutant");
+        if let Some(longest) = longest.filter(|_| total > 0) {
+            words.push_str(&format!(", {} if no test fails", rough_duration(longest)));
+        }
+        self.show_phase("Testing", &words);
+        self.phase = None;
+        if longest.is_some_and(|longest| longest >= LONG_RUN) {
+            let slowest = slowest.map_or_else(String::new, |(name, took)| {
+                format!("the slowest test is {name} ({}); ", rough_duration(took))
+            });
+            self.warn(&format!(
+                "this may take long: {slowest}-E 'not test(NAME)' leaves tests out, SOURCE and --in-diff REF \
+                 select mutants, and --time-limit DURATION ends with what is known by then"
+            ));
+        }
     }
 
     /// Shows a text for the user.
@@ -104,30 +161,73 @@ impl MutationDisplay {
         self.counts.add(result.status);
         self.done += 1;
         if result.status == MutantStatus::Survived {
-            let tests = format!("   ({})", covering_text(result.covered_by.len()));
-            let line = result_line("SURVIVED", Style::Failure, result).with(Style::Dim, tests);
-            self.print(&[line]);
+            self.shown.insert(result.mutant.id);
+            self.print(&[survivor_line(result)]);
         }
     }
 
     /// Advances the time.
     pub(crate) fn tick(&mut self, now: Instant) {
-        let is_due = self.drawn.is_none_or(|drawn| now.saturating_duration_since(drawn) >= REDRAWN_EVERY);
-        if self.kind == DisplayKind::Live && is_due {
-            self.draw(now);
+        let is_live = self.kind == DisplayKind::Live;
+        let every = if is_live { REDRAWN_EVERY } else { PRINTED_EVERY };
+        let is_due = self.drawn.is_none_or(|drawn| now.saturating_duration_since(drawn) >= every);
+        if !is_due {
+            return;
+        }
+        if is_live {
+            return self.draw(now);
+        }
+        self.drawn = Some(now);
+        if let Some(line) = self.progress(now) {
+            self.print(&[line]);
         }
     }
 
-    /// Removes the line about the progress, and prints the summary.
+    /// Returns the line about the progress of tests.
+    fn progress(&self, now: Instant) -> Option<StyledLine> {
+        match &self.original {
+            Some(original) => Some(self.original_line(original, now)),
+            None => (self.total > 0).then(|| self.progress_line(now)),
+        }
+    }
+
+    fn original_line(&self, original: &OriginalProgress, now: Instant) -> StyledLine {
+        let took = now.saturating_duration_since(self.began);
+        let mut words = format!(
+            "the original: {}/{} tests  {}",
+            grouped_number(original.done),
+            grouped_number(original.total),
+            rough_duration(took)
+        );
+        if let Some((name, took)) = &original.slowest {
+            words.push_str(&format!("  slowest {} ({})", sanitise::one_line(name), rough_duration(*took)));
+        }
+        StyledLine::with_label(Style::Bold, "Testing").with_plain(words)
+    }
+
+    /// Removes the line about the progress, and prints what was not shown yet, and the summary.
     pub(crate) fn end(&mut self, results: &[MutantResult], ending: &MutationEnding) {
         let counts: MutationCounts = results.iter().map(|result| result.status).collect();
-        let mut lines = vec![summary_line(counts, ending)];
+        // Verdicts of earlier runs.
+        let is_new = |result: &&MutantResult| {
+            result.status == MutantStatus::Survived && !self.shown.contains(&result.mutant.id)
+        };
+        let mut lines: Vec<_> = results.iter().filter(is_new).map(survivor_line).collect();
+        let uncovered = uncovered_functions(results);
+        lines.extend(uncovered.iter().take(SHOWN_UNCOVERED).map(uncovered_line));
+        if uncovered.len() > SHOWN_UNCOVERED {
+            let more = count_of(uncovered.len() - SHOWN_UNCOVERED, "further function");
+            let text = format!("{more} with mutants that no test reaches; --json FILE has all");
+            lines.push(StyledLine::with_label(Style::Failure, "NOT COVERED").with_plain(text));
+        }
+        lines.push(summary_line(counts, ending));
         let plain = |label: &str, text: &str| {
             StyledLine::with_label(Style::Dim, label).with_plain(sanitise::one_line(text).into_owned())
         };
         lines.extend(ending.notes.iter().map(|note| plain("note", note)));
         lines.extend(ending.files.iter().map(|file| plain("report", file)));
         self.phase = None;
+        self.original = None;
         self.total = 0;
         self.print(&lines);
     }
@@ -155,8 +255,10 @@ impl MutationDisplay {
     fn view(&self, now: Instant) -> Vec<StyledLine> {
         let line = match &self.phase {
             Some((label, words)) => StyledLine::with_label(Style::Bold, label).with_plain(words.clone()),
-            None if self.total > 0 => self.progress_line(now),
-            None => return Vec::new(),
+            None => match self.progress(now) {
+                Some(line) => line,
+                None => return Vec::new(),
+            },
         };
         vec![line.cut((self.size)().columns.saturating_sub(1))]
     }
@@ -196,8 +298,20 @@ impl Drop for MutationDisplay {
     }
 }
 
-fn covering_text(tests: usize) -> String {
-    format!("{} {} it", count_of(tests, "test"), if tests == 1 { "covers" } else { "cover" })
+fn survivor_line(result: &MutantResult) -> StyledLine {
+    let why = format!("   ({})", survival_text(result));
+    result_line("SURVIVED", Style::Failure, result).with(Style::Dim, why)
+}
+
+fn uncovered_line(function: &UncoveredFunction<'_>) -> StyledLine {
+    let mutant = function.first;
+    let start = mutant.start();
+    let place = format!("{}:{}:{}", sanitise::one_line(mutant.path()), start.line, start.column);
+    let item = if mutant.item.is_empty() { "code outside of functions" } else { &*mutant.item };
+    let mutants = count_of(function.mutants, "mutant");
+    StyledLine::with_label(Style::Failure, "NOT COVERED")
+        .with_plain(format!("{place}  {}", sanitise::one_line(item)))
+        .with(Style::Dim, format!("   (no test reaches {mutants} in lines {})", function.lines_text()))
 }
 
 /// Returns a line about a mutant: where it is, its mutator, and what it changes.
@@ -225,19 +339,28 @@ fn summary_line(counts: MutationCounts, ending: &MutationEnding) -> StyledLine {
     let parts = words.iter().filter(|(status, _)| counts.of(*status) > 0);
     let parts: Vec<String> = parts.map(|(status, words)| format!("{} {words}", counts.of(*status))).collect();
     let total = count_of(usize::try_from(counts.total()).unwrap_or(usize::MAX), "mutant");
-    let mut text = if parts.is_empty() { total } else { format!("{total}: {}", parts.join(", ")) };
+    let text = if parts.is_empty() { total } else { format!("{total}: {}", parts.join(", ")) };
+    let untested = counts.of(MutantStatus::Pending);
+    let mut text = match (&ending.unfinished, untested) {
+        (None, 0) => text,
+        (None, _) => format!("incomplete, {untested} not tested · {text}"),
+        (Some(why), 0) => format!("{why} · {text}"),
+        (Some(why), _) => format!("{why}, {untested} not tested · {text}"),
+    };
     if let Some(score) = counts.score() {
-        text.push_str(&format!(" · score {score:.1} %"));
+        let of_tested = if untested > 0 { " of those tested" } else { "" };
+        text.push_str(&format!(" · score {score:.1} %{of_tested}"));
     }
     text.push_str(&format!(" · {}", rough_duration(ending.took)));
     if ending.kept > 0 {
         text.push_str(&format!(" · {} of earlier runs", count_of(ending.kept, "verdict")));
     }
-    if ending.is_cancelled {
-        text.push_str(" · cancelled");
-    }
     let is_noticed = counts.of(MutantStatus::Survived) == 0 && counts.of(MutantStatus::NoCoverage) == 0;
-    let style = if is_noticed && !ending.is_cancelled { Style::Success } else { Style::Failure };
+    let style = if is_noticed && untested == 0 && ending.unfinished.is_none() {
+        Style::Success
+    } else {
+        Style::Failure
+    };
     StyledLine::with_label(style, "Summary").with_plain(text)
 }
 
@@ -258,13 +381,17 @@ mod tests {
         };
         assert_eq!(
             text(counts, &ending),
-            "     Summary 7 mutants: 2 killed, 1 timed out, 1 survived, 1 not covered, 1 do not compile, 1 not \
-             tested · score 60.0 % · 4.0s · 1 verdict of earlier runs"
+            "     Summary incomplete, 1 not tested · 7 mutants: 2 killed, 1 timed out, 1 survived, 1 not covered, \
+             1 do not compile, 1 not tested · score 60.0 % of those tested · 4.0s · 1 verdict of earlier runs"
         );
-        let cancelled = MutationEnding { is_cancelled: true, ..MutationEnding::default() };
+        let cancelled =
+            MutationEnding { unfinished: Some("cancelled".to_owned()), ..MutationEnding::default() };
         let none = text(MutationCounts::default(), &cancelled);
-        assert_eq!(none, "     Summary 0 mutants · 0.0s · cancelled");
-        assert_eq!(covering_text(1), "1 test covers it");
-        assert_eq!(covering_text(12), "12 tests cover it");
+        assert_eq!(none, "     Summary cancelled · 0 mutants · 0.0s");
+        let counts: MutationCounts = [Killed, Pending, Pending].into_iter().collect();
+        assert_eq!(
+            text(counts, &cancelled),
+            "     Summary cancelled, 2 not tested · 3 mutants: 1 killed, 2 not tested · score 100.0 % of those tested · 0.0s"
+        );
     }
 }

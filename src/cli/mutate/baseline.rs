@@ -2,7 +2,7 @@
 //! of a process of several; and all tests of a program in one process, as mutants are tested.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     fs,
     num::NonZeroUsize,
     ops::Range,
@@ -10,26 +10,23 @@ use std::{
     time::Duration,
 };
 
-use heeler_core::{Outcome, TestResult};
+use heeler_core::TestResult;
 use heeler_mutate::{
     Baseline, BaselineProgram, CONFIRMED_FAILURES, Coverage, ForeignModule, GuardMode, KeptBaseline,
     StepOutcome, TestIndex, coverage_file_bytes, foreign_modules, guard_environment,
 };
 use heeler_protocol::control::{ForkPoint, OsText, TestProgram};
-use heeler_server::variants::{ListedProgram, Variant, VariantEvent, VariantLimits, VariantSlots};
+use heeler_server::variants::{ListedProgram, Variant, VariantLimits};
 
 use super::{
     error::MutateError,
-    session::{LOW_ORDERS, LeftAtOnce, MutantSession, ORDERED_TOGETHER},
+    red_tests::{RedTests, failure},
+    session::{LeftAtOnce, MutantSession},
 };
 
 /// Limits of tests without a mutant. They are generous: nothing is known of them yet.
 const LIMITS: VariantLimits =
     VariantLimits { silence: Duration::from_secs(300), total: Duration::from_secs(1800) };
-/// Number of lines of a test's failure that an error shows.
-const SHOWN_LINES: usize = 4;
-/// Number of failed tests that an error names.
-const NAMED_TESTS: usize = 10;
 /// What a test takes, for the order of processes, before it has run.
 const UNKNOWN_DURATION: Duration = Duration::from_millis(1);
 
@@ -54,15 +51,6 @@ pub(super) struct MeasuredPrograms<'a> {
     pub(super) kept_names: &'a [Vec<String>],
     /// The places of programs whose tests are left out where they fail.
     pub(super) may_fail: Range<usize>,
-}
-
-/// Tests that fail again and again without a mutant.
-struct RedTests<'a> {
-    may_fail: &'a Range<usize>,
-    /// How those have failed that may not.
-    failures: Vec<String>,
-    /// The tests that are left out, with how they have failed.
-    left_out: Vec<(TestIndex, String)>,
 }
 
 /// How the measurement ended, unless with an error.
@@ -241,12 +229,13 @@ pub(super) async fn measure(
         program.fails_in_forks = kept.is_unforkable(&listed.suite);
     }
     let run = take_kept(measured, kept, &mut baseline);
+    session.observer.begin_original(run.len());
     if let Some(slots) = forking_slots
         && let Some(left) = measure_forked(session, programs, files, slots, &mut baseline).await?
     {
         return Ok(MeasuredBaseline::Left(left));
     }
-    if session.is_cancelled {
+    if session.is_ended() {
         return Ok(MeasuredBaseline::Cancelled);
     }
     if let Some(ended) = run_alone(session, measured, files, &run, &mut baseline).await? {
@@ -290,13 +279,14 @@ async fn run_alone(
     run: &BTreeSet<TestIndex>,
     baseline: &mut Baseline,
 ) -> Result<Option<MeasuredBaseline>, MutateError> {
+    let uid = |program: usize, test: usize| measured.programs[program].uids[test].as_str();
     // Also what has failed in a child: threads that were there before are not in it.
     let is_open = |one: &TestIndex| baseline.programs[one.program].durations[one.test].is_none();
     let mut waiting: Vec<TestIndex> = run.iter().copied().filter(is_open).collect();
     for test in &waiting {
         files.create_file(test.program, Some(test.test))?;
     }
-    let mut red = RedTests::new(measured);
+    let mut red = RedTests::new(&measured.may_fail);
     for round in 0..CONFIRMED_FAILURES {
         // How each test ended: its failure, or none.
         let mut ended: BTreeMap<TestIndex, Option<String>> = BTreeMap::new();
@@ -307,13 +297,15 @@ async fn run_alone(
             ended.insert(waiting[place], failure(&measured.programs[program].uids[test], &result));
         };
         let variants = waiting.iter().map(|test| files.alone(*test));
-        if let Some(left) = run_all(session, variants, &mut take).await? {
+        let shown =
+            |variant: &Variant| variant.tests.first().map(|&test| uid(variant.program, test).to_owned());
+        if let Some(left) = session.run_all(variants, &shown, &mut take).await? {
             return Ok(Some(MeasuredBaseline::Left(left)));
         }
-        if session.is_cancelled {
+        if session.is_ended() {
             return Ok(Some(MeasuredBaseline::Cancelled));
         }
-        red = RedTests::new(measured);
+        red = RedTests::new(&measured.may_fail);
         waiting.retain(|test| {
             let no_result =
                 || format!("{}: it has no result", measured.programs[test.program].uids[test.test]);
@@ -353,13 +345,13 @@ async fn run_together(
     while !waiting.is_empty() {
         let mut results: Vec<Option<Box<TestResult>>> = vec![None; waiting.len()];
         let mut take = |place: usize, result| results[place] = Some(result);
-        if let Some(left) = run_all(session, waiting.iter().cloned(), &mut take).await? {
+        if let Some(left) = session.run_all(waiting.iter().cloned(), &|_| None, &mut take).await? {
             return Ok(Some(MeasuredBaseline::Left(left)));
         }
-        if session.is_cancelled {
+        if session.is_ended() {
             return Ok(Some(MeasuredBaseline::Cancelled));
         }
-        let mut red = RedTests::new(measured);
+        let mut red = RedTests::new(&measured.may_fail);
         let mut results = results.into_iter();
         waiting.retain_mut(|variant| {
             let program = &measured.programs[variant.program];
@@ -431,18 +423,23 @@ async fn measure_forked(
             })
             .collect();
         let forked = files.forked_variants(&open, slots, round)?;
-        if forked.is_empty() || session.is_cancelled {
+        if forked.is_empty() || session.is_ended() {
             break;
         }
         let mut results: Vec<Option<Box<TestResult>>> = vec![None; forked.len()];
         let mut take = |place: usize, result| results[place] = Some(result);
-        if let Some(left) = run_all(session, forked.iter().cloned(), &mut take).await? {
+        if let Some(left) = session.run_all(forked.iter().cloned(), &|_| None, &mut take).await? {
             return Ok(Some(left));
         }
         files.check_imports()?;
         let mut is_any_measured = false;
         for (variant, result) in forked.iter().zip(results) {
             let taken = files.take_forked(variant, result.as_deref(), baseline)?;
+            let durations = &baseline.programs[variant.program].durations;
+            let measured = variant.tests.iter().filter_map(|&test| Some((test, durations[test]?)));
+            let slowest = measured.clone().max_by_key(|(_, took)| *took);
+            let slowest = slowest.map(|(test, took)| (programs[variant.program].uids[test].as_str(), took));
+            session.observer.on_original(measured.count(), slowest);
             is_any_measured |= taken.is_any_measured;
             failed.extend(taken.failed.map(|test| (variant.program, test)));
         }
@@ -486,113 +483,4 @@ fn together_variants(baseline: &Baseline) -> Vec<Variant> {
         }
     }
     variants
-}
-
-/// Runs variants to their ends, some at a time: there may be many thousands. `take` is given the place of
-/// each among all, and its result; those of a cancelled run may have none.
-///
-/// Cancel safe: no, because the tests go on.
-async fn run_all(
-    session: &mut MutantSession,
-    mut variants: impl Iterator<Item = Variant> + Send,
-    take: &mut (dyn FnMut(usize, Box<TestResult>) + Send),
-) -> Result<Option<LeftAtOnce>, MutateError> {
-    // Of those that are in progress.
-    let mut places: HashMap<String, usize> = HashMap::new();
-    let (mut ordered, mut runs) = (0, 0);
-    loop {
-        while places.len() < LOW_ORDERS && !session.is_cancelled {
-            let next: Vec<Variant> = variants.by_ref().take(ORDERED_TOGETHER).collect();
-            if next.is_empty() {
-                break;
-            }
-            places.extend(next.iter().map(|variant| variant.name.clone()).zip(ordered..));
-            ordered += next.len();
-            runs += 1;
-            session.run(&next, VariantSlots::All).await?;
-        }
-        if runs == 0 {
-            return Ok(None);
-        }
-        match session.next_event().await? {
-            Ok(VariantEvent::Ended { name, result, .. }) => {
-                if let Some(place) = places.remove(&name) {
-                    take(place, result);
-                }
-            }
-            Ok(VariantEvent::RunEnded { .. }) => runs -= 1,
-            Ok(VariantEvent::Warning(_)) => {}
-            Err(left) => return Ok(Some(left)),
-        }
-    }
-}
-
-/// Returns how a test failed, if it did.
-fn failure(what: &str, result: &TestResult) -> Option<String> {
-    let reason = match StepOutcome::of(result) {
-        StepOutcome::Passed => return None,
-        StepOutcome::Failed { test, reason } if !what.ends_with(&test) => format!("{test}: {reason}"),
-        StepOutcome::Failed { reason, .. }
-        | StepOutcome::Signalled { reason, .. }
-        | StepOutcome::Silent { reason }
-        | StepOutcome::DiedEarly { reason }
-        | StepOutcome::Unknown { reason } => reason,
-        StepOutcome::HitLimit { .. } | StepOutcome::StepLimit { .. } => {
-            Outcome::ExitedEarly.label().to_owned()
-        }
-    };
-    let mut lines = reason.lines().map(str::trim_end).filter(|line| !line.is_empty()).take(SHOWN_LINES);
-    let first = lines.next().unwrap_or_default();
-    Some(lines.fold(format!("  {what}: {first}"), |text, line| format!("{text}\n      {line}")))
-}
-
-impl<'a> RedTests<'a> {
-    fn new(measured: &'a MeasuredPrograms<'_>) -> Self {
-        Self { may_fail: &measured.may_fail, failures: Vec::new(), left_out: Vec::new() }
-    }
-
-    fn add(&mut self, test: TestIndex, failure: String) {
-        if self.may_fail.contains(&test.program) {
-            self.left_out.push((test, failure));
-        } else {
-            self.failures.push(failure);
-        }
-    }
-
-    fn is_left_out(&self, test: TestIndex) -> bool {
-        self.left_out.iter().any(|(one, _)| *one == test)
-    }
-
-    /// Leaves out the tests that may fail, and shows them.
-    ///
-    /// # Errors
-    /// Another test has failed.
-    fn leave_out(self, session: &mut MutantSession, baseline: &mut Baseline) -> Result<(), MutateError> {
-        let Self { failures: mut red, left_out, .. } = self;
-        for (place, (test, failure)) in left_out.iter().enumerate() {
-            // What has no duration runs for no mutant.
-            baseline.programs[test.program].durations[test.test] = None;
-            baseline.flaky.remove(test);
-            if place < NAMED_TESTS {
-                session
-                    .observer
-                    .warn(&format!("left out, because it fails without a mutant: {}", failure.trim()));
-            }
-        }
-        if left_out.len() > NAMED_TESTS {
-            let more = left_out.len() - NAMED_TESTS;
-            session
-                .observer
-                .warn(&format!("left out, because they fail without a mutant: {more} more tests"));
-        }
-        if red.is_empty() {
-            return Ok(());
-        }
-        let more = red.len().saturating_sub(NAMED_TESTS);
-        red.truncate(NAMED_TESTS);
-        if more > 0 {
-            red.push(format!("  and {more} more"));
-        }
-        Err(MutateError::RedTests { tests: red })
-    }
 }

@@ -22,6 +22,7 @@ use super::{
     doctest_build::DoctestCompiler,
     error::MutateError,
     find::{BuildTool, FoundProject},
+    kept_reports::KeptReports,
     own_harness::has_own_harness,
     pytest_build::build_with_pytest,
 };
@@ -35,6 +36,8 @@ use crate::cli::{
 
 /// The file that Cargo makes where a workspace has none.
 const LOCK_FILE: &str = "Cargo.lock";
+/// The list of reports that were written, beside the copy.
+const REPORTS: &str = "reports";
 /// Debug information of the original's lines is of no use, and takes half of the time of small builds.
 const WITHOUT_DEBUG_INFORMATION: [&str; 2] = ["CARGO_PROFILE_DEV_DEBUG", "CARGO_PROFILE_TEST_DEBUG"];
 
@@ -42,6 +45,8 @@ const WITHOUT_DEBUG_INFORMATION: [&str; 2] = ["CARGO_PROFILE_DEV_DEBUG", "CARGO_
 #[derive(Debug)]
 pub(super) struct WorkPlace {
     dir: PathBuf,
+    /// Files that are not copied: the reports of this run and of earlier ones.
+    reports: Vec<PathBuf>,
     _lock: LivenessLock,
 }
 
@@ -111,7 +116,23 @@ impl WorkPlace {
             return Err(MutateError::Busy { path: dir });
         }
         let held = LivenessLock::acquire(&lock).map_err(failed(&lock))?;
-        Ok(Self { dir, _lock: held })
+        let reports = KeptReports::read(&dir.join(REPORTS)).unchanged();
+        Ok(Self { dir, reports, _lock: held })
+    }
+
+    /// Leaves files out of the copy that are written at the end: what they say changes no test.
+    pub(super) fn leave_out_reports(&mut self, files: Vec<PathBuf>) {
+        self.reports.extend(files.into_iter().map(|file| std::path::absolute(&file).unwrap_or(file)));
+    }
+
+    /// Returns the list of reports that were written.
+    pub(super) fn reports(&self) -> PathBuf {
+        self.dir.join(REPORTS)
+    }
+
+    /// Returns the files that are not copied.
+    pub(super) fn left_out_files(&self) -> &[PathBuf] {
+        &self.reports
     }
 
     pub(super) fn directory(&self) -> &Path {
@@ -245,7 +266,7 @@ pub(super) fn tree_copy<'a>(
     copy: &'a Path,
     replaced: &'a std::collections::BTreeMap<PathBuf, &'a str>,
 ) -> TreeCopy<'a> {
-    TreeCopy { original, copy, left_out: &[], kept: &[], copied_before: None, replaced }
+    TreeCopy { original, copy, left_out: &[], left_out_files: &[], kept: &[], copied_before: None, replaced }
 }
 
 fn update_tree(
@@ -256,8 +277,12 @@ fn update_tree(
 ) -> Result<CopiedTree, MutateError> {
     let (tree, replaced) = (place.tree(), guarded.texts());
     let left_out = [state_dir.to_owned(), cargo.target_directory().to_owned()];
-    let copy =
-        TreeCopy { left_out: &left_out, kept: &[LOCK_FILE], ..tree_copy(cargo.root(), &tree, &replaced) };
+    let copy = TreeCopy {
+        left_out: &left_out,
+        left_out_files: place.left_out_files(),
+        kept: &[LOCK_FILE],
+        ..tree_copy(cargo.root(), &tree, &replaced)
+    };
     copy.update().map_err(|error: TreeCopyError| MutateError::Copy(error))
 }
 

@@ -6,10 +6,12 @@ use std::{
 };
 
 use heeler_config::ResolvedSettings;
+use heeler_mutant::FoundMutant;
 use heeler_report::ReportError;
 
 use super::{
-    build::{WorkPlace, build_guarded},
+    build::WorkPlace,
+    building::{BuildEnd, build_followed},
     engine::{EngineEnd, MutantEngine},
     error::MutateError,
     find::FoundProject,
@@ -17,10 +19,10 @@ use super::{
     found::{FoundMutants, find_selected},
     observer::MutationObserver,
     stryker::{FoundByStryker, StrykerEnd},
+    unfinished::TimeLimit,
 };
 use crate::cli::{
     arguments::MutateArguments,
-    cargo::{BuildScope, BuildSupervision},
     display::{
         OutputStream,
         mutants::{MutantFormat, render_mutants},
@@ -90,79 +92,67 @@ struct MutationCommand<'a> {
     began: Instant,
 }
 
-/// The user, who follows one kind of mutants after the other.
-struct FollowingUser {
-    display: Box<MutationDisplay>,
-    /// Until the first tests run, the user's Ctrl-C ends this process, and what it has started with it.
-    signals: Option<SignalListener>,
-}
-
-impl FollowingUser {
-    fn into_observer(self) -> Result<MutationObserver, CommandError> {
-        let signals = match self.signals {
-            Some(signals) => signals,
-            None => SignalListener::listen().map_err(CommandError::Signals)?,
-        };
-        Ok(MutationObserver::User { display: self.display, signals })
-    }
-
-    fn of_observer(observer: MutationObserver) -> Option<Self> {
-        match observer {
-            MutationObserver::User { display, signals } => Some(Self { display, signals: Some(signals) }),
-            MutationObserver::Client { .. } => None,
-        }
-    }
-}
-
 impl MutationCommand<'_> {
     async fn run(&self, found: FoundMutants, display: MutationDisplay) -> Result<CliExitCode, CommandError> {
         let mut finished = FinishedMutants::new(&found);
         let FoundMutants { built, stryker, .. } = found;
-        let mut user = FollowingUser { display: Box::new(display), signals: None };
+        let mut observer = MutationObserver::User {
+            display: Box::new(display),
+            signals: SignalListener::listen().map_err(CommandError::Signals)?,
+            time_limit: self.arguments.time_limit.map(|limit| TimeLimit::new(limit, self.began)),
+        };
         let (tested, untested) = stryker.into_iter().partition::<Vec<_>, _>(FoundByStryker::has_selected);
         for found in untested {
             // It is not needed any more.
             found.end().await;
         }
         if let Some(project) = built.filter(FoundProject::has_selected) {
-            match self.test_built(project, user, &mut finished).await? {
-                Some(following) => user = following,
+            match self.test_built(project, observer, &mut finished).await? {
+                Some(following) => observer = following,
                 None => return Ok(CliExitCode::Aborted),
             }
         }
         for found in tested {
-            match self.test_with_stryker(found, user, &mut finished).await? {
-                Some(following) => user = following,
+            match self.test_with_stryker(found, observer, &mut finished).await? {
+                Some(following) => observer = following,
                 None => return Ok(CliExitCode::Aborted),
             }
         }
         let took = self.began.elapsed();
-        finished.report(self.arguments, &mut user.display, took).map_err(CommandError::Mutate)
+        let Some(mut display) = observer.into_display() else { return Ok(CliExitCode::Success) };
+        finished.report(self.arguments, &mut display, took).map_err(CommandError::Mutate)
     }
 
     /// Tests mutants of sources that are built here; `None` if the user does not wait for the end.
     async fn test_built(
         &self,
         project: FoundProject,
-        user: FollowingUser,
+        mut observer: MutationObserver,
         finished: &mut FinishedMutants,
-    ) -> Result<Option<FollowingUser>, CommandError> {
-        let FollowingUser { mut display, signals } = user;
+    ) -> Result<Option<MutationObserver>, CommandError> {
         let state_dir =
             std::path::absolute(&self.settings.state_dir).unwrap_or_else(|_| self.settings.state_dir.clone());
-        let place = WorkPlace::open(&state_dir, &project.mutated.root).map_err(CommandError::Mutate)?;
-        let supervision = BuildSupervision { scope: BuildScope::Tree, ..BuildSupervision::default() };
-        let build = build_guarded(project, &place, &state_dir, supervision, &mut |label, words| {
-            display.show_phase(label, words);
-        });
-        let mut build = build.map_err(CommandError::Mutate)?;
-        display.show_phase("Testing", "the original, and what its tests reach");
-        let observer = FollowingUser { display, signals }.into_observer()?;
+        let mut place = WorkPlace::open(&state_dir, &project.mutated.root).map_err(CommandError::Mutate)?;
+        place.leave_out_reports(self.arguments.report_files());
+        finished.note_reports_in(place.reports());
+        let sources = &project.mutated.sources;
+        let found: Vec<FoundMutant> = sources.iter().flat_map(|source| source.mutants().cloned()).collect();
+        let built = build_followed(project, place, state_dir, &mut observer).await;
+        let (mut build, place) = match built.map_err(CommandError::Mutate)? {
+            BuildEnd::Built(build, place) => (build, place),
+            BuildEnd::Ended(why) => {
+                finished.add_unbuilt(found, why);
+                return Ok(Some(observer));
+            }
+            BuildEnd::Left => return Ok(None),
+        };
+        drop(found);
+        observer.show_phase("Testing", "the original, and what its tests reach");
         let engine = MutantEngine { settings: self.settings, place: &place, setup: self.began.elapsed() };
         match engine.test(&mut build, observer).await.map_err(CommandError::Mutate)? {
             EngineEnd::Over(tested, observer) => {
                 finished.add_built(&build, *tested);
-                Ok(FollowingUser::of_observer(observer))
+                Ok(Some(observer))
             }
             EngineEnd::Left => Ok(None),
         }
@@ -172,15 +162,15 @@ impl MutationCommand<'_> {
     async fn test_with_stryker(
         &self,
         found: FoundByStryker,
-        mut user: FollowingUser,
+        mut observer: MutationObserver,
         finished: &mut FinishedMutants,
-    ) -> Result<Option<FollowingUser>, CommandError> {
-        if finished.is_cancelled() {
+    ) -> Result<Option<MutationObserver>, CommandError> {
+        if finished.is_unfinished() {
             finished.add_untested(&found.end().await);
-            return Ok(Some(user));
+            return Ok(Some(observer));
         }
-        user.display.show_phase("Testing", "JavaScript and TypeScript with StrykerJS");
-        match found.test(user.into_observer()?).await {
+        observer.show_phase("Testing", "JavaScript and TypeScript with StrykerJS");
+        match found.test(observer).await {
             StrykerEnd::Over(tested, mut observer) => {
                 if let Some(error) = &tested.error {
                     if !finished.has_verdicts() && !tested.has_verdicts() {
@@ -189,7 +179,7 @@ impl MutationCommand<'_> {
                     observer.warn(&format!("failed to {}", error.text_with_output()));
                 }
                 finished.add_stryker(tested);
-                Ok(FollowingUser::of_observer(observer))
+                Ok(Some(observer))
             }
             StrykerEnd::Left => Ok(None),
         }

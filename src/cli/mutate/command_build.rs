@@ -133,7 +133,12 @@ pub(super) fn copy_kept(
     let before: BTreeSet<PathBuf> =
         fs::read_to_string(&list).unwrap_or_default().lines().map(PathBuf::from).collect();
     let (tree, replaced) = (place.tree(), guarded.texts());
-    let copy = TreeCopy { left_out, copied_before: Some(&before), ..tree_copy(root, &tree, &replaced) };
+    let copy = TreeCopy {
+        left_out,
+        left_out_files: place.left_out_files(),
+        copied_before: Some(&before),
+        ..tree_copy(root, &tree, &replaced)
+    };
     let copied = copy.update().map_err(MutateError::Copy)?;
     let lines: Vec<String> = copied.paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
     fs::write(&list, lines.join("\n"))

@@ -23,6 +23,7 @@ use super::{
     own_harness::run_as_commands,
     session::MutantSession,
     testing::{MutantTesting, TestedMutants},
+    unfinished::Unfinished,
 };
 
 /// Tests the mutants of built programs.
@@ -40,8 +41,8 @@ pub(super) struct TestedRun {
     /// Where the tests begin, by uid.
     pub(super) tests: BTreeMap<Arc<str>, TestPlace>,
     pub(super) phases: Option<MutationPhases>,
-    /// The observer has ended it before all mutants had verdicts.
-    pub(super) is_cancelled: bool,
+    /// Why it ended before all mutants had verdicts.
+    pub(super) unfinished: Option<Unfinished>,
 }
 
 /// How the tests ended.
@@ -86,19 +87,20 @@ impl MutantEngine<'_> {
             listed = session.list().await;
         }
         let tested = match listed {
+            Ok(_) if session.is_ended() => Ok(Some(TestedRun::default())),
             Ok(listed) => self.test_in(&mut session, listed, build, &files, slots).await,
             Err(error) => Err(error),
         };
         if matches!(tested, Ok(None)) {
             return Ok(EngineEnd::Left);
         }
-        let is_cancelled = session.is_cancelled;
+        let unfinished = session.unfinished;
         let observer = session.shut_down().await;
         return_freed_memory();
         // Nothing of it is left but what could not be removed.
         let _stays = std::fs::remove_dir_all(&state_dir);
         let tested = tested?.unwrap_or_default();
-        Ok(EngineEnd::Over(Box::new(TestedRun { is_cancelled, ..tested }), observer))
+        Ok(EngineEnd::Over(Box::new(TestedRun { unfinished, ..tested }), observer))
     }
 
     /// Runs the tests without a mutant and with each; `None` if the observer does not wait for the end.
@@ -141,7 +143,7 @@ impl MutantEngine<'_> {
         let began = Instant::now();
         let (tested, left) = testing.run(session).await?;
         let phases = MutationPhases { setup: self.setup, initial_run, mutation: began.elapsed() };
-        let run = TestedRun { tested, tests, phases: Some(phases), is_cancelled: false };
+        let run = TestedRun { tested, tests, phases: Some(phases), unfinished: None };
         Ok(left.is_none().then_some(run))
     }
 }

@@ -34,6 +34,8 @@ pub(in crate::cli) enum MutateError {
         _0.package, _0.dependency, _0.path.display()
     )]
     OutsideDependency(OutsideDependency),
+    #[error("make a pipe for a build")]
+    Pipe(#[source] std::io::Error),
     #[error("make the directory {}", path.display())]
     MakeDirectory { path: PathBuf, source: std::io::Error },
     #[error("test mutants in {}: another heeler mutate does", path.display())]
@@ -60,6 +62,11 @@ pub(in crate::cli) enum MutateError {
     OtherCompiler { command: String, output: String },
     #[error(transparent)]
     Sources(SourcesError),
+    #[error(
+        "find out how the tests are built: there is a {file} and no package of Cargo or Python. Name a command that \
+         builds the tests, and where they are then, such as\n  heeler mutate {example}"
+    )]
+    NoBuild { file: &'static str, example: &'static str },
     #[error("find the tests that --build makes: expected --ctest DIR or --test PROGRAM")]
     NoTests,
     #[error(transparent)]
@@ -130,6 +137,8 @@ impl MutateError {
             | Self::Source(_)
             | Self::Json(_)
             | Self::OutsideDependency(_)
+            | Self::Pipe(_)
+            | Self::NoBuild { .. }
             | Self::MakeDirectory { .. }
             | Self::Busy { .. }
             | Self::Copy(_)

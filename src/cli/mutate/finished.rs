@@ -2,17 +2,20 @@
 
 use std::{collections::BTreeMap, io::Write as _, path::PathBuf, sync::Arc, time::Duration};
 
-use heeler_mutant::{MutantResult, MutantStatus, MutationCounts};
+use heeler_mutant::{FoundMutant, MutantResult, MutantStatus, MutationCounts};
 use heeler_report::mutation::{MutationPhases, TestPlace};
 
 use super::{
     build::GuardedBuild,
     engine::TestedRun,
     error::MutateError,
+    find::untested,
     found::FoundMutants,
+    kept_reports::KeptReports,
     report_files::ReportedRun,
     stryker::{StrykerMutants, TestedByStryker},
     testing::MutantTesting,
+    unfinished::Unfinished,
 };
 use crate::cli::{
     arguments::MutateArguments,
@@ -39,7 +42,10 @@ pub(super) struct FinishedMutants {
     kept: usize,
     /// What the user should know of the verdicts.
     notes: Vec<String>,
-    is_cancelled: bool,
+    /// Why the run ended before all mutants had verdicts.
+    unfinished: Option<Unfinished>,
+    /// The list of reports for later runs.
+    report_list: Option<PathBuf>,
 }
 
 impl FinishedMutants {
@@ -47,9 +53,14 @@ impl FinishedMutants {
         Self { root: found.root.clone(), sources: found.texts(), ..Self::default() }
     }
 
+    /// Notes the reports in a list for later runs.
+    pub(super) fn note_reports_in(&mut self, list: PathBuf) {
+        self.report_list = Some(list);
+    }
+
     pub(super) fn add_built(&mut self, build: &GuardedBuild, run: TestedRun) {
-        let TestedRun { mut tested, tests, phases, is_cancelled } = run;
-        let results = MutantTesting::all_results(&build.guarded, &mut tested);
+        let TestedRun { mut tested, tests, phases, unfinished } = run;
+        let results = MutantTesting::all_results(&build.guarded, &mut tested, unfinished);
         self.notes.extend(build.notes.iter().cloned());
         self.notes.extend(flaky_note(&tested.flaky));
         if let Some(error) = &tested.cache_error {
@@ -59,7 +70,18 @@ impl FinishedMutants {
         self.tests.extend(tests);
         self.phases = phases;
         self.kept += tested.kept;
-        self.is_cancelled |= is_cancelled;
+        self.unfinished = self.unfinished.or(unfinished);
+    }
+
+    /// Adds mutants of a build that was ended.
+    pub(super) fn add_unbuilt(&mut self, mutants: Vec<FoundMutant>, unfinished: Unfinished) {
+        let why: Arc<str> = unfinished.reason().into();
+        let results = mutants.into_iter().map(|found| MutantResult {
+            reason: found.ignored.clone().or(Some(Arc::clone(&why))),
+            ..untested(&found)
+        });
+        self.results.extend(results);
+        self.unfinished = Some(unfinished);
     }
 
     pub(super) fn add_stryker(&mut self, tested: TestedByStryker) {
@@ -75,17 +97,19 @@ impl FinishedMutants {
             }
         }
         self.results.extend(tested.results);
-        self.is_cancelled |= tested.is_cancelled;
+        self.unfinished = self.unfinished.or(tested.unfinished);
     }
 
     /// Adds the selected mutants, which are not tested any more.
     pub(super) fn add_untested(&mut self, mutants: &StrykerMutants) {
-        let pending = |mutant: &Arc<_>| MutantResult::new(Arc::clone(mutant), MutantStatus::Pending, None);
+        let why: Option<Arc<str>> = self.unfinished.map(|unfinished| unfinished.reason().into());
+        let pending =
+            |mutant: &Arc<_>| MutantResult::new(Arc::clone(mutant), MutantStatus::Pending, why.clone());
         self.results.extend(mutants.selected().map(pending));
     }
 
-    pub(super) fn is_cancelled(&self) -> bool {
-        self.is_cancelled
+    pub(super) fn is_unfinished(&self) -> bool {
+        self.unfinished.is_some()
     }
 
     /// Returns whether anything is known that would be lost with an error.
@@ -103,18 +127,25 @@ impl FinishedMutants {
         display: &mut MutationDisplay,
         took: Duration,
     ) -> Result<CliExitCode, MutateError> {
-        let undecided = self
-            .results
-            .iter()
-            .find(|result| result.status == MutantStatus::Pending && result.reason.is_some());
+        let is_undecided =
+            |result: &&MutantResult| result.status == MutantStatus::Pending && result.reason.is_some();
+        let undecided = self.results.iter().filter(|_| self.unfinished.is_none()).find(is_undecided);
         if let Some(reason) = undecided.and_then(|result| result.reason.as_deref()) {
             self.notes.push(format!("some mutants could not be tested: {reason}"));
         }
-        let Self { root, sources, results, tests, phases, kept, notes, is_cancelled } = self;
+        let Self { root, sources, results, tests, phases, kept, notes, unfinished, report_list } = self;
         let reported =
             ReportedRun { results: &results, sources: &sources, root: &root, tests: &tests, phases };
         let files = reported.write_files(arguments)?;
-        display.end(&results, &MutationEnding { took, kept, is_cancelled, notes, files });
+        if let Some(list) = report_list.filter(|_| !files.is_empty())
+            && let Err(error) = KeptReports::read(&list).add(&arguments.report_files()).write(&list)
+        {
+            // The next run begins anew if the reports are in the project.
+            tracing::warn!(%error, "the list of reports can't be written");
+        }
+        let ending =
+            MutationEnding { took, kept, unfinished: unfinished.map(Unfinished::summary), notes, files };
+        display.end(&results, &ending);
         if arguments.is_github || display.kind() == DisplayKind::GitHub {
             let mut text = reported.annotations().join("\n");
             if !text.is_empty() {
@@ -123,7 +154,7 @@ impl FinishedMutants {
             // A closed pipe is no error.
             let _closed = std::io::stdout().write_all(text.as_bytes());
         }
-        Ok(exit_code(&results, arguments.min_score, is_cancelled))
+        Ok(exit_code(&results, arguments.min_score, unfinished.is_some()))
     }
 }
 
@@ -142,10 +173,10 @@ fn flaky_note(flaky: &[Arc<str>]) -> Option<String> {
     })
 }
 
-fn exit_code(results: &[MutantResult], min_score: Option<f64>, is_cancelled: bool) -> CliExitCode {
+fn exit_code(results: &[MutantResult], min_score: Option<f64>, is_unfinished: bool) -> CliExitCode {
     let counts: MutationCounts = results.iter().map(|result| result.status).collect();
     let is_below = min_score.is_some_and(|least| counts.score().is_some_and(|score| score < least));
-    if is_cancelled {
+    if is_unfinished {
         CliExitCode::Aborted
     } else if counts.of(MutantStatus::Pending) > 0 {
         CliExitCode::Internal
@@ -181,7 +212,7 @@ mod tests {
     #[test]
     fn exit_code_says_whether_the_score_is_reached() {
         use MutantStatus::{Ignored, Killed, Pending, Survived};
-        for (statuses, least, is_cancelled, expected) in [
+        for (statuses, least, is_unfinished, expected) in [
             (vec![Killed, Survived], None, false, CliExitCode::Success),
             (vec![Killed, Survived], Some(50.0), false, CliExitCode::Success),
             (vec![Killed, Survived], Some(50.1), false, CliExitCode::TestsFailed),
@@ -190,7 +221,7 @@ mod tests {
             (vec![Survived, Pending], Some(50.0), true, CliExitCode::Aborted),
         ] {
             let results: Vec<_> = statuses.iter().map(|status| result(*status)).collect();
-            assert_eq!(exit_code(&results, least, is_cancelled), expected, "{statuses:?}");
+            assert_eq!(exit_code(&results, least, is_unfinished), expected, "{statuses:?}");
         }
     }
 }

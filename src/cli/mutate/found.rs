@@ -89,8 +89,13 @@ impl SearchedProject {
             }
             (None, Some(package), _) => package.dir().to_owned(),
             (None, None, Some(missing)) => return Err(MutateError::MissingStryker(missing)),
-            // Cargo says what it misses.
-            (None, None, None) => built_root(None, directory)?,
+            (None, None, None) => {
+                if let Some((file, example)) = example_of_build(directory) {
+                    return Err(MutateError::NoBuild { file, example });
+                }
+                // Cargo says what it misses.
+                built_root(None, directory)?
+            }
         };
         Ok(Self { root, has_build_tool, stryker, missing: None })
     }
@@ -105,6 +110,23 @@ impl SearchedProject {
         };
         selection.named_paths().unwrap_or_default().into_iter().filter(is_source).collect()
     }
+}
+
+/// Returns the file by which a directory is a project of another build tool, and how its mutants are tested.
+fn example_of_build(directory: &Path) -> Option<(&'static str, &'static str)> {
+    const CMAKE: &str = "--build 'cmake -B build && cmake --build build' --ctest build";
+    const MESON: &str = "--build 'test -d build || meson setup build; ninja -C build' --test 'build/*_test'";
+    const MAKE: &str = "--build 'make TESTS' --test 'PATH/OF/*_test'";
+    const CONFIGURE: &str = "--build './configure && make TESTS' --test 'PATH/OF/*_test'";
+    let files = [
+        ("CMakeLists.txt", CMAKE),
+        ("meson.build", MESON),
+        ("GNUmakefile", MAKE),
+        ("Makefile", MAKE),
+        ("makefile", MAKE),
+        ("configure", CONFIGURE),
+    ];
+    files.into_iter().find(|(file, _)| directory.join(file).is_file())
 }
 
 impl MutantSearch {

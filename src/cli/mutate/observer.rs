@@ -1,21 +1,34 @@
 //! Who follows the tests of mutants, and ends them: a user at a terminal, or a client of a server.
 
-use std::{future::pending, time::Instant};
+use std::{
+    future::pending,
+    time::{Duration, Instant},
+};
 
 use heeler_mutant::MutantResult;
 use heeler_server::mutation::Cancellation;
 use tokio::sync::mpsc;
 
+use super::unfinished::{TimeLimit, Unfinished};
 use crate::cli::{
     display::mutation::MutationDisplay,
     signals::{SignalListener, SignalRequest},
 };
+
+/// What an observer requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ObserverRequest {
+    End(Unfinished),
+    /// Ctrl-Z.
+    Pause,
+}
 
 /// Who follows the tests of mutants.
 pub(super) enum MutationObserver {
     User {
         display: Box<MutationDisplay>,
         signals: SignalListener,
+        time_limit: Option<TimeLimit>,
     },
     /// The queue is bounded: a client that reads slowly slows the tests.
     Client {
@@ -25,17 +38,69 @@ pub(super) enum MutationObserver {
 }
 
 impl MutationObserver {
-    /// Waits for the next request. After `is_cancelled`, that of a client does not come again.
+    /// Waits for the next request. After `is_cancelled`, only a user's signals come again.
     ///
     /// Cancel safe: yes, because a request stays until it is returned.
-    pub(super) async fn next_request(&mut self, is_cancelled: bool) -> SignalRequest {
+    pub(super) async fn next_request(&mut self, is_cancelled: bool) -> ObserverRequest {
         match self {
-            Self::User { signals, .. } => signals.next().await,
+            Self::User { signals, time_limit, .. } => {
+                let time_limit = time_limit.filter(|_| !is_cancelled);
+                let limit = async {
+                    match time_limit {
+                        Some(limit) => limit.reached().await,
+                        None => pending().await,
+                    }
+                };
+                tokio::select! {
+                    unfinished = limit => ObserverRequest::End(unfinished),
+                    request = signals.next() => match request {
+                        SignalRequest::End => ObserverRequest::End(Unfinished::Cancelled),
+                        SignalRequest::Pause => ObserverRequest::Pause,
+                    },
+                }
+            }
             Self::Client { .. } if is_cancelled => pending().await,
             Self::Client { cancellation, .. } => {
                 cancellation.cancelled().await;
-                SignalRequest::End
+                ObserverRequest::End(Unfinished::Cancelled)
             }
+        }
+    }
+
+    /// Shows what is being done before the tests run.
+    pub(super) fn show_phase(&mut self, label: &str, words: &str) {
+        match self {
+            Self::User { display, .. } => display.show_phase(label, words),
+            Self::Client { .. } => {}
+        }
+    }
+
+    /// Returns whether the run may end before all mutants are tested.
+    pub(super) fn has_time_limit(&self) -> bool {
+        matches!(self, Self::User { time_limit: Some(_), .. })
+    }
+
+    /// Begins the tests without a mutant.
+    pub(super) fn begin_original(&mut self, tests: usize) {
+        match self {
+            Self::User { display, .. } => display.begin_original(tests, Instant::now()),
+            Self::Client { .. } => {}
+        }
+    }
+
+    /// Notes that tests without a mutant have ended, and how long the slowest of them took.
+    pub(super) fn on_original(&mut self, tests: usize, slowest: Option<(&str, Duration)>) {
+        match self {
+            Self::User { display, .. } => display.on_original(tests, slowest),
+            Self::Client { .. } => {}
+        }
+    }
+
+    /// Returns the display of a user.
+    pub(super) fn into_display(self) -> Option<Box<MutationDisplay>> {
+        match self {
+            Self::User { display, .. } => Some(display),
+            Self::Client { .. } => None,
         }
     }
 
@@ -46,16 +111,18 @@ impl MutationObserver {
         }
     }
 
-    /// Begins the mutants that tests run for. Others are known already.
+    /// Begins the mutants that tests run for, and which take at most so long, if that is known. Others are
+    /// known already.
     ///
     /// Cancel safe: no, because some of those that are known may be lost.
     pub(super) async fn begin<'a>(
         &mut self,
         total: usize,
+        longest: Option<Duration>,
         known: impl IntoIterator<Item = &'a MutantResult>,
     ) {
         match self {
-            Self::User { display, .. } => display.begin(total, Instant::now()),
+            Self::User { display, .. } => display.begin(total, longest, Instant::now()),
             Self::Client { .. } => {
                 for result in known {
                     self.on_result(result).await;

@@ -12,7 +12,7 @@ use heeler_mutant::MutantResult;
 use heeler_report::{
     ReportError,
     mutation::{
-        MutationPhases, MutationReport, ScoreBounds, TestPlace, survivor_annotations, write_elements,
+        MutationPhases, MutationReport, ScoreBounds, TestPlace, mutant_annotations, write_elements,
         write_page, write_sarif,
     },
 };
@@ -62,10 +62,10 @@ impl ReportedRun<'_> {
         Ok(files)
     }
 
-    /// Returns the annotations of survivors, each a line.
+    /// Returns the annotations of survivors and of code that no test reaches, each a line.
     pub(super) fn annotations(&self) -> Vec<String> {
         let repository = self.root.ancestors().find(|dir| dir.join(".git").exists());
-        survivor_annotations(self.results, self.root, repository.unwrap_or(self.root))
+        mutant_annotations(self.results, self.root, repository.unwrap_or(self.root))
     }
 }
 

@@ -3,7 +3,6 @@
 
 use std::{
     collections::BTreeSet,
-    os::fd::AsFd as _,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -19,7 +18,8 @@ use heeler_server::mutation::{
 use tokio::{sync::mpsc, task::spawn_blocking};
 
 use super::{
-    build::{GuardedBuild, WorkPlace, build_guarded},
+    build::WorkPlace,
+    building::{BuildEnd, build_followed},
     cargo_options::CargoOptions,
     engine::{EngineEnd, MutantEngine},
     error::MutateError,
@@ -29,10 +29,7 @@ use super::{
     stryker::{FoundByStryker, StrykerEnd},
     testing::{MutantTesting, TestedMutants},
 };
-use crate::cli::{
-    cargo::{BuildScope, BuildSupervision, CargoError},
-    load_config,
-};
+use crate::cli::load_config;
 
 /// How long a build waits for that of a request that has just been cancelled.
 const WORK_PLACE_WAIT: Duration = Duration::from_secs(5);
@@ -170,10 +167,18 @@ async fn test_built(
     began: Instant,
     observer: MutationObserver,
 ) -> Result<MutationObserver, MutationServiceError> {
+    let mut observer = observer;
+    let state_dir = std::path::absolute(&settings.state_dir).unwrap_or_else(|_| settings.state_dir.clone());
+    let place = open_work_place(&state_dir, &project.mutated.root).await.map_err(|error| failed(&error))?;
+    let built = build_followed(project, place, state_dir, &mut observer).await;
+    let (mut build, place) = match built.map_err(|error| failed(&error))? {
+        BuildEnd::Built(build, place) => (build, place),
+        // The next request builds in the same directory.
+        BuildEnd::Ended(_) | BuildEnd::Left => return Err(MutationServiceError::Cancelled),
+    };
     let MutationObserver::Client { results, cancellation } = observer else { return Ok(observer) };
-    let (mut build, place) = build(project, &settings, cancellation.clone()).await?;
     // What is known without a test.
-    let known = MutantTesting::all_results(&build.guarded, &mut TestedMutants::default());
+    let known = MutantTesting::all_results(&build.guarded, &mut TestedMutants::default(), None);
     let written: BTreeSet<_> = build.guarded.written().map(|one| one.found.mutant.id).collect();
     for result in known.into_iter().filter(|result| !written.contains(&result.mutant.id)) {
         if results.send(result).await.is_err() {
@@ -186,7 +191,7 @@ async fn test_built(
     let observer = MutationObserver::Client { results, cancellation };
     let engine = MutantEngine { settings: &settings, place: &place, setup: began.elapsed() };
     match engine.test(&mut build, observer).await.map_err(|error| failed(&error))? {
-        EngineEnd::Over(run, observer) if !run.is_cancelled => Ok(observer),
+        EngineEnd::Over(run, observer) if run.unfinished.is_none() => Ok(observer),
         EngineEnd::Over(..) | EngineEnd::Left => Err(MutationServiceError::Cancelled),
     }
 }
@@ -199,7 +204,7 @@ async fn test_with_stryker(
     let StrykerEnd::Over(tested, mut observer) = found.test(observer).await else {
         return Err(MutationServiceError::Cancelled);
     };
-    if tested.is_cancelled {
+    if tested.unfinished.is_some() {
         return Err(MutationServiceError::Cancelled);
     }
     // Their reasons are those of the error, or that there is none.
@@ -210,41 +215,6 @@ async fn test_with_stryker(
         Some(error) => Err(failed(&MutateError::stryker(error))),
         None => Ok(observer),
     }
-}
-
-/// Builds the selected mutants.
-async fn build(
-    found: FoundProject,
-    settings: &ResolvedSettings,
-    mut cancellation: Cancellation,
-) -> Result<(GuardedBuild, WorkPlace), MutationServiceError> {
-    let state_dir = std::path::absolute(&settings.state_dir).unwrap_or_else(|_| settings.state_dir.clone());
-    let place = open_work_place(&state_dir, &found.mutated.root).await.map_err(|error| failed(&error))?;
-    // Its other end becomes readable when this one is dropped.
-    let pipe = heeler_sys::io::pipe();
-    let (cancelled, canceller) =
-        pipe.map_err(|error| MutationServiceError::Failed(format!("make a pipe: {error}")))?;
-    let building = blocking(move || {
-        let supervision = BuildSupervision {
-            cancelled: Some(cancelled.as_fd()),
-            scope: BuildScope::Tree,
-            ..BuildSupervision::default()
-        };
-        match build_guarded(found, &place, &state_dir, supervision, &mut |_, _| {}) {
-            Ok(build) => Ok((build, place)),
-            Err(MutateError::Cargo(CargoError::Cancelled { .. })) => Err(MutationServiceError::Cancelled),
-            Err(error) => Err(failed(&error)),
-        }
-    });
-    let mut building = std::pin::pin!(building);
-    tokio::select! {
-        built = &mut building => return built,
-        () = cancellation.cancelled() => {}
-    }
-    drop(canceller);
-    // It ends soon: the next request builds in the same directory.
-    let (Ok(_) | Err(_)) = building.await;
-    Err(MutationServiceError::Cancelled)
 }
 
 async fn open_work_place(state_dir: &Path, root: &Path) -> Result<WorkPlace, MutateError> {

@@ -1,9 +1,16 @@
 //! The session in which tests run, without a mutant and with each: its events and the requests of its
 //! observer, one at a time.
 
-use std::{collections::BTreeSet, path::Path, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use heeler_config::ResolvedSettings;
+use heeler_core::{Outcome, TestResult};
+use heeler_mutate::MAX_UNKNOWN;
 use heeler_protocol::control::TestProgram;
 use heeler_server::{
     discovery::ProgramSource,
@@ -13,8 +20,12 @@ use heeler_server::{
 };
 use tokio::time::{Interval, MissedTickBehavior};
 
-use super::{error::MutateError, observer::MutationObserver};
-use crate::cli::{serve::scheduler_options, signals::SignalRequest};
+use super::{
+    error::MutateError,
+    observer::{MutationObserver, ObserverRequest},
+    unfinished::Unfinished,
+};
+use crate::cli::serve::scheduler_options;
 
 /// Interval between display ticks.
 const TICK: Duration = Duration::from_millis(100);
@@ -27,22 +38,32 @@ pub(super) const ORDERED_TOGETHER: usize = 64;
 /// Further processes are ordered when fewer than this are left, so that no slot is ever idle.
 pub(super) const LOW_ORDERS: usize = 32;
 
+/// How often a session begins anew because its processes have died too often. A run of hours may lose some.
+const MAX_RENEWALS: u32 = 10;
+
 /// A session of this process and its observer.
 pub(super) struct MutantSession {
     client: VariantClient,
     scheduler: SchedulerTask,
+    /// For a session in its place.
+    settings: ResolvedSettings,
+    state_dir: PathBuf,
+    programs: Vec<TestProgram>,
+    /// The names of the tests of each program, as they were listed.
+    listed: Vec<Vec<String>>,
+    renewals: u32,
     ticks: Interval,
     pub(super) observer: MutationObserver,
     /// What the observer knows: each run warns of the same.
     told: BTreeSet<String>,
-    /// The observer has requested the end.
-    pub(super) is_cancelled: bool,
+    /// Why the observer has requested the end.
+    pub(super) unfinished: Option<Unfinished>,
 }
 
 /// What a session waits for.
 enum SessionStep {
     Event(Option<VariantEvent>),
-    Request(SignalRequest),
+    Request(ObserverRequest),
     Tick,
 }
 
@@ -57,19 +78,62 @@ impl MutantSession {
         programs: Vec<TestProgram>,
         observer: MutationObserver,
     ) -> Result<Self, MutateError> {
-        let options = SchedulerOptions {
-            has_concurrent_runs: false,
-            starts_workers_early: true,
-            ..scheduler_options(settings, WorkerStdout::Discarded)
-        };
-        let (handle, scheduler) = SchedulerHandle::start(options);
-        let sources =
-            programs.into_iter().map(|program| ProgramSource { program, config_suite: None }).collect();
-        let client = VariantClient::register(&handle, settings, state_dir, sources).await;
-        let client = client.map_err(|_| MutateError::SchedulerGone)?;
+        let (client, scheduler) = start_client(settings, state_dir, &programs).await?;
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        Ok(Self { client, scheduler, ticks, observer, told: BTreeSet::new(), is_cancelled: false })
+        Ok(Self {
+            client,
+            scheduler,
+            settings: settings.clone(),
+            state_dir: state_dir.to_owned(),
+            programs,
+            listed: Vec::new(),
+            renewals: 0,
+            ticks,
+            observer,
+            told: BTreeSet::new(),
+            unfinished: None,
+        })
+    }
+
+    /// Returns the number of processes that run at the same time.
+    pub(super) fn slots(&self) -> NonZeroUsize {
+        self.settings.run.jobs.slots()
+    }
+
+    pub(super) fn is_ended(&self) -> bool {
+        self.unfinished.is_some()
+    }
+
+    /// Begins anew with other processes, where those of the session could not run variants. Returns whether
+    /// variants may run again: the same programs list the same tests.
+    ///
+    /// # Errors
+    /// The scheduler is gone.
+    ///
+    /// Cancel safe: no, because the session may be without a client.
+    pub(super) async fn renew(&mut self) -> Result<bool, MutateError> {
+        if self.is_ended() || self.renewals >= MAX_RENEWALS {
+            return Ok(false);
+        }
+        self.renewals += 1;
+        tracing::warn!(renewals = self.renewals, "the processes of the tests are started anew");
+        let (client, scheduler) = start_client(&self.settings, &self.state_dir, &self.programs).await?;
+        let client = std::mem::replace(&mut self.client, client);
+        let scheduler = std::mem::replace(&mut self.scheduler, scheduler);
+        client.leave().await;
+        scheduler.join(EXIT_DEADLINE).await;
+        let before = std::mem::take(&mut self.listed);
+        match self.list().await {
+            Ok(_) if self.is_ended() => Ok(false),
+            Ok(_) => Ok(self.listed == before),
+            Err(MutateError::Listing(error)) => {
+                tracing::warn!("the tests can't be listed again: {error}");
+                self.listed = before;
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Lists the programs.
@@ -79,8 +143,20 @@ impl MutantSession {
     ///
     /// Cancel safe: no, because the listing goes on.
     pub(super) async fn list(&mut self) -> Result<Vec<ListedProgram>, MutateError> {
-        let listing = self.client.list().await.map_err(|_| MutateError::SchedulerGone)?;
-        listing.map_err(MutateError::Listing)
+        let listing = loop {
+            let request = tokio::select! {
+                listing = self.client.list() => break listing.map_err(|_| MutateError::SchedulerGone)?,
+                request = self.observer.next_request(self.unfinished.is_some()) => request,
+            };
+            if let ObserverRequest::End(why) = request {
+                self.unfinished.get_or_insert(why);
+                return Ok(Vec::new());
+            }
+        };
+        let programs = listing.map_err(MutateError::Listing)?;
+        let names = |one: &ListedProgram| one.tests.iter().map(|test| test.name.clone()).collect();
+        self.listed = programs.iter().map(names).collect();
+        Ok(programs)
     }
 
     /// Shows the programs that can't be listed, which have no tests.
@@ -110,7 +186,7 @@ impl MutantSession {
         loop {
             let step = tokio::select! {
                 event = self.client.next_event() => SessionStep::Event(event),
-                request = self.observer.next_request(self.is_cancelled) => SessionStep::Request(request),
+                request = self.observer.next_request(self.unfinished.is_some()) => SessionStep::Request(request),
                 _ = self.ticks.tick() => SessionStep::Tick,
             };
             match step {
@@ -122,12 +198,85 @@ impl MutantSession {
                 SessionStep::Event(Some(event)) => return Ok(Ok(event)),
                 SessionStep::Event(None) => return Err(MutateError::SchedulerGone),
                 SessionStep::Tick => self.observer.tick(),
-                SessionStep::Request(SignalRequest::Pause) => self.pause().await,
-                SessionStep::Request(SignalRequest::End) if self.is_cancelled => return Ok(Err(LeftAtOnce)),
-                SessionStep::Request(SignalRequest::End) => {
-                    self.is_cancelled = true;
+                SessionStep::Request(ObserverRequest::Pause) => self.pause().await,
+                SessionStep::Request(ObserverRequest::End(_)) if self.is_ended() => {
+                    return Ok(Err(LeftAtOnce));
+                }
+                SessionStep::Request(ObserverRequest::End(why)) => {
+                    self.unfinished = Some(why);
                     self.client.cancel().await;
                 }
+            }
+        }
+    }
+
+    /// Runs variants to their ends, some at a time: there may be many thousands. `take` is given the place of
+    /// each among all, and its result; those of an ended session may have none. `shown` returns the test of a
+    /// variant whose time is shown.
+    ///
+    /// Cancel safe: no, because the tests go on.
+    pub(super) async fn run_all(
+        &mut self,
+        variants: impl Iterator<Item = Variant> + Send,
+        shown: &(dyn Fn(&Variant) -> Option<String> + Send + Sync),
+        take: &mut (dyn FnMut(usize, Box<TestResult>) + Send),
+    ) -> Result<Option<LeftAtOnce>, MutateError> {
+        let mut variants = variants.enumerate();
+        let mut in_progress: HashMap<String, (usize, Variant)> = HashMap::new();
+        // What the processes of the session could not run, and what runs again in another.
+        let mut failed: Vec<(usize, Variant, Box<TestResult>)> = Vec::new();
+        let mut again: Vec<(usize, Variant)> = Vec::new();
+        let mut failures: HashMap<usize, u32> = HashMap::new();
+        let mut runs = 0;
+        loop {
+            while in_progress.len() < LOW_ORDERS && !self.is_ended() && failed.is_empty() {
+                let count = again.len().min(ORDERED_TOGETHER);
+                let mut next: Vec<(usize, Variant)> = again.drain(..count).collect();
+                next.extend(variants.by_ref().take(ORDERED_TOGETHER - count));
+                if next.is_empty() {
+                    break;
+                }
+                let ordered: Vec<Variant> = next.iter().map(|(_, variant)| variant.clone()).collect();
+                in_progress.extend(next.into_iter().map(|one| (one.1.name.clone(), one)));
+                runs += 1;
+                self.run(&ordered, VariantSlots::All).await?;
+            }
+            if runs == 0 {
+                if failed.is_empty() {
+                    return Ok(None);
+                }
+                let is_renewed = self.renew().await?;
+                for (place, variant, result) in failed.drain(..) {
+                    match is_renewed {
+                        true => again.push((place, variant)),
+                        false => take(place, result),
+                    }
+                }
+                if !is_renewed {
+                    return Ok(None);
+                }
+                continue;
+            }
+            match self.next_event().await? {
+                Ok(VariantEvent::Ended { name, result, .. }) => {
+                    let Some((place, variant)) = in_progress.remove(&name) else { continue };
+                    if is_unknown(&result) && !self.is_ended() {
+                        let count = failures.entry(place).or_default();
+                        *count += 1;
+                        if *count < MAX_UNKNOWN {
+                            failed.push((place, variant, result));
+                            continue;
+                        }
+                    }
+                    let took = Duration::from_micros(result.duration_us.unwrap_or_default());
+                    if let Some(test) = shown(&variant) {
+                        self.observer.on_original(1, Some((&test, took)));
+                    }
+                    take(place, result);
+                }
+                Ok(VariantEvent::RunEnded { .. }) => runs -= 1,
+                Ok(VariantEvent::Warning(_)) => {}
+                Err(left) => return Ok(Some(left)),
             }
         }
     }
@@ -147,4 +296,27 @@ impl MutantSession {
         }
         self.client.resume().await;
     }
+}
+
+/// Returns whether a variant did not run to an end of its own.
+fn is_unknown(result: &TestResult) -> bool {
+    matches!(result.outcome, Outcome::Lost | Outcome::Interrupted | Outcome::NotRun(_))
+}
+
+/// Starts a scheduler with a client of programs.
+async fn start_client(
+    settings: &ResolvedSettings,
+    state_dir: &Path,
+    programs: &[TestProgram],
+) -> Result<(VariantClient, SchedulerTask), MutateError> {
+    let options = SchedulerOptions {
+        has_concurrent_runs: false,
+        starts_workers_early: true,
+        ..scheduler_options(settings, WorkerStdout::Discarded)
+    };
+    let (handle, scheduler) = SchedulerHandle::start(options);
+    let source = |program: &TestProgram| ProgramSource { program: program.clone(), config_suite: None };
+    let sources = programs.iter().map(source).collect();
+    let client = VariantClient::register(&handle, settings, state_dir, sources).await;
+    Ok((client.map_err(|_| MutateError::SchedulerGone)?, scheduler))
 }

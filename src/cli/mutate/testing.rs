@@ -18,7 +18,9 @@ use heeler_server::variants::{Variant, VariantEvent, VariantLimits, VariantSlots
 use super::{
     baseline::{MeasuredPrograms, variables},
     error::MutateError,
+    find::untested,
     session::{LOW_ORDERS, LeftAtOnce, MutantSession, ORDERED_TOGETHER},
+    unfinished::Unfinished,
 };
 
 /// Processes that are ordered together.
@@ -155,13 +157,20 @@ impl<'a> MutantTesting<'a> {
         let open = open.map(|mutant| (mutant.number, mutant.function));
         let (mut run, uncovered) = MutationRun::begin(self.baseline, open);
         drop(kept);
+        if session.observer.has_time_limit() {
+            // Ids are hashes: any part of the mutants is a random sample.
+            let id = |number| self.built.written_mutant(number).map_or(0, |one| one.found.mutant.id.0);
+            run.begin_by(id);
+        }
         for (test, function) in killers {
             run.note_killer(test, function);
         }
         for verdict in uncovered {
             self.take_verdict(verdict);
         }
-        session.observer.begin(run.open_mutants(), &self.tested.results).await;
+        let slots = u32::try_from(session.slots().get()).unwrap_or(u32::MAX);
+        let longest = run.longest() / slots;
+        session.observer.begin(run.open_mutants(), Some(longest), &self.tested.results).await;
         let left = self.test(session, &mut run).await;
         self.write_cache();
         Ok((self.tested, left?))
@@ -198,8 +207,13 @@ impl<'a> MutantTesting<'a> {
     ) -> Result<Option<LeftAtOnce>, MutateError> {
         let mut ordered = 0_usize;
         let mut runs = 0_usize;
+        // The processes of the session have died too often: what they could not run runs in another one.
+        let mut has_failed = false;
         loop {
-            while ordered < LOW_ORDERS && !session.is_cancelled {
+            if runs == 0 && std::mem::take(&mut has_failed) {
+                session.renew().await?;
+            }
+            while ordered < LOW_ORDERS && !session.is_ended() && !has_failed {
                 let (steps, slots) = next_orders(run);
                 if steps.is_empty() {
                     break;
@@ -209,6 +223,9 @@ impl<'a> MutantTesting<'a> {
                 session.run(&steps.iter().map(variant).collect::<Vec<_>>(), slots).await?;
             }
             if runs == 0 {
+                if has_failed {
+                    continue;
+                }
                 return Ok(None);
             }
             match session.next_event().await? {
@@ -216,7 +233,14 @@ impl<'a> MutantTesting<'a> {
                     ordered = ordered.saturating_sub(1);
                     let Some(number) = number_of(&name) else { continue };
                     let took = Duration::from_micros(result.duration_us.unwrap_or_default());
-                    let verdict = run.on_ended(number, StepOutcome::of(&result), took);
+                    let outcome = StepOutcome::of(&result);
+                    if matches!(outcome, StepOutcome::Unknown { .. }) {
+                        if session.is_ended() {
+                            continue;
+                        }
+                        has_failed = true;
+                    }
+                    let verdict = run.on_ended(number, outcome, took);
                     if let Some(result) = verdict.and_then(|verdict| self.take_verdict(verdict)) {
                         session.observer.on_result(result).await;
                     }
@@ -276,8 +300,13 @@ impl<'a> MutantTesting<'a> {
     }
 
     /// Returns the results of all selected mutants, in the order of their places: those that were not tested
-    /// as what is known of them. The others are taken.
-    pub(super) fn all_results(built: &BuiltProject, tested: &mut TestedMutants) -> Vec<MutantResult> {
+    /// as what is known of them, and why if the run has ended early. The others are taken.
+    pub(super) fn all_results(
+        built: &BuiltProject,
+        tested: &mut TestedMutants,
+        unfinished: Option<Unfinished>,
+    ) -> Vec<MutantResult> {
+        let why: Option<Arc<str>> = unfinished.map(|unfinished| unfinished.reason().into());
         let mut known = std::mem::take(&mut tested.results);
         known.sort_unstable_by_key(|result| result.mutant.id);
         let ids: Vec<MutantId> = known.iter().map(|result| result.mutant.id).collect();
@@ -296,7 +325,7 @@ impl<'a> MutantTesting<'a> {
                     let status = MutantStatus::CompileError;
                     MutantResult::new(found.mutant.clone(), status, Some(Arc::clone(words)))
                 }
-                None => super::find::untested(found),
+                None => MutantResult { reason: found.ignored.clone().or(why.clone()), ..untested(found) },
             }
         };
         let sources = &built.project().sources;

@@ -59,7 +59,9 @@ pub use guarded_project::GuardedProject;
 pub use kept_baseline::{KeptBaseline, KeptTest, ProgramUids};
 pub use kept_names::names_for_later_runs;
 pub use module_tree::{MutatedProject, ProjectSource, ReadSourceError, find_mutated_sources};
-pub use mutation_run::{CONFIRMED_FAILURES, MutantVerdict, MutationRun, OrderLimit, OrderedStep};
+pub use mutation_run::{
+    CONFIRMED_FAILURES, MAX_UNKNOWN, MutantVerdict, MutationRun, OrderLimit, OrderedStep,
+};
 pub use plan::{Baseline, BaselineProgram, Coverage, KnownKillers, MutantPlan, PlanStep, TestIndex};
 pub use python::{
     ForeignModule, PythonCompilation, PythonLayout, PythonRuntime, find_python_sources, foreign_modules,

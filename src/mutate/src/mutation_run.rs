@@ -30,6 +30,10 @@ use crate::{
 /// How often a flaky test must fail, with nothing else between, until the mutant counts as killed by it.
 pub const CONFIRMED_FAILURES: u32 = 3;
 
+/// How often a process may end without a sign of what it did until its mutant stays without a verdict: its
+/// worker or watchdog has died.
+pub const MAX_UNKNOWN: u32 = 3;
+
 /// How many tests of a mutant may reach too many places until no other runs.
 const MAX_LIMITS: u32 = 8;
 
@@ -92,6 +96,8 @@ struct MutantProgress {
     failures: u32,
     /// How often its process has ended by a signal of another process in a row.
     signals: u32,
+    /// How often it was not known what its process did.
+    unknown: u32,
     /// Flaky tests that failed and then passed.
     dismissed: Vec<String>,
     /// How many tests reached too many places, and of the first what it reached.
@@ -111,6 +117,8 @@ pub struct MutationRun<'a> {
     unconfirmed: VecDeque<usize>,
     in_progress: usize,
     killers: KnownKillers,
+    /// How long all processes take one after the other if no test fails.
+    longest: Duration,
 }
 
 impl<'a> MutationRun<'a> {
@@ -126,18 +134,33 @@ impl<'a> MutationRun<'a> {
             unconfirmed: VecDeque::new(),
             in_progress: 0,
             killers: KnownKillers::default(),
+            longest: Duration::ZERO,
         };
         let mut uncovered = Vec::new();
         for (number, function) in mutants {
-            if baseline.covering(number).is_empty() {
+            let covering = baseline.covering(number);
+            if covering.is_empty() {
                 uncovered.push(MutantVerdict::uncovered(number));
             } else {
+                run.longest += baseline.expected_of(&covering);
                 run.mutants.push(RunMutant { number, function, state: RunMutantState::Waiting });
             }
         }
         run.mutants.sort_by_key(|mutant| mutant.number);
         run.waiting.extend(0..run.mutants.len());
         (run, uncovered)
+    }
+
+    /// Returns how long all processes take one after the other if no test fails.
+    pub fn longest(&self) -> Duration {
+        self.longest
+    }
+
+    /// Has mutants begin in the order of these keys, if none has begun: what is known when a run ends early
+    /// should not be about the first sources only.
+    pub fn begin_by(&mut self, key: impl Fn(MutantNumber) -> u64) {
+        let mutants = &self.mutants;
+        self.waiting.make_contiguous().sort_by_key(|&index| key(mutants[index].number));
     }
 
     /// Notes a test that failed under a mutant of a function in an earlier run.
@@ -279,6 +302,10 @@ impl<'a> MutationRun<'a> {
             StepOutcome::Silent { reason } => limited(Some(reason)),
             StepOutcome::DiedEarly { reason } | StepOutcome::Signalled { reason, .. } => {
                 NextForMutant::Verdict(MutantStatus::RuntimeError, Some(reason), None)
+            }
+            StepOutcome::Unknown { .. } if progress.unknown + 1 < MAX_UNKNOWN => {
+                progress.unknown += 1;
+                NextForMutant::Process
             }
             StepOutcome::Unknown { reason } => {
                 NextForMutant::Verdict(MutantStatus::Pending, Some(reason), None)

@@ -30,6 +30,7 @@ pub struct TreeCopy<'a> {
     pub copy: &'a Path,
     /// Directories of the original that are not copied.
     pub left_out: &'a [PathBuf],
+    pub left_out_files: &'a [PathBuf],
     /// Names in the copy that stay although the original has none: build tools make them.
     pub kept: &'a [&'a str],
     /// What was copied before, for a build that writes into the copy: what it has made there stays, and only
@@ -89,7 +90,10 @@ impl TreeCopy<'_> {
             let entry = entry.map_err(failed(&original))?;
             names.insert(entry.file_name());
         }
-        names.retain(|name| !self.is_left_out(&original.join(name)));
+        names.retain(|name| {
+            let path = original.join(name);
+            !self.is_left_out(&path) && !self.left_out_files.contains(&path)
+        });
         for name in &names {
             let below = below.join(name);
             copied.paths.insert(below.clone());
@@ -266,6 +270,7 @@ mod tests {
                 original: &original,
                 copy: &copy,
                 left_out: &left_out,
+                left_out_files: &[],
                 kept: &["Cargo.lock"],
                 copied_before: None,
                 replaced: &replaced,
@@ -327,6 +332,7 @@ mod tests {
                 original: &original,
                 copy: &copy,
                 left_out: &[],
+                left_out_files: &[],
                 kept: &[],
                 copied_before,
                 replaced: &replaced,
@@ -352,6 +358,7 @@ mod tests {
             original: &original,
             copy: &copy,
             left_out: &left_out,
+            left_out_files: &[],
             kept: &[],
             copied_before: None,
             replaced: &replaced,

@@ -64,6 +64,79 @@ fn manifest(edition: u32) -> String {
     )
 }
 
+/// The operands of operators that begin with blocks.
+const BLOCKS: &str = "pub unsafe fn get(n: u8) -> u8 {\n    n\n}\npub fn guard(n: u8) -> bool {\n    match n { 0 => false, _ if unsafe { get(n) } == 3 => true, _ => false }\n}\npub fn tail(n: u8) -> bool {\n    let r = unsafe { get(n) } == 3 && n > 1;\n    r\n}\npub fn matched(n: u8) -> bool {\n    if match n { 3 => 1, _ => 0 } > 0 { return true; }\n    false\n}\npub fn value(n: i32) -> i32 {\n    let a = if n > 2 { 1 } else { 2 } + 3;\n    loop { break -a; }\n}\n#[test]\nfn all() {\n    for f in [guard, tail, matched] {\n        assert!(f(3) && !f(4) && !f(0));\n    }\n    assert_eq!((value(3), value(2)), (-4, -5));\n}\n";
+
+#[test]
+fn operands_that_begin_with_blocks_are_no_compile_errors() {
+    let project = Project::new(&[("Cargo.toml", &manifest(2021)), ("src/lib.rs", BLOCKS)]);
+    let ran = project.mutate(&[]).assert_code(0);
+    let statuses = project.statuses("src/lib.rs");
+    assert!(statuses.values().all(|status| status != "CompileError"), "{statuses:#?}\n{ran}");
+    assert!(!ran.stderr.contains("round 2"), "{ran}");
+    for name in [
+        "5: unsafe { get(n) } != 3",
+        "8: unsafe { get(n) } == 3 || n > 1",
+        "12: match n { 3 => 1, _ => 0 } <= 0",
+    ] {
+        assert_eq!(statuses.get(name).map(String::as_str), Some("Killed"), "{statuses:#?}");
+    }
+    assert_eq!(statuses.get("17: a").map(String::as_str), Some("Killed"), "{statuses:#?}");
+}
+
+#[test]
+fn constant_functions_are_tested_unless_the_compiler_calls_them() {
+    let source = "pub const fn is_low(a: u8) -> bool {\n    a < 2\n}\npub const fn size(a: usize) -> usize {\n    inner(a) + 1\n}\nconst fn inner(a: usize) -> usize {\n    a * 2\n}\npub static TABLE: [u8; size(3)] = [0; 7];\n#[test]\nfn low() {\n    assert!(is_low(1) && !is_low(2) && !is_low(3) && TABLE.len() == 7);\n}\n";
+    let project = Project::new(&[("Cargo.toml", &manifest(2021)), ("src/lib.rs", source)]);
+    let ran = project.mutate(&[]).assert_code(0);
+    let statuses = project.statuses("src/lib.rs");
+    for (name, status) in &statuses {
+        let expected = if name.starts_with("1:") || name.starts_with("2:") { "Killed" } else { "Ignored" };
+        assert_eq!(status, expected, "{name}: {statuses:#?}\n{ran}");
+    }
+    let report = fs::read_to_string(project.world.path("report.json")).unwrap();
+    assert!(report.contains("in a const fn that must be one"), "{report}");
+}
+
+#[test]
+fn signal_of_another_process_kills_no_mutant() {
+    // Under the mutant, another process ends the test twice, and then no more.
+    let source = "pub fn is_low(a: u8) -> bool {\n    a < 2\n}\n#[test]\nfn low() {\n    let count = std::path::Path::new(\"COUNT\");\n    if is_low(2) {\n        let before = std::fs::read_to_string(count).unwrap_or_default();\n        if before.len() < 2 {\n            std::fs::write(count, format!(\"{before}x\")).unwrap();\n            std::process::Command::new(\"sh\").args([\"-c\", \"kill -9 $PPID\"]).status().unwrap();\n        }\n    }\n}\n";
+    let project = Project::new(&[]);
+    let count = project.world.path("count");
+    project.write("Cargo.toml", &manifest(2021));
+    project.write("src/lib.rs", &source.replace("COUNT", count.to_str().unwrap()));
+    let ran = project.mutate(&["src/lib.rs:2"]).assert_code(0);
+    assert_eq!(fs::read_to_string(&count).unwrap(), "xx", "{ran}");
+    let statuses = project.statuses("src/lib.rs");
+    assert_eq!(statuses.get("2: a <= 2").map(String::as_str), Some("Survived"), "{statuses:#?}\n{ran}");
+}
+
+#[test]
+fn report_in_the_project_leaves_verdicts_as_they_are() {
+    let source = "pub fn is_low(a: u8) -> bool {\n    a < 2\n}\n#[test]\nfn low() {\n    assert!(is_low(1) && !is_low(2) && !is_low(3));\n}\n";
+    let project = Project::new(&[("Cargo.toml", &manifest(2021)), ("src/lib.rs", source)]);
+    project.mutate(&["--html", "page.html"]).assert_code(0);
+    for words in [vec!["--html", "page.html", "--sarif", "s.sarif"], vec![]] {
+        project.mutate(&words).assert_code(0).assert_stderr("4 verdicts of earlier runs");
+    }
+    // What is not ours may be read by tests.
+    project.write("page.html", "mine");
+    let ran = project.mutate(&[]).assert_code(0);
+    assert!(!ran.stderr.contains("of earlier runs"), "{ran}");
+}
+
+#[test]
+fn project_of_another_build_tool_is_told_how() {
+    for (file, expected) in [
+        ("CMakeLists.txt", "heeler mutate --build 'cmake -B build && cmake --build build' --ctest build"),
+        ("Makefile", "heeler mutate --build 'make TESTS' --test 'PATH/OF/*_test'"),
+    ] {
+        let project = Project::new(&[(file, ""), ("a.c", "int f(int a) { return a < 2; }\n")]);
+        project.mutate(&[]).assert_code(4).assert_stderr(file).assert_stderr(expected);
+    }
+}
+
 fn assert_all(statuses: &BTreeMap<String, String>, expected: &str, ran: &FinishedCommand) {
     assert!(!statuses.is_empty(), "{}", ran.stderr);
     assert!(statuses.values().all(|status| status == expected), "{statuses:#?}\n{}", ran.stderr);

@@ -165,13 +165,17 @@ fn mutants_end_in_every_possible_way_and_the_sources_stay_as_they_are() {
     assert_eq!(mutants["weak: { 0 }"]["coveredBy"].as_array().unwrap().len(), 1);
     assert_eq!(mutants["weak: { 0 }"]["testsCompleted"], 1);
     assert!(mutants["weak: { 0 }"].get("killedBy").is_none());
-    ran.assert_stderr("SURVIVED src/lib.rs:9:5  ArithmeticOperator  a + 1 → a - 1   (1 test covers it)");
+    ran.assert_stderr("SURVIVED src/lib.rs:9:5  ArithmeticOperator  a + 1 → a - 1   (in weak, 1 test covers it and did not fail: package::tests::weakly)");
+    ran.assert_stderr("NOT COVERED src/lib.rs:12:28  unused   (no test reaches 3 mutants in lines 12-13)");
     ran.assert_stderr(" survived, 5 not covered").assert_stderr("score ");
     assert!(fs::read_to_string(package.world.path("page.html")).unwrap().contains("is_low"));
 
     // What is known is not tested again, and the score decides the exit code.
     let again = package.mutate(&[&words[..], &["--min-score", "99"]].concat()).assert_code(2);
     again.assert_stderr("verdicts of earlier runs");
+    again
+        .assert_stderr("SURVIVED src/lib.rs:9:5  ArithmeticOperator")
+        .assert_stderr("NOT COVERED src/lib.rs:12:28");
     let repeated = statuses(&package.mutants("../report.json"));
     assert_eq!(repeated, statuses(&mutants), "{again}");
 }
@@ -361,10 +365,15 @@ fn cancelled_run_keeps_what_is_known_and_the_next_goes_on() {
     let mut text = String::new();
     child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(3), "{text}");
-    assert!(text.contains("cancelled"), "{text}");
-    let partial = statuses(&package.mutants("../partial.json"));
+    assert!(text.contains("Summary cancelled, "), "{text}");
+    let found = package.mutants("../partial.json");
+    let partial = statuses(&found);
     assert!(partial.values().any(|status| status == "Killed"), "{partial:?}");
-    assert!(partial.values().any(|status| status == "Pending"), "{partial:?}");
+    let pending: Vec<_> = found.values().filter(|mutant| mutant["status"] == "Pending").collect();
+    assert!(!pending.is_empty(), "{partial:?}");
+    for mutant in pending {
+        assert_eq!(mutant["statusReason"], "not tested: the run was cancelled");
+    }
     let ran = package.mutate(&["--json", "../report.json"]).assert_code(0);
     ran.assert_stderr("of earlier runs");
     let all = statuses(&package.mutants("../report.json"));
@@ -372,6 +381,65 @@ fn cancelled_run_keeps_what_is_known_and_the_next_goes_on() {
         assert_eq!(all.get(name), Some(status));
     }
     assert!(all.values().all(|status| status != "Pending"), "{all:?}");
+}
+
+#[test]
+fn run_that_is_cancelled_while_it_builds_has_a_report() {
+    let package = Package::new(SMALL);
+    let gate = package.world.path("gate");
+    let begun = package.world.path("begun");
+    assert!(std::process::Command::new("mkfifo").arg(&gate).status().unwrap().success());
+    let script = format!(
+        "fn main() {{\n    std::fs::write({begun:?}, \"\").unwrap();\n    std::fs::read({gate:?}).unwrap();\n}}\n"
+    );
+    fs::write(package.path("build.rs"), script).unwrap();
+    let mut child = package.start(&["--json", "../partial.json"]);
+    wait_until("the build has begun", || begun.exists());
+    signal(child.id(), "INT");
+    let mut text = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(3), "{text}");
+    assert!(text.contains("Summary cancelled, "), "{text}");
+    for mutant in package.mutants("../partial.json").values() {
+        assert_eq!(mutant["status"], "Pending", "{mutant}");
+        assert_eq!(mutant["statusReason"], "not tested: the run was cancelled");
+    }
+}
+
+#[test]
+fn time_limit_ends_a_run_with_what_is_known() {
+    let package = slow_package();
+    let ran = package.mutate(&["--time-limit", "2s", "--json", "../partial.json"]).assert_code(3);
+    ran.assert_stderr("Summary time limit of 2.0s reached, ");
+    let found = package.mutants("../partial.json");
+    let pending: Vec<_> = found.values().filter(|mutant| mutant["status"] == "Pending").collect();
+    assert!(!pending.is_empty(), "{ran}");
+    for mutant in pending {
+        assert_eq!(mutant["statusReason"], "not tested: the run ended at its time limit of 2.0s");
+    }
+    let all = package.mutate(&["--time-limit", "1h", "--json", "../report.json"]).assert_code(0);
+    all.assert_stderr(" mutants, ").assert_stderr(" if no test fails");
+}
+
+#[test]
+fn dead_watchdogs_leave_no_mutant_open() {
+    let package = slow_package();
+    let state = package.world.path("state");
+    let mut child =
+        package.start(&["--state-dir", state.to_str().unwrap(), "-j1", "--json", "../report.json"]);
+    wait_until("some verdicts are kept", || has_verdicts(&state));
+    let watchdogs = || processes_of_role(child.id(), ProcessRole::Watchdog);
+    for _ in 0..5 {
+        wait_until("a watchdog runs", || !watchdogs().is_empty());
+        let pid = watchdogs()[0];
+        signal(pid, "KILL");
+        wait_until("it is gone", || !watchdogs().contains(&pid));
+    }
+    let mut text = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{text}");
+    let all = statuses(&package.mutants("../report.json"));
+    assert!(all.values().all(|status| status != "Pending"), "{all:?}\n{text}");
 }
 
 #[test]

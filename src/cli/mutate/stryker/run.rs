@@ -12,7 +12,10 @@ use super::{
     mutants::{SearchedPaths, StrykerMutants},
     package::StrykerPackage,
 };
-use crate::cli::{mutate::observer::MutationObserver, signals::SignalRequest};
+use crate::cli::mutate::{
+    observer::{MutationObserver, ObserverRequest},
+    unfinished::Unfinished,
+};
 
 /// Interval between display ticks.
 const TICK: Duration = Duration::from_millis(100);
@@ -31,8 +34,8 @@ pub(in crate::cli::mutate) struct TestedByStryker {
     pub(in crate::cli::mutate) results: Vec<MutantResult>,
     /// Why some of them are pending.
     pub(in crate::cli::mutate) error: Option<StrykerError>,
-    /// The observer has ended the tests before all mutants had verdicts.
-    pub(in crate::cli::mutate) is_cancelled: bool,
+    /// Why the observer has ended the tests before all mutants had verdicts.
+    pub(in crate::cli::mutate) unfinished: Option<Unfinished>,
 }
 
 /// How the tests ended.
@@ -46,7 +49,7 @@ pub(in crate::cli::mutate) enum StrykerEnd {
 /// What the tests wait for.
 enum RunStep {
     Event(Result<TestEvent, StrykerError>),
-    Request(SignalRequest),
+    Request(ObserverRequest),
     Tick,
 }
 
@@ -97,7 +100,7 @@ impl FoundByStryker {
     /// Cancel safe: no, because verdicts would be lost; what runs ends.
     pub(in crate::cli::mutate) async fn test(self, observer: MutationObserver) -> StrykerEnd {
         let Self { client, mutants } = self;
-        let run = StrykerRun { client, mutants, observer, known: BTreeMap::new(), is_cancelled: false };
+        let run = StrykerRun { client, mutants, observer, known: BTreeMap::new(), unfinished: None };
         run.run().await
     }
 }
@@ -116,19 +119,19 @@ struct StrykerRun {
     observer: MutationObserver,
     /// Results by the numbers of their mutants.
     known: BTreeMap<usize, MutantResult>,
-    is_cancelled: bool,
+    unfinished: Option<Unfinished>,
 }
 
 impl StrykerRun {
     async fn run(mut self) -> StrykerEnd {
-        self.observer.begin(self.mutants.selected().count(), []).await;
+        self.observer.begin(self.mutants.selected().count(), None, []).await;
         self.client.begin_tests(self.mutants.selected_places()).await;
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let error = loop {
             let step = tokio::select! {
                 event = self.client.next_test_event() => RunStep::Event(event),
-                request = self.observer.next_request(self.is_cancelled) => RunStep::Request(request),
+                request = self.observer.next_request(self.unfinished.is_some()) => RunStep::Request(request),
                 _ = ticks.tick() => RunStep::Tick,
             };
             match step {
@@ -139,13 +142,15 @@ impl StrykerRun {
                 }
                 RunStep::Event(Ok(TestEvent::Done)) => break None,
                 // It was ended.
-                RunStep::Event(Err(_)) if self.is_cancelled => break None,
+                RunStep::Event(Err(_)) if self.unfinished.is_some() => break None,
                 RunStep::Event(Err(error)) => break Some(error),
                 RunStep::Tick => self.observer.tick(),
-                RunStep::Request(SignalRequest::Pause) => self.pause().await,
-                RunStep::Request(SignalRequest::End) if self.is_cancelled => return StrykerEnd::Left,
-                RunStep::Request(SignalRequest::End) => {
-                    self.is_cancelled = true;
+                RunStep::Request(ObserverRequest::Pause) => self.pause().await,
+                RunStep::Request(ObserverRequest::End(_)) if self.unfinished.is_some() => {
+                    return StrykerEnd::Left;
+                }
+                RunStep::Request(ObserverRequest::End(why)) => {
+                    self.unfinished = Some(why);
                     self.client.terminate().await;
                 }
             }
@@ -171,14 +176,14 @@ impl StrykerRun {
     }
 
     async fn finish(self, error: Option<StrykerError>) -> StrykerEnd {
-        let Self { client, mutants, observer, mut known, is_cancelled } = self;
+        let Self { client, mutants, observer, mut known, unfinished } = self;
         client.end().await;
-        let reason = match &error {
-            Some(error) => Some(format!("failed to {}", error_chain(error))),
-            None if is_cancelled => None,
-            None => Some(NOT_REPORTED.to_owned()),
+        let reason = match (&error, unfinished) {
+            (Some(error), _) => format!("failed to {}", error_chain(error)),
+            (None, Some(unfinished)) => unfinished.reason(),
+            (None, None) => NOT_REPORTED.to_owned(),
         };
-        let results = mutants.all_results(&mut known, reason.as_deref());
-        StrykerEnd::Over(TestedByStryker { results, error, is_cancelled }, observer)
+        let results = mutants.all_results(&mut known, Some(&reason));
+        StrykerEnd::Over(TestedByStryker { results, error, unfinished }, observer)
     }
 }

@@ -225,7 +225,12 @@ fn what_is_not_known_is_no_verdict() {
     let baseline = baseline();
     let mut run = begin(&baseline);
     next(&mut run);
-    let unknown = end(&mut run, 1, StepOutcome::Unknown { reason: "cancelled".into() }).unwrap();
+    let lost = || StepOutcome::Unknown { reason: "cancelled".into() };
+    for _ in 1..MAX_UNKNOWN {
+        assert_eq!(end(&mut run, 1, lost()), None, "it runs again");
+        assert_eq!(next(&mut run)[0], (1, 0, vec![0, 1]));
+    }
+    let unknown = end(&mut run, 1, lost()).unwrap();
     assert_eq!((unknown.status, unknown.killed_by), (MutantStatus::Pending, None));
     assert_eq!(end(&mut run, 9, StepOutcome::Passed), None, "no mutant of the run");
 }

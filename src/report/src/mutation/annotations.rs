@@ -1,40 +1,73 @@
-//! Survivors as annotations of GitHub Actions.
+//! Survivors, and code that no test reaches, as annotations of GitHub Actions.
 
 use std::path::Path;
 
-use heeler_mutant::{MutantResult, MutantStatus};
+use heeler_mutant::{Mutant, MutantResult, MutantStatus};
 
-use super::content::{change_text, survival_text};
+use super::{
+    content::{change_text, survival_text},
+    uncovered::{UncoveredFunction, uncovered_functions},
+};
 use crate::workflow_command::{escape_message, escape_property};
 
 /// GitHub stores at most this many annotations for a job.
-pub const MAX_SURVIVOR_ANNOTATIONS: usize = 50;
+pub const MAX_MUTANT_ANNOTATIONS: usize = 50;
 
 /// Returns a workflow command for each mutant that tests ran through and did not notice, in the order of the
-/// results, and one for those that are too many. `directory` is that of the mutants' paths, `root` that of
-/// the repository.
+/// results, then one for each function with mutants that no test reaches, and one for what is too much.
+/// `directory` is that of the mutants' paths, `root` that of the repository.
 #[must_use]
-pub fn survivor_annotations(results: &[MutantResult], directory: &Path, root: &Path) -> Vec<String> {
-    let mut survivors = results.iter().filter(|result| result.status == MutantStatus::Survived);
-    let shown = survivors.by_ref().take(MAX_SURVIVOR_ANNOTATIONS - 1);
-    let mut commands: Vec<_> = shown.map(|survivor| annotation(survivor, directory, root)).collect();
-    match (survivors.next(), survivors.count()) {
-        (None, _) => {}
-        (Some(last), 0) => commands.push(annotation(last, directory, root)),
-        (Some(_), others) => {
-            commands
-                .push(format!("::warning title=Survived mutants::{} further mutants survived", others + 1));
-        }
+pub fn mutant_annotations(results: &[MutantResult], directory: &Path, root: &Path) -> Vec<String> {
+    let survivors: Vec<_> = results.iter().filter(|result| result.status == MutantStatus::Survived).collect();
+    let uncovered = uncovered_functions(results);
+    let all = survivors.len() + uncovered.len();
+    let most = if all > MAX_MUTANT_ANNOTATIONS { MAX_MUTANT_ANNOTATIONS - 1 } else { all };
+    let commands = survivors.iter().map(|survivor| of_survivor(survivor, directory, root));
+    let commands = commands.chain(uncovered.iter().map(|function| of_uncovered(function, directory, root)));
+    let mut commands: Vec<_> = commands.take(most).collect();
+    if all > most {
+        let more_survivors = survivors.len().saturating_sub(most);
+        let shown_functions = most.saturating_sub(survivors.len());
+        let more_functions = uncovered.len() - shown_functions;
+        let parts = [
+            (more_survivors, "further mutants survived"),
+            (more_functions, "further functions have mutants that no test reaches"),
+        ];
+        let parts: Vec<String> = parts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, words)| format!("{count} {words}"))
+            .collect();
+        commands.push(format!("::warning title=Survived mutants::{}", parts.join("; ")));
     }
     commands
 }
 
-fn annotation(survivor: &MutantResult, directory: &Path, root: &Path) -> String {
-    let mutant = &survivor.mutant;
+/// Returns the path of a mutant's source relative to the repository.
+fn path_in(mutant: &Mutant, directory: &Path, root: &Path) -> String {
     let path = directory.join(&**mutant.path());
-    let path = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+    escape_property(&path.strip_prefix(root).unwrap_or(&path).display().to_string())
+}
+
+fn of_uncovered(function: &UncoveredFunction<'_>, directory: &Path, root: &Path) -> String {
+    let (first, last) = function.line_range();
+    let path = path_in(function.first, directory, root);
+    let item = match &*function.first.item {
+        "" => "code outside of functions",
+        item => item,
+    };
+    let mutants =
+        if function.mutants == 1 { "1 mutant".to_owned() } else { format!("{} mutants", function.mutants) };
+    let message = format!("no test reaches {mutants} of {item}, in lines {}", function.lines_text());
+    let title = escape_property("Not covered by tests");
+    format!("::warning file={path},line={first},endLine={last},title={title}::{}", escape_message(&message))
+}
+
+fn of_survivor(survivor: &MutantResult, directory: &Path, root: &Path) -> String {
+    let mutant = &survivor.mutant;
+    let path = path_in(mutant, directory, root);
     let (start, end) = (mutant.start(), mutant.end());
-    let mut properties = vec![format!("file={}", escape_property(&path)), format!("line={}", start.line)];
+    let mut properties = vec![format!("file={path}"), format!("line={}", start.line)];
     // Columns of a place of several lines are refused.
     if start.line == end.line {
         properties.push(format!("col={},endColumn={}", start.column, end.column));

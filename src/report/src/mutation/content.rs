@@ -8,6 +8,10 @@ use crate::sanitise::one_line;
 
 /// Maximum number of characters of a text that stands in a line with others.
 const SHORT_CHARS: usize = 80;
+/// Characters that are shown around what differs in a longer text.
+const CONTEXT_CHARS: usize = 20;
+/// Number of covering tests that a survivor names.
+const NAMED_TESTS: usize = 3;
 
 /// What a report of mutation testing is written from.
 #[derive(Debug, Clone, Copy)]
@@ -96,30 +100,59 @@ pub fn change_text(mutant: &Mutant) -> String {
     if let Some(description) = mutant.description() {
         return shortened(&description);
     }
-    let original = shortened(mutant.original());
-    match mutant.replacement().trim() {
-        "" => format!("{original} removed"),
-        replacement => format!("{original} → {}", shortened(replacement)),
+    let (original, replacement) = (in_one_line(mutant.original()), in_one_line(&mutant.replacement()));
+    if replacement.is_empty() {
+        return format!("{} removed", shortened(&original));
+    }
+    let is_long = |text: &str| text.chars().count() > SHORT_CHARS;
+    if !is_long(&original) && !is_long(&replacement) {
+        return format!("{original} → {replacement}");
+    }
+    let [original, replacement] = around_difference(&original, &replacement);
+    format!("{} → {}", shortened(&original), shortened(&replacement))
+}
+
+/// Returns why a survivor is one, and names its function and the first tests that cover it.
+#[must_use]
+pub fn survival_text(result: &MutantResult) -> String {
+    let item = in_one_line(&result.mutant.item);
+    let function = if item.is_empty() { String::new() } else { format!("in {item}, ") };
+    let named: Vec<_> = result.covered_by.iter().take(NAMED_TESTS).map(|uid| in_one_line(uid)).collect();
+    let more = if result.covered_by.len() > named.len() { ", …" } else { "" };
+    let tests = format!(": {}{more}", named.join(", "));
+    match (result.status, result.covered_by.len()) {
+        (MutantStatus::NoCoverage, _) => format!("{function}no test reaches it"),
+        (_, 0) => format!("{function}no test failed"),
+        (_, 1) => format!("{function}1 test covers it and did not fail{tests}"),
+        (_, count) => format!("{function}{count} tests cover it and none failed{tests}"),
     }
 }
 
-/// Returns why a survivor is one.
-pub(super) fn survival_text(result: &MutantResult) -> String {
-    match (result.status, result.covered_by.len()) {
-        (MutantStatus::NoCoverage, _) => "no test reaches it".to_owned(),
-        (_, 0) => "no test failed".to_owned(),
-        (_, 1) => "1 test covers it and did not fail".to_owned(),
-        (_, count) => format!("{count} tests cover it and none failed"),
-    }
+/// Returns the parts of two texts that differ, with a little of what is the same around them.
+fn around_difference(one: &str, other: &str) -> [String; 2] {
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let equal = |pairs: &mut dyn Iterator<Item = (&char, &char)>| pairs.take_while(|(a, b)| a == b).count();
+    let before = equal(&mut one.iter().zip(&other));
+    let least = one.len().min(other.len()) - before;
+    let behind = equal(&mut one.iter().rev().zip(other.iter().rev())).min(least);
+    let (before, behind) = (before.saturating_sub(CONTEXT_CHARS), behind.saturating_sub(CONTEXT_CHARS));
+    [one, other].map(|text| {
+        let middle: String = text[before..text.len() - behind].iter().collect();
+        let mark = |cut: usize| if cut > 0 { "…" } else { "" };
+        format!("{}{middle}{}", mark(before), mark(behind))
+    })
+}
+
+/// Returns a text as one line without control characters.
+fn in_one_line(text: &str) -> String {
+    one_line(&text.split_whitespace().collect::<Vec<_>>().join(" ")).into_owned()
 }
 
 /// Returns a text as one line without control characters, cut where it is long.
 fn shortened(text: &str) -> String {
-    let words: Vec<_> = text.split_whitespace().collect();
-    let line = words.join(" ");
-    let line = one_line(&line);
+    let line = in_one_line(text);
     match line.char_indices().nth(SHORT_CHARS) {
-        None => line.into_owned(),
+        None => line,
         Some((end, _)) => format!("{}…", &line[..end]),
     }
 }

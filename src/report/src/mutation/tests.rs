@@ -135,7 +135,10 @@ fn sarif_has_the_survivors_and_follows_the_published_schema() {
     let results = report["runs"][0]["results"].as_array().unwrap();
     let levels: Vec<_> = results.iter().map(|one| one["level"].as_str().unwrap()).collect();
     assert_eq!(levels, ["warning", "note"]);
-    assert_eq!(results[0]["message"]["text"], "a && b → true: 2 tests cover it and none failed");
+    assert_eq!(
+        results[0]["message"]["text"],
+        "a && b → true: in both, 2 tests cover it and none failed: unit::both, unit::<other>"
+    );
     let place = &results[0]["locations"][0]["physicalLocation"];
     assert_eq!(place["artifactLocation"]["uri"], "src/a%20b.rs");
     assert_eq!(report["runs"][0]["originalUriBaseIds"]["SRCROOT"]["uri"], "file:///project/of%20mine/");
@@ -160,20 +163,61 @@ fn schemas_refuse_what_is_wrong() {
 fn annotations_are_of_survivors_and_bounded() {
     let (directory, root) = (Path::new("/repository/crate"), Path::new("/repository"));
     assert_eq!(
-        survivor_annotations(&results(), directory, root),
+        mutant_annotations(&results(), directory, root),
         [
             "::warning file=crate/src/a b.rs,line=2,col=5,endColumn=11,title=Survived%3A ConditionalExpression::\
-          a && b → true: 2 tests cover it and none failed"
+          a && b → true: in both, 2 tests cover it and none failed: unit::both, unit::<other>",
+            "::warning file=crate/src/a b.rs,line=6,endLine=6,title=Not covered by tests::\
+          no test reaches 1 mutant of both, in lines 6"
         ]
     );
     let survivor =
         |number: usize| MutantResult::new(mutant(number as u64, 1, (1, 2), ""), MutantStatus::Survived, None);
-    for (count, last) in [(50, "p removed: no test failed"), (51, "2 further mutants survived")] {
-        let many: Vec<_> = (0..count).map(survivor).collect();
-        let commands = survivor_annotations(&many, directory, root);
-        assert_eq!(commands.len(), MAX_SURVIVOR_ANNOTATIONS);
+    let uncovered = MutantResult::new(mutant(100, 6, (5, 6), ""), MutantStatus::NoCoverage, None);
+    for (count, rest, last) in [
+        (50, vec![], "p removed: in both, no test failed"),
+        (51, vec![], "2 further mutants survived"),
+        (49, vec![uncovered.clone()], "no test reaches 1 mutant of both, in lines 6"),
+        (
+            50,
+            vec![uncovered],
+            "1 further mutants survived; 1 further functions have mutants that no test reaches",
+        ),
+    ] {
+        let many: Vec<_> = (0..count).map(survivor).chain(rest).collect();
+        let commands = mutant_annotations(&many, directory, root);
+        assert_eq!(commands.len(), MAX_MUTANT_ANNOTATIONS);
         assert!(commands.last().unwrap().ends_with(last), "{commands:?}");
     }
+}
+
+#[test]
+fn lines_that_no_test_reaches_are_named_by_function() {
+    let at = |id, line| MutantResult::new(mutant(id, line, (1, 2), "x"), MutantStatus::NoCoverage, None);
+    let results: Vec<_> = [(1, 5), (2, 1), (3, 2), (4, 2)].map(|(id, line)| at(id, line)).into();
+    let functions = uncovered_functions(&results);
+    let [function] = functions.as_slice() else { panic!("{functions:?}") };
+    assert_eq!((function.mutants, function.lines_text().as_str()), (4, "1-2, 5"));
+    assert_eq!(function.line_range(), (1, 5));
+}
+
+#[test]
+fn long_code_shows_what_differs() {
+    let long = format!("{}a && b{}", "x + ".repeat(30), " + y".repeat(30));
+    let source = ForeignSource { path: "a.rs".into(), language: Language::Rust, text: long.as_str().into() };
+    let end = u32::try_from(long.len()).unwrap() + 1;
+    let found = ForeignMutant {
+        start: Position { line: 1, column: 1 },
+        end: Position { line: 1, column: end },
+        mutator: "LogicalOperator".to_owned(),
+        replacement: long.replace("&&", "||"),
+        description: None,
+    };
+    let mutant = source.mutants(vec![found]).unwrap().remove(0);
+    assert_eq!(
+        change_text(&mutant),
+        "…+ x + x + x + x + a && b + y + y + y + y +… → …+ x + x + x + x + a || b + y + y + y + y +…"
+    );
 }
 
 #[test]

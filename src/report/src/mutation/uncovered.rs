@@ -1,0 +1,63 @@
+//! Mutants that no test reaches, by function: there may be hundreds, and what they say is the same.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use heeler_mutant::{Mutant, MutantResult, MutantStatus};
+
+/// A function with mutants that no test reaches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UncoveredFunction<'a> {
+    /// The first of the mutants.
+    pub first: &'a Mutant,
+    /// The number of mutants that no test reaches.
+    pub mutants: usize,
+    /// The lines in which they begin.
+    lines: Vec<u32>,
+}
+
+impl UncoveredFunction<'_> {
+    /// Returns the first and the last line of the mutants.
+    #[must_use]
+    pub fn line_range(&self) -> (u32, u32) {
+        let first = self.first.start().line;
+        (first, self.lines.last().copied().unwrap_or(first))
+    }
+
+    /// Returns the lines of the mutants, such as `3, 7-9`.
+    #[must_use]
+    pub fn lines_text(&self) -> String {
+        let mut text = String::new();
+        for lines in self.lines.chunk_by(|one, next| *next == one + 1) {
+            let separator = if text.is_empty() { "" } else { ", " };
+            // Writing to a string cannot fail.
+            let _written = match lines {
+                [first, .., last] => write!(text, "{separator}{first}-{last}"),
+                [only] => write!(text, "{separator}{only}"),
+                [] => Ok(()),
+            };
+        }
+        text
+    }
+}
+
+/// Returns the functions with mutants that no test reaches, in the order of their places.
+#[must_use]
+pub fn uncovered_functions(results: &[MutantResult]) -> Vec<UncoveredFunction<'_>> {
+    let mut functions: BTreeMap<(&str, &str), Vec<&Mutant>> = BTreeMap::new();
+    for result in results.iter().filter(|result| result.status == MutantStatus::NoCoverage) {
+        let mutant = &*result.mutant;
+        functions.entry((mutant.path(), &mutant.item)).or_default().push(mutant);
+    }
+    let mut found: Vec<UncoveredFunction<'_>> = functions
+        .into_values()
+        .filter_map(|mutants| {
+            let first = mutants.iter().copied().min_by_key(|mutant| mutant.bytes().start)?;
+            let mut lines: Vec<u32> = mutants.iter().map(|mutant| mutant.start().line).collect();
+            lines.sort_unstable();
+            lines.dedup();
+            Some(UncoveredFunction { first, mutants: mutants.len(), lines })
+        })
+        .collect();
+    found.sort_by_key(|one| (one.first.path(), one.first.bytes().start));
+    found
+}
