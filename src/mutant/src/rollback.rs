@@ -70,6 +70,12 @@ impl Rollback {
         self.withdrawn.entry(mutant).or_insert(reason);
     }
 
+    /// Takes the mutants of a function out that the compiler must be able to run.
+    pub fn keep_constant(&mut self, function: FunctionKey) {
+        let of_function = self.mutants.iter().filter(|(_, one)| **one == function);
+        self.constant.extend(of_function.map(|(key, _)| *key));
+    }
+
     /// Returns the mutants that do not compile, with the compiler's words.
     pub fn withdrawn(&self) -> &BTreeMap<MutantKey, String> {
         &self.withdrawn

@@ -13,6 +13,7 @@ use heeler_mutant::{
 use crate::{
     built_project::{BuiltProject, MutantNumber, WrittenSource},
     c::CompiledGuards,
+    documented_constants::documented_constants,
     fingerprint::Fingerprint,
     module_tree::{MutatedProject, ProjectSource},
 };
@@ -68,7 +69,10 @@ impl GuardedProject {
                 mutants.filter(|(index, found)| found.ignored.is_none() && !left_out.contains(index));
             written.map(move |(mutant, found)| (MutantKey { source, mutant }, found.function))
         });
-        let rollback = Rollback::new(keys.collect::<Vec<_>>());
+        let mut rollback = Rollback::new(keys.collect::<Vec<_>>());
+        for function in documented_constants(&project) {
+            rollback.keep_constant(function);
+        }
         let mut guarded = Self {
             project,
             first_numbers,

@@ -25,6 +25,7 @@ mod c;
 mod cargo_project;
 mod changed_lines;
 mod doctests;
+mod documented_constants;
 mod fingerprint;
 mod guarded_project;
 mod kept_baseline;
