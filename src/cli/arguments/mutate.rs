@@ -4,6 +4,7 @@ use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum, ValueHint};
 use heeler_config::{CommandLineSettings, JobCount, RunLayer, filter::Filter};
+use heeler_mutant::OperatorLevel;
 use heeler_mutate::{FeatureSelection, MutantShard};
 
 use super::{GeneralArguments, convert};
@@ -21,6 +22,7 @@ Examples:
   heeler mutate --in-diff main              those of the lines that differ from a branch
   heeler mutate --shard 1/4 --json 1.json   a quarter of them
   heeler mutate -E 'not test(slow)'         with the other tests only
+  heeler mutate --operators all             changes of literals and arguments as well
   heeler mutate --time-limit 10m            what is known of a random sample by then
   heeler mutate --min-score 80 --html mutants.html
   heeler mutate --build 'make tests' --test 'tests/*_test'
@@ -50,6 +52,10 @@ pub(crate) struct MutateArguments {
     /// files as well.
     #[arg(long, value_name = "REF", help_heading = "Selection")]
     pub in_diff: Option<String>,
+    /// Which changes are made: standard, those that tests should notice, or all, with changes of literals,
+    /// arguments and texts as well, of which many are of no interest.
+    #[arg(long, value_enum, default_value_t, value_name = "SET", help_heading = "Selection")]
+    pub operators: OperatorSet,
     /// Only part K of N of the mutants, which are divided by their ids.
     #[arg(long, value_name = "K/N", help_heading = "Selection")]
     pub shard: Option<MutantShard>,
@@ -116,6 +122,23 @@ pub(crate) struct MutateArguments {
     pub format: MutantFormat,
     #[command(flatten)]
     pub general: GeneralArguments,
+}
+
+/// Value of `--operators`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum OperatorSet {
+    #[default]
+    Standard,
+    All,
+}
+
+impl OperatorSet {
+    pub(in crate::cli) fn level(self) -> OperatorLevel {
+        match self {
+            Self::Standard => OperatorLevel::Standard,
+            Self::All => OperatorLevel::All,
+        }
+    }
 }
 
 /// How a project is built that is not Cargo's.

@@ -116,6 +116,13 @@ impl MutationDisplay {
         (self.began, self.drawn) = (now, Some(now));
     }
 
+    /// Notes how many tests without a mutant have ended so far.
+    pub(crate) fn set_original(&mut self, tests: usize) {
+        if let Some(original) = &mut self.original {
+            original.done = tests;
+        }
+    }
+
     /// Counts tests without a mutant that have ended.
     pub(crate) fn on_original(&mut self, tests: usize, slowest: Option<(&str, Duration)>) {
         let Some(original) = &mut self.original else { return };

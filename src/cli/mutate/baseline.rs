@@ -411,6 +411,7 @@ async fn measure_forked(
     baseline: &mut Baseline,
 ) -> Result<Option<LeftAtOnce>, MutateError> {
     let mut failed = BTreeSet::new();
+    session.counted = Some(files.dir.clone());
     for round in 0.. {
         let is_open = |program: usize, test: usize| {
             baseline.programs[program].durations[test].is_none()
@@ -437,9 +438,9 @@ async fn measure_forked(
             let taken = files.take_forked(variant, result.as_deref(), baseline)?;
             let durations = &baseline.programs[variant.program].durations;
             let measured = variant.tests.iter().filter_map(|&test| Some((test, durations[test]?)));
-            let slowest = measured.clone().max_by_key(|(_, took)| *took);
+            let slowest = measured.max_by_key(|(_, took)| *took);
             let slowest = slowest.map(|(test, took)| (programs[variant.program].uids[test].as_str(), took));
-            session.observer.on_original(measured.count(), slowest);
+            session.observer.on_original(0, slowest);
             is_any_measured |= taken.is_any_measured;
             failed.extend(taken.failed.map(|test| (variant.program, test)));
         }
@@ -447,6 +448,8 @@ async fn measure_forked(
             break;
         }
     }
+    session.count_children();
+    session.counted = None;
     Ok(None)
 }
 

@@ -195,6 +195,7 @@ pub(super) async fn find_selected(
 ) -> Result<FoundMutants, MutateError> {
     let directory = std::env::current_dir().map_err(MutateError::Directory)?;
     let selection = SourceSelection::read(&arguments.sources, &directory).map_err(MutateError::Selection)?;
+    let selection = selection.with_operators(arguments.operators.level());
     let command = arguments.build.named_build();
     if !arguments.is_list {
         check_tests(command.as_ref())?;

@@ -88,6 +88,14 @@ impl MutationObserver {
         }
     }
 
+    /// Notes how many tests without a mutant have ended so far.
+    pub(super) fn set_original(&mut self, tests: usize) {
+        match self {
+            Self::User { display, .. } => display.set_original(tests),
+            Self::Client { .. } => {}
+        }
+    }
+
     /// Notes that tests without a mutant have ended, and how long the slowest of them took.
     pub(super) fn on_original(&mut self, tests: usize, slowest: Option<(&str, Duration)>) {
         match self {

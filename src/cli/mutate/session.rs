@@ -38,6 +38,8 @@ pub(super) const ORDERED_TOGETHER: usize = 64;
 /// Further processes are ordered when fewer than this are left, so that no slot is ever idle.
 pub(super) const LOW_ORDERS: usize = 32;
 
+/// Ticks between two counts of files.
+const TICKS_OF_COUNT: u32 = 10;
 /// How often a session begins anew because its processes have died too often. A run of hours may lose some.
 const MAX_RENEWALS: u32 = 10;
 
@@ -56,6 +58,9 @@ pub(super) struct MutantSession {
     pub(super) observer: MutationObserver,
     /// What the observer knows: each run warns of the same.
     told: BTreeSet<String>,
+    /// Where children of processes note how long their tests took: by their number, the progress is known.
+    pub(super) counted: Option<PathBuf>,
+    ticks_since_count: u32,
     /// Why the observer has requested the end.
     pub(super) unfinished: Option<Unfinished>,
 }
@@ -92,6 +97,8 @@ impl MutantSession {
             ticks,
             observer,
             told: BTreeSet::new(),
+            counted: None,
+            ticks_since_count: 0,
             unfinished: None,
         })
     }
@@ -197,7 +204,13 @@ impl MutantSession {
                 }
                 SessionStep::Event(Some(event)) => return Ok(Ok(event)),
                 SessionStep::Event(None) => return Err(MutateError::SchedulerGone),
-                SessionStep::Tick => self.observer.tick(),
+                SessionStep::Tick => {
+                    self.ticks_since_count += 1;
+                    if self.ticks_since_count >= TICKS_OF_COUNT {
+                        self.count_children();
+                    }
+                    self.observer.tick();
+                }
                 SessionStep::Request(ObserverRequest::Pause) => self.pause().await,
                 SessionStep::Request(ObserverRequest::End(_)) if self.is_ended() => {
                     return Ok(Err(LeftAtOnce));
@@ -279,6 +292,16 @@ impl MutantSession {
                 Err(left) => return Ok(Some(left)),
             }
         }
+    }
+
+    /// Shows how many tests have ended in children of processes.
+    pub(super) fn count_children(&mut self) {
+        self.ticks_since_count = 0;
+        let Some(dir) = &self.counted else { return };
+        // A directory that can't be read is an error of whoever takes the counts.
+        let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        let ended = files.filter(|file| file.path().extension().is_some_and(|end| end == "time")).count();
+        self.observer.set_original(ended);
     }
 
     /// Ends the session; returns the observer when nothing of it runs any more.

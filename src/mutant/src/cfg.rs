@@ -1,11 +1,13 @@
 //! Conditions of `#[cfg]`, and the configuration that decides them.
 
+use crate::mutant::OperatorLevel;
 use std::collections::BTreeSet;
 
 /// What is true of a build: names and `key="value"` pairs, as `rustc --print cfg` writes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Configuration {
     set: BTreeSet<String>,
+    operators: OperatorLevel,
 }
 
 /// What conditions say about a piece of code.
@@ -23,8 +25,19 @@ impl Configuration {
     /// Reads lines as `rustc --print cfg` writes them.
     pub fn of_rustc(lines: &str) -> Self {
         Self {
+            operators: OperatorLevel::default(),
             set: lines.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect(),
         }
+    }
+
+    /// Returns the configuration with another set of operators.
+    #[must_use]
+    pub fn with_operators(self, operators: OperatorLevel) -> Self {
+        Self { operators, ..self }
+    }
+
+    pub(crate) fn has_all_operators(&self) -> bool {
+        self.operators == OperatorLevel::All
     }
 
     pub fn add_feature(&mut self, feature: &str) {

@@ -27,7 +27,9 @@ pub use cfg::Configuration;
 pub use emit::{EmittedArm, EmittedSource};
 pub use foreign::{ForeignMutant, ForeignSource, UnknownPlaceError};
 pub use guard::{Function, ModuleDeclaration};
-pub use mutant::{Language, Mutant, MutantId, Mutator, ParseMutantIdError, Position, SourceText};
+pub use mutant::{
+    Language, Mutant, MutantId, Mutator, OperatorLevel, ParseMutantIdError, Position, SourceText,
+};
 pub use result::{MutantResult, MutantStatus, MutationCounts, TestSet};
 pub use rollback::{Rollback, RollbackStep};
 pub use source::{FoundMutant, MutatedSource, SourceFile};

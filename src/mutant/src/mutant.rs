@@ -90,7 +90,15 @@ impl Mutator {
     pub const EQUALITY_OPERATOR: Self = Self(Cow::Borrowed("EqualityOperator"));
     pub const FUNCTION_VALUE: Self = Self(Cow::Borrowed("FunctionValue"));
     pub const LOGICAL_OPERATOR: Self = Self(Cow::Borrowed("LogicalOperator"));
+    pub const ARGUMENT: Self = Self(Cow::Borrowed("Argument"));
+    pub const LAMBDA_BODY: Self = Self(Cow::Borrowed("LambdaBody"));
+    pub const LOOP_CONTROL: Self = Self(Cow::Borrowed("LoopControl"));
+    pub const MATCH_ARM: Self = Self(Cow::Borrowed("MatchArm"));
+    pub const METHOD_EXPRESSION: Self = Self(Cow::Borrowed("MethodExpression"));
+    pub const NUMBER_LITERAL: Self = Self(Cow::Borrowed("NumberLiteral"));
+    pub const OBJECT_LITERAL: Self = Self(Cow::Borrowed("ObjectLiteral"));
     pub const STATEMENT_DELETION: Self = Self(Cow::Borrowed("StatementDeletion"));
+    pub const STRING_LITERAL: Self = Self(Cow::Borrowed("StringLiteral"));
     pub const UNARY_OPERATOR: Self = Self(Cow::Borrowed("UnaryOperator"));
 
     /// Returns a kind of change of another tool.
@@ -107,6 +115,16 @@ impl fmt::Display for Mutator {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
     }
+}
+
+/// Which operators make mutants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OperatorLevel {
+    /// Changes that tests of the place should notice.
+    #[default]
+    Standard,
+    /// Also changes of literals, arguments and texts, of which many are of no interest.
+    All,
 }
 
 /// A place in a source as people and protocols count: lines and columns from 1, columns in UTF-16 units.

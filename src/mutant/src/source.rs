@@ -298,7 +298,7 @@ impl GuardForm {
     pub(crate) const fn is_around(self) -> bool {
         match self {
             Self::Constant | Self::Statement | Self::Assignment | Self::Condition | Self::Expression => true,
-            Self::Body | Self::Loop => false,
+            Self::Body | Self::Loop | Self::Arm | Self::Jump => false,
         }
     }
 }

@@ -1,9 +1,11 @@
 //! The walker: one for all languages. It visits the nodes of a source and finds guards with their mutants.
 
 mod binding;
+mod further;
 mod mutations;
 mod one_line;
 mod python;
+mod python_further;
 
 use crate::{
     cfg::Configuration,
@@ -135,12 +137,7 @@ impl<'a> Walker<'a> {
                 return;
             }
             Role::Call | Role::Declaration if !(self.syntax.is_walked)(node, self.text) => return,
-            Role::Through
-            | Role::Attributed
-            | Role::WithoutFields(_)
-            | Role::Block
-            | Role::Call
-            | Role::Declaration => {}
+            Role::Through | Role::WithoutFields(_) | Role::Block | Role::Call | Role::Declaration => {}
             Role::Conditional if (self.syntax.has_constant_condition)(node, self.text) => {
                 let branches = ["consequence", "alternative"];
                 for child in branches.iter().filter_map(|field| node.child_by_field_name(field)) {
@@ -154,6 +151,10 @@ impl<'a> Walker<'a> {
             Role::CompoundAssignment => self.compound_assignment(node, scope),
             Role::Unary => self.unary(node, scope),
             Role::Boolean => self.boolean(node, scope),
+            Role::MatchArm => self.match_arm(node, scope),
+            Role::Structure => self.structure(node, scope),
+            Role::LoopControl => self.loop_control(node, scope),
+            Role::Number => self.number(node, scope),
             Role::Python if !self.python(node, scope) => return,
             Role::Python => {}
         }
@@ -184,7 +185,7 @@ impl<'a> Walker<'a> {
                 _ if cursor.field_name().is_some_and(|field| skipped.contains(&field)) => {}
                 _ if child.child_count() > 0 || child.is_named() => {
                     let gate = scope.gate.and(next.clone());
-                    if role != Role::Attributed {
+                    if role != Role::MatchArm {
                         next = Gate::Open;
                     }
                     let mut scope = Scope { gate, ..scope.clone() };

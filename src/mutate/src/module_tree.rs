@@ -96,7 +96,7 @@ pub fn find_mutated_sources(
         .iter()
         .map(|root| OpenSource {
             path: normalized(&root.path),
-            configuration: Arc::new(root.configuration.clone()),
+            configuration: Arc::new(root.configuration.clone().with_operators(selection.operators())),
             owns_directory: true,
             ignored: None,
         })

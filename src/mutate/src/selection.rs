@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use globset::{Glob, GlobBuilder, GlobMatcher};
-use heeler_mutant::{Mutant, Position};
+use heeler_mutant::{Mutant, OperatorLevel, Position};
 
 /// A word of a user names no sources.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +21,7 @@ pub enum SelectionError {
 pub struct SourceSelection {
     included: Vec<SelectedPlace>,
     excluded: Vec<SelectedPlace>,
+    operators: OperatorLevel,
 }
 
 #[derive(Clone, Debug)]
@@ -54,6 +55,17 @@ impl SourceSelection {
             }
         }
         Ok(selection)
+    }
+
+    /// Returns the selection with another set of operators.
+    #[must_use]
+    pub fn with_operators(self, operators: OperatorLevel) -> Self {
+        Self { operators, ..self }
+    }
+
+    /// Returns which operators make mutants.
+    pub fn operators(&self) -> OperatorLevel {
+        self.operators
     }
 
     /// Returns the absolute paths of files and directories outside of which nothing is selected; `None` if

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use heeler_mutant::{Configuration, Language, MutatedSource, SourceFile};
+use heeler_mutant::{Configuration, Language, MutatedSource, OperatorLevel, SourceFile};
 
 use crate::{
     module_tree::{ProjectSource, ReadSourceError},
@@ -43,7 +43,9 @@ pub(crate) fn search_sources(
     paths: Vec<PathBuf>,
     language_of: impl Fn(&Path) -> Language + Send + Sync,
 ) -> Result<Vec<ProjectSource>, ReadSourceError> {
-    let search = |path: PathBuf| search(root, &path, language_of(&path)).map(|found| (path, found));
+    let search = |path: PathBuf| {
+        search(root, &path, language_of(&path), selection.operators()).map(|found| (path, found))
+    };
     let mut sources = Vec::with_capacity(paths.len());
     for one in heeler_sys::cpu_pool::map(paths, search) {
         let (path, source) = match one {
@@ -61,7 +63,12 @@ pub(crate) fn search_sources(
     Ok(sources)
 }
 
-fn search(root: &Path, path: &Path, language: Language) -> Result<MutatedSource, ReadSourceError> {
+fn search(
+    root: &Path,
+    path: &Path,
+    language: Language,
+    operators: OperatorLevel,
+) -> Result<MutatedSource, ReadSourceError> {
     let failed = |source| ReadSourceError { path: path.to_owned(), source };
     let text = String::from_utf8(std::fs::read(path).map_err(failed)?);
     let text =
@@ -73,5 +80,5 @@ fn search(root: &Path, path: &Path, language: Language) -> Result<MutatedSource,
         text: Arc::from(text.as_str()),
         ignored: None,
     };
-    Ok(MutatedSource::search(file, Configuration::default()))
+    Ok(MutatedSource::search(file, Configuration::default().with_operators(operators)))
 }

@@ -26,14 +26,16 @@ fn mutants_of_package_are_listed_for_people() {
     src/lib.rs:2:30  FunctionValue          is_low returns false
     src/lib.rs:3:5   EqualityOperator       a < 2 → a <= 2
     src/lib.rs:3:5   EqualityOperator       a < 2 → a >= 2
+    src/lib.rs:3:5   EqualityOperator       a < 2 → a == 2
+    src/lib.rs:3:5   EqualityOperator       a < 2 → a > 2
     src/lib.rs:7:12  FunctionValue          the body of f does nothing  (not compiled: #[cfg(windows)])
     src/lib.rs:8:5   StatementDeletion      g(); → nothing  (not compiled: #[cfg(windows)])
-    6 mutants in 1 file, 2 of them ignored
+    8 mutants in 1 file, 2 of them ignored
     ");
     // The user's files are only read: there is not even a lock file.
     assert!(!world.path("Cargo.lock").exists() && !world.path("target").exists());
     let ran = world.run_with_separate_outputs(&["mutate", "--list", "src/lib.rs:3"]).assert_code(0);
-    assert!(ran.stdout.ends_with("2 mutants in 1 file\n"), "{ran}");
+    assert!(ran.stdout.ends_with("4 mutants in 1 file\n"), "{ran}");
     world
         .run_with_separate_outputs(&["mutate", "--list", "src/lib.rs:1"])
         .assert_code(8)
@@ -52,7 +54,7 @@ fn mutants_as_json_are_a_report_of_mutation_testing_tools() {
     assert_eq!((&file["language"], &file["source"]), (&"rust".into(), &SOURCE.into()));
     let mutants = file["mutants"].as_array().unwrap();
     let ids: BTreeSet<&str> = mutants.iter().map(|one| one["id"].as_str().unwrap()).collect();
-    assert_eq!((mutants.len(), ids.len()), (6, 6), "{mutants:?}");
+    assert_eq!((mutants.len(), ids.len()), (8, 8), "{mutants:?}");
     let operator = mutants.iter().find(|one| one["replacement"] == "a <= 2").unwrap();
     assert_eq!(operator["mutatorName"], "EqualityOperator");
     assert_eq!(operator["status"], "Pending");

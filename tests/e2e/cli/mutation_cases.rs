@@ -118,7 +118,7 @@ fn report_in_the_project_leaves_verdicts_as_they_are() {
     let project = Project::new(&[("Cargo.toml", &manifest(2021)), ("src/lib.rs", source)]);
     project.mutate(&["--html", "page.html"]).assert_code(0);
     for words in [vec!["--html", "page.html", "--sarif", "s.sarif"], vec![]] {
-        project.mutate(&words).assert_code(0).assert_stderr("4 verdicts of earlier runs");
+        project.mutate(&words).assert_code(0).assert_stderr("6 verdicts of earlier runs");
     }
     // What is not ours may be read by tests.
     project.write("page.html", "mine");
@@ -247,7 +247,7 @@ fn tests_that_are_not_selected_decide_nothing() {
     project.mutate(&["-E", "not test(red)"]).assert_code(0);
     let statuses = project.statuses("src/lib.rs");
     let of = |status: &str| statuses.values().filter(|one| *one == status).count();
-    assert_eq!((of("Killed"), of("Survived")), (3, 1), "{statuses:#?}");
+    assert_eq!((of("Killed"), of("Survived")), (4, 2), "{statuses:#?}");
     project.mutate(&["-E", "test(none)"]).assert_code(5).assert_stderr("selects none of the 2");
     project.mutate(&["-E", "state(failed)"]).assert_code(5).assert_stderr("without the history");
 }

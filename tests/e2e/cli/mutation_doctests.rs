@@ -160,7 +160,9 @@ fn assert_every_kind(edition: &str) {
     let kept = changed.stderr.split(" · ").find(|part| part.contains("verdicts of earlier runs"));
     let kept: usize = kept.unwrap().split(' ').next().unwrap().parse().unwrap();
     let timeouts = statuses.values().filter(|status| *status == "Timeout").count();
-    assert!(kept + timeouts >= statuses.len() - 8, "{kept} of {}: {changed}", statuses.len());
+    let open =
+        statuses.values().filter(|status| matches!(status.as_str(), "Ignored" | "CompileError")).count();
+    assert!(kept + timeouts + open >= statuses.len() - 8, "{kept} of {}: {changed}", statuses.len());
     let killer = package.report().killer("answer: a != 2").to_owned();
     assert!(package.report().tests().values().any(|(name, _)| *name == killer), "{killer}");
 }

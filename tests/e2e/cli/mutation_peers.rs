@@ -171,7 +171,7 @@ pub(super) fn statuses(line: &Value) -> BTreeMap<&str, &str> {
 
 fn assert_statuses_in_rust(line: &Value) {
     let found = statuses(line);
-    assert_eq!(found.len(), 8, "{found:?}");
+    assert_eq!(found.len(), 12, "{found:?}");
     for (name, status) in &found {
         let is_weak = name.starts_with("src/lib.rs:5: ") || name.starts_with("src/lib.rs:6: ");
         assert_eq!(*status, if is_weak { "Survived" } else { "Killed" }, "{name}: {found:?}");

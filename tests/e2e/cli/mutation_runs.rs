@@ -126,20 +126,29 @@ fn mutants_end_in_every_possible_way_and_the_sources_stay_as_they_are() {
         ("count: ", "Killed"),
         ("count: false", "Killed"),
         ("count: n += 1", "Timeout"),
+        ("count: n /= 1", "Timeout"),
+        ("count: n < 0", "Killed"),
+        ("count: n == 0", "Killed"),
+        ("count: rounds *= 1", "Killed"),
         ("count: n <= 0", "Killed"),
         ("count: n >= 0", "Killed"),
         ("count: rounds -= 1", "Killed"),
         ("count: { 0 }", "Killed"),
         ("count: { 1 }", "Killed"),
+        ("greet: String::from(\"hello \") * name", "CompileError"),
         ("greet: String::from(\"hello \") - name", "CompileError"),
+        ("greet: { \"xyzzy\".into() }", "Killed"),
         ("greet: { String::new() }", "Killed"),
         ("is_fine: false", "RuntimeError"),
         ("is_fine: { false }", "RuntimeError"),
         ("is_low: a <= 2", "Killed"),
+        ("is_low: a == 2", "Killed"),
+        ("is_low: a > 2", "Killed"),
         ("is_low: a >= 2", "Killed"),
         ("is_low: { false }", "Killed"),
         ("is_low: { true }", "Killed"),
         ("left_alone: a + 1", "Ignored"),
+        ("left_alone: a / 1", "Ignored"),
         ("left_alone: { 0 }", "Ignored"),
         ("left_alone: { 1 }", "Ignored"),
         ("settle: ", "NoCoverage"),
@@ -147,9 +156,11 @@ fn mutants_end_in_every_possible_way_and_the_sources_stay_as_they_are() {
         ("settle: is_settled", "Timeout"),
         ("settle: true", "Timeout"),
         ("settle: {}", "Survived"),
+        ("unused: a + 3", "NoCoverage"),
         ("unused: a / 3", "NoCoverage"),
         ("unused: { 0 }", "NoCoverage"),
         ("unused: { 1 }", "NoCoverage"),
+        ("weak: a * 1", "Survived"),
         ("weak: a - 1", "Survived"),
         ("weak: { 0 }", "Survived"),
         ("weak: { 1 }", "Survived"),
@@ -166,8 +177,8 @@ fn mutants_end_in_every_possible_way_and_the_sources_stay_as_they_are() {
     assert_eq!(mutants["weak: { 0 }"]["testsCompleted"], 1);
     assert!(mutants["weak: { 0 }"].get("killedBy").is_none());
     ran.assert_stderr("SURVIVED src/lib.rs:9:5  ArithmeticOperator  a + 1 → a - 1   (in weak, 1 test covers it and did not fail: package::tests::weakly)");
-    ran.assert_stderr("NOT COVERED src/lib.rs:12:28  unused   (no test reaches 3 mutants in lines 12-13)");
-    ran.assert_stderr(" survived, 5 not covered").assert_stderr("score ");
+    ran.assert_stderr("NOT COVERED src/lib.rs:12:28  unused   (no test reaches 4 mutants in lines 12-13)");
+    ran.assert_stderr(" survived, 6 not covered").assert_stderr("score ");
     assert!(fs::read_to_string(package.world.path("page.html")).unwrap().contains("is_low"));
 
     // What is known is not tested again, and the score decides the exit code.
@@ -308,7 +319,7 @@ fn flaky_test_kills_only_mutants_under_which_it_fails_again_and_again() {
         let of_function = mutants.iter().filter(|(name, _)| name.starts_with(function));
         of_function.map(|(_, mutant)| mutant).collect::<Vec<_>>()
     };
-    assert_eq!(of("weak:").len(), 4, "{:?}", statuses(&mutants));
+    assert_eq!(of("weak:").len(), 6, "{:?}", statuses(&mutants));
     for mutant in of("weak:") {
         assert_eq!(mutant["status"], "Survived", "{mutant}");
         let reason = "failed once and passed when it ran again: tests::sometimes";
@@ -319,7 +330,7 @@ fn flaky_test_kills_only_mutants_under_which_it_fails_again_and_again() {
         assert_eq!(mutant["status"], "Killed", "{mutant}");
         assert_eq!(mutant["killedBy"].as_array().unwrap().len(), 1);
     }
-    assert_eq!(of("kept:").len(), 4);
+    assert_eq!(of("kept:").len(), 6);
 }
 
 #[test]
@@ -575,5 +586,5 @@ fn module_that_the_build_script_includes_has_mutants() {
     fs::write(package.path("src/table.rs"), "pub fn size(n: u32) -> u32 {\n    n * 2\n}\n").unwrap();
     let script = "#[path = \"src/table.rs\"]\nmod table;\nfn main() {\n    println!(\"cargo:rustc-env=SIZE={}\", table::size(3));\n}\n";
     fs::write(package.path("build.rs"), script).unwrap();
-    package.mutate(&[]).assert_code(0).assert_stderr("Summary 4 mutants: 4 killed · score 100.0 %");
+    package.mutate(&[]).assert_code(0).assert_stderr("Summary 6 mutants: 6 killed · score 100.0 %");
 }

@@ -99,7 +99,7 @@ fn client_of_0_4_discovers_and_tests_mutants_and_ends_the_server() {
     assert_eq!(answer["result"], json!({ "version": "0.4.0" }));
     let (_, answer) = client.ask(2, "discover", json!({ "files": [{ "path": "src/" }] }));
     let discovered = answer["result"]["files"].clone();
-    assert_eq!(statuses(&discovered).len(), 8, "{discovered}");
+    assert_eq!(statuses(&discovered).len(), 12, "{discovered}");
     let (progress, answer) = client.ask(3, "mutationTest", json!({ "mutants": discovered }));
     assert_eq!(answer["result"], json!({ "files": {} }), "{answer}");
     let mut tested = BTreeMap::new();
@@ -184,7 +184,7 @@ fn client_of_alpha_tests_mutants_over_http_and_a_signal_ends_the_server() {
     let answer = post(port, &request(3, "mutate", json!({ "globPatterns": ["src/lib.rs"] })));
     let tested = answer["result"].as_array().unwrap_or_else(|| panic!("{answer}"));
     let survived = tested.iter().filter(|mutant| mutant["status"] == "Survived").count();
-    assert_eq!((tested.len(), survived), (8, weak), "{tested:?}");
+    assert_eq!((tested.len(), survived), (12, weak), "{tested:?}");
     signal(child.id(), "TERM");
     wait_until("the server has ended", || child.try_wait().unwrap().is_some());
 }
@@ -197,7 +197,7 @@ fn client_of_0_4_is_served_on_a_port() {
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     write_message(&mut stream, &request(1, "discover", json!({}))).unwrap();
     let answer = MessageReader::new(stream).next().unwrap();
-    assert_eq!(statuses(&answer["result"]["files"]).len(), 8, "{answer}");
+    assert_eq!(statuses(&answer["result"]["files"]).len(), 12, "{answer}");
     signal(child.id(), "TERM");
     wait_until("the server has ended", || child.try_wait().unwrap().is_some());
 }

@@ -52,6 +52,15 @@ impl Writer<'_> {
                 }
                 self.new_line(guard.insert_at);
             }
+            GuardForm::Arm => {
+                self.push(" if not ");
+                self.arm(written[0].0, &format!("__hg__({base},{count})"));
+            }
+            GuardForm::Jump => {
+                self.format(format_args!("if __hg__({base},{count}): "));
+                self.arm(written[0].0, &guard.arms[0].code);
+                self.new_line(guard.insert_at);
+            }
             GuardForm::Assignment => self.assignment(guard, base, written),
             // They have no mutants, and functions of Python are not constant.
             GuardForm::Constant | GuardForm::Loop => {}

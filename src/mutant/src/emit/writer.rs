@@ -146,6 +146,7 @@ impl Writer<'_> {
                 self.entry(guard.function);
                 return begin;
             }
+            (GuardForm::Arm | GuardForm::Jump, true) => return begin,
             (
                 GuardForm::Statement | GuardForm::Assignment | GuardForm::Condition | GuardForm::Expression,
                 true,
@@ -228,8 +229,12 @@ impl Writer<'_> {
                 }
                 self.push("_ => {} } ");
             }
+            GuardForm::Arm => {
+                self.push(" if ");
+                self.arm(written[0].0, &format!("heeler_guard::at({base},{count})==0"));
+            }
             // It has no mutant, and other languages assign by expressions.
-            GuardForm::Constant | GuardForm::Loop | GuardForm::Assignment => {}
+            GuardForm::Jump | GuardForm::Constant | GuardForm::Loop | GuardForm::Assignment => {}
         }
     }
 
@@ -271,7 +276,11 @@ impl Writer<'_> {
                 self.push("} ");
             }
             // It has no mutant, and other languages assign by expressions.
-            GuardForm::Constant | GuardForm::Loop | GuardForm::Assignment => {}
+            GuardForm::Arm
+            | GuardForm::Jump
+            | GuardForm::Constant
+            | GuardForm::Loop
+            | GuardForm::Assignment => {}
         }
     }
 

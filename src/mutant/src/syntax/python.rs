@@ -27,6 +27,14 @@ const ROLES: &[(&str, Role)] = &[
     ("binary_operator", Role::Python),
     ("assignment", Role::Python),
     ("augmented_assignment", Role::Python),
+    ("integer", Role::Number),
+    ("float", Role::Python),
+    ("string", Role::Python),
+    ("call", Role::Python),
+    ("lambda", Role::Python),
+    ("break_statement", Role::Python),
+    ("continue_statement", Role::Python),
+    ("case_clause", Role::Python),
     // Comments are read by lines, before the walk: the grammar puts them beside the blocks that they begin.
     ("comment", Role::Skip),
     // What is no code, or no code of the product.
@@ -43,7 +51,6 @@ const ROLES: &[(&str, Role)] = &[
     ("assert_statement", Role::Skip),
     ("print_statement", Role::Skip),
     ("exec_statement", Role::Skip),
-    ("string", Role::Skip),
 ];
 
 const BINARY: &[Operator] = &[

@@ -2,9 +2,9 @@
 
 use super::{
     rust_attributes, rust_literals, rust_statements, rust_values,
-    table::{BINARY, COMPOUND, FunctionFacts, Role, Syntax, text_of},
+    table::{FunctionFacts, Operator, Role, Syntax, operator, text_of},
 };
-use crate::walk::Lexis;
+use crate::{mutant::Mutator, walk::Lexis};
 use tree_sitter::Node;
 
 const ROLES: &[(&str, Role)] = &[
@@ -31,7 +31,11 @@ const ROLES: &[(&str, Role)] = &[
     ("type_cast_expression", Role::Fields(&["value"])),
     ("array_expression", Role::WithoutFields(&["length"])),
     ("field_initializer", Role::Fields(&["value"])),
-    ("match_arm", Role::Attributed),
+    ("match_arm", Role::MatchArm),
+    ("struct_expression", Role::Structure),
+    ("break_expression", Role::LoopControl),
+    ("continue_expression", Role::LoopControl),
+    ("integer_literal", Role::Number),
     ("generic_function", Role::Fields(&["function"])),
     // Code that runs when the program is compiled, and what is no code.
     ("const_item", Role::Skip),
@@ -61,6 +65,41 @@ const ROLES: &[(&str, Role)] = &[
     ("bracketed_type", Role::Skip),
     ("string_literal", Role::Skip),
     ("scoped_identifier", Role::Skip),
+];
+
+/// The standard set has every replacement of cargo-mutants, so that it finds the same survivors.
+const BINARY: &[Operator] = &[
+    operator("+", Mutator::ARITHMETIC_OPERATOR, &["-", "*"]),
+    operator("-", Mutator::ARITHMETIC_OPERATOR, &["+", "/"]),
+    operator("*", Mutator::ARITHMETIC_OPERATOR, &["/", "+"]),
+    operator("/", Mutator::ARITHMETIC_OPERATOR, &["*", "%"]),
+    operator("%", Mutator::ARITHMETIC_OPERATOR, &["*", "/", "+"]),
+    operator("<", Mutator::EQUALITY_OPERATOR, &["<=", ">=", "==", ">"]),
+    operator("<=", Mutator::EQUALITY_OPERATOR, &["<", ">"]),
+    operator(">", Mutator::EQUALITY_OPERATOR, &[">=", "<=", "==", "<"]),
+    operator(">=", Mutator::EQUALITY_OPERATOR, &[">", "<"]),
+    operator("==", Mutator::EQUALITY_OPERATOR, &["!="]),
+    operator("!=", Mutator::EQUALITY_OPERATOR, &["=="]),
+    operator("&&", Mutator::LOGICAL_OPERATOR, &["||"]),
+    operator("||", Mutator::LOGICAL_OPERATOR, &["&&"]),
+    operator("&", Mutator::BITWISE_OPERATOR, &["|", "^"]),
+    operator("|", Mutator::BITWISE_OPERATOR, &["&", "^"]),
+    operator("^", Mutator::BITWISE_OPERATOR, &["&", "|"]),
+    operator("<<", Mutator::BITWISE_OPERATOR, &[">>"]),
+    operator(">>", Mutator::BITWISE_OPERATOR, &["<<"]),
+];
+
+const COMPOUND: &[Operator] = &[
+    operator("+=", Mutator::ASSIGNMENT_OPERATOR, &["-=", "*="]),
+    operator("-=", Mutator::ASSIGNMENT_OPERATOR, &["+=", "/="]),
+    operator("*=", Mutator::ASSIGNMENT_OPERATOR, &["/=", "+="]),
+    operator("/=", Mutator::ASSIGNMENT_OPERATOR, &["*=", "%="]),
+    operator("%=", Mutator::ASSIGNMENT_OPERATOR, &["*=", "/=", "+="]),
+    operator("&=", Mutator::ASSIGNMENT_OPERATOR, &["|=", "^="]),
+    operator("|=", Mutator::ASSIGNMENT_OPERATOR, &["&=", "^="]),
+    operator("^=", Mutator::ASSIGNMENT_OPERATOR, &["&=", "|="]),
+    operator("<<=", Mutator::ASSIGNMENT_OPERATOR, &[">>="]),
+    operator(">>=", Mutator::ASSIGNMENT_OPERATOR, &["<<="]),
 ];
 
 const BINDINGS: &[&[&str]] = &[

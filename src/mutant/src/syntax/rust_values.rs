@@ -3,50 +3,147 @@
 use super::table::text_of;
 use tree_sitter::Node;
 
+/// Maximum number of values of a type: tuples have the product of those of their parts.
+const MAX_VALUES: usize = 32;
+/// How deep types may be nested.
+const DEPTH: usize = 4;
+
 /// Returns values of a type; none for types that have no value everybody can make.
 pub(super) fn of_type(returned: Option<Node<'_>>, text: &str) -> Vec<String> {
-    let Some(node) = returned else { return vec![String::new()] };
-    let values: &[&str] = match node.kind() {
-        "unit_type" => &[""],
-        "primitive_type" => of_primitive(text_of(node, text)),
-        "reference_type" => of_reference(node, text),
-        "generic_type" | "type_identifier" | "scoped_type_identifier" => of_named(node, text),
-        "tuple_type" => &["Default::default()"],
-        _ => &[],
+    match returned {
+        None => vec![String::new()],
+        Some(node) if node.kind() == "unit_type" => vec![String::new()],
+        Some(node) => of_node(node, text, DEPTH),
+    }
+}
+
+fn of_node(node: Node<'_>, text: &str, depth: usize) -> Vec<String> {
+    let Some(depth) = depth.checked_sub(1) else { return vec!["Default::default()".to_owned()] };
+    let mut values = match node.kind() {
+        "unit_type" => owned(&["()"]),
+        "primitive_type" => owned(of_primitive(text_of(node, text))),
+        "reference_type" => of_reference(node, text, depth),
+        "generic_type" | "type_identifier" | "scoped_type_identifier" => of_named(node, text, depth),
+        "tuple_type" => of_tuple(node, text, depth),
+        "array_type" => of_array(node, text, depth),
+        _ => Vec::new(),
     };
+    values.truncate(MAX_VALUES);
+    values
+}
+
+fn owned(values: &[&str]) -> Vec<String> {
     values.iter().map(|&value| value.to_owned()).collect()
 }
 
 fn of_primitive(name: &str) -> &'static [&'static str] {
     match name {
         "bool" => &["true", "false"],
-        "f32" | "f64" => &["0.0", "1.0"],
+        "f32" | "f64" => &["0.0", "1.0", "-1.0"],
         "char" => &["Default::default()"],
         "str" => &[],
+        "i8" | "i16" | "i32" | "i64" | "i128" | "isize" => &["0", "1", "-1"],
         _ => &["0", "1"],
     }
 }
 
-fn of_reference(node: Node<'_>, text: &str) -> &'static [&'static str] {
+fn of_reference(node: Node<'_>, text: &str, depth: usize) -> Vec<String> {
     let mut cursor = node.walk();
     let is_mutable = node.named_children(&mut cursor).any(|child| child.kind() == "mutable_specifier");
-    let Some(target) = node.child_by_field_name("type").filter(|_| !is_mutable) else { return &[] };
-    match target.kind() {
-        "primitive_type" if text_of(target, text) == "str" => &["\"\""],
-        // An array without length is a slice.
-        "array_type" if target.child_by_field_name("length").is_none() => &["&[]"],
-        _ => &[],
+    let Some(target) = node.child_by_field_name("type") else { return Vec::new() };
+    let is_text = target.kind() == "primitive_type" && text_of(target, text) == "str";
+    // An array without length is a slice.
+    let element =
+        target.child_by_field_name("element").filter(|_| target.child_by_field_name("length").is_none());
+    match element {
+        Some(element) => {
+            let empty = if is_mutable { "&mut []" } else { "&[]" };
+            let of_elements = of_node(element, text, depth).into_iter();
+            let leaked = of_elements.map(|value| format!("Vec::leak(vec![{value}])"));
+            std::iter::once(empty.to_owned()).chain(leaked).collect()
+        }
+        None if is_text && !is_mutable => owned(&["\"\"", "\"xyzzy\""]),
+        None if is_text => Vec::new(),
+        None => {
+            let values = of_node(target, text, depth).into_iter();
+            values.map(|value| format!("Box::leak(Box::new({value}))")).collect()
+        }
     }
 }
 
-fn of_named(node: Node<'_>, text: &str) -> &'static [&'static str] {
+fn of_named(node: Node<'_>, text: &str, depth: usize) -> Vec<String> {
     let name = node.child_by_field_name("type").filter(|_| node.kind() == "generic_type").unwrap_or(node);
-    let name = text_of(name, text);
-    match name.rsplit("::").next().unwrap_or(name).trim() {
-        "Option" => &["None"],
-        "Result" => &["Ok(Default::default())"],
-        "Vec" => &["Vec::new()"],
-        "String" => &["String::new()"],
-        _ => &["Default::default()"],
+    let path = text_of(name, text);
+    let name = path.rsplit("::").next().unwrap_or(path).trim();
+    let arguments = type_arguments(node);
+    let of = |place: usize| arguments.get(place).map_or_else(Vec::new, |node| of_node(*node, text, depth));
+    let each = |before: &str, values: Vec<String>, behind: &str| -> Vec<String> {
+        values.into_iter().map(|value| format!("{before}{value}{behind}")).collect()
+    };
+    match name {
+        "Option" => [owned(&["None"]), each("Some(", of(0), ")")].concat(),
+        "Result" if arguments.is_empty() => owned(&["Ok(Default::default())"]),
+        "Result" => each("Ok(", of(0), ")"),
+        "Vec" => [owned(&["Vec::new()"]), each("vec![", of(0), "]")].concat(),
+        "String" => owned(&["String::new()", "\"xyzzy\".into()"]),
+        "Box" | "Rc" | "Arc" | "Cell" | "RefCell" | "Mutex" if !arguments.is_empty() => {
+            each(&format!("{path}::new("), of(0), ")")
+        }
+        "HashSet" | "BTreeSet" | "VecDeque" | "LinkedList" | "BinaryHeap" => {
+            [vec![format!("{path}::new()")], each(&format!("{path}::from(["), of(0), "])")].concat()
+        }
+        "HashMap" | "BTreeMap" => {
+            let values = of(1);
+            let pairs = of(0).into_iter().flat_map(|key| {
+                values.iter().map(move |value| format!("({key}, {value})")).collect::<Vec<_>>()
+            });
+            [vec![format!("{path}::new()")], each(&format!("{path}::from(["), pairs.collect(), "])")].concat()
+        }
+        "Cow" => match arguments.first() {
+            Some(target) if text_of(*target, text) == "str" => owned(&[
+                "std::borrow::Cow::Borrowed(\"\")",
+                "std::borrow::Cow::Borrowed(\"xyzzy\")",
+                "std::borrow::Cow::Owned(\"\".to_owned())",
+                "std::borrow::Cow::Owned(\"xyzzy\".to_owned())",
+            ]),
+            _ => owned(&["Default::default()"]),
+        },
+        _ if name.starts_with("NonZeroI") => owned_nonzero(path, &["1", "-1"]),
+        _ if name.starts_with("NonZeroU") => owned_nonzero(path, &["1"]),
+        _ => owned(&["Default::default()"]),
     }
+}
+
+fn owned_nonzero(path: &str, values: &[&str]) -> Vec<String> {
+    values.iter().map(|value| format!("{path}::new({value}).unwrap()")).collect()
+}
+
+/// Returns the types among the arguments of a generic type.
+fn type_arguments(node: Node<'_>) -> Vec<Node<'_>> {
+    let Some(arguments) = node.child_by_field_name("type_arguments") else { return Vec::new() };
+    let mut cursor = arguments.walk();
+    arguments.named_children(&mut cursor).filter(|argument| argument.kind() != "lifetime").collect()
+}
+
+fn of_tuple(node: Node<'_>, text: &str, depth: usize) -> Vec<String> {
+    let mut cursor = node.walk();
+    let parts = node.named_children(&mut cursor).map(|part| of_node(part, text, depth));
+    let mut products = vec![Vec::new()];
+    for values in parts {
+        let longer = products.iter().flat_map(|product: &Vec<String>| {
+            values.iter().map(move |value| [product.as_slice(), std::slice::from_ref(value)].concat())
+        });
+        products = longer.take(MAX_VALUES).collect();
+    }
+    products.into_iter().map(|product| format!("({})", product.join(", "))).collect()
+}
+
+fn of_array(node: Node<'_>, text: &str, depth: usize) -> Vec<String> {
+    let (Some(element), Some(length)) =
+        (node.child_by_field_name("element"), node.child_by_field_name("length"))
+    else {
+        return Vec::new();
+    };
+    let length = text_of(length, text);
+    of_node(element, text, depth).into_iter().map(|value| format!("[{value}; {length}]")).collect()
 }

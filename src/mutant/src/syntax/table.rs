@@ -14,8 +14,6 @@ use tree_sitter::Node;
 pub(crate) enum Role {
     /// Its children are walked.
     Through,
-    /// Its children are walked; an attribute among them counts for all that follow.
-    Attributed,
     /// Nothing below it is mutated: types, patterns, constants, arguments of macros.
     Skip,
     /// Only the children in these fields are walked.
@@ -42,6 +40,14 @@ pub(crate) enum Role {
     CompoundAssignment,
     Unary,
     Boolean,
+    /// An arm of a match, which can be left out where another is for all that is left. An attribute among its
+    /// children counts for all that follow.
+    MatchArm,
+    /// A structure whose other fields are those of another.
+    Structure,
+    /// It leaves a loop, or begins its next round.
+    LoopControl,
+    Number,
     /// A node of Python whose parts have no names in the grammar, or whose mutants need a form of their own.
     Python,
     /// A call; its arguments are not walked if it may be a macro that needs them as they are.
@@ -76,6 +82,8 @@ pub(crate) struct Operator {
     pub(crate) text: &'static str,
     pub(crate) mutator: Mutator,
     pub(crate) replacements: &'static [&'static str],
+    /// What also stands for it if all operators are asked for.
+    pub(crate) further: &'static [&'static str],
 }
 
 /// What the walker must know of a function.
@@ -208,38 +216,39 @@ pub(crate) fn table_of(language: Language) -> &'static Syntax {
     }
 }
 
-/// The operators with two operands that Rust, C and C++ share.
+/// The operators with two operands of C and C++. What Rust has in its standard set is asked for here: pointers
+/// and streams have `+` and `<<`, and few others.
 pub(super) const BINARY: &[Operator] = &[
-    operator("+", Mutator::ARITHMETIC_OPERATOR, &["-"]),
-    operator("-", Mutator::ARITHMETIC_OPERATOR, &["+"]),
-    operator("*", Mutator::ARITHMETIC_OPERATOR, &["/"]),
-    operator("/", Mutator::ARITHMETIC_OPERATOR, &["*"]),
-    operator("%", Mutator::ARITHMETIC_OPERATOR, &["*"]),
-    operator("<", Mutator::EQUALITY_OPERATOR, &["<=", ">="]),
+    operator_with("+", Mutator::ARITHMETIC_OPERATOR, &["-"], &["*"]),
+    operator_with("-", Mutator::ARITHMETIC_OPERATOR, &["+"], &["/"]),
+    operator_with("*", Mutator::ARITHMETIC_OPERATOR, &["/"], &["+"]),
+    operator_with("/", Mutator::ARITHMETIC_OPERATOR, &["*"], &["%"]),
+    operator_with("%", Mutator::ARITHMETIC_OPERATOR, &["*"], &["/", "+"]),
+    operator_with("<", Mutator::EQUALITY_OPERATOR, &["<=", ">="], &["==", ">"]),
     operator("<=", Mutator::EQUALITY_OPERATOR, &["<", ">"]),
-    operator(">", Mutator::EQUALITY_OPERATOR, &[">=", "<="]),
+    operator_with(">", Mutator::EQUALITY_OPERATOR, &[">=", "<="], &["==", "<"]),
     operator(">=", Mutator::EQUALITY_OPERATOR, &[">", "<"]),
     operator("==", Mutator::EQUALITY_OPERATOR, &["!="]),
     operator("!=", Mutator::EQUALITY_OPERATOR, &["=="]),
     operator("&&", Mutator::LOGICAL_OPERATOR, &["||"]),
     operator("||", Mutator::LOGICAL_OPERATOR, &["&&"]),
-    operator("&", Mutator::BITWISE_OPERATOR, &["|"]),
-    operator("|", Mutator::BITWISE_OPERATOR, &["&"]),
-    operator("^", Mutator::BITWISE_OPERATOR, &["&"]),
+    operator_with("&", Mutator::BITWISE_OPERATOR, &["|"], &["^"]),
+    operator_with("|", Mutator::BITWISE_OPERATOR, &["&"], &["^"]),
+    operator_with("^", Mutator::BITWISE_OPERATOR, &["&"], &["|"]),
     operator("<<", Mutator::BITWISE_OPERATOR, &[">>"]),
     operator(">>", Mutator::BITWISE_OPERATOR, &["<<"]),
 ];
 
-/// The assignments with an operator that Rust, C and C++ share.
+/// The assignments with an operator of C and C++.
 pub(super) const COMPOUND: &[Operator] = &[
-    operator("+=", Mutator::ASSIGNMENT_OPERATOR, &["-="]),
-    operator("-=", Mutator::ASSIGNMENT_OPERATOR, &["+="]),
-    operator("*=", Mutator::ASSIGNMENT_OPERATOR, &["/="]),
-    operator("/=", Mutator::ASSIGNMENT_OPERATOR, &["*="]),
-    operator("%=", Mutator::ASSIGNMENT_OPERATOR, &["*="]),
-    operator("&=", Mutator::ASSIGNMENT_OPERATOR, &["|="]),
-    operator("|=", Mutator::ASSIGNMENT_OPERATOR, &["&="]),
-    operator("^=", Mutator::ASSIGNMENT_OPERATOR, &["&="]),
+    operator_with("+=", Mutator::ASSIGNMENT_OPERATOR, &["-="], &["*="]),
+    operator_with("-=", Mutator::ASSIGNMENT_OPERATOR, &["+="], &["/="]),
+    operator_with("*=", Mutator::ASSIGNMENT_OPERATOR, &["/="], &["+="]),
+    operator_with("/=", Mutator::ASSIGNMENT_OPERATOR, &["*="], &["%="]),
+    operator_with("%=", Mutator::ASSIGNMENT_OPERATOR, &["*="], &["/=", "+="]),
+    operator_with("&=", Mutator::ASSIGNMENT_OPERATOR, &["|="], &["^="]),
+    operator_with("|=", Mutator::ASSIGNMENT_OPERATOR, &["&="], &["^="]),
+    operator_with("^=", Mutator::ASSIGNMENT_OPERATOR, &["&="], &["|="]),
     operator("<<=", Mutator::ASSIGNMENT_OPERATOR, &[">>="]),
     operator(">>=", Mutator::ASSIGNMENT_OPERATOR, &["<<="]),
 ];
@@ -264,5 +273,15 @@ pub(super) const fn operator(
     mutator: Mutator,
     replacements: &'static [&'static str],
 ) -> Operator {
-    Operator { text, mutator, replacements }
+    Operator { text, mutator, replacements, further: &[] }
+}
+
+/// Returns an operator with replacements that are asked for.
+pub(super) const fn operator_with(
+    text: &'static str,
+    mutator: Mutator,
+    replacements: &'static [&'static str],
+    further: &'static [&'static str],
+) -> Operator {
+    Operator { text, mutator, replacements, further }
 }

@@ -86,7 +86,7 @@ impl Walker<'_> {
         let found = operators.iter().find(|one| one.text == text_of(operator, self.text));
         let Some(found) = found else { return };
         let (left, right) = (text_of(left_node, self.text), text_of(right_node, self.text));
-        for &other in found.replacements {
+        for other in self.replacements(found) {
             let nodes = [left_node, operator, right_node];
             let needed = match parentheses {
                 Parentheses::BothOperands => self.with_needed_parentheses(node, nodes, other),
@@ -110,8 +110,17 @@ impl Walker<'_> {
         }
     }
 
+    /// Returns what stands for an operator.
+    pub(super) fn replacements(
+        &self,
+        operator: &'static crate::syntax::Operator,
+    ) -> impl Iterator<Item = &'static str> + use<> {
+        let further = if self.configuration.has_all_operators() { operator.further } else { &[] };
+        operator.replacements.iter().chain(further).copied()
+    }
+
     /// Notes a mutant of an expression.
-    fn add_expression(&mut self, node: Node<'_>, scope: &Scope, mut arm: Arm) {
+    pub(super) fn add_expression(&mut self, node: Node<'_>, scope: &Scope, mut arm: Arm) {
         let whole = (self.syntax.undivided)(node).unwrap_or(node);
         if whole != node {
             let part = |bytes: std::ops::Range<usize>| self.on_one_line(&self.text[bytes]);

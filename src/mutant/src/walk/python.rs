@@ -16,7 +16,10 @@ const TOO_DEEP: &str = "its expression is nested too deeply";
 impl Walker<'_> {
     /// Notes the mutants of a node. Returns whether its children are walked.
     pub(super) fn python(&mut self, node: Node<'_>, scope: &Scope) -> bool {
+        self.python_further(node, scope);
         match node.kind() {
+            // What stands in a text, and in patterns, is no code.
+            "string" => return false,
             "if_statement" | "elif_clause" | "while_statement" => {
                 let Some(condition) = node.child_by_field_name("condition") else { return true };
                 let words = text_of(condition, self.text);
@@ -80,7 +83,7 @@ impl Walker<'_> {
             let Some(found) = self.syntax.binary.iter().find(|one| one.text == operator.kind()) else {
                 continue;
             };
-            for &other in found.replacements {
+            for other in self.replacements(found) {
                 let mut code = format!("({})", self.on_one_line(operands[0]));
                 for (at, operand) in operands[1..].iter().enumerate() {
                     let operator = if at == place { other } else { operators[at].kind() };
@@ -103,7 +106,7 @@ impl Walker<'_> {
         }
         let Some(found) = self.syntax.compound.iter().find(|one| one.text == operator.kind()) else { return };
         let Some(target) = assignment_target(left, self.text) else { return };
-        for &other in found.replacements {
+        for other in self.replacements(found) {
             let code = format!("{:?}", other.trim_end_matches('='));
             let change = Change::new(&operator.byte_range(), other);
             let arm = mutations::arm(found.mutator.clone(), change, code);

@@ -30,7 +30,7 @@ fn every_form_of_guard_is_written_as_documented() {
     let source = rust("//! Docs.\n#![allow(x)]\nfn f() -> u8 {\n    g(a\n < b);\n    1\n}\n");
     assert_eq!(
         emit(&source),
-        "//! Docs.\n#![allow(x)]\nfn f() -> u8 { match heeler_guard::at(1,2) { 1 => return 0, 2 => return 1, _ => {} } \n    if heeler_guard::at(3,1)==0 { g((match heeler_guard::at(4,2) { 1 => { ((a) <= (b)) } 2 => { ((a) >= (b)) } _ => { (a\n < b) } })); }\n    1\n}\n"
+        "//! Docs.\n#![allow(x)]\nfn f() -> u8 { match heeler_guard::at(1,2) { 1 => return 0, 2 => return 1, _ => {} } \n    if heeler_guard::at(3,1)==0 { g((match heeler_guard::at(4,4) { 1 => { ((a) <= (b)) } 2 => { ((a) >= (b)) } 3 => { ((a) == (b)) } 4 => { ((a) > (b)) } _ => { (a\n < b) } })); }\n    1\n}\n"
     );
     let source = search(Language::C, "int f(int a) { if (a < 1) { g(); } return 2; }");
     assert_eq!(
@@ -55,14 +55,14 @@ fn literals_of_rust_are_not_divided_from_what_gives_them_their_meaning() {
         // The compiler makes a static value of what is made of literals.
         ("g(&-1)", "g((match heeler_guard::at(1,1) { 1 => { (&((1))) } _ => { (&-1) } }))"),
         (
-            "&[1 + 2, 3]",
-            "(match heeler_guard::at(1,1) { 1 => { (&[((1) - (2)), 3]) } _ => { (&[1 + 2, 3]) } })",
+            "&[1 << 2, 3]",
+            "(match heeler_guard::at(1,1) { 1 => { (&[((1) >> (2)), 3]) } _ => { (&[1 << 2, 3]) } })",
         ),
         (
             "&(true, &[1])",
             "(match heeler_guard::at(1,1) { 1 => { (&((false), &[1])) } _ => { (&(true, &[1])) } })",
         ),
-        ("&(a + 1)", "&((match heeler_guard::at(1,1) { 1 => { ((a) - (1)) } _ => { (a + 1) } }))"),
+        ("&(a << 1)", "&((match heeler_guard::at(1,1) { 1 => { ((a) >> (1)) } _ => { (a << 1) } }))"),
         ("&mut [true]", "&mut [(match heeler_guard::at(1,1) { 1 => { (false) } _ => { (true) } })]"),
     ] {
         let text = emit(&rust(&format!("fn f() -> impl Y {{ {code} }}")));
@@ -116,7 +116,7 @@ fn guards_add_no_lines() {
 fn numbers_stay_when_mutants_are_withdrawn() {
     let source = rust("fn f() -> u8 { a + b * c }");
     let emitted = source.emit(10, &BTreeSet::from([0, 1]));
-    let expected = "fn f() -> u8 { heeler_guard::at(14,0);  (match heeler_guard::at(12,1) { 1 => { ((a) - (b * c)) } _ => { (a + (match heeler_guard::at(13,1) { 1 => { ((b) / (c)) } _ => { (b * c) } })) } }) }";
+    let expected = "fn f() -> u8 { heeler_guard::at(16,0);  (match heeler_guard::at(12,2) { 1 => { ((a) - (b * c)) } 2 => { ((a) * (b * c)) } _ => { (a + (match heeler_guard::at(14,2) { 1 => { ((b) / (c)) } 2 => { ((b) + (c)) } _ => { (b * c) } })) } }) }";
     assert_eq!(emitted.text, expected);
     let emitted = source.emit(10, &BTreeSet::from([0, 2]));
     assert!(

@@ -1,7 +1,7 @@
 //! Which mutants a source has, and where.
 
 use crate::{lines, rust, search};
-use heeler_mutant::{Language, Position};
+use heeler_mutant::{Configuration, Language, MutatedSource, OperatorLevel, Position, SourceFile};
 use std::collections::{BTreeSet, HashSet};
 
 #[test]
@@ -19,14 +19,20 @@ fn rust_function_has_mutants_of_every_kind() {
             "2:8 LogicalOperator a < 2 && !g() → a < 2 || !g()",
             "2:8 EqualityOperator a < 2 → a <= 2",
             "2:8 EqualityOperator a < 2 → a >= 2",
+            "2:8 EqualityOperator a < 2 → a == 2",
+            "2:8 EqualityOperator a < 2 → a > 2",
             "2:17 UnaryOperator !g() → g()",
             "2:24 StatementDeletion *b += 1; → ",
             "2:24 AssignmentOperator *b += 1 → *b -= 1",
+            "2:24 AssignmentOperator *b += 1 → *b *= 1",
             "3:5 StatementDeletion h(a ^ 1)?; → ",
             "3:7 BitwiseOperator a ^ 1 → a & 1",
+            "3:7 BitwiseOperator a ^ 1 → a | 1",
             "4:11 ConditionalExpression a as u8 > 1 → false",
             "4:11 EqualityOperator a as u8 > 1 → a as u8 >= 1",
             "4:11 EqualityOperator a as u8 > 1 → a as u8 <= 1",
+            "4:11 EqualityOperator a as u8 > 1 → a as u8 == 1",
+            "4:11 EqualityOperator a as u8 > 1 → (a as u8) < 1",
             "5:5 BooleanLiteral true → false",
         ]
     );
@@ -39,15 +45,30 @@ fn functions_return_values_of_their_types() {
         ("-> ()", vec!["{}"]),
         ("-> bool", vec!["{ true }", "{ false }"]),
         ("-> usize", vec!["{ 0 }", "{ 1 }"]),
-        ("-> f64", vec!["{ 0.0 }", "{ 1.0 }"]),
-        ("-> &'static str", vec!["{ \"\" }"]),
-        ("-> &[u8]", vec!["{ &[] }"]),
-        ("-> &mut [u8]", vec![]),
-        ("-> String", vec!["{ String::new() }"]),
-        ("-> Option<&T>", vec!["{ None }"]),
-        ("-> io::Result<u8>", vec!["{ Ok(Default::default()) }"]),
-        ("-> std::vec::Vec<u8>", vec!["{ Vec::new() }"]),
-        ("-> Box<T>", vec!["{ Default::default() }"]),
+        ("-> f64", vec!["{ 0.0 }", "{ 1.0 }", "{ -1.0 }"]),
+        ("-> &'static str", vec!["{ \"\" }", "{ \"xyzzy\" }"]),
+        ("-> i32", vec!["{ 0 }", "{ 1 }", "{ -1 }"]),
+        ("-> &[u8]", vec!["{ &[] }", "{ Vec::leak(vec![0]) }", "{ Vec::leak(vec![1]) }"]),
+        ("-> &mut [u8]", vec!["{ &mut [] }", "{ Vec::leak(vec![0]) }", "{ Vec::leak(vec![1]) }"]),
+        ("-> String", vec!["{ String::new() }", "{ \"xyzzy\".into() }"]),
+        ("-> Option<bool>", vec!["{ None }", "{ Some(true) }", "{ Some(false) }"]),
+        ("-> (bool, u8)", vec!["{ (true, 0) }", "{ (true, 1) }", "{ (false, 0) }", "{ (false, 1) }"]),
+        ("-> Result<(), E>", vec!["{ Ok(()) }"]),
+        ("-> &mut A", vec!["{ Box::leak(Box::new(Default::default())) }"]),
+        (
+            "-> BTreeMap<bool, ()>",
+            vec![
+                "{ BTreeMap::new() }",
+                "{ BTreeMap::from([(true, ())]) }",
+                "{ BTreeMap::from([(false, ())]) }",
+            ],
+        ),
+        ("-> NonZeroU8", vec!["{ NonZeroU8::new(1).unwrap() }"]),
+        ("-> [u8; 2]", vec!["{ [0; 2] }", "{ [1; 2] }"]),
+        ("-> io::Result<u8>", vec!["{ Ok(0) }", "{ Ok(1) }"]),
+        ("-> fmt::Result", vec!["{ Ok(Default::default()) }"]),
+        ("-> std::vec::Vec<u8>", vec!["{ Vec::new() }", "{ vec![0] }", "{ vec![1] }"]),
+        ("-> Box<T>", vec!["{ Box::new(Default::default()) }"]),
         ("-> !", vec![]),
         ("-> impl Iterator<Item = u8>", vec![]),
     ] {
@@ -117,6 +138,67 @@ fn code_that_the_compiler_runs_and_tests_have_no_mutants() {
 }
 
 #[test]
+fn arms_and_fields_can_be_left_out_where_others_stand_for_them() {
+    let source = rust(
+        "fn f(a: u8) -> ! {\n    match a { 1 => g(), #[cfg(windows)] 2 => g(), 3 if h() => {} _ => {} }\n    match a { 1 => g(), b => {} }\n    k(A { b: 1, c: 2, ..d });\n    loop {}\n}\n",
+    );
+    let found: Vec<String> = lines(&source)
+        .into_iter()
+        .filter(|line| line.contains("MatchArm") || line.contains("ObjectLiteral"))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            "2:15 MatchArm 1 => g(), → ",
+            "2:25 MatchArm #[cfg(windows)] 2 => g(), →  (not compiled: #[cfg(windows)])",
+            "4:7 ObjectLiteral A { b: 1, c: 2, ..d } → A { c: 2, ..d }",
+            "4:7 ObjectLiteral A { b: 1, c: 2, ..d } → A { b: 1, ..d }",
+        ]
+    );
+    let emitted = source.emit(1, &BTreeSet::new());
+    assert!(emitted.text.contains("{ 1 if heeler_guard::at(1,1)==0 => "), "{}", emitted.text);
+}
+
+#[test]
+fn further_operators_are_found_where_they_are_asked_for() {
+    for (language, text, expected) in [
+        (
+            Language::Rust,
+            "fn f() -> ! { loop { if a { break; } continue; g(7, b.0, 3 as u8); } }",
+            vec!["LoopControl break → continue", "LoopControl continue → break", "NumberLiteral 7 → 8"],
+        ),
+        (Language::C, "void f() { g(a + 1); }", vec!["ArithmeticOperator a + 1 → a * 1"]),
+        (
+            Language::Python,
+            "def f():\n    for x in y:\n        if x == 'a' 'b':\n            break\n        g(x, 2, k='c')\n",
+            vec![
+                "StringLiteral 'c' → 'XXcXX'",
+                "LoopControl break → continue",
+                "Argument g(x, 2, k='c') → g(None, 2, k='c')",
+                "Argument g(x, 2, k='c') → g( 2, k='c')",
+                "NumberLiteral 2 → 3",
+            ],
+        ),
+        (
+            Language::Python,
+            "def f():\n    match x:\n        case 1:\n            h = lambda: a.lower()\n",
+            vec!["MatchArm", "LambdaBody a.lower() → None", "MethodExpression a.lower() → a.upper()"],
+        ),
+    ] {
+        let file = SourceFile { path: "a".into(), language, text: text.into(), ignored: None };
+        let configuration = Configuration::default().with_operators(OperatorLevel::All);
+        let all = MutatedSource::search(file.clone(), configuration);
+        let standard = lines(&MutatedSource::search(file, Configuration::default()));
+        let further: Vec<String> = lines(&all).into_iter().filter(|line| !standard.contains(line)).collect();
+        for expected in expected {
+            assert!(further.iter().any(|line| line.contains(expected)), "{expected}: {further:#?}");
+        }
+        let emitted = all.emit(1, &BTreeSet::new());
+        assert_eq!(emitted.withdrawn, BTreeSet::new(), "{}", emitted.text);
+    }
+}
+
+#[test]
 fn values_of_breaks_and_what_follows_statements_have_unary_operators() {
     let source = rust(
         "fn f() -> ! {\n    a = loop { break -n; };\n    b = 'x: loop { break 'x &s; };\n    c = loop { break -n + 2; };\n    d = loop { break *s; };\n    m! { a }\n    -n;\n    loop {}\n}\n",
@@ -125,7 +207,8 @@ fn values_of_breaks_and_what_follows_statements_have_unary_operators() {
         lines(&source).into_iter().filter(|line| line.contains("Operator")).collect();
     assert_eq!(
         operators,
-        ["2:22 UnaryOperator -n → n", "4:22 ArithmeticOperator -n + 2 → -n - 2", "4:22 UnaryOperator -n → n"]
+        ["2:22 UnaryOperator -n → n", "4:22 ArithmeticOperator -n + 2 → -n - 2",
+            "4:22 ArithmeticOperator -n + 2 → -n * 2", "4:22 UnaryOperator -n → n"]
     );
 }
 

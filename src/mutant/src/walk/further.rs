@@ -1,0 +1,111 @@
+//! Mutants of arms, structures, loops and literals.
+
+use super::{Place, Scope, Walker, mutations::arm};
+use crate::{
+    guard::GuardForm,
+    mutant::{Change, Mutator},
+    syntax::{Role, text_of},
+};
+use tree_sitter::Node;
+
+impl Walker<'_> {
+    /// An arm of a match that is left out, where one for everything is behind it.
+    pub(super) fn match_arm(&mut self, node: Node<'_>, scope: &Scope) {
+        let Some(pattern) = node.child_by_field_name("pattern") else { return };
+        // With a condition, the arm that is never taken is that with a false one.
+        let has_condition = pattern.child_by_field_name("condition").is_some();
+        if has_condition || node.has_error() || self.is_for_everything(node) || !self.has_default(node) {
+            return;
+        }
+        // An attribute of the arm is a child of it.
+        let mut scope = scope.clone();
+        let mut cursor = node.walk();
+        for attribute in node.children(&mut cursor).filter(|one| self.syntax.role(*one) == Role::Attribute) {
+            let said = (self.syntax.attribute)(attribute, self.text, self.configuration);
+            scope.gate = scope.gate.and(said);
+        }
+        let change = Change::new(&node.byte_range(), "");
+        let bytes = node.byte_range();
+        let place = Place { form: GuardForm::Arm, bytes, insert_at: pattern.end_byte() };
+        self.add(place, &scope, arm(Mutator::MATCH_ARM, change, String::new()));
+    }
+
+    fn is_for_everything(&self, arm: Node<'_>) -> bool {
+        arm.child_by_field_name("pattern").is_some_and(|pattern| text_of(pattern, self.text).trim() == "_")
+    }
+
+    /// Returns whether an arm for everything is behind an arm.
+    fn has_default(&self, arm: Node<'_>) -> bool {
+        let arms = std::iter::successors(arm.next_named_sibling(), |arm| arm.next_named_sibling());
+        arms.filter(|arm| arm.kind() == "match_arm").any(|arm| self.is_for_everything(arm))
+    }
+
+    /// A field of a structure whose other fields are those of another.
+    pub(super) fn structure(&mut self, node: Node<'_>, scope: &Scope) {
+        let Some(body) = node.child_by_field_name("body").filter(|_| !node.has_error()) else { return };
+        let mut cursor = body.walk();
+        let fields: Vec<Node<'_>> = body.named_children(&mut cursor).collect();
+        if !fields.iter().any(|field| field.kind() == "base_field_initializer") {
+            return;
+        }
+        for field in fields.iter().filter(|field| field.kind() == "field_initializer") {
+            let comma = self.text[field.end_byte()..].find(',').map_or(0, |at| at + 1);
+            let bytes = field.start_byte()..field.end_byte() + comma;
+            let part = |bytes: std::ops::Range<usize>| self.on_one_line(&self.text[bytes]);
+            let code = part(node.start_byte()..bytes.start) + &part(bytes.end..node.end_byte());
+            self.add_expression(node, scope, arm(Mutator::OBJECT_LITERAL, Change::new(&bytes, ""), code));
+        }
+    }
+
+    /// A loop that is left instead of going on, and the other way round.
+    pub(super) fn loop_control(&mut self, node: Node<'_>, scope: &Scope) {
+        let Some(word) = node.child(0).filter(|_| self.configuration.has_all_operators()) else { return };
+        let other = match text_of(word, self.text) {
+            "break" => "continue",
+            "continue" => "break",
+            _ => return,
+        };
+        let mut cursor = node.walk();
+        if node.named_children(&mut cursor).any(|child| child.kind() != "label") {
+            // The value of a loop.
+            return;
+        }
+        let code = other.to_owned() + &self.text[word.end_byte()..node.end_byte()];
+        let change = Change::new(&word.byte_range(), other);
+        self.add_expression(node, scope, arm(Mutator::LOOP_CONTROL, change, code));
+    }
+
+    /// A number that is one more.
+    pub(super) fn number(&mut self, node: Node<'_>, scope: &Scope) {
+        // The field of a tuple is a name.
+        let is_field = node.parent().is_some_and(|parent| parent.kind() == "field_expression");
+        if is_field || !self.configuration.has_all_operators() {
+            return;
+        }
+        let Some(other) = next_number(text_of(node, self.text)) else { return };
+        let arm = arm(Mutator::NUMBER_LITERAL, Change::new(&node.byte_range(), other.clone()), other);
+        self.add_expression(node, scope, arm);
+    }
+}
+
+/// Returns the decimal number behind a number, with the same suffix.
+pub(super) fn next_number(text: &str) -> Option<String> {
+    let digits = text.find(|letter: char| !letter.is_ascii_digit() && letter != '_').unwrap_or(text.len());
+    let (number, suffix) = text.split_at(digits);
+    let number: u64 = number.replace('_', "").parse().ok()?;
+    // Another base, or a fraction.
+    let is_suffix = suffix.is_empty() || suffix.starts_with(['u', 'i']);
+    is_suffix.then(|| format!("{}{suffix}", number.saturating_add(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_counted_on() {
+        for (text, next) in [("0", Some("1")), ("1_000u8", Some("1001u8")), ("0x1f", None), ("1.5", None)] {
+            assert_eq!(next_number(text).as_deref(), next);
+        }
+    }
+}

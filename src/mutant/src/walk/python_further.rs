@@ -1,0 +1,156 @@
+//! Mutants of Python that are asked for: of literals, arguments, bodies of lambdas, methods of texts, loops and
+//! cases.
+
+use super::{Place, Scope, Walker, mutations::arm};
+use crate::{
+    guard::GuardForm,
+    mutant::{Change, Mutator},
+    syntax::text_of,
+};
+use std::ops::Range;
+use tree_sitter::Node;
+
+/// Methods of texts, and what stands for them.
+const METHODS: [(&str, &str); 10] = [
+    ("lower", "upper"),
+    ("lstrip", "rstrip"),
+    ("find", "rfind"),
+    ("index", "rindex"),
+    ("ljust", "rjust"),
+    ("partition", "rpartition"),
+    ("removeprefix", "removesuffix"),
+    ("startswith", "endswith"),
+    ("split", "rsplit"),
+    ("encode", "decode"),
+];
+
+impl Walker<'_> {
+    /// Notes the mutants of a node.
+    pub(super) fn python_further(&mut self, node: Node<'_>, scope: &Scope) {
+        if !self.configuration.has_all_operators() || node.has_error() {
+            return;
+        }
+        match node.kind() {
+            "float" => {
+                let code = format!("({} + 1)", text_of(node, self.text));
+                self.replaced(node, node.byte_range(), code, Mutator::NUMBER_LITERAL, scope);
+            }
+            "string" => self.string(node, scope),
+            "call" => {
+                self.method(node, scope);
+                self.arguments(node, scope);
+            }
+            "lambda" => {
+                let Some(body) = node.child_by_field_name("body") else { return };
+                let value = if text_of(body, self.text) == "None" { "0" } else { "None" };
+                self.replaced(body, body.byte_range(), value.to_owned(), Mutator::LAMBDA_BODY, scope);
+            }
+            "break_statement" => self.jump(node, "continue", scope),
+            "continue_statement" => self.jump(node, "break", scope),
+            "case_clause" => self.case(node, scope),
+            _ => {}
+        }
+    }
+
+    /// Notes that a part of an expression is replaced.
+    fn replaced(
+        &mut self,
+        node: Node<'_>,
+        part: Range<usize>,
+        with: String,
+        mutator: Mutator,
+        scope: &Scope,
+    ) {
+        let (before, behind) =
+            (&self.text[node.start_byte()..part.start], &self.text[part.end..node.end_byte()]);
+        let code = self.on_one_line(&[before, &with, behind].concat());
+        self.add(
+            Place::around(GuardForm::Expression, node),
+            scope,
+            arm(mutator, Change::new(&part, with), code),
+        );
+    }
+
+    /// A text with other letters at its ends.
+    fn string(&mut self, node: Node<'_>, scope: &Scope) {
+        let is_alone = node
+            .parent()
+            .is_none_or(|parent| matches!(parent.kind(), "expression_statement" | "concatenated_string"));
+        let ends = (node.child(0), node.child_count().checked_sub(1).and_then(|last| node.child(last)));
+        let (Some(start), Some(end)) = ends else { return };
+        let prefix = text_of(start, self.text).trim_end_matches(['"', '\'']).to_ascii_lowercase();
+        // Values in it are no text, and what stands alone is a comment.
+        if is_alone || prefix.contains(['f', 't']) || text_of(node, self.text).contains('\n') {
+            return;
+        }
+        let content = start.end_byte()..end.start_byte();
+        let with = format!("XX{}XX", &self.text[content.clone()]);
+        self.replaced(node, content, with, Mutator::STRING_LITERAL, scope);
+    }
+
+    /// Another method of a text.
+    fn method(&mut self, node: Node<'_>, scope: &Scope) {
+        let function = node.child_by_field_name("function").filter(|function| function.kind() == "attribute");
+        let Some(name) = function.and_then(|function| function.child_by_field_name("attribute")) else {
+            return;
+        };
+        let word = text_of(name, self.text);
+        let other = METHODS.iter().find_map(|&(one, other)| match word {
+            word if word == one => Some(other),
+            word if word == other => Some(one),
+            _ => None,
+        });
+        if let Some(other) = other {
+            self.replaced(node, name.byte_range(), other.to_owned(), Mutator::METHOD_EXPRESSION, scope);
+        }
+    }
+
+    /// Arguments that are `None`, or missing.
+    fn arguments(&mut self, node: Node<'_>, scope: &Scope) {
+        let arguments = node.child_by_field_name("arguments").filter(|list| list.kind() == "argument_list");
+        let Some(arguments) = arguments else { return };
+        let mut cursor = arguments.walk();
+        let is_argument = |child: &Node<'_>| child.is_named() && child.kind() != "comment";
+        let list: Vec<Node<'_>> = arguments.children(&mut cursor).filter(is_argument).collect();
+        for &argument in &list {
+            if matches!(argument.kind(), "list_splat" | "dictionary_splat") {
+                continue;
+            }
+            let value =
+                argument.child_by_field_name("value").filter(|_| argument.kind() == "keyword_argument");
+            let value = value.unwrap_or(argument);
+            if text_of(value, self.text) != "None" {
+                self.replaced(node, value.byte_range(), "None".to_owned(), Mutator::ARGUMENT, scope);
+            }
+            if list.len() > 1 {
+                let rest = &self.text[argument.end_byte()..arguments.end_byte()];
+                let comma = rest.find(|letter: char| !letter.is_whitespace());
+                let comma = comma.filter(|&at| rest[at..].starts_with(',')).map_or(0, |at| at + 1);
+                let bytes = argument.start_byte()..argument.end_byte() + comma;
+                self.replaced(node, bytes, String::new(), Mutator::ARGUMENT, scope);
+            }
+        }
+    }
+
+    /// A loop that is left instead of going on, and the other way round.
+    fn jump(&mut self, node: Node<'_>, other: &'static str, scope: &Scope) {
+        let line_start = self.text[..node.start_byte()].rfind('\n').map_or(0, |at| at + 1);
+        if !self.text[line_start..node.start_byte()].trim().is_empty() {
+            return;
+        }
+        let place = Place { form: GuardForm::Jump, bytes: node.byte_range(), insert_at: node.start_byte() };
+        let change = Change::new(&node.byte_range(), other);
+        self.add(place, scope, arm(Mutator::LOOP_CONTROL, change, other.to_owned()));
+    }
+
+    /// A case that is left out.
+    fn case(&mut self, node: Node<'_>, scope: &Scope) {
+        let mut cursor = node.walk();
+        let patterns = node.children(&mut cursor).filter(|child| child.kind() == "case_pattern");
+        let Some(last) = patterns.last().filter(|_| node.child_by_field_name("guard").is_none()) else {
+            return;
+        };
+        let place = Place { form: GuardForm::Arm, bytes: node.byte_range(), insert_at: last.end_byte() };
+        self.add(place, scope, arm(Mutator::MATCH_ARM, Change::new(&node.byte_range(), ""), String::new()));
+    }
+}
