@@ -28,7 +28,7 @@ pub(super) enum BuildEnd {
 /// What a build waits for.
 enum BuildStep {
     Phase(String, String),
-    Done(Result<(GuardedBuild, WorkPlace), MutateError>),
+    Done(Box<Result<(GuardedBuild, WorkPlace), MutateError>>),
     Request(ObserverRequest),
 }
 
@@ -67,7 +67,7 @@ pub(super) async fn build_followed(
             biased;
             Some((label, words)) = shown.recv() => BuildStep::Phase(label, words),
             done = &mut building => match done {
-                Ok(built) => BuildStep::Done(built),
+                Ok(built) => BuildStep::Done(Box::new(built)),
                 Err(error) => std::panic::resume_unwind(error.into_panic()),
             },
             request = observer.next_request(unfinished.is_some()) => BuildStep::Request(request),
@@ -75,7 +75,7 @@ pub(super) async fn build_followed(
         match step {
             BuildStep::Phase(label, words) => observer.show_phase(&label, &words),
             BuildStep::Done(built) => {
-                return match (unfinished, built) {
+                return match (unfinished, *built) {
                     // Its errors may be those of processes that were ended.
                     (Some(unfinished), _) => Ok(BuildEnd::Ended(unfinished)),
                     (None, Ok((build, place))) => Ok(BuildEnd::Built(Box::new(build), place)),

@@ -98,7 +98,7 @@ impl MutationCommand<'_> {
         let FoundMutants { built, stryker, .. } = found;
         let mut observer = MutationObserver::User {
             display: Box::new(display),
-            signals: SignalListener::listen().map_err(CommandError::Signals)?,
+            signals: Box::new(SignalListener::listen().map_err(CommandError::Signals)?),
             time_limit: self.arguments.time_limit.map(|limit| TimeLimit::new(limit, self.began)),
         };
         let (tested, untested) = stryker.into_iter().partition::<Vec<_>, _>(FoundByStryker::has_selected);

@@ -75,8 +75,8 @@ mod tests {
         let (list, report) = (dir.path().join("reports"), dir.path().join("m.json"));
         fs::write(&report, "{}").unwrap();
         KeptReports::read(&list).add(std::slice::from_ref(&report)).write(&list).unwrap();
-        assert_eq!(KeptReports::read(&list).unchanged(), [report.clone()]);
+        assert_eq!(KeptReports::read(&list).unchanged(), std::slice::from_ref(&report));
         fs::write(&report, "[]").unwrap();
-        assert_eq!(KeptReports::read(&list).unchanged(), [PathBuf::new(); 0]);
+        assert!(KeptReports::read(&list).unchanged().is_empty());
     }
 }

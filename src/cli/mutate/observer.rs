@@ -27,7 +27,7 @@ pub(super) enum ObserverRequest {
 pub(super) enum MutationObserver {
     User {
         display: Box<MutationDisplay>,
-        signals: SignalListener,
+        signals: Box<SignalListener>,
         time_limit: Option<TimeLimit>,
     },
     /// The queue is bounded: a client that reads slowly slows the tests.

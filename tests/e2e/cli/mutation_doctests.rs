@@ -160,8 +160,10 @@ fn assert_every_kind(edition: &str) {
     let kept = changed.stderr.split(" · ").find(|part| part.contains("verdicts of earlier runs"));
     let kept: usize = kept.unwrap().split(' ').next().unwrap().parse().unwrap();
     let timeouts = statuses.values().filter(|status| *status == "Timeout").count();
-    let open =
-        statuses.values().filter(|status| matches!(status.as_str(), "Ignored" | "CompileError")).count();
+    let open = statuses
+        .values()
+        .filter(|status| matches!(status.as_str(), "Ignored" | "CompileError" | "NoCoverage"))
+        .count();
     assert!(kept + timeouts + open >= statuses.len() - 8, "{kept} of {}: {changed}", statuses.len());
     let killer = package.report().killer("answer: a != 2").to_owned();
     assert!(package.report().tests().values().any(|(name, _)| *name == killer), "{killer}");
@@ -197,7 +199,7 @@ fn option_leaves_out_documentation_tests() {
     let ran = package.mutate(&["--no-doc"]).assert_code(0);
     ran.assert_stderr("documentation tests were not run (--no-doc)");
     let mut statuses = package.report().statuses();
-    statuses.retain(|_, status| status != "NoCoverage");
+    statuses.retain(|_, status| status != "NoCoverage" && status != "Ignored");
     assert_eq!(statuses, BTreeMap::new(), "{ran}");
 }
 

@@ -207,8 +207,12 @@ fn values_of_breaks_and_what_follows_statements_have_unary_operators() {
         lines(&source).into_iter().filter(|line| line.contains("Operator")).collect();
     assert_eq!(
         operators,
-        ["2:22 UnaryOperator -n → n", "4:22 ArithmeticOperator -n + 2 → -n - 2",
-            "4:22 ArithmeticOperator -n + 2 → -n * 2", "4:22 UnaryOperator -n → n"]
+        [
+            "2:22 UnaryOperator -n → n",
+            "4:22 ArithmeticOperator -n + 2 → -n - 2",
+            "4:22 ArithmeticOperator -n + 2 → -n * 2",
+            "4:22 UnaryOperator -n → n"
+        ]
     );
 }
 
