@@ -8,7 +8,8 @@ use std::{ops::Range, sync::Arc};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum GuardForm {
     // The order in which guards of the same bytes are written.
-    /// In the place of `const` before a function, without a mutant: a constant function can't call the runtime.
+    /// In the place of `const` before a function, without a mutant: a constant function can't call the
+    /// runtime.
     Constant,
     /// At the beginning of a function's body, which its mutants leave with a value. The guard's bytes are
     /// the body.

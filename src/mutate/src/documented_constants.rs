@@ -1,5 +1,5 @@
-//! Constant functions that documentation tests call in constants: without `const`, such a test would not compile,
-//! and would be left out.
+//! Constant functions that documentation tests call in constants: without `const`, such a test would not
+//! compile, and would be left out.
 
 use std::{collections::BTreeSet, path::Path};
 

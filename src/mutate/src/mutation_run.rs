@@ -397,8 +397,8 @@ impl MutantProgress {
         self.next_step == 0 && self.failures == 0 && self.limits == 0
     }
 
-    /// Returns what an end of the process says of the mutant; `None` as long as another process may have caused
-    /// it.
+    /// Returns what an end of the process says of the mutant; `None` as long as another process may have
+    /// caused it.
     fn confirmed(&mut self, outcome: StepOutcome) -> Option<StepOutcome> {
         let StepOutcome::Signalled { test, reason } = outcome else {
             self.signals = 0;

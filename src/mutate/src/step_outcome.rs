@@ -10,8 +10,8 @@ const REASON_CHARS: usize = 1000;
 /// The signals by which a program in C ends at these limits.
 const HIT_LIMIT_SIGNAL: &str = "SIGVTALRM";
 const STEP_LIMIT_SIGNAL: &str = "SIGPROF";
-/// Signals that another process may have sent: an operator, the kernel that is out of memory, or a script that
-/// cleans up. Programs rarely end themselves by one.
+/// Signals that another process may have sent: an operator, the kernel that is out of memory, or a script
+/// that cleans up. Programs rarely end themselves by one.
 const FOREIGN_SIGNALS: [&str; 5] = ["SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"];
 
 /// How a process with a mutant ended.

@@ -81,13 +81,13 @@ fn sources_are_those_that_the_compiler_reads() {
         [
             "src/inline/deep.rs: {}",
             "src/lib.rs: { true } { false }",
-            "src/main.rs:  a + 1",
-            "src/odd/beside.rs: { \"\" }",
-            "src/off.rs: ({ None })",
-            "src/on.rs: { Vec::new() }",
-            "src/one/below.rs: { String::new() }",
+            "src/main.rs:  a + 1 a / 1",
+            "src/odd/beside.rs: { \"\" } { \"xyzzy\" }",
+            "src/off.rs: ({ None }) ({ Some(0) }) ({ Some(1) })",
+            "src/on.rs: { Vec::new() } { vec![0] } { vec![1] }",
+            "src/one/below.rs: { String::new() } { \"xyzzy\".into() }",
             "src/one.rs: { 0 } { 1 }",
-            "src/two/below.rs: { 0.0 } { 1.0 }",
+            "src/two/below.rs: { 0.0 } { 1.0 } { -1.0 }",
         ]
     );
     assert_eq!(project.root, root.path().canonicalize().unwrap());
@@ -99,13 +99,16 @@ fn paths_globs_and_ranges_select_sources() {
     write(root.path(), PACKAGE);
     for (words, lines) in [
         (vec!["src/one.rs"], vec!["src/one.rs: { 0 } { 1 }"]),
-        (vec!["src/two/"], vec!["src/two/below.rs: { 0.0 } { 1.0 }"]),
-        (vec!["./src/../src/on*.rs"], vec!["src/on.rs: { Vec::new() }", "src/one.rs: { 0 } { 1 }"]),
-        (vec!["src/on*.rs", "!src/one.rs"], vec!["src/on.rs: { Vec::new() }"]),
-        (vec!["src/main.rs:2:20-2:27"], vec!["src/main.rs: a + 1"]),
-        (vec!["src/main.rs:2"], vec!["src/main.rs:  a + 1"]),
+        (vec!["src/two/"], vec!["src/two/below.rs: { 0.0 } { 1.0 } { -1.0 }"]),
+        (
+            vec!["./src/../src/on*.rs"],
+            vec!["src/on.rs: { Vec::new() } { vec![0] } { vec![1] }", "src/one.rs: { 0 } { 1 }"],
+        ),
+        (vec!["src/on*.rs", "!src/one.rs"], vec!["src/on.rs: { Vec::new() } { vec![0] } { vec![1] }"]),
+        (vec!["src/main.rs:2:20-2:27"], vec!["src/main.rs: a + 1 a / 1"]),
+        (vec!["src/main.rs:2"], vec!["src/main.rs:  a + 1 a / 1"]),
         (vec!["src/main.rs:1"], vec![]),
-        (vec!["src/main.rs:1-3:1"], vec!["src/main.rs:  a + 1"]),
+        (vec!["src/main.rs:1-3:1"], vec!["src/main.rs:  a + 1 a / 1"]),
     ] {
         let project = find(root.path(), &words);
         assert_eq!(shown(&project), lines, "{words:?}");
@@ -136,9 +139,15 @@ fn packages_are_those_that_cargo_tests() {
         ],
     );
     assert_eq!(shown(&find(root.path(), &[])), ["a/src/lib.rs: { 0 } { 1 }"]);
-    assert_eq!(shown(&find(&root.path().join("b"), &[])), ["b/src/lib.rs: { String::new() }"]);
-    assert_eq!(shown(&find(&root.path().join("b/src"), &[])), ["b/src/lib.rs: { String::new() }"]);
-    assert_eq!(shown(&find(root.path(), &["b"])), ["b/src/lib.rs: { String::new() }"]);
+    assert_eq!(
+        shown(&find(&root.path().join("b"), &[])),
+        ["b/src/lib.rs: { String::new() } { \"xyzzy\".into() }"]
+    );
+    assert_eq!(
+        shown(&find(&root.path().join("b/src"), &[])),
+        ["b/src/lib.rs: { String::new() } { \"xyzzy\".into() }"]
+    );
+    assert_eq!(shown(&find(root.path(), &["b"])), ["b/src/lib.rs: { String::new() } { \"xyzzy\".into() }"]);
 }
 
 /// Returns the sources of named packages with selected features, or why there are none.
@@ -188,7 +197,7 @@ fn packages_are_selected_by_name_and_version() {
         write(root.path(), &[(&paths[0], &manifest), (&paths[1], "fn f() -> String { g() }\n")]);
     }
     let find = |packages: &[&str]| find_selected(root.path(), packages, FeatureSelection::default());
-    let line = |name: &str| format!("{name}/src/lib.rs: {{ String::new() }}");
+    let line = |name: &str| format!("{name}/src/lib.rs: {{ String::new() }} {{ \"xyzzy\".into() }}");
     assert_eq!(find(&["ab"]).unwrap(), [line("ab")]);
     assert_eq!(find(&["a@1.2.3", "ab"]).unwrap(), [line("a"), line("ab")]);
     for unknown in ["b", "a@1.2.4", "abc"] {

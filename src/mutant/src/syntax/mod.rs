@@ -5,7 +5,8 @@
 //! - [`rust`], [`c`], [`cpp`], [`python`]: the languages.
 //! - [`rust_attributes`]: attributes that take code out; [`rust_literals`]: literals that a guard must not
 //!   part from what is around them; [`rust_statements`]: operators that the parser takes for others;
-//!   [`rust_values`], [`cpp_values`], [`python_values`]: values by return type; [`cpp_macros`]: macros that the parser does not read.
+//!   [`rust_values`], [`cpp_values`], [`python_values`]: values by return type; [`cpp_macros`]: macros that
+//!   the parser does not read.
 
 mod c;
 mod cpp;

@@ -10,9 +10,9 @@ use super::table::text_of;
 use std::borrow::Cow;
 use tree_sitter::Node;
 
-/// Returns the text with an operator that can only be before an operand wherever the value of a `break` begins
-/// with one that the parser takes for one between operands; `None` if it has none. In comments and texts, what
-/// is replaced has no meaning.
+/// Returns the text with an operator that can only be before an operand wherever the value of a `break`
+/// begins with one that the parser takes for one between operands; `None` if it has none. In comments and
+/// texts, what is replaced has no meaning.
 pub(super) fn with_values_of_breaks(text: &str) -> Option<String> {
     let mut read = Cow::Borrowed(text);
     for (at, word) in text.match_indices("break") {

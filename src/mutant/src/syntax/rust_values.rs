@@ -99,19 +99,25 @@ fn of_named(node: Node<'_>, text: &str, depth: usize) -> Vec<String> {
             });
             [vec![format!("{path}::new()")], each(&format!("{path}::from(["), pairs.collect(), "])")].concat()
         }
-        "Cow" => match arguments.first() {
-            Some(target) if text_of(*target, text) == "str" => owned(&[
-                "std::borrow::Cow::Borrowed(\"\")",
-                "std::borrow::Cow::Borrowed(\"xyzzy\")",
-                "std::borrow::Cow::Owned(\"\".to_owned())",
-                "std::borrow::Cow::Owned(\"xyzzy\".to_owned())",
-            ]),
-            _ => owned(&["Default::default()"]),
-        },
+        "Cow" => of_cow(path, arguments.first().copied(), text),
         _ if name.starts_with("NonZeroI") => owned_nonzero(path, &["1", "-1"]),
         _ if name.starts_with("NonZeroU") => owned_nonzero(path, &["1"]),
         _ => owned(&["Default::default()"]),
     }
+}
+
+/// Returns values of a text or list that is borrowed or owned.
+fn of_cow(path: &str, target: Option<Node<'_>>, text: &str) -> Vec<String> {
+    let Some(target) = target else { return owned(&["Default::default()"]) };
+    if text_of(target, text) == "str" {
+        let values = ["\"\"", "\"xyzzy\""];
+        let borrowed = values.iter().map(|value| format!("{path}::Borrowed({value})"));
+        return borrowed.chain(values.iter().map(|value| format!("{path}::Owned({value}.into())"))).collect();
+    }
+    if target.kind() == "array_type" {
+        return vec![format!("{path}::Borrowed(&[])"), format!("{path}::Owned(Vec::new())")];
+    }
+    owned(&["Default::default()"])
 }
 
 fn owned_nonzero(path: &str, values: &[&str]) -> Vec<String> {

@@ -216,8 +216,8 @@ pub(crate) fn table_of(language: Language) -> &'static Syntax {
     }
 }
 
-/// The operators with two operands of C and C++. What Rust has in its standard set is asked for here: pointers
-/// and streams have `+` and `<<`, and few others.
+/// The operators with two operands of C and C++. What Rust has in its standard set is asked for here:
+/// pointers and streams have `+` and `<<`, and few others.
 pub(super) const BINARY: &[Operator] = &[
     operator_with("+", Mutator::ARITHMETIC_OPERATOR, &["-"], &["*"]),
     operator_with("-", Mutator::ARITHMETIC_OPERATOR, &["+"], &["/"]),

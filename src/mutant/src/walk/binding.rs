@@ -14,8 +14,8 @@ pub(super) enum Side {
 }
 
 impl Walker<'_> {
-    /// Returns the text of an operator's node with another operator, and its bytes, if it needs parentheses that
-    /// the original does not.
+    /// Returns the text of an operator's node with another operator, and its bytes, if it needs parentheses
+    /// that the original does not.
     pub(super) fn with_needed_parentheses(
         &self,
         node: Node<'_>,

@@ -1,5 +1,5 @@
-//! Mutants of Python that are asked for: of literals, arguments, bodies of lambdas, methods of texts, loops and
-//! cases.
+//! Mutants of Python that are asked for: of literals, arguments, bodies of lambdas, methods of texts, loops
+//! and cases.
 
 use super::{Place, Scope, Walker, mutations::arm};
 use crate::{

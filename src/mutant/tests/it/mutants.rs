@@ -63,6 +63,15 @@ fn functions_return_values_of_their_types() {
                 "{ BTreeMap::from([(false, ())]) }",
             ],
         ),
+        (
+            "-> Cow<'a, str>",
+            vec![
+                "{ Cow::Borrowed(\"\") }",
+                "{ Cow::Borrowed(\"xyzzy\") }",
+                "{ Cow::Owned(\"\".into()) }",
+                "{ Cow::Owned(\"xyzzy\".into()) }",
+            ],
+        ),
         ("-> NonZeroU8", vec!["{ NonZeroU8::new(1).unwrap() }"]),
         ("-> [u8; 2]", vec!["{ [0; 2] }", "{ [1; 2] }"]),
         ("-> io::Result<u8>", vec!["{ Ok(0) }", "{ Ok(1) }"]),

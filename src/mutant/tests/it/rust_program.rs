@@ -42,7 +42,7 @@ fn check(mutant: u32, guarded: &dyn Fn() -> String, expected: String) {
 
 #[test]
 fn every_mutant_of_rust_does_what_its_text_says() {
-    let text = include_str!("../fixtures/operands.rs");
+    let text = include_str!("../fixtures/operands.txt");
     let source = rust(text);
     let emitted = source.emit(1, &BTreeSet::new());
     assert_eq!(emitted.withdrawn, BTreeSet::new());
