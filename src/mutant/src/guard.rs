@@ -17,9 +17,11 @@ pub(crate) enum GuardForm {
     /// At the beginning of a loop's body, without a mutant: by its rounds an endless loop is noticed. The
     /// guard's bytes are the body.
     Loop,
-    /// Behind the pattern of an arm of a match, which its one mutant leaves out. The guard's bytes are the arm.
+    /// Behind the pattern of an arm of a match, which its one mutant leaves out. The guard's bytes are the
+    /// arm.
     Arm,
-    /// Before a statement of Python that leaves a loop or begins its next round: its one mutant does the other.
+    /// Before a statement of Python that leaves a loop or begins its next round: its one mutant does the
+    /// other.
     Jump,
     /// Around a statement, which its one mutant leaves out.
     Statement,
