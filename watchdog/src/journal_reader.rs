@@ -35,9 +35,10 @@ pub(crate) async fn read_journal(run_dir: &OsText, worker: WorkerId) -> JournalF
 /// Cancel safe: yes, because it only reads.
 pub(crate) async fn journal_report(run: RunKey, run_dir: OsText, worker: WorkerId) -> FromWatchdog {
     let journal = read_journal(&run_dir, worker).await;
-    let files =
-        journal.finished().flat_map(|(test, result)| result.files().iter().map(move |file| (test, file)));
-    let file = |(test, file): (TestId, &DiagnosticsFile)| ResultFile {
+    let files = journal
+        .finished()
+        .flat_map(|(test, result)| result.files().into_iter().map(move |file| (test, file)));
+    let file = |(test, file): (TestId, DiagnosticsFile)| ResultFile {
         test,
         attachment: Attachment::file(&file.path, &file.description),
     };

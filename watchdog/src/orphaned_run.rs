@@ -192,6 +192,7 @@ mod tests {
             stdout: String::new(),
             stderr: String::new(),
             diagnostics: None,
+            attached: Vec::new(),
             duration_us: 1,
         };
         for record in [

@@ -136,6 +136,7 @@ pub(super) fn attempt_of(result: TestResult) -> Attempt {
         stdout: truncated(result.stdout),
         stderr: truncated(result.stderr),
         diagnostics: result.diagnostics,
+        attached: result.attached,
         duration_us: result.duration_us.unwrap_or_default(),
     }
 }

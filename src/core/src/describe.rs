@@ -247,6 +247,7 @@ mod tests {
             stdout: String::new(),
             stderr: String::new(),
             diagnostics: None,
+            attached: Vec::new(),
             duration_us: 1,
         }
     }

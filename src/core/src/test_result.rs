@@ -50,6 +50,9 @@ pub struct TestResult {
     /// Diagnostics of the process, collected while it died or hung.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diagnostics: Option<Box<TestDiagnostics>>,
+    /// Copies of the files that the test attached, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attached: Vec<DiagnosticsFile>,
     /// Resource usage of the process, if it ran this test only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<ProcessUsage>,
@@ -86,6 +89,7 @@ impl TestResult {
             exit_reason: None,
             isolated_rerun: None,
             diagnostics: None,
+            attached: Vec::new(),
             usage: None,
             leaked: Vec::new(),
             iterations: None,
@@ -109,6 +113,7 @@ impl TestResult {
             stderr: attempt.stderr.clone(),
             exit_reason: attempt.exit_reason.clone(),
             diagnostics: attempt.diagnostics.clone(),
+            attached: attempt.attached.clone(),
             ..Self::with_reason(attempt.outcome, format!("{}\n({note})", attempt.message))
         }
     }
@@ -141,11 +146,29 @@ impl TestResult {
         self.failures.first().filter(|failure| failure.expected.is_some() || failure.actual.is_some())
     }
 
-    /// Returns the files that were collected for the result.
+    /// Returns every file of the result, each once: those collected for it, those that the test attached,
+    /// then those of its earlier attempts, whose descriptions name the attempt.
     #[must_use]
-    pub fn files(&self) -> &[DiagnosticsFile] {
-        self.diagnostics.as_deref().map_or(&[], |diagnostics| &diagnostics.files)
+    pub fn files(&self) -> Vec<DiagnosticsFile> {
+        let mut files: Vec<DiagnosticsFile> =
+            own_files(self.diagnostics.as_deref(), &self.attached).collect();
+        for (number, attempt) in (1..).zip(&self.attempts) {
+            for file in attempt.files() {
+                if files.iter().all(|known| known.path != file.path) {
+                    let description = format!("{} (attempt {number})", file.description);
+                    files.push(DiagnosticsFile { description, ..file });
+                }
+            }
+        }
+        files
     }
+}
+
+fn own_files<'a>(
+    diagnostics: Option<&'a TestDiagnostics>,
+    attached: &'a [DiagnosticsFile],
+) -> impl Iterator<Item = DiagnosticsFile> + 'a {
+    diagnostics.into_iter().flat_map(|diagnostics| &diagnostics.files).chain(attached).cloned()
 }
 
 /// How one part of a test ended.
@@ -215,8 +238,18 @@ pub struct Attempt {
     /// Diagnostics of the process, collected while it died or hung.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diagnostics: Option<Box<TestDiagnostics>>,
+    /// Copies of the files that the test attached, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attached: Vec<DiagnosticsFile>,
     /// Duration in microseconds.
     pub duration_us: u64,
+}
+
+impl Attempt {
+    /// Returns the files of the attempt: those collected for it, then those that the test attached.
+    pub fn files(&self) -> impl Iterator<Item = DiagnosticsFile> + '_ {
+        own_files(self.diagnostics.as_deref(), &self.attached)
+    }
 }
 
 /// How the isolated rerun of a crashed test ended.
@@ -260,11 +293,12 @@ pub struct TestDiagnostics {
     pub notes: Vec<String>,
 }
 
-/// Diagnostics file in the run's directory.
+/// File of a result, in the run's directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiagnosticsFile {
     pub path: OsText,
-    /// Kind of file, as text: `minidump`, `stacks of all threads`, `standard output`.
+    /// Kind of file, as text: `minidump`, `stacks of all threads`, `standard output`; of an attached file,
+    /// the description that the test gave.
     pub description: String,
 }
 
@@ -356,5 +390,34 @@ mod tests {
         assert_eq!(result.message().as_deref(), Some("a\ng:2: b\nc"));
         result.reason = Some("killed".to_owned());
         assert_eq!(result.message().as_deref(), Some("killed"));
+    }
+
+    #[test]
+    fn each_file_is_named_once_with_its_attempt() {
+        let file = |path: &str| DiagnosticsFile { path: path.into(), description: "log".to_owned() };
+        let diagnostics =
+            |path| Some(Box::new(TestDiagnostics { files: vec![file(path)], ..TestDiagnostics::default() }));
+        let attempt = Attempt {
+            outcome: Outcome::Failed,
+            message: String::new(),
+            exit_reason: None,
+            stdout: String::new(),
+            stderr: String::new(),
+            diagnostics: diagnostics("/first.dmp"),
+            attached: vec![file("/first.log"), file("/shared.log")],
+            duration_us: 1,
+        };
+        let result = TestResult {
+            diagnostics: diagnostics("/last.dmp"),
+            attached: vec![file("/shared.log")],
+            attempts: vec![attempt],
+            ..TestResult::new(Outcome::Flaky)
+        };
+        let files = result.files().into_iter();
+        let files: Vec<_> =
+            files.map(|file| format!("{} {}", file.path.to_text(), file.description)).collect();
+        let expected =
+            ["/last.dmp log", "/shared.log log", "/first.dmp log (attempt 1)", "/first.log log (attempt 1)"];
+        assert_eq!(files, expected);
     }
 }

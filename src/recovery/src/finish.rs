@@ -153,7 +153,7 @@ pub fn attachment_frames(finish: &FinishRequest) -> Vec<Bytes> {
     if !finish.has_attachments_stream {
         return Vec::new();
     }
-    let files = (!finish.attachments.is_empty())
-        .then(|| attachments_frame(&finish.run.id, Some(finish.attachments.clone())));
-    files.into_iter().chain([attachments_frame(&finish.run.id, None)]).collect()
+    let files = finish.attachments.chunks(FRAME_LIMIT_UPDATES);
+    let files = files.map(|files| attachments_frame(&finish.run.id, Some(files.to_vec())));
+    files.chain([attachments_frame(&finish.run.id, None)]).collect()
 }

@@ -203,6 +203,7 @@ fn put_detail(test: &mut Map<String, Value>, extra: &mut Map<String, Value>, det
     if let Some(worker) = detail.worker {
         test.insert("threadId".into(), worker.to_string().into());
     }
+    // Those of earlier attempts are among them.
     let files: Vec<_> =
         detail.files.iter().map(|(path, description)| attachment(path, description)).collect();
     if !files.is_empty() {
@@ -284,10 +285,6 @@ fn attempt(number: u64, attempt: &Attempt) -> Value {
         if !diagnostics.stack.is_empty() {
             put("trace", diagnostics.stack.as_str().into());
         }
-        let file = |file: &heeler_protocol::control::DiagnosticsFile| {
-            attachment(&file.path.as_path().display().to_string(), &file.description)
-        };
-        put("attachments", diagnostics.files.iter().map(file).collect());
     }
     if let Some(reason) = &attempt.exit_reason {
         put("extra", json!({"exitReason": reason.to_string()}));

@@ -67,7 +67,9 @@ impl ReportContent<'_> {
                 FailureDetail { message: Some(format!("{message}{border}{note}")), ..abridged.clone() }
             }
         };
-        Cow::Owned(TestReport { detail: Some(Box::new(detail)), ..record.clone() })
+        let mut whole = TestReport { detail: Some(Box::new(detail)), ..record.clone() };
+        self.summary.reduce(&mut whole);
+        Cow::Owned(whole)
     }
 }
 
@@ -98,6 +100,13 @@ impl FailureDetail {
         own.into_iter().map(length).sum::<usize>()
             + self.failures.iter().map(of_failure).sum::<usize>()
             + self.attempts.iter().map(of_attempt).sum::<usize>()
+            + self.files.iter().map(|(path, description)| path.len() + description.len()).sum::<usize>()
+    }
+
+    /// Returns what reports print of a test that passed at the first attempt and left nothing behind.
+    pub(super) fn of_pass(self) -> Option<Self> {
+        let is_printed = !self.files.is_empty();
+        is_printed.then(|| Self { files: self.files, ..Self::default() })
     }
 
     /// Drops everything that lists and counts do not need.
@@ -120,6 +129,7 @@ impl FailureDetail {
             attempt: self.attempt.or((attempts > 0).then_some(attempts + 1)),
             worker: self.worker,
             leaked: std::mem::take(&mut self.leaked),
+            files: std::mem::take(&mut self.files),
             is_abridged: true,
             ..Self::default()
         };

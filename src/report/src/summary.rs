@@ -182,11 +182,16 @@ impl RunSummary {
         self.has_abridged_records
     }
 
-    fn record_end(&mut self, mut record: TestReport) {
+    /// Drops what no report prints of a test that passed at the first attempt.
+    pub(super) fn reduce(&self, record: &mut TestReport) {
         let is_output_kept = self.passed_outputs == PassedOutputs::Kept && record.has_output();
         if record.outcome == Outcome::Passed && !record.is_leaky() && !is_output_kept {
-            record.detail = None;
+            record.detail = record.detail.take().and_then(|detail| detail.of_pass()).map(Box::new);
         }
+    }
+
+    fn record_end(&mut self, mut record: TestReport) {
+        self.reduce(&mut record);
         self.bound_detail(&mut record);
         if record.is_group {
             match self.groups.iter_mut().find(|group| group.uid == record.uid) {

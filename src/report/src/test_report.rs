@@ -117,7 +117,8 @@ impl TestReport {
     #[must_use]
     pub fn from_node(node: &TestNode) -> Option<Self> {
         let mut report = Self::without_detail(node)?;
-        if report.outcome != Outcome::Passed || node.members.contains_key(key::LEAKED) {
+        let has_detail = |member: &str| node.members.contains_key(member);
+        if report.outcome != Outcome::Passed || [key::LEAKED, FIRST_FILE].into_iter().any(has_detail) {
             report.detail = Some(Box::new(FailureDetail::from_node(node)));
         }
         Some(report)
@@ -272,8 +273,8 @@ impl FailureDetail {
             attempt: is_retried.then_some(result.attempts.len() as u64 + 1),
             files: result
                 .files()
-                .iter()
-                .map(|file| (file.path.to_text().into_owned(), file.description.clone()))
+                .into_iter()
+                .map(|file| (file.path.to_text().into_owned(), file.description))
                 .collect(),
             attempts: result.attempts.clone(),
             worker: result.worker.map(u64::from),
@@ -313,6 +314,9 @@ impl FailureDetail {
         }
     }
 }
+
+/// The member of a node that has a file.
+const FIRST_FILE: &str = "attachments.0.uri";
 
 /// Returns the files attached to a result, in their order.
 fn attached_files(node: &TestNode) -> Vec<(String, String)> {

@@ -1,5 +1,6 @@
 //! Real test programs of each framework.
 
+mod attached_files;
 mod boost;
 mod boost_suites;
 mod catch2;

@@ -171,7 +171,7 @@ fn attachment_is_kept_before_its_framework_removes_it() {
     let run = run_in(&world, &format!("python3 {} attachment-gone", program.display()), &[]);
     assert_eq!(run.outcome("Space.Class.t1"), "passed", "{}", run.command);
     let mut found = Command::new("find");
-    found.arg(world.dir()).args(["-name", "*a file.txt"]);
+    found.arg(world.dir()).args(["-name", "*a_file.txt"]);
     let found = String::from_utf8(found.output().unwrap().stdout).unwrap();
     let path = found.lines().next().unwrap_or_else(|| panic!("it is gone\n{}", run.command));
     assert_eq!(std::fs::read_to_string(path).unwrap(), "attached");

@@ -141,6 +141,7 @@ fn record(piece: &[u8]) -> JournalRecord {
                     stdout: String::new(),
                     stderr: String::new(),
                     diagnostics: None,
+                    attached: Vec::new(),
                     duration_us,
                 },
             }

@@ -252,13 +252,6 @@ impl RunningBatch {
         self.held_tests.tests.is_empty() || self.held_tests.tests.iter().any(is_failure)
     }
 
-    /// Adds files to the result of a test that has ended, and is not settled yet.
-    pub(crate) fn attach_to_held(&mut self, evidence: TestDiagnostics) {
-        if let Some(held) = self.held_tests.tests.back_mut() {
-            held.ended.outputs.evidence = Some(Box::new(evidence));
-        }
-    }
-
     /// Decides the result of a test: final or provisional. A test that has passed has no result before its
     /// last iteration.
     pub(super) fn settle(&mut self, ended: EndedTest, seen: TestEnding, updates: &mut UpdateBatch) {
@@ -272,14 +265,16 @@ impl RunningBatch {
             return;
         }
         let iteration = self.iteration_of(ended.place);
+        let attached = self.attached.take(ended.place);
+        self.progress[ended.place].is_settled = true;
         let test = &self.tests[ended.place];
         // A test whose process died before it is not to be run in isolation for that.
         let is_isolated = self.is_isolated || seen.is_before_test() || self.framework.has_proven_answers();
         let rules = TestPolicy { test, is_isolated, duration: ended.duration, iteration };
-        match decide(rules, seen, ended.outputs) {
+        match decide(rules, seen, TestOutputs { attached, ..ended.outputs }) {
             Decision::Final(mut result) => {
-                if !result.files().is_empty() {
-                    let files = result.files().to_vec();
+                let files = result.files();
+                if !files.is_empty() {
                     updates.reports.push(LeaseEvent::FilesAttached { test: Some(test.test), files });
                 }
                 result.started_ms = Some(ended.started_at.utc.since_epoch_ms());

@@ -11,6 +11,7 @@
 //! Pure: takes events and times, returns update batches and deadlines. No test gets two results, and a test
 //! without one stays waiting, whatever the order of events: the coordinator leases it again.
 
+mod attached_files;
 mod batch_extension;
 mod batch_input;
 mod dialogue_stall;
@@ -45,6 +46,7 @@ use crate::{
     process::process_clock::{ClockReading, UtcTime},
     results::{node_writer::NodeWriter, update_batch::UpdateBatch},
 };
+use attached_files::AttachedFiles;
 use batch_extension::settle_skipped;
 pub(crate) use batch_input::{DeadlineAction, OutputChunk, ProcessExitSummary, RawOutputs};
 pub(crate) use dialogue_stall::DialogueStall;
@@ -103,6 +105,7 @@ pub(crate) struct RunningBatch {
     is_idle_sampled: bool,
     /// Whether several tests can have written this chunk's raw outputs.
     is_output_shared: bool,
+    attached: AttachedFiles,
     /// Whether the client receives the output of tests while they run.
     is_output_live: bool,
     /// What is shown of the process on the worker's own standard streams.
@@ -146,6 +149,8 @@ struct BatchTestProgress {
     output_chunk_number: u32,
     /// The result that was settled while its process ran.
     settled_early: Option<FrameworkResult>,
+    /// It has a result, or an attempt: files that come later belong to neither.
+    is_settled: bool,
 }
 
 impl RunningBatch {
@@ -182,6 +187,7 @@ impl RunningBatch {
             chunk_number: 0,
             is_idle_sampled: false,
             is_output_shared: false,
+            attached: AttachedFiles::default(),
             is_output_live: lease.is_output_live,
             shown: ShownLines::new(lease.output_display, &lease.program.suite),
             time_spans: TestTimeSpans::default(),
@@ -413,7 +419,7 @@ impl RunningBatch {
                         None => self.record_later_part(place, part),
                     }
                 }
-                // The worker has kept it.
+                // The worker has kept and attached it.
                 TranscriptEvent::File { .. } => {}
                 TranscriptEvent::Confirmed => self.settle_confirmed(updates),
                 TranscriptEvent::TimeLimit { place, limit } => self.limit_from_now(place, limit),

@@ -139,6 +139,7 @@ impl RunningTest {
             stdout: self.stdout.text(),
             stderr: self.stderr.text(),
             evidence: None,
+            attached: Vec::new(),
             parts: self.parts.clone(),
         }
     }

@@ -471,6 +471,7 @@ fn second_attempt_lists_the_first() {
         stdout: String::new(),
         stderr: String::new(),
         diagnostics: None,
+        attached: Vec::new(),
         duration_us: 0,
     });
     let mut bench = BatchHarness::with_lease(lease);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use heeler_core::{
-    Attempt, ExitReason, Failure, IsolatedRerun, Iteration, Outcome, PartResult, TestDiagnostics, TestResult,
+    Attempt, DiagnosticsFile, ExitReason, Failure, IsolatedRerun, Iteration, Outcome, PartResult, TestDiagnostics, TestResult,
     describe::{exit_reason_text, outcome_of_exit},
 };
 use heeler_protocol::control::LeasedTest;
@@ -73,6 +73,8 @@ pub(crate) struct TestOutputs {
     pub(crate) stderr: String,
     /// Dumps and stacks captured while its process died or hung.
     pub(crate) evidence: Option<Box<TestDiagnostics>>,
+    /// Copies of the files that the test attached.
+    pub(crate) attached: Vec<DiagnosticsFile>,
     /// Parts of the test that began, with their results.
     pub(crate) parts: Vec<TestPart>,
 }
@@ -190,9 +192,9 @@ fn death_text(exit_reason: &ExitReason, position: &DeathPosition) -> String {
 }
 
 fn with_outputs(result: TestResult, outputs: TestOutputs) -> TestResult {
-    let TestOutputs { stdout, stderr, evidence, parts } = outputs;
+    let TestOutputs { stdout, stderr, evidence, attached, parts } = outputs;
     let parts = parts.into_iter().map(part_result).collect();
-    TestResult { stdout, stderr, diagnostics: evidence, parts, ..result }
+    TestResult { stdout, stderr, diagnostics: evidence, attached, parts, ..result }
 }
 
 fn part_result(part: TestPart) -> PartResult {
@@ -241,6 +243,7 @@ fn isolated_rerun_result(
             .clone()
             .filter(|first| !first.stack.is_empty() || isolated.evidence.is_none())
             .or(isolated.evidence),
+        attached: [first.attached.clone(), isolated.attached].concat(),
         parts: isolated.parts,
     };
     let stack = match seen {
@@ -315,6 +318,7 @@ fn attempt_of(result: TestResult, duration: Duration) -> Attempt {
         stdout: truncate_text(result.stdout, ATTEMPT_TEXT_BYTES),
         stderr: truncate_text(result.stderr, ATTEMPT_TEXT_BYTES),
         diagnostics: result.diagnostics,
+        attached: result.attached,
         duration_us: microseconds(duration),
     }
 }
@@ -367,6 +371,7 @@ mod tests {
             stdout: "first out".into(),
             stderr: "first err".into(),
             diagnostics: None,
+            attached: Vec::new(),
             duration_us: 1,
         }
     }

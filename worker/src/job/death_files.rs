@@ -1,4 +1,4 @@
-//! Files that a process leaves about its own death or hang, and files of its tests that do not last.
+//! Files that a process leaves about its own death or hang.
 
 use std::{
     fs,
@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
-use heeler_adapters::{Adapter, DeathFiles, StackReports, TranscriptEvent};
-use heeler_protocol::control::{DiagnosticsFile, ListedTest, OsText, TestProgram};
+use heeler_adapters::{Adapter, DeathFiles, StackReports};
+use heeler_protocol::control::{ListedTest, TestProgram};
 use heeler_sys::process::{Pid, Signal};
 use tokio::time::Instant;
 
@@ -25,8 +25,6 @@ const JOURNAL_LIMIT_BYTES: u64 = 256 << 20;
 const STDERR_BYTES: usize = 256 << 10;
 /// Bytes that are kept of the stacks of a process that hangs.
 const STACKS_BYTES: usize = 4 << 20;
-/// Size of a file of a test that is copied where it cannot be linked.
-const COPIED_BYTES: u64 = 64 << 20;
 /// What the runtime writes to standard output when it begins to write a report.
 const REPORT_BEGUN: &[u8] = b"[createdump] ";
 /// Number of files in a directory that are looked at.
@@ -209,45 +207,4 @@ fn files_of(directory: &Path) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     files.sort();
     files
-}
-
-/// Keeps the files that events name, which their framework may remove at any time; returns them by the index
-/// of their test.
-pub(super) fn keep_files(
-    events: &[TranscriptEvent],
-    directory: &Path,
-    prefix: &str,
-    number: &mut u32,
-) -> Vec<(usize, DiagnosticsFile)> {
-    let mut kept = Vec::new();
-    for event in events {
-        let TranscriptEvent::File { place, path, description } = event else { continue };
-        *number += 1;
-        let path = Path::new(path);
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let target = directory.join(format!("{prefix}-file-{number}-{name}"));
-        match keep_file(path, &target) {
-            Ok(()) => kept.push((
-                *place,
-                DiagnosticsFile { path: OsText::from(target.as_path()), description: description.clone() },
-            )),
-            Err(error) => {
-                tracing::debug!(%error, path = %path.display(), "could not keep a file of a test");
-            }
-        }
-    }
-    kept
-}
-
-fn keep_file(path: &Path, target: &Path) -> std::io::Result<()> {
-    let found = fs::symlink_metadata(path)?;
-    if !found.is_file() {
-        return Err(std::io::ErrorKind::InvalidInput.into());
-    }
-    if fs::hard_link(path, target).is_ok() {
-        return Ok(());
-    }
-    // Another file system.
-    let bytes = read_regular_file(path, COPIED_BYTES).ok_or(std::io::ErrorKind::FileTooLarge)?;
-    fs::write(target, bytes)
 }

@@ -205,13 +205,8 @@ impl CrashDiagnostics {
         self.runtime_report = Some((stacks, report));
     }
 
-    /// Returns the prefix of the names of this process's files.
-    pub(super) fn file_prefix(&self) -> &str {
-        &self.file_prefix
-    }
-
     /// Returns the directory of evidence, which exists then.
-    pub(super) fn evidence_directory(&self) -> Result<&Path, heeler_sys::dirs::DirError> {
+    fn evidence_directory(&self) -> Result<&Path, heeler_sys::dirs::DirError> {
         heeler_sys::dirs::private_dir(&self.dir)?;
         Ok(&self.dir)
     }
@@ -484,7 +479,7 @@ fn evidence_file(path: &OsText, description: &str) -> DiagnosticsFile {
 }
 
 /// Returns a file name that every file system accepts and that users recognise.
-fn evidence_file_name(uid: &str, is_check: bool) -> String {
+pub(super) fn evidence_file_name(uid: &str, is_check: bool) -> String {
     let mut name = plain_file_name(&uid.replace("::", "."));
     if name.starts_with('.') {
         name.insert(0, '_');

@@ -4,6 +4,7 @@
 mod death_files;
 mod diagnostics;
 mod extension;
+mod kept_files;
 pub(crate) mod lease;
 mod lease_process;
 pub(crate) mod main_loop;

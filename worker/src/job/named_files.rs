@@ -1,24 +1,12 @@
 //! The files that the command of a test names: those that it needs, and those of its result.
 
-use std::{
-    fs, io,
-    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
-    path::{Path, PathBuf},
-};
+use std::{fs, io, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
 use heeler_adapters::OwnCommand;
-use heeler_core::{DiagnosticsFile, TestDiagnostics};
 use heeler_protocol::control::OsText;
 
-use crate::{
-    batch::RunningBatch,
-    process::{evidence_files::plain_file_name, regular_file::read_regular_file},
-};
-
-/// Size of a file above which it is not attached.
-const FILE_LIMIT_BYTES: u64 = 64 << 20;
-/// Files that are attached to one result.
-const MAX_FILES: usize = 100;
+use super::kept_files::{AttachedSource, FileKeeper, warn_of_loss};
+use crate::{batch::RunningBatch, results::update_batch::UpdateBatch};
 
 /// Returns why a command can't be run; `None` if everything that it needs is there.
 pub(super) fn missing_need(command: &OwnCommand) -> Option<String> {
@@ -59,33 +47,19 @@ impl NamedFiles {
         (!files.always.is_empty() || !files.on_failure.is_empty()).then_some(files)
     }
 
-    /// Copies the files into a directory, and attaches the copies to the test that has just ended.
-    pub(super) fn attach(self, batch: &mut RunningBatch, dir: &Path) {
-        let Some(uid) = batch.tests().first().map(|test| plain_file_name(&test.uid)) else { return };
+    /// Attaches the files to the test of the process, which has just ended. Those that it has not made are
+    /// none of its result.
+    pub(super) fn attach(self, keeper: &mut FileKeeper, batch: &mut RunningBatch, updates: &mut UpdateBatch) {
         let on_failure = if batch.has_held_failure() { self.on_failure } else { Vec::new() };
-        let mut evidence = TestDiagnostics::default();
-        for (number, path) in self.always.iter().chain(&on_failure).take(MAX_FILES).enumerate() {
+        for path in self.always.iter().chain(&on_failure) {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let target = dir.join(format!("{uid}.{number}.{}", plain_file_name(&name)));
-            match copy(path, &target) {
-                Ok(()) => evidence.files.push(DiagnosticsFile {
-                    path: OsText::from(target.as_path()),
-                    description: format!("attached file {name}"),
-                }),
-                Err(error) => evidence.notes.push(format!("attach {}: {error}", path.display())),
+            let source = AttachedSource { path, description: &format!("attached file {name}") };
+            match keeper.keep(0, source, batch, updates) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    warn_of_loss(batch.tests().first(), path, &error, updates);
+                }
+                Ok(()) | Err(_) => {}
             }
         }
-        batch.attach_to_held(evidence);
     }
-}
-
-/// Copies a regular file.
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    use io::Write as _;
-    let content = read_regular_file(from, FILE_LIMIT_BYTES).ok_or_else(|| {
-        io::Error::other(format!("expected a regular file of at most {} MiB", FILE_LIMIT_BYTES >> 20))
-    })?;
-    heeler_sys::dirs::private_dir(to.parent().unwrap_or(to)).map_err(io::Error::other)?;
-    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(to)?;
-    file.write_all(&content)
 }

@@ -3,9 +3,10 @@
 mod evidence;
 
 use super::{
-    death_files::{DeathFileReader, keep_files},
+    death_files::DeathFileReader,
     diagnostics::{CrashDiagnostics, ExitKind},
     extension::LeaseExtension,
+    kept_files::FileKeeper,
     lease::{ResultSink, StartedProcess},
     marker_writers::{MarkerWriters, WriterSample},
     named_files::NamedFiles,
@@ -30,7 +31,7 @@ use crate::{
         worker_context::WorkerContext,
     },
 };
-use heeler_adapters::{InvocationChannel, TranscriptEvent};
+use heeler_adapters::InvocationChannel;
 use heeler_core::GuardLoss;
 use heeler_protocol::{
     control::{DebuggerDecision, LeaseEnd, LeaseEvent, LeasedTest, ProcessExit, TestId, ToGuard, TreeSample},
@@ -58,8 +59,6 @@ pub(super) struct RunningProcess<'a> {
     run_report: RunReportReader,
     death_files: DeathFileReader,
     context: &'a WorkerContext,
-    /// Number of files of tests that were kept.
-    kept_files: u32,
     test_directory: Option<TestDirectory>,
     /// Files that the command of the test names for its result.
     named_files: Option<NamedFiles>,
@@ -131,10 +130,11 @@ impl<'a> RunningProcess<'a> {
             extension,
             named_files,
         } = ready;
+        let keeper = FileKeeper::new(diagnostics.evidence_path());
         Self {
             batch,
             process,
-            reader: TranscriptReader { transcript, events: Vec::new() },
+            reader: TranscriptReader { transcript, events: Vec::new(), keeper },
             clock,
             sink,
             extension,
@@ -147,7 +147,6 @@ impl<'a> RunningProcess<'a> {
             run_report,
             death_files,
             context,
-            kept_files: 0,
             test_directory,
             named_files,
             root: adopted,
@@ -505,16 +504,6 @@ impl<'a> RunningProcess<'a> {
                 }
             }
         }
-        let has_file = |event: &TranscriptEvent| matches!(event, TranscriptEvent::File { .. });
-        if events.iter().any(has_file)
-            && let Ok(directory) = self.diagnostics.evidence_directory()
-        {
-            let prefix = self.diagnostics.file_prefix();
-            for (place, file) in keep_files(events, directory, prefix, &mut self.kept_files) {
-                let test = self.batch.tests().get(place).map(|test| test.test);
-                self.sink.updates.reports.push(LeaseEvent::FilesAttached { test, files: vec![file] });
-            }
-        }
         self.reader.pass_on(outputs, &self.clock, &mut self.batch, self.sink);
         let is_over = self.reader.transcript.is_over() && !self.may_be_extended();
         if is_over && self.cancel_request.is_empty() {
@@ -589,7 +578,7 @@ impl<'a> RunningProcess<'a> {
             suite_phase: self.reader.transcript.suite_phase(),
         };
         if let Some(files) = self.named_files.take() {
-            files.attach(&mut self.batch, self.diagnostics.evidence_path());
+            files.attach(&mut self.reader.keeper, &mut self.batch, &mut self.sink.updates);
         }
         let end = self.batch.begin_end(gone, self.clock.now(), &mut self.sink.updates);
         while self.batch.settle_decided(&mut self.sink.updates) {

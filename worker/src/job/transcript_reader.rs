@@ -3,7 +3,7 @@
 use heeler_adapters::{TranscriptEvent, TranscriptParser};
 use heeler_protocol::control::LeaseEvent;
 
-use super::lease::ResultSink;
+use super::{kept_files::FileKeeper, lease::ResultSink};
 use crate::{
     batch::{OutputChunk, RawOutputs, RunningBatch},
     process::process_clock::ProcessClock,
@@ -14,6 +14,8 @@ pub(super) struct TranscriptReader {
     pub(super) transcript: Box<dyn TranscriptParser + Send>,
     /// Events that are not passed on yet.
     pub(super) events: Vec<TranscriptEvent>,
+    /// Keeps the files that the events name.
+    pub(super) keeper: FileKeeper,
 }
 
 impl TranscriptReader {
@@ -31,6 +33,7 @@ impl TranscriptReader {
         if self.events.is_empty() && outputs.is_empty() {
             return sink.try_send_batch();
         }
+        self.keeper.keep_named(&self.events, batch, &mut sink.updates);
         let chunk = OutputChunk { events: &mut self.events, outputs, now: clock.now() };
         batch.on_output(chunk, &mut sink.updates);
         sink.try_send_batch();

@@ -208,7 +208,7 @@ impl UpdateBatch {
         self.leave_out_start(test);
         write(&mut self.changes);
         let change = self.change_ends.len();
-        self.files.extend(result.files().iter().map(|file| IndexedFile { change, file: file.clone() }));
+        self.files.extend(result.files().into_iter().map(|file| IndexedFile { change, file }));
         self.position += 1;
         self.note_test(test, TestChangeKind::Ended);
         self.end_change();
@@ -432,6 +432,7 @@ mod tests {
             stdout: String::new(),
             stderr: String::new(),
             diagnostics: None,
+            attached: Vec::new(),
             duration_us: 0,
         };
         updates.add_provisional(TestId(1), attempt, ProvisionalMark::AwaitsIsolatedRun);

@@ -60,6 +60,7 @@ mod tests {
             stdout: String::new(),
             stderr: String::new(),
             diagnostics: None,
+            attached: Vec::new(),
             duration_us: 1,
         };
         let failed = |test| LeaseEvent::FailedProvisionally { test, attempt: Box::new(attempt.clone()) };

@@ -23,6 +23,7 @@ fn sample_records() -> Vec<JournalRecord> {
                 stdout: String::new(),
                 stderr: "e".into(),
                 diagnostics: None,
+                attached: Vec::new(),
                 duration_us: 5,
             },
         },

@@ -381,7 +381,7 @@ struct RenderedNode<'a> {
     #[serde(rename = "heeler.iterations", skip_serializing_if = "Option::is_none")]
     iterations: Option<u32>,
     #[serde(flatten)]
-    attachments: RenderedAttachments<'a>,
+    attachments: RenderedAttachments,
     #[serde(rename = "retry.attempt", skip_serializing_if = "Option::is_none")]
     attempt: Option<usize>,
     #[serde(rename = "heeler.attempts", skip_serializing_if = "Vec::is_empty")]
@@ -451,7 +451,7 @@ impl<'a> RenderedNode<'a> {
             parts: Vec::new(),
             failures: Vec::new(),
             iterations: None,
-            attachments: RenderedAttachments(&[]),
+            attachments: RenderedAttachments(Vec::new()),
             attempt: None,
             attempts: Vec::new(),
         }
@@ -530,6 +530,8 @@ pub fn attempts_of_node(node: &TestNode) -> Vec<Attempt> {
             stdout: read.standard_output,
             stderr: read.standard_error,
             diagnostics: None,
+            // The node has the files of all attempts.
+            attached: Vec::new(),
             duration_us: u64::try_from(duration.as_micros()).unwrap_or(u64::MAX),
         })
     };
@@ -538,9 +540,9 @@ pub fn attempts_of_node(node: &TestNode) -> Vec<Attempt> {
 }
 
 /// Files of a result: numbered members `attachments.N.*`.
-struct RenderedAttachments<'a>(&'a [DiagnosticsFile]);
+struct RenderedAttachments(Vec<DiagnosticsFile>);
 
-impl Serialize for RenderedAttachments<'_> {
+impl Serialize for RenderedAttachments {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         for (number, file) in self.0.iter().enumerate() {

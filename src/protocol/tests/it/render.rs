@@ -171,6 +171,7 @@ fn attempts_round_trip() {
         stdout: "o".into(),
         stderr: String::new(),
         diagnostics: None,
+        attached: Vec::new(),
         duration_us: 2500,
     };
     let exit = ExitReason { signal: Some("SIGABRT".into()), ..ExitReason::default() };

@@ -1,6 +1,8 @@
 //! The files of a run: which of them the client has with the results that they belong to, and which are due
 //! at the end.
 
+use std::collections::HashSet;
+
 use heeler_core::{
     TestId, WorkerId,
     ledger::{Ledger, LedgerEntry},
@@ -11,6 +13,7 @@ use heeler_protocol::mtp::Attachment;
 #[derive(Debug, Default)]
 pub(super) struct RunAttachments {
     files: Vec<RunFile>,
+    uris: HashSet<String>,
 }
 
 #[derive(Debug)]
@@ -31,7 +34,7 @@ pub(super) enum FileSource {
 impl RunAttachments {
     /// Adds a file, unless it is known.
     pub(super) fn add(&mut self, attachment: Attachment, source: FileSource) {
-        if self.files.iter().all(|known| known.attachment.uri != attachment.uri) {
+        if self.uris.insert(attachment.uri.clone()) {
             self.files.push(RunFile { attachment, source });
         }
     }

@@ -50,7 +50,7 @@ impl RunningProcess<'_> {
         let Some(left) = self.death_files.read(self.root) else { return };
         let evidence =
             DeathEvidence { stderr: &left.stderr, crash_report: &left.crash_report, journal: &left.journal };
-        let TranscriptReader { transcript, events } = &mut self.reader;
+        let TranscriptReader { transcript, events, .. } = &mut self.reader;
         transcript.on_death(&evidence, events);
         if transcript.culprit() == DeathCulprit::Unknown {
             self.context.unclear_deaths.record(self.death_files.program());

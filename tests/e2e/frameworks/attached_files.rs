@@ -1,0 +1,381 @@
+//! Files that tests attach, in every framework that can: the attachments stream, the nodes, the response and
+//! every report name the same files, each once and with its test, whichever process is left to send them.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use quick_xml::{Reader, events::Event};
+use serde_json::{Value, json};
+
+use crate::support::{
+    callback_listener::ListenerBehaviour,
+    checked_run::CheckedRun,
+    fixtures::fixtures,
+    process::signal,
+    recorder::RecordedEvent,
+    server::{RequestedRun, TestServer},
+    uids,
+    world::{FinishedCommand, TestWorld},
+};
+
+const STREAM: &str = "testing/testUpdates/attachments";
+const UPDATES: &str = "testing/testUpdates/tests";
+
+/// The paths of the files of each test that has any, by the name of the test.
+type FilesByTest = BTreeMap<String, Vec<PathBuf>>;
+
+fn path_of(uri: &str) -> PathBuf {
+    let mut bytes = Vec::new();
+    let mut rest = uri.strip_prefix("file://").expect("it is the URI of a file").bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let digits = [rest.next().unwrap(), rest.next().unwrap()];
+            bytes.push(u8::from_str_radix(std::str::from_utf8(&digits).unwrap(), 16).unwrap());
+        } else {
+            bytes.push(byte);
+        }
+    }
+    PathBuf::from(String::from_utf8(bytes).unwrap())
+}
+
+fn without_suite(uid: &str) -> String {
+    uid.split_once("::").map_or(uid, |(_, name)| name).to_owned()
+}
+
+/// Returns what the nodes of tests name; their descriptions must be there.
+fn of_nodes(books: &CheckedRun) -> FilesByTest {
+    let mut files = FilesByTest::new();
+    for (uid, node) in &books.tests {
+        let member = |number: usize, name: &str| node.get(format!("attachments.{number}.{name}")).cloned();
+        let paths: Vec<_> = (0..)
+            .map_while(|number| {
+                let uri = member(number, "uri")?;
+                assert!(member(number, "description").is_some_and(|text| text != ""), "{node:#}");
+                Some(path_of(uri.as_str().unwrap()))
+            })
+            .collect();
+        if !paths.is_empty() {
+            files.insert(without_suite(uid), paths);
+        }
+    }
+    files
+}
+
+fn of_list(list: &Value) -> Vec<PathBuf> {
+    let uris = list.as_array().into_iter().flatten().map(|file| file["uri"].as_str().unwrap());
+    uris.map(path_of).collect()
+}
+
+/// Returns the files of a run's stream, in order.
+fn of_stream(events: &[RecordedEvent], run: &RequestedRun) -> Vec<PathBuf> {
+    let params = events.iter().filter_map(|event| event.params(STREAM));
+    params
+        .filter(|params| params["runId"] == run.run_id.as_str())
+        .flat_map(|params| of_list(&params["attachments"]))
+        .collect()
+}
+
+/// Panics if the same file occurs twice; returns the files in the order of their names.
+#[track_caller]
+fn each_once(mut files: Vec<PathBuf>) -> Vec<PathBuf> {
+    files.sort();
+    let twice = files.windows(2).find(|pair| pair[0] == pair[1]);
+    assert!(twice.is_none(), "named twice: {twice:?}");
+    files
+}
+
+#[track_caller]
+fn all_of(files: &FilesByTest) -> Vec<PathBuf> {
+    each_once(files.values().flatten().cloned().collect())
+}
+
+/// Returns the files that the events of a run name.
+fn of_json(output: &FinishedCommand) -> FilesByTest {
+    let mut files = FilesByTest::new();
+    for line in output.stdout.lines().filter(|line| line.starts_with('{')) {
+        let event: Value = serde_json::from_str(line).unwrap();
+        let paths: Vec<_> = event["attachments"].as_array().into_iter().flatten().map(path_in).collect();
+        if !paths.is_empty() {
+            files.insert(without_suite(event["uid"].as_str().unwrap()), paths);
+        }
+    }
+    files
+}
+
+fn path_in(file: &Value) -> PathBuf {
+    PathBuf::from(file["path"].as_str().unwrap())
+}
+
+fn of_ctrf(text: &str) -> FilesByTest {
+    let report: Value = serde_json::from_str(text).unwrap();
+    let mut files = FilesByTest::new();
+    for test in report["results"]["tests"].as_array().unwrap() {
+        let paths: Vec<_> = test["attachments"].as_array().into_iter().flatten().map(path_in).collect();
+        let attempts = test["retryAttempts"].as_array().into_iter().flatten();
+        assert!(
+            attempts.clone().all(|attempt| attempt.get("attachments").is_none()),
+            "named twice: {test:#}"
+        );
+        if !paths.is_empty() {
+            files.insert(without_suite(test["testId"].as_str().unwrap()), paths);
+        }
+    }
+    files
+}
+
+/// Returns the files in the cases of a JUnit report, by the names of the cases.
+fn of_junit(text: &str) -> FilesByTest {
+    let mut files = FilesByTest::new();
+    let mut reader = Reader::from_str(text);
+    let mut name = String::new();
+    loop {
+        match reader.read_event().unwrap() {
+            Event::Eof => return files,
+            Event::Start(tag) | Event::Empty(tag) if tag.name().as_ref() == "testcase" => {
+                let value = tag.try_get_attribute("name").unwrap().unwrap().value.into_owned();
+                name = quick_xml::escape::unescape(&value).unwrap().into_owned();
+            }
+            Event::Text(text) => {
+                for file in (*text).split("[[ATTACHMENT|").skip(1) {
+                    let path = PathBuf::from(file.split_once("]]").unwrap().0);
+                    files.entry(name.clone()).or_default().push(path);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+const REPORTS: [&str; 4] = ["--report", "junit=junit.xml", "--report", "ctrf=ctrf.json"];
+
+/// Returns what each kind of report names, by the words that select the run.
+fn of_reports(world: &TestWorld, words: &[&str]) -> Vec<(&'static str, FilesByTest)> {
+    let words = [words, &["--format", "json"], &REPORTS].concat();
+    let output = world.run_with_separate_outputs(&words);
+    let (junit, ctrf) = (world.read("junit.xml"), world.read("ctrf.json"));
+    vec![("json", of_json(&output)), ("junit", of_junit(&junit)), ("ctrf", of_ctrf(&ctrf))]
+}
+
+/// Returns the contents of the files of a test, in order.
+#[track_caller]
+fn contents(files: &FilesByTest, test: &str) -> Vec<String> {
+    let paths = files.get(test).unwrap_or_else(|| panic!("no files of {test}: {files:#?}"));
+    paths.iter().map(|path| fs::read_to_string(path).unwrap()).collect()
+}
+
+/// A program whose tests attach files.
+struct AttachingProgram {
+    world: TestWorld,
+    /// Contents of the files of each test that must have some.
+    expected: Vec<(&'static str, Vec<&'static str>)>,
+}
+
+fn json_lines() -> AttachingProgram {
+    let world = TestWorld::new();
+    fs::create_dir(world.path("files")).unwrap();
+    world.env("ATTACHING_DIRECTORY", world.path("files").to_str().unwrap());
+    world.write(
+        "heeler.toml",
+        "[profile.default]\nretries = 1\n[[suite]]\nname = \"adapter\"\nprograms = [\"adapter.py\"]\n\
+         framework = \"json-lines\"\n",
+    );
+    std::os::unix::fs::symlink(fixtures().join("json-lines/attaching.py"), world.path("adapter.py")).unwrap();
+    let expected = vec![
+        ("passes", vec!["passes"]),
+        ("fails", vec!["fails", "fails"]),
+        ("skips", vec!["skips"]),
+        ("flaky", vec!["flaky passed", "flaky failed"]),
+        ("many", vec!["content 0", "content 1", "content 2", "many"]),
+        ("odd", vec!["odd", "odd"]),
+        ("gone", vec!["gone"]),
+        ("waits", vec!["waits"]),
+    ];
+    AttachingProgram { world, expected }
+}
+
+fn mtp() -> AttachingProgram {
+    let world = TestWorld::new();
+    let command = format!("python3 {} attaches", fixtures().join("mtp/application.py").display());
+    world.write("heeler.toml", &format!("[[suite]]\nname = \"app\"\nmtp = \"{command}\"\n"));
+    let expected = vec![
+        ("Space.Class.t0", vec!["attached by t0"]),
+        ("Space.Class.t1", vec!["attached by t1"]),
+        ("Space.Class.t5", vec!["attached by t5"]),
+    ];
+    AttachingProgram { world, expected }
+}
+
+fn ctest() -> AttachingProgram {
+    let world = TestWorld::new();
+    let file = |name: &str| world.path(name).display().to_string();
+    let test = |name: &str, script: &str, properties: &str| {
+        format!(
+            "add_test({name} \"/bin/sh\" \"-c\" \"{script}\")\nset_tests_properties({name} PROPERTIES {properties})\n"
+        )
+    };
+    let (passed, failed, hung) = (file("passed.txt"), file("failed.txt"), file("hung.txt"));
+    let tests = [
+        test(
+            "passes",
+            &format!("printf content > {passed}"),
+            &format!("ATTACHED_FILES \"{passed};{}\"", file("none")),
+        ),
+        test(
+            "fails",
+            &format!("printf reason > {failed}; exit 1"),
+            &format!("ATTACHED_FILES_ON_FAIL \"{failed}\""),
+        ),
+        test(
+            "hangs",
+            &format!("printf late > {hung}; exec sleep 1000"),
+            &format!("TIMEOUT 1 ATTACHED_FILES \"{hung}\""),
+        ),
+    ];
+    world.write("CTestTestfile.cmake", &tests.concat());
+    world.write(
+        "heeler.toml",
+        "[profile.default]\ngrace-period = \"100ms\"\ndumps = \"off\"\n[[suite]]\nname = \"project\"\nctest = \".\"\n",
+    );
+    let expected = vec![("passes", vec!["content"]), ("fails", vec!["reason"])];
+    AttachingProgram { world, expected }
+}
+
+/// Returns the built applications of MSTest, NUnit and xUnit, where they are at hand.
+fn real_applications() -> Vec<AttachingProgram> {
+    let Some(applications) = std::env::var_os("HEELER_MTP_APPLICATIONS").map(PathBuf::from) else {
+        eprintln!("there are no built applications of Microsoft Testing Platform: not tried");
+        return Vec::new();
+    };
+    let application = |name: &str| {
+        let world = TestWorld::new();
+        world.env("DOTNET_ROOT", applications.join("dotnet").to_str().unwrap());
+        let program = applications.join("apps").join(name);
+        world.write("heeler.toml", &format!("[[suite]]\nname = \"app\"\nmtp = \"{}\"\n", program.display()));
+        AttachingProgram { world, expected: vec![("Attach", Vec::new())] }
+    };
+    ["ms-suite/MsSuite", "nu-suite/NuSuite", "xu-suite/XuSuite"].map(application).into()
+}
+
+/// Runs all tests for a client; checks that stream, nodes, response and reports agree.
+fn check_client(program: &AttachingProgram, has_callback: bool) -> FilesByTest {
+    let mut server = if has_callback {
+        TestServer::with_callback(&program.world, &[], |_| ListenerBehaviour::Normal)
+    } else {
+        let mut server = TestServer::start(&program.world, &[]);
+        server.initialize(json!({"testing": {"attachmentsSupport": true}}));
+        server
+    };
+    let listed = server
+        .request_and_wait("testing/discoverTests", json!({"runId": "00000000-0000-0000-0000-0000000000ff"}));
+    assert!(listed.get("error").is_none(), "{listed:#}");
+    let selected = discovered(&server.recorder.events());
+    let run = server.run(None);
+    let books = server.finish(&run, &selected);
+    let events = server.recorder.events();
+    let nodes = of_nodes(&books);
+    assert_eq!(each_once(of_stream(&events, &run)), all_of(&nodes), "stream and nodes");
+    let response = each_once(of_list(&books.response["result"]["attachments"]));
+    assert_eq!(response, all_of(&nodes), "response and nodes");
+    assert_eq!(server.exit(), Some(0));
+    for (format, files) in of_reports(&program.world, &["report"]) {
+        assert_eq!(files, nodes, "{format} of the client's run, from its record");
+    }
+    nodes
+}
+
+fn discovered(events: &[RecordedEvent]) -> Vec<String> {
+    let params = events.iter().filter_map(|event| event.params(UPDATES));
+    let changes = params.flat_map(|params| params["changes"].as_array().into_iter().flatten());
+    let nodes = changes.map(|change| &change["node"]);
+    let tests = nodes.filter(|node| node["execution-state"] == "discovered");
+    tests.map(|node| node["uid"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn attached_files_are_named_by_stream_nodes_response_and_reports() {
+    for program in [json_lines(), mtp(), ctest()].into_iter().chain(real_applications()) {
+        let mut checked = Vec::new();
+        for has_callback in [true, false] {
+            let _again = fs::remove_file(program.world.path("files/has failed once"));
+            checked.push(check_client(&program, has_callback));
+        }
+        let _again = fs::remove_file(program.world.path("files/has failed once"));
+        let live = of_reports(&program.world, &["run"]);
+        let recorded = of_reports(&program.world, &["report"]);
+        assert_eq!(live, recorded, "live and from the record");
+        checked.extend(live.into_iter().map(|(_, files)| files));
+        for (test, expected) in &program.expected {
+            for files in &checked {
+                let named = files.keys().find(|name| name.contains(test));
+                let named = named.unwrap_or_else(|| panic!("no files of {test}: {files:#?}"));
+                let found = contents(files, named);
+                assert!(expected.is_empty() || found == *expected, "{test}: {found:?}, {files:#?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn file_of_a_test_that_dies_or_hangs_is_named() {
+    let program = json_lines();
+    let files = check_client(&program, true);
+    // Beside what is left of the crash.
+    assert!(contents(&files, "dies").contains(&"dies".to_owned()), "{files:#?}");
+    let program = ctest();
+    let files = check_client(&program, true);
+    assert!(contents(&files, "hangs").contains(&"late".to_owned()), "{files:#?}");
+}
+
+#[test]
+fn lost_file_is_a_warning_with_file_and_test() {
+    let program = json_lines();
+    let ran = program.world.run(&["run"]);
+    ran.assert_code(2);
+    let ran = program.world.run(&["run"]);
+    ran.line_with(&["gone", "never written.txt", "is lost", "No such file"]);
+    ran.line_with(&["odd", "files", "is lost", "no regular file"]);
+}
+
+#[test]
+fn attached_files_are_announced_after_the_death_of_the_coordinator() {
+    let program = json_lines();
+    program.world.env("ATTACHING_WAITS", "1");
+    program.world.write(
+        "heeler.toml",
+        "[profile.default]\njobs = 1\n[[suite]]\nname = \"adapter\"\nprograms = [\"adapter.py\"]\n\
+         framework = \"json-lines\"\n",
+    );
+    let mut server = TestServer::with_callback(&program.world, &[], |_| ListenerBehaviour::Normal);
+    let names = ["passes", "fails", "skips", "many", "odd", "gone", "waits"];
+    let selected = uids("adapter", names);
+    let run = server.run(Some(&selected.iter().map(String::as_str).collect::<Vec<_>>()));
+    server.wait_state("adapter::waits", "in-progress");
+    signal(server.pid(), "KILL");
+    server.wait_gone();
+    let books = server.finish_orphaned(&run, &selected);
+    let nodes = of_nodes(&books);
+    assert_eq!(each_once(of_stream(&server.recorder.events(), &run)), all_of(&nodes));
+    for name in &names[..6] {
+        assert!(nodes.contains_key(*name), "{name}: {nodes:#?}");
+    }
+    assert_eq!(contents(&nodes, "fails"), ["fails"]);
+    for (format, files) in of_reports(&program.world, &["report"]) {
+        assert_eq!(files, nodes, "{format}");
+    }
+}
+
+#[test]
+fn attached_files_survive_the_death_of_their_guard_and_worker() {
+    for fault in ["worker.journal.after:2:kill", "worker.sent:2:kill", "worker.drain:1:kill"] {
+        let program = json_lines();
+        fs::create_dir(program.world.path("points")).unwrap();
+        program.world.env("HEELER_FAIL_ONCE", program.world.path("points").to_str().unwrap());
+        program.world.env("HEELER_FAIL", fault);
+        let nodes = check_client(&program, true);
+        assert!(nodes.len() >= 8, "{fault}: {nodes:#?}");
+        assert!(all_of(&nodes).iter().all(|path| Path::exists(path)), "{fault}: {nodes:#?}");
+    }
+}

@@ -1,0 +1,189 @@
+//! Copies of the files that tests attach: their framework may remove or replace the originals at any time.
+
+use std::{
+    collections::HashMap,
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use heeler_adapters::TranscriptEvent;
+use heeler_core::{DiagnosticsFile, OsText};
+use heeler_protocol::{
+    control::{LeasedTest, LogLine},
+    mtp::LogLevel,
+};
+
+use super::diagnostics::evidence_file_name;
+use crate::{
+    batch::RunningBatch, process::evidence_files::plain_file_name, results::update_batch::UpdateBatch,
+};
+
+/// Size of a file above which it is linked instead of copied. A copy stays what it is when the test writes
+/// the same file again; beyond this size, copying would hold up the tests of the process.
+const COPIED_BYTES: u64 = 64 << 20;
+/// Files that are kept of one test. A test that attaches more is likely to attach them in a loop.
+const MAX_FILES: usize = 100;
+/// Attempts to find an unused file name. Each attempt at a test uses at most `MAX_FILES`.
+const MAX_NUMBER: usize = 10_000;
+
+/// Keeps the files that the tests of one process attach.
+#[derive(Debug)]
+pub(super) struct FileKeeper {
+    dir: PathBuf,
+    /// The files kept of each test, by its index.
+    tests: HashMap<usize, Vec<KeptSource>>,
+}
+
+/// The original of a kept file, as it was then.
+#[derive(Debug, PartialEq, Eq)]
+struct KeptSource {
+    path: PathBuf,
+    inode: u64,
+    length: u64,
+    modified: Option<SystemTime>,
+}
+
+/// A file that a test attaches.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AttachedSource<'a> {
+    pub(super) path: &'a Path,
+    pub(super) description: &'a str,
+}
+
+impl FileKeeper {
+    /// Returns the keeper for a process whose files go into this directory, which need not exist.
+    pub(super) fn new(dir: &Path) -> Self {
+        Self { dir: dir.to_owned(), tests: HashMap::new() }
+    }
+
+    /// Keeps the files that events name. A file that is lost is a warning with its name, of its test.
+    pub(super) fn keep_named(
+        &mut self,
+        events: &[TranscriptEvent],
+        batch: &mut RunningBatch,
+        updates: &mut UpdateBatch,
+    ) {
+        for event in events {
+            let TranscriptEvent::File { place, path, description } = event else { continue };
+            let source = AttachedSource { path: Path::new(path), description };
+            if let Err(error) = self.keep(*place, source, batch, updates) {
+                warn_of_loss(batch.tests().get(*place), source.path, &error, updates);
+            }
+        }
+    }
+
+    /// Keeps one file and adds it to the result of its test.
+    ///
+    /// # Errors
+    /// The file does not exist, is no regular file, or can't be copied; the test has too many files.
+    pub(super) fn keep(
+        &mut self,
+        place: usize,
+        source: AttachedSource<'_>,
+        batch: &mut RunningBatch,
+        updates: &mut UpdateBatch,
+    ) -> io::Result<()> {
+        let Some(test) = batch.tests().get(place) else { return Ok(()) };
+        let base = evidence_file_name(&test.uid, false);
+        // First of all: what is open can be read, even if the framework removes it now.
+        let file = heeler_sys::io::open_without_waiting(source.path)?;
+        let found = file.metadata()?;
+        if !found.is_file() {
+            return Err(io::Error::other("it is no regular file"));
+        }
+        let original = KeptSource {
+            path: source.path.to_owned(),
+            inode: found.ino(),
+            length: found.len(),
+            modified: found.modified().ok(),
+        };
+        let kept = self.tests.entry(place).or_default();
+        if kept.contains(&original) {
+            return Ok(());
+        }
+        if kept.len() == MAX_FILES {
+            return Err(io::Error::other(format!("only {MAX_FILES} files of a test are kept")));
+        }
+        heeler_sys::dirs::private_dir(&self.dir).map_err(io::Error::other)?;
+        let name = shortened_file_name(source.path);
+        let numbers = kept.len()..MAX_NUMBER;
+        let path = numbers
+            .map(|number| self.dir.join(format!("{base}.{number}.{name}")))
+            .find_map(|target| match store(&file, original.length, source.path, &target) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
+                stored => Some(stored.map(|()| target)),
+            })
+            .unwrap_or_else(|| Err(io::ErrorKind::AlreadyExists.into()))?;
+        kept.push(original);
+        let description = source.description.to_owned();
+        batch.attach(place, DiagnosticsFile { path: OsText::from(path.as_path()), description }, updates);
+        Ok(())
+    }
+}
+
+/// Logs that a file of a test is lost.
+pub(super) fn warn_of_loss(
+    test: Option<&LeasedTest>,
+    path: &Path,
+    error: &io::Error,
+    updates: &mut UpdateBatch,
+) {
+    let advice = match error.kind() {
+        io::ErrorKind::NotFound => "; a test's files must exist until Heeler has read the report of its end",
+        _ => "",
+    };
+    let message = format!("the attached file {} is lost: {error}{advice}", path.display());
+    updates.logs.push(LogLine { test: test.map(|test| test.test), level: LogLevel::Warning, message });
+}
+
+/// Stores an open file under a name that is not in use.
+fn store(file: &File, length: u64, source: &Path, target: &Path) -> io::Result<()> {
+    use io::Read as _;
+    if length > COPIED_BYTES {
+        return fs::hard_link(fs::canonicalize(source)?, target);
+    }
+    let mut copy = OpenOptions::new().write(true).create_new(true).mode(0o600).open(target)?;
+    let copied = io::copy(&mut file.take(COPIED_BYTES), &mut copy);
+    if copied.is_err() {
+        // A partial copy is worse than none.
+        drop(fs::remove_file(target));
+    }
+    copied.map(drop)
+}
+
+/// Returns the end of a file's name, which has its extension.
+fn shortened_file_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let reversed: String = name.chars().rev().collect();
+    plain_file_name(&reversed).chars().rev().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_keep_their_extension() {
+        assert_eq!(shortened_file_name(Path::new("/tmp/a b\n.txt")), "a_b_.txt");
+        let long = shortened_file_name(&Path::new("/tmp").join("x".repeat(200) + ".png"));
+        assert_eq!((long.len(), long.ends_with("xx.png")), (80, true));
+    }
+
+    #[test]
+    fn file_is_stored_once_under_each_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let (source, target) = (dir.path().join("source"), dir.path().join("target"));
+        fs::write(&source, "one").unwrap();
+        let file = File::open(&source).unwrap();
+        fs::remove_file(&source).unwrap();
+        store(&file, 3, &source, &target).unwrap();
+        assert_eq!(fs::read_to_string(&target).unwrap(), "one");
+        let again = store(&file, 3, &source, &target).unwrap_err();
+        assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+        let linked = store(&file, COPIED_BYTES + 1, &source, &dir.path().join("link")).unwrap_err();
+        assert_eq!(linked.kind(), io::ErrorKind::NotFound, "it is linked by its name, which is gone");
+    }
+}
