@@ -32,6 +32,9 @@ pub struct TestResult {
     /// Parts of the test that the framework reported (subcases, sections, data rows), in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartResult>,
+    /// Number of further parts, beyond what is kept of one test.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub parts_left_out: u32,
     /// Attempts before the deciding one, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<Attempt>,
@@ -83,6 +86,7 @@ impl TestResult {
             reason: None,
             failures: Vec::new(),
             parts: Vec::new(),
+            parts_left_out: 0,
             attempts: Vec::new(),
             stdout: String::new(),
             stderr: String::new(),

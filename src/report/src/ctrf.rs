@@ -4,11 +4,14 @@
 use std::{io::Write, path::Path};
 
 use heeler_core::{Attempt, Outcome, OutcomeCounts};
-use heeler_protocol::mtp::{FailureInfo, LeakedProcessInfo};
+use heeler_protocol::mtp::{FailureInfo, LeakedProcessInfo, TestPartInfo};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::{Map, Value, json};
 
-use super::{FailureDetail, ReportContent, ReportError, ReportFormat, ReportRunInfo, RunSummary, TestReport};
+use super::{
+    FailureDetail, ReportContent, ReportError, ReportFormat, ReportRunInfo, RunSummary, TestReport,
+    test_steps::{StepCounts, StepOutcome},
+};
 
 /// The version of the specification whose schema the reports follow.
 const SPEC_VERSION: &str = "0.0.0";
@@ -63,15 +66,16 @@ fn run_counts(summary: &RunSummary, info: &ReportRunInfo<'_>) -> Value {
         "start": start,
         "stop": start.saturating_add(duration),
         "duration": duration,
-        "extra": own_counts(&counts),
+        "extra": own_counts(&counts, summary.steps()),
     })
 }
 
 /// Returns the counts by our outcomes, which the format's statuses do not distinguish.
-fn own_counts(counts: &OutcomeCounts) -> Value {
+fn own_counts(counts: &OutcomeCounts, steps: StepCounts) -> Value {
     let numbers = OutcomeCounts::KINDS.into_iter().map(|outcome| (outcome, counts.with_outcome(outcome)));
     let numbers = numbers.map(|(outcome, number)| (raw_status(outcome), number.into()));
-    Value::Object(numbers.chain([("leaky".to_owned(), counts.leaky().into())]).collect())
+    let steps = (steps.total() > 0).then(|| ("steps".to_owned(), json!(steps.by_kind())));
+    Value::Object(numbers.chain([("leaky".to_owned(), counts.leaky().into())]).chain(steps).collect())
 }
 
 /// Returns the status of the format. A test that never ran is neither passed nor skipped nor failed.
@@ -177,6 +181,9 @@ fn members_without_outputs(record: &TestReport) -> Map<String, Value> {
     if let Some(peak) = record.peak_kib {
         extra.insert("peakMemoryKiB".into(), peak.into());
     }
+    if record.steps.left_out > 0 {
+        extra.insert("stepsLeftOut".into(), record.steps.left_out.into());
+    }
     if let Some(detail) = record.detail.as_deref() {
         put_detail(&mut test, &mut extra, detail);
         if let Some(place) = record.place() {
@@ -203,11 +210,14 @@ fn put_detail(test: &mut Map<String, Value>, extra: &mut Map<String, Value>, det
     if let Some(worker) = detail.worker {
         test.insert("threadId".into(), worker.to_string().into());
     }
-    // Those of earlier attempts are among them.
+    // Files of earlier attempts are among them.
     let files: Vec<_> =
         detail.files.iter().map(|(path, description)| attachment(path, description)).collect();
     if !files.is_empty() {
         test.insert("attachments".into(), files.into());
+    }
+    if !detail.parts.is_empty() {
+        test.insert("steps".into(), detail.parts.iter().map(step).collect());
     }
     let own = [
         ("signal", &detail.signal),
@@ -230,6 +240,19 @@ fn put_detail(test: &mut Map<String, Value>, extra: &mut Map<String, Value>, det
     if !detail.leaked.is_empty() {
         let leaked = detail.leaked.iter().map(leaked_process);
         extra.insert("leakedProcesses".into(), leaked.collect());
+    }
+}
+
+fn step(part: &TestPartInfo) -> Value {
+    let status = match StepOutcome::of(part) {
+        StepOutcome::Passed => "passed",
+        StepOutcome::Failed => "failed",
+        StepOutcome::Skipped => "skipped",
+        StepOutcome::Unfinished => "other",
+    };
+    match &part.message {
+        Some(message) => json!({"name": part.name, "status": status, "extra": {"message": message}}),
+        None => json!({"name": part.name, "status": status}),
     }
 }
 
@@ -281,10 +304,10 @@ fn attempt(number: u64, attempt: &Attempt) -> Value {
             put(name, lines);
         }
     }
-    if let Some(diagnostics) = &attempt.diagnostics {
-        if !diagnostics.stack.is_empty() {
-            put("trace", diagnostics.stack.as_str().into());
-        }
+    if let Some(diagnostics) = &attempt.diagnostics
+        && !diagnostics.stack.is_empty()
+    {
+        put("trace", diagnostics.stack.as_str().into());
     }
     if let Some(reason) = &attempt.exit_reason {
         put("extra", json!({"exitReason": reason.to_string()}));

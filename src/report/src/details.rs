@@ -100,13 +100,14 @@ impl FailureDetail {
         own.into_iter().map(length).sum::<usize>()
             + self.failures.iter().map(of_failure).sum::<usize>()
             + self.attempts.iter().map(of_attempt).sum::<usize>()
+            + self.parts.iter().map(|part| part.name.len() + length(&part.message)).sum::<usize>()
             + self.files.iter().map(|(path, description)| path.len() + description.len()).sum::<usize>()
     }
 
     /// Returns what reports print of a test that passed at the first attempt and left nothing behind.
     pub(super) fn of_pass(self) -> Option<Self> {
-        let is_printed = !self.files.is_empty();
-        is_printed.then(|| Self { files: self.files, ..Self::default() })
+        let is_printed = !self.files.is_empty() || !self.parts.is_empty();
+        is_printed.then(|| Self { files: self.files, parts: self.parts, ..Self::default() })
     }
 
     /// Drops everything that lists and counts do not need.

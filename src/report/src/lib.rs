@@ -17,6 +17,7 @@ mod report_format;
 mod run_events;
 mod summary;
 mod test_report;
+mod test_steps;
 mod xml;
 
 pub mod mutation;
@@ -32,3 +33,4 @@ pub use run_events::{RunEnded, RunEvent};
 pub use summary::{MemoryPeak, PassedOutputs, RunSummary, RunVerdict};
 pub use test_report::{FailureDetail, TestReport};
 pub use test_report::{is_group, read_number, split_name};
+pub use test_steps::StepCounts;

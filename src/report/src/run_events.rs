@@ -4,10 +4,10 @@
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use heeler_core::{Attempt, Outcome, OutcomeCounts};
-use heeler_protocol::mtp::FailureInfo;
+use heeler_protocol::mtp::{FailureInfo, TestPartInfo};
 use serde::Serialize;
 
-use super::{FailureDetail, RunSummary, TestReport};
+use super::{FailureDetail, RunSummary, TestReport, test_steps::StepOutcome};
 
 /// The version of this format. Members may be added without a new version.
 const FORMAT_VERSION: u32 = 1;
@@ -107,6 +107,10 @@ pub struct RunEnded<'a> {
     pub cancelled: usize,
     /// Programs, set-ups and tear-downs that failed outside of tests.
     pub failed_programs: usize,
+    /// Number of steps of all tests of each outcome, and of those that are counted and not listed; absent if
+    /// no test has any.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub steps: BTreeMap<&'static str, u32>,
     /// Number of tests of each outcome that occurred.
     pub outcomes: BTreeMap<String, usize>,
     /// Duration of the run in seconds.
@@ -188,7 +192,14 @@ pub struct TestEnded<'a> {
     /// Peak memory of the same process in KiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_memory_kib: Option<u64>,
-    /// Files of evidence, such as minidumps.
+    /// Subtests, sections, data rows and points of the test.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<TestStep<'a>>,
+    /// Number of further steps, beyond the 10,000 that are kept of one test.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub steps_left_out: u32,
+    /// Files of the test, those of its earlier attempts among them: what it attached, and evidence such as
+    /// minidumps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attachments: Vec<TestAttachment<'a>>,
     /// The attempts before the deciding one.
@@ -222,7 +233,25 @@ pub struct TestFailure<'a> {
     pub stacktrace: Option<&'a str>,
 }
 
-/// A file of evidence.
+/// A step of a test.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct TestStep<'a> {
+    /// Name within the test, with the steps around it.
+    pub name: &'a str,
+    /// passed, failed, skipped, or unfinished if the test ended within it.
+    pub outcome: &'static str,
+    /// The reason for a failure or a skip.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<&'a str>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// A file of a test.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TestAttachment<'a> {
@@ -320,6 +349,7 @@ impl RunEnded<'_> {
             not_run,
             cancelled,
             failed_programs: summary.failed_groups().count(),
+            steps: summary.steps().by_kind(),
             outcomes: occurred.filter(|(_, number)| *number > 0).collect(),
             exec_time: duration.as_secs_f64(),
             ..Self::default()
@@ -354,6 +384,8 @@ impl<'a> TestEnded<'a> {
             worker: None,
             cpu_ms: report.cpu_ms,
             peak_memory_kib: report.peak_kib,
+            steps: Vec::new(),
+            steps_left_out: report.steps.left_out,
             attachments: Vec::new(),
             earlier_attempts: Vec::new(),
             leaked_processes: Vec::new(),
@@ -380,6 +412,7 @@ impl<'a> TestEnded<'a> {
             isolated_rerun: text(&detail.isolated_rerun),
             reproduce: text(&detail.reproduce),
             worker: detail.worker,
+            steps: detail.parts.iter().map(TestStep::from).collect(),
             attachments: detail.files.iter().map(attachment).collect(),
             earlier_attempts: detail.attempts.iter().map(EarlierAttempt::new).collect(),
             leaked_processes: detail
@@ -418,6 +451,12 @@ impl<'a> From<&'a FailureInfo> for TestFailure<'a> {
             actual: failure.actual.as_deref(),
             stacktrace: failure.stacktrace.as_deref(),
         }
+    }
+}
+
+impl<'a> From<&'a TestPartInfo> for TestStep<'a> {
+    fn from(part: &'a TestPartInfo) -> Self {
+        Self { name: &part.name, outcome: StepOutcome::of(part).as_str(), message: part.message.as_deref() }
     }
 }
 

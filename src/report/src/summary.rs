@@ -10,7 +10,7 @@ use std::{
 use heeler_core::{NotRunReason, Outcome, OutcomeCounts};
 use heeler_protocol::mtp::{ExecutionState, LargeProcess, NodeChange, RunLeak, TestNode, outcome_kind};
 
-use super::{FailureDetail, TestReport};
+use super::{FailureDetail, StepCounts, TestReport};
 
 /// Maximum size of the texts that a summary keeps. It is enough for the failures that people read, and little
 /// beside the rest of the process; whatever more fails, the texts are read from the record of the run.
@@ -278,6 +278,12 @@ impl RunSummary {
         let is_another = |leak: &&RunLeak| leak.tests.len() > 1 && !leak.tests.iter().any(is_known);
         counts.add_leaky(self.leaky_tests().count() + self.ambiguous_leaks.iter().filter(is_another).count());
         counts
+    }
+
+    /// Returns the number of steps of all tests.
+    #[must_use]
+    pub fn steps(&self) -> StepCounts {
+        self.records.iter().map(|record| record.steps).sum()
     }
 
     /// Returns the number of selected tests: as reported at the start, otherwise the number of tests seen so

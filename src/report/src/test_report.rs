@@ -6,13 +6,16 @@ use heeler_core::{Attempt, Outcome, TestResult, describe, milliseconds_of};
 use heeler_protocol::{
     journal::ProgramFailure,
     mtp::{
-        FailureInfo, LeakedProcessInfo, NodeDescription, NodeType, TestNode, attempts_of_node, iso8601, key,
-        outcome_kind, outcome_of_node,
+        FailureInfo, LeakedProcessInfo, NodeDescription, NodeType, TestNode, TestPartInfo, attempts_of_node,
+        iso8601, key, outcome_kind, outcome_of_node,
     },
 };
 use serde_json::Value;
 
-use crate::failed_place::{self, SourcePlace};
+use crate::{
+    failed_place::{self, SourcePlace},
+    test_steps::StepCounts,
+};
 
 /// One test, or one program that failed outside any test.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,6 +34,8 @@ pub struct TestReport {
     pub peak_kib: Option<u64>,
     /// Start time, in ISO 8601.
     pub start_utc: Option<String>,
+    /// The number of its steps.
+    pub steps: StepCounts,
     /// Whether this is a suite or program that died outside any test.
     pub is_group: bool,
     /// All other data. A summary drops it of a test that passed at the first attempt and left nothing behind.
@@ -67,6 +72,8 @@ pub struct FailureDetail {
     pub isolated_rerun: Option<String>,
     /// Number of the deciding attempt, from 1.
     pub attempt: Option<u64>,
+    /// What the framework reported within the test: subtests, sections, data rows, points.
+    pub parts: Vec<TestPartInfo>,
     /// Attached files: path and description.
     pub files: Vec<(String, String)>,
     /// The earlier attempts, where they are reported.
@@ -83,6 +90,7 @@ impl TestReport {
     #[must_use]
     pub fn from_result(test: &NodeDescription<'_>, result: &TestResult) -> Self {
         let outcome = result.outcome;
+        let detail = FailureDetail::from_result(test, result);
         let suite = Some(test.suite).filter(|suite| !suite.is_empty());
         Self {
             uid: test.uid.to_owned(),
@@ -94,7 +102,8 @@ impl TestReport {
             peak_kib: result.usage.map(|usage| usage.peak_kib),
             start_utc: result.started_ms.map(iso8601),
             is_group: suite == Some(test.uid),
-            detail: Some(Box::new(FailureDetail::from_result(test, result))),
+            steps: StepCounts::of(&detail.parts, result.parts_left_out),
+            detail: Some(Box::new(detail)),
         }
     }
 
@@ -118,8 +127,10 @@ impl TestReport {
     pub fn from_node(node: &TestNode) -> Option<Self> {
         let mut report = Self::without_detail(node)?;
         let has_detail = |member: &str| node.members.contains_key(member);
-        if report.outcome != Outcome::Passed || [key::LEAKED, FIRST_FILE].into_iter().any(has_detail) {
-            report.detail = Some(Box::new(FailureDetail::from_node(node)));
+        if report.outcome != Outcome::Passed
+            || [key::LEAKED, key::PARTS, FIRST_FILE].into_iter().any(has_detail)
+        {
+            report.set_detail(node);
         }
         Some(report)
     }
@@ -128,8 +139,14 @@ impl TestReport {
     #[must_use]
     pub fn whole_from_node(node: &TestNode) -> Option<Self> {
         let mut report = Self::without_detail(node)?;
-        report.detail = Some(Box::new(FailureDetail::from_node(node)));
+        report.set_detail(node);
         Some(report)
+    }
+
+    fn set_detail(&mut self, node: &TestNode) {
+        let detail = FailureDetail::from_node(node);
+        self.steps = StepCounts::of(&detail.parts, self.steps.left_out);
+        self.detail = Some(Box::new(detail));
     }
 
     fn without_detail(node: &TestNode) -> Option<Self> {
@@ -144,6 +161,11 @@ impl TestReport {
             cpu_ms: node.members.get(key::CPU_MS).and_then(Value::as_f64),
             peak_kib: read_number(node, key::PEAK_MEMORY_KIB),
             start_utc: node.start_utc.clone(),
+            steps: StepCounts {
+                left_out: read_number(node, key::PARTS_LEFT_OUT)
+                    .map_or(0, |number| u32::try_from(number).unwrap_or(u32::MAX)),
+                ..StepCounts::default()
+            },
             is_group: is_group(node),
             detail: None,
         })
@@ -271,6 +293,7 @@ impl FailureDetail {
             reproduce: result.reproduce.clone(),
             isolated_rerun: result.isolated_rerun.map(|rerun| rerun.as_str().to_owned()),
             attempt: is_retried.then_some(result.attempts.len() as u64 + 1),
+            parts: result.parts.iter().map(TestPartInfo::from).collect(),
             files: result
                 .files()
                 .into_iter()
@@ -306,6 +329,7 @@ impl FailureDetail {
             reproduce: text(key::REPRODUCE),
             isolated_rerun: text(key::ISOLATED_RERUN),
             attempt: read_number(node, key::ATTEMPT),
+            parts: read_list(node, key::PARTS, serde_json::from_value),
             files: attached_files(node),
             attempts: attempts_of_node(node),
             worker: read_number(node, key::WORKER),

@@ -3,7 +3,7 @@
 
 use heeler_adapters::{FrameworkResult, FrameworkVerdict, TestPart};
 
-use super::{RunningBatch, held_tests::HeldTest, running_test::record_part, verdict::TestEnding};
+use super::{RunningBatch, held_tests::HeldTest, verdict::TestEnding};
 use crate::{results::output_capture::truncate_text, results::update_batch::UpdateBatch};
 
 /// Failures that are named where they come after the results of their tests.
@@ -35,7 +35,7 @@ impl RunningBatch {
     /// Records a part of a test that has ended before.
     pub(super) fn record_later_part(&mut self, place: usize, part: TestPart) {
         if let Some(held) = self.held_tests.find(place) {
-            record_part(&mut held.ended.outputs.parts, part);
+            held.ended.outputs.parts.record(part);
         }
     }
 

@@ -34,6 +34,7 @@ mod server_exit;
 mod shown_lines;
 mod stderr_attribution;
 mod terminate_reason;
+mod test_parts;
 mod unattributed_output;
 pub(crate) mod verdict;
 
@@ -149,7 +150,7 @@ struct BatchTestProgress {
     output_chunk_number: u32,
     /// The result that was settled while its process ran.
     settled_early: Option<FrameworkResult>,
-    /// It has a result, or an attempt: files that come later belong to neither.
+    /// The test has a result or an attempt: files that come later belong to neither.
     is_settled: bool,
 }
 
@@ -415,7 +416,7 @@ impl RunningBatch {
                 TranscriptEvent::Resumed { place } => self.on_test_resumed(place),
                 TranscriptEvent::Part { place, part } => {
                     match self.running_tests.iter_mut().find(|one| one.place == place) {
-                        Some(flight) => flight.record_part(part),
+                        Some(flight) => flight.parts.record(part),
                         None => self.record_later_part(place, part),
                     }
                 }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use heeler_adapters::{FrameworkResult, OutputStream, TestPart};
+use heeler_adapters::OutputStream;
 
 use super::{
-    RawOutputs, RunningBatch, live_output::LiveOutput, run_evidence::sanitizer_summary, verdict::TestOutputs,
+    RawOutputs, RunningBatch, live_output::LiveOutput, run_evidence::sanitizer_summary,
+    test_parts::TestParts, verdict::TestOutputs,
 };
 use crate::{process::process_clock::ClockReading, results::output_capture::OutputCapture};
 
@@ -26,9 +27,6 @@ pub(super) fn remove_shared_note(stderr: &mut String) {
         stderr.truncate(stderr.len() - SHARED_OUTPUT_NOTE.len());
     }
 }
-
-/// Parts of one test that are kept; the rest of them is only in its output.
-const MAX_PARTS: usize = 1000;
 
 #[derive(Debug)]
 pub(super) struct RunningTest {
@@ -52,19 +50,7 @@ pub(super) struct RunningTest {
     pub(super) paused_since: Option<Duration>,
     /// The number of times it was reported as slow.
     pub(super) slow_warnings: u32,
-    /// Parts in the order in which they first began.
-    pub(super) parts: Vec<TestPart>,
-}
-
-/// Records a part; one that is reported again keeps its worst result, and an open one becomes the result.
-pub(super) fn record_part(parts: &mut Vec<TestPart>, part: TestPart) {
-    let known = parts.iter().position(|known| known.name == part.name);
-    match known {
-        Some(place) if parts[place].result == Some(FrameworkResult::Failed) => {}
-        Some(place) => parts[place] = part,
-        None if parts.len() < MAX_PARTS => parts.push(part),
-        None => {}
-    }
+    pub(super) parts: TestParts,
 }
 
 impl RunningTest {
@@ -83,7 +69,7 @@ impl RunningTest {
             is_late: false,
             paused_since: None,
             slow_warnings: 0,
-            parts: Vec::new(),
+            parts: TestParts::default(),
         }
     }
 
@@ -127,11 +113,6 @@ impl RunningTest {
     /// Returns whether it waits for others.
     pub(super) fn is_paused(&self) -> bool {
         self.paused_since.is_some()
-    }
-
-    /// Records a part.
-    pub(super) fn record_part(&mut self, part: TestPart) {
-        record_part(&mut self.parts, part);
     }
 
     pub(super) fn outputs(&self) -> TestOutputs {

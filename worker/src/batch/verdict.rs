@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use heeler_core::{
-    Attempt, DiagnosticsFile, ExitReason, Failure, IsolatedRerun, Iteration, Outcome, PartResult, TestDiagnostics, TestResult,
+    Attempt, DiagnosticsFile, ExitReason, Failure, IsolatedRerun, Iteration, Outcome, TestDiagnostics,
+    TestResult,
     describe::{exit_reason_text, outcome_of_exit},
 };
 use heeler_protocol::control::LeasedTest;
@@ -14,9 +15,10 @@ use super::{
     forbidden_skip::without_forbidden_skip,
     interference::{mark_flaky, suspected_cause},
     run_evidence::join_outputs,
+    test_parts::TestParts,
 };
 use crate::results::{output_capture::truncate_text, update_batch::ProvisionalMark};
-use heeler_adapters::{FrameworkResult, FrameworkVerdict, TestPart};
+use heeler_adapters::{FrameworkResult, FrameworkVerdict};
 
 /// An attempt comes back with the next lease, so its texts are truncated again.
 const ATTEMPT_TEXT_BYTES: u64 = 64 << 10;
@@ -76,7 +78,7 @@ pub(crate) struct TestOutputs {
     /// Copies of the files that the test attached.
     pub(crate) attached: Vec<DiagnosticsFile>,
     /// Parts of the test that began, with their results.
-    pub(crate) parts: Vec<TestPart>,
+    pub(crate) parts: TestParts,
 }
 
 /// The decision about a result.
@@ -193,12 +195,8 @@ fn death_text(exit_reason: &ExitReason, position: &DeathPosition) -> String {
 
 fn with_outputs(result: TestResult, outputs: TestOutputs) -> TestResult {
     let TestOutputs { stdout, stderr, evidence, attached, parts } = outputs;
-    let parts = parts.into_iter().map(part_result).collect();
-    TestResult { stdout, stderr, diagnostics: evidence, attached, parts, ..result }
-}
-
-fn part_result(part: TestPart) -> PartResult {
-    PartResult { name: part.name, outcome: part.result.map(Outcome::from), message: part.message }
+    let (parts, parts_left_out) = parts.into_results();
+    TestResult { stdout, stderr, diagnostics: evidence, attached, parts, parts_left_out, ..result }
 }
 
 /// Returns the result that a framework reported.

@@ -290,6 +290,9 @@ fn without_outputs(result: &TestResult) -> TestResult {
         failures: result.failures.iter().map(failure).collect(),
         attempts: result.attempts.iter().map(attempt_without_outputs).collect(),
         parts: Vec::new(),
+        parts_left_out: u32::try_from(result.parts.len())
+            .unwrap_or(u32::MAX)
+            .saturating_add(result.parts_left_out),
         answer: None,
         ..result.clone()
     }

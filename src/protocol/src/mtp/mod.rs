@@ -1,5 +1,6 @@
 //! Messages of the MSTest Runner Protocol: strict in what Heeler writes, lenient in what it reads.
 
+mod attempts;
 mod barriers;
 mod change;
 mod initialize;
@@ -16,6 +17,7 @@ mod schema;
 mod telemetry;
 mod utc_time;
 
+pub use attempts::attempts_of_node;
 pub use barriers::*;
 pub use change::*;
 pub use initialize::*;

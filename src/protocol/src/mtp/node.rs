@@ -213,6 +213,8 @@ pub mod key {
     pub const LEAKED: &str = "heeler.leaked";
     /// Parts of the test (subcases, sections, data rows): a list of [`crate::mtp::TestPartInfo`].
     pub const PARTS: &str = "heeler.parts";
+    /// Number of further parts of the test, beyond what is kept.
+    pub const PARTS_LEFT_OUT: &str = "heeler.parts-left-out";
     /// Failures of the test, in order, if it has several: a list of [`crate::mtp::FailureInfo`]. The location
     /// and the assertion of the node are those of the first; its message and its stack trace name all.
     pub const FAILURES: &str = "heeler.failures";
@@ -226,7 +228,7 @@ pub mod key {
     pub const PEAK_MEMORY_KIB: &str = "heeler.peak-memory-kib";
 
     /// All names, the most frequent first.
-    pub(in crate::mtp) const ALL: [&str; 17] = [
+    pub(in crate::mtp) const ALL: [&str; 18] = [
         SUITE,
         PROGRAM,
         WORKER,
@@ -240,6 +242,7 @@ pub mod key {
         ATTEMPTS,
         LEAKED,
         PARTS,
+        PARTS_LEFT_OUT,
         FAILURES,
         OUTPUT,
         ITERATIONS,

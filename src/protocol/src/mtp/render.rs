@@ -4,14 +4,14 @@
 use std::borrow::Cow;
 
 use heeler_core::{
-    Attempt, DiagnosticsFile, IsolatedRerun, Outcome, PartResult, TestResult, describe, milliseconds_of,
+    DiagnosticsFile, IsolatedRerun, Outcome, PartResult, TestResult, describe, milliseconds_of,
     test_path::PARAMETER_SEPARATOR,
 };
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use super::{
-    ExecutionState, FailureInfo, LeakedProcessInfo, TestNode, TestPartInfo, file_uri, group_path, key,
-    utc_time,
+    ExecutionState, FailureInfo, LeakedProcessInfo, TestNode, TestPartInfo, attempts::RenderedAttempt,
+    file_uri, group_path, key, utc_time,
 };
 use crate::control::TraitPair;
 
@@ -101,7 +101,7 @@ impl From<Outcome> for ExecutionState {
 }
 
 /// Returns the outcome kind of an outcome; `None` where the state says it all.
-fn kind_of(outcome: Outcome) -> Option<&'static str> {
+pub(super) fn kind_of(outcome: Outcome) -> Option<&'static str> {
     match outcome {
         Outcome::Flaky => Some(outcome_kind::FLAKY),
         Outcome::Idle => Some(outcome_kind::IDLE),
@@ -122,7 +122,7 @@ pub fn outcome_of_node(node: &TestNode) -> Option<Outcome> {
     read_outcome(state, node.outcome_kind.as_deref(), node.members.contains_key(key::SIGNAL))
 }
 
-fn read_outcome(state: ExecutionState, kind: Option<&str>, has_signal: bool) -> Option<Outcome> {
+pub(super) fn read_outcome(state: ExecutionState, kind: Option<&str>, has_signal: bool) -> Option<Outcome> {
     use heeler_core::NotRunReason;
     Some(match (state, kind) {
         (ExecutionState::Cancelled, Some(outcome_kind::NOT_RUN)) => Outcome::NotRun(NotRunReason::Cancelled),
@@ -217,7 +217,8 @@ pub fn render_result(out: &mut Vec<u8>, test: &NodeDescription<'_>, result: &Tes
         cpu_ms: result.usage.map(|usage| milliseconds_of(usage.cpu_us)),
         peak_memory_kib: result.usage.map(|usage| usage.peak_kib),
         leaked: result.leaked.iter().map(LeakedProcessInfo::from).collect(),
-        parts: result.parts.iter().map(rendered_part).collect(),
+        parts: result.parts.iter().map(TestPartInfo::from).collect(),
+        parts_left_out: Some(result.parts_left_out).filter(|number| *number > 0),
         failures: FailureInfo::of_result(result),
         iterations: result.iterations,
         attachments: RenderedAttachments(result.files()),
@@ -228,9 +229,11 @@ pub fn render_result(out: &mut Vec<u8>, test: &NodeDescription<'_>, result: &Tes
     render_test(out, test, &node);
 }
 
-fn rendered_part(part: &PartResult) -> TestPartInfo {
-    let state = part.outcome.map_or(ExecutionState::InProgress, ExecutionState::from);
-    TestPartInfo { name: part.name.clone(), state: state.as_str().to_owned(), message: part.message.clone() }
+impl From<&PartResult> for TestPartInfo {
+    fn from(part: &PartResult) -> Self {
+        let state = part.outcome.map_or(ExecutionState::InProgress, ExecutionState::from);
+        Self { name: part.name.clone(), state: state.as_str().to_owned(), message: part.message.clone() }
+    }
 }
 
 /// Appends the change of a test that has begun.
@@ -376,6 +379,8 @@ struct RenderedNode<'a> {
     leaked: Vec<LeakedProcessInfo>,
     #[serde(rename = "heeler.parts", skip_serializing_if = "Vec::is_empty")]
     parts: Vec<TestPartInfo>,
+    #[serde(rename = "heeler.parts-left-out", skip_serializing_if = "Option::is_none")]
+    parts_left_out: Option<u32>,
     #[serde(rename = "heeler.failures", skip_serializing_if = "Vec::is_empty")]
     failures: Vec<FailureInfo>,
     #[serde(rename = "heeler.iterations", skip_serializing_if = "Option::is_none")]
@@ -449,6 +454,7 @@ impl<'a> RenderedNode<'a> {
             peak_memory_kib: None,
             leaked: Vec::new(),
             parts: Vec::new(),
+            parts_left_out: None,
             failures: Vec::new(),
             iterations: None,
             attachments: RenderedAttachments(Vec::new()),
@@ -456,87 +462,6 @@ impl<'a> RenderedNode<'a> {
             attempts: Vec::new(),
         }
     }
-}
-
-/// An attempt before the deciding one, as an element of `heeler.attempts`.
-#[derive(Serialize)]
-#[serde(rename_all = "kebab-case")]
-struct RenderedAttempt<'a> {
-    execution_state: ExecutionState,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    outcome_kind: Option<&'static str>,
-    message: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    signal: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    exit_code: Option<i32>,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    standard_output: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    standard_error: &'a str,
-    duration_ms: f64,
-}
-
-impl<'a> RenderedAttempt<'a> {
-    fn new(attempt: &'a Attempt) -> Self {
-        let exit = attempt.exit_reason.as_ref();
-        Self {
-            execution_state: attempt.outcome.into(),
-            outcome_kind: kind_of(attempt.outcome),
-            message: &attempt.message,
-            signal: exit.and_then(|exit| exit.signal.as_deref()),
-            exit_code: exit.and_then(|exit| exit.code),
-            standard_output: &attempt.stdout,
-            standard_error: &attempt.stderr,
-            duration_ms: milliseconds_of(attempt.duration_us),
-        }
-    }
-}
-
-/// Reads the attempts of a node that a server sent; an element that is none of ours is left out. For clients
-/// only.
-#[must_use]
-pub fn attempts_of_node(node: &TestNode) -> Vec<Attempt> {
-    #[derive(serde::Deserialize)]
-    #[serde(rename_all = "kebab-case")]
-    struct ReadAttempt {
-        execution_state: ExecutionState,
-        outcome_kind: Option<String>,
-        #[serde(default)]
-        message: String,
-        signal: Option<String>,
-        exit_code: Option<i32>,
-        #[serde(default)]
-        standard_output: String,
-        #[serde(default)]
-        standard_error: String,
-        #[serde(default)]
-        duration_ms: f64,
-    }
-    let read = |value: &serde_json::Value| {
-        let read: ReadAttempt = serde_json::from_value(value.clone()).ok()?;
-        let kind = read.outcome_kind.as_deref();
-        let outcome = read_outcome(read.execution_state, kind, read.signal.is_some())?;
-        let duration = std::time::Duration::try_from_secs_f64(read.duration_ms / 1e3).unwrap_or_default();
-        let has_exit = read.signal.is_some() || read.exit_code.is_some();
-        Some(Attempt {
-            outcome,
-            message: read.message,
-            exit_reason: has_exit.then(|| heeler_core::ExitReason {
-                signal: read.signal,
-                code: read.exit_code,
-                ..heeler_core::ExitReason::default()
-            }),
-            stdout: read.standard_output,
-            stderr: read.standard_error,
-            diagnostics: None,
-            // The node has the files of all attempts.
-            attached: Vec::new(),
-            duration_us: u64::try_from(duration.as_micros()).unwrap_or(u64::MAX),
-        })
-    };
-    let list = node.members.get(key::ATTEMPTS).and_then(serde_json::Value::as_array);
-    list.into_iter().flatten().filter_map(read).collect()
 }
 
 /// Files of a result: numbered members `attachments.N.*`.

@@ -354,6 +354,7 @@ class RunningTest:
         self.failures = []
         self.duration = 0.0
         self.compared = None
+        self.subtests = {}
 
     def add_failure(self, longrepr, phase="call"):
         failure = describe_failure(longrepr)
@@ -794,8 +795,11 @@ class Plugin:
 
     def on_subtest(self, report):
         describe = getattr(report, "_sub_test_description", None)
-        name = describe() if describe else str(report.context)
-        part = {"k": "part", "i": self.running.index, "name": shortened(name)[:1000], "state": report.outcome}
+        name = shortened(describe() if describe else str(report.context))[:1000]
+        number = self.running.subtests[name] = self.running.subtests.get(name, 0) + 1
+        # Subtests of one name are several, and no repetition of one.
+        name = name if number == 1 else f"{name} #{number}"
+        part = {"k": "part", "i": self.running.index, "name": name, "state": report.outcome}
         if report.failed:
             self.running.add_failure(report.longrepr)
             part["message"] = self.running.failures[-1]["message"]

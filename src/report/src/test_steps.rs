@@ -1,0 +1,103 @@
+//! The steps of tests in reports: subtests, sections, data rows and points, which a framework reports within
+//! a test.
+
+use std::{collections::BTreeMap, iter::Sum};
+
+use heeler_protocol::mtp::TestPartInfo;
+
+/// How a step ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StepOutcome {
+    Passed,
+    Failed,
+    Skipped,
+    /// The test ended within it.
+    Unfinished,
+}
+
+impl StepOutcome {
+    /// Returns the outcome of a part of a node.
+    pub(super) fn of(part: &TestPartInfo) -> Self {
+        match part.state.as_str() {
+            "passed" => Self::Passed,
+            "skipped" => Self::Skipped,
+            "in-progress" => Self::Unfinished,
+            _ => Self::Failed,
+        }
+    }
+
+    /// Returns its word in reports.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Failed => "failed",
+            Self::Skipped => "skipped",
+            Self::Unfinished => "unfinished",
+        }
+    }
+}
+
+/// The number of steps of tests by outcome.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StepCounts {
+    pub passed: u32,
+    pub failed: u32,
+    pub skipped: u32,
+    /// Steps in which their test ended.
+    pub unfinished: u32,
+    /// Steps that are counted and not listed, beyond what is kept of one test.
+    pub left_out: u32,
+}
+
+impl StepCounts {
+    pub(super) fn of(parts: &[TestPartInfo], left_out: u32) -> Self {
+        let mut counts = Self { left_out, ..Self::default() };
+        for part in parts {
+            *match StepOutcome::of(part) {
+                StepOutcome::Passed => &mut counts.passed,
+                StepOutcome::Failed => &mut counts.failed,
+                StepOutcome::Skipped => &mut counts.skipped,
+                StepOutcome::Unfinished => &mut counts.unfinished,
+            } += 1;
+        }
+        counts
+    }
+
+    /// Returns the number of listed steps.
+    #[must_use]
+    pub fn listed(self) -> usize {
+        [self.passed, self.failed, self.skipped, self.unfinished].into_iter().map(|one| one as usize).sum()
+    }
+
+    /// Returns the numbers by the words of outcomes; empty if there are no steps.
+    #[must_use]
+    pub fn by_kind(self) -> BTreeMap<&'static str, u32> {
+        let Self { passed, failed, skipped, unfinished, left_out } = self;
+        let kinds = [
+            (StepOutcome::Passed.as_str(), passed),
+            (StepOutcome::Failed.as_str(), failed),
+            (StepOutcome::Skipped.as_str(), skipped),
+            (StepOutcome::Unfinished.as_str(), unfinished),
+            ("not-listed", left_out),
+        ];
+        if self.total() == 0 { BTreeMap::new() } else { kinds.into() }
+    }
+
+    /// Returns the number of all steps.
+    #[must_use]
+    pub fn total(self) -> usize {
+        self.listed() + self.left_out as usize
+    }
+}
+
+impl Sum for StepCounts {
+    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+        counts.fold(Self::default(), |sum, one| Self {
+            passed: sum.passed.saturating_add(one.passed),
+            failed: sum.failed.saturating_add(one.failed),
+            skipped: sum.skipped.saturating_add(one.skipped),
+            unfinished: sum.unfinished.saturating_add(one.unfinished),
+            left_out: sum.left_out.saturating_add(one.left_out),
+        })
+    }
+}
