@@ -81,6 +81,7 @@ fn measure(dir: &Path) {
 fn write_run(dir: &Path) {
     let uid = |number: u32| format!("suite::Group{}.Case{number}", number / 100);
     let test = |number: u32| ManifestTest {
+        report_name: None,
         uid: uid(number),
         display_name: format!("Case{number}"),
         program: 0,

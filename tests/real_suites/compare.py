@@ -168,22 +168,19 @@ OF_NO_TEST = re.compile(r" \((set-up|tear-down|set-up or tear-down|the program i
 OF_LISTING = re.compile("failed to list tests|while it listed its tests")
 
 
-def of_junit(path, expected):
+def of_ctrf(path, expected):
     """Returns the results of tests in Heeler's report, and the messages of programs in error."""
     results, errors = {}, []
-    for suite in ElementTree.parse(path).getroot().iter("testsuite"):
-        for case in suite.iter("testcase"):
-            name, bad = case.get("name"), case.find("failure")
-            error = case.find("error")
-            # A test may have the name of its program.
-            if name not in expected and (name == suite.get("name") or OF_NO_TEST.search(name)):
-                errors.append(f"{name}: {(error if error is not None else bad).get('message', '')[:300]}")
-            elif error is not None:
-                results[name] = "error"
-            elif bad is not None:
-                results[name] = "failed"
-            else:
-                results[name] = "skipped" if case.find("skipped") is not None else "passed"
+    with open(path, encoding="utf-8") as report:
+        tests = json.load(report)["results"]["tests"]
+    for test in tests:
+        name, result = test["name"], test["rawStatus"]
+        # A test may have the name of its program.
+        if name not in expected and (name in test.get("suite", []) or OF_NO_TEST.search(name)):
+            errors.append(f"{name}: {test.get('message', '')[:300]}")
+        else:
+            result = {"flaky": "passed"}.get(result, result)
+            results[name] = result if result in ("passed", "failed", "skipped") else "error"
     return results, errors
 
 
@@ -279,11 +276,11 @@ def compare_run(mode, program, setup):
     report = os.path.join(directory, f"{mode.replace(' ', '-')}.xml")
     state, options, is_split = MODES[mode]
     command = [heeler, "run", program, "--state-dir", os.path.join(directory, state), "--status-level", "none"]
-    ended, text = run(command + ["--report", f"junit={report}"] + options, cwd, env, mode)
+    ended, text = run(command + ["--report", f"ctrf={report}"] + options, cwd, env, mode)
     is_alone = lambda names: is_split and fails_alone(program, names, cwd, env, framework)
     found = []
     if expected and os.path.exists(report):
-        results, errors = of_junit(report, expected)
+        results, errors = of_ctrf(report, expected)
         if framework == "catch2":
             # Catch2 reports names without the spaces around them.
             results = {name.strip(): result for name, result in results.items()}

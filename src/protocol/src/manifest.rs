@@ -10,7 +10,7 @@ use heeler_core::{OsText, SourceRequest, TestId};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    control::{TestGroup, TraitPair},
+    control::{ReportName, TestGroup, TraitPair},
     mtp::{GroupDescription, NodeDescription, RunShard},
 };
 
@@ -140,6 +140,9 @@ pub struct ManifestTest {
     /// Uid of the test for the client.
     pub uid: String,
     pub display_name: String,
+    /// Its class and name in JUnit reports, where they are not the suite and the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report_name: Option<ReportName>,
     /// Program of the test: an index into the plan's list.
     pub program: u32,
     /// Group of the test: an index into the plan's list.
@@ -176,6 +179,7 @@ impl TestDescriptions {
         Some(render(&NodeDescription {
             uid: &test.uid,
             display_name: &test.display_name,
+            report_name: test.report_name.as_ref(),
             parent: self.group_uid(test.group),
             suite: program.map_or("", |program| &program.suite),
             program: path.as_ref().map_or("", Cow::as_ref),

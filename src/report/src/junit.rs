@@ -1,6 +1,7 @@
 //! The JUnit XML report, in the format that cargo-nextest writes and CI servers read: one `testsuite` for
-//! each suite, `classname` is the suite, `name` the test's full name. Output is included for tests that did
-//! not pass at the first attempt. One test is in memory at a time.
+//! each suite; `classname` and `name` are those of the framework's own reports, otherwise the suite and the
+//! test's full name. Output is included for tests that did not pass at the first attempt. One test is in
+//! memory at a time.
 
 use std::{
     collections::HashMap,
@@ -177,10 +178,19 @@ fn write_case(xml: &mut XmlWriter<'_>, record: &TestReport) -> io::Result<()> {
     xml.close("testcase")
 }
 
+/// Returns the class and the name of a test's case.
+fn case_names(record: &TestReport) -> (&str, &str) {
+    match &record.report_name {
+        Some(reported) => (&reported.class, &reported.name),
+        None => (suite_name(record), record.name()),
+    }
+}
+
 fn case_head(record: &TestReport) -> XmlElement {
+    let (class, name) = case_names(record);
     let mut head = XmlElement::new("testcase")
-        .attribute("name", &xml_text(record.name()))
-        .attribute("classname", &xml_text(suite_name(record)));
+        .attribute("name", &xml_text(name))
+        .attribute("classname", &xml_text(class));
     if let Some(start) = record.start_utc.as_deref().and_then(timestamp) {
         head = head.attribute("timestamp", &start);
     }

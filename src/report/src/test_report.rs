@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use heeler_core::{Attempt, Outcome, TestResult, describe, milliseconds_of};
 use heeler_protocol::{
+    control::ReportName,
     journal::ProgramFailure,
     mtp::{
         FailureInfo, LeakedProcessInfo, NodeDescription, NodeType, TestNode, TestPartInfo, attempts_of_node,
@@ -26,6 +27,8 @@ pub struct TestReport {
     pub suite: Option<Arc<str>>,
     /// The display name, only where it has more information than the name.
     pub display: Option<String>,
+    /// Its class and name in JUnit reports, where they are not the suite and the name.
+    pub report_name: Option<Box<ReportName>>,
     pub outcome: Outcome,
     pub duration: Option<Duration>,
     /// CPU time of its process, in milliseconds, where the test had the process to itself.
@@ -72,7 +75,7 @@ pub struct FailureDetail {
     pub isolated_rerun: Option<String>,
     /// Number of the deciding attempt, from 1.
     pub attempt: Option<u64>,
-    /// What the framework reported within the test: subtests, sections, data rows, points.
+    /// Subtests, sections, data rows and points of the test.
     pub parts: Vec<TestPartInfo>,
     /// Attached files: path and description.
     pub files: Vec<(String, String)>,
@@ -96,6 +99,7 @@ impl TestReport {
             uid: test.uid.to_owned(),
             suite: suite.map(Arc::from),
             display: informative_display_name(test.display_name, test.uid, suite),
+            report_name: test.report_name.cloned().map(Box::new),
             outcome,
             duration: result.duration_us.map(Duration::from_micros),
             cpu_ms: result.usage.map(|usage| milliseconds_of(usage.cpu_us)),
@@ -156,6 +160,10 @@ impl TestReport {
             uid: node.uid.clone(),
             suite: suite.map(Arc::from),
             display: informative_display_name(&node.display_name, &node.uid, suite),
+            report_name: node
+                .text_member(key::REPORT_CLASS)
+                .zip(node.text_member(key::REPORT_NAME))
+                .map(|(class, name)| Box::new(ReportName { class: class.to_owned(), name: name.to_owned() })),
             outcome,
             duration: node.duration_ms.and_then(milliseconds),
             cpu_ms: node.members.get(key::CPU_MS).and_then(Value::as_f64),

@@ -162,7 +162,9 @@ fn kill_all(child: &mut Child) {
 }
 
 fn junit_case<'t>(junit: &'t str, name: &str) -> &'t str {
-    let case = junit.split("<testcase ").find(|case| case.starts_with(&format!("name=\"{name}\"")));
+    let (class, case) = name.split_once('.').unwrap();
+    let head = format!("name=\"{case}\" classname=\"{class}\"");
+    let case = junit.split("<testcase ").find(|case| case.starts_with(&head));
     case.unwrap_or_else(|| panic!("no case {name}\n{junit}"))
 }
 

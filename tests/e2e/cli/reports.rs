@@ -17,7 +17,7 @@ use crate::{
 
 const SHORT: &str = "[profile.default]\ntimeout = \"1s\"\ngrace-period = \"200ms\"\nslow-timeout = \"50s\"\n";
 
-/// Returns the report's entry of each test: its name, and the element inside.
+/// Returns the report's entry of each test of GoogleTest: its name, and the element inside.
 fn junit(text: &str) -> Vec<(String, String)> {
     let mut reader = quick_xml::Reader::from_str(text);
     let mut cases: Vec<(String, String)> = Vec::new();
@@ -25,10 +25,12 @@ fn junit(text: &str) -> Vec<(String, String)> {
         match reader.read_event().unwrap() {
             Event::Start(tag) | Event::Empty(tag) => {
                 let element = tag.name().as_ref().to_owned();
-                let name = tag.try_get_attribute("name").unwrap();
+                let value = |name: &str| {
+                    let value = tag.try_get_attribute(name).unwrap().unwrap().value;
+                    quick_xml::escape::unescape(&value).unwrap().into_owned()
+                };
                 if element == "testcase" {
-                    let name = quick_xml::escape::unescape(&name.unwrap().value).unwrap().into_owned();
-                    cases.push((name, "passed".to_owned()));
+                    cases.push((format!("{}.{}", value("classname"), value("name")), "passed".to_owned()));
                 } else if ["failure", "error", "skipped"].contains(&element.as_str()) {
                     cases.last_mut().unwrap().1 = element;
                 }

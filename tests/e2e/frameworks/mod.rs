@@ -17,6 +17,7 @@ mod gtest_programs;
 mod json_lines;
 mod json_lines_check;
 mod json_lines_examples;
+mod junit_names;
 mod libtest;
 mod listing_crashes;
 mod mcp;

@@ -116,7 +116,7 @@ fn report_has_crash_output_and_file_names() {
     let world = TestWorld::with_gtest("evidence");
     let ran = world.run(&["run", "evidence", "-E", "Speaks.Crashes", "--junit", "junit.xml"]).assert_code(2);
     let report = world.read("junit.xml");
-    let (_, case) = report.split_once("name=\"Speaks.Crashes\"").expect("it has its case");
+    let (_, case) = report.split_once("name=\"Crashes\" classname=\"Speaks\"").expect("it has its case");
     let (_, out) = case.split_once("<system-out>").expect("it has its output");
     let (out, rest) = out.split_once("</system-out>").unwrap();
     assert!(out.contains("said aloud"), "{report}");

@@ -207,7 +207,7 @@ fn odd_names_are_escaped_in_display_and_report() {
     assert!(ran.stdout.len() < 100_000, "a megabyte of name is not printed");
     ran.line_with(&["PASS", r"Odd.new\nline"]);
     let report = world.read("junit.xml");
-    assert!(report.contains("Odd.&lt;xml&amp;&gt;"), "names are escaped");
+    assert!(report.contains("name=\"&lt;xml&amp;&gt;\" classname=\"Odd\""), "names are escaped");
 }
 
 #[test]

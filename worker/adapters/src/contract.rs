@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use heeler_core::{batching::ProcessTraits, test_path::NameNesting};
-use heeler_protocol::control::{ListedTest, OsText, SelectionLimit, TestProgram};
+use heeler_protocol::control::{ListedTest, OsText, ReportName, SelectionLimit, TestProgram};
 
 use crate::{
     AdapterListing, FrameworkVerdict, ListingDialogue, ListingError, ListingOutput, RunReport,
@@ -44,6 +44,13 @@ pub trait Adapter: Sync {
         program: &TestProgram,
         outputs: &[ListingOutput],
     ) -> Result<AdapterListing, ListingError>;
+
+    /// Returns the class and the name of a test in the JUnit reports of its framework; `None` where the
+    /// framework writes none, or where the listing has named them.
+    fn report_name(&self, program: &TestProgram, test: &ListedTest) -> Option<ReportName> {
+        let _ = (program, test);
+        None
+    }
 
     /// Returns how the processes of a program with these tests behave, as far as batches depend on it.
     fn process_traits(&self, program: &TestProgram, tests: &[ListedTest]) -> ProcessTraits {

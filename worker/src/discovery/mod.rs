@@ -166,6 +166,7 @@ pub(crate) async fn discover(
     let mut listed = asking.list_tests().await;
     if let Ok(listing) = &mut listed {
         source_files::make_absolute(&program, &mut listing.tests);
+        name_in_reports(&program, listing);
     }
     let waiting = asking.waiting.take();
     let answer = match listed {
@@ -192,6 +193,14 @@ pub(crate) async fn discover(
         Err(error) => FromWorker::NotDiscovered { job, error: error.to_string() },
     };
     (answer, waiting)
+}
+
+/// Adds to each test its names in JUnit reports of its framework.
+fn name_in_reports(program: &TestProgram, listing: &mut AdapterListing) {
+    let Some(adapter) = heeler_adapters::by_name(listing.framework) else { return };
+    for test in listing.tests.iter_mut().filter(|test| test.report_name.is_none()) {
+        test.report_name = adapter.report_name(program, test);
+    }
 }
 
 fn nesting(framework: &str) -> NameNesting {

@@ -113,6 +113,7 @@ impl NodeWriter {
         NodeDescription {
             uid: &test.uid,
             display_name: test.listed.display.as_deref().unwrap_or(&test.listed.name),
+            report_name: test.listed.report_name.as_ref(),
             parent: parent.map(|group| group.uid.as_str()),
             suite: &self.suite,
             program: &self.program,

@@ -9,7 +9,7 @@ use std::{
 use heeler_protocol::{
     control::{
         CommandRules, CommandTest, FIXTURE_CLEANUP_TRAIT, FIXTURE_REQUIRED_TRAIT, FIXTURE_SETUP_TRAIT,
-        ListedTest, OsText, TestProgram, TimeoutAfterMatch, TraitPair,
+        ListedTest, OsText, ReportName, TestProgram, TimeoutAfterMatch, TraitPair,
     },
     ctest::{CtestProperties, CtestTest, SKIP_FAILS, SKIP_TRAIT},
 };
@@ -341,6 +341,8 @@ fn entry(test: &CtestTest) -> ListedTest {
     let limit = test.properties.timeout.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
     ListedTest {
         name: test.name.clone(),
+        // As CTest writes it.
+        report_name: Some(ReportName { class: test.name.clone(), name: test.name.clone() }),
         file,
         line,
         skip: test.properties.is_disabled.then(|| "disabled".to_owned()),

@@ -15,6 +15,9 @@ pub struct ListedTest {
     /// Display name, if it differs from the name (a parameter's value).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub display: Option<String>,
+    /// Its class and name in JUnit reports, where they are not the suite and the name.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub report_name: Option<ReportName>,
     /// Source file, if the framework reports it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub file: Option<String>,
@@ -43,6 +46,14 @@ pub struct ListedTest {
     /// What runs as this test, of which no framework knows.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub variant: Option<Arc<TestVariant>>,
+}
+
+/// Class and name of a test in JUnit reports: those of its own framework's reports, so that readers
+/// recognize a test by its earlier results.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct ReportName {
+    pub class: String,
+    pub name: String,
 }
 
 /// Tests of a program that run with variables of their own in one process, as one test: it passes if all of

@@ -194,6 +194,10 @@ pub mod key {
     pub const IGNORED_TRAIT: &str = "ignored";
     /// Name of the suite.
     pub const SUITE: &str = "heeler.suite";
+    /// Class of the test in JUnit reports, where it is not the suite: that of its framework's own reports.
+    pub const REPORT_CLASS: &str = "heeler.report-class";
+    /// Name of the test in the same reports.
+    pub const REPORT_NAME: &str = "heeler.report-name";
     /// Path of the test program.
     pub const PROGRAM: &str = "heeler.program";
     /// Name of the framework that has listed the test.
@@ -228,8 +232,10 @@ pub mod key {
     pub const PEAK_MEMORY_KIB: &str = "heeler.peak-memory-kib";
 
     /// All names, the most frequent first.
-    pub(in crate::mtp) const ALL: [&str; 18] = [
+    pub(in crate::mtp) const ALL: [&str; 20] = [
         SUITE,
+        REPORT_CLASS,
+        REPORT_NAME,
         PROGRAM,
         WORKER,
         CPU_MS,

@@ -13,7 +13,7 @@ use super::{
     ExecutionState, FailureInfo, LeakedProcessInfo, TestNode, TestPartInfo, attempts::RenderedAttempt,
     file_uri, group_path, key, utc_time,
 };
-use crate::control::TraitPair;
+use crate::control::{ReportName, TraitPair};
 
 /// Outcome kinds: the words of `outcome-kind`, which are finer than the states.
 pub mod outcome_kind {
@@ -63,6 +63,8 @@ pub struct NodeDescription<'a> {
     pub uid: &'a str,
     /// Display name of the test.
     pub display_name: &'a str,
+    /// Class and name of the test in JUnit reports, where they are not the suite and the name.
+    pub report_name: Option<&'a ReportName>,
     /// Uid of the group above the test.
     pub parent: Option<&'a str>,
     /// Name of the suite; empty for a test of no suite.
@@ -179,6 +181,8 @@ pub fn render_group(out: &mut Vec<u8>, group: &GroupDescription<'_>) {
 pub fn render_discovered(out: &mut Vec<u8>, test: &NodeDescription<'_>) {
     let node = RenderedNode {
         traits: RenderedTraits(test.traits),
+        report_class: test.report_name.map(|reported| reported.class.as_str()),
+        report_name: test.report_name.map(|reported| reported.name.as_str()),
         program: non_empty(test.program),
         framework: non_empty(test.framework),
         ..RenderedNode::new(test, ExecutionState::Discovered, SourceLocation::of_test(test))
@@ -208,6 +212,8 @@ pub fn render_result(out: &mut Vec<u8>, test: &NodeDescription<'_>, result: &Tes
         standard_output: describe::shown_stdout(result),
         standard_error: describe::shown_stderr(result),
         traits: RenderedTraits(test.traits),
+        report_class: test.report_name.map(|reported| reported.class.as_str()),
+        report_name: test.report_name.map(|reported| reported.name.as_str()),
         program: non_empty(test.program),
         worker: result.worker,
         reproduce: result.reproduce.as_deref(),
@@ -355,6 +361,10 @@ struct RenderedNode<'a> {
     traits: RenderedTraits<'a>,
     #[serde(rename = "heeler.suite", skip_serializing_if = "Option::is_none")]
     suite: Option<&'a str>,
+    #[serde(rename = "heeler.report-class", skip_serializing_if = "Option::is_none")]
+    report_class: Option<&'a str>,
+    #[serde(rename = "heeler.report-name", skip_serializing_if = "Option::is_none")]
+    report_name: Option<&'a str>,
     #[serde(rename = "heeler.program", skip_serializing_if = "Option::is_none")]
     program: Option<&'a str>,
     #[serde(rename = "heeler.framework", skip_serializing_if = "Option::is_none")]
@@ -442,6 +452,8 @@ impl<'a> RenderedNode<'a> {
             standard_error: None,
             traits: RenderedTraits(&[]),
             suite: non_empty(test.suite),
+            report_class: None,
+            report_name: None,
             program: None,
             framework: None,
             output: None,

@@ -14,6 +14,7 @@ use heeler_protocol::{
 
 fn description<'a>(traits: &'a [TraitPair]) -> NodeDescription<'a> {
     NodeDescription {
+        report_name: None,
         uid: "s::A.b",
         display_name: "b\n\u{1}ü",
         parent: Some("s::A."),

@@ -376,6 +376,7 @@ impl Catalogue {
         render(&NodeDescription {
             uid,
             display_name: listed.display.as_deref().unwrap_or(name),
+            report_name: listed.report_name.as_ref(),
             parent: groups.last().map(|(group, _)| *group),
             suite: &program.suite,
             program: &path,

@@ -36,6 +36,7 @@ fn join(mut test: ListedTest, entry: &ListedTest) -> ListedTest {
     let ListedTest {
         name: _,
         display,
+        report_name,
         file,
         line,
         skip,
@@ -47,6 +48,7 @@ fn join(mut test: ListedTest, entry: &ListedTest) -> ListedTest {
         reported_file: _,
     } = entry;
     test.display = display.clone().or(test.display);
+    test.report_name = report_name.clone().or(test.report_name);
     if test.file.is_none() {
         (test.file, test.line) = (file.clone(), *line);
     }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use heeler_protocol::{
-    control::{ListedTest, TestVariant, TraitPair},
+    control::{ListedTest, ReportName, TestVariant, TraitPair},
     mtp::key,
 };
 
@@ -25,6 +25,8 @@ pub struct TestEntry {
     /// Length of what follows the name in the uid of a test whose name another has.
     suffix_bytes: u8,
     display: Option<Box<str>>,
+    /// Class and name in JUnit reports; tests of one listing share classes.
+    report_name: Option<(Arc<str>, Box<str>)>,
     file: Option<Arc<str>>,
     /// Length of the end of `file` that the framework reports, where it does not report all of it.
     reported_bytes: Option<NonZeroU16>,
@@ -95,6 +97,10 @@ impl TestEntry {
         ListedTest {
             name: self.name().to_owned(),
             display: self.display.as_deref().map(str::to_owned),
+            report_name: self
+                .report_name
+                .as_ref()
+                .map(|(class, name)| ReportName { class: (**class).to_owned(), name: (**name).to_owned() }),
             file: self.file.as_deref().map(str::to_owned),
             reported_file: self.reported_file().map(str::to_owned),
             line: self.line(),
@@ -148,6 +154,7 @@ pub(super) fn assign_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<TestEntry>
             name_start,
             suffix_bytes,
             display: listed.display.map(Into::into),
+            report_name: listed.report_name.map(|one| (shared.intern(one.class), one.name.into())),
             file: listed.file.map(|file| shared.intern(file)),
             reported_bytes,
             line: listed.line.and_then(NonZeroU32::new),
@@ -197,6 +204,7 @@ mod tests {
         let full = ListedTest {
             name: "P.t/0".into(),
             display: Some("P.t/0 (1)".into()),
+            report_name: Some(ReportName { class: "P".into(), name: "t/0".into() }),
             file: Some("/w/p.cc".into()),
             reported_file: Some("p.cc".into()),
             line: Some(3),

@@ -58,6 +58,7 @@ fn manifest_test(selected: &SelectedTest) -> ManifestTest {
     ManifestTest {
         uid: selected.uid.clone(),
         display_name: selected.listed.display.as_ref().unwrap_or(&selected.listed.name).clone(),
+        report_name: selected.listed.report_name.clone(),
         program: u32::try_from(selected.program).unwrap_or(u32::MAX),
         group: selected.group,
         file: selected.listed.file.clone(),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use heeler_core::test_path::NameNesting;
-use heeler_protocol::control::{ListedTest, TestProgram};
+use heeler_protocol::control::{ListedTest, ReportName, TestProgram};
 
 use super::{command, grammar, listing, stack};
 use crate::{
@@ -39,6 +39,13 @@ impl Adapter for BoostTest {
         } else {
             ClaimConfidence::Unclaimed
         }
+    }
+
+    /// As `--log_format=JUNIT` writes them, which changes the same characters.
+    fn report_name(&self, _program: &TestProgram, test: &ListedTest) -> Option<ReportName> {
+        let (suites, name) = test.name.rsplit_once('/').unwrap_or(("", &test.name));
+        let normalized = |text: &str| text.replace('/', ".").replace(' ', "_");
+        Some(ReportName { class: normalized(suites), name: normalized(name) })
     }
 
     fn next_listing(

@@ -40,6 +40,14 @@ const HINTS_OF_VERSION_3: [&[u8]; 2] = [b"Catch2TestRun", b"_ZN5Catch7AutoRegC1E
 /// The same: the first is an option that version 3 does not have.
 const HINTS_OF_VERSION_2: [&[u8]; 2] = [b"list-test-names-only", b"_ZN5Catch7AutoRegC1EPNS_12ITestInvoker"];
 
+/// Puts the name of the program before the classes that `--reporter junit` writes.
+fn name_program_in_reports(program: &TestProgram, tests: &mut [ListedTest]) {
+    let program = program.path.as_path().file_name().unwrap_or_default().to_string_lossy();
+    for reported in tests.iter_mut().filter_map(|test| test.report_name.as_mut()) {
+        reported.class = format!("{program}.{}", reported.class).replace("::", ".");
+    }
+}
+
 impl Adapter for Catch2 {
     fn traits(&self) -> &'static AdapterTraits {
         match self {
@@ -92,6 +100,7 @@ impl Adapter for Catch2 {
         // A hidden test runs where its source names it, as Catch2 runs one that is selected by its name.
         let named: HashSet<&str> = program.entries.iter().map(|entry| entry.name.as_str()).collect();
         tests.iter_mut().filter(|test| named.contains(test.name.as_str())).for_each(|test| test.skip = None);
+        name_program_in_reports(program, &mut tests);
         Ok(AdapterListing { framework, tests, failure, warnings: Vec::new(), depends_on: Vec::new() })
     }
 

@@ -108,6 +108,7 @@ fn read_json(stdout: &[u8]) -> Option<Vec<ListedCase>> {
             file: place.and_then(|place| bytes_of(place.get("filename")?)).unwrap_or_default(),
             line: line.and_then(|line| u32::try_from(line).ok()).unwrap_or(0),
             tags: tags.iter().filter_map(bytes_of).collect(),
+            class: test.get("class-name").and_then(bytes_of).unwrap_or_default(),
         })
     };
     tests.iter().map(case).collect()
@@ -135,6 +136,7 @@ fn read_xml(stdout: &[u8]) -> Option<Vec<ListedCase>> {
             file: decode_escapes(&text_of("File").unwrap_or_default()),
             line: text_of("Line").and_then(|line| line.trim().parse().ok()).unwrap_or(0),
             tags: split_tags(tags.as_bytes()),
+            class: decode_escapes(&text_of("ClassName").unwrap_or_default()),
         });
     }
     Some(cases)

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use heeler_protocol::control::{ListedTest, TraitPair};
+use heeler_protocol::control::{ListedTest, ReportName, TraitPair};
 
 use super::shards::TestPlace;
 
@@ -66,6 +66,8 @@ pub(super) struct ListedCase {
     pub(super) file: Vec<u8>,
     pub(super) line: u32,
     pub(super) tags: Vec<Vec<u8>>,
+    /// Class whose method it is; empty for a function.
+    pub(super) class: Vec<u8>,
 }
 
 /// Tags of tests that run only when they are selected.
@@ -121,6 +123,7 @@ pub(super) fn listed_tests(cases: Vec<ListedCase>, shards: ShardSupport) -> Vec<
                     .map(|tag| TraitPair { name: "tag".to_owned(), value: shown_name(tag) })
                     .collect(),
                 selector: Some(selector.to_text(&name)),
+                report_name: Some(report_name(case)),
                 name,
                 display: None,
                 timeout_ms: None,
@@ -130,6 +133,13 @@ pub(super) fn listed_tests(cases: Vec<ListedCase>, shards: ShardSupport) -> Vec<
             }
         })
         .collect()
+}
+
+/// Returns class and name in Catch2's JUnit reports, without the name of the program.
+fn report_name(case: &ListedCase) -> ReportName {
+    let of_file = case.tags.iter().find_map(|tag| tag.strip_prefix(b"#"));
+    let class = Some(&case.class[..]).filter(|class| !class.is_empty()).or(of_file).unwrap_or(b"global");
+    ReportName { class: shown_name(class), name: shown_name(trimmed(&case.name)) }
 }
 
 /// Returns the form in which Catch2 compares names and patterns: without spaces around it, in lower case.

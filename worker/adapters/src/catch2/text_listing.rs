@@ -141,7 +141,7 @@ fn read_names(stdout: &[u8]) -> Option<Vec<ListedCase>> {
         // Quoted, because the line would be a comment in a file of names.
         let is_quoted = name.starts_with(b"\"#") && name.ends_with(b"\"") && name.len() > 2;
         let name = if is_quoted { &name[1..name.len() - 1] } else { name };
-        cases.push(ListedCase { name: name.to_vec(), file: file.to_vec(), line, tags: Vec::new() });
+        cases.push(ListedCase { name: name.to_vec(), file: file.to_vec(), line, ..ListedCase::default() });
         rest = after;
     }
     Some(cases)

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use heeler_protocol::control::{ListedTest, TestProgram};
+use heeler_protocol::control::{ListedTest, ReportName, TestProgram};
 
 use super::{
     command::{self, SkippedTests},
@@ -42,6 +42,11 @@ impl Adapter for Doctest {
         } else {
             ClaimConfidence::Unclaimed
         }
+    }
+
+    /// As `--reporters=junit` writes them: the class is the file.
+    fn report_name(&self, _program: &TestProgram, test: &ListedTest) -> Option<ReportName> {
+        Some(ReportName { class: test.framework_file()?.to_owned(), name: test.name.clone() })
     }
 
     fn next_listing(

@@ -199,6 +199,7 @@ fn read_test(tag: &[u8], is_skipped: bool, places: TestPlaces) -> ListedTest {
     let name_use = if name.is_some() { NameUse::Inexact } else { NameUse::Unnamed };
     let suite = xml::attribute(tag, "testsuite");
     ListedTest {
+        report_name: None,
         file: xml::attribute(tag, "filename"),
         line: xml::attribute(tag, "line").and_then(|line| line.parse().ok()).filter(|line| *line > 0),
         skip: is_skipped.then(|| "skipped by its decorator".to_owned()),

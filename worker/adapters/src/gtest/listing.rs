@@ -1,6 +1,6 @@
 //! Parser of GoogleTest's listing: the XML file, or the text of versions before 1.10, which write no file.
 
-use heeler_protocol::control::{ListedTest, TraitPair};
+use heeler_protocol::control::{ListedTest, ReportName, TraitPair};
 use quick_xml::events::{BytesStart, Event};
 
 use super::{adapter::NAME, same_names::number_tests_of_one_name};
@@ -123,6 +123,8 @@ impl ListedCase {
         traits
             .extend(skip.is_some().then(|| TraitPair { name: "disabled".to_owned(), value: String::new() }));
         ListedTest {
+            // As `--gtest_output=xml` writes them: names of suites may have full stops, too.
+            report_name: Some(ReportName { class: suite.to_owned(), name: self.name }),
             name,
             display,
             file: self.file,

@@ -117,6 +117,7 @@ impl ReportLine {
     pub(crate) fn listed_test(&self) -> Option<ListedTest> {
         let tags = self.texts("tags").into_iter();
         Some(ListedTest {
+            report_name: None,
             name: self.text("id")?,
             display: self.text("name"),
             file: self.text("file"),

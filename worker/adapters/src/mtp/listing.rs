@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use heeler_protocol::{
-    control::{ListedTest, TraitPair},
+    control::{ListedTest, ReportName, TraitPair},
     mtp::{TestNode, method},
     rpc::RpcError,
 };
@@ -74,8 +74,13 @@ fn listed_test(name: String, node: &TestNode) -> ListedTest {
     let file = node.location_file.clone().filter(|file| file.starts_with('/') && !file.contains('\n'));
     let line = node.location_line_start.filter(|line| file.is_some() && *line > 0);
     let is_explicit = node.traits.iter().any(|one| one.name == EXPLICIT_TRAIT);
+    let report_name = node.location_type.as_ref().map(|class| ReportName {
+        class: class.clone(),
+        name: name.strip_prefix(&format!("{class}.")).unwrap_or(&name).to_owned(),
+    });
     ListedTest {
         name,
+        report_name,
         file,
         line,
         skip: is_explicit.then(|| "explicit".to_owned()),

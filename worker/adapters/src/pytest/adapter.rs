@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use heeler_core::{batching::ProcessTraits, test_path::NameNesting};
-use heeler_protocol::control::{ListedTest, OsText, TestProgram};
+use heeler_protocol::control::{ListedTest, OsText, ReportName, TestProgram};
 
-use super::{listing, transcript::PytestParser, warm::WarmInterpreter};
+use super::{listing, names, transcript::PytestParser, warm::WarmInterpreter};
 use crate::{
     Adapter, AdapterInvocation, AdapterListing, AdapterTraits, BatchSelection, ClaimConfidence,
     CommandLineError, DiscoveryTarget, InvocationChannel, ListingError, ListingOutput, TranscriptParser,
@@ -71,6 +71,11 @@ impl Adapter for Pytest {
     }
 
     /// Lists again without the files that ended the process while they were imported.
+    /// As `--junitxml` writes them.
+    fn report_name(&self, _program: &TestProgram, test: &ListedTest) -> Option<ReportName> {
+        Some(names::report_name(&test.name))
+    }
+
     fn next_listing(
         &self,
         program: &TestProgram,

@@ -30,10 +30,11 @@
 //! `{"k":"forked","pid":P}` or `{"k":"refused","reason":R}`; forks begin with `hello` on the channel that was
 //! passed.
 //!
-//! - `listing`, `transcript`: the two parsers. `warm`: the dialogue about forks.
+//! - `listing`, `transcript`: the two parsers. `names`: names in reports. `warm`: the dialogue about forks.
 
 mod adapter;
 mod listing;
+mod names;
 #[cfg(test)]
 mod tests;
 mod transcript;
