@@ -125,6 +125,8 @@ pub(super) fn grouped<'a>(
 
 #[cfg(test)]
 mod tests {
+    use heeler_report::StepCounts;
+
     use super::*;
 
     fn failed(name: &str, message: &str, line: u32, stack: &str) -> TestReport {
@@ -141,12 +143,14 @@ mod tests {
             uid: format!("s::{name}"),
             suite: Some("s".into()),
             display: None,
+            report_name: None,
             outcome: Outcome::Failed,
             duration: None,
             cpu_ms: None,
             peak_kib: None,
             start_utc: None,
             is_group: false,
+            steps: StepCounts::default(),
             detail: Some(Box::new(detail)),
         }
     }

@@ -12,7 +12,7 @@ use super::{
 use heeler_config::FinalStatusLevel;
 use heeler_core::{Outcome, describe::without_earlier_attempts};
 use heeler_protocol::mtp::FailureInfo;
-use heeler_report::{MemoryPeak, RunSummary, RunVerdict, TestReport, sanitise};
+use heeler_report::{MemoryPeak, RunSummary, RunVerdict, StepCounts, TestReport, sanitise};
 
 /// Data for the end of a run that is not in the summary.
 #[derive(Debug, Clone, Default)]
@@ -81,9 +81,28 @@ pub(super) fn summary_lines(
     let counts = format::counts(&summary.counts());
     let counts = StyledLine::with_label(verdict_style(summary, end), "Summary").join(counts);
     lines.extend(manner.wrapped(counts));
+    lines.extend(steps_line(summary.steps()).into_iter().flat_map(|line| manner.wrapped(line)));
     push_missing_results(&mut lines, summary);
     lines.push(verdict_line(summary, end));
     lines
+}
+
+/// Returns the number of subtests, sections, data rows and points of all tests, if there are any.
+fn steps_line(steps: StepCounts) -> Option<StyledLine> {
+    let kinds = [
+        (steps.passed, "passed"),
+        (steps.failed, "failed"),
+        (steps.skipped, "skipped"),
+        (steps.unfinished, "unfinished"),
+        (steps.left_out, "not listed"),
+    ];
+    let kinds = kinds.into_iter().filter(|(count, _)| *count > 0);
+    let kinds: Vec<_> =
+        kinds.map(|(count, word)| format!("{} {word}", grouped_number(count as usize))).collect();
+    (steps.total() > 0).then(|| {
+        let text = format!("{}: {}", grouped_number(steps.total()), kinds.join(", "));
+        StyledLine::with_label(Style::Dim, "Subtests").with_plain(text)
+    })
 }
 
 /// Adds passed, skipped and slow tests, those that are worth most attention last.

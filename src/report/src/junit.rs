@@ -10,13 +10,14 @@ use std::{
 };
 
 use heeler_core::{
-    Attempt, Outcome,
+    Outcome,
     describe::{RUNNING_LEAK, process_text},
 };
 use heeler_protocol::mtp::{FailureInfo, LeakedProcessInfo, RunLeak};
 
 use super::{
     FailureDetail, ReportContent, ReportError, ReportFormat, RunSummary, TestReport,
+    junit_parts::{rerun_count, write_reruns, write_steps},
     sanitise::{headline, xml_text},
     xml::{XmlElement, XmlWriter},
 };
@@ -28,9 +29,24 @@ const NO_SUITE: &str = "tests";
 pub(super) static FORMAT: ReportFormat =
     ReportFormat { name: "junit", title: "JUnit", default_file: "junit.xml", write: write_report };
 
+/// The format `junit-subtests`: the same, with a case for each step of a test after that of the test.
+pub(super) static FORMAT_WITH_SUBTESTS: ReportFormat = ReportFormat {
+    name: "junit-subtests",
+    title: "JUnit with subtests",
+    default_file: "junit-subtests.xml",
+    write: write_report_with_subtests,
+};
+
+/// Whether steps of tests have cases of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StepCases {
+    None,
+    All,
+}
+
 /// The kind of element that represents a test's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CaseKind {
+pub(super) enum CaseKind {
     Success,
     Skipped,
     Failure,
@@ -48,9 +64,16 @@ struct CaseCounts {
 }
 
 impl CaseCounts {
-    fn of<'r>(records: impl IntoIterator<Item = &'r TestReport>) -> Self {
+    fn of<'r>(records: impl IntoIterator<Item = &'r TestReport>, steps: StepCases) -> Self {
         let mut counts = Self::default();
         for record in records {
+            if steps == StepCases::All {
+                let steps = record.steps;
+                counts.tests += steps.listed();
+                counts.skipped += steps.skipped as usize;
+                counts.failures += steps.failed as usize;
+                counts.errors += steps.unfinished as usize;
+            }
             counts.tests += 1;
             counts.time += record.duration.unwrap_or_default();
             match case_kind(record.outcome) {
@@ -71,9 +94,24 @@ struct CaseSuite<'r> {
 }
 
 fn write_report(content: &ReportContent<'_>, writer: &mut dyn Write) -> Result<(), ReportError> {
+    write_document(content, writer, StepCases::None)
+}
+
+fn write_report_with_subtests(
+    content: &ReportContent<'_>,
+    writer: &mut dyn Write,
+) -> Result<(), ReportError> {
+    write_document(content, writer, StepCases::All)
+}
+
+fn write_document(
+    content: &ReportContent<'_>,
+    writer: &mut dyn Write,
+    steps: StepCases,
+) -> Result<(), ReportError> {
     let ReportContent { summary, info, .. } = content;
     let suites = case_suites(summary);
-    let all = CaseCounts::of(suites.iter().flat_map(|suite| &suite.records).copied());
+    let all = CaseCounts::of(suites.iter().flat_map(|suite| &suite.records).copied(), steps);
     let mut xml = XmlWriter::begin(writer)?;
     let mut root = XmlElement::new("testsuites")
         .attribute("name", &xml_text(info.name))
@@ -90,7 +128,7 @@ fn write_report(content: &ReportContent<'_>, writer: &mut dyn Write) -> Result<(
     }
     xml.open(root.attribute("time", &seconds(info.duration)))?;
     for suite in &suites {
-        write_suite(&mut xml, content, suite)?;
+        write_suite(&mut xml, content, suite, steps)?;
     }
     xml.close("testsuites")?;
     Ok(xml.end()?)
@@ -115,8 +153,9 @@ fn write_suite(
     xml: &mut XmlWriter<'_>,
     content: &ReportContent<'_>,
     suite: &CaseSuite<'_>,
+    steps: StepCases,
 ) -> io::Result<()> {
-    let counts = CaseCounts::of(suite.records.iter().copied());
+    let counts = CaseCounts::of(suite.records.iter().copied(), steps);
     let head = XmlElement::new("testsuite")
         .attribute("name", &xml_text(suite.name))
         .attribute("tests", &counts.tests.to_string())
@@ -126,7 +165,11 @@ fn write_suite(
         .attribute("time", &seconds(counts.time));
     xml.open(head)?;
     for record in &suite.records {
-        write_case(xml, &content.with_whole_detail(record))?;
+        let record = content.with_whole_detail(record);
+        write_case(xml, &record)?;
+        if steps == StepCases::All {
+            write_steps(xml, &record)?;
+        }
     }
     let leaks = ambiguous_leaks(suite.name, content.summary.ambiguous_leaks());
     if !leaks.is_empty() {
@@ -179,7 +222,7 @@ fn write_case(xml: &mut XmlWriter<'_>, record: &TestReport) -> io::Result<()> {
 }
 
 /// Returns the class and the name of a test's case.
-fn case_names(record: &TestReport) -> (&str, &str) {
+pub(super) fn case_names(record: &TestReport) -> (&str, &str) {
     match &record.report_name {
         Some(reported) => (&reported.class, &reported.name),
         None => (suite_name(record), record.name()),
@@ -245,7 +288,7 @@ fn case_kind(outcome: Outcome) -> CaseKind {
 }
 
 /// Returns a time with three decimal places, as the format has it.
-fn seconds(duration: Duration) -> String {
+pub(super) fn seconds(duration: Duration) -> String {
     format!("{:.3}", duration.as_secs_f64())
 }
 
@@ -326,7 +369,7 @@ fn type_attribute(record: &TestReport) -> Option<String> {
 
 /// Returns the attribute `type` of an outcome: for a crash the name of the signal, because that is the most
 /// specific; `None` for an outcome that is no failure.
-fn failure_type(outcome: Outcome, signal: Option<&str>, exit_code: Option<i32>) -> Option<String> {
+pub(super) fn failure_type(outcome: Outcome, signal: Option<&str>, exit_code: Option<i32>) -> Option<String> {
     Some(match (outcome, signal, exit_code) {
         (Outcome::Passed | Outcome::Flaky | Outcome::Skipped, _, _) => return None,
         (Outcome::Crashed, Some(signal), _) => xml_text(signal),
@@ -374,62 +417,6 @@ fn ambiguous_leaks(suite: &str, leaks: &[RunLeak]) -> String {
         leak.processes.iter().for_each(|process| text.push_str(&leaked_process_line(&who, process)));
     }
     text
-}
-
-/// Returns the number of attempts before the deciding one. Where only their number is known, they are written
-/// without text, because CI servers count them.
-fn rerun_count(detail: &FailureDetail, outcome: Outcome) -> u64 {
-    if !detail.attempts.is_empty() {
-        return detail.attempts.len() as u64;
-    }
-    match outcome {
-        Outcome::Flaky => detail.attempt.unwrap_or(2).saturating_sub(1).clamp(1, 100),
-        _ => detail.attempt.unwrap_or(1).saturating_sub(1).min(100),
-    }
-}
-
-fn write_reruns(
-    xml: &mut XmlWriter<'_>,
-    detail: &FailureDetail,
-    kind: CaseKind,
-    count: u64,
-) -> io::Result<()> {
-    let tag = |is_failure: bool| match (kind, is_failure) {
-        (CaseKind::Success, true) => "flakyFailure",
-        (CaseKind::Success, false) => "flakyError",
-        (CaseKind::Skipped | CaseKind::Failure | CaseKind::Error, true) => "rerunFailure",
-        (CaseKind::Skipped | CaseKind::Failure | CaseKind::Error, false) => "rerunError",
-    };
-    if detail.attempts.is_empty() {
-        return (0..count).try_for_each(|_| xml.text_in(XmlElement::new(tag(true)), ""));
-    }
-    detail
-        .attempts
-        .iter()
-        .try_for_each(|attempt| write_rerun(xml, tag(attempt.outcome == Outcome::Failed), attempt))
-}
-
-fn write_rerun(xml: &mut XmlWriter<'_>, tag: &'static str, attempt: &Attempt) -> io::Result<()> {
-    let exit = attempt.exit_reason.as_ref();
-    let (signal, code) = (exit.and_then(|exit| exit.signal.as_deref()), exit.and_then(|exit| exit.code));
-    let mut head = XmlElement::new(tag)
-        .attribute("time", &seconds(Duration::from_micros(attempt.duration_us)))
-        .attribute("message", &xml_text(&headline(&attempt.message)));
-    if let Some(kind) = failure_type(attempt.outcome, signal, code) {
-        head = head.attribute("type", &kind);
-    }
-    xml.open(head)?;
-    xml.text(&xml_text(&attempt.message))?;
-    let outputs = [("system-out", &attempt.stdout), ("system-err", &attempt.stderr)];
-    let outputs = outputs.into_iter().filter(|(_, text)| !text.is_empty());
-    for (place, (output_tag, text)) in outputs.enumerate() {
-        if place == 0 {
-            // Behind a text the writer puts no line break of its own.
-            xml.indent()?;
-        }
-        xml.text_element(output_tag, &xml_text(text))?;
-    }
-    xml.close(tag)
 }
 
 #[cfg(test)]

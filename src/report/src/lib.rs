@@ -13,6 +13,7 @@ mod ctrf;
 mod details;
 mod failed_place;
 mod junit;
+mod junit_parts;
 mod report_format;
 mod run_events;
 mod summary;

@@ -6,7 +6,7 @@ use std::{fmt, io::Write, path::PathBuf, time::Duration};
 use super::{ReportContent, ctrf, junit};
 
 /// Every format, in the order of help and messages.
-pub static REPORT_FORMATS: &[&ReportFormat] = &[&junit::FORMAT, &ctrf::FORMAT];
+pub static REPORT_FORMATS: &[&ReportFormat] = &[&junit::FORMAT, &junit::FORMAT_WITH_SUBTESTS, &ctrf::FORMAT];
 
 /// A format of report files.
 pub struct ReportFormat {

@@ -31,3 +31,4 @@ mod pytest_fixtures;
 mod pytest_sessions;
 mod recognition;
 mod relative_sources;
+mod subtests;
