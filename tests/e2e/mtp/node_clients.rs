@@ -4,6 +4,7 @@
 use std::{os::unix::fs::symlink, path::Path, process::Command};
 
 use crate::support::{
+    fixtures::fixtures,
     node::{client, node, scenarios},
     world::{TestWorld, run},
 };
@@ -178,6 +179,32 @@ fn documented_client_works() {
     assert_eq!(ran.stdout.lines().filter(|line| line.starts_with("passed     deaths::")).count(), 7, "{ran}");
     let ran = node(&world, "example.mjs", &["--no-such-option"]).assert_code(1);
     ran.assert_stderr("heeler left with code");
+}
+
+#[test]
+fn documented_callback_clients_work() {
+    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/clients/callback_client.py");
+    for (path, language) in [(client("callback_example.mjs"), "mjs"), (python, "python")] {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let name = path.display();
+        assert_eq!(text, block_of_page(language), "docs/editors/clients.md and {name} differ");
+        let world = TestWorld::new();
+        world.env("HEELER", env!("CARGO_BIN_EXE_heeler"));
+        world.env("ATTACHING_DIRECTORY", world.dir().to_str().unwrap());
+        world.write(
+            "heeler.toml",
+            "[[suite]]\nname = \"adapter\"\nprograms = [\"adapter.py\"]\nframework = \"json-lines\"\n",
+        );
+        symlink(fixtures().join("json-lines/attaching.py"), world.path("adapter.py")).unwrap();
+        let program = if language == "mjs" { "node" } else { "python3" };
+        let ran = run(world.command(Command::new(program), &[path.to_str().unwrap()])).assert_code(0);
+        for line in ["passed     adapter::passes", "skipped    adapter::skips", "error      adapter::dies"] {
+            ran.line_with(&[line]);
+        }
+        let files = ran.stdout.lines().find_map(|line| line.strip_suffix(" files")).expect("it counts files");
+        assert!(files.trim().parse::<u32>().unwrap() >= 11, "{ran}");
+        world.check_tidy();
+    }
 }
 
 #[test]
