@@ -8,6 +8,7 @@
 //! - [`trace`]: ptrace: stop, inspect and release other processes.
 //! - [`io`]: pipes, socket pairs, polling.
 //! - [`fd_passing`]: file descriptor passing between processes (SCM_RIGHTS).
+//! - [`output_socket`]: a standard output whose bytes name their writers (SCM_CREDENTIALS).
 //! - [`peer_credentials`]: the user at the other end of a TCP connection.
 //! - [`cpu_pool`]: one pool of threads for work of many independent pieces.
 //! - [`own_thread`]: work that blocks, beside a thread that must go on.
@@ -30,6 +31,7 @@ pub mod io;
 pub mod liveness_lock;
 pub mod machine;
 pub mod memory;
+pub mod output_socket;
 pub mod own_thread;
 pub mod peer_credentials;
 pub mod process;

@@ -14,9 +14,9 @@ pub use exit_status::{ExitStatus, has_children, reap_any, reap_child};
 pub use id::{Pid, Signal};
 pub use lifeline::{Lifeline, bind_to};
 pub use process_tree::{
-    ProcessStat, TreeSnapshot, children, command_line, descendants, has_had_children, is_no_such_process,
-    kill_child, kill_group, oom_kill_count, pidfd_open, pidfd_signal, signal_child, signal_child_of,
-    signal_descendants, start_time_resolution, start_time_since_boot, stat, time_since_boot,
+    ProcessStat, TreeSnapshot, children, command_line, descendants, execute_same_program, has_had_children,
+    is_no_such_process, kill_child, kill_group, oom_kill_count, pidfd_open, pidfd_signal, signal_child,
+    signal_child_of, signal_descendants, start_time_resolution, start_time_since_boot, stat, time_since_boot,
     working_directory,
 };
 pub use this_process::{

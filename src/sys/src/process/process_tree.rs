@@ -154,6 +154,14 @@ pub fn descendants(root: Pid) -> Vec<Pid> {
     found
 }
 
+/// Returns whether two processes execute the same program, as after a fork without exec; `None` if one of
+/// them has ended, or belongs to another user.
+#[must_use]
+pub fn execute_same_program(one: Pid, other: Pid) -> Option<bool> {
+    let program = |pid: Pid| fs::read_link(format!("/proc/{pid}/exe")).ok();
+    Some(program(one)? == program(other)?)
+}
+
 /// The processes of a tree at one time. Two that are equal show that no process of the tree has begun, ended
 /// or executed another program in between, except one that was reaped without being waited for.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,0 +1,106 @@
+//! Standard output as a socket: unlike for a pipe, the kernel names the process that has written each byte.
+
+use std::{
+    io::{self, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{BorrowedFd, OwnedFd},
+};
+
+use rustix::{
+    cmsg_space,
+    io::retry_on_intr,
+    net::{
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, Shutdown, SocketFlags,
+        SocketType, recvmsg, shutdown, socketpair,
+        sockopt::{set_socket_passcred, set_socket_send_buffer_size},
+    },
+};
+
+use crate::process::Pid;
+
+/// Requested send buffer. The kernel charges several hundred bytes for each short line, so the default holds
+/// fewer of them than a pipe. The system's own limit applies.
+const SEND_BUFFER_BYTES: usize = 1 << 20;
+
+/// Returns the ends of a new output, for reading and for writing; both close on exec. A process that reads
+/// from its standard output finds it at its end.
+///
+/// # Errors
+/// The system has no free descriptors.
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (reader, writer) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // Before the first byte: the kernel records the writer only of what is written from now on.
+    set_socket_passcred(&reader, true)?;
+    shutdown(&reader, Shutdown::Write)?;
+    set_socket_send_buffer_size(&writer, SEND_BUFFER_BYTES)?;
+    Ok((reader, writer))
+}
+
+/// Has the kernel record who writes to the other end of a stream socket from now on.
+///
+/// # Errors
+/// The descriptor is not a Unix socket.
+pub fn record_writers(socket: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(set_socket_passcred(socket, true)?)
+}
+
+/// Reads available bytes, all of them written by one process: their number, 0 at the end, and that process,
+/// which may be gone. A byte that no process can be named for has none.
+///
+/// # Errors
+/// The socket failed, or is empty and does not block.
+pub fn read(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, Option<Pid>)> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(8), ScmCredentials(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let message = retry_on_intr(|| {
+        recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    // Descriptors that a program passes are closed.
+    let writer = ancillary.drain().find_map(|one| match one {
+        RecvAncillaryMessage::ScmCredentials(writer) => Some(Pid(writer.pid.as_raw_nonzero().get())),
+        _ => None,
+    });
+    Ok((message.bytes, writer))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, io::Write as _, os::fd::AsFd as _};
+
+    use super::*;
+    use crate::{
+        process::reap_child,
+        spawn::{ChildStdio, SpawnOptions, spawn},
+    };
+
+    #[test]
+    fn each_read_has_one_writer() {
+        let (reader, writer) = pair().unwrap();
+        let mut own = File::from(writer.try_clone().unwrap());
+        own.write_all(b"one ").unwrap();
+        own.write_all(b"two").unwrap();
+        let args = vec!["-c".into(), "printf three; (printf four)".into()];
+        let stdout = ChildStdio::Fd(writer);
+        let shell = spawn(SpawnOptions { args, stdout, ..SpawnOptions::new("/bin/sh") }).unwrap();
+        reap_child(shell.pid()).unwrap();
+        own.write_all(b"five").unwrap();
+        drop(own);
+        let mut bytes = [0; 64];
+        let mut next = || {
+            let (count, writer) = read(reader.as_fd(), &mut bytes).unwrap();
+            (String::from_utf8_lossy(&bytes[..count]).into_owned(), writer)
+        };
+        assert_eq!(next(), ("one two".to_owned(), Some(Pid::own())));
+        assert_eq!(next(), ("three".to_owned(), Some(shell.pid())));
+        let (text, copy) = next();
+        assert!(text == "four" && copy.is_some_and(|copy| copy != shell.pid() && copy != Pid::own()));
+        assert_eq!(next(), ("five".to_owned(), Some(Pid::own())));
+        assert_eq!(next().0, "");
+    }
+
+    #[test]
+    fn output_is_at_its_end_for_its_writer() {
+        let (_reader, writer) = pair().unwrap();
+        assert_eq!(std::io::Read::read(&mut File::from(writer), &mut [0; 4]).unwrap(), 0);
+    }
+}
