@@ -12,7 +12,7 @@ use std::{
 };
 
 use heeler_adapters::{
-    AdapterInvocation, InvocationChannel,
+    AdapterInvocation,
     check::{
         AdapterCheck, CheckConversation, CheckMoment, CheckReader, CheckScript, CheckStep, ExpectedReply,
     },
@@ -189,7 +189,7 @@ impl CheckedProcess {
         script: &CheckScript,
         reader: CheckReader,
     ) -> io::Result<(Self, SpawnOptions)> {
-        let is_stdio = invocation.channel == InvocationChannel::StandardStreams;
+        let is_stdio = invocation.channel.is_on_standard_streams();
         let (stdout, their_stdout) = pipe()?;
         let (stderr, their_stderr) = pipe()?;
         let (requests, channel, theirs) = if is_stdio {

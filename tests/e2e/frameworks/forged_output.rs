@@ -39,11 +39,12 @@ fn bad(books: &CheckedRun) -> BTreeMap<&str, &str> {
 }
 
 /// Each attack with the test that is to be charged, and its state.
-const CHARGED: [(&str, &str, &str); 11] = [
+const CHARGED: [(&str, &str, &str); 12] = [
     ("fork, crash", "Fork.ChildReturnsParentCrashes", "error"),
     ("fork, fail", "Fork.ChildReturnsParentFails", "failed"),
     ("fork, exit 0", "Fork.ChildReturnsParentExits", "error"),
     ("fork, exit 1", "Fork.ChildReturnsParentExits", "error"),
+    ("fork, kill", "Fork.ChildReturnsParentExits", "error"),
     ("fork, crash late", "Fork.ChildIsGoneWhenParentCrashes", "error"),
     ("fork, crash early", "Fork.ChildRunsOnWhileParentCrashes", "error"),
     ("again, crash", "Again.StartsProgramAndCrashes", "error"),
@@ -84,17 +85,23 @@ fn test_that_hangs_while_its_copy_goes_on_is_charged() {
 }
 
 #[test]
-fn exit_code_of_a_forked_test_is_never_a_success() {
-    // The child has written the framework's report, and without a stack only the exit code contradicts it.
-    let books = attacked_with("fork, exit 1", "crash-capture = \"off\"\n");
-    let message = books.programs["forging"]["error.message"].as_str().unwrap();
-    assert!(
-        message.contains("exited with code 1 after its last test, which the results do not explain"),
-        "{message}"
-    );
-    let books = attacked_with("fork, exit 1", "crash-capture = \"off\"\nisolate = true\n");
-    assert_eq!(bad(&books), BTreeMap::from([("Fork.ChildReturnsParentExits", "error")]));
-    books.assert_no_program_failures();
+fn forking_test_is_charged_without_tracing() {
+    // The child has written the framework's report, and there is no stack of the exit.
+    for attack in ["fork, exit 0", "fork, exit 1"] {
+        for isolation in ["", "isolate = true\n"] {
+            let books = attacked_with(attack, &format!("crash-capture = \"off\"\n{isolation}"));
+            let expected = BTreeMap::from([("Fork.ChildReturnsParentExits", "error")]);
+            assert_eq!(bad(&books), expected, "{attack}: {isolation}: {books:#?}");
+            books.assert_no_program_failures();
+        }
+    }
+}
+
+#[test]
+fn failure_after_a_fork_stands_when_a_later_test_crashes() {
+    let books = attacked_with("fork, fail, crash later", "");
+    let expected = [("Fork.ChildReturnsParentFails", "failed"), ("Print.NextMarkersAndFails", "error")];
+    assert_eq!(bad(&books), BTreeMap::from(expected), "{books:#?}");
 }
 
 #[test]

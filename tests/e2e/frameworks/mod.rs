@@ -11,6 +11,7 @@ mod connect_run;
 mod ctest;
 mod doctest;
 mod forged_output;
+mod forked_copies;
 mod go;
 mod gtest;
 mod gtest_programs;

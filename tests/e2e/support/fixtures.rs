@@ -195,6 +195,48 @@ pub(crate) fn dying_listings() -> Vec<(&'static str, PathBuf)> {
     all
 }
 
+/// Returns the programs of `tests/fixtures/forks`, one for each framework that reports on standard output,
+/// with their names. That of Catch2 3 is left out where this version is not installed.
+pub(crate) fn forking_programs() -> Vec<(&'static str, PathBuf)> {
+    let source = fixtures().join("forks/forks.cc");
+    let build = |name: &'static str, before: Vec<OsString>, after: Vec<OsString>| {
+        let program = built(&format!("forks-{name}"), &[&source], |target| {
+            let mut compiler = Command::new("g++");
+            compiler.args(["-std=c++17", "-O0", "-g", "-o"]).arg(target).args(&before).arg(&source);
+            compiler.args(&after);
+            succeed(
+                &mut compiler,
+                "is g++ there, with libgtest-dev, doctest-dev, libboost-test-dev and catch2?",
+            );
+        });
+        (name, program)
+    };
+    let gtest = ["-lgtest_main", "-lgtest", "-lpthread"].map(OsString::from).to_vec();
+    let mut all = vec![
+        build("gtest", vec!["-DGTEST".into()], gtest),
+        build("doctest", vec!["-DDOCTEST".into()], Vec::new()),
+        build("boost", vec!["-DBOOST".into()], Vec::new()),
+        build("catch2-v2", Vec::new(), vec!["-xnone".into(), catch2_version_2_main().into()]),
+        ("libtest", forking_libtest()),
+    ];
+    if let Some(library) = catch2_version_3() {
+        let mut include = OsString::from("-I");
+        include.push(&library);
+        let object = library.join("catch_amalgamated.o").into();
+        all.push(build("catch2-v3", vec!["-DV3".into(), include], vec![object]));
+    }
+    all
+}
+
+fn forking_libtest() -> PathBuf {
+    let source = fixtures().join("forks/forks.rs");
+    built("forks-libtest", &[&source], |target| {
+        let mut rustc = Command::new(Path::new(env!("CARGO")).with_file_name("rustc"));
+        rustc.args(["--test", "--edition", "2024", "-o"]).arg(target).arg(&source);
+        succeed(&mut rustc, "the libtest fixture must compile");
+    })
+}
+
 /// Returns the compiled library of Catch2 2, with its `main`.
 pub(crate) fn catch2_version_2_main() -> PathBuf {
     let main = fixtures().join("catch2/main.cc");

@@ -136,6 +136,9 @@ pub struct AdapterTraits {
     pub has_proven_answers: bool,
     /// Whether its tests may have parts (sections, subcases, subtests, points), which no listing names.
     pub has_parts: bool,
+    /// Whether a program of the framework reports from one process, on its standard output: what other
+    /// processes write there is output of tests, whatever it looks like.
+    pub reports_from_one_process: bool,
     /// Whether the framework captures the output of tests unless one runs alone, or the outputs of tests that
     /// run together are not as they were written.
     pub captures_output: bool,
@@ -171,6 +174,7 @@ impl AdapterTraits {
             details_from_stderr: None,
             has_proven_answers: false,
             has_parts: false,
+            reports_from_one_process: false,
             captures_output: false,
             is_own_line: |_| false,
             process: ProcessTraits::NONE,
@@ -317,16 +321,65 @@ pub enum InvocationChannel {
     /// On its standard output, between what the tests write.
     #[default]
     StandardOutput,
+    /// On its standard output, between what the tests write. It is a socket, so that the kernel names the
+    /// process that has written each byte: a forked copy of the process that returns from a test, and a
+    /// program that a test starts, write the same markers.
+    OutputSocket,
     /// On its standard output, which is its standard error as well: what it writes to either is one output.
     CombinedOutput,
+    /// The same, with a socket that names its writers.
+    CombinedSocket,
     /// On descriptor 3, a stream socket on which it also receives requests.
     Descriptor,
     /// On its standard output, between what the tests write. Its standard input is a pipe on which it
     /// receives requests.
     StandardStreams,
+    /// The same, with standard output a socket that names its writers.
+    SocketStreams,
     /// On connections that it, or processes below it, make to a port of the loopback interface on which the
     /// worker listens: an argument that is [`PORT_ARGUMENT`] is replaced by its number.
     Connections,
+}
+
+impl InvocationChannel {
+    /// Returns whether the process receives requests.
+    #[must_use]
+    pub fn has_requests(self) -> bool {
+        match self {
+            Self::Descriptor | Self::StandardStreams | Self::SocketStreams | Self::Connections => true,
+            Self::StandardOutput | Self::OutputSocket | Self::CombinedOutput | Self::CombinedSocket => false,
+        }
+    }
+
+    /// Returns whether requests come on standard input, and reports go to standard output.
+    #[must_use]
+    pub fn is_on_standard_streams(self) -> bool {
+        matches!(self, Self::StandardStreams | Self::SocketStreams)
+    }
+
+    /// Returns whether the kernel names who writes to standard output.
+    #[must_use]
+    pub fn names_writers(self) -> bool {
+        matches!(self, Self::OutputSocket | Self::CombinedSocket | Self::SocketStreams)
+    }
+
+    /// Returns whether standard error is standard output.
+    #[must_use]
+    pub fn is_combined(self) -> bool {
+        matches!(self, Self::CombinedOutput | Self::CombinedSocket)
+    }
+
+    /// Returns the same channel, for which the kernel names who writes to standard output. A channel of its own
+    /// has no other writers.
+    #[must_use]
+    pub fn with_named_writers(self) -> Self {
+        match self {
+            Self::StandardOutput | Self::OutputSocket => Self::OutputSocket,
+            Self::CombinedOutput | Self::CombinedSocket => Self::CombinedSocket,
+            Self::StandardStreams | Self::SocketStreams => Self::SocketStreams,
+            Self::Descriptor | Self::Connections => self,
+        }
+    }
 }
 
 /// The argument that stands for the port on which the worker listens.

@@ -58,6 +58,6 @@ pub use registry::{all_adapters, by_name, detectable_programs, framework_names, 
 pub use run_report::{RunReport, RunReportFiles};
 pub use transcript::{
     ConnectionInput, DeathCulprit, DeathEvidence, FixtureFailure, FrameworkResult, FrameworkVerdict,
-    MAX_FAILURES, OutputStream, SuitePhase, TestPart, TranscriptEvent, TranscriptParser,
+    MAX_FAILURES, OutputStream, ReportWriter, SuitePhase, TestPart, TranscriptEvent, TranscriptParser,
 };
 pub use warm_start::{WarmDialogue, WarmReport, WarmStart};

@@ -20,7 +20,7 @@ pub trait ListingDialogue: Send {
         let _ = connection;
         match input {
             ConnectionInput::Opened => Vec::new(),
-            ConnectionInput::Bytes(chunk) => self.on_reply(chunk),
+            ConnectionInput::Bytes(chunk) | ConnectionInput::BytesOf(_, chunk) => self.on_reply(chunk),
         }
     }
 

@@ -47,7 +47,9 @@ pub trait TranscriptParser {
         let _ = connection;
         match input {
             ConnectionInput::Opened => Vec::new(),
-            ConnectionInput::Bytes(chunk) => self.on_channel(chunk, events),
+            ConnectionInput::Bytes(chunk) | ConnectionInput::BytesOf(_, chunk) => {
+                self.on_channel(chunk, events)
+            }
         }
     }
 
@@ -98,6 +100,11 @@ pub trait TranscriptParser {
     /// Returns the last request, when no test follows and the requests end.
     fn closing_request(&mut self) -> Vec<u8> {
         Vec::new()
+    }
+
+    /// Returns whether forked copies of the process read its requests as well.
+    fn has_forked_copies(&self) -> bool {
+        false
     }
 
     /// Called when no further test is to begin: a parser that requests one test after the other requests no
@@ -174,7 +181,33 @@ pub enum ConnectionInput<'a> {
     Opened,
     /// Bytes were received.
     Bytes(&'a [u8]),
+    /// Bytes were received that this process has written.
+    BytesOf(ReportWriter, &'a [u8]),
 }
+
+impl<'a> ConnectionInput<'a> {
+    /// Returns the bytes that were received, if any were.
+    #[must_use]
+    pub fn bytes(self) -> &'a [u8] {
+        match self {
+            Self::Opened => &[],
+            Self::Bytes(bytes) | Self::BytesOf(_, bytes) => bytes,
+        }
+    }
+
+    /// Returns the process that has written the bytes, if it is known.
+    #[must_use]
+    pub fn writer(self) -> Option<ReportWriter> {
+        match self {
+            Self::Opened | Self::Bytes(_) => None,
+            Self::BytesOf(writer, _) => Some(writer),
+        }
+    }
+}
+
+/// The process that has written a report, by its id. It may be gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReportWriter(pub u32);
 
 /// The test in which a process has died.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

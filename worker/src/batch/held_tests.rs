@@ -12,7 +12,7 @@ use heeler_protocol::{
 };
 
 use super::{
-    RunningBatch, RunningTest, add_result,
+    BatchTestState, RunningBatch, RunningTest, add_result,
     interference::interference_text,
     run_evidence::has_sanitizer_report,
     verdict::{Decision, TestEnding, TestOutputs, TestPolicy, decide, microseconds},
@@ -244,6 +244,17 @@ impl RunningBatch {
             self.progress[ended.place].settled_early = Some(verdict.result);
             self.settle(ended, TestEnding::Verdict(verdict), updates);
         }
+    }
+
+    /// Takes back everything that was read: another process than that of the tests has reported it.
+    pub(crate) fn withdraw_all(&mut self) {
+        for held in self.held_tests.take() {
+            self.progress[held.ended.place].state = BatchTestState::Waiting;
+        }
+        for flight in self.running_tests.drain(..) {
+            self.progress[flight.place].state = BatchTestState::Waiting;
+        }
+        self.last_ended = None;
     }
 
     /// Returns whether a test that has ended, and is not settled yet, has failed.

@@ -368,11 +368,10 @@ impl ListingProcess<'_> {
         let dialogue = &mut self.dialogue;
         let read = self.process.read_outputs(|connection, input| match (&mut *dialogue, input) {
             (Some(progress), input) => progress.on_reply(connection, input),
-            (None, ConnectionInput::Bytes(reports)) => {
-                append_up_to(OUTPUT_LIMIT_BYTES + 1, channel, reports);
+            (None, input) => {
+                append_up_to(OUTPUT_LIMIT_BYTES + 1, channel, input.bytes());
                 Vec::new()
             }
-            (None, ConnectionInput::Opened) => Vec::new(),
         });
         append_up_to(OUTPUT_LIMIT_BYTES + 1, stdout, read.stdout);
         // What is above the limit is lost: most frameworks list nothing on standard error.

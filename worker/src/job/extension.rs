@@ -39,7 +39,7 @@ impl LeaseExtension {
     /// Returns whether a lease can be extended, if its process receives requests on this channel.
     pub(super) fn on(channel: InvocationChannel, check: Option<ExtensionCheck>) -> Self {
         match check {
-            Some(check) if channel != InvocationChannel::StandardOutput => Self::Possible(check),
+            Some(check) if channel.has_requests() => Self::Possible(check),
             Some(_) | None => Self::Impossible,
         }
     }
@@ -87,6 +87,10 @@ impl RunningProcess<'_> {
         let request = self.reader.transcript.closing_request();
         self.process.send_request(request);
         self.process.finish_requests();
+        if self.reader.transcript.has_forked_copies() {
+            // One of them may have taken the last request from the process.
+            self.process.shut_down_requests();
+        }
         self.batch.set_waiting(false, self.clock.now());
         self.batch.on_requests_finished(self.clock.now());
     }

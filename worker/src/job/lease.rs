@@ -20,6 +20,7 @@ use super::{
     extension::{ExtensionCheck, LeaseExtension},
     lease_process::{ForkSource, KeptProcesses, LeaseProcess, ProcessStart},
     named_files::{NamedFiles, missing_need},
+    output_writers::OutputWriters,
     repetition::{IterationEnd, RepetitionStep, end_of_lease, may_continue, step_after},
     run_report::RunReportReader,
     test_process::{EndedProcess, RunningProcess},
@@ -188,6 +189,7 @@ pub(super) struct StartedProcess<'a> {
     /// Another process, for a debugger to launch instead.
     pub(super) offer: Option<LaunchOffer>,
     pub(super) diagnostics: CrashDiagnostics,
+    pub(super) writers: OutputWriters,
     pub(super) run_report: RunReportReader,
     pub(super) death_files: DeathFileReader,
     pub(super) context: &'a WorkerContext,
@@ -237,9 +239,12 @@ async fn prepare_process<'a>(
     let variant = variant.as_deref();
     let choice =
         CommandChoice { adapter, program: &program, variant, runnable_tests, runs_ignored, is_output_shown };
-    let Some(invocation) = choice.select_command(context, &mut batch, &mut sink.updates) else {
+    let Some(mut invocation) = choice.select_command(context, &mut batch, &mut sink.updates) else {
         return Err(LeaseEnd::Complete);
     };
+    if adapter.traits().reports_from_one_process {
+        invocation.channel = invocation.channel.with_named_writers();
+    }
     sink.try_send_batch();
     // A report of several tests says nothing of the one that they are here.
     let report_files = invocation.run_report.clone().filter(|_| variant.is_none());
@@ -260,6 +265,7 @@ async fn prepare_process<'a>(
         diagnostics: &diagnostics,
     };
     let new_transcript = || parser_of(adapter, variant, &tests);
+    let writers = OutputWriters::new(adapter, program.path.as_path(), variant.is_some());
     let LeaseProcess { process, adopted, transcript, clock, offer, test_directory } =
         start.adopt_or_start(kept_processes, new_transcript, context, sink, orders).await?;
     Ok(StartedProcess {
@@ -273,6 +279,7 @@ async fn prepare_process<'a>(
         is_debugged,
         offer,
         diagnostics,
+        writers,
         run_report,
         death_files: DeathFileReader::new(adapter, program, invocation.death_files),
         context,
@@ -284,13 +291,7 @@ async fn prepare_process<'a>(
 
 /// Has a batch treat ends of tests, and of the process, as the framework reports them.
 fn expect_ends(batch: &mut RunningBatch, traits: &AdapterTraits, channel: InvocationChannel, grace_ms: u64) {
-    let has_requests = match channel {
-        InvocationChannel::Descriptor
-        | InvocationChannel::StandardStreams
-        | InvocationChannel::Connections => true,
-        InvocationChannel::StandardOutput | InvocationChannel::CombinedOutput => false,
-    };
-    if !has_requests {
+    if !channel.has_requests() {
         batch.hold_results();
     }
     if traits.has_several_ends {

@@ -10,6 +10,7 @@ mod lease_process;
 pub(crate) mod main_loop;
 mod marker_writers;
 mod named_files;
+mod output_writers;
 mod repetition;
 mod run_report;
 mod test_process;

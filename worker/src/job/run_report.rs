@@ -27,10 +27,11 @@ impl RunReportReader {
         self.files.is_some()
     }
 
-    /// Returns what is there. A report that is cut, or larger than any real one, is none.
-    pub(super) fn read(&self, batch: &RunningBatch) -> RunEvidence {
+    /// Returns what is there. A report that is cut, or larger than any real one, is none; so is one that
+    /// another process may have written, because `has_other_run`: the output decides then.
+    pub(super) fn read(&self, batch: &RunningBatch, has_other_run: bool) -> RunEvidence {
         let Some(files) = &self.files else { return RunEvidence::None };
-        let bytes = read_regular_file(&files.report, REPORT_LIMIT_BYTES);
+        let bytes = if has_other_run { None } else { read_regular_file(&files.report, REPORT_LIMIT_BYTES) };
         let report = bytes.and_then(|bytes| self.adapter.read_run_report(&listed_tests(batch), &bytes));
         match report {
             Some(report) => RunEvidence::Report(report),

@@ -1,6 +1,7 @@
 //! Event loop of one test process.
 
 mod evidence;
+mod outputs;
 
 use super::{
     death_files::DeathFileReader,
@@ -8,15 +9,15 @@ use super::{
     extension::LeaseExtension,
     kept_files::FileKeeper,
     lease::{ResultSink, StartedProcess},
-    marker_writers::{MarkerWriters, WriterSample},
+    marker_writers::MarkerWriters,
     named_files::NamedFiles,
+    output_writers::OutputWriters,
     run_report::RunReportReader,
     transcript_reader::TranscriptReader,
 };
 use crate::{
     batch::{
-        DeadlineAction, DialogueStall, ProcessExitSummary, RawOutputs, ReleaseConditions, RunEvidence,
-        RunningBatch, verdict::microseconds,
+        DeadlineAction, ProcessExitSummary, RawOutputs, RunEvidence, RunningBatch, verdict::microseconds,
     },
     process::{
         debugger_handover::DebuggerHandover,
@@ -31,7 +32,6 @@ use crate::{
         worker_context::WorkerContext,
     },
 };
-use heeler_adapters::InvocationChannel;
 use heeler_core::GuardLoss;
 use heeler_protocol::{
     control::{DebuggerDecision, LeaseEnd, LeaseEvent, LeasedTest, ProcessExit, TestId, ToGuard, TreeSample},
@@ -56,6 +56,8 @@ pub(super) struct RunningProcess<'a> {
     memory: MemoryWatch,
     debugger_handover: DebuggerHandover,
     diagnostics: CrashDiagnostics,
+    /// Whose standard output is parsed, where the writers are known.
+    writers: OutputWriters,
     run_report: RunReportReader,
     death_files: DeathFileReader,
     context: &'a WorkerContext,
@@ -65,6 +67,10 @@ pub(super) struct RunningProcess<'a> {
     /// The process that the guard started.
     root: Option<Pid>,
     marker_writers: MarkerWriters,
+    /// Its end was reported.
+    is_over: bool,
+    /// A test has begun with it.
+    begins_with_process: bool,
     /// The first test began with a request, before the process had started, or the process has run before:
     /// how long it took to start is not known.
     is_start_unknown: bool,
@@ -123,6 +129,7 @@ impl<'a> RunningProcess<'a> {
             is_debugged,
             offer,
             diagnostics,
+            writers,
             run_report,
             death_files,
             context,
@@ -144,6 +151,7 @@ impl<'a> RunningProcess<'a> {
             memory: MemoryWatch::new(memory_bytes),
             debugger_handover: DebuggerHandover::new(is_debugged, offer),
             diagnostics,
+            writers,
             run_report,
             death_files,
             context,
@@ -151,6 +159,8 @@ impl<'a> RunningProcess<'a> {
             named_files,
             root: adopted,
             marker_writers: MarkerWriters::default(),
+            is_over: false,
+            begins_with_process: false,
             is_start_unknown: adopted.is_some(),
         }
     }
@@ -211,8 +221,9 @@ impl<'a> RunningProcess<'a> {
         self.clock.set_held(hold.or(is_unread.then_some(ClockHold::Unread)));
         let deadline = self.batch.deadline().and_then(|running| self.clock.instant_at(running));
         // In no order: a process that always has an event must not keep the others from being handled.
+        let accepts_output = !is_blocked && !self.awaits_root();
         tokio::select! {
-            event = self.process.next_event(deadline.map(Into::into), !is_blocked) => {
+            event = self.process.next_event(deadline.map(Into::into), accepts_output) => {
                 TestProcessEvent::Process(event)
             }
             taken = self.debugger_handover.wait_until_launched() => {
@@ -263,6 +274,9 @@ impl<'a> RunningProcess<'a> {
         match event {
             GuardEvent::Started(root, is_limited) => {
                 self.root = Some(root);
+                if self.begins_with_process {
+                    self.writers.begin_with_process(root);
+                }
                 if let Some((root, is_limited)) = self.debugger_handover.on_started(root, is_limited) {
                     self.memory.start(root, is_limited);
                 }
@@ -413,25 +427,6 @@ impl<'a> RunningProcess<'a> {
         }
     }
 
-    /// Reads the outputs; returns what is known of the process that has written them.
-    fn read_outputs_and_writers(&mut self) -> ReleaseConditions {
-        let sample = self.root.and_then(|root| WriterSample::take(root, self.clock.now().running));
-        self.read_outputs();
-        let now = self.clock.now();
-        ReleaseConditions {
-            doubtful_since: self.reader.transcript.doubtful_since(),
-            is_complete: self.reader.transcript.is_complete(),
-            alone: sample.and_then(|sample| self.marker_writers.record(sample, now.running)),
-        }
-    }
-
-    /// Has the held tests checked by what is known of their process.
-    fn check_held_tests(&mut self) {
-        let conditions = self.read_outputs_and_writers();
-        self.batch.check_held_tests(self.clock.now(), conditions, &mut self.sink.updates);
-        self.sink.try_send_batch();
-    }
-
     async fn on_sample(&mut self, sample: TreeSample) {
         if self.diagnostics.capture_deadline().is_some() {
             self.diagnostics.record_sample(sample);
@@ -474,54 +469,17 @@ impl<'a> RunningProcess<'a> {
     /// Sends the first request to a process that receives requests.
     fn send_opening_request(&mut self) {
         let request = self.reader.transcript.opening_request(&mut self.reader.events);
-        self.is_start_unknown |= !self.reader.events.is_empty();
+        self.begins_with_process = !self.reader.events.is_empty();
+        self.is_start_unknown |= self.begins_with_process;
         self.process.send_request(request);
         self.reader.pass_on(RawOutputs::default(), &self.clock, &mut self.batch, self.sink);
-    }
-
-    /// Reads the available output and handles it.
-    fn read_outputs(&mut self) {
-        let channel = self.process.channel();
-        let TranscriptReader { transcript, events, .. } = &mut self.reader;
-        let read = self
-            .process
-            .read_outputs(|connection, input| transcript.on_connection(connection, input, events));
-        self.death_files.on_stderr(read.stderr);
-        self.death_files.on_stdout(read.stdout);
-        let mut outputs = RawOutputs { stdout: read.stdout, stderr: read.stderr };
-        match channel {
-            InvocationChannel::Connections => {}
-            InvocationChannel::Descriptor => {
-                if transcript.on_outputs(read.stdout, read.stderr, events) {
-                    outputs = RawOutputs::default();
-                }
-            }
-            InvocationChannel::StandardStreams => outputs.stdout = &[],
-            InvocationChannel::StandardOutput | InvocationChannel::CombinedOutput => {
-                outputs.stdout = &[];
-                if !read.stdout.is_empty() {
-                    transcript.on_stdout(read.stdout, events);
-                }
-            }
-        }
-        self.reader.pass_on(outputs, &self.clock, &mut self.batch, self.sink);
-        let is_over = self.reader.transcript.is_over() && !self.may_be_extended();
-        if is_over && self.cancel_request.is_empty() {
-            self.finish_requests();
-        }
-        let stall = if self.process.has_unread_request() {
-            Some(DialogueStall::RequestUnread)
-        } else {
-            self.process.has_closed_dialogue().then_some(DialogueStall::ReportsClosed)
-        };
-        self.batch.set_dialogue_stall(stall, self.clock.now());
-        self.batch.set_request_taken(!self.process.is_last_request_unread(), self.clock.now());
     }
 
     /// Reads the outputs to their ends and decides the tests that have no result. If the guard was lost, the
     /// exit is unknown.
     async fn finish(&mut self, raw: ProcessExit, guard_loss: Option<GuardLoss>) -> LeaseEnd {
         self.clock.set_held(None);
+        self.is_over = true;
         loop {
             self.read_outputs();
             if !self.process.wait_for_remaining_output().await {
@@ -549,7 +507,7 @@ impl<'a> RunningProcess<'a> {
         let detail = detail.or(own_detail).or(missing_stack);
         self.log_evidence_losses(evidence.as_deref(), &raw);
         // A report shows which tests have run; without it, a test may have printed the name of another.
-        let run_evidence = self.run_report.read(&self.batch);
+        let run_evidence = self.run_report.read(&self.batch, self.writers.has_other_run());
         let is_own_exit = raw.signal.is_none() && !self.process.is_terminating();
         let is_named_by_output =
             !self.run_report.is_expected() || is_own_exit && run_evidence != RunEvidence::LeftOpen;

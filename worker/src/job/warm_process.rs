@@ -296,9 +296,7 @@ async fn next_report(
         match process.apply(event).await {
             Some(ProcessEvent::Output) => {
                 process.read_outputs(|_, input| {
-                    if let heeler_adapters::ConnectionInput::Bytes(bytes) = input {
-                        reports.extend(dialogue.on_channel(bytes));
-                    }
+                    reports.extend(dialogue.on_channel(input.bytes()));
                     Vec::new()
                 });
             }

@@ -274,9 +274,10 @@ async fn request_fork(
 /// Creates the connection and the pipes of a guard.
 pub(crate) fn create_guard_pipes(channel: InvocationChannel) -> io::Result<(GuardPipes, GuardEndpoints)> {
     let (ours, theirs) = heeler_sys::io::socket_pair()?;
-    let (stdout, stdout_end) = OutputPipe::new()?;
+    let (stdout, stdout_end) =
+        if channel.names_writers() { OutputPipe::socket()? } else { OutputPipe::new()? };
     let (stderr, mut stderr_end) = OutputPipe::new()?;
-    if channel == InvocationChannel::CombinedOutput {
+    if channel.is_combined() {
         stderr_end = stdout_end.try_clone()?;
     }
     let (channel, channel_end) = create_channel(channel)?.unzip();
@@ -291,10 +292,14 @@ pub(crate) fn create_guard_pipes(channel: InvocationChannel) -> io::Result<(Guar
 pub(crate) fn create_channel(channel: InvocationChannel) -> io::Result<Option<(ReportChannel, OwnedFd)>> {
     match channel {
         InvocationChannel::StandardOutput
+        | InvocationChannel::OutputSocket
         | InvocationChannel::CombinedOutput
+        | InvocationChannel::CombinedSocket
         | InvocationChannel::Connections => Ok(None),
         InvocationChannel::Descriptor => ReportChannel::new().map(Some),
-        InvocationChannel::StandardStreams => ReportChannel::for_requests().map(Some),
+        InvocationChannel::StandardStreams | InvocationChannel::SocketStreams => {
+            ReportChannel::for_requests().map(Some)
+        }
     }
 }
 

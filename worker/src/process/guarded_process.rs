@@ -4,7 +4,7 @@
 
 use std::{io, os::fd::BorrowedFd, time::Duration};
 
-use heeler_adapters::{ConnectionInput, InvocationChannel, PORT_ARGUMENT};
+use heeler_adapters::{ConnectionInput, InvocationChannel, PORT_ARGUMENT, ReportWriter};
 use heeler_core::GuardLoss;
 use heeler_protocol::control::{OsText, TestCommand, ToGuard};
 use tokio::{
@@ -19,7 +19,7 @@ use super::{
     job_order::JobOrder,
     launch_offer::AcceptedLaunch,
     output_drain::OutputDrain,
-    output_pipe::PipeRead,
+    output_pipe::{OutputPiece, PipeRead},
     process_clock::sleep_until_deadline,
     process_handle::ProcessHandle,
     process_outputs::ProcessOutputs,
@@ -160,6 +160,8 @@ pub(crate) enum ProcessEvent {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadOutputs<'a> {
     pub(crate) stdout: &'a [u8],
+    /// Who wrote the standard output; empty if it is a pipe.
+    pub(crate) stdout_pieces: &'a [OutputPiece],
     pub(crate) stderr: &'a [u8],
 }
 
@@ -317,7 +319,11 @@ impl<'a> GuardedProcess<'a> {
     pub(crate) fn channel(&self) -> InvocationChannel {
         match &self.outputs.channel {
             None if self.outputs.connections.is_some() => InvocationChannel::Connections,
+            None if self.outputs.stdout.names_writers() => InvocationChannel::OutputSocket,
             None => InvocationChannel::StandardOutput,
+            Some(channel) if channel.is_for_requests_only() && self.outputs.stdout.names_writers() => {
+                InvocationChannel::SocketStreams
+            }
             Some(channel) if channel.is_for_requests_only() => InvocationChannel::StandardStreams,
             Some(_) => InvocationChannel::Descriptor,
         }
@@ -352,6 +358,13 @@ impl<'a> GuardedProcess<'a> {
         }
     }
 
+    /// Ends the requests after those that are sent, although several processes may wait for them.
+    pub(crate) fn shut_down_requests(&mut self) {
+        if let Some(channel) = &mut self.outputs.channel {
+            channel.shut_down_requests();
+        }
+    }
+
     /// Returns whether the process has not read all of its requests.
     pub(crate) fn has_unread_request(&self) -> bool {
         self.outputs.channel.as_ref().is_some_and(ReportChannel::has_unsent)
@@ -366,8 +379,13 @@ impl<'a> GuardedProcess<'a> {
     /// Returns whether a process that receives requests has closed what it reports on.
     pub(crate) fn has_closed_dialogue(&self) -> bool {
         match self.channel() {
-            InvocationChannel::StandardOutput | InvocationChannel::CombinedOutput => false,
-            InvocationChannel::StandardStreams => self.outputs.stdout.is_at_end(),
+            InvocationChannel::StandardOutput
+            | InvocationChannel::OutputSocket
+            | InvocationChannel::CombinedOutput
+            | InvocationChannel::CombinedSocket => false,
+            InvocationChannel::StandardStreams | InvocationChannel::SocketStreams => {
+                self.outputs.stdout.is_at_end()
+            }
             InvocationChannel::Connections => {
                 self.outputs.connections.as_ref().is_some_and(ProcessConnections::are_closed)
             }
@@ -395,17 +413,20 @@ impl<'a> GuardedProcess<'a> {
         // The reply to a request is read at once: the process waits for what follows.
         let mut is_urgent = count.max(reported) > PIPE_FILLING_BYTES;
         if let Some(channel) = channel {
-            let reports = if channel.is_for_requests_only() {
-                &buffers.stdout[..count]
+            let request = if channel.is_for_requests_only() {
+                pass_on_reports(&buffers.stdout[..count], stdout.pieces(), &mut on_reports)
             } else {
-                &buffers.channel[..reported]
+                pass_on_reports(&buffers.channel[..reported], channel.pieces(), &mut on_reports)
             };
-            let request = on_reports(0, ConnectionInput::Bytes(reports));
             is_urgent |= !request.is_empty();
             channel.send(request);
         }
         self.next_read_at = Instant::now() + if is_urgent { Duration::ZERO } else { MIN_READ_INTERVAL };
-        ReadOutputs { stdout: &buffers.stdout[..count], stderr: &buffers.stderr[..errors] }
+        ReadOutputs {
+            stdout: &buffers.stdout[..count],
+            stdout_pieces: stdout.pieces(),
+            stderr: &buffers.stderr[..errors],
+        }
     }
 
     /// Waits, after the end of the process, until there is more output to read. Returns `false` when all
@@ -474,6 +495,28 @@ fn read_connections(
             connections.answer(connection, &request);
         }
     }
+}
+
+/// Passes on reports by the process that has written each; returns the requests that follow them.
+fn pass_on_reports(
+    reports: &[u8],
+    pieces: &[OutputPiece],
+    on_reports: &mut impl FnMut(usize, ConnectionInput<'_>) -> Vec<u8>,
+) -> Vec<u8> {
+    if pieces.is_empty() {
+        return on_reports(0, ConnectionInput::Bytes(reports));
+    }
+    let (mut request, mut rest) = (Vec::new(), reports);
+    for piece in pieces {
+        let (bytes, behind) = rest.split_at(piece.bytes);
+        rest = behind;
+        let input = match piece.writer {
+            Some(writer) => ConnectionInput::BytesOf(ReportWriter(writer.as_u32()), bytes),
+            None => ConnectionInput::Bytes(bytes),
+        };
+        request.append(&mut on_reports(0, input));
+    }
+    request
 }
 
 fn byte_count(read: PipeRead) -> usize {

@@ -1,23 +1,78 @@
-//! The read end of one output of a test process.
+//! The read end of one output of a test process: a pipe, or a socket that names the writer of each byte.
 
 use std::{
     fs::File,
     io::{self, Read as _},
-    os::fd::{AsFd as _, OwnedFd},
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::net::UnixStream as StdUnixStream,
+    },
 };
 
-use tokio::net::unix::pipe;
+use heeler_sys::{output_socket, process::Pid};
+use tokio::{
+    io::Interest,
+    net::{UnixStream, unix::pipe},
+};
 
-/// The read end of one output pipe.
+/// The read end of one output.
 ///
 /// Unlike tokio's pipes, a read always calls `read`, even before the runtime has noticed that the pipe is
 /// readable: bytes that a test wrote to one pipe before it wrote to the other must not be missed.
-pub(crate) struct OutputPipe(Option<PipeEnds>);
+pub(crate) struct OutputPipe {
+    end: Option<OutputEnd>,
+    /// Whether it is a socket.
+    names_writers: bool,
+    /// Who wrote the bytes of the last read; empty for a pipe.
+    pieces: Vec<OutputPiece>,
+}
 
-/// The same end twice: registered with the runtime for waiting, and as a file for reading directly.
-struct PipeEnds {
-    watched: pipe::Receiver,
-    file: File,
+/// Bytes of one read that one process has written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OutputPiece {
+    /// The process, which may be gone; `None` if the kernel does not name it.
+    pub(crate) writer: Option<Pid>,
+    pub(crate) bytes: usize,
+}
+
+/// The same end twice: registered with the runtime for waiting, and for reading directly.
+enum OutputEnd {
+    Pipe { watched: pipe::Receiver, file: File },
+    Socket { watched: UnixStream, stream: StdUnixStream },
+}
+
+/// Reads the available bytes of a socket without blocking, as far as they fit, and who wrote them. The end is
+/// reported when everything before it was read.
+pub(super) fn read_pieces(
+    watched: &UnixStream,
+    stream: &StdUnixStream,
+    buffer: &mut [u8],
+    pieces: &mut Vec<OutputPiece>,
+) -> PipeRead {
+    let mut count = 0;
+    while count < buffer.len() {
+        let read = match output_socket::read(stream.as_fd(), &mut buffer[count..]) {
+            // Only the runtime's own read clears its readiness flag.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => watched
+                .try_io(Interest::READABLE, || output_socket::read(stream.as_fd(), &mut buffer[count..])),
+            read => read,
+        };
+        match read {
+            // A read ends where another process has written.
+            Ok((bytes, writer)) if bytes > 0 => {
+                count += bytes;
+                pieces.push(OutputPiece { writer, bytes });
+            }
+            Err(error) if is_temporary(&error) && count == 0 => return PipeRead::WouldBlock,
+            Ok(_) | Err(_) if count == 0 => return PipeRead::End,
+            Ok(_) | Err(_) => break,
+        }
+    }
+    PipeRead::Bytes(count)
+}
+
+fn is_temporary(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
 /// Result of a non-blocking read.
@@ -37,49 +92,81 @@ impl OutputPipe {
         let (reader, writer) = heeler_sys::io::pipe()?;
         heeler_sys::io::set_nonblocking(reader.as_fd())?;
         let file = File::from(reader.try_clone()?);
-        Ok((Self(Some(PipeEnds { watched: pipe::Receiver::from_owned_fd(reader)?, file })), writer))
+        let end = OutputEnd::Pipe { watched: pipe::Receiver::from_owned_fd(reader)?, file };
+        Ok((Self { end: Some(end), names_writers: false, pieces: Vec::new() }, writer))
+    }
+
+    /// Returns the read end of a new socket, and its write end for a test process.
+    pub(crate) fn socket() -> io::Result<(Self, OwnedFd)> {
+        let (reader, writer) = output_socket::pair()?;
+        let stream = StdUnixStream::from(reader);
+        stream.set_nonblocking(true)?;
+        let end = OutputEnd::Socket { watched: UnixStream::from_std(stream.try_clone()?)?, stream };
+        Ok((Self { end: Some(end), names_writers: true, pieces: Vec::new() }, writer))
     }
 
     /// Waits until there is something to read, or the end of file; forever after the end was read.
     ///
     /// Cancel safe: yes, because it only waits for readiness.
     pub(crate) async fn wait_readable(&self) {
-        match &self.0 {
-            // The read reports the error.
-            Some(ends) => drop(ends.watched.readable().await),
+        // The read reports the error.
+        match &self.end {
+            Some(OutputEnd::Pipe { watched, .. }) => drop(watched.readable().await),
+            Some(OutputEnd::Socket { watched, .. }) => drop(watched.readable().await),
             None => std::future::pending().await,
         }
     }
 
     /// Reads the available bytes without blocking.
     pub(crate) fn try_read(&mut self, buffer: &mut [u8]) -> PipeRead {
-        let Some(ends) = &mut self.0 else { return PipeRead::End };
-        let read = match ends.file.read(buffer) {
-            // Only the runtime's own read clears its readiness flag for the pipe.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => ends.watched.try_read(buffer),
-            read => read,
+        self.pieces.clear();
+        let read = match &mut self.end {
+            None => PipeRead::End,
+            Some(OutputEnd::Socket { watched, stream }) => {
+                read_pieces(watched, stream, buffer, &mut self.pieces)
+            }
+            Some(OutputEnd::Pipe { watched, file }) => {
+                let read = match file.read(buffer) {
+                    // Only the runtime's own read clears its readiness flag for the pipe.
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => watched.try_read(buffer),
+                    read => read,
+                };
+                match read {
+                    Ok(count) if count > 0 => PipeRead::Bytes(count),
+                    Err(error) if is_temporary(&error) => PipeRead::WouldBlock,
+                    Ok(_) | Err(_) => PipeRead::End,
+                }
+            }
         };
-        match read {
-            Ok(count) if count > 0 => PipeRead::Bytes(count),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                PipeRead::WouldBlock
-            }
-            Ok(_) | Err(_) => {
-                self.0 = None;
-                PipeRead::End
-            }
+        if read == PipeRead::End {
+            self.end = None;
         }
+        read
+    }
+
+    /// Returns who wrote the bytes of the last read, in their order; nothing for a pipe.
+    pub(crate) fn pieces(&self) -> &[OutputPiece] {
+        &self.pieces
+    }
+
+    /// Returns whether the kernel names the writers.
+    pub(crate) fn names_writers(&self) -> bool {
+        self.names_writers
     }
 
     /// Returns the number of bytes that wait to be read.
     pub(crate) fn unread_bytes(&self) -> u64 {
-        let ends = self.0.as_ref();
-        ends.map_or(0, |ends| heeler_sys::io::unread_bytes(ends.file.as_fd()).unwrap_or_default())
+        let unread = match &self.end {
+            Some(OutputEnd::Pipe { file, .. }) => heeler_sys::io::unread_bytes(file.as_fd()),
+            Some(OutputEnd::Socket { stream, .. }) => heeler_sys::io::unread_bytes(stream.as_fd()),
+            None => return 0,
+        };
+        unread.unwrap_or_default()
     }
 
     /// Returns whether end of file was read.
     pub(crate) fn is_at_end(&self) -> bool {
-        self.0.is_none()
+        self.end.is_none()
     }
 }
 
@@ -92,14 +179,22 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn pipe_read_needs_no_readiness_event() {
-        let (mut reader, writer) = OutputPipe::new().unwrap();
+    async fn read_needs_no_readiness_event() {
+        for (mut reader, writer) in [OutputPipe::new().unwrap(), OutputPipe::socket().unwrap()] {
+            check_reads(&mut reader, writer).await;
+        }
+    }
+
+    async fn check_reads(reader: &mut OutputPipe, writer: OwnedFd) {
+        let names_writers = reader.names_writers();
         let mut writer = File::from(writer);
         let mut buffer = [0; 4];
         for round in 0..100 {
             // The runtime does not run between the write and the read.
             writer.write_all(b"abcdef").unwrap();
             assert_eq!(reader.try_read(&mut buffer), PipeRead::Bytes(4), "round {round}");
+            let own = OutputPiece { writer: Some(Pid::own()), bytes: 4 };
+            assert_eq!(reader.pieces().first(), names_writers.then_some(&own));
             assert_eq!(reader.try_read(&mut buffer), PipeRead::Bytes(2), "round {round}");
             assert_eq!(reader.try_read(&mut buffer), PipeRead::WouldBlock, "round {round}");
             if round % 2 == 0 {

@@ -4,16 +4,18 @@
 
 use std::{
     fs::File,
-    io::{self, Read as _, Write as _},
+    io::{self, Write as _},
+    net::Shutdown,
     os::{
         fd::{AsFd as _, BorrowedFd, OwnedFd},
         unix::net::UnixStream as StdUnixStream,
     },
 };
 
+use heeler_sys::output_socket;
 use tokio::net::{UnixStream, unix::pipe};
 
-use super::output_pipe::PipeRead;
+use super::output_pipe::{OutputPiece, PipeRead, read_pieces};
 
 /// The worker's end of one report channel, or of one standard input.
 ///
@@ -33,6 +35,8 @@ pub(crate) struct ReportChannel {
     last_request: usize,
     /// The process closed its end before it had taken all requests.
     is_refused: bool,
+    /// Who wrote the bytes of the last read.
+    pieces: Vec<OutputPiece>,
 }
 
 /// The same end twice: registered with the runtime for waiting, and for reading and writing directly.
@@ -61,6 +65,7 @@ impl ReportChannel {
     /// Returns the worker's end of a new channel, and the end for a test process.
     pub(crate) fn new() -> io::Result<(Self, OwnedFd)> {
         let (ours, theirs) = heeler_sys::io::socket_pair()?;
+        output_socket::record_writers(ours.as_fd())?;
         let stream = StdUnixStream::from(ours);
         stream.set_nonblocking(true)?;
         let watched = UnixStream::from_std(stream.try_clone()?)?;
@@ -85,6 +90,7 @@ impl ReportChannel {
             unsent: Vec::new(),
             last_request: 0,
             is_refused: false,
+            pieces: Vec::new(),
         }
     }
 
@@ -133,26 +139,21 @@ impl ReportChannel {
         }
     }
 
-    /// Reads the available bytes without blocking.
+    /// Reads the available bytes without blocking, as far as they fit.
     pub(crate) fn try_read(&mut self, buffer: &mut [u8]) -> PipeRead {
-        let (watched, stream) = match &mut self.ends {
-            Some(ChannelEnds::Socket { watched, stream }) => (watched, stream),
-            Some(ChannelEnds::Requests { .. }) | None => return PipeRead::End,
-        };
-        let read = match stream.read(buffer) {
-            // Only the runtime's own read clears its readiness flag for the socket.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => watched.try_read(buffer),
-            read => read,
-        };
-        match read {
-            Ok(count) if count > 0 => PipeRead::Bytes(count),
-            Err(error) if is_temporary(&error) => PipeRead::WouldBlock,
-            Ok(_) | Err(_) => {
-                self.ends = None;
-                self.unsent.clear();
-                PipeRead::End
-            }
+        self.pieces.clear();
+        let Some(ChannelEnds::Socket { watched, stream }) = &self.ends else { return PipeRead::End };
+        let read = read_pieces(watched, stream, buffer, &mut self.pieces);
+        if read == PipeRead::End {
+            self.ends = None;
+            self.unsent.clear();
         }
+        read
+    }
+
+    /// Returns who wrote the bytes of the last read, in their order.
+    pub(crate) fn pieces(&self) -> &[OutputPiece] {
+        &self.pieces
     }
 
     /// Writes without blocking; keeps what the process does not take yet, for the next call.
@@ -207,6 +208,14 @@ impl ReportChannel {
         self.send(Vec::new());
     }
 
+    /// Ends the requests of a report channel for all processes that read them.
+    pub(crate) fn shut_down_requests(&mut self) {
+        if let Some(ChannelEnds::Socket { stream, .. }) = &self.ends {
+            // A process that is gone reads nothing.
+            drop(stream.shutdown(Shutdown::Write));
+        }
+    }
+
     /// Returns whether nothing follows here: end of file was read, or reports come on standard output.
     pub(crate) fn is_at_end(&self) -> bool {
         self.ends.is_none() || self.is_for_requests_only
@@ -229,7 +238,7 @@ fn is_temporary(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
+    use std::{fs::File, io::Read as _};
 
     use super::*;
 

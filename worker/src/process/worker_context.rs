@@ -16,7 +16,7 @@ use super::{
     guard_spawner::GuardSpawner,
     test_directory::{TestDirectory, TestDirectoryVariables},
 };
-use heeler_adapters::{AdapterInvocation, InvocationChannel};
+use heeler_adapters::AdapterInvocation;
 
 /// State that does not change while a worker runs.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl WorkerContext {
             trace: None,
             memory_bytes: None,
             is_stopped_at_start: false,
-            is_channel_standard_input: invocation.channel == InvocationChannel::StandardStreams,
+            is_channel_standard_input: invocation.channel.is_on_standard_streams(),
         })
     }
 

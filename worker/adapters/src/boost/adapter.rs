@@ -21,6 +21,7 @@ static TRAITS: AdapterTraits = AdapterTraits {
     // It looks for a debugger, and attaches one only where its own options ask for it.
     reads_tracer: true,
     is_recognized: true,
+    reports_from_one_process: true,
     ..AdapterTraits::new(NAME, "Boost.Test")
 };
 

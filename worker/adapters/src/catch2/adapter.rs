@@ -27,6 +27,7 @@ const fn traits(name: &'static str, label: &'static str) -> AdapterTraits {
         reads_tracer: true,
         captures_output: true,
         is_recognized: true,
+        reports_from_one_process: true,
         has_parts: true,
         ..AdapterTraits::new(name, label)
     }

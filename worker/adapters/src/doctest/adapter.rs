@@ -22,6 +22,7 @@ static TRAITS: AdapterTraits = AdapterTraits {
     // It would break into a debugger, which `--dt-no-breaks` prevents.
     reads_tracer: true,
     is_recognized: true,
+    reports_from_one_process: true,
     has_parts: true,
     ..AdapterTraits::new(NAME, "doctest")
 };

@@ -33,6 +33,7 @@ const fn traits(name: &'static str) -> AdapterTraits {
         expected_crash_markers: &["--gtest_internal_run_death_test"],
         is_own_line: grammar::is_own_line,
         is_recognized: true,
+        reports_from_one_process: true,
         ..AdapterTraits::new(name, "GoogleTest")
     }
 }

@@ -34,7 +34,7 @@ impl JsonLines {
     pub(super) fn invocation(self, listing_request: Vec<u8>) -> AdapterInvocation {
         let (value, channel) = match self {
             Self::Channel => ("3", InvocationChannel::Descriptor),
-            Self::StandardStreams => ("stdio", InvocationChannel::StandardStreams),
+            Self::StandardStreams => ("stdio", InvocationChannel::SocketStreams),
         };
         AdapterInvocation {
             env: vec![(CHANNEL_VARIABLE.into(), Some(value.into()))],

@@ -2,7 +2,7 @@
 
 use super::adapter::JsonLines;
 use crate::{
-    TranscriptEvent, TranscriptParser,
+    ConnectionInput, ReportWriter, TranscriptEvent, TranscriptParser,
     json_reports::{
         dialogue::ReportDialogue,
         lines::{LINE_BYTES, ReportLineReader},
@@ -19,6 +19,8 @@ pub(super) struct JsonLinesParser {
     carrier: JsonLines,
     dialogue: ReportDialogue,
     lines: ReportLineReader,
+    /// The process whose reports are read, if it is known.
+    writer: Option<ReportWriter>,
     /// The beginning of a record on standard output, with the byte before it.
     record: Vec<u8>,
     /// A report was read.
@@ -34,6 +36,7 @@ impl JsonLinesParser {
             carrier,
             dialogue,
             lines: ReportLineReader::default(),
+            writer: None,
             record: Vec::new(),
             has_reported: false,
             outputs: DividedOutputs::default(),
@@ -55,10 +58,10 @@ impl JsonLinesParser {
             return Vec::new();
         }
         if !self.outputs.has_nonce() {
-            return self.dialogue.on_report_line(report, events);
+            return self.dialogue.on_report_line(report, self.writer, events);
         }
         let mut own = Vec::new();
-        let request = self.dialogue.on_report_line(report, &mut own);
+        let request = self.dialogue.on_report_line(report, self.writer, &mut own);
         for event in own {
             self.outputs.push_event(report.fence(), event);
         }
@@ -123,11 +126,25 @@ impl TranscriptParser for JsonLinesParser {
         self.dialogue.request()
     }
 
+    fn on_connection(
+        &mut self,
+        _connection: usize,
+        input: ConnectionInput<'_>,
+        events: &mut Vec<TranscriptEvent>,
+    ) -> Vec<u8> {
+        self.writer = input.writer();
+        self.on_channel(input.bytes(), events)
+    }
+
     fn on_channel(&mut self, chunk: &[u8], events: &mut Vec<TranscriptEvent>) -> Vec<u8> {
         match self.carrier {
             JsonLines::Channel => self.read_lines(chunk, events),
             JsonLines::StandardStreams => self.read_records(chunk, events),
         }
+    }
+
+    fn has_forked_copies(&self) -> bool {
+        self.dialogue.has_copies()
     }
 
     fn on_outputs(&mut self, stdout: &[u8], stderr: &[u8], events: &mut Vec<TranscriptEvent>) -> bool {
@@ -355,6 +372,70 @@ mod tests {
             let (head, tail) = text.as_bytes().split_at(cut);
             assert_eq!(replay(&[head, tail]), (events.clone(), requests.clone()), "cut at {cut}");
         }
+    }
+
+    const MAIN: ReportWriter = ReportWriter(1);
+    const CHILD: ReportWriter = ReportWriter(2);
+
+    /// Returns what these reports of several processes say, as words, the last request, and the parser.
+    fn read_of(reports: &[(ReportWriter, &str)]) -> (String, Vec<u8>, JsonLinesParser) {
+        let mut parser = parser(3);
+        let (mut events, mut request) = (Vec::new(), Vec::new());
+        for (writer, report) in reports {
+            let line = match report.split(' ').collect::<Vec<_>>()[..] {
+                ["done"] => "{\"k\":\"done\"}\n".to_owned(),
+                ["begin", place] => format!("{{\"k\":\"begin\",\"i\":{place}}}\n"),
+                [state, place] => format!("{{\"k\":\"end\",\"i\":{place},\"state\":\"{state}\"}}\n"),
+                _ => panic!("{report}"),
+            };
+            request =
+                parser.on_connection(0, ConnectionInput::BytesOf(*writer, line.as_bytes()), &mut events);
+        }
+        let words = events.iter().map(|event| match event {
+            TranscriptEvent::Begun { place } => format!("{place}:"),
+            TranscriptEvent::Ended { verdict, .. } => verdict.result.as_str().to_owned(),
+            other => panic!("{other:?}"),
+        });
+        (words.collect::<Vec<_>>().join(" "), request, parser)
+    }
+
+    #[test]
+    fn forked_copy_that_goes_on_with_the_run_decides_nothing() {
+        let copy = [(MAIN, "begin 0"), (CHILD, "passed 0"), (CHILD, "begin 1"), (CHILD, "passed 1")];
+        let (words, _, parser) = read_of(&copy);
+        assert_eq!((words.as_str(), parser.outside_failure()), ("0:", None), "the parent may die yet");
+        let (_, request, parser) = read_of(&[&copy[..], &[(CHILD, "done")]].concat());
+        assert_eq!(request, b"{\"k\":\"stop\"}\n", "the copy does not wait for ever");
+        assert!(!parser.is_complete());
+        let own = [(MAIN, "failed 0"), (MAIN, "begin 1"), (MAIN, "passed 1"), (MAIN, "done")];
+        for rest in [&own[..], &[&own[..1], &[(CHILD, "done")], &own[1..]].concat()] {
+            let (words, _, parser) = read_of(&[&copy[..], rest].concat());
+            assert_eq!((words.as_str(), parser.outside_failure()), ("0: failed 1: passed", None));
+            assert!(parser.is_complete());
+        }
+        let late = [&[(MAIN, "begin 0")], &own[..], &[(CHILD, "passed 0"), (CHILD, "done")]].concat();
+        let (words, request, parser) = read_of(&late);
+        assert_eq!((words.as_str(), parser.outside_failure()), ("0: failed 1: passed", None));
+        assert_eq!(request, b"{\"k\":\"stop\"}\n", "the copy may have taken the request of its parent");
+        let late = [(MAIN, "begin 0"), (MAIN, "failed 0"), (CHILD, "passed 0"), (CHILD, "begin 1")];
+        let (words, _, parser) = read_of(&[&late[..], &own[1..]].concat());
+        assert_eq!((words.as_str(), parser.outside_failure()), ("0: failed 1: passed", None));
+    }
+
+    #[test]
+    fn children_report_the_ends_of_tests() {
+        let other = ReportWriter(3);
+        let forked = [(MAIN, "begin 0"), (CHILD, "passed 0"), (MAIN, "begin 1"), (other, "failed 1")];
+        let (words, ..) = read_of(&forked);
+        assert_eq!(words, "0: passed 1:", "the parent may die before it goes on");
+        let (words, _, parser) = read_of(&[&forked[..], &[(MAIN, "done")]].concat());
+        assert_eq!((words.as_str(), parser.outside_failure()), ("0: passed 1: failed", None));
+        let pool = [(MAIN, "begin 0"), (MAIN, "begin 1"), (MAIN, "begin 2"), (CHILD, "passed 2")];
+        let pool = [&pool[..], &[(CHILD, "passed 0"), (other, "failed 1"), (MAIN, "done")]].concat();
+        let (words, _, parser) = read_of(&pool);
+        assert_eq!((words.as_str(), parser.outside_failure()), ("0: 1: 2: passed passed failed", None));
+        let own = [(CHILD, "begin 0"), (CHILD, "passed 0"), (other, "begin 1"), (other, "passed 1")];
+        assert_eq!(read_of(&[&own[..], &[(MAIN, "done")]].concat()).0, "0: passed 1: passed");
     }
 
     #[test]

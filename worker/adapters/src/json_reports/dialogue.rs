@@ -6,7 +6,7 @@ use std::{ops::Range, time::Duration};
 use heeler_core::Failure;
 
 use super::message::{self, ReportLine};
-use crate::{FrameworkResult, FrameworkVerdict, OutputStream, TestPart, TranscriptEvent};
+use crate::{FrameworkResult, FrameworkVerdict, OutputStream, ReportWriter, TestPart, TranscriptEvent};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReportedState {
@@ -15,17 +15,35 @@ enum ReportedState {
     Ended,
 }
 
+/// An end that another process has reported than the one that reported the begin. A child that runs one test
+/// for its parent reports such an end, and so does a forked copy that returns from a test and then goes on
+/// with the next one. So the end counts when a third report shows that the run goes on elsewhere.
+#[derive(Debug)]
+struct ProposedEnd {
+    place: usize,
+    verdict: FrameworkVerdict,
+    by: ReportWriter,
+}
+
 /// The tests of one process, and what it has reported of them.
 #[derive(Debug)]
 pub(crate) struct ReportDialogue {
     /// As requests name them.
     tests: Vec<String>,
     states: Vec<ReportedState>,
+    /// The processes that reported the begin of each test, as far as they are known.
+    beginners: Vec<Option<ReportWriter>>,
+    /// Ends that nothing has confirmed.
+    proposed: Vec<ProposedEnd>,
+    /// Forked copies that go on with the run: what they report counts for nothing.
+    copies: Vec<ReportWriter>,
     /// Tests of the current request.
     requested: Range<usize>,
     /// Tests of one request.
     request_size: usize,
     is_complete: bool,
+    /// The process that reported the end of the last request.
+    done_by: Option<ReportWriter>,
     /// The first error of the program's reports.
     fault: Option<String>,
 }
@@ -34,13 +52,28 @@ impl ReportDialogue {
     /// Returns the dialogue about these tests, at most `request_size` of them in one request.
     pub(crate) fn new(tests: Vec<String>, request_size: usize) -> Self {
         let requested = 0..tests.len().min(request_size);
-        let states = vec![ReportedState::Waiting; tests.len()];
-        Self { tests, states, requested, request_size, is_complete: false, fault: None }
+        Self {
+            states: vec![ReportedState::Waiting; tests.len()],
+            beginners: vec![None; tests.len()],
+            proposed: Vec::new(),
+            copies: Vec::new(),
+            tests,
+            requested,
+            request_size,
+            is_complete: false,
+            done_by: None,
+            fault: None,
+        }
     }
 
     /// Returns whether every test was requested, and the last request is done.
     pub(crate) fn is_complete(&self) -> bool {
         self.is_complete
+    }
+
+    /// Returns whether forked copies have gone on with the run.
+    pub(crate) fn has_copies(&self) -> bool {
+        !self.copies.is_empty()
     }
 
     /// Returns the first error of the program's reports.
@@ -64,23 +97,72 @@ impl ReportDialogue {
         let first = self.tests.len();
         self.tests.extend(tests);
         self.states.resize(self.tests.len(), ReportedState::Waiting);
+        self.beginners.resize(self.tests.len(), None);
         self.requested = first..self.tests.len().min(first.saturating_add(self.request_size));
         self.is_complete = false;
         self.request()
     }
 
-    /// Handles a report; returns the next request.
+    /// Handles a report of this process, if it is known; returns the next request.
     pub(crate) fn on_report_line(
         &mut self,
         report: &ReportLine,
+        writer: Option<ReportWriter>,
         events: &mut Vec<TranscriptEvent>,
     ) -> Vec<u8> {
-        match report.kind() {
-            "done" => return self.on_done(),
-            "begin" | "end" | "part" | "out" | "file" => self.on_report(report, events),
-            _ => {}
+        let kind = report.kind();
+        if !matches!(kind, "done" | "begin" | "end" | "part" | "out" | "file") {
+            return Vec::new();
         }
+        if let Some(writer) = writer
+            && self.is_of_copy(report, writer, events)
+        {
+            // Otherwise it waits for its next request, and the process for it.
+            return if kind == "done" { message::stop() } else { Vec::new() };
+        }
+        if kind == "done" {
+            self.done_by = writer;
+            return self.on_done();
+        }
+        self.on_report(report, writer, events);
         Vec::new()
+    }
+
+    /// Returns whether a report is one of a forked copy that goes on with the run of another process, and
+    /// settles the proposed ends that it confirms or replaces.
+    fn is_of_copy(
+        &mut self,
+        report: &ReportLine,
+        writer: ReportWriter,
+        events: &mut Vec<TranscriptEvent>,
+    ) -> bool {
+        if self.copies.contains(&writer) {
+            return true;
+        }
+        let kind = report.kind();
+        let place = report.index().and_then(|index| self.requested.start.checked_add(index));
+        let place = place.filter(|place| self.requested.contains(place));
+        let is_beginner = |place: usize| self.beginners[place].is_none_or(|beginner| beginner == writer);
+        let is_foreign_end = kind == "end" && place.is_some_and(|place| !is_beginner(place));
+        let has_ended = place.is_some_and(|place| self.states[place] == ReportedState::Ended);
+        let has_proposed = self.proposed.iter().any(|end| end.by == writer);
+        let is_late = self.is_complete && self.done_by.is_some_and(|by| by != writer);
+        if is_late || is_foreign_end && has_ended || has_proposed && matches!(kind, "begin" | "done") {
+            self.copies.push(writer);
+            return true;
+        }
+        for end in std::mem::take(&mut self.proposed) {
+            if kind == "end" && place == Some(end.place) {
+                // The process that began the test has the last word, and the other one was its copy.
+                self.copies.push(end.by);
+            } else if end.by == writer {
+                self.proposed.push(end);
+            } else {
+                self.states[end.place] = ReportedState::Ended;
+                events.push(TranscriptEvent::Ended { place: end.place, verdict: end.verdict });
+            }
+        }
+        false
     }
 
     fn on_done(&mut self) -> Vec<u8> {
@@ -100,7 +182,12 @@ impl ReportDialogue {
         self.request()
     }
 
-    fn on_report(&mut self, report: &ReportLine, events: &mut Vec<TranscriptEvent>) {
+    fn on_report(
+        &mut self,
+        report: &ReportLine,
+        writer: Option<ReportWriter>,
+        events: &mut Vec<TranscriptEvent>,
+    ) {
         let place = report.index().and_then(|index| self.requested.start.checked_add(index));
         let Some(place) = place.filter(|place| self.requested.contains(place)) else {
             return self.record_fault(format!("{:?} of a test that was not requested", report.kind()));
@@ -109,10 +196,16 @@ impl ReportDialogue {
         match (kind, self.states[place]) {
             ("begin", ReportedState::Waiting) => {
                 self.states[place] = ReportedState::Running;
+                self.beginners[place] = writer;
                 events.push(TranscriptEvent::Begun { place });
             }
             ("end", ReportedState::Running) => match verdict(report) {
                 Some(verdict) => {
+                    if let (Some(by), Some(beginner)) = (writer, self.beginners[place])
+                        && by != beginner
+                    {
+                        return self.proposed.push(ProposedEnd { place, verdict, by });
+                    }
                     self.states[place] = ReportedState::Ended;
                     events.push(TranscriptEvent::Ended { place, verdict });
                 }

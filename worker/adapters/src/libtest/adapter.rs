@@ -37,6 +37,7 @@ static EVENTS: AdapterTraits = AdapterTraits {
     // The output of tests is not captured.
     details_from_stderr: Some(add_panic),
     captures_output: true,
+    reports_from_one_process: true,
     is_recognized: true,
     is_own_line: |line| line.starts_with(br#"{ "type": ""#),
     ..AdapterTraits::new("libtest", "Rust test")
@@ -47,6 +48,7 @@ static PLAIN: AdapterTraits = AdapterTraits {
     selection_limit: Some(SELECTION_LIMIT),
     details_from_stderr: Some(add_panic),
     captures_output: true,
+    reports_from_one_process: true,
     is_own_line: plain::is_own_line,
     ..AdapterTraits::new("libtest-plain", "Rust test")
 };

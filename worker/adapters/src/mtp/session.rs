@@ -78,7 +78,9 @@ impl MtpSession {
     ) -> Vec<u8> {
         match input {
             ConnectionInput::Opened => self.open(connection),
-            ConnectionInput::Bytes(chunk) => self.read(connection, chunk, handle),
+            ConnectionInput::Bytes(chunk) | ConnectionInput::BytesOf(_, chunk) => {
+                self.read(connection, chunk, handle)
+            }
         }
     }
 

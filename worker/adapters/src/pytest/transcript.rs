@@ -70,7 +70,8 @@ impl PytestParser {
                 let mut events = Vec::new();
                 // All tests were in one request: what follows it would be the last one, to stop. Whether
                 // there are further tests is known later.
-                self.dialogue.on_report_line(report, &mut events);
+                // In a forked copy the plugin is silent.
+                self.dialogue.on_report_line(report, None, &mut events);
                 let fence = report.fence();
                 for event in events {
                     self.outputs.push_event(fence, event);

@@ -1,0 +1,312 @@
+//! Decides which process's standard output is parsed, where the kernel names the writer of each byte. A
+//! verdict belongs to the process that the worker has started: a forked copy that returns from a test goes on
+//! with the run as that process would, and writes the same markers.
+//!
+//! ```text
+//! undecided ── the started process reports a test ──────────────► its output is parsed, all other is output
+//!     └─────── another process reports the first test ──► that one's is parsed
+//!                  └─ the started process reports a test ───────► its output is parsed, and the results of
+//!                                                                 the other are withdrawn
+//! ```
+//!
+//! A wrapper, which only starts the test program, reports no tests. Pure but for one look at the processes.
+
+use std::{io::Read as _, path::Path};
+
+use heeler_adapters::{Adapter, TranscriptEvent, TranscriptParser};
+use heeler_protocol::control::ListedTest;
+use heeler_sys::process::{self, Pid};
+
+/// How much of the started process's output is kept until a test is reported: what frameworks write before
+/// the first test takes less.
+const KEPT_BYTES: usize = 64 << 10;
+
+/// The processes that write to one standard output.
+pub(super) struct OutputWriters {
+    adapter: &'static dyn Adapter,
+    /// The program is a script, which starts the test program.
+    is_script: bool,
+    /// The tests are those of one variant, as which they are reported.
+    has_variant: bool,
+    /// The process whose output is parsed.
+    main: Option<Pid>,
+    /// The main process may be a copy of the started one.
+    is_main_doubtful: bool,
+    /// Output of the started process while no test was reported.
+    root_output: Vec<u8>,
+    /// Parses what the started process writes while another one's output is parsed.
+    root_parser: Option<Box<dyn TranscriptParser + Send>>,
+    /// Parses what others write, to see whether one of them runs tests as well.
+    other_parser: Option<Box<dyn TranscriptParser + Send>>,
+    has_other_run: bool,
+}
+
+/// Bytes that one process has written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WrittenOutput<'a> {
+    pub(super) root: Pid,
+    pub(super) writer: Pid,
+    pub(super) bytes: &'a [u8],
+}
+
+/// Returns the tests that the process runs, where a further parser is needed.
+pub(super) type TestSource<'a> = &'a dyn Fn() -> Vec<&'a ListedTest>;
+
+/// Whether results that were read before stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EarlierResults {
+    Stand,
+    /// Another process than the started one has reported them.
+    Withdrawn,
+}
+
+impl OutputWriters {
+    /// Returns the writers of a process of this program, before it has written anything.
+    pub(super) fn new(adapter: &'static dyn Adapter, program: &Path, has_variant: bool) -> Self {
+        Self {
+            adapter,
+            is_script: is_script(program),
+            has_variant,
+            main: None,
+            is_main_doubtful: false,
+            root_output: Vec::new(),
+            root_parser: None,
+            other_parser: None,
+            has_other_run: false,
+        }
+    }
+
+    /// Records that a test began with the process, so that the first report is one of its end, which a copy
+    /// may write: only the started process can be the one, unless it is a script.
+    pub(super) fn begin_with_process(&mut self, root: Pid) {
+        if !self.is_script {
+            self.main = Some(root);
+        }
+    }
+
+    /// Returns whether the results that were read are those of the process that the worker has started, or of
+    /// a program that it has started.
+    pub(super) fn is_main_known(&self) -> bool {
+        !self.is_main_doubtful
+    }
+
+    /// Returns whether a process whose output is not parsed has run tests as well: what the framework leaves
+    /// behind of a run may be of that one.
+    pub(super) fn has_other_run(&self) -> bool {
+        self.has_other_run
+    }
+
+    /// Parses output of the main process with `transcript`; other output is passed on as it is.
+    pub(super) fn read(
+        &mut self,
+        written: WrittenOutput<'_>,
+        tests: TestSource<'_>,
+        transcript: &mut Box<dyn TranscriptParser + Send>,
+        events: &mut Vec<TranscriptEvent>,
+    ) -> EarlierResults {
+        let WrittenOutput { root, writer, bytes } = written;
+        match self.main {
+            Some(main) if main == writer => transcript.on_stdout(bytes, events),
+            Some(main) if writer == root && main != root && !self.has_variant => {
+                return self.read_late_root(written, tests, transcript, events);
+            }
+            Some(_) => {
+                self.watch_other(bytes, tests);
+                events.push(TranscriptEvent::Output(bytes.to_vec()));
+            }
+            None => {
+                if writer == root && self.root_output.len() < KEPT_BYTES {
+                    self.root_output.extend_from_slice(bytes);
+                }
+                let before = events.len();
+                transcript.on_stdout(bytes, events);
+                if reports_test(&events[before..]) || transcript.is_complete() {
+                    self.main = Some(writer);
+                    self.is_main_doubtful = writer != root && may_be_copy(root, writer);
+                }
+            }
+        }
+        EarlierResults::Stand
+    }
+
+    /// Reads what the started process writes after another process has reported tests.
+    fn read_late_root(
+        &mut self,
+        written: WrittenOutput<'_>,
+        tests: TestSource<'_>,
+        transcript: &mut Box<dyn TranscriptParser + Send>,
+        events: &mut Vec<TranscriptEvent>,
+    ) -> EarlierResults {
+        let WrittenOutput { root, bytes, .. } = written;
+        let mut own = Vec::new();
+        let mut parser = self.root_parser.take().unwrap_or_else(|| {
+            let mut parser = self.adapter.transcript_parser(&tests());
+            parser.opening_request(&mut Vec::new());
+            parser.on_stdout(&std::mem::take(&mut self.root_output), &mut Vec::new());
+            parser
+        });
+        parser.on_stdout(bytes, &mut own);
+        if !reports_test(&own) && !parser.is_complete() {
+            self.root_parser = Some(parser);
+            events.push(TranscriptEvent::Output(bytes.to_vec()));
+            return EarlierResults::Stand;
+        }
+        (self.main, self.is_main_doubtful, self.has_other_run) = (Some(root), false, true);
+        *transcript = parser;
+        events.retain(|event| matches!(event, TranscriptEvent::Output(_)));
+        events.append(&mut own);
+        EarlierResults::Withdrawn
+    }
+
+    fn watch_other(&mut self, bytes: &[u8], tests: TestSource<'_>) {
+        if self.has_other_run {
+            return;
+        }
+        let parser = self.other_parser.get_or_insert_with(|| self.adapter.transcript_parser(&tests()));
+        let mut events = Vec::new();
+        parser.on_stdout(bytes, &mut events);
+        self.has_other_run = reports_test(&events) || parser.is_complete();
+    }
+}
+
+fn is_script(program: &Path) -> bool {
+    let mut mark = [0; 2];
+    std::fs::File::open(program).and_then(|mut file| file.read_exact(&mut mark)).is_ok() && &mark == b"#!"
+}
+
+fn reports_test(events: &[TranscriptEvent]) -> bool {
+    let is_report = |event: &TranscriptEvent| {
+        matches!(event, TranscriptEvent::Begun { .. } | TranscriptEvent::Ended { .. })
+    };
+    events.iter().any(is_report)
+}
+
+/// Returns whether a process may be a forked copy of another one: it does not execute another program.
+fn may_be_copy(of: Pid, process: Pid) -> bool {
+    process::execute_same_program(of, process).unwrap_or(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use heeler_adapters::by_name;
+
+    use super::*;
+
+    const ROOT: Pid = Pid(i32::MAX - 1);
+    const OTHER: Pid = Pid(i32::MAX);
+
+    fn listed() -> Vec<ListedTest> {
+        ["A.a", "A.b"].map(|name| ListedTest { name: name.to_owned(), ..ListedTest::default() }).to_vec()
+    }
+
+    /// Returns what the batch learns from these pieces, as words, and whether results were withdrawn.
+    fn read(pieces: &[(Pid, &str)]) -> (Vec<String>, bool, OutputWriters) {
+        let (adapter, tests) = (by_name("gtest").unwrap(), listed());
+        let tests = || -> Vec<&ListedTest> { tests.iter().collect() };
+        let mut writers = OutputWriters::new(adapter, Path::new("/bin/true"), false);
+        let mut transcript = adapter.transcript_parser(&tests());
+        let (mut words, mut is_withdrawn) = (Vec::new(), false);
+        for (writer, text) in pieces {
+            let written = WrittenOutput { root: ROOT, writer: *writer, bytes: text.as_bytes() };
+            let mut events = Vec::new();
+            is_withdrawn |=
+                writers.read(written, &tests, &mut transcript, &mut events) == EarlierResults::Withdrawn;
+            words.extend(events.iter().filter_map(|event| match event {
+                TranscriptEvent::Begun { place } => Some(format!("begin {place}")),
+                TranscriptEvent::Ended { place, verdict } => Some(format!("{place} {:?}", verdict.result)),
+                _ => None,
+            }));
+        }
+        (words, is_withdrawn, writers)
+    }
+
+    const HEAD: &str = "[==========] Running 2 tests from 1 test suite.\n[----------] 2 tests from A\n";
+    const BEGIN_A: &str = "[ RUN      ] A.a\n";
+    const COPY: &str = "[       OK ] A.a (0 ms)\n[ RUN      ] A.b\n[       OK ] A.b (0 ms)\n\
+                        [----------] 2 tests from A (0 ms total)\n\n\
+                        [==========] 2 tests from 1 test suite ran. (0 ms total)\n[  PASSED  ] 2 tests.\n";
+
+    #[test]
+    fn what_a_copy_reports_is_output() {
+        let failed = COPY.replace("[       OK ] A.a", "[  FAILED  ] A.a");
+        let (words, is_withdrawn, writers) =
+            read(&[(ROOT, HEAD), (ROOT, BEGIN_A), (OTHER, COPY), (ROOT, &failed)]);
+        assert_eq!(words, ["begin 0", "0 Failed", "begin 1", "1 Passed"]);
+        assert!(!is_withdrawn && writers.is_main_known() && writers.has_other_run());
+    }
+
+    #[test]
+    fn marker_that_another_process_tears_is_read() {
+        let (half, rest) = BEGIN_A.split_at(7);
+        let (words, ..) = read(&[(ROOT, HEAD), (ROOT, BEGIN_A), (ROOT, &COPY[..9]), (OTHER, "x\n")]);
+        assert_eq!(words, ["begin 0"]);
+        let (words, ..) = read(&[(ROOT, HEAD), (ROOT, half), (ROOT, rest), (OTHER, "x"), (ROOT, COPY)]);
+        assert_eq!(words, ["begin 0", "0 Passed", "begin 1", "1 Passed"]);
+    }
+
+    #[test]
+    fn copy_that_was_forked_before_the_first_test_decides_nothing() {
+        let failed = COPY.replace("[       OK ] A.b", "[  FAILED  ] A.b");
+        let (words, is_withdrawn, writers) =
+            read(&[(ROOT, HEAD), (OTHER, BEGIN_A), (OTHER, COPY), (ROOT, BEGIN_A), (ROOT, &failed)]);
+        assert_eq!(words[4..], ["begin 0", "0 Passed", "begin 1", "1 Failed"]);
+        assert!(is_withdrawn && writers.is_main_known());
+    }
+
+    #[test]
+    fn program_behind_a_wrapper_reports() {
+        let (words, is_withdrawn, writers) =
+            read(&[(ROOT, "starts\n"), (OTHER, HEAD), (OTHER, BEGIN_A), (ROOT, "waits\n"), (OTHER, COPY)]);
+        assert_eq!(words, ["begin 0", "0 Passed", "begin 1", "1 Passed"]);
+        assert!(!is_withdrawn && !writers.is_main_known(), "what it executes is not known any more");
+    }
+
+    /// Calls `check` with every interleaving of what the process and its copy write after the fork.
+    fn each_order(root: &[&str], copy: &[&str], check: &mut impl FnMut(&[(Pid, String)])) {
+        fn extend(
+            rest: [&[&str]; 2],
+            order: &mut Vec<(Pid, String)>,
+            check: &mut impl FnMut(&[(Pid, String)]),
+        ) {
+            if rest.iter().all(|one| one.is_empty()) {
+                return check(order);
+            }
+            for (at, writer) in [ROOT, OTHER].into_iter().enumerate() {
+                let Some((first, behind)) = rest[at].split_first() else { continue };
+                order.push((writer, (*first).to_owned()));
+                let mut rest = rest;
+                rest[at] = behind;
+                extend(rest, order, check);
+                order.pop();
+            }
+        }
+        extend([root, copy], &mut Vec::new(), check);
+    }
+
+    #[test]
+    fn process_decides_in_every_order_of_writes() {
+        let root = [
+            "[  FAILED  ] A.a (0 ms)\n",
+            "[ RUN      ] A.b\n",
+            "[       OK ] A.b (0 ms)\n",
+            "[----------] 2 tests from A (0 ms total)\n\n[==========] 2 tests from 1 test suite ran.",
+        ];
+        let copy = ["[       OK ] A.a (0 ms)\n", "[ RUN      ] A.b\n", "[       OK ] A.b (0 ms)\n"];
+        let (mut orders, mut wrong_by_mistake) = (0, 0);
+        each_order(&root, &copy, &mut |order| {
+            let start = [(ROOT, HEAD), (ROOT, BEGIN_A)];
+            let pieces: Vec<_> = start
+                .into_iter()
+                .chain(order.iter().map(|(writer, text)| (*writer, text.as_str())))
+                .collect();
+            let expected = ["begin 0", "0 Failed", "begin 1", "1 Passed"];
+            assert_eq!(read(&pieces).0, expected, "{order:?}");
+            // The planted mistake: all that is written counts.
+            let mistaken: Vec<_> = pieces.iter().map(|(_, text)| (ROOT, *text)).collect();
+            orders += 1;
+            wrong_by_mistake += usize::from(read(&mistaken).0 != expected);
+        });
+        assert_eq!(orders, 35);
+        assert!(wrong_by_mistake > 10, "{wrong_by_mistake}");
+    }
+}

@@ -1,0 +1,111 @@
+//! What a test process writes: read, parsed, and passed on to its batch.
+
+use std::time::Duration;
+
+use heeler_adapters::InvocationChannel;
+use heeler_sys::process::{self, Pid};
+
+use super::{
+    super::{
+        lease::listed_tests,
+        marker_writers::WriterSample,
+        output_writers::{EarlierResults, WrittenOutput},
+    },
+    RunningProcess, TranscriptReader,
+};
+use crate::batch::{DialogueStall, RawOutputs, ReleaseConditions, SoleWriterSpan};
+
+impl RunningProcess<'_> {
+    /// Returns whether output is not read yet: who its writers are shows only when it is known which process
+    /// the guard has started.
+    pub(super) fn awaits_root(&self) -> bool {
+        self.root.is_none() && !self.is_over && self.process.channel() == InvocationChannel::OutputSocket
+    }
+
+    /// Reads the outputs; returns what is known of the process that has written them.
+    pub(super) fn read_outputs_and_writers(&mut self) -> ReleaseConditions {
+        let names_writers = self.process.channel() == InvocationChannel::OutputSocket;
+        let until = self.clock.now().running;
+        // A process that is stopped may be about to exit: how it ends decides.
+        let is_running = || self.root.and_then(process::stat).is_some_and(|stat| "RSD".contains(stat.state));
+        let own = (names_writers && self.writers.is_main_known() && is_running())
+            .then_some(SoleWriterSpan { after: Duration::ZERO, until });
+        let sample = self.root.filter(|_| !names_writers).and_then(|root| WriterSample::take(root, until));
+        self.read_outputs();
+        let read_at = self.clock.now().running;
+        let alone = own.or_else(|| sample.and_then(|sample| self.marker_writers.record(sample, read_at)));
+        ReleaseConditions {
+            doubtful_since: self.reader.transcript.doubtful_since(),
+            is_complete: self.reader.transcript.is_complete(),
+            alone,
+        }
+    }
+
+    /// Has the held tests checked by what is known of their process.
+    pub(super) fn check_held_tests(&mut self) {
+        let conditions = self.read_outputs_and_writers();
+        self.batch.check_held_tests(self.clock.now(), conditions, &mut self.sink.updates);
+        self.sink.try_send_batch();
+    }
+
+    /// Reads the available output and handles it.
+    pub(super) fn read_outputs(&mut self) {
+        if self.awaits_root() {
+            return;
+        }
+        let channel = self.process.channel();
+        let TranscriptReader { transcript, events, .. } = &mut self.reader;
+        let read = self
+            .process
+            .read_outputs(|connection, input| transcript.on_connection(connection, input, events));
+        self.death_files.on_stderr(read.stderr);
+        self.death_files.on_stdout(read.stdout);
+        let mut withdraws = false;
+        let mut outputs = RawOutputs { stdout: read.stdout, stderr: read.stderr };
+        match channel {
+            InvocationChannel::Connections => {}
+            InvocationChannel::Descriptor => {
+                if transcript.on_outputs(read.stdout, read.stderr, events) {
+                    outputs = RawOutputs::default();
+                }
+            }
+            InvocationChannel::StandardStreams | InvocationChannel::SocketStreams => outputs.stdout = &[],
+            InvocationChannel::OutputSocket | InvocationChannel::CombinedSocket => {
+                outputs.stdout = &[];
+                let mut rest = read.stdout;
+                let tests = || listed_tests(&self.batch);
+                for piece in read.stdout_pieces {
+                    let (bytes, behind) = rest.split_at(piece.bytes);
+                    rest = behind;
+                    // What the kernel names nobody for can only be of the process itself.
+                    let root = self.root.or(piece.writer).unwrap_or(Pid::own());
+                    let writer = piece.writer.unwrap_or(root);
+                    let written = WrittenOutput { root, writer, bytes };
+                    withdraws |=
+                        self.writers.read(written, &tests, transcript, events) == EarlierResults::Withdrawn;
+                }
+            }
+            InvocationChannel::StandardOutput | InvocationChannel::CombinedOutput => {
+                outputs.stdout = &[];
+                if !read.stdout.is_empty() {
+                    transcript.on_stdout(read.stdout, events);
+                }
+            }
+        }
+        if withdraws {
+            self.batch.withdraw_all();
+        }
+        self.reader.pass_on(outputs, &self.clock, &mut self.batch, self.sink);
+        let is_over = self.reader.transcript.is_over() && !self.may_be_extended();
+        if is_over && self.cancel_request.is_empty() {
+            self.finish_requests();
+        }
+        let stall = if self.process.has_unread_request() {
+            Some(DialogueStall::RequestUnread)
+        } else {
+            self.process.has_closed_dialogue().then_some(DialogueStall::ReportsClosed)
+        };
+        self.batch.set_dialogue_stall(stall, self.clock.now());
+        self.batch.set_request_taken(!self.process.is_last_request_unread(), self.clock.now());
+    }
+}
