@@ -68,9 +68,12 @@ const NONE: (&str, &str) = ("none", "");
 pub(crate) const HANGING: &str = "fork, hang both";
 
 /// Every hostile program.
-pub(crate) const PROGRAMS: [HostileProgram; 16] = [
+pub(crate) const PROGRAMS: [HostileProgram; 19] = [
     forging("fork, crash", ("Fork.ChildReturnsParentCrashes", "error")),
     forging("fork, fail", ("Fork.ChildReturnsParentFails", "failed")),
+    forging("fork, exit 0", ("Fork.ChildReturnsParentExits", "error")),
+    forging("fork, exit 1", ("Fork.ChildReturnsParentExits", "error")),
+    forging("fork, kill", ("Fork.ChildReturnsParentExits", "error")),
     forging("fork, crash late", ("Fork.ChildIsGoneWhenParentCrashes", "error")),
     forging("fork, crash early", ("Fork.ChildRunsOnWhileParentCrashes", "error")),
     forging(HANGING, ("Fork.ChildRunsOnWhileParentCrashes", "timed-out")),
