@@ -149,7 +149,9 @@ fn every_kind_of_child_decides_nothing() {
             for end in ["pass", "fail", "leave-0"] {
                 world.env("HEELER_FIXTURE_END", end);
                 let what = format!("{child}, {end}");
-                PROCESSES.iter().for_each(|options| check(&world, name, options, state_of(end), &what));
+                // One process for all tests shows most; the other kind, in one framework, is enough.
+                let runs = if name == "gtest" { &PROCESSES[..1] } else { &PROCESSES[..] };
+                runs.iter().for_each(|options| check(&world, name, options, state_of(end), &what));
             }
         }
     }

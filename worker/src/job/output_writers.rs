@@ -122,7 +122,7 @@ impl OutputWriters {
                 transcript.on_stdout(bytes, events);
                 if reports_test(&events[before..]) || transcript.is_complete() {
                     self.main = Some(writer);
-                    self.is_main_doubtful = writer != root && may_be_copy(root, writer);
+                    self.is_main_doubtful = !self.is_script && writer != root && may_be_copy(root, writer);
                 }
             }
         }
