@@ -162,14 +162,22 @@ pub fn write_to_pipe(path: &std::path::Path, mut bytes: &[u8], deadline: Instant
             Ok(written) => bytes = &bytes[written..],
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => {
-                let left = deadline.saturating_duration_since(Instant::now());
-                let mut polled = [PollFd::from_borrowed_fd(std::os::fd::AsFd::as_fd(&pipe), PollFlags::OUT)];
-                if left.is_zero() || poll(&mut polled, Some(&timespec(left))) == Ok(0) {
-                    return Err(io::ErrorKind::TimedOut.into());
-                }
+                poll_until(
+                    PollFd::from_borrowed_fd(std::os::fd::AsFd::as_fd(&pipe), PollFlags::OUT),
+                    deadline,
+                )?;
             }
             Err(error) => return Err(error.into()),
         }
+    }
+    Ok(())
+}
+
+/// Waits for one descriptor until the deadline.
+pub(crate) fn poll_until(polled: PollFd<'_>, deadline: Instant) -> io::Result<()> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() || poll(&mut [polled], Some(&timespec(left))) == Ok(0) {
+        return Err(io::ErrorKind::TimedOut.into());
     }
     Ok(())
 }

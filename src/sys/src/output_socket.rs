@@ -3,20 +3,29 @@
 use std::{
     io::{self, IoSliceMut},
     mem::MaybeUninit,
-    os::fd::{BorrowedFd, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    time::Instant,
 };
 
 use rustix::{
     cmsg_space,
-    io::retry_on_intr,
+    event::{PollFd, PollFlags},
+    fs::FileType,
+    io::{Errno, retry_on_intr},
     net::{
-        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, Shutdown, SocketFlags,
-        SocketType, recvmsg, shutdown, socketpair,
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, Shutdown,
+        SocketFlags, SocketType, recvmsg, send, shutdown, socketpair,
         sockopt::{set_socket_passcred, set_socket_send_buffer_size},
     },
 };
 
-use crate::process::Pid;
+use crate::{
+    io::poll_until,
+    process::{Pid, pidfd_open},
+};
+
+/// Descriptor of the standard output of any process.
+const STDOUT: i32 = 1;
 
 /// Requested send buffer. The kernel charges several hundred bytes for each short line, so the default holds
 /// fewer of them than a pipe. The system's own limit applies.
@@ -61,6 +70,32 @@ pub fn read(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, Opti
         _ => None,
     });
     Ok((message.bytes, writer))
+}
+
+/// Writes to the standard output of another process, which this process may trace. This process is the writer
+/// then. A full socket is waited for until the deadline.
+///
+/// # Errors
+/// The process is gone or may not be traced, its standard output is not a socket (`InvalidInput`) or has no
+/// reader, or the deadline has passed; some of the bytes may be written.
+pub fn write_to_stdout_of(process: Pid, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+    let flags = rustix::process::PidfdGetfdFlags::empty();
+    let socket = rustix::process::pidfd_getfd(pidfd_open(process)?, STDOUT, flags)?;
+    if FileType::from_raw_mode(rustix::fs::fstat(&socket)?.st_mode) != FileType::Socket {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    while !bytes.is_empty() {
+        // Not a property of the socket: the process has the same one and expects writes to wait.
+        match send(&socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
+                poll_until(PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::OUT), deadline)?
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::{
 
 use heeler_crash::stacks;
 use heeler_sys::{
-    io,
+    io, output_socket,
     process::{Pid, Signal},
     trace::{self, SignalDisposition},
 };
@@ -17,11 +17,19 @@ use heeler_sys::{
 const WRITE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Rescues the output of a stopped process that will not run again, and returns what prevented it. Nothing is
-/// written if its standard output is no pipe.
+/// written if its standard output is neither a pipe nor a socket.
 pub(super) fn rescue_output(process: Pid) -> Option<String> {
     let bytes = stacks::buffered_stdout(process)?;
     let path = format!("/proc/{process}/fd/1");
-    let written = io::write_to_pipe(Path::new(&path), &bytes, Instant::now() + WRITE_LIMIT);
+    let deadline = Instant::now() + WRITE_LIMIT;
+    let written = io::write_to_pipe(Path::new(&path), &bytes, deadline).or_else(|error| {
+        // A socket has no name by which it could be opened.
+        let by_descriptor = output_socket::write_to_stdout_of(process, &bytes, deadline);
+        by_descriptor.map_err(|other| match other.kind() {
+            std::io::ErrorKind::InvalidInput => error,
+            _ => other,
+        })
+    });
     let error = written.err().filter(|error| error.kind() != std::io::ErrorKind::InvalidInput)?;
     Some(format!("write the last output of process {process}: {error}"))
 }

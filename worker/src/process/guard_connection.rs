@@ -68,6 +68,11 @@ pub(crate) enum GuardEvent {
 }
 
 impl GuardConnection {
+    /// Returns the id of the guard process.
+    pub(crate) fn guard_pid(&self) -> Pid {
+        self.process.pid()
+    }
+
     /// Returns the connection to a guard over this socket.
     pub(crate) fn open(process: GuardProcess, control: OwnedFd) -> io::Result<Self> {
         let (sender, receiver, task) =

@@ -409,6 +409,9 @@ impl<'a> GuardedProcess<'a> {
         }
         let reported = channel.as_mut().map_or(0, |one| byte_count(one.try_read(&mut buffers.channel)));
         let count = byte_count(stdout.try_read(&mut buffers.stdout));
+        if let ProcessHandle::Guard(guard) = &self.handle {
+            stdout.remove_writer(guard.guard_pid());
+        }
         let errors = byte_count(stderr.try_read(&mut buffers.stderr));
         // The reply to a request is read at once: the process waits for what follows.
         let mut is_urgent = count.max(reported) > PIPE_FILLING_BYTES;

@@ -144,6 +144,13 @@ impl OutputPipe {
         read
     }
 
+    /// Names no writer for what this process has written: a guard writes for the process that it has started.
+    pub(crate) fn remove_writer(&mut self, guard: Pid) {
+        for piece in self.pieces.iter_mut().filter(|piece| piece.writer == Some(guard)) {
+            piece.writer = None;
+        }
+    }
+
     /// Returns who wrote the bytes of the last read, in their order; nothing for a pipe.
     pub(crate) fn pieces(&self) -> &[OutputPiece] {
         &self.pieces
