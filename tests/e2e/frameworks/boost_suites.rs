@@ -71,6 +71,17 @@ fn death_in_the_set_up_of_a_boost_suite_is_charged_to_its_tests() {
 }
 
 #[test]
+fn exit_in_the_tear_down_of_a_boost_suite_is_its_own() {
+    for what in ["inner", "outer", "module"] {
+        run_failing(&format!("{what}-tear-down:exit"), |books| {
+            check_bad(books, &[], "");
+            let message = program_message(books);
+            assert!(message.contains("exited with code 0 in the tear-down of the suite"), "{message}");
+        });
+    }
+}
+
+#[test]
 fn boost_suite_whose_set_up_fails_has_its_message() {
     run_failing("inner-set-up:throw", |books| {
         let text = "the set-up of suite outer/inner failed: std::runtime_error: thrown in inner-set-up";

@@ -14,6 +14,10 @@ use super::{
     tracer::ProcessTracer,
 };
 
+/// Depth of the stack of an exit behind the return from `main`: the system call, a destructor or handler with
+/// a function of its own, the functions of the C library around them, and the program's first.
+const FRAMES_AFTER_MAIN: usize = 8;
+
 /// The stack of an exit, which is symbolized when the process is gone.
 pub(super) struct ExitStack {
     raw: RawStacks,
@@ -52,6 +56,7 @@ fn exit_stack(tid: Pid) -> Option<RawStacks> {
     if thread.registers.general.system_call() != trace::EXIT_OF_PROCESS {
         return None;
     }
-    // Without the stack, the exit code and the output decide, as for an untraced process.
-    stacks::unwind(tid, &[thread]).ok()
+    // Without the stack, the exit code and the output decide, as for an untraced process. One from behind
+    // `main` shows nothing, and names would cost each run of a small program more than its tests.
+    stacks::unwind(tid, &[thread]).ok().filter(|stack| stack.depth() > FRAMES_AFTER_MAIN)
 }

@@ -127,6 +127,9 @@ pub struct AdapterTraits {
     /// Whether the framework reads which process traces a test program, without consequences as it is run
     /// here.
     pub reads_tracer: bool,
+    /// Whether the stack of an exit in the middle of a run shows where it belongs, and nothing else does: the
+    /// framework keeps no file that exists while tests run.
+    pub is_exit_placed_by_stack: bool,
     /// Adds the details of a failed test that the framework writes to standard error, or to the common output
     /// of a process, where it writes them there.
     pub details_from_stderr: Option<AddDetails>,
@@ -171,6 +174,7 @@ impl AdapterTraits {
             selection_limit: None,
             expected_crash_markers: &[],
             reads_tracer: false,
+            is_exit_placed_by_stack: false,
             details_from_stderr: None,
             has_proven_answers: false,
             has_parts: false,
@@ -369,8 +373,8 @@ impl InvocationChannel {
         matches!(self, Self::CombinedOutput | Self::CombinedSocket)
     }
 
-    /// Returns the same channel, for which the kernel names who writes to standard output. A channel of its own
-    /// has no other writers.
+    /// Returns the same channel, for which the kernel names who writes to standard output. A channel of its
+    /// own has no other writers.
     #[must_use]
     pub fn with_named_writers(self) -> Self {
         match self {

@@ -61,6 +61,8 @@ pub(super) struct CrashDiagnostics {
     reports_own_crashes: bool,
     /// The framework reads the program's tracer, and so may a traced program.
     is_tracer_read_by_framework: bool,
+    /// The stack of an exit in the middle of the run is asked for, though no file tells when that is.
+    is_exit_placed_by_stack: bool,
     /// Why the process, or one that it started, is not traced.
     untraced_reason: Option<String>,
     crash: Option<CrashReport>,
@@ -103,6 +105,7 @@ impl CrashDiagnostics {
                 .collect(),
             reports_own_crashes: framework.reports_own_crashes,
             is_tracer_read_by_framework: framework.reads_tracer,
+            is_exit_placed_by_stack: framework.is_exit_placed_by_stack,
             untraced_reason: None,
             crash: None,
             exit_stack: None,
@@ -130,6 +133,8 @@ impl CrashDiagnostics {
             logs.push(LogLine { test: None, level: LogLevel::Warning, message });
             return None;
         }
+        // The directory is there as long as the process runs.
+        let run_mark = run_mark.or(self.is_exit_placed_by_stack.then_some(self.dir.as_path()));
         Some(TracePlan {
             mode,
             dumps: self.watch.dumps,

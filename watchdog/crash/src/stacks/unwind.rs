@@ -53,6 +53,14 @@ pub struct RawStacks {
     pub(super) problems: Vec<String>,
 }
 
+impl RawStacks {
+    /// Returns the number of frames of the deepest stack.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.threads.iter().map(|thread| thread.frames.len()).max().unwrap_or_default()
+    }
+}
+
 /// One program or library.
 #[derive(Debug)]
 pub(super) struct MappedModule {

@@ -22,6 +22,7 @@ static TRAITS: AdapterTraits = AdapterTraits {
     reads_tracer: true,
     is_recognized: true,
     reports_from_one_process: true,
+    is_exit_placed_by_stack: true,
     ..AdapterTraits::new(NAME, "Boost.Test")
 };
 

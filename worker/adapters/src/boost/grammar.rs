@@ -353,11 +353,17 @@ impl MarkerGrammar for BoostGrammar {
             let name = |place: usize| std::str::from_utf8(situation.sequence.name(place)).unwrap_or_default();
             situation.sequence.not_begun().filter(|place| is_charged(*place, name(*place))).collect()
         };
+        let is_over = || {
+            if self.suites.is_in_module() {
+                situation.sequence.not_begun().next().is_none()
+            } else {
+                not_begun_in(&self.suites.suite(), situation).is_empty()
+            }
+        };
         if situation.running.is_some() {
             let suite = self.suites.suite();
-            let is_over = not_begun_in(&suite, situation).is_empty();
             return unconfirmed
-                .filter(|_| is_over)
+                .filter(|_| is_over())
                 .map(|verdict| SuitePhase::TearDown { suite, verdict: verdict.clone() });
         }
         if let Some(test) = self.suites.other_test() {
@@ -365,12 +371,7 @@ impl MarkerGrammar for BoostGrammar {
             return (!places.is_empty()).then(|| SuitePhase::Dependency { test: test.to_owned(), places });
         }
         if let Some(suite) = self.suites.suite_after_another() {
-            let is_over = if self.suites.is_in_module() {
-                situation.sequence.next_expected().is_none()
-            } else {
-                not_begun_in(&suite, situation).is_empty()
-            };
-            return is_over.then_some(SuitePhase::AfterTests { suite });
+            return is_over().then_some(SuitePhase::AfterTests { suite });
         }
         let suite = self.suites.suite_in_set_up()?;
         let places =
