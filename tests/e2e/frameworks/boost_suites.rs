@@ -23,12 +23,17 @@ const ALL: [&str; 10] = [
 
 /// Runs all tests in batches, then each alone, while this fails; `check` sees both.
 fn run_failing(what: &str, check: impl Fn(&CheckedRun)) {
+    run_failing_with("", what, check);
+}
+
+/// The same with further settings.
+fn run_failing_with(further: &str, what: &str, check: impl Fn(&CheckedRun)) {
     let world = TestWorld::new();
     symlink(fixtures::boost("suites"), world.path("suites")).unwrap();
     world.env("FAILS", what);
     for settings in ["", "isolate = true\n"] {
         eprintln!("{what} {settings}");
-        world.write("heeler.toml", &format!("[profile.default]\njobs = 1\n{settings}"));
+        world.write("heeler.toml", &format!("[profile.default]\njobs = 1\n{further}{settings}"));
         let mut server = TestServer::initialized(&world, &["suites"]);
         let run = server.run(None);
         check(&server.finish(&run, &uids("suites", ALL)));
@@ -68,6 +73,39 @@ fn death_in_the_set_up_of_a_boost_suite_is_charged_to_its_tests() {
             check_bad(books, &["outer/first", "outer/inner/a", "outer/inner/b"], &outer);
         });
     }
+}
+
+#[test]
+fn boost_suite_whose_set_up_hangs_costs_only_its_tests() {
+    let limit = "startup-timeout = \"700ms\"\ngrace-period = \"100ms\"\n";
+    let outer = ["outer/first", "outer/inner/a", "outer/inner/b"];
+    for (what, suite, bad) in [("inner", "outer/inner", &outer[1..]), ("outer", "outer", &outer[..])] {
+        run_failing_with(limit, &format!("{what}-set-up:hang"), |books| {
+            // Where starts take long, so does the limit.
+            check_bad(books, bad, &format!(" s in the set-up of suite {suite}"));
+            check_bad(books, bad, "timed out after ");
+            books.assert_no_program_failures();
+        });
+    }
+    let limit = "startup-timeout = \"1s\"\ngrace-period = \"100ms\"\n";
+    run_failing_with(limit, "inner-set-up:slow", |books| {
+        check_bad(books, &[], "");
+        books.assert_no_program_failures();
+    });
+}
+
+#[test]
+fn boost_test_that_hangs_costs_only_those_that_depend_on_it() {
+    let limits = "startup-timeout = \"700ms\"\ngrace-period = \"100ms\"\ntimeout = \"3s\"\n";
+    run_failing_with(limits, "base:hang", |books| {
+        let needing = ["base", "needs_base", "needing/a", "needing/b", "needs_suite"];
+        check_bad(books, &needing, "timed out after ");
+        for name in &needing[1..] {
+            let message = books.message(&format!("suites::{name}"));
+            assert!(message.ends_with("in base, on which it depends"), "{message}");
+        }
+        books.assert_no_program_failures();
+    });
 }
 
 #[test]

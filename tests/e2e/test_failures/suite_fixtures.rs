@@ -40,6 +40,24 @@ fn death_in_set_up_is_the_result_of_the_suites_tests() {
 }
 
 #[test]
+fn hang_in_set_up_is_the_result_of_the_suites_tests() {
+    let books = ending("set-up, hang", "startup-timeout = \"700ms\"\n");
+    for uid in books.tests.keys() {
+        if uid.contains("Fixture") {
+            assert_eq!(books.state(uid), "timed-out");
+            assert!(
+                books.message(uid).ends_with("in the set-up of suite N/Fixture"),
+                "{:#}",
+                books.test(uid)
+            );
+        } else {
+            assert_eq!(books.state(uid), "passed");
+        }
+    }
+    books.assert_no_program_failures();
+}
+
+#[test]
 fn death_in_tear_down_is_its_own_node() {
     for (how, message, settings) in [
         ("tear-down, crash", "died of SIGABRT", ""),

@@ -3,7 +3,7 @@
 
 use heeler_protocol::control::ListedTest;
 
-use super::verdict::TestEnding;
+use super::test_ending::TestEnding;
 
 /// Returns the end of a test with the files of its failures below the directory in which the test's own file
 /// was found.

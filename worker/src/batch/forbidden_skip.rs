@@ -4,7 +4,7 @@ use heeler_adapters::{FrameworkResult, FrameworkVerdict};
 use heeler_core::Failure;
 use heeler_protocol::{control::LeasedTest, ctest};
 
-use super::verdict::TestEnding;
+use super::test_ending::TestEnding;
 
 /// Makes a failure of a skip that the source of the test does not know as one.
 pub(super) fn without_forbidden_skip(seen: TestEnding, test: &LeasedTest) -> TestEnding {

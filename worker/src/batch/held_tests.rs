@@ -15,7 +15,8 @@ use super::{
     BatchTestState, RunningBatch, RunningTest, add_result,
     interference::interference_text,
     run_evidence::has_sanitizer_report,
-    verdict::{Decision, TestEnding, TestOutputs, TestPolicy, decide, microseconds},
+    test_ending::TestEnding,
+    verdict::{Decision, TestOutputs, TestPolicy, decide, microseconds},
 };
 use crate::{process::process_clock::ClockReading, results::update_batch::UpdateBatch};
 

@@ -17,10 +17,10 @@ use super::{
     message_limit::truncate_messages,
     process_end::{append_evidence, append_section, exit_text, unselected_text},
     run_evidence::{
-        ProcessEndFacts, ProvenResults, contradicted_result_text, proven_results, sanitizer_finding,
-        sanitizer_summary, shared_blame,
+        ProcessEndFacts, ProvenResults, contradicted_result_text, proven_results, sanitizer_summary,
+        shared_blame,
     },
-    verdict::{DeathPosition, TestEnding},
+    test_ending::{DeathPosition, TestEnding},
 };
 use crate::results::update_batch::UpdateBatch;
 
@@ -99,41 +99,6 @@ impl RunningBatch {
         message
     }
 
-    /// Settles the tests before which the process died, in what all of them need.
-    fn settle_before_tests(
-        &mut self,
-        position: &DeathPosition,
-        places: &[usize],
-        gone: &mut ProcessExitSummary,
-        updates: &mut UpdateBatch,
-    ) -> bool {
-        if self.terminate_reason.is_some() || !self.running_tests.is_empty() {
-            return false;
-        }
-        let is_signal_or_exit = gone.exit.signal.is_some() || gone.exit.code.is_some();
-        if !is_signal_or_exit {
-            return false;
-        }
-        let (detail, cause) = (gone.detail.clone(), self.memory_cause(gone));
-        let mut exit_reason = ExitReason { detail, cause, ..exit_reason_of(&gone.exit) };
-        let stderr = self.unattributed_output.stderr_text();
-        exit_reason.detail = exit_reason.detail.or_else(|| sanitizer_finding(&stderr));
-        let mut evidence = gone.evidence.take();
-        for place in places {
-            if self.progress[*place].state != BatchTestState::Waiting {
-                continue;
-            }
-            self.on_test_begun(*place, RawOutputs::default(), self.now.since_boot, updates);
-            let Some(mut flight) = self.running_tests.pop() else { continue };
-            flight.push_stderr(stderr.as_bytes());
-            let seen = TestEnding::Died { exit_reason: exit_reason.clone(), position: position.clone() };
-            let ended = EndedTest::of(&flight, self.now).with_evidence(evidence.take());
-            self.settle(ended, seen, updates);
-            self.on_done(*place);
-        }
-        true
-    }
-
     /// Returns whether a process whose last test of a suite has written its end marker ended in the suite's
     /// tear-down, not in the test.
     fn is_in_tear_down(&self, gone: &ProcessExitSummary) -> bool {
@@ -155,11 +120,11 @@ impl RunningBatch {
         }
     }
 
-    fn is_stack_in_test(&self, gone: &ProcessExitSummary) -> bool {
+    pub(super) fn is_stack_in_test(&self, gone: &ProcessExitSummary) -> bool {
         matches!(self.stack_position(gone), StackPosition::RunningTest | StackPosition::OtherTest)
     }
 
-    fn stack_position(&self, gone: &ProcessExitSummary) -> StackPosition {
+    pub(super) fn stack_position(&self, gone: &ProcessExitSummary) -> StackPosition {
         let of_crash = || gone.evidence.as_ref().map(|evidence| evidence.stack.as_str());
         let stack = gone.exit_stack.as_deref().or_else(of_crash).unwrap_or_default();
         let running = self.running_tests.first().map(|flight| &self.tests[flight.place].listed);

@@ -3,7 +3,7 @@
 
 use heeler_adapters::{FrameworkResult, FrameworkVerdict, TestPart};
 
-use super::{RunningBatch, held_tests::HeldTest, verdict::TestEnding};
+use super::{RunningBatch, held_tests::HeldTest, test_ending::TestEnding};
 use crate::{results::output_capture::truncate_text, results::update_batch::UpdateBatch};
 
 /// Failures that are named where they come after the results of their tests.

@@ -14,6 +14,8 @@
 mod attached_files;
 mod batch_extension;
 mod batch_input;
+mod before_tests;
+mod deadlines;
 mod dialogue_stall;
 pub(crate) mod exit_reason;
 mod failure_places;
@@ -34,6 +36,7 @@ mod server_exit;
 mod shown_lines;
 mod stderr_attribution;
 mod terminate_reason;
+pub(crate) mod test_ending;
 mod test_parts;
 mod unattributed_output;
 pub(crate) mod verdict;
@@ -64,8 +67,8 @@ use server_exit::ServerExit;
 use shown_lines::ShownLines;
 use stderr_attribution::StderrAttribution;
 use terminate_reason::BatchTerminateReason;
+use test_ending::TestEnding;
 use unattributed_output::UnattributedOutput;
-use verdict::TestEnding;
 
 /// Framework durations are whole milliseconds or absent; a duration below this is measured by the worker.
 const FRAMEWORK_CLOCK_RESOLUTION: Duration = Duration::from_millis(1);
@@ -93,6 +96,8 @@ pub(crate) struct RunningBatch {
     first_begun: Option<Duration>,
     /// Since when no test has been running.
     idle_since: Duration,
+    /// The process is in what tests that have not begun need, by its output at the last deadline.
+    is_before_tests: bool,
     /// The time of the last chunk, or of the end.
     now: ClockReading,
     /// The estimated duration of each test that ended in this chunk, where the framework's clock is too
@@ -182,6 +187,7 @@ impl RunningBatch {
             terminate_reason: None,
             first_begun: None,
             idle_since: Duration::ZERO,
+            is_before_tests: false,
             now: ClockReading::default(),
             estimated_duration: Duration::ZERO,
             last_ended: None,
@@ -237,107 +243,6 @@ impl RunningBatch {
     /// Returns how long the process ran before its first test.
     pub(crate) fn first_test_started(&self) -> Option<Duration> {
         self.first_begun
-    }
-
-    /// Returns the next deadline in running time; `None` when nothing is waited for.
-    pub(crate) fn deadline(&self) -> Option<Duration> {
-        if self.terminate_reason.is_some() {
-            return None;
-        }
-        let live = self.live_output_due();
-        if self.is_unlimited {
-            return self.held_tests.check_at().into_iter().chain(live).min();
-        }
-        let dialogue = self.stall_deadline().into_iter().chain(self.server_exit_deadline());
-        let dialogue = dialogue.chain(self.request_look_deadline());
-        let always = dialogue.chain(self.held_tests.check_at());
-        if self.is_waiting {
-            return always.min();
-        }
-        if !self.has_active_test() {
-            let idle = self.idle_since.saturating_add(self.startup_limit());
-            return always.chain([idle]).min();
-        }
-        self.running_tests
-            .iter()
-            .filter_map(|flight| self.deadline_of(flight))
-            .chain(always)
-            .chain(live)
-            .min()
-    }
-
-    fn deadline_of(&self, flight: &RunningTest) -> Option<Duration> {
-        if flight.is_paused() {
-            return None;
-        }
-        let by_time =
-            self.time_limit(flight.place).map(|limit| flight.started_at.running.saturating_add(limit));
-        let by_silence = self.idle_timeout(flight.place).filter(|_| !self.is_idle_sampled);
-        let by_silence = by_silence.map(|limit| flight.last_activity.saturating_add(limit));
-        by_time.into_iter().chain(by_silence).chain(self.slow_at(flight)).min()
-    }
-
-    /// Handles a passed deadline; returns the action due.
-    pub(crate) fn on_deadline(&mut self, now: ClockReading) -> DeadlineAction {
-        if self.deadline().is_none_or(|deadline| now.running < deadline) {
-            return DeadlineAction::Nothing;
-        }
-        if self.held_tests.check_at().is_some_and(|check| check <= now.running) {
-            return DeadlineAction::CheckHeldTests;
-        }
-        if self.server_exit_deadline().is_some_and(|deadline| deadline <= now.running) {
-            self.terminate_reason = Some(BatchTerminateReason::ServerEnded);
-            return DeadlineAction::EndServer;
-        }
-        if self.withdraw_untaken_request(now) {
-            return DeadlineAction::Terminate;
-        }
-        if let Some(stall) = self.due_stall(now) {
-            self.terminate_reason = Some(BatchTerminateReason::DialogueStalled(stall));
-            return DeadlineAction::Terminate;
-        }
-        if self.untaken_request.is_some() {
-            return DeadlineAction::Nothing;
-        }
-        for place in 0..self.running_tests.len() {
-            let limit = self.time_limit(self.running_tests[place].place).unwrap_or(Duration::MAX);
-            let flight = &mut self.running_tests[place];
-            let is_due = flight.started_at.running.saturating_add(limit) <= now.running;
-            flight.is_timed_out = is_due && !flight.is_paused();
-        }
-        let has_active_test = self.has_active_test();
-        if has_active_test && self.running_tests.iter().all(|flight| !flight.is_timed_out) {
-            self.is_idle_sampled = true;
-            return DeadlineAction::SampleProcess;
-        }
-        self.terminate_reason = Some(if has_active_test {
-            BatchTerminateReason::TimedOut
-        } else {
-            BatchTerminateReason::ProcessStalled
-        });
-        DeadlineAction::Terminate
-    }
-
-    /// Handles a sample of an idle process: `starved` is how long the system did not schedule it since the
-    /// last sample. Returns the action due.
-    pub(crate) fn on_idle_sample(&mut self, now: ClockReading, starved: Duration) -> DeadlineAction {
-        self.is_idle_sampled = false;
-        for place in 0..self.running_tests.len() {
-            let Some(limit) = self.idle_timeout(self.running_tests[place].place) else { continue };
-            let flight = &mut self.running_tests[place];
-            if flight.is_paused() {
-                continue;
-            }
-            let silent = now.running.saturating_sub(flight.last_activity);
-            flight.last_activity = flight.last_activity.saturating_add(starved.min(silent));
-            flight.is_idle = silent.saturating_sub(starved) >= limit;
-            flight.is_timed_out = flight.is_idle;
-        }
-        if self.terminate_reason.is_some() || self.running_tests.iter().all(|flight| !flight.is_idle) {
-            return DeadlineAction::Nothing;
-        }
-        self.terminate_reason = Some(BatchTerminateReason::TimedOut);
-        DeadlineAction::Terminate
     }
 
     /// Settles a test that no command can select, before the start. The tests after it move up by one index.
@@ -470,11 +375,25 @@ impl RunningBatch {
         before: Duration,
         updates: &mut UpdateBatch,
     ) {
-        let is_waiting = self.progress.get(place).is_some_and(|one| one.state == BatchTestState::Waiting);
         // A process that is being ended begins no test that would count.
-        if !is_waiting || self.terminate_reason.is_some() {
+        if self.terminate_reason.is_none() {
+            self.begin_test(place, outputs, before, updates);
+            self.first_begun.get_or_insert(self.now.running);
+        }
+    }
+
+    fn begin_test(
+        &mut self,
+        place: usize,
+        outputs: RawOutputs<'_>,
+        before: Duration,
+        updates: &mut UpdateBatch,
+    ) {
+        let is_waiting = self.progress.get(place).is_some_and(|one| one.state == BatchTestState::Waiting);
+        if !is_waiting {
             return;
         }
+        self.is_before_tests = false;
         let test = &self.tests[place];
         let mut flight =
             self.recycled.take().unwrap_or_else(|| RunningTest::with_limit(self.limits.output_bytes));
@@ -483,7 +402,6 @@ impl RunningBatch {
         if self.progress[place].output_chunk_number == self.chunk_number {
             flight.push_outputs(outputs, self.is_output_shared);
         }
-        self.first_begun.get_or_insert(self.now.running);
         self.time_spans.record_begin(place, before);
         self.node_writer.add_ancestor_groups(test, updates);
         if self.iteration_of(place).is_first() {
@@ -578,6 +496,7 @@ impl RunningBatch {
         self.progress[place].state = BatchTestState::Done;
         self.last_ended = Some(place);
         self.idle_since = self.now.running;
+        self.is_before_tests = false;
     }
 }
 

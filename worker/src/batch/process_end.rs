@@ -1,7 +1,5 @@
 //! The end of a batch's process: decides the tests without a result, and whether the program failed.
 
-use std::time::Duration;
-
 use heeler_adapters::{DeathCulprit, FixtureFailure, FrameworkResult};
 use heeler_core::{
     GuardLoss,
@@ -20,8 +18,9 @@ use super::{
     judgement::EndSettlement,
     process_leaks::{ProcessLeak, leak_message},
     run_evidence::sanitizer_finding,
+    test_ending::{DeathPosition, TestEnding},
     unattributed_output::ExitPosition,
-    verdict::{DeathPosition, TestEnding, format_seconds},
+    verdict::format_seconds,
 };
 use crate::{process::process_clock::ClockReading, results::update_batch::UpdateBatch};
 
@@ -399,12 +398,12 @@ impl RunningBatch {
         if self.is_launched && self.last_ended.is_none() && !is_waiting {
             return LeaseEnd::Complete;
         }
+        let limit = is_idle.then(|| self.idle_process_limit());
         let place = match self.last_ended {
             None => ExitPosition::BeforeFirst,
             Some(last) if is_waiting => ExitPosition::AfterTest(&self.tests[last].listed.name),
             Some(_) => ExitPosition::AfterLast,
         };
-        let limit = is_idle.then(|| Duration::from_millis(self.limits.startup_ms));
         let mut message = match self.terminate_reason {
             Some(BatchTerminateReason::Decided) => {
                 self.unattributed_output.with_output(BROKEN_OUTPUT.to_owned())

@@ -387,10 +387,14 @@ fn timed_out_test_is_settled_after_process_exit() {
     let mut bench = BatchHarness::with_tests(3);
     bench.chunk(100, [begun(0)], "");
     assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(2100)));
-    assert_eq!(bench.batch.on_deadline(at(2099)), DeadlineAction::Nothing);
-    assert_eq!(bench.batch.on_deadline(at(2100)), DeadlineAction::Terminate);
+    assert_eq!(bench.batch.on_deadline(at(2099), false), DeadlineAction::Nothing);
+    assert_eq!(bench.batch.on_deadline(at(2100), false), DeadlineAction::Terminate);
     assert_eq!(bench.batch.deadline(), None);
-    assert_eq!(bench.batch.on_deadline(at(9000)), DeadlineAction::Nothing, "it is ordered to exit once");
+    assert_eq!(
+        bench.batch.on_deadline(at(9000), false),
+        DeadlineAction::Nothing,
+        "it is ordered to exit once"
+    );
     // Output in its grace period changes nothing, and no other test begins.
     bench.chunk(2150, [passed(0), begun(1), passed(1)], "");
     assert!(bench.results().is_empty());
@@ -405,7 +409,7 @@ fn timed_out_test_is_settled_after_process_exit() {
 fn crash_captured_past_time_limit_stays_a_crash() {
     let mut bench = BatchHarness::with_tests(2);
     bench.chunk(100, [begun(0)], "");
-    assert_eq!(bench.batch.on_deadline(at(2100)), DeadlineAction::Terminate);
+    assert_eq!(bench.batch.on_deadline(at(2100), false), DeadlineAction::Terminate);
     let end = bench
         .finish_as(2900, ProcessExitSummary { is_own_death: true, ..process_exit(signal(11), INCOMPLETE) });
     assert!(matches!(end, LeaseEnd::DiedInTest { .. }), "{end:?}");
@@ -419,7 +423,7 @@ fn crash_captured_past_time_limit_stays_a_crash() {
 fn late_test_is_not_blamed_for_next_crash() {
     let mut bench = BatchHarness::with_tests(2);
     bench.chunk(100, [begun(0)], "");
-    assert_eq!(bench.batch.on_deadline(at(2100)), DeadlineAction::Terminate);
+    assert_eq!(bench.batch.on_deadline(at(2100), false), DeadlineAction::Terminate);
     bench.chunk(2150, [passed(0), begun(1)], "");
     bench.finish_as(2900, ProcessExitSummary { is_own_death: true, ..process_exit(signal(11), INCOMPLETE) });
     assert_eq!(bench.states(), [("A.t0".to_owned(), ExecutionState::TimedOut)]);
@@ -428,7 +432,7 @@ fn late_test_is_not_blamed_for_next_crash() {
 #[test]
 fn crash_before_first_test_is_not_a_stall() {
     let mut bench = BatchHarness::with_tests(1);
-    assert_eq!(bench.batch.on_deadline(at(60_000)), DeadlineAction::Terminate);
+    assert_eq!(bench.batch.on_deadline(at(60_000), false), DeadlineAction::Terminate);
     let end = bench
         .finish_as(60_900, ProcessExitSummary { is_own_death: true, ..process_exit(signal(11), INCOMPLETE) });
     let LeaseEnd::DiedOutsideTest { message, .. } = end else { panic!("{end:?}") };
@@ -441,7 +445,7 @@ fn timeout_with_retries_left_is_provisional() {
     lease.tests[0].is_failure_provisional = true;
     let mut bench = BatchHarness::with_lease(lease);
     bench.chunk(0, [begun(0)], "");
-    assert_eq!(bench.batch.on_deadline(at(2000)), DeadlineAction::Terminate);
+    assert_eq!(bench.batch.on_deadline(at(2000), false), DeadlineAction::Terminate);
     bench.finish(2001, signal(15), INCOMPLETE);
     let Some(LeaseEvent::FailedProvisionally { attempt, .. }) = bench.updates.reports.last() else {
         panic!()
@@ -528,8 +532,8 @@ fn worker_exit_leaves_running_test_undecided() {
 fn process_without_tests_is_terminated_and_reported() {
     let mut bench = BatchHarness::with_tests(1);
     bench.chunk(5, [output("loading")], "warning");
-    assert_eq!(bench.batch.on_deadline(at(59_999)), DeadlineAction::Nothing);
-    assert_eq!(bench.batch.on_deadline(at(60_000)), DeadlineAction::Terminate);
+    assert_eq!(bench.batch.on_deadline(at(59_999), false), DeadlineAction::Nothing);
+    assert_eq!(bench.batch.on_deadline(at(60_000), false), DeadlineAction::Terminate);
     let LeaseEnd::StartTimedOut { message, .. } = bench.finish(60_100, signal(15), INCOMPLETE) else {
         panic!()
     };
@@ -541,7 +545,7 @@ fn process_without_tests_is_terminated_and_reported() {
 fn process_that_does_not_exit_is_terminated() {
     let mut bench = BatchHarness::with_tests(1);
     bench.chunk(5, [begun(0), passed(0)], "");
-    assert_eq!(bench.batch.on_deadline(at(60_005)), DeadlineAction::Terminate);
+    assert_eq!(bench.batch.on_deadline(at(60_005), false), DeadlineAction::Terminate);
     let LeaseEnd::BadExit { message, .. } = bench.finish(60_100, exit(0), COMPLETE) else { panic!() };
     assert_eq!(message, "the process did not leave within 60 s after its last test and was ended");
 }
@@ -585,7 +589,7 @@ fn slow_test_without_limit_has_no_deadline() {
     let mut bench = BatchHarness::with_lease(lease);
     bench.chunk(1, [begun(0)], "");
     assert_eq!(bench.batch.deadline(), None);
-    assert_eq!(bench.batch.on_deadline(at(u64::from(u32::MAX))), DeadlineAction::Nothing);
+    assert_eq!(bench.batch.on_deadline(at(u64::from(u32::MAX)), false), DeadlineAction::Nothing);
 }
 
 #[derive(Debug, Clone)]

@@ -15,6 +15,7 @@ use super::{
     forbidden_skip::without_forbidden_skip,
     interference::{mark_flaky, suspected_cause},
     run_evidence::join_outputs,
+    test_ending::{DeathPosition, TestEnding},
     test_parts::TestParts,
 };
 use crate::results::{output_capture::truncate_text, update_batch::ProvisionalMark};
@@ -22,51 +23,6 @@ use heeler_adapters::{FrameworkResult, FrameworkVerdict};
 
 /// An attempt comes back with the next lease, so its texts are truncated again.
 const ATTEMPT_TEXT_BYTES: u64 = 64 << 10;
-
-/// How a test ended.
-#[derive(Debug)]
-pub(crate) enum TestEnding {
-    /// Its framework reported a result.
-    Verdict(FrameworkVerdict),
-    /// Its process ended while it was running, or after that in a way that its result does not explain.
-    Died { exit_reason: ExitReason, position: DeathPosition },
-    /// It exceeded its time limit.
-    TimedOut(Duration),
-    /// It exceeded its idle timeout.
-    Idle(Duration),
-    /// The user cancelled it.
-    Cancelled,
-}
-
-/// Where in a test its process died.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum DeathPosition {
-    /// While it ran.
-    InTest,
-    /// Its framework wrote an end marker for it, but no later output confirmed that.
-    AfterEndMarker,
-    /// Before it, in the set-up of its suite.
-    SuiteSetUp(String),
-    /// Before it, in a test on which it depends.
-    Dependency(String),
-    /// After its end, alone in its process: how the process ends decides.
-    AfterEnd,
-    /// Somewhere: it has an end marker, but what the process did then contradicts its output.
-    Unproven,
-}
-
-impl TestEnding {
-    /// Returns whether the test passed.
-    pub(crate) fn is_pass(&self) -> bool {
-        matches!(self, Self::Verdict(verdict) if verdict.result == FrameworkResult::Passed)
-    }
-
-    /// Returns whether the process died before the test, in what the test needs.
-    pub(crate) fn is_before_test(&self) -> bool {
-        let Self::Died { position, .. } = self else { return false };
-        matches!(position, DeathPosition::SuiteSetUp(_) | DeathPosition::Dependency(_))
-    }
-}
 
 /// Output and evidence of a test.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -142,6 +98,11 @@ fn single_run_result(seen: TestEnding, outputs: TestOutputs) -> TestResult {
         TestEnding::TimedOut(limit) => {
             TestResult::with_reason(Outcome::TimedOut, format!("timed out after {}", format_seconds(limit)))
         }
+        TestEnding::TimedOutBefore { limit, position } => {
+            let place = position.before_test().unwrap_or_default();
+            let reason = format!("timed out after {} {place}", format_seconds(limit));
+            TestResult::with_reason(Outcome::TimedOut, reason)
+        }
         TestEnding::Idle(limit) => TestResult::with_reason(
             Outcome::Idle,
             format!("idle for {}, and was terminated", format_seconds(limit)),
@@ -184,8 +145,9 @@ fn death_text(exit_reason: &ExitReason, position: &DeathPosition) -> String {
         DeathPosition::AfterEndMarker => {
             format!("{text} after its end marker: in the test's own tear-down or its suite's")
         }
-        DeathPosition::SuiteSetUp(suite) => format!("{} in the set-up of suite {suite}", elsewhere()),
-        DeathPosition::Dependency(test) => format!("{} in {test}, on which it depends", elsewhere()),
+        DeathPosition::SuiteSetUp(_) | DeathPosition::Dependency(_) => {
+            format!("{} {}", elsewhere(), position.before_test().unwrap_or_default())
+        }
         DeathPosition::AfterEnd => {
             format!("{} after the test, which its result does not explain", elsewhere())
         }
@@ -280,6 +242,13 @@ fn isolated_rerun_reason(
             format!("{after_others}; times out in isolation (after {})", format_seconds(*limit)),
             Some(IsolatedRerun::Hangs),
         ),
+        TestEnding::TimedOutBefore { limit, position } => {
+            let (limit, place) = (format_seconds(*limit), position.before_test().unwrap_or_default());
+            (
+                format!("{after_others}; times out in isolation (after {limit}) {place}"),
+                Some(IsolatedRerun::Hangs),
+            )
+        }
         TestEnding::Idle(limit) => (
             format!("{after_others}; hangs in isolation (idle for {})", format_seconds(*limit)),
             Some(IsolatedRerun::Hangs),

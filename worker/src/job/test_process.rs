@@ -32,6 +32,7 @@ use crate::{
         worker_context::WorkerContext,
     },
 };
+use heeler_adapters::SuitePhase;
 use heeler_core::GuardLoss;
 use heeler_protocol::{
     control::{DebuggerDecision, LeaseEnd, LeaseEvent, LeasedTest, ProcessExit, TestId, ToGuard, TreeSample},
@@ -317,9 +318,15 @@ impl<'a> RunningProcess<'a> {
         self.read_outputs();
         let now = self.clock.now();
         self.batch.report_running_tests(now, &mut self.sink.updates);
-        let due = self.batch.on_deadline(now);
+        let due = self.batch.on_deadline(now, self.is_before_tests());
         self.sink.try_send_batch();
         self.handle_deadline(due).await;
+    }
+
+    /// Returns whether the process is in what tests that have not begun need.
+    fn is_before_tests(&self) -> bool {
+        let phase = self.reader.transcript.suite_phase();
+        matches!(phase, Some(SuitePhase::SetUp { .. } | SuitePhase::Dependency { .. }))
     }
 
     async fn handle_order(&mut self, order: JobOrder) {

@@ -19,8 +19,8 @@ fn unread_request_ends_the_process_whatever_runs() {
     bench.chunk(1, [begun(0), passed(0), begun(1)], "");
     stalled(&mut bench, 5, DialogueStall::RequestUnread);
     assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(5 + STARTUP_MS)));
-    assert_eq!(bench.batch.on_deadline(at(4 + STARTUP_MS)), DeadlineAction::Nothing);
-    assert_eq!(bench.batch.on_deadline(at(5 + STARTUP_MS)), DeadlineAction::Terminate);
+    assert_eq!(bench.batch.on_deadline(at(4 + STARTUP_MS), false), DeadlineAction::Nothing);
+    assert_eq!(bench.batch.on_deadline(at(5 + STARTUP_MS), false), DeadlineAction::Terminate);
     bench.finish(STARTUP_MS + 6, signal(15), INCOMPLETE);
     let nodes = bench.results();
     assert_eq!(nodes.iter().map(|node| node.display_name.as_str()).collect::<Vec<_>>(), ["A.t0", "A.t1"]);
@@ -47,7 +47,7 @@ fn of_several_tests_in_a_stalled_process_none_is_decided() {
     bench.batch.limits.timeout_ms = None;
     bench.chunk(1, [begun(0), begun(1)], "");
     stalled(&mut bench, 5, DialogueStall::ReportsClosed);
-    assert_eq!(bench.batch.on_deadline(at(5 + STARTUP_MS)), DeadlineAction::Terminate);
+    assert_eq!(bench.batch.on_deadline(at(5 + STARTUP_MS), false), DeadlineAction::Terminate);
     bench.finish(STARTUP_MS + 6, signal(15), INCOMPLETE);
     let provisional =
         bench.updates.reports.iter().filter(|one| matches!(one, LeaseEvent::CrashedProvisionally { .. }));
@@ -62,7 +62,7 @@ fn clock_of_a_test_stands_until_its_request_is_taken() {
     for now in [1, 51, 101, 151, 201] {
         bench.batch.set_request_taken(false, at(now));
         assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(now + 50)));
-        assert_eq!(bench.batch.on_deadline(at(now + 50)), DeadlineAction::Nothing);
+        assert_eq!(bench.batch.on_deadline(at(now + 50), false), DeadlineAction::Nothing);
     }
     bench.batch.set_request_taken(true, at(251));
     assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(301)));
@@ -71,7 +71,7 @@ fn clock_of_a_test_stands_until_its_request_is_taken() {
     // The next request has its own time.
     bench.batch.set_request_taken(true, at(290));
     assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(390)));
-    assert_eq!(bench.batch.on_deadline(at(390)), DeadlineAction::Terminate);
+    assert_eq!(bench.batch.on_deadline(at(390), false), DeadlineAction::Terminate);
 }
 
 #[test]
@@ -85,9 +85,9 @@ fn test_whose_request_is_never_taken_waits_for_another_process() {
         }
         bench.batch.set_request_taken(false, at(10));
         bench.batch.set_request_taken(false, at(9 + STARTUP_MS));
-        assert_eq!(bench.batch.on_deadline(at(9 + STARTUP_MS)), DeadlineAction::Nothing);
+        assert_eq!(bench.batch.on_deadline(at(9 + STARTUP_MS), false), DeadlineAction::Nothing);
         bench.batch.set_request_taken(false, at(10 + STARTUP_MS));
-        assert_eq!(bench.batch.on_deadline(at(10 + STARTUP_MS)), DeadlineAction::Terminate);
+        assert_eq!(bench.batch.on_deadline(at(10 + STARTUP_MS), false), DeadlineAction::Terminate);
         let end = bench.finish(STARTUP_MS + 11, signal(15), INCOMPLETE);
         match ended {
             // A process that does not come into being is counted, so that the run ends.
@@ -117,8 +117,8 @@ fn server_that_goes_on_after_its_last_answer_is_ended_without_a_failure() {
     for (tests, end) in [(1, signal(15)), (3, signal(15)), (3, signal(9)), (3, exit(143)), (1, exit(1))] {
         let mut bench = answered_server(tests);
         assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(110)));
-        assert_eq!(bench.batch.on_deadline(at(109)), DeadlineAction::Nothing);
-        assert_eq!(bench.batch.on_deadline(at(110)), DeadlineAction::EndServer);
+        assert_eq!(bench.batch.on_deadline(at(109), false), DeadlineAction::Nothing);
+        assert_eq!(bench.batch.on_deadline(at(110), false), DeadlineAction::EndServer);
         let ended = bench.finish(120, end.clone(), (true, false));
         assert_eq!(ended, LeaseEnd::Complete, "{end:?}");
         assert!(bench.results().iter().all(|node| node.error_message.is_none()));
@@ -131,6 +131,6 @@ fn server_that_ends_badly_by_itself_fails() {
     assert!(matches!(bench.finish(50, exit(1), (true, false)), LeaseEnd::BadExit { .. }));
     // It crashes when it is ended.
     let mut bench = answered_server(3);
-    assert_eq!(bench.batch.on_deadline(at(110)), DeadlineAction::EndServer);
+    assert_eq!(bench.batch.on_deadline(at(110), false), DeadlineAction::EndServer);
     assert!(matches!(bench.finish(120, signal(11), (true, false)), LeaseEnd::BadExit { .. }));
 }

@@ -54,7 +54,7 @@ fn held_test_that_seems_to_have_passed_runs_again_after_guard_loss_and_a_failure
 fn guard_loss_during_termination_keeps_the_reason_of_the_termination() {
     let mut bench = BatchHarness::with_tests(2);
     bench.chunk(5, [begun(0)], "");
-    assert_eq!(bench.batch.on_deadline(at(60_005)), DeadlineAction::Terminate);
+    assert_eq!(bench.batch.on_deadline(at(60_005), false), DeadlineAction::Terminate);
     assert!(matches!(bench.finish_as(60_010, lost(INCOMPLETE)), LeaseEnd::DiedInTest { .. }));
     assert_eq!(bench.states(), [("A.t0".to_owned(), ExecutionState::TimedOut)]);
     let mut bench = BatchHarness::with_tests(2);

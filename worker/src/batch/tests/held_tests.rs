@@ -66,7 +66,7 @@ fn results_are_settled_after_a_while() {
         ],
     );
     assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(101)));
-    assert_eq!(bench.batch.on_deadline(at(101)), DeadlineAction::CheckHeldTests);
+    assert_eq!(bench.batch.on_deadline(at(101), false), DeadlineAction::CheckHeldTests);
     for conditions in bad {
         bench.batch.check_held_tests(at(101), conditions, &mut bench.updates);
         assert!(bench.states().is_empty());
@@ -272,12 +272,39 @@ fn death_in_suite_set_up_is_charged_to_its_tests() {
             ..process_exit(signal(6), INCOMPLETE)
         };
         assert!(matches!(bench.finish_as(9, gone), LeaseEnd::DiedInTest { .. }));
+        assert_eq!(bench.batch.first_test_started(), None, "a start is measured at a test that ran");
         let results = bench.results();
         assert_eq!(results.len(), count.min(2) as usize);
         for node in results {
             let message = node.error_message.as_deref().unwrap();
             assert_eq!(message, "crashed with SIGABRT in the set-up of suite A");
         }
+    }
+}
+
+#[test]
+fn set_up_that_stands_still_is_charged_to_its_tests() {
+    let in_set_up = |stack: &str| ProcessExitSummary {
+        suite_phase: Some(SuitePhase::SetUp { suite: "A".into(), places: vec![1, 2] }),
+        evidence: evidence(stack),
+        ..process_exit(signal(15), INCOMPLETE)
+    };
+    for (stack, is_charged) in [("suite", true), ("", true), ("A.t0", false)] {
+        let mut bench = BatchHarness::with_tests(4);
+        bench.chunk(0, [begun(0), passed(0)], "");
+        // A start may have as long in its last attempt, and a set-up that is known needs no other.
+        assert_eq!(bench.batch.on_deadline(at(60_000), true), DeadlineAction::Nothing);
+        assert_eq!(bench.batch.deadline(), Some(std::time::Duration::from_secs(240)));
+        assert_eq!(bench.batch.on_deadline(at(240_000), true), DeadlineAction::Terminate);
+        let end = bench.finish_as(240_100, in_set_up(stack));
+        assert_eq!(matches!(end, LeaseEnd::DiedInTest { .. }), is_charged, "{stack}: {end:?}");
+        let results = bench.results();
+        let timed_out = results.iter().filter_map(|node| node.error_message.as_deref());
+        let expected: &[&str] = match is_charged {
+            true => &["timed out after 240 s in the set-up of suite A"; 2],
+            false => &[],
+        };
+        assert_eq!(timed_out.collect::<Vec<_>>(), expected);
     }
 }
 
@@ -400,7 +427,7 @@ fn time_limit_in_suite_tear_down_changes_no_result() {
     let mut bench = holding(2);
     bench.chunk(1, [begun(0), passed(0), begun(1)], "");
     bench.batch.check_held_tests(at(500), ALONE, &mut bench.updates);
-    assert_eq!(bench.batch.on_deadline(at(2001)), DeadlineAction::Terminate);
+    assert_eq!(bench.batch.on_deadline(at(2001), false), DeadlineAction::Terminate);
     let gone = ProcessExitSummary {
         suite_phase: Some(SuitePhase::TearDown {
             suite: "A".into(),

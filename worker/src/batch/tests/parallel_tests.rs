@@ -63,7 +63,7 @@ fn process_in_which_all_tests_wait_is_stalled() {
     let mut bench = BatchHarness::with_tests(2);
     bench.chunk(10, [begun(0), paused(0)], "");
     assert_eq!(bench.batch.deadline(), Some(Duration::from_millis(60_010)));
-    assert_eq!(bench.batch.on_deadline(at(60_010)), DeadlineAction::Terminate);
+    assert_eq!(bench.batch.on_deadline(at(60_010), false), DeadlineAction::Terminate);
     let end = bench.finish(60_020, signal(9), INCOMPLETE);
     assert!(matches!(end, LeaseEnd::DiedOutsideTest { .. }), "{end:?}");
     assert!(bench.results().is_empty() && suspects(&bench).is_empty(), "both run again");
@@ -74,7 +74,7 @@ fn test_at_its_limit_is_the_one_that_runs() {
     let mut bench = BatchHarness::with_tests(3);
     bench.chunk(10, [begun(0), paused(0), begun(1), begun(2)], "");
     bench.chunk(500, [passed(1)], "");
-    assert_eq!(bench.batch.on_deadline(at(2010)), DeadlineAction::Terminate);
+    assert_eq!(bench.batch.on_deadline(at(2010), false), DeadlineAction::Terminate);
     assert_eq!(bench.batch.running_test().unwrap().0.test, TestId(2));
     bench.finish(2020, exit(2), INCOMPLETE);
     assert_eq!(bench.states()[1], ("A.t2".to_owned(), ExecutionState::TimedOut));

@@ -46,7 +46,7 @@ proptest! {
                 BatchStep::Chunk(events, has_errors) => bench.chunk(now, events, if has_errors { "e" } else { "" }),
                 BatchStep::Time(more) => {
                     now += more;
-                    bench.batch.on_deadline(at(now));
+                    bench.batch.on_deadline(at(now), false);
                 }
                 BatchStep::Cancel => bench.batch.cancel(),
             }

@@ -74,7 +74,7 @@ fn test_that_dies_or_exceeds_its_limit_names_the_iteration() {
 
     let mut process = iteration(3);
     process.chunk(1, [begun(0)], "");
-    assert_eq!(process.batch.on_deadline(at(5000)), DeadlineAction::Terminate);
+    assert_eq!(process.batch.on_deadline(at(5000), false), DeadlineAction::Terminate);
     process.finish(5001, signal(15), INCOMPLETE);
     assert_eq!(messages(&process), ["timed out after 2 s in iteration 3 of 3"]);
 }

@@ -69,7 +69,7 @@ fn failure_of_the_only_test_explains_any_end() {
 fn only_test_passes_if_its_process_does_not_exit_in_time() {
     let mut bench = BatchHarness::with_tests(1);
     bench.chunk(5, [begun(0), passed(0)], "");
-    assert_eq!(bench.batch.on_deadline(at(60_005)), DeadlineAction::Terminate);
+    assert_eq!(bench.batch.on_deadline(at(60_005), false), DeadlineAction::Terminate);
     assert!(matches!(bench.finish(60_100, signal(15), COMPLETE), LeaseEnd::BadExit { .. }));
     assert_eq!(bench.states(), [("A.t0".to_owned(), ExecutionState::Passed)]);
 }
