@@ -148,6 +148,12 @@ fn error_in_the_tear_down_of_a_boost_suite_has_its_message() {
             check_bad(books, &[], "");
             let message = program_message(books);
             assert!(message.contains(&format!("in {what}-tear-down")), "{message}");
+            assert!(!message.contains("do not explain"), "{message}");
+            assert_eq!(
+                message.contains("the tear-down of module module failed"),
+                what == "module",
+                "{message}"
+            );
         });
     }
     // Its stack shows where it died.

@@ -399,9 +399,11 @@ impl RunningBatch {
             return LeaseEnd::Complete;
         }
         let limit = is_idle.then(|| self.idle_process_limit());
+        let has_failed_outside = gone.outside_failure.is_some() && gone.exit.code != Some(0);
         let place = match self.last_ended {
             None => ExitPosition::BeforeFirst,
             Some(last) if is_waiting => ExitPosition::AfterTest(&self.tests[last].listed.name),
+            Some(_) if has_failed_outside => ExitPosition::AfterFailureOutside,
             Some(_) => ExitPosition::AfterLast,
         };
         let mut message = match self.terminate_reason {

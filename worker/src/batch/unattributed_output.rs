@@ -13,6 +13,7 @@ const REPORTED_TAIL_BYTES: usize = 4 << 10;
 const SANITIZER_REPORT_BYTES: usize = 16 << 10;
 
 const UNEXPLAINED: &str = ", which the results do not explain";
+const EXPLAINED_OUTSIDE: &str = ", because of what failed outside tests";
 
 /// The point between tests at which a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub(crate) enum ExitPosition<'a> {
     AfterTest(&'a str),
     /// All tests have ended.
     AfterLast,
+    /// The same, and the framework has reported a failure outside of them.
+    AfterFailureOutside,
 }
 
 /// The output outside any test.
@@ -71,7 +74,8 @@ impl UnattributedOutput {
         };
         // What a sanitizer found, such as leaks, says more than the exit code that it chose.
         let finding = sanitizer_finding(&self.stderr_text());
-        self.with_output(match finding.filter(|_| place == ExitPosition::AfterLast && end.code.is_some()) {
+        let is_after_last = matches!(place, ExitPosition::AfterLast | ExitPosition::AfterFailureOutside);
+        self.with_output(match finding.filter(|_| is_after_last && end.code.is_some()) {
             Some(finding) => {
                 let text = text.replace(UNEXPLAINED, "");
                 format!("{finding}\n{text}; with --isolate, the test that did it fails")
@@ -98,7 +102,7 @@ fn stalled_text(place: ExitPosition<'_>, limit: Duration) -> String {
         ExitPosition::AfterTest(test) => {
             format!("the process began no further test within {limit} after {test} and was ended")
         }
-        ExitPosition::AfterLast => {
+        ExitPosition::AfterLast | ExitPosition::AfterFailureOutside => {
             format!("the process did not leave within {limit} after its last test and was ended")
         }
     }
@@ -117,7 +121,10 @@ fn exited_text(place: ExitPosition<'_>, end: &ProcessExit) -> String {
         ExitPosition::AfterLast if death.code.is_some() => {
             format!("{how} after its last test{UNEXPLAINED}")
         }
-        ExitPosition::AfterLast => format!("{how} after its last test"),
+        ExitPosition::AfterFailureOutside if death.code.is_some() => {
+            format!("{how} after its last test{EXPLAINED_OUTSIDE}")
+        }
+        ExitPosition::AfterLast | ExitPosition::AfterFailureOutside => format!("{how} after its last test"),
     }
 }
 
@@ -149,6 +156,10 @@ mod tests {
             (
                 message(ExitPosition::AfterLast, Some(1), None, None),
                 "the process exited with code 1 after its last test, which the results do not explain",
+            ),
+            (
+                message(ExitPosition::AfterFailureOutside, Some(1), None, None),
+                "the process exited with code 1 after its last test, because of what failed outside tests",
             ),
             (
                 message(ExitPosition::AfterLast, None, Some(6), None),

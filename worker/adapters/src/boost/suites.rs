@@ -169,7 +169,8 @@ impl SuiteTracker {
 
     fn add_fixture_failure(&mut self, phase: FixturePhase, message: String) {
         if self.suites.is_empty() {
-            self.module_failure.get_or_insert(message);
+            let what = format!("the {} of module {} failed: {message}", phase.as_str(), self.module);
+            self.module_failure.get_or_insert(what);
         } else if self.fixture_failures.len() < crate::MAX_FAILURES {
             let fixture = SuiteFixture { suite: self.suite(), phase };
             self.fixture_failures.push(FixtureFailure { fixture, message });
