@@ -120,6 +120,15 @@ fn exit_in_the_tear_down_of_a_boost_suite_is_its_own() {
 }
 
 #[test]
+fn boost_test_that_logs_its_own_end_and_exits_does_not_pass() {
+    run_failing("fine-b:forge", |books| {
+        check_bad(books, &["fine/b"], "exited with code 0");
+        let message = books.message("suites::fine/b");
+        assert!(!message.contains("tear-down"), "{message}");
+    });
+}
+
+#[test]
 fn boost_suite_whose_set_up_fails_has_its_message() {
     run_failing("inner-set-up:throw", |books| {
         let text = "the set-up of suite outer/inner failed: std::runtime_error: thrown in inner-set-up";
