@@ -32,4 +32,5 @@ mod pytest_fixtures;
 mod pytest_sessions;
 mod recognition;
 mod relative_sources;
+mod stream_names;
 mod subtests;

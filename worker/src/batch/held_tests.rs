@@ -7,7 +7,7 @@ use std::{collections::VecDeque, time::Duration};
 use heeler_adapters::{FrameworkResult, FrameworkVerdict};
 use heeler_core::Outcome;
 use heeler_protocol::{
-    control::{LeaseEvent, LogLine, TestDiagnostics},
+    control::{LeaseEvent, LeasedTest, LogLine, TestDiagnostics},
     mtp::LogLevel,
 };
 
@@ -264,6 +264,18 @@ impl RunningBatch {
         self.held_tests.tests.is_empty() || self.held_tests.tests.iter().any(is_failure)
     }
 
+    /// Returns whether a test has failed, or is to be retried.
+    pub(crate) fn has_failures(&self) -> bool {
+        self.has_failures
+    }
+
+    /// Takes the tests that have passed this iteration and have others left, in order.
+    pub(crate) fn take_repeatable(&mut self) -> Vec<LeasedTest> {
+        let mut places = std::mem::take(&mut self.repeatable);
+        places.sort_unstable();
+        places.into_iter().map(|place| self.tests[place].clone()).collect()
+    }
+
     /// Decides the result of a test: final or provisional. A test that has passed has no result before its
     /// last iteration.
     pub(super) fn settle(&mut self, ended: EndedTest, seen: TestEnding, updates: &mut UpdateBatch) {
@@ -274,6 +286,9 @@ impl RunningBatch {
             } else {
                 self.repeatable.push(ended.place);
             }
+            return;
+        }
+        if self.is_refused_stream(ended.place, &seen, &ended.outputs, updates) {
             return;
         }
         let iteration = self.iteration_of(ended.place);

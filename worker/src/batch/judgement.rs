@@ -273,7 +273,7 @@ impl RunningBatch {
     }
 
     /// Returns whether the process was ended on request.
-    fn is_cancelled(&self) -> bool {
+    pub(super) fn is_cancelled(&self) -> bool {
         use BatchTerminateReason::{Abandoned, Cancelled};
         matches!(self.terminate_reason, Some(Cancelled | Abandoned))
     }

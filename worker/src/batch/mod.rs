@@ -35,6 +35,7 @@ mod running_test;
 mod server_exit;
 mod shown_lines;
 mod stderr_attribution;
+mod stream_names;
 mod terminate_reason;
 pub(crate) mod test_ending;
 mod test_parts;
@@ -66,6 +67,7 @@ use running_test::RunningTest;
 use server_exit::ServerExit;
 use shown_lines::ShownLines;
 use stderr_attribution::StderrAttribution;
+use stream_names::StreamNames;
 use terminate_reason::BatchTerminateReason;
 use test_ending::TestEnding;
 use unattributed_output::UnattributedOutput;
@@ -89,6 +91,7 @@ pub(crate) struct RunningBatch {
     repeat_until: Option<Duration>,
     /// Indices of the tests that have passed this iteration, which is not the last.
     repeatable: Vec<usize>,
+    stream_names: StreamNames,
     node_writer: NodeWriter,
     framework: Box<dyn FrameworkQueries>,
     unattributed_output: UnattributedOutput,
@@ -181,6 +184,7 @@ impl RunningBatch {
             iteration,
             repeat_until: lease.repeat_until_ms.map(Duration::from_millis),
             repeatable: Vec::new(),
+            stream_names: StreamNames::default(),
             node_writer,
             framework,
             unattributed_output: UnattributedOutput::default(),
@@ -226,18 +230,6 @@ impl RunningBatch {
     /// Returns the tests that need a process, in order; events refer to them by index.
     pub(crate) fn tests(&self) -> &[LeasedTest] {
         &self.tests
-    }
-
-    /// Returns whether a test has failed, or is to be retried.
-    pub(crate) fn has_failures(&self) -> bool {
-        self.has_failures
-    }
-
-    /// Takes the tests that have passed this iteration and have others left, in order.
-    pub(crate) fn take_repeatable(&mut self) -> Vec<LeasedTest> {
-        let mut places = std::mem::take(&mut self.repeatable);
-        places.sort_unstable();
-        places.into_iter().map(|place| self.tests[place].clone()).collect()
     }
 
     /// Returns how long the process ran before its first test.
@@ -404,10 +396,11 @@ impl RunningBatch {
         }
         self.time_spans.record_begin(place, before);
         self.node_writer.add_ancestor_groups(test, updates);
-        if self.iteration_of(place).is_first() {
+        let is_rerun = self.stream_names.is_rerun();
+        if self.iteration_of(place).is_first() && !is_rerun {
             updates.add_started(test.test, |out| self.node_writer.write_in_progress(out, test, self.now.utc));
-        } else if self.repeat_until.is_some() {
-            // The client has received the start with the first iteration; the lease is another one.
+        } else if self.repeat_until.is_some() || is_rerun {
+            // The client has received the start before.
             updates.reports.push(LeaseEvent::Started(test.test));
         }
         self.progress[place].state = BatchTestState::Running;

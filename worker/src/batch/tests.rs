@@ -8,6 +8,7 @@ mod random_steps;
 mod repetition;
 mod shown_lines;
 mod single_test_process;
+mod stream_names;
 
 use std::collections::HashMap;
 

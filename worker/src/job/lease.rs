@@ -21,7 +21,10 @@ use super::{
     lease_process::{ForkSource, KeptProcesses, LeaseProcess, ProcessStart},
     named_files::{NamedFiles, missing_need},
     output_writers::OutputWriters,
-    repetition::{IterationEnd, RepetitionStep, end_of_lease, may_continue, step_after},
+    repetition::{
+        IterationEnd, RepetitionStep, end_after_rerun, end_of_lease, has_ended_by_itself, may_continue,
+        step_after,
+    },
     run_report::RunReportReader,
     test_process::{EndedProcess, RunningProcess},
     variant::{parser_of, tests_of, variant_of},
@@ -131,18 +134,45 @@ async fn run_iterations(
         let runnable_tests = lease.tests.iter().filter(is_run).count();
         let tests = std::mem::take(&mut lease.tests);
         let has_next = !iteration.is_last() && lease.repeat_until_ms.is_none();
-        let kept = has_next.then(|| lease.clone());
+        let kept = lease.clone();
         lease.tests = tests;
-        let ready = match prepare_process(lease, iteration, context, sink, orders, kept_processes).await {
+        let form = ProcessForm { iteration, has_pipes: false };
+        let ready = match prepare_process(lease, form, context, sink, orders, kept_processes).await {
             Ok(ready) => ready,
             Err(end) => {
                 let end = end_of_lease(earlier_end, end);
                 return LeaseRunEnd { end, start_us: first_start_us, handle: None };
             }
         };
-        let ended = RunningProcess::new(ready, sink).run().await;
-        let EndedProcess { end, start_us, handle, repeatable, is_ending, is_paused } = ended;
-        first_start_us = first_start_us.or(start_us);
+        let mut ended = RunningProcess::new(ready, sink).run().await;
+        first_start_us = first_start_us.or(ended.start_us);
+        for test in std::mem::take(&mut ended.refused) {
+            if !has_ended_by_itself(&ended.end) {
+                break;
+            }
+            let is_whole_program = kept.is_whole_program && runnable_tests == 1;
+            let lease =
+                WorkerLease { tests: vec![test], is_isolated: true, is_whole_program, ..kept.clone() };
+            ended.handle.reap().await;
+            let form = ProcessForm { iteration, has_pipes: true };
+            let ready = match may_continue(orders, ended.is_paused).await {
+                true => prepare_process(lease, form, context, sink, orders, kept_processes).await,
+                false => Err(LeaseEnd::Cancelled),
+            };
+            let again = match ready {
+                Ok(ready) => RunningProcess::new(ready, sink).run().await,
+                Err(end) => {
+                    let end = end_of_lease(earlier_end, end_after_rerun(ended.end, end));
+                    return LeaseRunEnd { end, start_us: first_start_us, handle: None };
+                }
+            };
+            let repeatable = [ended.repeatable, again.repeatable].concat();
+            let (end, is_ending) =
+                (end_after_rerun(ended.end, again.end), ended.is_ending || again.is_ending);
+            ended = EndedProcess { end, repeatable, is_ending, ..again };
+        }
+        let EndedProcess { end, handle, repeatable, is_ending, is_paused, .. } = ended;
+        let kept = has_next.then_some(kept);
         let has_repeatable_tests = !repeatable.is_empty();
         match (step_after(IterationEnd { iteration, end, has_repeatable_tests, is_ending }), kept) {
             (RepetitionStep::Continue(next, end), Some(kept)) => {
@@ -161,6 +191,14 @@ async fn run_iterations(
             }
         }
     }
+}
+
+/// What a process of a lease is besides its tests.
+#[derive(Debug, Clone, Copy)]
+struct ProcessForm {
+    iteration: Iteration,
+    /// Its outputs are pipes, which it can open by their names, although a socket would name its writers.
+    has_pipes: bool,
 }
 
 /// Returns the iteration of a lease's first process. Where time limits iterations, it is the only one, and
@@ -203,7 +241,7 @@ pub(super) struct StartedProcess<'a> {
 /// Settles the tests that need no process, and starts a process for the others, unless one waits for them.
 async fn prepare_process<'a>(
     lease: WorkerLease,
-    iteration: Iteration,
+    ProcessForm { iteration, has_pipes }: ProcessForm,
     context: &'a WorkerContext,
     sink: &mut ResultSink,
     orders: &'a mut mpsc::Receiver<JobOrder>,
@@ -242,8 +280,10 @@ async fn prepare_process<'a>(
     let Some(mut invocation) = choice.select_command(context, &mut batch, &mut sink.updates) else {
         return Err(LeaseEnd::Complete);
     };
-    if adapter.traits().reports_from_one_process {
-        invocation.channel = invocation.channel.with_named_writers();
+    if has_pipes {
+        batch.begin_stream_rerun();
+    } else {
+        name_writers(&mut batch, adapter.traits(), &mut invocation.channel, is_debugged);
     }
     sink.try_send_batch();
     // A report of several tests says nothing of the one that they are here.
@@ -287,6 +327,19 @@ async fn prepare_process<'a>(
         extension: LeaseExtension::on(invocation.channel, extension),
         named_files: invocation.own_command.as_ref().and_then(NamedFiles::of_command),
     })
+}
+
+/// Has the kernel name who writes to standard output, where a copy of the process may write to it as well.
+fn name_writers(
+    batch: &mut RunningBatch,
+    traits: &AdapterTraits,
+    channel: &mut InvocationChannel,
+    is_debugged: bool,
+) {
+    if traits.reports_from_one_process {
+        *channel = channel.with_named_writers();
+        batch.set_stream_socket(!is_debugged && !channel.has_requests());
+    }
 }
 
 /// Has a batch treat ends of tests, and of the process, as the framework reports them.

@@ -59,6 +59,32 @@ pub(super) fn end_of_lease(earlier: Option<LeaseEnd>, last: LeaseEnd) -> LeaseEn
     }
 }
 
+/// Returns whether a process has ended without an order or a fault of Heeler's.
+pub(super) fn has_ended_by_itself(end: &LeaseEnd) -> bool {
+    match end {
+        LeaseEnd::Complete
+        | LeaseEnd::BadExit { .. }
+        | LeaseEnd::DiedInTest { .. }
+        | LeaseEnd::DiedOutsideTest { .. } => true,
+        LeaseEnd::StartTimedOut { .. }
+        | LeaseEnd::NotStarted { .. }
+        | LeaseEnd::GuardLost { .. }
+        | LeaseEnd::Cancelled => false,
+    }
+}
+
+/// Returns the end of a process and of the one in which a test of it ran again: a failure of the program is
+/// not lost, and why the second one has no result is told.
+pub(super) fn end_after_rerun(first: LeaseEnd, again: LeaseEnd) -> LeaseEnd {
+    use LeaseEnd::{BadExit, Complete, DiedInTest, DiedOutsideTest};
+    match (first, again) {
+        // The death in a test may be the one that the rerun replaces.
+        (Complete | DiedInTest { .. }, again) => again,
+        (first, Complete | DiedInTest { .. } | BadExit { .. } | DiedOutsideTest { .. }) => first,
+        (_, again) => again,
+    }
+}
+
 /// Carries out the orders that have arrived between two processes: waits while the lease is paused. Returns
 /// whether the next process may start.
 ///
@@ -115,6 +141,24 @@ mod tests {
             LeaseEnd::GuardLost { loss: heeler_core::GuardLoss::Unknown },
             LeaseEnd::Cancelled,
         ]
+    }
+
+    #[test]
+    fn rerun_hides_no_failure_of_the_program_and_no_lack_of_a_result() {
+        for first in ends().into_iter().filter(has_ended_by_itself) {
+            for again in ends() {
+                let end = end_after_rerun(first.clone(), again.clone());
+                let is_of_program = |end: &LeaseEnd| {
+                    matches!(end, LeaseEnd::BadExit { .. } | LeaseEnd::DiedOutsideTest { .. })
+                };
+                let lacks_result = !has_ended_by_itself(&again);
+                assert_eq!(has_ended_by_itself(&end), !lacks_result, "{first:?} {again:?}");
+                if !lacks_result {
+                    let expected = is_of_program(&first) || is_of_program(&again);
+                    assert_eq!(is_of_program(&end), expected, "{first:?} {again:?}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -110,6 +110,8 @@ pub(super) struct EndedProcess {
     pub(super) start_us: Option<u64>,
     /// The tests that have passed this iteration and have others left.
     pub(super) repeatable: Vec<LeasedTest>,
+    /// The tests that run again alone, with pipes.
+    pub(super) refused: Vec<LeasedTest>,
     /// The coordinator has ordered that no further tests begin.
     pub(super) is_ending: bool,
     pub(super) is_paused: bool,
@@ -183,6 +185,7 @@ impl<'a> RunningProcess<'a> {
                         .filter(|_| !self.is_start_unknown)
                         .map(microseconds),
                     repeatable: self.batch.take_repeatable(),
+                    refused: self.batch.take_refused(),
                     is_ending: self.awaited_tests.is_some(),
                     is_paused: self.process.is_paused(),
                     handle: self.process.into_handle(),

@@ -92,6 +92,9 @@ impl RunningProcess<'_> {
                 }
             }
         }
+        if self.writers.has_other_run() {
+            self.batch.set_stream_socket(false);
+        }
         if withdraws {
             self.batch.withdraw_all();
         }

@@ -1,0 +1,142 @@
+//! Tests that fail because they, or programs that they start, open a standard stream by a name such as
+//! `/dev/stdout`: the system refuses that for a socket, which names its writers, and not for a pipe. Such a
+//! test is run again alone, with pipes, before it has failed. Pure.
+
+use heeler_adapters::{FrameworkResult, FrameworkVerdict};
+use heeler_core::ExitReason;
+use heeler_protocol::{
+    control::{LeasedTest, LogLine},
+    mtp::LogLevel,
+};
+
+use super::{RunningBatch, test_ending::TestEnding, verdict::TestOutputs};
+use crate::results::update_batch::UpdateBatch;
+
+/// The message of the error with which opening a socket by a name fails.
+const REFUSALS: [&str; 2] = ["No such device or address", "ENXIO"];
+
+/// Names of the standard streams. The message of an assertion that a stream is open may have the name only.
+const NAMES: [&str; 4] = ["/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/"];
+
+/// The tests of a process whose standard output is a socket that are to run again with pipes.
+#[derive(Debug, Default)]
+pub(super) struct StreamNames {
+    /// Its standard output is such a socket, and no copy of it has run tests.
+    is_socket: bool,
+    /// Their indices.
+    refused: Vec<usize>,
+    /// The process is one with pipes, in which a test runs again.
+    is_rerun: bool,
+}
+
+impl StreamNames {
+    /// Returns whether the only test of the process has begun before in this lease.
+    pub(super) fn is_rerun(&self) -> bool {
+        self.is_rerun
+    }
+}
+
+impl RunningBatch {
+    /// Sets whether tests may fail because standard output is a socket, and may run again with pipes. Pipes
+    /// do not name their writers, so a process of which a copy runs tests must keep its socket.
+    pub(crate) fn set_stream_socket(&mut self, is_socket: bool) {
+        self.stream_names.is_socket = is_socket;
+    }
+
+    /// Records that the process has pipes, because its only test was refused a stream.
+    pub(crate) fn begin_stream_rerun(&mut self) {
+        self.stream_names.is_rerun = true;
+    }
+
+    /// Takes the tests that are to run again with pipes, in order; they have no result.
+    pub(crate) fn take_refused(&mut self) -> Vec<LeasedTest> {
+        let mut places = std::mem::take(&mut self.stream_names.refused);
+        places.sort_unstable();
+        places.into_iter().map(|place| self.tests[place].clone()).collect()
+    }
+
+    /// Returns whether a test that has ended so is to run again with pipes.
+    pub(super) fn is_refused_stream(
+        &mut self,
+        place: usize,
+        seen: &TestEnding,
+        outputs: &TestOutputs,
+        updates: &mut UpdateBatch,
+    ) -> bool {
+        if !self.stream_names.is_socket || self.is_cancelled() || !may_be_refusal(seen, outputs) {
+            return false;
+        }
+        self.stream_names.refused.push(place);
+        let message = "failed, with the words of a standard stream that could not be opened by its name, which is a \
+                       socket here; runs again alone, with pipes";
+        let (test, message) = (Some(self.tests[place].test), message.to_owned());
+        updates.logs.push(LogLine { test, level: LogLevel::Information, message });
+        true
+    }
+}
+
+/// Returns whether a test may have ended badly because a standard stream could not be opened. What kills a
+/// process is no such refusal.
+fn may_be_refusal(seen: &TestEnding, outputs: &TestOutputs) -> bool {
+    let has = |words: &[&str], text: &str| words.iter().any(|word| text.contains(word));
+    let written = |words: &[&str]| has(words, &outputs.stdout) || has(words, &outputs.stderr);
+    match seen {
+        TestEnding::Verdict(FrameworkVerdict {
+            result: FrameworkResult::Failed, failures, reason, ..
+        }) => {
+            let messages = failures.iter().flat_map(|failure| [&failure.message, &failure.stack]);
+            let mut texts = messages.chain([reason]).flatten();
+            let words = [&REFUSALS[..], &NAMES[..]].concat();
+            written(&words) || texts.any(|text| has(&words, text))
+        }
+        TestEnding::Died { exit_reason: ExitReason { signal: None, code: Some(_), .. }, .. } => {
+            written(&REFUSALS)
+        }
+        TestEnding::Verdict(_)
+        | TestEnding::Died { .. }
+        | TestEnding::TimedOut(_)
+        | TestEnding::Idle(_)
+        | TestEnding::TimedOutBefore { .. }
+        | TestEnding::Cancelled => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heeler_core::Failure;
+
+    use super::*;
+    use crate::{batch::test_ending::DeathPosition, test_values};
+
+    fn ended(result: FrameworkResult, message: &str) -> TestEnding {
+        let mut verdict = test_values::verdict(result);
+        verdict.push_failure(Failure { message: Some(message.to_owned()), ..Failure::default() });
+        TestEnding::Verdict(verdict)
+    }
+
+    fn died(signal: Option<&str>, code: Option<i32>) -> TestEnding {
+        let exit_reason = ExitReason { signal: signal.map(str::to_owned), code, ..ExitReason::default() };
+        TestEnding::Died { exit_reason, position: DeathPosition::InTest }
+    }
+
+    #[test]
+    fn only_bad_ends_with_the_words_are_refusals() {
+        use FrameworkResult::{Failed, Passed};
+        let sh = "sh: 1: cannot create /dev/stderr: No such device or address\n";
+        let wrote = |stderr: &str| TestOutputs { stderr: stderr.to_owned(), ..TestOutputs::default() };
+        let cases = [
+            (ended(Failed, "Value of: std::ofstream(\"/dev/stdout\").is_open()"), "", true),
+            (ended(Failed, "Os { code: 6, message: \"No such device or address\" }"), "", true),
+            (ended(Failed, "status is 2"), sh, true),
+            (ended(Failed, "status is 2"), "sh: 1: no such file\n", false),
+            (ended(Passed, "/dev/stdout"), sh, false),
+            (died(None, Some(1)), sh, true),
+            (died(None, Some(1)), "writes to /dev/stdout\n", false),
+            (died(Some("SIGABRT"), None), sh, false),
+            (TestEnding::TimedOut(std::time::Duration::ZERO), sh, false),
+        ];
+        for (seen, stderr, expected) in cases {
+            assert_eq!(may_be_refusal(&seen, &wrote(stderr)), expected, "{seen:?}, {stderr:?}");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Tests that were refused a standard stream by its name.
+
+use std::num::NonZeroU32;
+
+use super::*;
+
+const REFUSAL: &str = "sh: 1: cannot create /dev/stdout: No such device or address";
+
+/// Returns a process of two tests, the first of which fails with these words.
+fn failing(is_socket: bool, words: &str) -> BatchHarness {
+    let mut updates = UpdateBatch::default();
+    let only = Iteration::first_of(NonZeroU32::MIN);
+    let mut batch = RunningBatch::new(lease(2), only, WorkerId(1), &mut updates, Box::new(FakeFramework));
+    batch.hold_results();
+    batch.set_stream_socket(is_socket);
+    let mut process = BatchHarness { batch, updates };
+    process.chunk(1, [begun(0), ended(0, FrameworkResult::Failed)], words);
+    process.chunk(1, [begun(1), passed(1)], "");
+    process
+}
+
+#[test]
+fn refused_test_has_no_result_of_the_process_with_the_socket() {
+    for (is_socket, words, refused) in
+        [(true, REFUSAL, vec![TestId(0)]), (false, REFUSAL, vec![]), (true, "bad", vec![])]
+    {
+        let mut process = failing(is_socket, words);
+        assert_eq!(process.finish(2, exit(1), COMPLETE), LeaseEnd::Complete);
+        let taken: Vec<_> = process.batch.take_refused().into_iter().map(|test| test.test).collect();
+        assert_eq!(taken, refused, "{is_socket} {words}");
+        assert_eq!(process.results().len(), 2 - refused.len(), "{is_socket} {words}");
+        assert_eq!(process.updates.logs.len(), refused.len());
+    }
+}
+
+#[test]
+fn failure_stands_in_a_process_that_is_cancelled() {
+    let mut process = failing(true, REFUSAL);
+    process.batch.cancel();
+    process.finish(2, signal(9), INCOMPLETE);
+    assert!(process.batch.take_refused().is_empty());
+}
