@@ -23,6 +23,7 @@ mod forbidden_skip;
 mod framework_queries;
 mod held_tests;
 mod interference;
+mod iteration_text;
 mod judgement;
 mod later_ends;
 mod live_output;

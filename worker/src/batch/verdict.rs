@@ -14,6 +14,7 @@ use super::{
     failure_places::with_absolute_files,
     forbidden_skip::without_forbidden_skip,
     interference::{mark_flaky, suspected_cause},
+    iteration_text::{with_iteration, with_iteration_of_death},
     run_evidence::join_outputs,
     test_ending::{DeathPosition, TestEnding},
     test_parts::TestParts,
@@ -110,31 +111,6 @@ fn single_run_result(seen: TestEnding, outputs: TestOutputs) -> TestResult {
         TestEnding::Cancelled => TestResult::with_reason(Outcome::Cancelled, "cancelled while it ran"),
     };
     with_outputs(result, outputs)
-}
-
-/// Adds the iteration to the reason of a death, whose text names it.
-fn with_iteration_of_death(seen: TestEnding, iteration: Option<Iteration>) -> TestEnding {
-    match seen {
-        TestEnding::Died { exit_reason, position } => {
-            TestEnding::Died { exit_reason: ExitReason { iteration, ..exit_reason }, position }
-        }
-        other => other,
-    }
-}
-
-/// Adds the iteration to the message of a test that failed in it by its framework or by a limit.
-fn with_iteration(mut result: TestResult, iteration: Option<Iteration>) -> TestResult {
-    let Some(iteration) = iteration else { return result };
-    if !matches!(result.outcome, Outcome::Failed | Outcome::TimedOut | Outcome::Idle) {
-        return result;
-    }
-    let mut messages = result.failures.iter_mut().filter_map(|failure| failure.message.as_mut());
-    match (&mut result.reason, messages.next()) {
-        (Some(reason), _) => reason.push_str(&format!(" in {iteration}")),
-        (None, Some(message)) => *message = format!("in {iteration}: {message}"),
-        (None, None) => result.reason = Some(format!("failed in {iteration}")),
-    }
-    result
 }
 
 fn death_text(exit_reason: &ExitReason, position: &DeathPosition) -> String {
