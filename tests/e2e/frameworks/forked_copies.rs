@@ -199,6 +199,23 @@ fn program_behind_a_script_is_judged_the_same() {
 }
 
 #[test]
+fn program_behind_a_wrapper_is_judged_the_same() {
+    for name in ["gtest", "doctest"] {
+        let world = world_of(name);
+        symlink("/usr/bin/timeout", world.path("script")).unwrap();
+        let suite = format!(
+            "[[suite]]\nname = \"s\"\nprograms = [\"script\"]\nframework = \"{name}\"\nargs = [\"600\", \"./{name}\"]\n"
+        );
+        world.write("heeler.toml", &format!("{SETTINGS}{suite}"));
+        world.env("HEELER_FIXTURE_CHILD", "returns");
+        for end in ["pass", "fail", "exit-1", "leave-0"] {
+            world.env("HEELER_FIXTURE_END", end);
+            PROCESSES.iter().for_each(|options| check(&world, "script", options, state_of(end), end));
+        }
+    }
+}
+
+#[test]
 fn children_report_for_their_parent_in_json_lines() {
     let world = world_of("json-lines");
     world.env("HEELER_FIXTURE_CHILD", "each");
