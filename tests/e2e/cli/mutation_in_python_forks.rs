@@ -176,6 +176,30 @@ fn mutants_of_a_module_run_in_forks_of_one_process_in_each_slot() {
 }
 
 #[test]
+fn failure_that_kills_a_mutant_has_no_traceback() {
+    // A traceback is written from the syntax tree of each file in it, which takes longer than most tests.
+    let conftest = r#"
+import os
+
+
+def pytest_runtest_logreport(report):
+    if report.failed:
+        with open(os.path.join("@NOTES@", "sources"), "a") as file:
+            file.write("%d\n" % ("def test_" in report.longreprtext))
+"#;
+    let Some(forked) = ForkedProject::new(LOW, "0", &[]) else { return };
+    let notes = forked.project.world.path("notes");
+    let conftest = conftest.replace("@NOTES@", notes.to_str().unwrap());
+    fs::write(forked.project.path("conftest.py"), conftest).unwrap();
+    let ran = forked.project.mutate(&["--json", "../report.json"]).assert_code(0);
+    forked.assert_statuses("../report.json", &ran.to_string());
+    let with_source = forked.notes("sources");
+    assert!(!with_source.is_empty() && with_source.iter().all(|note| note[0] == 0), "{with_source:?}\n{ran}");
+    let reason = &forked.project.mutants("../report.json", "low.py")["is_low: return None"]["statusReason"];
+    assert!(reason.as_str().unwrap().contains("assert"), "the message is kept: {reason}");
+}
+
+#[test]
 fn process_with_a_thread_is_not_forked() {
     let conftest =
         "import threading\n\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n";

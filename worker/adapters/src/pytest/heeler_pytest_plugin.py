@@ -23,6 +23,7 @@ import pytest
 from _pytest.reports import CollectErrorRepr, CollectReport
 
 CHANNEL = 3
+MUTANT = "HEELER_MUTANT"
 # Texts are cut to this many characters: a report must fit into a line of 1 MiB.
 TEXT_LIMIT = 60_000
 # The error of a file in a listing travels with each request to run it.
@@ -647,6 +648,10 @@ class Plugin:
         for index, selector in enumerate(selectors):
             place, path, nodeid, *error = selector.split("\n", 3)
             wanted.append((index, place, from_handle(path), from_handle(nodeid), "".join(error)))
+        if os.environ.get(MUTANT, "0") != "0":
+            # Of the failure that kills a mutant only the message is read. The source lines of a traceback take
+            # longer than most tests: each file in it is parsed anew in each fork.
+            session.config.option.tbstyle = "line"
         self.collect_files(session, dict.fromkeys(path for _, place, path, *_ in wanted if place != "file"))
         found = []
         for index, place, path, nodeid, error in wanted:
