@@ -215,3 +215,83 @@ fn errors_of_the_sources_themselves_are_shown() {
     let broken = project.mutate(&words).assert_code(4);
     assert!(broken.stderr.contains("'missing' was not declared"), "{}", broken.stderr);
 }
+
+/// What the compiler evaluates: it needs some of it as constants, and may compute the rest.
+const EVALUATED: &str = r#"
+constexpr int doubled(int a) { return a + a; }
+constexpr int product(int n) {
+  int value = 1;
+  for (int i = 2; i <= n; ++i) value = value * i;
+  return value;
+}
+struct Pair {
+  int x, y;
+  constexpr Pair(int a, int b) : x(a + 1), y(b - 1) {}
+  constexpr int sum() const { return x + y; }
+};
+template <int Size> struct Buffer { char data[Size]; };
+constexpr bool even(int a) { return a % 2 == 0; }
+static_assert(doubled(2) == 4, "doubled");
+const int other = 3 * 4;
+
+int sized(int k) {
+  const int size = product(3) + 2;
+  int values[size];
+  Buffer<doubled(4)> buffer;
+  values[0] = k + size;
+  buffer.data[0] = 1;
+  return values[0] + buffer.data[0];
+}
+
+int local(int k) {
+  const int five = 2 + 3;
+  constexpr Pair pair(2, 3);
+  if constexpr (even(4)) return k * five + pair.sum();
+  return other;
+}
+
+int label(int k) {
+  const int three = 1 + 2;
+  switch (k) {
+    case three: return 7;
+    case doubled(5): return 8;
+    default: return 9;
+  }
+}
+"#;
+
+const EVALUATED_TEST: &str = r#"
+int sized(int), local(int), label(int);
+int main() {
+  bool is_right = sized(1) == 10 && sized(2) == 11 && local(1) == 10 && local(3) == 20;
+  return is_right && label(3) == 7 && label(10) == 8 && label(0) == 9 ? 0 : 1;
+}
+"#;
+
+#[test]
+fn what_the_compiler_evaluates_breaks_no_build_and_survives_nowhere() {
+    let project = Project { world: TestWorld::new() };
+    fs::create_dir_all(project.path("test")).unwrap();
+    fs::write(project.path("code.cc"), EVALUATED).unwrap();
+    fs::write(project.path("test/main.cc"), EVALUATED_TEST).unwrap();
+    let makefile = "check: code.cc test/main.cc\n\tg++ -std=c++17 -o check code.cc test/main.cc\n";
+    fs::write(project.path("Makefile"), makefile).unwrap();
+    let ran = project.mutate(&["--build", "make", "--test", "check"]).assert_code(0);
+    assert!(!ran.stderr.contains("round 2"), "{}", ran.stderr);
+    let mutants = project.mutants();
+    // No test reaches a mutant of what is computed before any test runs.
+    for (name, status) in [
+        ("code.cc a + a → a - a", "NoCoverage"),
+        ("code.cc value * i → value / i", "NoCoverage"),
+        ("code.cc a + 1 → a - 1", "NoCoverage"),
+        ("code.cc 2 + 3 → 2 - 3", "NoCoverage"),
+        ("code.cc 1 + 2 → 1 - 2", "NoCoverage"),
+        ("code.cc k + size → k - size", "Killed"),
+        ("code.cc k * five → k / five", "Killed"),
+    ] {
+        let found = mutants.get(name).unwrap_or_else(|| panic!("{name} of {:#?}", mutants.keys()));
+        assert_eq!(found["status"], status, "{name}: {found:#}\n{}", ran.stderr);
+    }
+    let wrong = |mutant: &&Value| !["Killed", "NoCoverage"].contains(&mutant["status"].as_str().unwrap());
+    assert_eq!(mutants.values().find(wrong), None, "{}", ran.stderr);
+}
