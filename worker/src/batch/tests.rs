@@ -579,8 +579,7 @@ fn unexplained_exit_is_reported_beside_results() {
 fn complete_run_leaves_missing_tests_waiting() {
     let mut bench = BatchHarness::with_tests(2);
     bench.chunk(1, [begun(0), passed(0)], "");
-    assert_eq!(bench.finish(2, exit(0), COMPLETE), LeaseEnd::Complete);
-    assert_eq!(bench.results().len(), 1);
+    assert_eq!((bench.finish(2, exit(0), COMPLETE), bench.results().len()), (LeaseEnd::Complete, 1));
 }
 
 #[test]

@@ -77,7 +77,7 @@ impl RunningProcess<'_> {
                 for piece in read.stdout_pieces {
                     let (bytes, behind) = rest.split_at(piece.bytes);
                     rest = behind;
-                    // Bytes without a writer are of the process itself: its guard may have written them for it.
+                    // Bytes without a writer are of the process itself: its guard may have written them.
                     let root = self.root.or(piece.writer).unwrap_or(Pid::own());
                     let writer = piece.writer.unwrap_or(root);
                     let written = WrittenOutput { root, writer, bytes };
