@@ -255,6 +255,6 @@ mod tests {
 
     #[test]
     fn test_entry_size_is_bounded() {
-        assert!(size_of::<TestEntry>() <= 136, "{}", size_of::<TestEntry>());
+        assert!(size_of::<TestEntry>() <= 168, "{}", size_of::<TestEntry>());
     }
 }
