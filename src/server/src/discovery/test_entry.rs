@@ -24,9 +24,7 @@ pub struct TestEntry {
     name_start: u32,
     /// Length of what follows the name in the uid of a test whose name another has.
     suffix_bytes: u8,
-    display: Option<Box<str>>,
-    /// Class and name in JUnit reports; tests of one listing share classes.
-    report_name: Option<(Arc<str>, Box<str>)>,
+    other_names: Option<Box<OtherNames>>,
     file: Option<Arc<str>>,
     /// Length of the end of `file` that the framework reports, where it does not report all of it.
     reported_bytes: Option<NonZeroU16>,
@@ -39,6 +37,20 @@ pub struct TestEntry {
     timeout_ms: Option<NonZeroU32>,
     unrunnable: Option<Box<str>>,
     variant: Option<Arc<TestVariant>>,
+}
+
+/// Names of a test beside the one in its framework. Tests of some frameworks have none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct OtherNames {
+    display: Option<Box<str>>,
+    /// Class and name in JUnit reports; tests of one listing share classes.
+    report: Option<(Arc<str>, Box<str>)>,
+}
+
+impl OtherNames {
+    fn has_any(&self) -> bool {
+        self.display.is_some() || self.report.is_some()
+    }
 }
 
 impl TestEntry {
@@ -58,6 +70,15 @@ impl TestEntry {
     /// Returns its traits: names and values that the framework assigns.
     pub fn traits(&self) -> impl Iterator<Item = (&str, &str)> {
         self.traits.iter().map(|(name, value)| (&**name, &**value))
+    }
+
+    fn display(&self) -> Option<&str> {
+        self.other_names.as_ref()?.display.as_deref()
+    }
+
+    fn report_name(&self) -> Option<ReportName> {
+        let (class, name) = self.other_names.as_ref()?.report.as_ref()?;
+        Some(ReportName { class: (**class).to_owned(), name: (**name).to_owned() })
     }
 
     /// Returns its source file; tests of one listing share it.
@@ -96,11 +117,8 @@ impl TestEntry {
     pub fn listed(&self) -> ListedTest {
         ListedTest {
             name: self.name().to_owned(),
-            display: self.display.as_deref().map(str::to_owned),
-            report_name: self
-                .report_name
-                .as_ref()
-                .map(|(class, name)| ReportName { class: (**class).to_owned(), name: (**name).to_owned() }),
+            display: self.display().map(str::to_owned),
+            report_name: self.report_name(),
             file: self.file.as_deref().map(str::to_owned),
             reported_file: self.reported_file().map(str::to_owned),
             line: self.line(),
@@ -149,12 +167,15 @@ pub(super) fn assign_uids(suite: &str, tests: Vec<ListedTest>) -> Vec<TestEntry>
         if listed.skip.is_some() && !traits.iter().any(|one| one.name == key::IGNORED_TRAIT) {
             traits.push(TraitPair { name: key::IGNORED_TRAIT.to_owned(), value: String::new() });
         }
+        let other_names = OtherNames {
+            display: listed.display.map(Into::into),
+            report: listed.report_name.map(|one| (shared.intern(one.class), one.name.into())),
+        };
         TestEntry {
             uid: uid.into(),
             name_start,
             suffix_bytes,
-            display: listed.display.map(Into::into),
-            report_name: listed.report_name.map(|one| (shared.intern(one.class), one.name.into())),
+            other_names: other_names.has_any().then(|| Box::new(other_names)),
             file: listed.file.map(|file| shared.intern(file)),
             reported_bytes,
             line: listed.line.and_then(NonZeroU32::new),
@@ -255,6 +276,6 @@ mod tests {
 
     #[test]
     fn test_entry_size_is_bounded() {
-        assert!(size_of::<TestEntry>() <= 168, "{}", size_of::<TestEntry>());
+        assert!(size_of::<TestEntry>() <= 136, "{}", size_of::<TestEntry>());
     }
 }
