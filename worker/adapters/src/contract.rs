@@ -137,6 +137,8 @@ pub struct AdapterTraits {
     /// it is read, whatever the process does later, and the test that runs when the process dies is known
     /// beyond doubt, so that it is not tried again in isolation.
     pub has_proven_answers: bool,
+    /// Whether a test begins when its request is sent; in other frameworks, a program reports that it begins.
+    pub begins_with_request: bool,
     /// Whether its tests may have parts (sections, subcases, subtests, points), which no listing names.
     pub has_parts: bool,
     /// Whether a program of the framework reports from one process, on its standard output: what other
@@ -177,6 +179,7 @@ impl AdapterTraits {
             is_exit_placed_by_stack: false,
             details_from_stderr: None,
             has_proven_answers: false,
+            begins_with_request: false,
             has_parts: false,
             reports_from_one_process: false,
             captures_output: false,

@@ -1,7 +1,7 @@
 //! Dialogues that do not go on: a process that does not take its next request, or can report no more.
 //!
-//! A test begins with its request, but its clock runs from the moment at which the process takes the request:
-//! a process that the system does not schedule would otherwise use up the time of its test.
+//! Where a test begins with its request, its clock runs from the moment at which the process takes the
+//! request: a process that the system does not schedule would otherwise use up the time of its test.
 
 use std::time::Duration;
 
@@ -55,9 +55,15 @@ impl RunningBatch {
         }
     }
 
-    /// Records whether the process has begun to read its last request. Until then the clock of the test that
-    /// the request begins stands.
+    /// Stops the clock of each test until the process takes the request that begins the test. Not for
+    /// frameworks whose processes report that a test begins: the report proves that the test runs.
+    pub(crate) fn expect_requests_taken(&mut self) {
+        self.begins_with_request = true;
+    }
+
+    /// Records whether the process has begun to read its last request.
     pub(crate) fn set_request_taken(&mut self, is_taken: bool, now: ClockReading) {
+        let is_taken = is_taken || !self.begins_with_request;
         let ([flight], false) = (&mut self.running_tests[..], is_taken) else {
             self.untaken_request = None;
             return;

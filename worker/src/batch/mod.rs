@@ -132,6 +132,7 @@ pub(crate) struct RunningBatch {
     /// Why the dialogue with the process does not go on, and since when.
     dialogue_stall: Option<(DialogueStall, Duration)>,
     untaken_request: Option<UntakenRequest>,
+    begins_with_request: bool,
     /// The end of a process that is a server.
     server_exit: Option<ServerExit>,
     /// Its tests have ended, and the process waits for others: it has no time limit.
@@ -209,6 +210,7 @@ impl RunningBatch {
             has_failures: false,
             dialogue_stall: None,
             untaken_request: None,
+            begins_with_request: false,
             server_exit: None,
             is_waiting: false,
             is_unlimited: false,

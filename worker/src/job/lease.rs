@@ -350,6 +350,9 @@ fn expect_ends(batch: &mut RunningBatch, traits: &AdapterTraits, channel: Invoca
     if traits.has_several_ends {
         batch.hold_until_confirmed();
     }
+    if traits.begins_with_request {
+        batch.expect_requests_taken();
+    }
     if traits.is_server {
         batch.expect_server(grace_ms);
     }

@@ -19,6 +19,7 @@ pub(crate) struct ConnectClient;
 static TRAITS: AdapterTraits = AdapterTraits {
     nesting: NameNesting::Slashes,
     has_proven_answers: true,
+    begins_with_request: true,
     process: heeler_protocol::connect::CLIENT_PROCESS,
     ..AdapterTraits::new("connect", "Connect conformance client")
 };

@@ -21,6 +21,7 @@ static TRAITS: AdapterTraits = AdapterTraits {
     nesting: NameNesting::FullStops,
     process: ProcessTraits { is_one_batch: true, ..ProcessTraits::NONE },
     is_server: true,
+    begins_with_request: true,
     has_parts: true,
     ..AdapterTraits::new(NAME, "MCP server")
 };

@@ -57,6 +57,7 @@ fn of_several_tests_in_a_stalled_process_none_is_decided() {
 #[test]
 fn clock_of_a_test_stands_until_its_request_is_taken() {
     let mut bench = BatchHarness::with_tests(2);
+    bench.batch.expect_requests_taken();
     bench.batch.limits.timeout_ms = Some(100);
     bench.chunk(1, [begun(0)], "");
     for now in [1, 51, 101, 151, 201] {
@@ -78,6 +79,7 @@ fn clock_of_a_test_stands_until_its_request_is_taken() {
 fn test_whose_request_is_never_taken_waits_for_another_process() {
     for ended in [0, 1] {
         let mut bench = BatchHarness::with_tests(2);
+        bench.batch.expect_requests_taken();
         bench.chunk(1, [begun(0)], "");
         if ended == 1 {
             bench.batch.set_request_taken(true, at(1));
