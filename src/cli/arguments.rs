@@ -184,7 +184,7 @@ pub(crate) struct RunArguments {
     /// Rerun tests of an earlier run: failed (the failed tests of the latest run), not-run (its tests without
     /// a result, because it was cancelled, stopped or killed), or both of RUN (latest, or the beginning of an
     /// id that heeler runs lists). Tests that the rerun does not run remain in its own rerun set. Without
-    /// programs, those of the earlier run's command line are used, but never those of a run that was copied.
+    /// programs, the programs of the earlier run are used, unless that run was copied.
     #[arg(long, value_name = "RUN", help_heading = "Selection")]
     pub rerun: Option<RerunSelector>,
     /// Build and list the tests, and run none.

@@ -301,7 +301,7 @@ impl BodyTransform for EventFilter {
     }
 }
 
-/// Filters a body, once it is whole, unless its first bytes are not those of a message.
+/// Filters a complete body, unless its first bytes show that the body is not a message.
 struct MessageFilter {
     filter: ToolFilter,
     message: BytesMut,

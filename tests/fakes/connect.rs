@@ -120,7 +120,7 @@ fn answer_to(name: &str, behaviour: &str) -> Vec<u8> {
     response(name)
 }
 
-/// Writes a line that is no answer, and goes on with something else than its requests.
+/// Writes a line that is not an answer, and never reads another request.
 fn print_and_stay() -> ! {
     println!("a log line of a library");
     wait_for_ever()

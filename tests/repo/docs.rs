@@ -207,7 +207,7 @@ fn outcome_kinds_page_equals_code() {
     assert_eq!(documented, outcome_kinds_in_code(), "left: docs/reference/outcome-kinds.md, right: the code");
 }
 
-/// Returns the members that the writer of nodes renames for the wire, without those of groups alone.
+/// Returns the wire names of all members of test nodes; members of groups alone are left out.
 fn node_members_in_code() -> BTreeSet<String> {
     let text = fs::read_to_string(root().join("src/protocol/src/mtp/render.rs")).unwrap();
     let renames = text.split("rename = \"").skip(1).filter_map(|rest| rest.split('"').next());

@@ -1,4 +1,4 @@
-//! The frames of a finish, in order, and the routes by which they are sent.
+//! Frames of a finish, in order, and their routes to the client.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl RelayRoute {
 
     /// Waits until the route is closed.
     pub(crate) async fn closed(&self) {
-        // Nobody else acquires as many permits as there can never be.
+        // More permits than can ever exist: this waits until the window is closed.
         let _closed = self.window.acquire_many(u32::MAX).await;
     }
 
@@ -65,7 +65,7 @@ pub(crate) enum FrameRoute<'a> {
     Relay(&'a RelayRoute),
 }
 
-/// What a frame of updates holds.
+/// Content of a frame of updates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FrameContent {
     /// Groups, which each connection needs of its own.

@@ -52,8 +52,8 @@ pub(crate) struct MutateArguments {
     /// files as well.
     #[arg(long, value_name = "REF", help_heading = "Selection")]
     pub in_diff: Option<String>,
-    /// Which changes are made: standard, those that tests should notice, or all, with changes of literals,
-    /// arguments and texts as well, of which many are of no interest.
+    /// Set of mutation operators: standard, changes that tests should notice, or all, which adds changes of
+    /// literals, arguments and texts (many survivors of these do not matter).
     #[arg(long, value_enum, default_value_t, value_name = "SET", help_heading = "Selection")]
     pub operators: OperatorSet,
     /// Only part K of N of the mutants, which are divided by their ids.
@@ -70,7 +70,7 @@ pub(crate) struct MutateArguments {
     #[arg(short, long, value_name = "N", value_parser = convert::jobs, help_heading = "Running")]
     pub jobs: Option<JobCount>,
     /// End after this time, such as 90s or 10m, builds included, with what is known by then; the mutants are
-    /// tested in random order. What was not tested is reported as such, and the exit code is 3.
+    /// tested in random order. Untested mutants are reported as pending, and the exit code is 3.
     #[arg(long, value_name = "DURATION", value_parser = convert::duration, help_heading = "Running")]
     pub time_limit: Option<Duration>,
     /// Exit with 2 if the score is lower: the percentage of mutants that tests notice, of those that they

@@ -9,7 +9,7 @@ use super::judge::JudgeCommand;
 /// The commands of one run's cases, apart from their names.
 #[derive(Debug, Clone)]
 pub(super) struct Reproduction {
-    /// The working directory, in which relative names of the other words are.
+    /// Working directory, against which relative paths in the other words are resolved.
     pub(super) dir: String,
     /// The judge's program, as the user named it.
     pub(super) judge: String,
@@ -41,7 +41,7 @@ impl Reproduction {
 }
 
 fn quoted(word: &str) -> Cow<'_, str> {
-    // A word with a null byte is no argument of any program.
+    // A word with a null byte cannot be passed as an argument.
     shlex::try_quote(word).unwrap_or(Cow::Borrowed(word))
 }
 

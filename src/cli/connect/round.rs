@@ -95,7 +95,7 @@ async fn leave_requested(output: &mut RunOutput<'_>) {
     while output.signals.next().await != SignalRequest::End {}
 }
 
-/// A judge that runs, and the socket on which it finds its client.
+/// A running judge, and the socket where the judge finds its client.
 struct RunningJudge {
     judge: Judge,
     listener: LocalListener,

@@ -23,10 +23,10 @@ use super::{
 
 /// How often the line about the progress is drawn again.
 const REDRAWN_EVERY: Duration = Duration::from_millis(100);
-/// How often a line about the progress is printed where there is no terminal.
+/// Interval of progress lines without a terminal.
 const PRINTED_EVERY: Duration = Duration::from_secs(10);
 
-/// From this time on, the user is told how it can be less.
+/// Estimates above this time come with advice on how to shorten the run.
 const LONG_RUN: Duration = Duration::from_secs(600);
 
 /// Number of functions with uncovered mutants that are shown: reports have all of them.

@@ -25,7 +25,7 @@ pub(super) enum BuildEnd {
     Left,
 }
 
-/// What a build waits for.
+/// Next event of a build.
 enum BuildStep {
     Phase(String, String),
     Done(Box<Result<(GuardedBuild, WorkPlace), MutateError>>),
@@ -44,7 +44,7 @@ pub(super) async fn build_followed(
     state_dir: PathBuf,
     observer: &mut MutationObserver,
 ) -> Result<BuildEnd, MutateError> {
-    // Its other end becomes readable when this one is dropped.
+    // Dropping this end makes the other end readable.
     let (cancelled, canceller) = heeler_sys::io::pipe().map_err(MutateError::Pipe)?;
     let mut canceller = Some(canceller);
     let (phases, mut shown) = mpsc::channel::<(String, String)>(SHOWN_LATER);
@@ -76,7 +76,7 @@ pub(super) async fn build_followed(
             BuildStep::Phase(label, words) => observer.show_phase(&label, &words),
             BuildStep::Done(built) => {
                 return match (unfinished, *built) {
-                    // Its errors may be those of processes that were ended.
+                    // A cancelled build reports errors of the processes that the cancellation ended.
                     (Some(unfinished), _) => Ok(BuildEnd::Ended(unfinished)),
                     (None, Ok((build, place))) => Ok(BuildEnd::Built(Box::new(build), place)),
                     (None, Err(error)) => Err(error),

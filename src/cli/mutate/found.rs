@@ -112,7 +112,7 @@ impl SearchedProject {
     }
 }
 
-/// Returns the file by which a directory is a project of another build tool, and how its mutants are tested.
+/// Returns the build file of another build tool in this directory, and the options that test its mutants.
 fn example_of_build(directory: &Path) -> Option<(&'static str, &'static str)> {
     const CMAKE: &str = "--build 'cmake -B build && cmake --build build' --ctest build";
     const MESON: &str = "--build 'test -d build || meson setup build; ninja -C build' --test 'build/*_test'";

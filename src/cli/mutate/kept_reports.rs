@@ -1,5 +1,5 @@
-//! The reports that runs have written: a report below the project is no part of it, and what it says does not
-//! make verdicts of earlier runs worthless.
+//! Reports that runs have written. A report below the project is not a source file, so writing one does not
+//! discard the verdicts of earlier runs.
 
 use std::{
     fs, io,

@@ -15,7 +15,7 @@ use crate::cli::{
     signals::{SignalListener, SignalRequest},
 };
 
-/// What an observer requests.
+/// Request of an observer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ObserverRequest {
     End(Unfinished),

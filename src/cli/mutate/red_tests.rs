@@ -68,7 +68,7 @@ impl<'a> RedTests<'a> {
     ) -> Result<(), MutateError> {
         let Self { failures: mut red, left_out, .. } = self;
         for (place, (test, failure)) in left_out.iter().enumerate() {
-            // What has no duration runs for no mutant.
+            // A test without a duration runs for none of the mutants.
             baseline.programs[test.program].durations[test.test] = None;
             baseline.flaky.remove(test);
             if place < NAMED_TESTS {

@@ -112,7 +112,7 @@ impl MutantSession {
         self.unfinished.is_some()
     }
 
-    /// Begins anew with other processes, where those of the session could not run variants. Returns whether
+    /// Starts new processes after the processes of the session could not run variants. Returns whether
     /// variants may run again: the same programs list the same tests.
     ///
     /// # Errors
@@ -223,9 +223,9 @@ impl MutantSession {
         }
     }
 
-    /// Runs variants to their ends, some at a time: there may be many thousands. `take` is given the place of
-    /// each among all, and its result; those of an ended session may have none. `shown` returns the test of a
-    /// variant whose time is shown.
+    /// Runs variants to their ends, some at a time: there may be many thousands. `take` receives the index
+    /// and the result of each variant; variants of an ended session may have no result. `shown` returns the
+    /// test of a variant whose time is shown.
     ///
     /// Cancel safe: no, because the tests go on.
     pub(super) async fn run_all(
@@ -236,7 +236,7 @@ impl MutantSession {
     ) -> Result<Option<LeftAtOnce>, MutateError> {
         let mut variants = variants.enumerate();
         let mut in_progress: HashMap<String, (usize, Variant)> = HashMap::new();
-        // What the processes of the session could not run, and what runs again in another.
+        // Variants that the processes of this session could not run; a new session runs them again.
         let mut failed: Vec<(usize, Variant, Box<TestResult>)> = Vec::new();
         let mut again: Vec<(usize, Variant)> = Vec::new();
         let mut failures: HashMap<usize, u32> = HashMap::new();

@@ -9,7 +9,7 @@ use crate::cli::display::rough_duration;
 pub(super) enum Unfinished {
     /// The user or client has ended it.
     Cancelled,
-    /// It took as long as the user allows.
+    /// The user's time limit was reached.
     TimeLimit(Duration),
 }
 

@@ -25,7 +25,7 @@ const FRAMEWORK: &str = "go";
 const ARGUMENTS_FOLLOW: &str = "--";
 /// The minor version of Go whose `go test -c` first built several packages at once.
 const FIRST_VERSION_FOR_SEVERAL: u32 = 21;
-/// Arguments of go with which a program is linked as go does it: those that name how, and coverage.
+/// Options of go that keep its own linking: linker flags, and coverage.
 const OWN_LINKING: [&str; 5] = ["ldflags", "cover", "covermode", "coverpkg", "coverprofile"];
 /// Packages without tests that are named.
 const NAMED_PACKAGES: usize = 5;

@@ -1,5 +1,5 @@
-//! Tests that pytest collects: `--pytest PATH…`, or `pytest = "PATH"`. They run as those of
-//! `python -m pytest PATH` in the directory of the command line or of the configuration.
+//! Tests that pytest collects: `--pytest PATH…`, or `pytest = "PATH"`. The tests run as with `python -m
+//! pytest PATH` in the directory of the command line or of the configuration.
 
 use std::path::{Path, PathBuf};
 
@@ -16,8 +16,8 @@ use super::{
 /// Name of the framework of these programs.
 pub(in crate::cli) const FRAMEWORK: &str = "pytest";
 
-/// The arguments are the directory in which pytest runs, the path of the tests, the interpreter, empty or
-/// missing if it is not named, and further paths.
+/// Arguments: the working directory of pytest, the path of the tests, the interpreter (empty or missing if
+/// not named), and further paths.
 pub(super) struct PytestSource;
 
 impl TestSource for PytestSource {
@@ -83,7 +83,7 @@ fn find_python(
 }
 
 /// Returns the program that runs the tests of some paths. Tests of the command line are named after their
-/// directory; those of several paths after the directory in which pytest runs.
+/// directory; tests of several paths after the working directory of pytest.
 fn pytest_program(
     python: &Path,
     cwd: &Path,

@@ -86,8 +86,8 @@ impl AckWindow {
         (self.last_barrier == 0).then(|| self.open_barrier())
     }
 
-    /// Returns whether a frame may be sent now. It may not before the stream is opened, nor while as many
-    /// barriers as allowed are open.
+    /// Returns whether a frame may be sent now. No frame may be sent before the stream is opened, or while
+    /// the maximum number of barriers is open.
     #[must_use]
     pub fn has_room(&self) -> bool {
         match self.answers {

@@ -1,4 +1,4 @@
-//! What is known of a client's answers on all its connections, and how long it is waited for on one of them.
+//! Answers of a client on all its connections, and how long to wait for the client on one of them.
 //! A client may handle all its connections in one queue: what the others hold comes first, and as long as it
 //! answers anything, it makes progress. A client that was waited for in vain is not waited for again on each
 //! of its connections.
@@ -13,25 +13,25 @@ pub struct LastAnswer(pub Duration);
 /// Time limits for the answers of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerLimits {
-    /// For the first answer of all. It decides only by which route results are sent.
+    /// Limit for the first answer of all. Only the route of the results depends on this limit.
     pub first: Duration,
     /// For each answer of a client that has answered before.
     pub next: Duration,
 }
 
-/// What is known of a client's answers.
+/// Answers of a client so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClientAnswers {
     /// The last answer; `None` before the first one, or if it is not known.
     pub last: Option<LastAnswer>,
     /// When the client was last waited for in vain.
     pub given_up: Option<Duration>,
-    /// It has answered a barrier with the method of updates, or a request for its log.
+    /// The client has answered a barrier with the method of updates, or a log request.
     pub answers_bound_methods: bool,
     /// Whether it has answered a request for its log; `None` while that is unknown.
     pub answers_log_requests: Option<bool>,
-    /// It has answered a request of an unknown method with a result: its dispatcher has handled it, in order
-    /// with other messages.
+    /// The client has answered a request of an unknown method with a result: its dispatcher handles such
+    /// requests in order with other messages.
     pub accepts_unknown_methods: bool,
 }
 
@@ -144,10 +144,10 @@ mod tests {
         let of = |answers: ClientAnswers| [answers.opening_limit(limits), answers.answer_limit(limits)];
         assert_eq!(of(at(None, None)), [limits.first, limits.next]);
         assert_eq!(of(at(Some(1), None)), [limits.next; 2]);
-        // It is waited for in vain once.
+        // One wait in vain.
         assert_eq!(of(at(None, Some(2))), [Duration::ZERO, limits.first]);
         assert_eq!(of(at(Some(1), Some(31))), [Duration::ZERO, limits.first]);
-        // It answers again.
+        // The client answers again.
         assert_eq!(of(at(Some(32), Some(31))), [limits.next; 2]);
     }
 }

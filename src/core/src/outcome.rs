@@ -210,7 +210,7 @@ impl GuardLoss {
     }
 }
 
-/// What a process does with a fixture that it keeps until its end.
+/// Progress of a fixture that lives as long as its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SetUpProgress {
     Begun,

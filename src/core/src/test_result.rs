@@ -143,15 +143,15 @@ impl TestResult {
         Some(message)
     }
 
-    /// Returns the first failure if it has an expected or an actual value: those of a later one do not belong
-    /// to the message and the place that are shown first.
+    /// Returns the first failure if it has an expected or an actual value. Values of a later failure do not
+    /// belong to the message and the place that are shown first.
     #[must_use]
     pub fn failed_comparison(&self) -> Option<&Failure> {
         self.failures.first().filter(|failure| failure.expected.is_some() || failure.actual.is_some())
     }
 
-    /// Returns every file of the result, each once: those collected for it, those that the test attached,
-    /// then those of its earlier attempts, whose descriptions name the attempt.
+    /// Returns every file of the result once: first the evidence, then files that the test attached, then
+    /// files of earlier attempts, whose descriptions name the attempt.
     #[must_use]
     pub fn files(&self) -> Vec<DiagnosticsFile> {
         let mut files: Vec<DiagnosticsFile> =

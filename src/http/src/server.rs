@@ -92,8 +92,8 @@ async fn serve_stream<S: HttpService>(stream: TcpStream, service: Arc<S>, stoppe
     serve_connection(PromptTcpStream::new(stream), service, stopped).await;
 }
 
-/// Returns whether the headers are longer than allowed: the library's own limit is that of its buffer, beyond
-/// which a read may still go.
+/// Returns whether the headers are longer than allowed. The library limits only its buffer, and one read may
+/// exceed that.
 fn has_long_headers(request: &Request<Incoming>) -> bool {
     let line = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
     let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());

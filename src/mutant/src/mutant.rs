@@ -123,7 +123,7 @@ pub enum OperatorLevel {
     /// Changes that tests of the place should notice.
     #[default]
     Standard,
-    /// Also changes of literals, arguments and texts, of which many are of no interest.
+    /// Also changes of literals, arguments and texts; many survivors of these do not matter.
     All,
 }
 

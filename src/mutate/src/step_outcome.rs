@@ -21,7 +21,7 @@ pub enum StepOutcome {
     Passed,
     /// A test failed, or the process died in it.
     Failed { test: String, reason: String },
-    /// It died by a signal that perhaps was sent from outside, in this test if it is known.
+    /// The process died by a signal that another process may have sent; the running test if known.
     Signalled { test: Option<String>, reason: String },
     /// It reached the place too often, in this test if it is known.
     HitLimit { test: Option<String> },

@@ -140,7 +140,7 @@ pub struct ManifestTest {
     /// Uid of the test for the client.
     pub uid: String,
     pub display_name: String,
-    /// Its class and name in JUnit reports, where they are not the suite and the name.
+    /// Class and name in JUnit reports, if they differ from suite and name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report_name: Option<ReportName>,
     /// Program of the test: an index into the plan's list.

@@ -1,5 +1,5 @@
 //! The JUnit XML report, in the format that cargo-nextest writes and CI servers read: one `testsuite` for
-//! each suite; `classname` and `name` are those of the framework's own reports, otherwise the suite and the
+//! each suite. `classname` and `name` are equal to the framework's own reports, otherwise the suite and the
 //! test's full name. Output is included for tests that did not pass at the first attempt. One test is in
 //! memory at a time.
 
@@ -29,7 +29,7 @@ const NO_SUITE: &str = "tests";
 pub(super) static FORMAT: ReportFormat =
     ReportFormat { name: "junit", title: "JUnit", default_file: "junit.xml", write: write_report };
 
-/// The format `junit-subtests`: the same, with a case for each step of a test after that of the test.
+/// Format `junit-subtests`: the case of each test is followed by a case for each of its steps.
 pub(super) static FORMAT_WITH_SUBTESTS: ReportFormat = ReportFormat {
     name: "junit-subtests",
     title: "JUnit with subtests",

@@ -198,8 +198,7 @@ pub struct TestEnded<'a> {
     /// Number of further steps, beyond the 10,000 that are kept of one test.
     #[serde(skip_serializing_if = "is_zero")]
     pub steps_left_out: u32,
-    /// Files of the test, those of its earlier attempts among them: what it attached, and evidence such as
-    /// minidumps.
+    /// Files of the test and of its earlier attempts: attached files, and evidence such as minidumps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attachments: Vec<TestAttachment<'a>>,
     /// The attempts before the deciding one.

@@ -27,7 +27,7 @@ pub struct TestReport {
     pub suite: Option<Arc<str>>,
     /// The display name, only where it has more information than the name.
     pub display: Option<String>,
-    /// Its class and name in JUnit reports, where they are not the suite and the name.
+    /// Class and name in JUnit reports, if they differ from suite and name.
     pub report_name: Option<Box<ReportName>>,
     pub outcome: Outcome,
     pub duration: Option<Duration>,

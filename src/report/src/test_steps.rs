@@ -43,7 +43,7 @@ pub struct StepCounts {
     pub passed: u32,
     pub failed: u32,
     pub skipped: u32,
-    /// Steps in which their test ended.
+    /// Steps that were running when their test ended.
     pub unfinished: u32,
     /// Steps that are counted and not listed, beyond what is kept of one test.
     pub left_out: u32,
@@ -69,7 +69,7 @@ impl StepCounts {
         [self.passed, self.failed, self.skipped, self.unfinished].into_iter().map(|one| one as usize).sum()
     }
 
-    /// Returns the numbers by the words of outcomes; empty if there are no steps.
+    /// Returns the count of each outcome by its name; empty without steps.
     #[must_use]
     pub fn by_kind(self) -> BTreeMap<&'static str, u32> {
         let Self { passed, failed, skipped, unfinished, left_out } = self;

@@ -27,7 +27,7 @@ pub struct EarlierRun {
     pub dir: PathBuf,
     /// The head of its manifest, where that can be read.
     pub head: Option<ManifestHead>,
-    /// Who recorded the run, by its head and mark.
+    /// Ownership of the run, by its head and mark.
     pub ownership: RunOwnership,
     pub state: EarlierRunState,
     /// Descriptions of damage to its files.

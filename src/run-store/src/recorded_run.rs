@@ -32,7 +32,7 @@ use super::{
 pub struct RecordedRun {
     /// The manifest: the selected tests.
     pub manifest: Manifest,
-    /// Who recorded the run.
+    /// Ownership of the run.
     pub ownership: RunOwnership,
     /// The end record; `None` if the run was interrupted.
     pub end: Option<Box<RunEnd>>,

@@ -17,16 +17,16 @@ use super::user_key::UserKey;
 
 /// File of the mark, beside the manifest. Each line is the digest of a plan and a signature.
 const FILE_NAME: &str = "manifest.mark";
-/// What the key signs here.
+/// Purpose of these signatures, so that none is valid elsewhere.
 const PURPOSE: &str = "run";
 /// Maximum size of a mark: two lines.
 const MAX_MARK_BYTES: u64 = 1 << 10;
-/// Maximum size of the first line of a manifest, which has the words of a command line.
+/// Maximum size of the first line of a manifest: the line contains a command line.
 const MAX_HEAD_BYTES: u64 = 64 << 20;
 /// Maximum size of a manifest: some four million tests.
 const MAX_MANIFEST_BYTES: u64 = 1 << 30;
 
-/// Who recorded a run.
+/// Ownership of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunOwnership {
     /// This user, on this machine, in this directory.
@@ -67,8 +67,8 @@ fn split(manifest: &[u8]) -> (&[u8], &[u8]) {
     (&manifest[..end], manifest.get(end + 1..).unwrap_or_default())
 }
 
-/// Returns who recorded a run, by the first line of its manifest. Its plan is not checked, which lists of
-/// runs do not read.
+/// Returns the ownership of a run, by the first line of its manifest. The plan is not checked: lists of runs
+/// do not read it.
 pub(super) fn ownership_by_head(dir: &Path, head: &[u8]) -> RunOwnership {
     ownership(dir, head, |_plan| true)
 }

@@ -120,7 +120,7 @@ fn report_in_the_project_leaves_verdicts_as_they_are() {
     for words in [vec!["--html", "page.html", "--sarif", "s.sarif"], vec![]] {
         project.mutate(&words).assert_code(0).assert_stderr("6 verdicts of earlier runs");
     }
-    // What is not ours may be read by tests.
+    // Tests may read files that are not Heeler's.
     project.write("page.html", "mine");
     let ran = project.mutate(&[]).assert_code(0);
     assert!(!ran.stderr.contains("of earlier runs"), "{ran}");

@@ -216,7 +216,7 @@ fn errors_of_the_sources_themselves_are_shown() {
     assert!(broken.stderr.contains("'missing' was not declared"), "{}", broken.stderr);
 }
 
-/// What the compiler evaluates: it needs some of it as constants, and may compute the rest.
+/// Code that the compiler evaluates: some of it must be constant, the rest may be computed.
 const EVALUATED: &str = r#"
 constexpr int doubled(int a) { return a + a; }
 constexpr int product(int n) {

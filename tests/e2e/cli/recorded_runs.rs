@@ -327,7 +327,7 @@ fn rerun_names_missing_tests_and_runs_rest() {
     world.run(&["run", "big", "-j1"]).assert_code(0);
     // As if tests that no longer exist had failed before.
     let dir = dir_of(&latest(&world));
-    // A manifest that was changed is that of a copy, which is used by its name and with programs only.
+    // An edited manifest makes the run a copy: usable by its id only, and only with programs.
     let name = dir.file_name().unwrap().to_str().unwrap();
     let manifest = dir.join("manifest.jsonl");
     let text = fs::read_to_string(&manifest).unwrap();

@@ -1,5 +1,5 @@
-//! Fixtures of Boost.Test's suites and tests on which others depend: what fails there is told where it
-//! belongs, and costs no other test.
+//! Suite fixtures and test dependencies of Boost.Test: a failure there is reported where it belongs, and
+//! costs no other test.
 
 use std::os::unix::fs::symlink;
 
@@ -142,7 +142,7 @@ fn boost_suite_whose_set_up_fails_has_its_message() {
             "the set-up of the module failed: std::runtime_error: thrown in module-set-up",
         );
     });
-    // Its tests run all the same.
+    // The tests of the suite run all the same.
     run_failing("inner-set-up:error", |books| {
         check_bad(books, &[], "");
         let message = program_message(books);
@@ -165,7 +165,7 @@ fn error_in_the_tear_down_of_a_boost_suite_has_its_message() {
             );
         });
     }
-    // Its stack shows where it died.
+    // The stack shows the place of the death.
     for what in ["inner", "outer", "module"] {
         run_failing(&format!("{what}-tear-down:segv"), |books| {
             check_bad(books, &[], "");

@@ -86,7 +86,7 @@ fn test_that_hangs_while_its_copy_goes_on_is_charged() {
 
 #[test]
 fn forking_test_is_charged_without_tracing() {
-    // The child has written the framework's report, and there is no stack of the exit.
+    // The child has written the framework's report, and no stack of the exit exists.
     for attack in ["fork, exit 0", "fork, exit 1"] {
         for isolation in ["", "isolate = true\n"] {
             let books = attacked_with(attack, &format!("crash-capture = \"off\"\n{isolation}"));

@@ -1,6 +1,5 @@
-//! Forked copies of test processes that return from a test, so that they run the remaining tests and print
-//! what the framework prints: a verdict is that of the process that was started, in every framework and every
-//! kind of run.
+//! Forked copies of test processes that return from a test, run the remaining tests and print the framework's
+//! markers. Only the started process decides results, in every framework and every kind of run.
 
 use std::{collections::BTreeMap, os::unix::fs::symlink};
 
@@ -77,7 +76,7 @@ fn check_ends(name: &str) {
     let world = world_of(name);
     world.env("HEELER_FIXTURE_CHILD", "returns");
     for (end, state) in ENDS {
-        // Its destructors crash in Catch2 2.
+        // Destructors crash in Catch2 2.
         if end == "exit-0" && name == "catch2-v2" {
             continue;
         }

@@ -242,7 +242,7 @@ fn packages_are_built_and_run_in_their_directories() {
     }
 }
 
-/// Returns the directories in which programs were built.
+/// Returns the build directories of the programs.
 fn build_directories(state: &Path) -> BTreeSet<PathBuf> {
     fs::read_dir(state.join("go")).unwrap().map(|entry| entry.unwrap().path()).collect()
 }

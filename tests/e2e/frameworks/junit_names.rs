@@ -1,5 +1,4 @@
-//! Classes and names in JUnit reports are those of the framework's own reports: compared with what the real
-//! tools write of the same tests.
+//! Classes and names in JUnit reports are equal to the reports of the real tools for the same tests.
 
 use std::{collections::BTreeSet, os::unix::fs::symlink, path::Path, process::Command};
 

@@ -17,13 +17,13 @@ use crate::support::{
 
 const SETTINGS: &str = "[profile.default]\ntimeout = \"10s\"\ngrace-period = \"400ms\"\ndumps = \"off\"\n";
 
-/// Returns the interpreter with the newest pytest, or that of `HEELER_PYTEST`.
+/// Returns the interpreter of `HEELER_PYTEST`, otherwise the one with the newest pytest.
 pub(crate) fn python() -> Option<PathBuf> {
     let chosen = std::env::var_os("HEELER_PYTEST").map(PathBuf::from);
     chosen.or_else(|| installed_python("pytest"))
 }
 
-/// Returns the interpreters with the oldest supported pytest and the newest, or that of `HEELER_PYTEST`.
+/// Returns the interpreter of `HEELER_PYTEST`, or those with the oldest and the newest pytest.
 pub(super) fn pythons() -> Vec<PathBuf> {
     let is_chosen = std::env::var_os("HEELER_PYTEST").is_some();
     let oldest = if is_chosen { None } else { installed_python("pytest-oldest") };

@@ -83,7 +83,7 @@ fn exit_status_that_a_plugin_sets_is_a_failure_of_the_program() {
             assert_eq!(run.command.code, Some(2), "{}", run.command);
         }
     }
-    // What a plugin decides by the outcomes is about the tests, which have them.
+    // A plugin that fails the session because of outcomes judges tests that have failed already.
     let Some(python) = python() else { return };
     let world = world(&[]);
     world.write(

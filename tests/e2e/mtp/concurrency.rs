@@ -289,7 +289,7 @@ fn request_beyond_the_limit_of_open_ones_is_refused_and_others_go_on() {
     let mut server = start(&world, false);
     let first = run(&mut server, &CASES[..1]);
     let guest = meet.next_test();
-    // They wait for the only slot.
+    // All of them wait for the only slot.
     let waiting: Vec<_> = (0..63).map(|_| run(&mut server, &CASES[1..2])).collect();
     let refused = run(&mut server, &CASES[..1]);
     let answer = server.wait_response(refused.request);

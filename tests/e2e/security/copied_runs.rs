@@ -131,7 +131,7 @@ fn latest_is_never_a_copy() {
     world.gtest("kinds");
     world.run(&["run", "kinds", "-E", "Math.Add"]).assert_code(0);
     let own = newest_run(&world);
-    // A copy that looks newer than anything, and one in which nothing was changed.
+    // One copy looks newer than any run, the other one is unchanged.
     let late = run.with_file_name("29991231T235959999Z-ffffffffffff");
     copy_all(&run, &late);
     let listed = world.run(&["runs"]).assert_code(0);

@@ -168,8 +168,8 @@ pub(crate) fn doctest_with_own_main() -> PathBuf {
     })
 }
 
-/// Returns the program of `tests/fixtures/listing` for each framework, with its name. That of Catch2 3 is
-/// left out where this version is not installed.
+/// Returns the program of `tests/fixtures/listing` for each framework, with its name. The Catch2 3 program is
+/// left out if that version is not installed.
 pub(crate) fn dying_listings() -> Vec<(&'static str, PathBuf)> {
     let source = fixtures().join("listing/dies.cc");
     let build = |name: &'static str, words: Vec<OsString>| {
@@ -196,7 +196,7 @@ pub(crate) fn dying_listings() -> Vec<(&'static str, PathBuf)> {
 }
 
 /// Returns the programs of `tests/fixtures/forks`, one for each framework that reports on standard output,
-/// with their names. That of Catch2 3 is left out where this version is not installed.
+/// with their names. The Catch2 3 program is left out if that version is not installed.
 pub(crate) fn forking_programs() -> Vec<(&'static str, PathBuf)> {
     let source = fixtures().join("forks/forks.cc");
     let build = |name: &'static str, before: Vec<OsString>, after: Vec<OsString>| {

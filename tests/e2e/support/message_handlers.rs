@@ -206,7 +206,7 @@ fn start_handlers(
     queue
 }
 
-/// What a handler thread needs.
+/// Resources of a handler thread.
 struct Handler {
     handling: MessageHandling,
     recorder: TrafficRecorder,

@@ -23,7 +23,7 @@ pub(super) fn rescue_output(process: Pid) -> Option<String> {
     let path = format!("/proc/{process}/fd/1");
     let deadline = Instant::now() + WRITE_LIMIT;
     let written = io::write_to_pipe(Path::new(&path), &bytes, deadline).or_else(|error| {
-        // A socket has no name by which it could be opened.
+        // A socket cannot be opened by a name.
         let by_descriptor = output_socket::write_to_stdout_of(process, &bytes, deadline);
         by_descriptor.map_err(|other| match other.kind() {
             std::io::ErrorKind::InvalidInput => error,

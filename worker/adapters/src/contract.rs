@@ -328,9 +328,9 @@ pub enum InvocationChannel {
     /// On its standard output, between what the tests write.
     #[default]
     StandardOutput,
-    /// On its standard output, between what the tests write. It is a socket, so that the kernel names the
-    /// process that has written each byte: a forked copy of the process that returns from a test, and a
-    /// program that a test starts, write the same markers.
+    /// On its standard output, between what the tests write. Standard output is a socket, so that the kernel
+    /// names the writer of each byte: a forked copy that returns from a test, and a program that a test
+    /// starts, write the same markers.
     OutputSocket,
     /// On its standard output, which is its standard error as well: what it writes to either is one output.
     CombinedOutput,

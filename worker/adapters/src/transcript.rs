@@ -205,7 +205,7 @@ impl<'a> ConnectionInput<'a> {
     }
 }
 
-/// The process that has written a report, by its id. It may be gone.
+/// Id of the process that has written a report. The process may be gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReportWriter(pub u32);
 

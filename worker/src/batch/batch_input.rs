@@ -58,7 +58,7 @@ pub(crate) struct ProcessExitSummary {
     pub(crate) unselected_test: Option<String>,
     /// In which test it died.
     pub(crate) culprit: DeathCulprit,
-    /// Its end is told as that of a suite's tear-down.
+    /// The end of the process is reported as the tear-down of a suite.
     pub(crate) is_told_of_suite: bool,
     /// The suite whose set-up or tear-down was running.
     pub(crate) suite_phase: Option<SuitePhase>,

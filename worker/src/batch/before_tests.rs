@@ -1,5 +1,5 @@
-//! The end of a process in what several of its tests need: the set-up of their suite, or a test on which they
-//! depend. It is the result of these tests only.
+//! A process that ends before its tests: in the set-up of their suite, or in a test that they depend on. The
+//! end is the result of these tests only.
 
 use heeler_adapters::StackPosition;
 use heeler_core::ExitReason;
@@ -55,7 +55,7 @@ impl RunningBatch {
                 };
                 Some(TestEnding::Died { exit_reason, position })
             }
-            // Its stack shows a test, which only a dependency is.
+            // The stack shows a test body, so a dependency was running.
             Some(BatchTerminateReason::ProcessStalled)
                 if matches!(position, DeathPosition::SuiteSetUp(_))
                     && matches!(

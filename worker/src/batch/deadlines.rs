@@ -49,8 +49,8 @@ impl RunningBatch {
         by_time.into_iter().chain(by_silence).chain(self.slow_at(flight)).min()
     }
 
-    /// Handles a passed deadline; returns the action due. `is_before_tests` is whether the process is in the
-    /// set-up of a suite, or in a test on which others depend, by its output.
+    /// Handles a passed deadline; returns the action due. `is_before_tests`: by its output, the process is in
+    /// the set-up of a suite, or in a dependency of its tests.
     pub(crate) fn on_deadline(&mut self, now: ClockReading, is_before_tests: bool) -> DeadlineAction {
         self.is_before_tests = is_before_tests && !self.has_active_test();
         if self.deadline().is_none_or(|deadline| now.running < deadline) {

@@ -11,7 +11,7 @@ use crate::process::process_clock::ClockReading;
 /// Time between two looks whether the process has taken its request: pipes do not notify their writer.
 const REQUEST_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A request of which the process has read nothing.
+/// A request that the process has not begun to read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct UntakenRequest {
     place: usize,

@@ -5,8 +5,8 @@ use heeler_protocol::control::ListedTest;
 
 use super::test_ending::TestEnding;
 
-/// Returns the end of a test with the files of its failures below the directory in which the test's own file
-/// was found.
+/// Returns the end of a test with absolute file names of its failures, below the directory of the test's own
+/// file.
 pub(super) fn with_absolute_files(seen: TestEnding, listed: &ListedTest) -> TestEnding {
     let Some(directory) = directory_of(listed) else { return seen };
     let TestEnding::Verdict(mut verdict) = seen else { return seen };
@@ -18,8 +18,7 @@ pub(super) fn with_absolute_files(seen: TestEnding, listed: &ListedTest) -> Test
     TestEnding::Verdict(verdict)
 }
 
-/// Returns the directory to which the names that a test's framework reports are relative; `None` if the test
-/// was not found below one.
+/// Returns the base directory of the file names that the framework reports; `None` if unknown.
 fn directory_of(listed: &ListedTest) -> Option<&str> {
     let (file, reported) = (listed.file.as_deref()?, listed.reported_file.as_deref()?);
     let directory = file.strip_suffix(reported)?.trim_end_matches('/');

@@ -247,7 +247,7 @@ impl RunningBatch {
         }
     }
 
-    /// Takes back everything that was read: another process than that of the tests has reported it.
+    /// Withdraws all results that were read: another process than the tests' own has reported them.
     pub(crate) fn withdraw_all(&mut self) {
         for held in self.held_tests.take() {
             self.progress[held.ended.place].state = BatchTestState::Waiting;

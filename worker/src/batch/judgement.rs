@@ -148,7 +148,7 @@ impl RunningBatch {
         if !is_own_exit {
             return;
         }
-        // What the output says of other tests is only what seemed to be.
+        // Output about other tests does not prove anything.
         gone.unselected_test = None;
         let RunReport { verdicts, outside_failure, fixture_failures, unselected, has_other_failure } =
             std::mem::take(report);

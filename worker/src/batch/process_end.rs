@@ -165,7 +165,7 @@ impl RunningBatch {
                 let message = contradicting_exit_text(&exit_reason_of(&gone.exit), unproven);
                 LeaseEnd::DiedOutsideTest { end: gone.exit, message }
             }
-            // The test begins again in another process, which is no failure of this one's tests.
+            // The test begins again in another process, so the tests of this process have not failed.
             Some(BatchTerminateReason::RequestUntaken) if self.last_ended.is_some() => LeaseEnd::Complete,
             Some(BatchTerminateReason::Decided) if gone.outside_failure.is_none() => LeaseEnd::Complete,
             _ if (is_in_test || is_charged) && gone.unselected_test.is_some() => {

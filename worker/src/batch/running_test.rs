@@ -100,8 +100,8 @@ impl RunningTest {
         }
     }
 
-    /// Returns the output in which its framework may have written the details of a failure: standard error,
-    /// or the common output of a process whose standard output is its standard error as well.
+    /// Returns the output that may contain the framework's details of a failure: standard error, or the
+    /// common output if standard output and standard error are one stream.
     pub(super) fn text_of_details(&self) -> String {
         if self.stderr.is_empty() { self.stdout.text() } else { self.stderr.text() }
     }

@@ -12,7 +12,7 @@ use heeler_protocol::{
 use super::{RunningBatch, test_ending::TestEnding, verdict::TestOutputs};
 use crate::results::update_batch::UpdateBatch;
 
-/// The message of the error with which opening a socket by a name fails.
+/// Error messages when a program opens a socket by a name.
 const REFUSALS: [&str; 2] = ["No such device or address", "ENXIO"];
 
 /// Names of the standard streams. The message of an assertion that a stream is open may have the name only.
@@ -21,11 +21,11 @@ const NAMES: [&str; 4] = ["/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/
 /// The tests of a process whose standard output is a socket that are to run again with pipes.
 #[derive(Debug, Default)]
 pub(super) struct StreamNames {
-    /// Its standard output is such a socket, and no copy of it has run tests.
+    /// Standard output is a socket that names writers, and no copy of the process has run tests.
     is_socket: bool,
-    /// Their indices.
+    /// Indices of the tests in the batch.
     refused: Vec<usize>,
-    /// The process is one with pipes, in which a test runs again.
+    /// The process has pipes: a test runs again in it.
     is_rerun: bool,
 }
 
@@ -38,7 +38,7 @@ impl StreamNames {
 
 impl RunningBatch {
     /// Sets whether tests may fail because standard output is a socket, and may run again with pipes. Pipes
-    /// do not name their writers, so a process of which a copy runs tests must keep its socket.
+    /// do not name their writers, so the socket must stay if a copy of the process runs tests.
     pub(crate) fn set_stream_socket(&mut self, is_socket: bool) {
         self.stream_names.is_socket = is_socket;
     }
@@ -75,8 +75,8 @@ impl RunningBatch {
     }
 }
 
-/// Returns whether a test may have ended badly because a standard stream could not be opened. What kills a
-/// process is no such refusal.
+/// Returns whether a test may have ended badly because a standard stream could not be opened. A death by a
+/// signal is never such a failure.
 fn may_be_refusal(seen: &TestEnding, outputs: &TestOutputs) -> bool {
     let has = |words: &[&str], text: &str| words.iter().any(|word| text.contains(word));
     let written = |words: &[&str]| has(words, &outputs.stdout) || has(words, &outputs.stderr);

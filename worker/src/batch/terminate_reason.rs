@@ -11,7 +11,7 @@ pub(super) enum BatchTerminateReason {
     ProcessStalled,
     /// The dialogue with it did not go on within the startup limit.
     DialogueStalled(DialogueStall),
-    /// It read nothing of its request within the startup limit; the test waits for another process.
+    /// The process did not read its request within the startup limit; the test waits for another process.
     RequestUntaken,
     /// It exceeded its memory limit; the number of bytes used.
     MemoryLimit(u64),

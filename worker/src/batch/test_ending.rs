@@ -8,15 +8,15 @@ use heeler_core::ExitReason;
 /// How a test ended.
 #[derive(Debug, Clone)]
 pub(crate) enum TestEnding {
-    /// Its framework reported a result.
+    /// The framework reported a result.
     Verdict(FrameworkVerdict),
-    /// Its process ended while it was running, or after that in a way that its result does not explain.
+    /// The process ended while the test was running, or later in a way that the result does not explain.
     Died { exit_reason: ExitReason, position: DeathPosition },
-    /// It exceeded its time limit.
+    /// The test exceeded its time limit.
     TimedOut(Duration),
-    /// Its process exceeded this limit before it.
+    /// The process exceeded this limit before the test began.
     TimedOutBefore { limit: Duration, position: DeathPosition },
-    /// It exceeded its idle timeout.
+    /// The test exceeded its idle timeout.
     Idle(Duration),
     /// The user cancelled it.
     Cancelled,
@@ -27,11 +27,11 @@ pub(crate) enum TestEnding {
 pub(crate) enum DeathPosition {
     /// While it ran.
     InTest,
-    /// Its framework wrote an end marker for it, but no later output confirmed that.
+    /// The framework wrote an end marker for the test, but no later output confirmed the marker.
     AfterEndMarker,
     /// Before it, in the set-up of its suite.
     SuiteSetUp(String),
-    /// Before it, in a test on which it depends.
+    /// In a dependency of the test, before the test itself.
     Dependency(String),
     /// After its end, alone in its process: how the process ends decides.
     AfterEnd,

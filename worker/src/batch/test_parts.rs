@@ -10,7 +10,7 @@ const MAX_PARTS: usize = 10_000;
 /// Size of their names and messages, so that the result of a test stays far below the limits of clients.
 const PARTS_BYTES: usize = 2 << 20;
 
-/// The parts of one test, in the order in which they first began.
+/// Parts of one test, in the order of their first begin.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TestParts {
     parts: Vec<TestPart>,

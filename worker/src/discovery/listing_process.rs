@@ -374,7 +374,7 @@ impl ListingProcess<'_> {
             }
         });
         append_up_to(OUTPUT_LIMIT_BYTES + 1, stdout, read.stdout);
-        // What is above the limit is lost: most frameworks list nothing on standard error.
+        // Bytes above the limit are lost: most frameworks list nothing on standard error.
         append_up_to(OUTPUT_LIMIT_BYTES, stderr, read.stderr);
         let is_too_long = stdout.len().max(channel.len()) > OUTPUT_LIMIT_BYTES;
         if let Some(progress) = &mut self.dialogue

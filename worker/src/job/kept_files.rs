@@ -78,7 +78,7 @@ impl FileKeeper {
     /// Keeps one file and adds it to the result of its test.
     ///
     /// # Errors
-    /// The file does not exist, is no regular file, or can't be copied; the test has too many files.
+    /// The file is missing, is not a regular file, or can't be copied; or the test has too many files.
     pub(super) fn keep(
         &mut self,
         place: usize,

@@ -193,11 +193,11 @@ async fn run_iterations(
     }
 }
 
-/// What a process of a lease is besides its tests.
+/// Properties of a process of a lease besides its tests.
 #[derive(Debug, Clone, Copy)]
 struct ProcessForm {
     iteration: Iteration,
-    /// Its outputs are pipes, which it can open by their names, although a socket would name its writers.
+    /// Outputs are pipes, which the process can open by name, where otherwise a socket would name writers.
     has_pipes: bool,
 }
 

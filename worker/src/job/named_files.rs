@@ -47,8 +47,8 @@ impl NamedFiles {
         (!files.always.is_empty() || !files.on_failure.is_empty()).then_some(files)
     }
 
-    /// Attaches the files to the test of the process, which has just ended. Those that it has not made are
-    /// none of its result.
+    /// Attaches the files to the test of the process, which has just ended. Files that the process did not
+    /// create are left out.
     pub(super) fn attach(self, keeper: &mut FileKeeper, batch: &mut RunningBatch, updates: &mut UpdateBatch) {
         let on_failure = if batch.has_held_failure() { self.on_failure } else { Vec::new() };
         for path in self.always.iter().chain(&on_failure) {

@@ -26,7 +26,7 @@ pub(super) struct OutputWriters {
     adapter: &'static dyn Adapter,
     /// The program is a script, which starts the test program.
     is_script: bool,
-    /// The tests are those of one variant, as which they are reported.
+    /// All tests belong to one variant.
     has_variant: bool,
     /// The process whose output is parsed.
     main: Option<Pid>,
@@ -84,8 +84,8 @@ impl OutputWriters {
         }
     }
 
-    /// Returns whether the results that were read are those of the process that the worker has started, or of
-    /// a program that it has started.
+    /// Returns whether the results so far come from the process that the worker has started, or from a
+    /// program that this process has started.
     pub(super) fn is_main_known(&self) -> bool {
         !self.is_main_doubtful
     }

@@ -73,8 +73,8 @@ pub(super) fn has_ended_by_itself(end: &LeaseEnd) -> bool {
     }
 }
 
-/// Returns the end of a process and of the one in which a test of it ran again: a failure of the program is
-/// not lost, and why the second one has no result is told.
+/// Returns the common end of a process and of the process that ran one of its tests again: a failure of the
+/// program is kept, and so is the reason why the second process has no result.
 pub(super) fn end_after_rerun(first: LeaseEnd, again: LeaseEnd) -> LeaseEnd {
     use LeaseEnd::{BadExit, Complete, DiedInTest, DiedOutsideTest};
     match (first, again) {

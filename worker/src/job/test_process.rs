@@ -68,7 +68,7 @@ pub(super) struct RunningProcess<'a> {
     /// The process that the guard started.
     root: Option<Pid>,
     marker_writers: MarkerWriters,
-    /// Its end was reported.
+    /// The end of the process was reported.
     is_over: bool,
     /// A test has begun with it.
     begins_with_process: bool,

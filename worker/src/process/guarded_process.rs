@@ -160,7 +160,7 @@ pub(crate) enum ProcessEvent {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadOutputs<'a> {
     pub(crate) stdout: &'a [u8],
-    /// Who wrote the standard output; empty if it is a pipe.
+    /// Writers of standard output; empty for a pipe.
     pub(crate) stdout_pieces: &'a [OutputPiece],
     pub(crate) stderr: &'a [u8],
 }

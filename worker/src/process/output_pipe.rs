@@ -23,7 +23,7 @@ pub(crate) struct OutputPipe {
     end: Option<OutputEnd>,
     /// Whether it is a socket.
     names_writers: bool,
-    /// Who wrote the bytes of the last read; empty for a pipe.
+    /// Writers of the bytes of the last read; empty for a pipe.
     pieces: Vec<OutputPiece>,
 }
 

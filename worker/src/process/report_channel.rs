@@ -35,7 +35,7 @@ pub(crate) struct ReportChannel {
     last_request: usize,
     /// The process closed its end before it had taken all requests.
     is_refused: bool,
-    /// Who wrote the bytes of the last read.
+    /// Writers of the bytes of the last read.
     pieces: Vec<OutputPiece>,
 }
 

@@ -72,12 +72,12 @@ struct IndexedTestChange {
     kind: TestChangeKind,
 }
 
-/// What a change says of a test.
+/// Kind of a change of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TestChangeKind {
-    /// It runs: its start, or output of it.
+    /// The start of the test, or output while the test runs.
     Running,
-    /// Its result.
+    /// The result of the test.
     Ended,
 }
 
@@ -171,7 +171,7 @@ impl UpdateBatch {
         }
     }
 
-    /// Notes of which test the change is that is being added.
+    /// Notes the test of the change that is being added.
     fn note_test(&mut self, test: TestId, kind: TestChangeKind) {
         self.test_changes.push(IndexedTestChange { change: self.change_ends.len(), test, kind });
     }

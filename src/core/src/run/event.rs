@@ -208,7 +208,7 @@ pub enum RunAction {
     /// one of the lease.
     LimitSetUp { lease: LeaseId, program: ProgramId },
     /// End the process of a lease at once, and return its tests without a result; [`RunEvent::LeaseEnded`]
-    /// follows. It has stood in the set-up of a fixture that another process of the program holds.
+    /// follows. The process was blocked in the set-up of a fixture that another process of the program holds.
     ReturnTests { worker: WorkerId, program: ProgramId, fixture: String },
     /// Cancel a worker's lease; [`RunEvent::LeaseEnded`] follows. A lease whose running tests finish first
     /// may be cancelled again, at once.

@@ -150,7 +150,8 @@ fn read_barrier_taken_for_handled() {
 
 #[test]
 fn connection_that_is_opened_late_taken_for_one_without_answers() {
-    // Its worker waits for no answer at the end either, and its updates are handled behind the completion.
+    // The worker of such a client does not wait for an answer at the end, so updates are handled behind the
+    // completion.
     let rules = [HANDLED_COMPLETE, HANDLED_LAST];
     find_one_of(&queues_with(PlantedMistake::OpeningNotAwaited, 1, 0, 0), &rules);
 }

@@ -56,14 +56,14 @@ pub(crate) enum ClientModel {
 pub(crate) struct QueueModel {
     /// It takes callback connections; otherwise everything is on the main connection.
     pub(crate) has_callback: bool,
-    /// It answers barriers. One that does not receives everything over the main connection.
+    /// Answers barriers. A client without answers receives everything over the main connection.
     pub(crate) has_answers: bool,
     /// It reads what is sent at once, or some time later.
     pub(crate) is_read_at_once: bool,
     /// It may refuse the watchdog's connection, and reset any.
     pub(crate) may_break: bool,
-    /// It may refuse a worker's connection, or not open it in time: then the worker sends its updates on the
-    /// main connection.
+    /// The client may refuse a worker's connection, or not open it in time: then the worker sends its updates
+    /// on the main connection.
     pub(crate) may_refuse: bool,
     /// Number of changes in a window.
     pub(crate) window: usize,

@@ -62,7 +62,7 @@ impl Writer<'_> {
                 self.new_line(guard.insert_at);
             }
             GuardForm::Assignment => self.assignment(guard, base, written),
-            // They have no mutants, and functions of Python are not constant.
+            // Python has no constant functions, so none of them has mutants.
             GuardForm::Constant | GuardForm::Loop => {}
         }
     }

@@ -60,7 +60,7 @@ pub(super) fn is_between_operands(operator: Node<'_>, text: &str) -> bool {
     !(is_whole_statement && begins_statement(operator))
 }
 
-/// Returns the operand with which an expression of operators begins.
+/// Returns the first operand of an operator expression.
 fn leftmost(node: Node<'_>) -> Node<'_> {
     let mut node = node;
     while node.kind() == "binary_expression" {

@@ -3,7 +3,7 @@
 use super::table::text_of;
 use tree_sitter::Node;
 
-/// Maximum number of values of a type: tuples have the product of those of their parts.
+/// Maximum number of values of a type: the numbers of the parts of a tuple multiply.
 const MAX_VALUES: usize = 32;
 /// How deep types may be nested.
 const DEPTH: usize = 4;

@@ -43,9 +43,9 @@ pub(crate) enum Role {
     /// An arm of a match, which can be left out where another is for all that is left. An attribute among its
     /// children counts for all that follow.
     MatchArm,
-    /// A structure whose other fields are those of another.
+    /// A struct expression with a base (`..base`).
     Structure,
-    /// It leaves a loop, or begins its next round.
+    /// `break` or `continue`.
     LoopControl,
     Number,
     /// A node of Python whose parts have no names in the grammar, or whose mutants need a form of their own.
@@ -82,7 +82,7 @@ pub(crate) struct Operator {
     pub(crate) text: &'static str,
     pub(crate) mutator: Mutator,
     pub(crate) replacements: &'static [&'static str],
-    /// What also stands for it if all operators are asked for.
+    /// Further replacements with `--operators all`.
     pub(crate) further: &'static [&'static str],
 }
 

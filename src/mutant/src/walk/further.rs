@@ -40,7 +40,7 @@ impl Walker<'_> {
         arms.filter(|arm| arm.kind() == "match_arm").any(|arm| self.is_for_everything(arm))
     }
 
-    /// A field of a structure whose other fields are those of another.
+    /// A field of a struct expression with a base (`..base`).
     pub(super) fn structure(&mut self, node: Node<'_>, scope: &Scope) {
         let Some(body) = node.child_by_field_name("body").filter(|_| !node.has_error()) else { return };
         let mut cursor = body.walk();

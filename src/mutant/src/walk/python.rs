@@ -18,7 +18,7 @@ impl Walker<'_> {
     pub(super) fn python(&mut self, node: Node<'_>, scope: &Scope) -> bool {
         self.python_further(node, scope);
         match node.kind() {
-            // What stands in a text, and in patterns, is no code.
+            // Strings and patterns contain no code to mutate.
             "string" => return false,
             "if_statement" | "elif_clause" | "while_statement" => {
                 let Some(condition) = node.child_by_field_name("condition") else { return true };

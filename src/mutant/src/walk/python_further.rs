@@ -79,7 +79,7 @@ impl Walker<'_> {
         let ends = (node.child(0), node.child_count().checked_sub(1).and_then(|last| node.child(last)));
         let (Some(start), Some(end)) = ends else { return };
         let prefix = text_of(start, self.text).trim_end_matches(['"', '\'']).to_ascii_lowercase();
-        // Values in it are no text, and what stands alone is a comment.
+        // Values inside an f-string are not text, and a string alone is a comment.
         if is_alone || prefix.contains(['f', 't']) || text_of(node, self.text).contains('\n') {
             return;
         }

@@ -3,7 +3,8 @@
 use crate::rust;
 use std::{collections::BTreeSet, fs, process::Command};
 
-/// The runtime of guards, and the comparison of each mutant with the source in which its text stands.
+/// Runtime of the guards, and the comparison of each mutant with a source that contains the text of the
+/// mutant.
 const MAIN: &str = r#"
 pub mod heeler_guard {
     use std::sync::atomic::{AtomicU32, Ordering};

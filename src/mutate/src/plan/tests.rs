@@ -1,4 +1,4 @@
-//! Which tests run for a mutant, in which order, and within which limits.
+//! Tests that run for a mutant, with their order and limits.
 
 use super::*;
 

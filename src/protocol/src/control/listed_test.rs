@@ -15,7 +15,7 @@ pub struct ListedTest {
     /// Display name, if it differs from the name (a parameter's value).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub display: Option<String>,
-    /// Its class and name in JUnit reports, where they are not the suite and the name.
+    /// Class and name in JUnit reports, if they differ from suite and name.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub report_name: Option<ReportName>,
     /// Source file, if the framework reports it.
@@ -48,8 +48,8 @@ pub struct ListedTest {
     pub variant: Option<Arc<TestVariant>>,
 }
 
-/// Class and name of a test in JUnit reports: those of its own framework's reports, so that readers
-/// recognize a test by its earlier results.
+/// Class and name of a test in JUnit reports, equal to the reports of its framework: readers then recognize a
+/// test by its earlier results.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct ReportName {
     pub class: String,

@@ -2,8 +2,8 @@
 //! and every other byte passes as it is. Pure: bytes in, bytes out.
 //!
 //! Only two kinds of messages matter: requests to call a tool or to list tools, and responses with tools.
-//! Whatever a lenient reader could take for one of them is treated as one. Ids are not compared: each library
-//! has its own idea of which ids are equal, and a client may use one id twice.
+//! Whatever a lenient reader could take for one of them is treated as one. Ids are not compared: libraries
+//! differ about equal ids, and a client may use one id twice.
 
 use std::borrow::Cow;
 

@@ -53,7 +53,7 @@ pub struct ServerCapabilities {
     pub tools: EmptyObject,
 }
 
-/// What a server offers to clients of the newer era: also tasks, which are an extension.
+/// Capabilities for clients of the newer era: tasks, an extension, are among them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ExtendedCapabilities {
     #[serde(flatten)]

@@ -9,7 +9,7 @@ use crate::rpc::{self, RequestId};
 /// The methods of barriers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum BarrierMethod {
-    /// Those of notifications, sent as requests: most libraries answer them in order with notifications.
+    /// Methods of notifications, sent as requests: most libraries answer in order with notifications.
     #[default]
     Notified,
     /// One that no client knows: for libraries that never answer a request of a method that is bound as a
@@ -67,7 +67,7 @@ pub fn log_probe_frame(id: u64) -> Bytes {
     )
 }
 
-/// Encodes a barrier whose method no client knows. It asks, too, whether a client answers requests at all.
+/// Encodes a barrier whose method no client knows. The barrier also probes whether a client answers at all.
 #[must_use]
 pub fn unknown_barrier_frame(id: u64) -> Bytes {
     rpc::encode_request(&RequestId::number(id), method::BARRIER, &BarrierParams {})

@@ -194,7 +194,8 @@ pub mod key {
     pub const IGNORED_TRAIT: &str = "ignored";
     /// Name of the suite.
     pub const SUITE: &str = "heeler.suite";
-    /// Class of the test in JUnit reports, where it is not the suite: that of its framework's own reports.
+    /// Class of the test in JUnit reports, as the framework's own reports have it; absent if equal to the
+    /// suite.
     pub const REPORT_CLASS: &str = "heeler.report-class";
     /// Name of the test in the same reports.
     pub const REPORT_NAME: &str = "heeler.report-name";

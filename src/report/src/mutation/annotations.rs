@@ -15,7 +15,7 @@ pub const MAX_MUTANT_ANNOTATIONS: usize = 50;
 
 /// Returns a workflow command for each mutant that tests ran through and did not notice, in the order of the
 /// results, then one for each function with mutants that no test reaches, and one for what is too much.
-/// `directory` is that of the mutants' paths, `root` that of the repository.
+/// Paths of mutants are below `directory`; `root` is the root of the repository.
 #[must_use]
 pub fn mutant_annotations(results: &[MutantResult], directory: &Path, root: &Path) -> Vec<String> {
     let survivors: Vec<_> = results.iter().filter(|result| result.status == MutantStatus::Survived).collect();

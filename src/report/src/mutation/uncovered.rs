@@ -11,7 +11,7 @@ pub struct UncoveredFunction<'a> {
     pub first: &'a Mutant,
     /// The number of mutants that no test reaches.
     pub mutants: usize,
-    /// The lines in which they begin.
+    /// First lines of the mutants.
     lines: Vec<u32>,
 }
 

@@ -88,7 +88,7 @@ pub(super) struct CallProgress {
 #[derive(Debug, Clone, Copy)]
 struct SentProgress {
     ended: u64,
-    /// Notifications since then in which no further test had ended.
+    /// Notifications since then without a further ended test.
     repeats: u32,
     at: Instant,
 }

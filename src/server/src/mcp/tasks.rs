@@ -5,8 +5,8 @@ use std::{collections::VecDeque, time::Duration};
 use heeler_protocol::mcp::{CallToolResult, TASK_POLL_INTERVAL_MS, Task, TaskStatus};
 use tokio::time::Instant;
 
-/// Number of ended tasks whose results are kept, each of which has some 16 KiB. The runs are on the disk, so
-/// that `get_failures` has them afterwards.
+/// Number of ended tasks whose results are kept, some 16 KiB each. `get_failures` reads older runs from the
+/// disk.
 const KEPT_TASKS: usize = 64;
 /// Time for which the result of an ended task is kept, also promised to tasks in progress.
 const KEPT_FOR: Duration = Duration::from_secs(3600);

@@ -1,8 +1,8 @@
 //! Requests on the main connection of a client that also takes callback connections.
 //!
-//! Whether the client answers requests is learnt behind `initialize`, where nothing is at stake: it is asked
-//! with a request of a method that it does not know, and with one of a method that it binds as a
-//! notification. What it answers is known to all processes that send to it.
+//! Whether the client answers requests is learnt right after `initialize`, when no result can be lost: the
+//! client gets a request of an unknown method, and one of a method that clients bind as a notification. All
+//! processes that send to the client share the answers.
 //!
 //! Barriers: where a worker's connection was refused, its updates go over the main connection. Before a test
 //! that it has begun may run again on another worker's connection, the client has handled them.
@@ -48,7 +48,7 @@ struct MainBarrierState {
     answers: Mutex<MainAnswers>,
 }
 
-/// What the client has answered on its main connection, and where all processes learn it.
+/// Answers of the client on its main connection, shared with all processes.
 #[derive(Debug, Default)]
 struct MainAnswers {
     has_answered: bool,
@@ -77,7 +77,7 @@ impl MainAnswers {
     }
 }
 
-/// What a client has responded.
+/// Response of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResponseKind {
     Result,

@@ -81,7 +81,7 @@ pub enum PoolEvent {
     /// A worker is dead, and everything that it had sent is read.
     WorkerDied {
         worker: WorkerId,
-        /// It has died because the watchdog has.
+        /// The death of the watchdog ended the worker.
         is_lost_with_watchdog: bool,
         /// The results that clients are proven to have: those forwarded to their connections, or handled by
         /// them on the worker's own.

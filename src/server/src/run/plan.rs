@@ -387,7 +387,7 @@ fn plan_test(
     let costs = &mut programs.costs[program];
     // Tests that run in one process run one after the other, also those that are rerun after its death.
     let one = (costs.process.is_one_batch && !settings.is_isolated).then_some(NonZeroU32::MIN);
-    // What the settings say is meant so.
+    // The settings take precedence.
     let learned = programs.listings[program].has_conflict && settings.max_processes.is_none();
     programs.listings[program].has_conflict = learned;
     let learned = learned.then_some(NonZeroU32::MIN);
@@ -507,8 +507,8 @@ fn test_limits(settings: &ResolvedSettings) -> TestLimits {
     }
 }
 
-/// Time for a client that has answered nothing yet to open a callback connection, in milliseconds. It decides
-/// only by which route results are sent.
+/// Time for a client that has answered nothing yet to open a callback connection, in milliseconds. Only the
+/// route of the results depends on this limit.
 const FIRST_ANSWER_MS: u64 = 2000;
 
 /// Returns the time limits for a slow client, from the settings.

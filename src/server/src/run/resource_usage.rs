@@ -21,7 +21,7 @@ pub struct RunResourceUsage {
     pub start_times: BTreeMap<usize, Duration>,
     /// Longest time from process start to the first test, by program.
     pub longest_starts: BTreeMap<usize, Duration>,
-    /// Programs of which a process stood in a set-up that another process had done.
+    /// Programs with a process that was blocked in a set-up that another process had done.
     pub conflicts: BTreeSet<usize>,
     /// Peak memory of the largest process, by program.
     pub peaks_kib: BTreeMap<usize, u64>,

@@ -1,5 +1,5 @@
-//! What a client answers on one connection, and what follows for its others; and what it does with a
-//! connection behind a completion.
+//! Answers of a client on one connection and their effect on its other connections; connections that the
+//! client closes behind a completion.
 
 use std::path::PathBuf;
 
@@ -63,7 +63,7 @@ async fn client_that_stops_answering_costs_its_limit_once() {
     let (mut second, _unanswering) = session.connect(patient).await;
     let opened = timeout(TEST_TIMEOUT, second.open_updates("r")).await.unwrap();
     assert_eq!(opened, Err(CallbackBroken::Unopened));
-    // It answers again, wherever.
+    // An answer on any connection counts.
     let (late, _) = client.next_barrier().await;
     client.answer(&late).await;
     first.peer.clone().wait_for(|peer| peer.answered == 2).await.unwrap();
@@ -140,7 +140,7 @@ async fn completion_that_the_client_has_is_never_unproven() {
     callback.send_completion("r", &run_dir, mtp::completion_frame("r")).await.unwrap();
     let leave = async {
         assert!(matches!(client.next_message().await, Some(RpcMessage::Notification { .. })));
-        // It has handled the completion, and needs the connection no more.
+        // The client has handled the completion and no longer needs the connection.
         drop(client);
     };
     assert_eq!(tokio::join!(callback.prove_completion(), leave).0, ProofLevel::Delivered);

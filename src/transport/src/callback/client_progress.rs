@@ -1,7 +1,7 @@
-//! What a client answers on any of its connections, shared by the processes that send to it: a small file
-//! beside the control socket, into which each of them writes when the client answers, or is waited for in
-//! vain. No process waits for another one, and a file that can't be read or written only means that each
-//! connection knows its own answers.
+//! Answers of a client on any of its connections, shared by the processes that send to it: a small file
+//! beside the control socket. Each process writes there when the client answers, or after a wait in vain. No
+//! process waits for another one, and a file that can't be read or written only means that each connection
+//! knows its own answers.
 //!
 //! ```text
 //! 0: time of the last answer ─ 8: time at which it was last given up ─ 16 to 18: what it answers, a byte each
@@ -25,7 +25,7 @@ const UNKNOWN_METHODS_OFFSET: u64 = 17;
 const LOG_REQUESTS_OFFSET: u64 = 18;
 const FILE_BYTES: usize = 19;
 
-/// What one client has answered, on all its connections.
+/// Answers of one client on all its connections.
 #[derive(Debug, Default)]
 pub struct SharedProgress {
     file: Option<File>,

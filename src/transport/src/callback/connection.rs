@@ -52,7 +52,7 @@ pub enum CallbackBroken {
     /// The client has not answered the opening barrier in time: no update was sent.
     #[error("open the client's callback port: the client has not answered a request there in time")]
     Unopened,
-    /// What listens on the port is not a client: it has sent a message that only clients receive.
+    /// The peer on the port is not a client: the peer has sent a message that only clients receive.
     #[error("open the client's callback port: what listens there sends messages that clients receive")]
     NoClient,
 }
@@ -383,7 +383,7 @@ impl CallbackConnection {
                 }
                 () = sleep_until_running(deadline) => {}
             }
-            // What is known of the client may have changed meanwhile.
+            // The client may have answered elsewhere meanwhile.
             let limit = self.answer_limit();
             if begin + limit > Instant::now() {
                 deadline = begin + limit;

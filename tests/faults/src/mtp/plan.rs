@@ -61,9 +61,9 @@ impl ClientPlan {
         self.callback.as_ref().is_some_and(PlannedCallback::is_good) && !is_silent
     }
 
-    /// Returns whether a part of the client's runs may go over the main connection: it is busy when it is
-    /// asked whether it answers, or answers no requests for its log. Nobody can ask there what it has handled
-    /// when the coordinator is dead.
+    /// Returns whether a part of the client's runs may go over the main connection: the client is busy during
+    /// the first probe, or never answers log requests. After the death of the coordinator, no process can ask
+    /// there which messages the client has handled.
     pub(crate) fn may_use_main(&self) -> bool {
         self.handling.is_some_and(|handling| {
             handling.busy_once.is_some() || handling.responses == ResponseRule::NoneForLog

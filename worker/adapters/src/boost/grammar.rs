@@ -208,7 +208,7 @@ fn quoted<'a>(line: &'a str, before: &str) -> Option<&'a str> {
     line.strip_prefix(before)?.strip_suffix('"')
 }
 
-/// Returns the marker of an event that confirms the end of the test before it, and is no output.
+/// Returns the marker of an event that confirms the end of the test before it; the marker is not output.
 fn goes_on() -> Marker {
     Marker::Unbegun(Vec::new(), FrameworkVerdict::new(FrameworkResult::Skipped, None))
 }

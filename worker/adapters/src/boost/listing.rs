@@ -148,7 +148,7 @@ fn listed_test(case: &TestUnit, by_id: &HashMap<u32, &TestUnit>) -> ListedTest {
     }
 }
 
-/// Returns the units on which a test depends, itself or by the suites around it.
+/// Returns the dependencies of a test and of the suites around the test.
 fn dependencies_of<'a>(case: &TestUnit, by_id: &HashMap<u32, &'a TestUnit>) -> Vec<&'a TestUnit> {
     let mut ids = case.dependencies.clone();
     let mut parent = case.parent.and_then(|id| by_id.get(&id));

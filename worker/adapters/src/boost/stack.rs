@@ -7,9 +7,9 @@ const BODY: &str = "::test_method";
 /// Parts of the names of the library's functions that set up and tear down suites.
 const FIXTURES: [&str; 2] = ["setup", "teardown"];
 
-/// Returns where in a run a stack belongs, by the innermost frame that shows it: the body of a test is a
-/// method of a class that has the test's name, in namespaces that have those of its suites. A test that is a
-/// function does not show.
+/// Returns where in a run a stack belongs, by the innermost frame that shows it. The body of a test is a
+/// method of a class with the name of the test, in namespaces with the names of its suites. Tests that are
+/// functions are not recognized.
 pub(super) fn stack_position(stack: &str, test: Option<&str>) -> StackPosition {
     let is_decisive = |line: &&str| line.contains(BODY) || is_fixture(line);
     match stack.lines().find(is_decisive) {
@@ -37,7 +37,7 @@ fn position_of_body(frame: &str, test: &str) -> StackPosition {
     let name = path.rsplit('/').next().unwrap_or(path);
     match (is_class(&path.replace('/', "::")), is_class(name)) {
         (true, _) => StackPosition::RunningTest,
-        // Suites that are no namespaces.
+        // Suites without a namespace.
         (false, true) => StackPosition::Unknown,
         (false, false) => StackPosition::OtherTest,
     }

@@ -45,11 +45,11 @@ pub(super) struct SuiteTracker {
     /// The test that runs without being selected.
     other_test: Option<String>,
     included: Vec<IncludedUnit>,
-    /// The paths on which each test of the batch depends.
+    /// Dependencies of each test of the batch, as paths.
     dependencies: Vec<Vec<String>>,
     fixture_failures: Vec<FixtureFailure>,
     module_failure: Option<String>,
-    /// What the set-up of the module has thrown, so that no test began.
+    /// Exception from the set-up of the module, which kept all tests from running.
     failed_module: Option<Failure>,
 }
 
@@ -110,8 +110,8 @@ impl SuiteTracker {
         self.other_test = Some(path);
     }
 
-    /// Leaves the innermost suite. Returns what has failed in its set-up if nothing in it has begun: that is
-    /// the failure of `tests`, those of the batch that are in it.
+    /// Leaves the innermost suite. If none of its tests has begun, returns the failure of its set-up, which
+    /// is then the result of its tests in the batch.
     pub(super) fn leave_suite(&mut self, has_tests: bool) -> Option<FrameworkVerdict> {
         let suite = self.suite();
         let is_at_start = std::mem::take(&mut self.is_at_start);

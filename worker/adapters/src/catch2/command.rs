@@ -28,8 +28,8 @@ const UNSET_VARIABLES: [&str; 6] = [
 /// Options of every command.
 const OPTIONS: [&str; 4] = ["--order", "decl", "--durations", "yes"];
 
-/// Returns a listing command with these arguments. It has the options of every run: tests are listed in the
-/// order in which they run, and an option that the program's own arguments repeat is an error of the listing.
+/// Returns a listing command with these arguments. Listings have the options of every run: tests are listed
+/// in the order of a run, and an option that the program's own arguments repeat is an error of the listing.
 pub(super) fn listing_invocation(args: &[&str], reporter: &str) -> AdapterInvocation {
     invocation(&[args, &OPTIONS, &["--reporter", reporter]].concat())
 }

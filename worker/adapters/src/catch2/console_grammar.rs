@@ -117,7 +117,7 @@ impl ConsoleGrammar {
         if std::mem::replace(&mut self.has_totals, true) {
             return Ok((cursor.used(), Marker::FinalLine(None)));
         }
-        // The last line before the totals is that of the test itself.
+        // The last line before the totals belongs to the test itself.
         if let Some(other) = self.ended_sections.pop() {
             return Ok((after_divider, Marker::Unselected(other)));
         }

@@ -32,7 +32,7 @@ pub(super) fn next_listing(outputs: &[ListingOutput]) -> Option<AdapterInvocatio
     }
 }
 
-/// Returns whether a listing is that of a large program, of which tests are selected by their places.
+/// Returns whether the program is large enough that tests are selected by their places.
 fn is_large(json: &ListingOutput) -> bool {
     json.code == Some(0)
         && memchr::memmem::find_iter(&json.stdout, "\"source-location\": ").nth(MAX_SELECTED).is_some()

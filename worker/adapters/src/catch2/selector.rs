@@ -188,7 +188,7 @@ pub(super) fn pattern(name: &[u8]) -> Vec<u8> {
 /// The tests that the patterns of a batch select, by their names as reports spell them.
 #[derive(Debug, Default)]
 pub(super) struct SelectedNames {
-    /// In the form in which Catch2 compares them.
+    /// Names as Catch2 compares them.
     names: HashSet<String>,
     /// Beginnings, ends and middles of names that patterns with wildcards select.
     wildcards: Vec<(bool, String, bool)>,

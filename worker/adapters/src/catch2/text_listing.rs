@@ -57,8 +57,8 @@ fn is_counted_exit(output: &ListingOutput, count: usize) -> bool {
     count < MAX_EXIT_CODE && usize::try_from(output.code.unwrap_or(-1)) == Ok(count)
 }
 
-/// Returns whether an exit code is that of a program that has listed this number of tests: a `main` may make
-/// something else of it, and versions before 2.13 leave it to the system, which keeps the last eight bits.
+/// Returns whether a program that has listed this number of tests may exit with this code. A `main` may
+/// change the code, and of versions before 2.13 the system keeps the last eight bits only.
 fn is_good_exit(output: &ListingOutput, count: usize) -> bool {
     let code = output.code.and_then(|code| usize::try_from(code).ok());
     code.is_some_and(|code| [0, 1, count.min(MAX_EXIT_CODE), count & MAX_EXIT_CODE].contains(&code))
@@ -165,7 +165,7 @@ fn next_entry(bytes: &[u8]) -> Option<NextEntry<'_>> {
     })
 }
 
-/// The tags of a listing for people, in which names and places are wrapped.
+/// Tags of a listing for people, which wraps names and places.
 #[derive(Debug, Default)]
 struct ShownTags {
     /// Tags of each test, by its name and place.

@@ -32,7 +32,7 @@ pub(super) struct ClientParser {
     is_cancelled: bool,
     /// The output is not a sequence of answers any more: nothing after it is read, and the process is ended.
     is_broken: bool,
-    /// What the process did wrong that is not charged to a case.
+    /// Fault of the process that is not charged to a case.
     outside_failure: Option<String>,
 }
 

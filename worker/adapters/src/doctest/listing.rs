@@ -18,7 +18,7 @@ const END: &[u8] = b"\n  <OverallResultsTestCases unskipped=";
 /// for: `=`, `-`, or nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TestSelector {
-    /// Its places, if the program runs its tests in the order that our commands ask for.
+    /// Places of the tests, if the program runs the tests in the order that our commands request.
     pub(super) places: Option<TestPlaces>,
     /// What its name is good for.
     pub(super) name: NameUse,
@@ -111,7 +111,7 @@ pub(super) fn read(
     Ok(tests)
 }
 
-/// The order in which a program has listed its tests.
+/// Order of the tests in a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ListedOrder {
     /// The order that our commands ask for.
@@ -122,7 +122,7 @@ enum ListedOrder {
     Other,
 }
 
-/// Number of neighbours in order from which on the order is no chance: 1 to some millions.
+/// Number of ordered neighbours that rules out chance: the odds are one to some millions.
 const CERTAIN_NEIGHBOURS: usize = 9;
 
 impl ListedOrder {

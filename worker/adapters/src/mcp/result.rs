@@ -77,7 +77,7 @@ fn error_text(texts: &[String]) -> String {
     }
 }
 
-/// Returns why an answer has two results of which one says success and the other does not.
+/// Returns the contradiction between two results in one answer: success and failure.
 fn find_contradiction(answer: &Value, texts: &[String]) -> Option<String> {
     let parsed: Vec<Value> = texts.iter().filter_map(|text| serde_json::from_str(text).ok()).collect();
     let results = [&answer["structuredContent"]].into_iter().chain(&parsed);
@@ -111,8 +111,8 @@ fn wanted_input(answer: &Value) -> String {
     if wanted.is_empty() { "it does not say which".to_owned() } else { wanted }
 }
 
-/// Returns the assertions of a list. What is no list, such as a text, is one assertion, unless it is empty: a
-/// failure must not be lost because its server has written it in another form.
+/// Returns the assertions of a list. A value that is not a list, such as a text, is one assertion unless
+/// empty: a failure must not be lost because the server has written it in another form.
 fn assertion_list(value: &Value) -> Vec<String> {
     let text = |item: &Value| item.as_str().map_or_else(|| item.to_string(), str::to_owned);
     match value {

@@ -13,9 +13,9 @@
 //!                                        ◄──   {"k":"stopped"}
 //! ```
 //!
-//! A selector has lines: the place of the test among those of its id, or `file` for what stands for a file
-//! without tests; the file; the id; and of a file in error, that error. Paths and ids that are not Unicode
-//! are written as a NUL and their bytes in hex.
+//! A selector has lines: the index of the test among the tests with its id, or `file` for the entry of a file
+//! without tests; the file; the id; and the error of a file in error. Paths and ids that are not Unicode are
+//! written as a NUL and their bytes in hex.
 //!
 //! `f` is the number of the last fence before the report: a line with the nonce and a number that the plugin
 //! writes to both standard outputs between two tests.

@@ -17,7 +17,7 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rustdoc;
 
-/// The edition of Rust from which on rustdoc compiles the tests of a library together.
+/// First edition of Rust whose doctests rustdoc compiles together.
 const FIRST_MERGED_EDITION: u32 = 2024;
 /// Number of tests, each compiled by itself, that are not worth a second process.
 const FEW_TESTS: usize = 4;
@@ -134,8 +134,9 @@ impl Adapter for Rustdoc {
     }
 }
 
-/// Returns the command that lists as JSON, and compiles no test: those of one edition are otherwise compiled
-/// together, also for a listing. Both options are unstable; without them there is [`read_terse_listings`].
+/// Returns the command that lists as JSON without compiling tests. Otherwise rustdoc compiles the tests of
+/// one edition together, also for a listing. Both options are unstable; without them there is
+/// [`read_terse_listings`].
 fn json_listing() -> AdapterInvocation {
     let words = ["-Zunstable-options", "--merge-doctests", "no", "--test-args"].map(OsText::from);
     let mut env = libtest::unset_variables();

@@ -1,5 +1,5 @@
 //! Tests that begin without being selected: a `main` has chosen or ordered them in another way. Parsers name
-//! them, and what they report is no selected test's.
+//! such tests, and their reports count for no selected test.
 
 use super::{replay, summary, tests};
 use crate::TranscriptParser;

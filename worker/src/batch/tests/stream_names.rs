@@ -6,7 +6,7 @@ use super::*;
 
 const REFUSAL: &str = "sh: 1: cannot create /dev/stdout: No such device or address";
 
-/// Returns a process of two tests, the first of which fails with these words.
+/// Returns a process of two tests. The first one fails with this message.
 fn failing(is_socket: bool, words: &str) -> BatchHarness {
     let mut updates = UpdateBatch::default();
     let only = Iteration::first_of(NonZeroU32::MIN);

@@ -1,4 +1,4 @@
-//! What a test process writes: read, parsed, and passed on to its batch.
+//! Output of a test process: read, parsed, and passed on to its batch.
 
 use std::time::Duration;
 

@@ -202,7 +202,7 @@ fn every_response_with_tools_is_filtered_whatever_its_id() {
     ] {
         let list = format!("{{\"id\":{requested},\"method\":\"tools/list\"}}\n");
         let response = response_with_tools(answered);
-        // The id may be that of several requests, so that the second response is a list as well.
+        // Several requests may have the same id, so the second response may be a list as well.
         let (_, to_client) = play(&[Client(&list), Server(&response), Server(&response)]);
         assert_eq!(to_client, response.replace(TOOL, "").repeat(2), "{requested} {answered}");
     }
@@ -248,7 +248,7 @@ fn message_behind_another_line_end_is_seen() {
         let (to_server, to_client) = play(&[Client(&list), Server(&response)]);
         assert_eq!((to_server, to_client), (list, response.replace(TOOL, "")));
     }
-    // In a text they are no line ends.
+    // Inside a JSON string, these characters do not end a line.
     let text = "{\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"a\",\"x\":\"\u{2028}mcp.test.x\u{85}\"}}\r\n";
     assert_eq!(play(&[Client(text)]).0, text);
     // A server writes its progress before the message.

@@ -56,7 +56,7 @@ struct Suite {
     /// Its client of the scheduler, from its first start on.
     client: Option<RunClient>,
     run: Option<ActiveRun>,
-    /// What the latest run of this session leaves.
+    /// Result of the latest run of this session.
     publish_state: PublishState,
 }
 

@@ -136,7 +136,7 @@ pub struct RunDriver {
     delayed_retries: BTreeMap<TestId, Instant>,
     /// When further processes of a program may start.
     delayed_starts: BTreeMap<ProgramId, Instant>,
-    /// When the limit is over of the set-up in which the process of a lease stands.
+    /// Deadline of the set-up that blocks the process of a lease.
     limited_set_ups: BTreeMap<LeaseId, Instant>,
     /// Time since boot until which tests that pass run again.
     repeat_until: Option<Duration>,
