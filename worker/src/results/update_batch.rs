@@ -43,8 +43,6 @@ pub(crate) struct UpdateBatch {
     group_indexes: Vec<usize>,
     /// Indexes of the changes of tests that have started and have no result in this batch.
     started_indexes: HashMap<TestId, usize>,
-    /// Indexes of the changes of running tests and of results, with their tests, in order.
-    test_changes: Vec<IndexedTestChange>,
     /// The files of results, each with the index of the result's change, in order.
     files: Vec<IndexedFile>,
     /// The number of the run's settled results, including those of this batch.
@@ -57,19 +55,14 @@ struct ChangeEnd {
     position: u64,
     /// The test's result follows in the same batch: the client needs no word of its start.
     is_left_out: bool,
+    /// The test, unless the change introduces a group.
+    test: Option<(TestId, TestChangeKind)>,
 }
 
 #[derive(Debug)]
 struct IndexedFile {
     change: usize,
     file: DiagnosticsFile,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct IndexedTestChange {
-    change: usize,
-    test: TestId,
-    kind: TestChangeKind,
 }
 
 /// Kind of a change of a test.
@@ -135,12 +128,12 @@ impl UpdateBatch {
         if self.sent_groups.insert(uid.to_owned()) {
             self.group_indexes.push(self.change_ends.len());
             self.changes.extend_from_slice(change);
-            self.end_change();
+            self.end_change(None);
         }
     }
 
-    fn end_change(&mut self) {
-        let end = ChangeEnd { at: self.changes.len(), position: self.position, is_left_out: false };
+    fn end_change(&mut self, test: Option<(TestId, TestChangeKind)>) {
+        let end = ChangeEnd { at: self.changes.len(), position: self.position, is_left_out: false, test };
         self.change_ends.push(end);
     }
 
@@ -157,8 +150,7 @@ impl UpdateBatch {
         journal::write(&mut self.journal, &JournalRecord::Started(test));
         write(&mut self.changes);
         self.started_indexes.insert(test, self.change_ends.len());
-        self.note_test(test, TestChangeKind::Running);
-        self.end_change();
+        self.end_change(Some((test, TestChangeKind::Running)));
         self.reports.push(LeaseEvent::Started(test));
     }
 
@@ -166,14 +158,8 @@ impl UpdateBatch {
     pub(crate) fn add_output(&mut self, test: TestId, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.changes);
         if self.change_ends.last().map_or(0, |end| end.at) < self.changes.len() {
-            self.note_test(test, TestChangeKind::Running);
-            self.end_change();
+            self.end_change(Some((test, TestChangeKind::Running)));
         }
-    }
-
-    /// Notes the test of the change that is being added.
-    fn note_test(&mut self, test: TestId, kind: TestChangeKind) {
-        self.test_changes.push(IndexedTestChange { change: self.change_ends.len(), test, kind });
     }
 
     /// Adds the end of a test whose result is held, one of this number in its process. The only test of a
@@ -210,8 +196,7 @@ impl UpdateBatch {
         let change = self.change_ends.len();
         self.files.extend(result.files().into_iter().map(|file| IndexedFile { change, file }));
         self.position += 1;
-        self.note_test(test, TestChangeKind::Ended);
-        self.end_change();
+        self.end_change(Some((test, TestChangeKind::Ended)));
         self.reports.push(LeaseEvent::Settled {
             test,
             outcome: result.outcome,
@@ -231,6 +216,11 @@ impl UpdateBatch {
         });
     }
 
+    /// Returns whether there are changes to send.
+    pub(crate) fn has_changes(&self) -> bool {
+        self.change_ends.iter().any(|end| !end.is_left_out)
+    }
+
     /// Returns the changes, split into frames.
     pub(crate) fn chunks(&self) -> impl Iterator<Item = UpdateChunk<'_>> {
         let mut next = 0_usize;
@@ -248,14 +238,8 @@ impl UpdateBatch {
                     if !changes.is_empty() && bytes > FRAME_LIMIT_BYTES {
                         break;
                     }
-                    let noted = self.test_changes.binary_search_by_key(&next, |one| one.change);
-                    let noted = noted.ok().map(|place| self.test_changes[place]);
                     let index = changes.len();
-                    tests.extend(noted.map(|IndexedTestChange { test, kind, .. }| TestChange {
-                        index,
-                        test,
-                        kind,
-                    }));
+                    tests.extend(end.test.map(|(test, kind)| TestChange { index, test, kind }));
                     changes.push(change);
                 }
                 start = end.at;

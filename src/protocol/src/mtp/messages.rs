@@ -1,5 +1,7 @@
 //! Requests, responses and notifications of the protocol, except the test node.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use heeler_core::{Failure, ProcessFacts, TestResult};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -189,6 +191,9 @@ pub struct NodeChange {
     pub node: TestNode,
 }
 
+/// What follows the changes in a frame.
+const UPDATES_TAIL: &[u8] = b"]}}";
+
 /// Encodes changes that are already JSON as one update frame.
 ///
 /// Each item is the text of one [`NodeChange`], as [`super::change_json`] encodes it and journals store it.
@@ -200,11 +205,10 @@ where
     let mut head = br#"{"jsonrpc":"2.0","method":"testing/testUpdates/tests","params":{"runId":"#.to_vec();
     serde_json::to_writer(&mut head, run_id).expect("text is JSON");
     head.extend_from_slice(br#","changes":["#);
-    let tail: &[u8] = b"]}}";
     let changes = changes.into_iter();
     // Measured first, so that each change is copied once and no memory is moved.
     let (count, bytes) = changes.clone().fold((0, 0), |(count, bytes), one| (count + 1, bytes + one.len()));
-    let length = head.len() + bytes + usize::saturating_sub(count, 1) + tail.len();
+    let length = head.len() + bytes + usize::saturating_sub(count, 1) + UPDATES_TAIL.len();
     let mut frame = crate::frame::frame_with_head(length);
     frame.extend_from_slice(&head);
     for (index, change) in changes.enumerate() {
@@ -213,8 +217,22 @@ where
         }
         frame.extend_from_slice(change);
     }
-    frame.extend_from_slice(tail);
+    frame.extend_from_slice(UPDATES_TAIL);
     Bytes::from(frame)
+}
+
+/// Returns the place of each change in a frame of [`updates_frame`], by the lengths of all of its changes.
+pub fn change_ranges(
+    frame: &[u8],
+    lengths: impl Iterator<Item = usize> + Clone,
+) -> impl Iterator<Item = Range<usize>> {
+    let (count, bytes) = lengths.clone().fold((0, 0), |(count, bytes), one| (count + 1, bytes + one));
+    let mut next = frame.len() - UPDATES_TAIL.len() - bytes - usize::saturating_sub(count, 1);
+    lengths.map(move |length| {
+        let range = next..next + length;
+        next = range.end + 1;
+        range
+    })
 }
 
 /// Encodes the completion of a run's updates: `changes` is present and null.

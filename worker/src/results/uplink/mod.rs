@@ -24,7 +24,7 @@ use heeler_transport::{
 };
 use tokio::{sync::mpsc, time::timeout};
 
-use self::retained_frames::RetainedFrames;
+use self::retained_frames::{RetainedFrames, RunningChanges};
 use crate::results::update_batch::{TestChangeKind, UpdateBatch, UpdateChunk};
 use heeler_core::{TestId, error_chain};
 
@@ -101,8 +101,8 @@ struct UpdateFrame {
     bytes: Bytes,
     /// The number of changes in it.
     changes: usize,
-    /// Tests that are reported to run by it, and the same frame without these reports; `None` if it has none.
-    running: Option<(Vec<TestId>, Bytes)>,
+    /// Its changes of running tests; `None` if it has none, or is never sent again.
+    running: Option<RunningChanges>,
     /// Tests whose results are in it.
     ended: Vec<TestId>,
 }
@@ -207,31 +207,24 @@ impl ResultSender {
     }
 
     fn frame_of(&self, run: &Arc<str>, chunk: &UpdateChunk<'_>) -> UpdateFrame {
-        let of_kind = |kind| chunk.tests.iter().filter(move |change| change.kind == kind);
-        let running: Vec<_> = of_kind(TestChangeKind::Running).map(|change| change.test).collect();
-        let is_running = |index| of_kind(TestChangeKind::Running).any(|change| change.index == index);
-        let others = || (0..chunk.changes.len()).filter(|index| !is_running(*index));
+        let updates = self.encoding.frame(run, chunk.changes.iter().copied());
         // Only what is sent on a connection that may break is ever sent again.
-        let is_kept = !running.is_empty() && matches!(self.route, SenderRoute::Connected(..));
-        let without_running = is_kept.then(|| self.chunk_bytes(run, chunk, others()));
+        let is_kept = matches!(self.route, SenderRoute::Connected(..));
+        let running = is_kept.then(|| RunningChanges::of_chunk(chunk, &updates)).flatten();
+        let ended = chunk.tests.iter().filter(|change| change.kind == TestChangeKind::Ended);
         UpdateFrame {
             run: Arc::clone(run),
             position: chunk.position,
-            bytes: self.chunk_bytes(run, chunk, 0..chunk.changes.len()),
+            bytes: self.with_files(run, chunk, updates),
             changes: chunk.changes.len(),
-            running: without_running.map(|bytes| (running, bytes)),
-            ended: of_kind(TestChangeKind::Ended).map(|change| change.test).collect(),
+            running,
+            ended: ended.map(|change| change.test).collect(),
         }
     }
 
-    /// Returns the frame of some changes of a chunk; empty if there are none. The files of its results follow
-    /// in the same bytes, because these are sent, counted and sent again as one.
-    fn chunk_bytes(&self, run: &str, chunk: &UpdateChunk<'_>, indexes: impl Iterator<Item = usize>) -> Bytes {
-        let changes: Vec<_> = indexes.map(|index| chunk.changes[index]).collect();
-        if changes.is_empty() {
-            return Bytes::new();
-        }
-        let updates = self.encoding.frame(run, changes);
+    /// Appends the files of a chunk's results to the frame of its changes, because both are sent, counted and
+    /// sent again as one.
+    fn with_files(&self, run: &str, chunk: &UpdateChunk<'_>, updates: Bytes) -> Bytes {
         if chunk.files.is_empty() || !self.has_attachments_stream {
             return updates;
         }
@@ -288,7 +281,7 @@ impl ResultSender {
     /// Repeats the groups of a run on another connection, because connections are independent: each begins
     /// with the groups that earlier ones carried.
     async fn resend_groups(&mut self, run: &Arc<str>, updates: &UpdateBatch) -> Result<(), LinkClosed> {
-        if updates.chunks().next().is_none() {
+        if !updates.has_changes() {
             return Ok(());
         }
         self.connect_if_needed().await?;

@@ -3,18 +3,56 @@
 
 use std::{
     collections::{HashSet, VecDeque},
+    ops::Range,
     sync::Arc,
 };
 
+use bytes::Bytes;
 use heeler_core::TestId;
-
+use heeler_protocol::mtp::{change_ranges, updates_frame};
 use heeler_transport::callback::CallbackConnection;
 
 use super::UpdateFrame;
+use crate::results::update_batch::{TestChangeKind, UpdateChunk};
 
 /// Maximum size of the retained frames. While the client answers, its windows keep them far below this; a
 /// client that does not answer would have all frames of a run retained.
 const LIMIT_BYTES: usize = 8 << 20;
+
+/// The changes of running tests in a frame, and where the others are in its bytes. A frame is seldom sent again
+/// without the former, so no second one is kept.
+#[derive(Debug, Clone)]
+pub(super) struct RunningChanges {
+    tests: Vec<TestId>,
+    others: Vec<Range<usize>>,
+    /// End of the changes' frame: the files of its results follow.
+    files_at: usize,
+}
+
+impl RunningChanges {
+    /// Returns those of a chunk that is encoded as this frame; `None` if it has none.
+    pub(super) fn of_chunk(chunk: &UpdateChunk<'_>, frame: &[u8]) -> Option<Self> {
+        let running = || chunk.tests.iter().filter(|change| change.kind == TestChangeKind::Running);
+        running().next()?;
+        let is_running: HashSet<_> = running().map(|change| change.index).collect();
+        let ranges = change_ranges(frame, chunk.changes.iter().map(|change| change.len()));
+        let others = ranges.enumerate().filter(|(index, _)| !is_running.contains(index));
+        Some(Self {
+            tests: running().map(|change| change.test).collect(),
+            others: others.map(|(_, range)| range).collect(),
+            files_at: frame.len(),
+        })
+    }
+
+    /// Returns the same frame without these changes; empty if it has no others.
+    fn rest_of(&self, run: &str, bytes: &[u8]) -> Bytes {
+        if self.others.is_empty() {
+            return Bytes::new();
+        }
+        let others = self.others.iter().map(|range| &bytes[range.clone()]);
+        [&updates_frame(run, others)[..], &bytes[self.files_at..]].concat().into()
+    }
+}
 
 /// The frames that the client may not have handled, oldest first.
 #[derive(Debug, Default)]
@@ -79,12 +117,14 @@ impl RetainedFrames {
             let run = Arc::clone(&frame.run);
             frame.ended.iter().map(move |test| (Arc::clone(&run), *test)).collect::<Vec<_>>()
         };
+        // The frames of a run that has ended are empty.
+        self.frames.retain(|frame| !frame.bytes.is_empty());
         let ended: HashSet<_> = self.frames.iter().flat_map(of_frame).collect();
         for frame in &mut self.frames {
             let run = Arc::clone(&frame.run);
             let has_ended = |test: &TestId| ended.contains(&(Arc::clone(&run), *test));
-            if let Some((_, bytes)) = frame.running.take_if(|(running, _)| running.iter().any(has_ended)) {
-                frame.bytes = bytes;
+            if let Some(running) = frame.running.take_if(|running| running.tests.iter().any(has_ended)) {
+                frame.bytes = running.rest_of(&run, &frame.bytes);
             }
         }
         self.frames.retain(|frame| !frame.bytes.is_empty());
@@ -95,6 +135,7 @@ impl RetainedFrames {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::update_batch::TestChange;
 
     fn frame(bytes: usize) -> UpdateFrame {
         let bytes = vec![b' '; bytes].into();
@@ -103,18 +144,50 @@ mod tests {
 
     #[test]
     fn starts_of_tests_that_have_ended_are_not_sent_again() {
-        let running = |test, bytes: usize| Some((vec![TestId(test)], vec![b' '; bytes].into()));
+        use TestChangeKind::{Ended, Running};
+        let frame_of = |changes: &[(&'static str, u32, TestChangeKind)], files: &'static str| {
+            let texts: Vec<_> = changes.iter().map(|(text, ..)| text.as_bytes()).collect();
+            let of_test = |(index, &(_, test, kind))| TestChange { index, test: TestId(test), kind };
+            let tests: Vec<_> = changes.iter().enumerate().map(of_test).collect();
+            let updates = updates_frame("r", texts.iter().copied());
+            let ended =
+                tests.iter().filter(|change| change.kind == Ended).map(|change| change.test).collect();
+            let chunk = UpdateChunk { position: 0, changes: texts, tests, files: Vec::new() };
+            let running = RunningChanges::of_chunk(&chunk, &updates);
+            let bytes = [&updates[..], files.as_bytes()].concat().into();
+            UpdateFrame { running, ended, bytes, ..frame(0) }
+        };
+        let (first, second) = (r#"{"end":1}"#, r#"{"end":2,"out":"]}}"}"#);
         let frames = [
             // The start of test 1 alone, its result with the start of test 2, and the start of test 3.
-            UpdateFrame { running: running(1, 0), ..frame(7) },
-            UpdateFrame { running: running(2, 5), ended: vec![TestId(1)], ..frame(8) },
-            UpdateFrame { running: running(3, 6), ended: vec![TestId(2)], ..frame(9) },
+            frame_of(&[(r#"{"start":1}"#, 1, Running)], ""),
+            frame_of(&[(first, 1, Ended), (r#"{"start":2}"#, 2, Running)], "files"),
+            frame_of(&[(second, 2, Ended), (r#"{"start":3}"#, 3, Running)], ""),
         ];
+        let last = frames[2].bytes.clone();
         let mut retained = RetainedFrames::default();
         frames.into_iter().for_each(|frame| retained.push(frame));
-        let sizes: Vec<_> =
-            retained.into_unhandled().unwrap().iter().map(|frame| frame.bytes.len()).collect();
-        assert_eq!(sizes, [5, 9], "test 3 still runs");
+        let unhandled: Vec<_> =
+            retained.into_unhandled().unwrap().into_iter().map(|frame| frame.bytes).collect();
+        let result = [&updates_frame("r", [first.as_bytes()])[..], b"files"].concat();
+        assert_eq!(unhandled, [Bytes::from(result), last], "test 3 still runs");
+    }
+
+    #[test]
+    fn forgotten_frames_do_not_come_back_without_their_starts() {
+        let texts = [&br#"{"start":1}"#[..], br#"{"end":2}"#];
+        let kinds = [(1, TestChangeKind::Running), (2, TestChangeKind::Ended)];
+        let tests =
+            (0..).zip(kinds).map(|(index, (test, kind))| TestChange { index, test: TestId(test), kind });
+        let chunk =
+            UpdateChunk { position: 0, changes: texts.to_vec(), tests: tests.collect(), files: Vec::new() };
+        let bytes = updates_frame("r", texts);
+        let running = RunningChanges::of_chunk(&chunk, &bytes);
+        let mut retained = RetainedFrames::default();
+        retained.push(UpdateFrame { running, bytes, ..frame(0) });
+        retained.push(UpdateFrame { ended: vec![TestId(1)], ..frame(3) });
+        retained.forget_run("r");
+        assert!(retained.into_unhandled().is_some_and(|frames| frames.is_empty()));
     }
 
     #[test]
