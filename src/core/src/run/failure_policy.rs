@@ -37,7 +37,6 @@ impl RunState {
             return None;
         }
         let held = self.leases.remove(&worker)?;
-        self.set_ups.remove(&lease);
         if let Some(start) = start {
             self.queue.observe_start(held.batch.program, start);
         }
@@ -208,9 +207,6 @@ impl RunState {
         }
         self.draining.retain(|one| *one != worker);
         let held = self.leases.remove(&worker);
-        if let Some(held) = &held {
-            self.set_ups.remove(&held.lease);
-        }
         let is_blamed = held.as_ref().is_some_and(|held| !held.is_lost_with_watchdog);
         self.unproductive_workers += usize::from(is_blamed && settled.is_empty());
         for (position, (test, outcome, duration)) in (1..).zip(settled) {

@@ -4,7 +4,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{CancelMode, RunAction, state::RunState};
+use super::{
+    CancelMode, RunAction,
+    state::{ActiveLease, RunState},
+};
 use crate::{LeaseId, ProgramId, SetUpProgress, WorkerId};
 
 /// The set-ups of one process.
@@ -25,11 +28,10 @@ impl RunState {
         fixture: String,
         progress: SetUpProgress,
     ) -> Vec<RunAction> {
-        let Some(held) = self.leases.get(&worker).filter(|held| held.lease == lease) else {
+        let Some(held) = self.leases.get_mut(&worker).filter(|held| held.lease == lease) else {
             return Vec::new();
         };
-        let program = held.batch.program;
-        let set_ups = self.set_ups.entry(lease).or_default();
+        let (program, set_ups) = (held.batch.program, &mut held.set_ups);
         set_ups.limited = None;
         if progress == SetUpProgress::Begun {
             set_ups.standing.push(fixture);
@@ -45,43 +47,36 @@ impl RunState {
     /// Ends a process whose set-up has stood for the whole limit. The process that had the fixture may have
     /// ended meanwhile: what this one waits for does not come.
     pub(super) fn on_set_up_due(&mut self, lease: LeaseId) -> Vec<RunAction> {
-        let due = self.set_ups.get_mut(&lease).and_then(|set_ups| set_ups.limited.take());
-        let is_held = |worker: &WorkerId| self.leases[worker].lease == lease;
-        let (Some(fixture), Some(worker)) = (due, self.leases.keys().copied().find(is_held)) else {
+        let Some((&worker, held)) = self.leases.iter_mut().find(|(_, held)| held.lease == lease) else {
             return Vec::new();
         };
-        let program = self.leases[&worker].batch.program;
+        let Some(fixture) = held.set_ups.limited.take() else { return Vec::new() };
+        held.cancel_mode = Some(CancelMode::Now);
+        let program = held.batch.program;
         self.queue.limit_to_one_process(program);
-        if let Some(held) = self.leases.get_mut(&worker) {
-            held.cancel_mode = Some(CancelMode::Now);
-        }
         vec![RunAction::ReturnTests { worker, program, fixture }]
     }
 
     /// Has a limit begin for each standing set-up of a fixture that another process has set up.
     fn limit_set_ups(&mut self, program: ProgramId) -> Vec<RunAction> {
+        let of_program = |held: &&ActiveLease| held.batch.program == program;
+        let done = self.leases.values().filter(of_program).map(|held| (held.lease, &held.set_ups.done));
+        let done: Vec<_> = done.map(|(lease, done)| (lease, done.clone())).collect();
         let mut actions = Vec::new();
-        let own = self.leases.values().filter(|held| held.batch.program == program);
-        let leases: Vec<_> = own.filter(|held| held.cancel_mode.is_none()).map(|held| held.lease).collect();
-        for lease in leases {
-            let Some(set_ups) = self.set_ups.get(&lease).filter(|set_ups| set_ups.limited.is_none()) else {
-                continue;
+        for held in self.leases.values_mut().filter(|held| held.batch.program == program) {
+            let is_elsewhere = |fixture: &String| {
+                done.iter().any(|(lease, done)| *lease != held.lease && done.contains(fixture))
             };
-            let Some(fixture) = set_ups.standing.last().cloned() else { continue };
-            if self.is_set_up_elsewhere(lease, program, &fixture)
-                && let Some(set_ups) = self.set_ups.get_mut(&lease)
+            let standing = held.set_ups.standing.last().filter(|fixture| is_elsewhere(fixture));
+            if held.cancel_mode.is_none()
+                && held.set_ups.limited.is_none()
+                && let Some(fixture) = standing.cloned()
             {
-                set_ups.limited = Some(fixture);
-                actions.push(RunAction::LimitSetUp { lease, program });
+                held.set_ups.limited = Some(fixture);
+                actions.push(RunAction::LimitSetUp { lease: held.lease, program });
             }
         }
         actions
-    }
-
-    fn is_set_up_elsewhere(&self, lease: LeaseId, program: ProgramId, fixture: &str) -> bool {
-        let others = self.leases.values().filter(|held| held.lease != lease && held.batch.program == program);
-        let mut set_ups = others.filter_map(|held| self.set_ups.get(&held.lease));
-        set_ups.any(|set_ups| set_ups.done.contains(fixture))
     }
 }
 
@@ -91,9 +86,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        LeaseOutcome, Outcome, RetryPolicy,
+        LeaseOutcome, Outcome,
         batching::{ProcessTraits, ProgramCosts},
-        run::{BatchLease, RunEvent, ScheduledTest, SchedulingPlan},
+        run::{BatchLease, RunEvent, SchedulingPlan},
     };
 
     const FIRST: WorkerId = WorkerId(1);
@@ -102,26 +97,10 @@ mod tests {
 
     /// Returns a run of 40 tests with a lease at each of two workers.
     fn run_of_two() -> (RunState, BatchLease, BatchLease) {
-        let test = ScheduledTest {
-            program: PROGRAM,
-            weight: Some(Duration::from_millis(100)),
-            is_isolated: false,
-            retries: RetryPolicy::immediate(0),
-            selection_bytes: 0,
-            is_unrunnable: false,
-            prerequisites: Vec::new(),
-        };
         let process = ProcessTraits { takes_more_tests: true, ..ProcessTraits::NONE };
-        let mut run = RunState::new(SchedulingPlan {
-            programs: vec![ProgramCosts { process, ..ProgramCosts::default() }],
-            tests: vec![test; 40],
-            batch_limit: None,
-            slots: 2,
-            is_open: false,
-            failure_limit: None,
-            max_startup_crashes: 3,
-            retry_seed: 0,
-        });
+        let program = ProgramCosts { process, ..ProgramCosts::default() };
+        let mut run =
+            RunState::new(SchedulingPlan::of_one_program(program, 40, Some(Duration::from_millis(100))));
         let _requests = run.begin();
         let [first, second] =
             [FIRST, SECOND].map(|worker| match &run.handle(RunEvent::WorkerGranted(worker))[..] {

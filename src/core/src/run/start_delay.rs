@@ -48,9 +48,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        LeaseOutcome, Outcome, RetryPolicy, TestId,
+        LeaseOutcome, Outcome, TestId,
         batching::{ProcessTraits, ProgramCosts},
-        run::{BatchLease, RunEvent, ScheduledTest, SchedulingPlan},
+        run::{BatchLease, RunEvent, SchedulingPlan},
     };
 
     const FIRST: WorkerId = WorkerId(1);
@@ -60,27 +60,10 @@ mod tests {
 
     /// Returns a run of 1000 tests on two slots, whose program has a process that waits at the first worker.
     fn run_of(weight: Option<Duration>) -> (RunState, Vec<RunAction>) {
-        let test = ScheduledTest {
-            program: PROGRAM,
-            weight,
-            is_isolated: false,
-            retries: RetryPolicy::immediate(0),
-            selection_bytes: 0,
-            is_unrunnable: false,
-            prerequisites: Vec::new(),
-        };
         let process =
             ProcessTraits { takes_more_tests: true, has_costly_batches: true, ..ProcessTraits::NONE };
-        let mut run = RunState::new(SchedulingPlan {
-            programs: vec![ProgramCosts { process, listing: Some(START), ..ProgramCosts::default() }],
-            tests: vec![test; 1000],
-            batch_limit: None,
-            slots: 2,
-            is_open: false,
-            failure_limit: None,
-            max_startup_crashes: 3,
-            retry_seed: 0,
-        });
+        let program = ProgramCosts { process, listing: Some(START), ..ProgramCosts::default() };
+        let mut run = RunState::new(SchedulingPlan::of_one_program(program, 1000, weight));
         assert_eq!(run.begin(), [RunAction::StartWorker, RunAction::StartWorker]);
         assert_eq!(run.handle(RunEvent::ProcessWaiting { worker: FIRST, program: PROGRAM }), []);
         let actions = run.handle(RunEvent::WorkerGranted(FIRST));

@@ -89,6 +89,7 @@ pub(super) struct ActiveLease {
     pub(super) idle: LeaseIdleness,
     /// The watchdog has died, and its worker with it.
     pub(super) is_lost_with_watchdog: bool,
+    pub(super) set_ups: LeaseSetUps,
 }
 
 /// State of one run.
@@ -106,8 +107,6 @@ pub struct RunState {
     pub(super) next_round: Vec<TestId>,
     pub(super) programs: Vec<ProgramState>,
     pub(super) leases: BTreeMap<WorkerId, ActiveLease>,
-    /// Fixtures that the processes of leases set up and keep.
-    pub(super) set_ups: BTreeMap<LeaseId, LeaseSetUps>,
     /// The worker that is granted next, if a process of this program waits for tests there.
     pub(super) waiting_process: Option<(WorkerId, ProgramId)>,
     /// Number of requested workers of which neither the grant nor the failure to start is known.
@@ -150,7 +149,6 @@ impl RunState {
             failures: 0,
             ledger: Ledger::new(0),
             leases: BTreeMap::new(),
-            set_ups: BTreeMap::new(),
             waiting_process: None,
             requested: 0,
             failed_starts: 0,
@@ -523,6 +521,7 @@ impl RunState {
             has_waited,
             idle: LeaseIdleness::Busy,
             is_lost_with_watchdog: false,
+            set_ups: LeaseSetUps::default(),
         };
         self.leases.insert(worker, held);
         Some(self.assign(worker, lease, batch, start_timeouts))
