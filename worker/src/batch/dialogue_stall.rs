@@ -61,9 +61,13 @@ impl RunningBatch {
         self.begins_with_request = true;
     }
 
+    /// Returns whether clocks stand until requests are taken, so that each read has to look at the request.
+    pub(crate) fn awaits_requests_taken(&self) -> bool {
+        self.begins_with_request
+    }
+
     /// Records whether the process has begun to read its last request.
     pub(crate) fn set_request_taken(&mut self, is_taken: bool, now: ClockReading) {
-        let is_taken = is_taken || !self.begins_with_request;
         let ([flight], false) = (&mut self.running_tests[..], is_taken) else {
             self.untaken_request = None;
             return;

@@ -271,7 +271,12 @@ impl RunningBatch {
 
     /// Takes the tests that have passed this iteration and have others left, in order.
     pub(crate) fn take_repeatable(&mut self) -> Vec<LeasedTest> {
-        let mut places = std::mem::take(&mut self.repeatable);
+        let places = std::mem::take(&mut self.repeatable);
+        self.tests_at(places)
+    }
+
+    /// Returns the tests at some places, in order.
+    pub(super) fn tests_at(&self, mut places: Vec<usize>) -> Vec<LeasedTest> {
         places.sort_unstable();
         places.into_iter().map(|place| self.tests[place].clone()).collect()
     }

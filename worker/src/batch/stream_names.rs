@@ -50,9 +50,8 @@ impl RunningBatch {
 
     /// Takes the tests that are to run again with pipes, in order; they have no result.
     pub(crate) fn take_refused(&mut self) -> Vec<LeasedTest> {
-        let mut places = std::mem::take(&mut self.stream_names.refused);
-        places.sort_unstable();
-        places.into_iter().map(|place| self.tests[place].clone()).collect()
+        let places = std::mem::take(&mut self.stream_names.refused);
+        self.tests_at(places)
     }
 
     /// Returns whether a test that has ended so is to run again with pipes.

@@ -65,7 +65,8 @@ impl OutputWriters {
     pub(super) fn new(adapter: &'static dyn Adapter, program: &Path, has_variant: bool) -> Self {
         Self {
             adapter,
-            is_script: is_script(program),
+            // Looked at only where writers are named: it costs a read of the program for each process.
+            is_script: adapter.traits().reports_from_one_process && is_script(program),
             has_variant,
             main: None,
             is_main_doubtful: false,
@@ -120,7 +121,7 @@ impl OutputWriters {
                 }
                 let before = events.len();
                 transcript.on_stdout(bytes, events);
-                if reports_test(&events[before..]) || transcript.is_complete() {
+                if has_run(transcript.as_ref(), &events[before..]) {
                     self.main = Some(writer);
                     self.is_main_doubtful = !self.is_script && writer != root && may_be_copy(root, writer);
                 }
@@ -146,7 +147,7 @@ impl OutputWriters {
             parser
         });
         parser.on_stdout(bytes, &mut own);
-        if !reports_test(&own) && !parser.is_complete() {
+        if !has_run(parser.as_ref(), &own) {
             self.root_parser = Some(parser);
             events.push(TranscriptEvent::Output(bytes.to_vec()));
             return EarlierResults::Stand;
@@ -165,7 +166,7 @@ impl OutputWriters {
         let parser = self.other_parser.get_or_insert_with(|| self.adapter.transcript_parser(&tests()));
         let mut events = Vec::new();
         parser.on_stdout(bytes, &mut events);
-        self.has_other_run = reports_test(&events) || parser.is_complete();
+        self.has_other_run = has_run(parser.as_ref(), &events);
     }
 }
 
@@ -174,11 +175,12 @@ fn is_script(program: &Path) -> bool {
     std::fs::File::open(program).and_then(|mut file| file.read_exact(&mut mark)).is_ok() && &mark == b"#!"
 }
 
-fn reports_test(events: &[TranscriptEvent]) -> bool {
+/// Returns whether a process has run tests, by the events of its output.
+fn has_run(parser: &dyn TranscriptParser, events: &[TranscriptEvent]) -> bool {
     let is_report = |event: &TranscriptEvent| {
         matches!(event, TranscriptEvent::Begun { .. } | TranscriptEvent::Ended { .. })
     };
-    events.iter().any(is_report)
+    events.iter().any(is_report) || parser.is_complete()
 }
 
 /// Returns whether a process may be a forked copy of another one: it does not execute another program.

@@ -13,7 +13,7 @@ use std::{
 
 use tokio::net::{TcpListener, TcpStream};
 
-use super::output_pipe::PipeRead;
+use super::output_pipe::{PipeRead, is_temporary};
 
 /// Number of connections of one process. A process that makes more has them wait in the backlog.
 const MAX_CONNECTIONS: usize = 8;
@@ -194,10 +194,6 @@ pub(crate) async fn wait_ready(connections: Option<&ProcessConnections>) {
         Some(connections) => connections.wait_ready().await,
         None => std::future::pending().await,
     }
-}
-
-fn is_temporary(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
 #[cfg(test)]

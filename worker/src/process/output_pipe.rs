@@ -71,7 +71,8 @@ pub(super) fn read_pieces(
     PipeRead::Bytes(count)
 }
 
-fn is_temporary(error: &io::Error) -> bool {
+/// Returns whether a read that does not block is to be repeated later.
+pub(super) fn is_temporary(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 

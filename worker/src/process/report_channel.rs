@@ -15,7 +15,7 @@ use std::{
 use heeler_sys::output_socket;
 use tokio::net::{UnixStream, unix::pipe};
 
-use super::output_pipe::{OutputPiece, PipeRead, read_pieces};
+use super::output_pipe::{OutputPiece, PipeRead, is_temporary, read_pieces};
 
 /// The worker's end of one report channel, or of one standard input.
 ///
@@ -230,10 +230,6 @@ pub(crate) async fn wait_ready(channel: Option<&ReportChannel>) {
         Some(channel) => channel.wait_ready().await,
         None => std::future::pending().await,
     }
-}
-
-fn is_temporary(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
 #[cfg(test)]

@@ -38,6 +38,12 @@ impl ProcessStat {
     pub fn is_stopped(self) -> bool {
         self.state == 'T'
     }
+
+    /// Returns whether the process runs or waits: it is neither stopped nor about to be gone.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        "RSD".contains(self.state)
+    }
 }
 
 /// Returns state, parent, process group and terminal of a process; `None` if it no longer exists.
@@ -189,7 +195,7 @@ impl TreeSnapshot {
         let below = descendants(root);
         let processes = std::iter::once(root).chain(below).map(|pid| (pid, snapshot(pid))).collect();
         // Afterwards: one that has ended meanwhile would have no children any more.
-        stat(root).filter(|stat| "RSD".contains(stat.state)).map(|_| Self { processes })
+        stat(root).filter(ProcessStat::is_running).map(|_| Self { processes })
     }
 
     /// Returns whether the tree is one process that never had a child.

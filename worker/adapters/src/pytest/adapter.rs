@@ -70,12 +70,12 @@ impl Adapter for Pytest {
         ClaimConfidence::Unclaimed
     }
 
-    /// Lists again without the files that ended the process while they were imported.
     /// As `--junitxml` writes them.
     fn report_name(&self, _program: &TestProgram, test: &ListedTest) -> Option<ReportName> {
         Some(names::report_name(&test.name))
     }
 
+    /// Lists again without the files that ended the process while they were imported.
     fn next_listing(
         &self,
         program: &TestProgram,

@@ -27,7 +27,7 @@ impl RunningProcess<'_> {
         let names_writers = self.process.channel() == InvocationChannel::OutputSocket;
         let until = self.clock.now().running;
         // A process that is stopped may be about to exit: how it ends decides.
-        let is_running = || self.root.and_then(process::stat).is_some_and(|stat| "RSD".contains(stat.state));
+        let is_running = || self.root.and_then(process::stat).is_some_and(|stat| stat.is_running());
         let own = (names_writers && self.writers.is_main_known() && is_running())
             .then_some(SoleWriterSpan { after: Duration::ZERO, until });
         let sample = self.root.filter(|_| !names_writers).and_then(|root| WriterSample::take(root, until));
@@ -109,6 +109,8 @@ impl RunningProcess<'_> {
             self.process.has_closed_dialogue().then_some(DialogueStall::ReportsClosed)
         };
         self.batch.set_dialogue_stall(stall, self.clock.now());
-        self.batch.set_request_taken(!self.process.is_last_request_unread(), self.clock.now());
+        if self.batch.awaits_requests_taken() {
+            self.batch.set_request_taken(!self.process.is_last_request_unread(), self.clock.now());
+        }
     }
 }

@@ -19,8 +19,8 @@ use crate::results::update_batch::{TestChangeKind, UpdateChunk};
 /// client that does not answer would have all frames of a run retained.
 const LIMIT_BYTES: usize = 8 << 20;
 
-/// The changes of running tests in a frame, and where the others are in its bytes. A frame is seldom sent again
-/// without the former, so no second one is kept.
+/// The changes of running tests in a frame, and where the others are in its bytes. A frame is seldom sent
+/// again without the former, so no second one is kept.
 #[derive(Debug, Clone)]
 pub(super) struct RunningChanges {
     tests: Vec<TestId>,
