@@ -102,17 +102,16 @@ impl Rollback {
     /// Takes the errors of a round.
     pub fn next(&mut self, blame: &Blame) -> RollbackStep {
         self.rounds += 1;
-        let is_constant_only = blame.mutants.is_empty() && blame.unexplained.is_empty();
+        let points_at_no_mutant = blame.mutants.is_empty() && blame.unexplained.is_empty();
         if !blame.constant.is_empty() {
-            let is_constant =
-                |(_, function): &(&MutantKey, &FunctionKey)| blame.constant.contains_key(function);
-            let keys: Vec<_> = self.mutants.iter().filter(is_constant).map(|(key, _)| *key).collect();
             let known = self.constant.len();
-            self.constant.extend(keys);
-            if is_constant_only && self.constant.len() == known {
+            for function in blame.constant.keys() {
+                self.keep_constant(*function);
+            }
+            if points_at_no_mutant && self.constant.len() == known {
                 return RollbackStep::Broken(blame.constant.values().cloned().collect());
             }
-        } else if !blame.foreign.is_empty() && is_constant_only {
+        } else if !blame.foreign.is_empty() && points_at_no_mutant {
             return RollbackStep::Broken(blame.foreign.clone());
         }
         let mut failed: BTreeMap<FunctionKey, String> = BTreeMap::new();
@@ -139,7 +138,7 @@ impl Rollback {
                 return RollbackStep::Broken(vec![words.clone()]);
             }
         }
-        let has_errors = !is_constant_only || !blame.constant.is_empty();
+        let has_errors = !points_at_no_mutant || !blame.constant.is_empty();
         if !has_errors {
             self.let_in();
         }

@@ -2,9 +2,9 @@
 
 use super::{
     rust_attributes, rust_literals, rust_statements, rust_values,
-    table::{FunctionFacts, Operator, Role, Syntax, operator, text_of},
+    table::{BINARY, COMPOUND, FunctionFacts, Role, Syntax, text_of},
 };
-use crate::{mutant::Mutator, walk::Lexis};
+use crate::walk::Lexis;
 use tree_sitter::Node;
 
 const ROLES: &[(&str, Role)] = &[
@@ -67,41 +67,6 @@ const ROLES: &[(&str, Role)] = &[
     ("scoped_identifier", Role::Skip),
 ];
 
-/// The standard set has every replacement of cargo-mutants, so that it finds the same survivors.
-const BINARY: &[Operator] = &[
-    operator("+", Mutator::ARITHMETIC_OPERATOR, &["-", "*"]),
-    operator("-", Mutator::ARITHMETIC_OPERATOR, &["+", "/"]),
-    operator("*", Mutator::ARITHMETIC_OPERATOR, &["/", "+"]),
-    operator("/", Mutator::ARITHMETIC_OPERATOR, &["*", "%"]),
-    operator("%", Mutator::ARITHMETIC_OPERATOR, &["*", "/", "+"]),
-    operator("<", Mutator::EQUALITY_OPERATOR, &["<=", ">=", "==", ">"]),
-    operator("<=", Mutator::EQUALITY_OPERATOR, &["<", ">"]),
-    operator(">", Mutator::EQUALITY_OPERATOR, &[">=", "<=", "==", "<"]),
-    operator(">=", Mutator::EQUALITY_OPERATOR, &[">", "<"]),
-    operator("==", Mutator::EQUALITY_OPERATOR, &["!="]),
-    operator("!=", Mutator::EQUALITY_OPERATOR, &["=="]),
-    operator("&&", Mutator::LOGICAL_OPERATOR, &["||"]),
-    operator("||", Mutator::LOGICAL_OPERATOR, &["&&"]),
-    operator("&", Mutator::BITWISE_OPERATOR, &["|", "^"]),
-    operator("|", Mutator::BITWISE_OPERATOR, &["&", "^"]),
-    operator("^", Mutator::BITWISE_OPERATOR, &["&", "|"]),
-    operator("<<", Mutator::BITWISE_OPERATOR, &[">>"]),
-    operator(">>", Mutator::BITWISE_OPERATOR, &["<<"]),
-];
-
-const COMPOUND: &[Operator] = &[
-    operator("+=", Mutator::ASSIGNMENT_OPERATOR, &["-=", "*="]),
-    operator("-=", Mutator::ASSIGNMENT_OPERATOR, &["+=", "/="]),
-    operator("*=", Mutator::ASSIGNMENT_OPERATOR, &["/=", "+="]),
-    operator("/=", Mutator::ASSIGNMENT_OPERATOR, &["*=", "%="]),
-    operator("%=", Mutator::ASSIGNMENT_OPERATOR, &["*=", "/=", "+="]),
-    operator("&=", Mutator::ASSIGNMENT_OPERATOR, &["|=", "^="]),
-    operator("|=", Mutator::ASSIGNMENT_OPERATOR, &["&=", "^="]),
-    operator("^=", Mutator::ASSIGNMENT_OPERATOR, &["&=", "|="]),
-    operator("<<=", Mutator::ASSIGNMENT_OPERATOR, &[">>="]),
-    operator(">>=", Mutator::ASSIGNMENT_OPERATOR, &["<<="]),
-];
-
 const BINDINGS: &[&[&str]] = &[
     &["||"],
     &["&&"],
@@ -121,6 +86,7 @@ pub(super) fn table() -> Syntax {
     Syntax {
         binary: BINARY,
         compound: COMPOUND,
+        has_further_operators: true,
         bindings: BINDINGS,
         loops: &["loop_expression", "while_expression", "for_expression"],
         unary: &["!", "-"],

@@ -106,6 +106,8 @@ pub(crate) struct Syntax {
     pub(super) roles: Vec<Role>,
     pub(crate) binary: &'static [Operator],
     pub(crate) compound: &'static [Operator],
+    /// Whether further replacements of operators are in the standard set, as cargo-mutants has them for Rust.
+    pub(crate) has_further_operators: bool,
     /// Operators with two operands that bind equally, those that bind least first.
     pub(crate) bindings: &'static [&'static [&'static str]],
     /// Kinds of loops whose bodies are blocks.
@@ -169,6 +171,7 @@ impl Syntax {
             loops: &[],
             unary: &[],
             booleans: ["true", "false"],
+            has_further_operators: false,
             is_indented: false,
             body_start: |body, _| Some(body.start_byte() + 1),
             function: |_, _| None,

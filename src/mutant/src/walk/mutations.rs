@@ -115,7 +115,8 @@ impl Walker<'_> {
         &self,
         operator: &'static crate::syntax::Operator,
     ) -> impl Iterator<Item = &'static str> + use<> {
-        let further = if self.configuration.has_all_operators() { operator.further } else { &[] };
+        let has_further = self.syntax.has_further_operators || self.configuration.has_all_operators();
+        let further = if has_further { operator.further } else { &[] };
         operator.replacements.iter().chain(further).copied()
     }
 
