@@ -1,18 +1,18 @@
 //! Failures whose outputs do not fit into memory together: displayed and reported one at a time, and recorded
 //! up to a limit.
 
-use std::{collections::BTreeMap, fs, path::PathBuf, process::Stdio};
+use std::{collections::BTreeMap, process::Stdio};
 
 use crate::support::{
-    process::wait_until,
+    process::{self, wait_until},
     world::{TestWorld, read_all},
 };
 
 /// Number of failures, each with about 3 MiB of texts.
 const CASES: usize = 30;
-/// Upper limit of the memory of a command: more than it needs for any number of failures, and half of their
-/// texts.
-const PEAK_KIB: u64 = 80 << 10;
+/// Upper limit of the memory of a command: more than it needs for any number of failures, and less than two
+/// thirds of their texts.
+const PEAK_KIB: u64 = 56 << 10;
 
 /// Returns a world with a program whose tests fail with large texts.
 fn world_with_loud_tests(cases: usize) -> TestWorld {
@@ -29,15 +29,9 @@ fn peak_kib(world: &TestWorld, words: &[&str], code: i32) -> u64 {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let outputs = (read_all(child.stdout.take().unwrap()), read_all(child.stderr.take().unwrap()));
-    let status = PathBuf::from(format!("/proc/{}/status", child.id()));
-    let mut peak = 0;
-    let mut ended = None;
-    // The system keeps the peak until the process has ended.
+    let (mut peak, mut ended) = (0, None);
     wait_until("the command has ended", || {
-        let text = fs::read_to_string(&status).unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let found = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-        peak = peak.max(found.unwrap_or_default());
+        peak = peak.max(process::peak_kib(child.id()).unwrap_or_default());
         ended = child.try_wait().unwrap();
         ended.is_some()
     });

@@ -65,11 +65,20 @@ pub(crate) fn state(pid: u32) -> Option<char> {
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
-/// Returns the peak memory of a process, in MiB.
+/// Returns the peak memory of a process, in KiB, without the pages of its program's file: how many of those
+/// are mapped depends on the machine's page cache. It is too small by pages that were mapped after the peak.
+pub(crate) fn peak_kib(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let read = |name: &str| -> Option<u64> {
+        let value = status.lines().find_map(|line| line.strip_prefix(name))?;
+        value.trim().strip_suffix(" kB")?.parse().ok()
+    };
+    Some(read("VmHWM:")?.saturating_sub(read("RssFile:")?))
+}
+
+/// Returns the peak memory of a process, in MiB: see [`peak_kib`].
 pub(crate) fn peak_mib(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a process has memory");
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+    peak_kib(pid).expect("a process has memory") / 1024
 }
 
 /// Polls until a condition holds.

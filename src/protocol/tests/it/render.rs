@@ -153,12 +153,16 @@ fn several_failures_are_listed() {
     let node = rendered(&description(&[]), &result);
     assert_eq!(node.error_message.as_deref(), Some("bad\nx.cc:9: not equal"));
     assert_eq!(node.error_stacktrace.as_deref(), Some("x.cc:4\nx.cc:9"));
-    assert_eq!((node.assert_actual.as_deref(), node.assert_expected.as_deref()), (Some("1"), Some("2")));
+    // The compared values are those of the first failure, whose message stands first: it has none.
+    assert_eq!((node.assert_actual.as_deref(), node.assert_expected.as_deref()), (None, None));
     let expected = serde_json::json!([
         {"message": "bad", "file": "x.cc", "line": 4},
         {"message": "not equal", "file": "x.cc", "line": 9, "expected": "2", "actual": "1"},
     ]);
     assert_eq!(node.members[key::FAILURES], expected);
+    let reversed = TestResult { failures: result.failures.iter().rev().cloned().collect(), ..result.clone() };
+    let node = rendered(&description(&[]), &reversed);
+    assert_eq!((node.assert_actual.as_deref(), node.assert_expected.as_deref()), (Some("1"), Some("2")));
     let single = TestResult { failures: vec![failure(4, "bad")], ..result };
     assert!(!rendered(&description(&[]), &single).members.contains_key(key::FAILURES));
 }
