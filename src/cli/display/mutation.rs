@@ -314,10 +314,9 @@ fn uncovered_line(function: &UncoveredFunction<'_>) -> StyledLine {
     let mutant = function.first;
     let start = mutant.start();
     let place = format!("{}:{}:{}", sanitise::one_line(mutant.path()), start.line, start.column);
-    let item = if mutant.item.is_empty() { "code outside of functions" } else { &*mutant.item };
     let mutants = count_of(function.mutants, "mutant");
     StyledLine::with_label(Style::Failure, "NOT COVERED")
-        .with_plain(format!("{place}  {}", sanitise::one_line(item)))
+        .with_plain(format!("{place}  {}", sanitise::one_line(function.item_text())))
         .with(Style::Dim, format!("   (no test reaches {mutants} in lines {})", function.lines_text()))
 }
 

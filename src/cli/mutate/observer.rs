@@ -69,9 +69,8 @@ impl MutationObserver {
 
     /// Shows what is being done before the tests run.
     pub(super) fn show_phase(&mut self, label: &str, words: &str) {
-        match self {
-            Self::User { display, .. } => display.show_phase(label, words),
-            Self::Client { .. } => {}
+        if let Some(display) = self.display() {
+            display.show_phase(label, words);
         }
     }
 
@@ -82,25 +81,29 @@ impl MutationObserver {
 
     /// Begins the tests without a mutant.
     pub(super) fn begin_original(&mut self, tests: usize) {
-        match self {
-            Self::User { display, .. } => display.begin_original(tests, Instant::now()),
-            Self::Client { .. } => {}
+        if let Some(display) = self.display() {
+            display.begin_original(tests, Instant::now());
         }
     }
 
     /// Notes how many tests without a mutant have ended so far.
     pub(super) fn set_original(&mut self, tests: usize) {
-        match self {
-            Self::User { display, .. } => display.set_original(tests),
-            Self::Client { .. } => {}
+        if let Some(display) = self.display() {
+            display.set_original(tests);
         }
     }
 
     /// Notes that tests without a mutant have ended, and how long the slowest of them took.
     pub(super) fn on_original(&mut self, tests: usize, slowest: Option<(&str, Duration)>) {
+        if let Some(display) = self.display() {
+            display.on_original(tests, slowest);
+        }
+    }
+
+    fn display(&mut self) -> Option<&mut MutationDisplay> {
         match self {
-            Self::User { display, .. } => display.on_original(tests, slowest),
-            Self::Client { .. } => {}
+            Self::User { display, .. } => Some(display),
+            Self::Client { .. } => None,
         }
     }
 
@@ -154,9 +157,8 @@ impl MutationObserver {
     }
 
     pub(super) fn tick(&mut self) {
-        match self {
-            Self::User { display, .. } => display.tick(Instant::now()),
-            Self::Client { .. } => {}
+        if let Some(display) = self.display() {
+            display.tick(Instant::now());
         }
     }
 }

@@ -153,7 +153,7 @@ fn read_head(dir: &Path) -> FoundHead {
             return FoundHead { head: None, ownership: RunOwnership::Copied, problem };
         }
     };
-    let ownership = ownership_by_head(dir, line.strip_suffix(b"\n").unwrap_or(&line));
+    let ownership = ownership_by_head(dir, &line);
     match ManifestHead::read(&line) {
         Ok(head) => FoundHead { head: Some(head), ownership, problem: None },
         Err(error) => {

@@ -70,15 +70,13 @@ fn split(manifest: &[u8]) -> (&[u8], &[u8]) {
 /// Returns the ownership of a run, by the first line of its manifest. The plan is not checked: lists of runs
 /// do not read it.
 pub(super) fn ownership_by_head(dir: &Path, head: &[u8]) -> RunOwnership {
-    ownership(dir, head, |_plan| true)
+    ownership(dir, split(head).0, |_plan| true)
 }
 
 /// Reads who recorded a run, by the first line of its manifest.
 pub(super) fn read_ownership(dir: &Path) -> RunOwnership {
     let line = read_head_line(dir);
-    line.map_or(RunOwnership::Copied, |line| {
-        ownership_by_head(dir, line.strip_suffix(b"\n").unwrap_or(&line))
-    })
+    line.map_or(RunOwnership::Copied, |line| ownership_by_head(dir, &line))
 }
 
 /// Returns who recorded a run, by its whole manifest.

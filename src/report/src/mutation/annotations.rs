@@ -52,10 +52,7 @@ fn path_in(mutant: &Mutant, directory: &Path, root: &Path) -> String {
 fn of_uncovered(function: &UncoveredFunction<'_>, directory: &Path, root: &Path) -> String {
     let (first, last) = function.line_range();
     let path = path_in(function.first, directory, root);
-    let item = match &*function.first.item {
-        "" => "code outside of functions",
-        item => item,
-    };
+    let item = function.item_text();
     let mutants =
         if function.mutants == 1 { "1 mutant".to_owned() } else { format!("{} mutants", function.mutants) };
     let message = format!("no test reaches {mutants} of {item}, in lines {}", function.lines_text());

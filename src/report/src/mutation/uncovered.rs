@@ -23,6 +23,12 @@ impl UncoveredFunction<'_> {
         (first, self.lines.last().copied().unwrap_or(first))
     }
 
+    /// Returns the name of the function, or words for code outside of functions.
+    #[must_use]
+    pub fn item_text(&self) -> &str {
+        if self.first.item.is_empty() { "code outside of functions" } else { &self.first.item }
+    }
+
     /// Returns the lines of the mutants, such as `3, 7-9`.
     #[must_use]
     pub fn lines_text(&self) -> String {

@@ -210,10 +210,6 @@ impl ConnectSession {
         }
     }
 
-    /// Reads the requests that have come.
-    ///
-    /// # Errors
-    /// Where the next one begins is not known any more.
     /// Reads the requests that have arrived; returns whether the input is a sequence of requests so far.
     async fn read_requests(&mut self) -> bool {
         let problem = loop {

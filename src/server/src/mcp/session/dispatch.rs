@@ -222,7 +222,7 @@ impl McpSession {
             if let Some(progress) = &mut call.progress {
                 match &work {
                     // The first progress of a run has its id, unless that takes long.
-                    CallWork::AwaitRun(_) => progress.describe("the programs are built and listed"),
+                    CallWork::AwaitRun(_) => progress.describe(&work.describe()),
                     _ => progress.update(0, None, "the programs are listed".to_owned()),
                 }
             }
