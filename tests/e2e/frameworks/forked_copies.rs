@@ -190,10 +190,12 @@ fn program_behind_a_script_is_judged_the_same() {
         "heeler.toml",
         &format!("{SETTINGS}[[suite]]\nname = \"s\"\nprograms = [\"script\"]\nframework = \"doctest\"\n"),
     );
-    world.env("HEELER_FIXTURE_CHILD", "returns");
-    for end in ["pass", "fail", "exit-1"] {
-        world.env("HEELER_FIXTURE_END", end);
-        check(&world, "script", PROCESSES[0], state_of(end), end);
+    for child in ["returns", "static"] {
+        world.env("HEELER_FIXTURE_CHILD", child);
+        for end in ["pass", "fail", "exit-1"] {
+            world.env("HEELER_FIXTURE_END", end);
+            check(&world, "script", PROCESSES[0], state_of(end), &format!("{child}, {end}"));
+        }
     }
 }
 
@@ -206,10 +208,13 @@ fn program_behind_a_wrapper_is_judged_the_same() {
             "[[suite]]\nname = \"s\"\nprograms = [\"script\"]\nframework = \"{name}\"\nargs = [\"600\", \"./{name}\"]\n"
         );
         world.write("heeler.toml", &format!("{SETTINGS}{suite}"));
-        world.env("HEELER_FIXTURE_CHILD", "returns");
-        for end in ["pass", "fail", "exit-1", "leave-0"] {
-            world.env("HEELER_FIXTURE_END", end);
-            PROCESSES.iter().for_each(|options| check(&world, "script", options, state_of(end), end));
+        for child in ["returns", "static"] {
+            world.env("HEELER_FIXTURE_CHILD", child);
+            for end in ["pass", "fail", "exit-1", "leave-0"] {
+                world.env("HEELER_FIXTURE_END", end);
+                let what = format!("{child}, {end}");
+                PROCESSES.iter().for_each(|options| check(&world, "script", options, state_of(end), &what));
+            }
         }
     }
 }

@@ -5,11 +5,11 @@
 //! ```text
 //! undecided ── the started process reports a test ──────────────► its output is parsed, all other is output
 //!     └─────── another process reports the first test ──► that one's is parsed
-//!                  └─ the started process reports a test ───────► its output is parsed, and the results of
-//!                                                                 the other are withdrawn
+//!                  └─ a process that it descends from reports a test ─► that one's is parsed, and the
+//!                                                                      results of the other are withdrawn
 //! ```
 //!
-//! A wrapper, which only starts the test program, reports no tests. Pure but for one look at the processes.
+//! A wrapper, which only starts the test program, reports no tests. Pure but for looks at the processes.
 
 use std::{io::Read as _, path::Path};
 
@@ -17,9 +17,12 @@ use heeler_adapters::{Adapter, TranscriptEvent, TranscriptParser};
 use heeler_protocol::control::ListedTest;
 use heeler_sys::process::{self, Pid};
 
-/// How much of the started process's output is kept until a test is reported: what frameworks write before
+/// How much output of all processes is kept until a test is reported: what frameworks write before
 /// the first test takes less.
 const KEPT_BYTES: usize = 64 << 10;
+
+/// How many processes may stand between the started one and the one that reports: wrappers nest a few deep.
+const MAX_ANCESTORS: usize = 16;
 
 /// The processes that write to one standard output.
 pub(super) struct OutputWriters {
@@ -30,15 +33,47 @@ pub(super) struct OutputWriters {
     has_variant: bool,
     /// The process whose output is parsed.
     main: Option<Pid>,
-    /// The main process may be a copy of the started one.
-    is_main_doubtful: bool,
-    /// Output of the started process while no test was reported.
-    root_output: Vec<u8>,
-    /// Parses what the started process writes while another one's output is parsed.
-    root_parser: Option<Box<dyn TranscriptParser + Send>>,
+    /// The processes that it descends from.
+    origin: Origin,
+    /// What each process has written while no test was reported.
+    early_output: Vec<(Pid, Vec<u8>)>,
+    /// Parse what processes write from which the main one may descend.
+    ancestor_parsers: Vec<(Pid, Box<dyn TranscriptParser + Send>)>,
     /// Parses what others write, to see whether one of them runs tests as well.
     other_parser: Option<Box<dyn TranscriptParser + Send>>,
     has_other_run: bool,
+}
+
+/// The processes between the started one and another one.
+#[derive(Debug, Clone, Default)]
+struct Origin {
+    /// From the parent up to the started process, or as far as they are known.
+    ancestors: Vec<Pid>,
+    /// The started process is among them.
+    is_complete: bool,
+    /// The process may be a forked copy of one of them: it does not execute another program.
+    is_doubtful: bool,
+}
+
+impl Origin {
+    /// Looks at the parents of a process, which may be gone.
+    fn of(process: Pid, root: Pid) -> Self {
+        let mut origin = Self::default();
+        let mut at = process;
+        // A process id that is used again could close a circle.
+        while at != root && origin.ancestors.len() < MAX_ANCESTORS {
+            let Some(stat) = process::stat(at) else { break };
+            if stat.parent == Pid::own() || stat.parent.0 <= 1 {
+                break;
+            }
+            at = stat.parent;
+            origin.ancestors.push(at);
+            origin.is_doubtful |= process::execute_same_program(at, process).unwrap_or(true);
+        }
+        origin.is_complete = at == root;
+        origin.is_doubtful |= !origin.is_complete;
+        origin
+    }
 }
 
 /// Bytes that one process has written.
@@ -69,9 +104,9 @@ impl OutputWriters {
             is_script: adapter.traits().reports_from_one_process && is_script(program),
             has_variant,
             main: None,
-            is_main_doubtful: false,
-            root_output: Vec::new(),
-            root_parser: None,
+            origin: Origin::default(),
+            early_output: Vec::new(),
+            ancestor_parsers: Vec::new(),
             other_parser: None,
             has_other_run: false,
         }
@@ -88,7 +123,7 @@ impl OutputWriters {
     /// Returns whether the results so far come from the process that the worker has started, or from a
     /// program that this process has started.
     pub(super) fn is_main_known(&self) -> bool {
-        !self.is_main_doubtful
+        !self.origin.is_doubtful
     }
 
     /// Returns whether a process whose output is not parsed has run tests as well: what the framework leaves
@@ -108,51 +143,85 @@ impl OutputWriters {
         let WrittenOutput { root, writer, bytes } = written;
         match self.main {
             Some(main) if main == writer => transcript.on_stdout(bytes, events),
-            Some(main) if writer == root && main != root && !self.has_variant => {
-                return self.read_late_root(written, tests, transcript, events);
+            Some(_) if !self.has_variant && self.may_be_ancestor(root, writer) => {
+                return self.read_ancestor(written, tests, transcript, events);
             }
             Some(_) => {
                 self.watch_other(bytes, tests);
                 events.push(TranscriptEvent::Output(bytes.to_vec()));
             }
             None => {
-                if writer == root && self.root_output.len() < KEPT_BYTES {
-                    self.root_output.extend_from_slice(bytes);
-                }
+                self.keep_early(writer, bytes);
                 let before = events.len();
                 transcript.on_stdout(bytes, events);
                 if has_run(transcript.as_ref(), &events[before..]) {
-                    self.main = Some(writer);
-                    self.is_main_doubtful = !self.is_script && writer != root && may_be_copy(root, writer);
+                    self.set_main(root, writer);
                 }
             }
         }
         EarlierResults::Stand
     }
 
-    /// Reads what the started process writes after another process has reported tests.
-    fn read_late_root(
+    fn keep_early(&mut self, writer: Pid, bytes: &[u8]) {
+        let kept: usize = self.early_output.iter().map(|(_, output)| output.len()).sum();
+        if kept >= KEPT_BYTES {
+            return;
+        }
+        match self.early_output.iter_mut().find(|(process, _)| *process == writer) {
+            Some((_, output)) => output.extend_from_slice(bytes),
+            None => self.early_output.push((writer, bytes.to_vec())),
+        }
+    }
+
+    fn set_main(&mut self, root: Pid, main: Pid) {
+        self.main = Some(main);
+        self.origin = Origin::of(main, root);
+        // The interpreter of a script is the program of its children as well.
+        self.origin.is_doubtful &= !self.is_script;
+    }
+
+    /// Returns whether the main process may descend from this one. Where the former's parents are unknown,
+    /// because it was gone before its report was read, any older process may be one of them: the oldest one
+    /// that reports decides.
+    fn may_be_ancestor(&self, root: Pid, process: Pid) -> bool {
+        let Some(main) = self.main.filter(|main| *main != root) else { return false };
+        process == root
+            || self.origin.ancestors.contains(&process)
+            || !self.origin.is_complete && process::is_older_descendant(process, main, root)
+    }
+
+    /// Reads what a process writes after another one, which may descend from it, has reported tests.
+    fn read_ancestor(
         &mut self,
         written: WrittenOutput<'_>,
         tests: TestSource<'_>,
         transcript: &mut Box<dyn TranscriptParser + Send>,
         events: &mut Vec<TranscriptEvent>,
     ) -> EarlierResults {
-        let WrittenOutput { root, bytes, .. } = written;
+        let WrittenOutput { root, writer, bytes } = written;
         let mut own = Vec::new();
-        let mut parser = self.root_parser.take().unwrap_or_else(|| {
-            let mut parser = self.adapter.transcript_parser(&tests());
-            parser.opening_request(&mut Vec::new());
-            parser.on_stdout(&std::mem::take(&mut self.root_output), &mut Vec::new());
-            parser
-        });
+        let known = self.ancestor_parsers.iter().position(|(process, _)| *process == writer);
+        let mut parser = match known {
+            Some(at) => self.ancestor_parsers.swap_remove(at).1,
+            None => {
+                let mut parser = self.adapter.transcript_parser(&tests());
+                parser.opening_request(&mut Vec::new());
+                let early = self.early_output.iter().find(|(process, _)| *process == writer);
+                parser.on_stdout(early.map_or(&[], |(_, output)| output), &mut Vec::new());
+                parser
+            }
+        };
         parser.on_stdout(bytes, &mut own);
         if !has_run(parser.as_ref(), &own) {
-            self.root_parser = Some(parser);
+            // More of them than wrappers nest are something else.
+            if self.ancestor_parsers.len() < MAX_ANCESTORS {
+                self.ancestor_parsers.push((writer, parser));
+            }
             events.push(TranscriptEvent::Output(bytes.to_vec()));
             return EarlierResults::Stand;
         }
-        (self.main, self.is_main_doubtful, self.has_other_run) = (Some(root), false, true);
+        self.set_main(root, writer);
+        self.has_other_run = true;
         *transcript = parser;
         events.retain(|event| matches!(event, TranscriptEvent::Output(_)));
         events.append(&mut own);
@@ -183,18 +252,15 @@ fn has_run(parser: &dyn TranscriptParser, events: &[TranscriptEvent]) -> bool {
     events.iter().any(is_report) || parser.is_complete()
 }
 
-/// Returns whether a process may be a forked copy of another one: it does not execute another program.
-fn may_be_copy(of: Pid, process: Pid) -> bool {
-    process::execute_same_program(of, process).unwrap_or(true)
-}
-
 #[cfg(test)]
 mod tests {
     use heeler_adapters::by_name;
 
     use super::*;
 
-    const ROOT: Pid = Pid(i32::MAX - 1);
+    // In the order of their creation; no process has these ids.
+    const ROOT: Pid = Pid(i32::MAX - 2);
+    const WRAPPED: Pid = Pid(i32::MAX - 1);
     const OTHER: Pid = Pid(i32::MAX);
 
     fn listed() -> Vec<ListedTest> {
@@ -253,6 +319,19 @@ mod tests {
             read(&[(ROOT, HEAD), (OTHER, BEGIN_A), (OTHER, COPY), (ROOT, BEGIN_A), (ROOT, &failed)]);
         assert_eq!(words[4..], ["begin 0", "0 Passed", "begin 1", "1 Failed"]);
         assert!(is_withdrawn && writers.is_main_known());
+    }
+
+    #[test]
+    fn older_process_decides_where_both_are_gone() {
+        let failed = COPY.replace("[       OK ] A.b", "[  FAILED  ] A.b");
+        let copy = [(OTHER, HEAD), (OTHER, BEGIN_A), (OTHER, COPY)];
+        let program = [(WRAPPED, HEAD), (WRAPPED, BEGIN_A), (WRAPPED, &failed)];
+        let (words, is_withdrawn, _) = read(&[copy, program].concat());
+        assert_eq!(words[4..], ["begin 0", "0 Passed", "begin 1", "1 Failed"]);
+        assert!(is_withdrawn);
+        let (words, is_withdrawn, writers) = read(&[program, copy].concat());
+        assert_eq!(words, ["begin 0", "0 Passed", "begin 1", "1 Failed"]);
+        assert!(!is_withdrawn && writers.has_other_run());
     }
 
     #[test]

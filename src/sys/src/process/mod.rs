@@ -15,9 +15,9 @@ pub use id::{Pid, Signal};
 pub use lifeline::{Lifeline, bind_to};
 pub use process_tree::{
     ProcessStat, TreeSnapshot, children, command_line, descendants, execute_same_program, has_had_children,
-    is_no_such_process, kill_child, kill_group, oom_kill_count, pidfd_open, pidfd_signal, signal_child,
-    signal_child_of, signal_descendants, start_time_resolution, start_time_since_boot, stat, time_since_boot,
-    working_directory,
+    is_no_such_process, is_older_descendant, kill_child, kill_group, oom_kill_count, pidfd_open,
+    pidfd_signal, signal_child, signal_child_of, signal_descendants, start_time_resolution,
+    start_time_since_boot, stat, time_since_boot, working_directory,
 };
 pub use this_process::{
     ChildExits, become_subreaper, clear_parent_death_signal, effective_uid, exit_immediately,

@@ -5,6 +5,7 @@ use std::{
     fs, io,
     os::fd::{AsFd, OwnedFd},
     path::PathBuf,
+    sync::OnceLock,
     time::Duration,
 };
 
@@ -166,6 +167,19 @@ pub fn descendants(root: Pid) -> Vec<Pid> {
 pub fn execute_same_program(one: Pid, other: Pid) -> Option<bool> {
     let program = |pid: Pid| fs::read_link(format!("/proc/{pid}/exe")).ok();
     Some(program(one)? == program(other)?)
+}
+
+/// Returns whether one descendant of a process was created before another one, by their ids: the system gives
+/// the next free id, and begins again with the smallest one behind the largest. Both may be gone.
+#[must_use]
+pub fn is_older_descendant(one: Pid, other: Pid, root: Pid) -> bool {
+    static LARGEST: OnceLock<i32> = OnceLock::new();
+    let largest = *LARGEST.get_or_init(|| {
+        let text = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap_or_default();
+        text.trim().parse().unwrap_or(1 << 22)
+    });
+    let created_after_root = |pid: Pid| (pid.0 - root.0).rem_euclid(largest);
+    created_after_root(one) < created_after_root(other)
 }
 
 /// The processes of a tree at one time. Two that are equal show that no process of the tree has begun, ended
