@@ -19,6 +19,7 @@ use super::mutation_peers::{
 };
 use crate::support::{
     process::{signal, wait_until},
+    requirement,
     world::{FinishedCommand, TestWorld, run_with_separate_outputs},
 };
 
@@ -33,11 +34,7 @@ const SLOW_CONFIG: &str = "{\n  \"timeoutMS\": 3000000,\n";
 
 /// Returns the directory of StrykerJS and its Node, if they are installed.
 fn installation() -> Option<PathBuf> {
-    let found = std::env::var_os("HEELER_STRYKER").map(PathBuf::from);
-    if found.is_none() {
-        eprintln!("left out: HEELER_STRYKER names no directory with StrykerJS; scripts/test makes one");
-    }
-    found
+    requirement::directory_of("HEELER_STRYKER", "StrykerJS")
 }
 
 fn fixture(name: &str) -> PathBuf {

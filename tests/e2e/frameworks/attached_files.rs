@@ -16,6 +16,7 @@ use crate::support::{
     fixtures::fixtures,
     process::signal,
     recorder::RecordedEvent,
+    requirement,
     server::{RequestedRun, TestServer},
     uids,
     world::{FinishedCommand, TestWorld},
@@ -248,8 +249,8 @@ fn ctest() -> AttachingProgram {
 
 /// Returns the built applications of MSTest, NUnit and xUnit, where they are at hand.
 fn real_applications() -> Vec<AttachingProgram> {
-    let Some(applications) = std::env::var_os("HEELER_MTP_APPLICATIONS").map(PathBuf::from) else {
-        eprintln!("there are no built applications of Microsoft Testing Platform: not tried");
+    let what = "applications of Microsoft Testing Platform";
+    let Some(applications) = requirement::directory_of("HEELER_MTP_APPLICATIONS", what) else {
         return Vec::new();
     };
     let application = |name: &str| {

@@ -10,6 +10,7 @@ use std::{
 
 use crate::support::{
     process::{children, signal, state, wait_until},
+    requirement,
     world::{FinishedCommand, TestWorld, run_with_separate_outputs},
 };
 
@@ -330,11 +331,7 @@ fn killed_suite_leaves_nothing() {
 
 /// Returns the directory of the real suite and its clients; `scripts/test` installs them and sets it.
 pub(super) fn real_suite() -> Option<PathBuf> {
-    let found = std::env::var_os("HEELER_CONFORMANCE").map(PathBuf::from);
-    if found.is_none() {
-        eprintln!("Connect's conformance suite is not installed: not tried");
-    }
-    found
+    requirement::directory_of("HEELER_CONFORMANCE", "Connect's conformance suite")
 }
 
 /// Has the real suite judge its reference client, of which each process is started by the fake.

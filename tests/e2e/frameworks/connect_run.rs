@@ -10,6 +10,7 @@ use std::{
 use super::connect::{CASE, real_suite, world};
 use crate::support::{
     process::{children, signal, state, wait_until},
+    requirement,
     world::{FinishedCommand, TestWorld, run_with_separate_outputs},
 };
 
@@ -286,9 +287,8 @@ fn program_that_is_no_judge_is_one_error() {
 /// its library passes.
 #[test]
 fn sample_client_passes_what_its_library_passes() {
-    let (Some(programs), Some(client)) = (real_suite(), std::env::var_os("HEELER_CONNECT_CLIENT")) else {
-        return eprintln!("the sample client is not built: not tried");
-    };
+    let client = requirement::directory_of("HEELER_CONNECT_CLIENT", "the sample client of Connect");
+    let (Some(programs), Some(client)) = (real_suite(), client) else { return };
     let judge = programs.join("connectconformance");
     let known = concat!("@", env!("CARGO_MANIFEST_DIR"), "/samples/connect-client/known-failing.txt");
     let judge = ["--judge", judge.to_str().unwrap(), "--known-failing", known];

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::support::{
     fixtures::{fixtures, go},
+    requirement,
     world::{FinishedCommand, TestWorld},
 };
 
@@ -30,18 +31,14 @@ struct Toolchain {
 
 impl Toolchain {
     fn current() -> Option<Self> {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let bin = std::env::split_paths(&path).find(|directory| directory.join("go").is_file());
-        if bin.is_none() {
-            eprintln!("left out: there is no go in PATH");
-        }
-        Some(Self { bin: bin?, is_framed: true })
+        let bin = requirement::directory_of_program("go", "Go 1.20 or newer must be in PATH")?;
+        Some(Self { bin, is_framed: true })
     }
 
     fn all() -> Vec<Self> {
         let old = Path::new(GO_1_19).join("go").is_file();
         if !old {
-            eprintln!("left out: there is no {GO_1_19}/go; scripts/test installs it");
+            requirement::leave_out("Go 1.19", &format!("there is no {GO_1_19}/go; scripts/test installs it"));
         }
         let old = old.then(|| Self { bin: GO_1_19.into(), is_framed: false });
         Self::current().into_iter().chain(old).collect()
@@ -383,7 +380,7 @@ fn program_given_by_its_path_runs_where_heeler_does() {
 fn has_c_compiler() -> bool {
     let found = Command::new("gcc").arg("--version").output().is_ok_and(|output| output.status.success());
     if !found {
-        eprintln!("left out: cgo needs gcc");
+        requirement::leave_out("gcc", "cgo needs it");
     }
     found
 }

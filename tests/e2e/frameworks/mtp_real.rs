@@ -8,15 +8,14 @@ use std::{
 };
 
 use super::mtp::{ApplicationRun, run_in};
-use crate::support::world::{TestWorld, run_with_separate_outputs};
+use crate::support::{
+    requirement,
+    world::{TestWorld, run_with_separate_outputs},
+};
 
 /// Returns the directory of the built applications and their runtime, which `scripts/test` sets.
 fn real_applications() -> Option<PathBuf> {
-    let found = std::env::var_os("HEELER_MTP_APPLICATIONS").map(PathBuf::from);
-    if found.is_none() {
-        eprintln!("there are no built applications of Microsoft Testing Platform: not tried");
-    }
-    found
+    requirement::directory_of("HEELER_MTP_APPLICATIONS", "applications of Microsoft Testing Platform")
 }
 
 /// Returns the program of an application: `ms-suite` is `apps/ms-suite/MsSuite`.

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::support::{
     fixtures::fixtures,
+    requirement,
     world::{FinishedCommand, TestWorld},
 };
 
@@ -35,7 +36,7 @@ fn installed_python(name: &str) -> Option<PathBuf> {
     let environment = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let is_installed = environment.join("installed").exists();
     if !is_installed {
-        eprintln!("left out: scripts/test installs pytest into {}", environment.display());
+        requirement::leave_out(name, &format!("scripts/test installs it into {}", environment.display()));
     }
     is_installed.then(|| environment.join("bin/python"))
 }

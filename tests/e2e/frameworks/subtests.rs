@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::pytest::python;
-use crate::support::world::TestWorld;
+use crate::support::{requirement, world::TestWorld};
 
 /// Outcome and message of each step, by its name.
 type Steps = BTreeMap<String, (String, String)>;
@@ -52,9 +52,7 @@ fn check_reports(world: &TestWorld, words: &[&str], test: &str, expected: &[(&st
 
 #[test]
 fn subtests_of_go_are_steps() {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    if !std::env::split_paths(&path).any(|directory| directory.join("go").is_file()) {
-        eprintln!("left out: there is no go in PATH");
+    if requirement::directory_of_program("go", "Go must be in PATH").is_none() {
         return;
     }
     let world = TestWorld::new();

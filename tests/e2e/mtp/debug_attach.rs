@@ -17,6 +17,7 @@ use crate::support::{
         wait_attach_request, world,
     },
     process::{ProcessRole, children, signal, state, wait_until},
+    requirement,
     server::{ServerTransport, TestServer},
     terminal::TerminalCommand,
     world::{TestWorld, run},
@@ -122,7 +123,7 @@ fn attached_debugger_sees_no_stop_signal_although_the_response_is_late() {
 #[test]
 fn attached_lldb_sees_no_stop_signal_before_or_after_the_response() {
     if Command::new("lldb").arg("--version").output().is_err() {
-        eprintln!("not tried: there is no lldb (apt-get install lldb)");
+        requirement::leave_out("lldb", "apt-get install lldb");
         return;
     }
     for is_response_late in [true, false] {

@@ -4,16 +4,13 @@ use std::{path::PathBuf, process::Command};
 
 use crate::support::{
     node::client,
+    requirement,
     world::{TestWorld, run},
 };
 
 /// Returns the directory of the library; `None`, which is said, where it could not be had.
 fn library() -> Option<PathBuf> {
-    let found = std::env::var_os("HEELER_LSP4J").map(PathBuf::from);
-    if found.is_none() {
-        eprintln!("left out: HEELER_LSP4J names no directory with lsp4j; scripts/test makes one");
-    }
-    found
+    requirement::directory_of("HEELER_LSP4J", "Eclipse lsp4j")
 }
 
 #[test]

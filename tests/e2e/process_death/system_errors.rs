@@ -156,7 +156,7 @@ fn transient_fork_failure_loses_nothing() {
 #[test]
 fn thread_limit_is_reported_before_serving() {
     // Thread limits do not apply to root.
-    for user in attacked_users("a user without threads").into_iter().filter(|user| *user != 0) {
+    for user in attacked_users().into_iter().filter(|user| *user != 0) {
         let mut world = TestWorld::with_gtest("faults");
         world.change_owner(user);
         for way in ["serve --stdio faults", "--server --client-port 1 faults"] {

@@ -4,6 +4,7 @@ use std::fs;
 
 use crate::support::{
     other_user::UNPRIVILEGED_UID,
+    requirement,
     server::TestServer,
     uids,
     world::{TestWorld, run},
@@ -75,7 +76,7 @@ fn unmapped_owner_of_the_temporary_directory_is_named_with_the_variable_that_hel
         run(world.shell(&format!("unset XDG_RUNTIME_DIR; exec unshare -Ur env {variable} {command}")))
     };
     if run(world.shell("unshare -Ur true")).code != Some(0) {
-        eprintln!("skipped: this user may not create a user namespace here");
+        requirement::leave_out("a user namespace", "unshare -Ur must be allowed to this user");
         return;
     }
     let refused = in_namespace("-i");

@@ -40,7 +40,7 @@ fn text(path: &Path) -> &str {
 
 #[test]
 fn other_user_cannot_read_write_or_kill_run() {
-    for user in attacked_users("a run under attack") {
+    for user in attacked_users() {
         let mut world = TestWorld::new();
         world.gtest("meet");
         let meet = world.open_rendezvous();
@@ -89,7 +89,7 @@ fn other_user_cannot_read_write_or_kill_run() {
 
 #[test]
 fn crash_files_are_private_under_any_umask() {
-    for user in attacked_users("evidence under attack") {
+    for user in attacked_users() {
         let world = world_of(user, &["evidence"]);
         let line = "umask 0; exec ./heeler run evidence -E Crash.One --junit report.xml";
         crate::support::world::run(world.shell(line)).assert_code(2);
@@ -111,7 +111,7 @@ fn crash_files_are_private_under_any_umask() {
 
 #[test]
 fn listening_server_refuses_other_users() {
-    for user in attacked_users("a listening server under attack") {
+    for user in attacked_users() {
         let world = world_of(user, &["meet"]);
         let mut server = TestServer::start_over(ServerTransport::Listen, &world, &["meet"]);
         let address = server.connect().peer_addr().unwrap().to_string();
@@ -138,7 +138,7 @@ fn listening_server_refuses_other_users() {
 
 #[test]
 fn other_users_callback_port_receives_nothing() {
-    for user in attacked_users("a callback port under attack") {
+    for user in attacked_users() {
         let world = world_of(user, &["meet"]);
         let mut intruder = OtherUser::new();
         let port: u16 = intruder.perform(&["listen", "127.0.0.1:0"]).parse().unwrap();
@@ -155,7 +155,7 @@ fn other_users_callback_port_receives_nothing() {
 
 #[test]
 fn other_users_editor_port_is_not_served() {
-    for user in attacked_users("an editor's port under attack") {
+    for user in attacked_users() {
         let world = world_of(user, &["meet"]);
         let mut intruder = OtherUser::new();
         let port = intruder.perform(&["listen", "127.0.0.1:0"]);
@@ -169,7 +169,7 @@ fn other_users_editor_port_is_not_served() {
 
 #[test]
 fn local_socket_is_private_and_taken_name_reported() {
-    for user in attacked_users("a named socket under attack") {
+    for user in attacked_users() {
         let world = world_of(user, &["meet"]);
         let mut intruder = OtherUser::new();
         let socket = world.path("heeler.sock");
@@ -227,7 +227,7 @@ fn local_callback_sockets_of(pid: u32) -> Vec<String> {
 
 #[test]
 fn client_library_refuses_other_users_as_workers() {
-    for user in attacked_users("a client's callback port under attack") {
+    for user in attacked_users() {
         let mut world = TestWorld::new();
         world.gtest("meet");
         let meet = world.open_rendezvous();
@@ -262,7 +262,7 @@ fn client_library_refuses_other_users_as_workers() {
 
 #[test]
 fn command_line_listens_for_its_own_workers_at_a_local_socket_only() {
-    for user in attacked_users("the callback socket of the command line under attack") {
+    for user in attacked_users() {
         let mut world = TestWorld::new();
         world.gtest("meet");
         let meet = world.open_rendezvous();
@@ -291,7 +291,7 @@ fn command_line_listens_for_its_own_workers_at_a_local_socket_only() {
 
 #[test]
 fn world_readable_process_data_has_no_secret() {
-    for user in attacked_users("secrets of processes") {
+    for user in attacked_users() {
         let mut world = TestWorld::new();
         world.gtest("meet");
         let meet = world.open_rendezvous();
@@ -327,7 +327,7 @@ fn world_readable_process_data_has_no_secret() {
 
 #[test]
 fn other_users_configuration_is_ignored() {
-    for user in attacked_users("a configuration under attack") {
+    for user in attacked_users() {
         let mut intruder = OtherUser::new();
         let trap = format!(
             "[[suite]]\nname = \"trap\"\nprograms = [\"/bin/true\"]\nbuild = [\"/usr/bin/touch\", \"{}\"]\n",
@@ -350,7 +350,7 @@ fn other_users_configuration_is_ignored() {
 
 #[test]
 fn other_users_state_directory_is_refused() {
-    for user in attacked_users("a state directory under attack") {
+    for user in attacked_users() {
         let mut intruder = OtherUser::new();
         let world = world_of(user, &["meet"]);
         // Like `/tmp`: writable by everybody, with the sticky bit.
@@ -400,7 +400,7 @@ fn other_users_state_directory_is_refused() {
 
 #[test]
 fn other_users_runtime_directories_are_skipped() {
-    for user in attacked_users("hostile directories") {
+    for user in attacked_users() {
         let intruder = OtherUser::new();
         let world = world_of(user, &["meet"]);
         world.env("XDG_RUNTIME_DIR", text(&intruder.path("")));

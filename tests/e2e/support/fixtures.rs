@@ -9,7 +9,7 @@ use std::{
     process::Command,
 };
 
-use super::{cache, tests};
+use super::{cache, requirement, tests};
 
 /// Returns a program of `tests/fixtures/gtest`, by the name of its source.
 pub(crate) fn gtest(name: &str) -> PathBuf {
@@ -82,11 +82,7 @@ pub(crate) fn boost(name: &str) -> PathBuf {
 
 /// Returns the program of a package of `tests/fixtures/go`; `None` where Go is not installed.
 pub(crate) fn go(package: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    if !std::env::split_paths(&path).any(|directory| directory.join("go").is_file()) {
-        eprintln!("left out: there is no go in PATH");
-        return None;
-    }
+    requirement::directory_of_program("go", "Go 1.20 or newer must be in PATH")?;
     let directory = fixtures().join("go").join(package);
     let mut sources: Vec<PathBuf> =
         fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -124,10 +120,7 @@ pub(crate) fn catch2(name: &str, version: Catch2Version) -> Option<PathBuf> {
         let words = [source.as_os_str(), "-x".as_ref(), "none".as_ref(), main.as_os_str()];
         return Some(built(&format!("catch2-v2-{name}"), &[&source], |target| compile(target, &words)));
     }
-    let Some(library) = catch2_version_3() else {
-        eprintln!("left out: HEELER_CATCH2_V3 names no directory with Catch2 3; scripts/test makes one");
-        return None;
-    };
+    let library = catch2_version_3()?;
     let object = library.join("catch_amalgamated.o");
     let include = [b"-I", library.as_os_str().as_encoded_bytes()].concat();
     let include = String::from_utf8(include).unwrap();
@@ -249,7 +242,7 @@ pub(crate) fn catch2_version_2_main() -> PathBuf {
 
 /// Returns the directory with the compiled library of Catch2 3, where there is one.
 pub(crate) fn catch2_version_3() -> Option<PathBuf> {
-    std::env::var_os("HEELER_CATCH2_V3").map(PathBuf::from)
+    requirement::directory_of("HEELER_CATCH2_V3", "Catch2 3")
 }
 
 /// Returns the test program of the crate `tests/fixtures/libtest`.

@@ -16,6 +16,7 @@ pub(crate) mod other_user;
 pub(crate) mod process;
 pub(crate) mod recorder;
 pub(crate) mod rendezvous;
+pub(crate) mod requirement;
 pub(crate) mod rsp_client;
 pub(crate) mod schema;
 pub(crate) mod second_client;

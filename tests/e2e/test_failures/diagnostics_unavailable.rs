@@ -10,7 +10,7 @@ use std::{
 
 use crate::support::{
     callback_listener::ListenerBehaviour,
-    fixtures,
+    fixtures, requirement,
     server::TestServer,
     uids,
     world::{FinishedCommand, TestWorld, run},
@@ -121,7 +121,7 @@ fn denied_ptrace_keeps_signal_and_hang_state() {
 fn denied_ptrace_attaches_system_core_file() {
     let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
     if pattern.starts_with(['|', '/']) {
-        eprintln!("skipped: core files go elsewhere here: {pattern}");
+        requirement::leave_out("core files", &format!("kernel.core_pattern sends them elsewhere: {pattern}"));
         return;
     }
     let world = TestWorld::with_gtest("evidence");
@@ -222,7 +222,7 @@ fn full_disk_loses_dumps_but_no_results() {
     let world = TestWorld::with_gtest("evidence");
     let user = if heeler_sys::process::effective_uid() == 0 { "-m" } else { "-rm" };
     if !can_mount(&world, user) {
-        eprintln!("skipped: this user may not mount anything here");
+        requirement::leave_out("a mount namespace", "this user may not mount anything");
         return;
     }
     fs::create_dir_all(world.path(".heeler/runs")).unwrap();

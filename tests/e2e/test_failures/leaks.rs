@@ -13,6 +13,7 @@ use crate::support::{
     callback_listener::ListenerBehaviour,
     fixtures,
     other_user::UNPRIVILEGED_UID,
+    requirement,
     server::TestServer,
     uids,
     world::{FinishedCommand, TestWorld, copy_program},
@@ -56,7 +57,7 @@ impl Drop for RunningLeak {
 #[test]
 fn process_that_has_become_roots_is_named_as_running() {
     if effective_uid() != 0 {
-        eprintln!("skipped: only root can make a program whose file gives privileges");
+        requirement::leave_out("root", "only root can make a program whose file gives privileges");
         return;
     }
     let mut world = TestWorld::with_gtest("becomes_root");

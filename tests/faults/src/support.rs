@@ -21,6 +21,8 @@ pub(crate) mod message_handlers;
 pub(crate) mod process;
 #[path = "../../e2e/support/recorder.rs"]
 pub(crate) mod recorder;
+#[path = "../../e2e/support/requirement.rs"]
+pub(crate) mod requirement;
 #[path = "../../e2e/support/schema.rs"]
 pub(crate) mod schema;
 

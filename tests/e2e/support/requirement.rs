@@ -1,0 +1,54 @@
+//! What some tests need of the machine: tools that `scripts/test` installs, and rights. Without it such a test
+//! is left out, or a part of it, and counted; where `HEELER_TESTS_REQUIRE` is `all` it fails.
+
+use std::{
+    ffi::OsStr,
+    fs::OpenOptions,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+/// Leaves the calling test, or a part of it, out because the machine lacks `what`; `hint` says what provides it. The caller
+/// returns.
+///
+/// # Panics
+/// Nothing may be left out (`HEELER_TESTS_REQUIRE=all`).
+#[track_caller]
+pub(crate) fn leave_out(what: &str, hint: &str) {
+    let is_required = std::env::var_os("HEELER_TESTS_REQUIRE").is_some_and(|required| required == "all");
+    assert!(!is_required, "{what} is missing, and HEELER_TESTS_REQUIRE is all: {hint}");
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a test");
+    // Not by `eprintln!`, which the harness captures.
+    let note = format!("{test}, or a part of it, is left out: {what} is missing: {hint}\n");
+    std::io::stderr().write_all(note.as_bytes()).expect("standard error is open");
+    if let Some(list) = std::env::var_os("HEELER_TESTS_LEFT_OUT") {
+        let mut file = OpenOptions::new().append(true).create(true).open(list).unwrap();
+        file.write_all(format!("{what}\t{test}\n").as_bytes()).unwrap();
+    }
+}
+
+/// Returns the directory that a variable of `scripts/test` names; `None` for a test to be left out.
+#[track_caller]
+pub(crate) fn directory_of(variable: &str, what: &str) -> Option<PathBuf> {
+    let found = std::env::var_os(variable).map(PathBuf::from);
+    if found.is_none() {
+        leave_out(what, &format!("{variable} names no directory with it; scripts/test makes one"));
+    }
+    found
+}
+
+/// Returns the directory in `PATH` that has a program; `None` for a test to be left out.
+#[track_caller]
+pub(crate) fn directory_of_program(program: &str, hint: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = find_in(&path, program);
+    if found.is_none() {
+        leave_out(program, hint);
+    }
+    found
+}
+
+fn find_in(path: &OsStr, program: &str) -> Option<PathBuf> {
+    std::env::split_paths(path).find(|directory: &PathBuf| Path::new(directory).join(program).is_file())
+}
