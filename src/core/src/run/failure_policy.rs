@@ -212,7 +212,7 @@ impl RunState {
         for (position, (test, outcome, duration)) in (1..).zip(settled) {
             self.on_settled(worker, test, outcome, duration, position);
         }
-        self.ledger.close_stream(worker, proven);
+        self.close_stream(worker, proven);
         if let Some(held) = held {
             self.reclaim_lease(&held);
         }

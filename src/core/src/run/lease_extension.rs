@@ -206,6 +206,18 @@ mod tests {
     }
 
     #[test]
+    fn open_run_ends_with_a_result_that_the_client_may_lack() {
+        for (proven, is_open) in [(1, true), (0, false)] {
+            let mut run = run_of(tests(2), true);
+            let _start = run.begin();
+            let _lease = run.handle(RunEvent::WorkerGranted(WORKER));
+            let settled = vec![(TestId(0), Outcome::Passed, Duration::ZERO)];
+            let _rest = run.handle(RunEvent::WorkerLost { worker: WORKER, proven, settled });
+            assert_eq!(run.is_open(), is_open, "{proven} results are handled");
+        }
+    }
+
+    #[test]
     fn open_run_ends_with_a_synthesized_result() {
         let mut run = run_of(tests(1), true);
         let _start = run.begin();
