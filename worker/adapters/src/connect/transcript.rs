@@ -26,6 +26,8 @@ pub(super) struct ClientParser {
     asked: usize,
     decoder: MessageDecoder,
     buffer: BytesMut,
+    /// The last answer to a case, with its size.
+    last_answer: Vec<u8>,
     /// No further case is asked.
     is_ending: bool,
     /// The process is being ended: what it writes is not read any more.
@@ -45,6 +47,7 @@ impl ClientParser {
             asked: 0,
             decoder,
             buffer: BytesMut::new(),
+            last_answer: Vec::new(),
             is_ending: false,
             is_cancelled: false,
             is_broken: false,
@@ -89,6 +92,8 @@ impl ClientParser {
         let verdict = FrameworkVerdict { answer, ..FrameworkVerdict::new(FrameworkResult::Passed, None) };
         events.push(TranscriptEvent::Ended { place: self.asked, verdict });
         self.asked += 1;
+        self.last_answer.clear();
+        append_message(&mut self.last_answer, message);
         Ok(())
     }
 
@@ -98,7 +103,8 @@ impl ClientParser {
         loop {
             let message = match self.decoder.decode(&mut self.buffer) {
                 Ok(Some(message)) => message,
-                Ok(None) if is_answered && !self.buffer.is_empty() => {
+                // What may be the beginning of the same answer again is not judged before all of it is there.
+                Ok(None) if is_answered && !self.last_answer.starts_with(&self.buffer) => {
                     return Err(self.unasked_text(events, &self.buffer.clone()));
                 }
                 Ok(None) => return Ok(is_answered),
@@ -370,6 +376,22 @@ mod tests {
             };
             assert!(message_of(end).starts_with("wrote to standard output after its answer: "), "{end:?}");
             assert!(parser.is_decided());
+        }
+    }
+
+    #[test]
+    fn second_answer_may_arrive_in_any_pieces() {
+        let twice = framed(&response("a/b")).repeat(2);
+        for cut in 0..=twice.len() {
+            let (mut parser, mut events) = (parser(), Vec::new());
+            parser.opening_request(&mut events);
+            let (first, second) = twice.split_at(cut);
+            parser.on_channel(first, &mut events);
+            parser.on_channel(second, &mut events);
+            parser.on_channel(&framed(&response("c")), &mut events);
+            assert_eq!(parser.outside_failure(), Some("answered \"a/b\" more than once"), "cut at {cut}");
+            let passed = events.iter().filter(|event| matches!(event, TranscriptEvent::Ended { .. }));
+            assert_eq!(passed.count(), 2, "cut at {cut}");
         }
     }
 
