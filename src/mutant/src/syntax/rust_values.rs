@@ -84,12 +84,12 @@ fn of_named(node: Node<'_>, text: &str, depth: usize) -> Vec<String> {
         "Option" => [owned(&["None"]), each("Some(", of(0), ")")].concat(),
         "Result" if arguments.is_empty() => owned(&["Ok(Default::default())"]),
         "Result" => each("Ok(", of(0), ")"),
-        "Vec" => [owned(&["Vec::new()"]), each("vec![", of(0), "]")].concat(),
         "String" => owned(&["String::new()", "\"xyzzy\".into()"]),
         "Box" | "Rc" | "Arc" | "Cell" | "RefCell" | "Mutex" if !arguments.is_empty() => {
             each(&format!("{path}::new("), of(0), ")")
         }
-        "HashSet" | "BTreeSet" | "VecDeque" | "LinkedList" | "BinaryHeap" => {
+        // Not `vec![]`, which a crate without the standard library may lack.
+        "Vec" | "HashSet" | "BTreeSet" | "VecDeque" | "LinkedList" | "BinaryHeap" => {
             [vec![format!("{path}::new()")], each(&format!("{path}::from(["), of(0), "])")].concat()
         }
         "HashMap" | "BTreeMap" => {

@@ -76,7 +76,10 @@ fn functions_return_values_of_their_types() {
         ("-> [u8; 2]", vec!["{ [0; 2] }", "{ [1; 2] }"]),
         ("-> io::Result<u8>", vec!["{ Ok(0) }", "{ Ok(1) }"]),
         ("-> fmt::Result", vec!["{ Ok(Default::default()) }"]),
-        ("-> std::vec::Vec<u8>", vec!["{ Vec::new() }", "{ vec![0] }", "{ vec![1] }"]),
+        (
+            "-> std::vec::Vec<u8>",
+            vec!["{ std::vec::Vec::new() }", "{ std::vec::Vec::from([0]) }", "{ std::vec::Vec::from([1]) }"],
+        ),
         ("-> Box<T>", vec!["{ Box::new(Default::default()) }"]),
         ("-> !", vec![]),
         ("-> impl Iterator<Item = u8>", vec![]),
