@@ -18,7 +18,7 @@ use std::{
 use super::program_search::find_program;
 use heeler_protocol::{mtp::LogLevel, rpc::RequestId};
 use heeler_sys::{
-    process::{Pid, ProcessStat, Signal, stat},
+    process::{self, Pid, ProcessStat, Signal, stat},
     spawn::{ChildStdio, SpawnOptions, SpawnedChild, spawn},
     terminal::{self, TerminalModes},
     trace,
@@ -207,8 +207,8 @@ impl RunningDebugger {
             tracing::warn!(%error, "the terminal could not be given to the debugger");
         }
         // A debugger that used the terminal before it became the foreground group has been stopped by the
-        // kernel.
-        drop(child.signal(Signal::CONT));
+        // kernel, with every program that it had started by then.
+        drop(process::kill_group(child.pid(), Signal::CONT));
         let pid = Pid(i32::try_from(process).unwrap_or_default());
         Ok(Self {
             child,
