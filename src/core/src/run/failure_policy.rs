@@ -212,7 +212,10 @@ impl RunState {
         for (position, (test, outcome, duration)) in (1..).zip(settled) {
             self.on_settled(worker, test, outcome, duration, position);
         }
-        self.close_stream(worker, proven);
+        self.ledger.close_stream(worker, proven);
+        // Results that the client may lack are sent again at the end of the run, which must not wait for
+        // further tests: a client may wait for these results before it adds any.
+        self.is_open &= self.ledger.streams().get(&worker).is_none_or(|stream| stream.proven >= stream.sent);
         if let Some(held) = held {
             self.reclaim_lease(&held);
         }

@@ -386,16 +386,8 @@ impl RunState {
     fn on_drained(&mut self, worker: WorkerId, proven: u64) {
         if self.draining.contains(&worker) {
             self.draining.retain(|one| *one != worker);
-            self.close_stream(worker, proven);
+            self.ledger.close_stream(worker, proven);
         }
-    }
-
-    /// Records what of a stream is proven to be handled, of which nothing more will become known.
-    pub(super) fn close_stream(&mut self, worker: WorkerId, proven: u64) {
-        self.ledger.close_stream(worker, proven);
-        // Results that the client may lack are sent again at the end of the run, which must not wait for
-        // further tests: a client may wait for these results before it adds any.
-        self.is_open &= self.ledger.unproven_streams().is_empty();
     }
 
     /// Records a synthesized result. A provisional result says more than the reason why it cannot be

@@ -239,6 +239,8 @@ impl RunObserver {
         // The proof of a drained stream is final.
         if !self.workers.get(&worker).is_some_and(|one| one.is_drained) {
             self.prove(worker, proven);
+            // What the client may lack is sent at the end, which must not wait for further tests.
+            self.is_open &= usize::try_from(proven).is_ok_and(|proven| proven >= settled.len());
         }
         self.lose_worker(worker);
     }
