@@ -1,5 +1,5 @@
-//! What some tests need of the machine: tools that `scripts/test` installs, and rights. Without it such a test
-//! is left out, or a part of it, and counted; where `HEELER_TESTS_REQUIRE` is `all` it fails.
+//! What some tests need of the machine: tools that `scripts/test` installs, and rights. Without it such a
+//! test is left out, or a part of it, and counted; where `HEELER_TESTS_REQUIRE` is `all` it fails.
 
 use std::{
     ffi::OsStr,
@@ -8,8 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Leaves the calling test, or a part of it, out because the machine lacks `what`; `hint` says what provides it. The caller
-/// returns.
+/// Leaves the calling test, or a part of it, out because the machine lacks `what`; `hint` says what provides
+/// it. The caller returns.
 ///
 /// # Panics
 /// Nothing may be left out (`HEELER_TESTS_REQUIRE=all`).

@@ -157,7 +157,7 @@ pub enum FromGuard {
         /// Symbolized stack of the thread that has called the exit.
         stack: String,
     },
-    /// Answers [`ToGuard::MessageSample`].
+    /// Answers [`ToGuard::Sample`].
     Sampled(TreeSample),
     /// Answers [`ToGuard::Dump`].
     Dumped(HangReport),

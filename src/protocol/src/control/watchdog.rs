@@ -18,7 +18,7 @@ pub enum ToWatchdog {
         /// Number of the new worker.
         worker: WorkerId,
     },
-    /// Kills a worker and its whole process tree; answered by [`SimWatchdogMessage::WorkerEnded`].
+    /// Kills a worker and its whole process tree; answered by [`FromWatchdog::WorkerEnded`].
     KillWorker { worker: WorkerId },
     /// Announces a run. If the coordinator dies during the run, the watchdog finishes it from the manifest
     /// and the journals.
@@ -49,7 +49,7 @@ pub enum ToWatchdog {
         worker: WorkerId,
     },
     /// Sends the remaining updates, then the end of the attachments and the completion; answered by
-    /// [`SimWatchdogMessage::Finished`].
+    /// [`FromWatchdog::Finished`].
     Finish(Box<FinishRequest>),
     /// One more relayed frame was handed to the client: see [`RELAY_WINDOW`].
     FrameForwarded { client: ClientId },

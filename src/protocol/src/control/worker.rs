@@ -168,7 +168,7 @@ pub struct WorkerLease {
     /// its failures.
     pub is_isolated: bool,
     /// Whether the process is for a debugger: it is stopped before its first instruction until
-    /// [`ToWorker::GdbSession`] decides about it, or a debugger has launched another one.
+    /// [`ToWorker::Debugger`] decides about it, or a debugger has launched another one.
     #[serde(default)]
     pub is_debugged: bool,
     /// How output also goes to the worker's own standard streams while the tests run.
@@ -404,7 +404,7 @@ pub struct LogLine {
 /// Event of one test or of its process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum LeaseEvent {
-    /// The test's process is stopped for a debugger, traced by no process, until [`ToWorker::GdbSession`]
+    /// The test's process is stopped for a debugger, traced by no process, until [`ToWorker::Debugger`]
     /// arrives.
     StoppedForDebugger {
         test: TestId,
