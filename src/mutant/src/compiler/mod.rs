@@ -1,6 +1,6 @@
 //! Errors of compilers, and the mutants that caused them.
 //!
-//! - [`error`]: errors with their places.
+//! - `error`: errors with their places.
 //! - [`rustc`], [`gcc`], [`gnu`]: how compilers write them.
 //! - `constant`: functions that the compiler must be able to run.
 //! - [`blame`]: the mutants behind errors. A mutant is blamed only if an error points at it.
