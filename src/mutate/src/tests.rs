@@ -84,7 +84,7 @@ fn sources_are_those_that_the_compiler_reads() {
             "src/main.rs:  a + 1 a / 1",
             "src/odd/beside.rs: { \"\" } { \"xyzzy\" }",
             "src/off.rs: ({ None }) ({ Some(0) }) ({ Some(1) })",
-            "src/on.rs: { Vec::new() } { vec![0] } { vec![1] }",
+            "src/on.rs: { Vec::new() } { Vec::from([0]) } { Vec::from([1]) }",
             "src/one/below.rs: { String::new() } { \"xyzzy\".into() }",
             "src/one.rs: { 0 } { 1 }",
             "src/two/below.rs: { 0.0 } { 1.0 } { -1.0 }",
@@ -102,9 +102,15 @@ fn paths_globs_and_ranges_select_sources() {
         (vec!["src/two/"], vec!["src/two/below.rs: { 0.0 } { 1.0 } { -1.0 }"]),
         (
             vec!["./src/../src/on*.rs"],
-            vec!["src/on.rs: { Vec::new() } { vec![0] } { vec![1] }", "src/one.rs: { 0 } { 1 }"],
+            vec![
+                "src/on.rs: { Vec::new() } { Vec::from([0]) } { Vec::from([1]) }",
+                "src/one.rs: { 0 } { 1 }",
+            ],
         ),
-        (vec!["src/on*.rs", "!src/one.rs"], vec!["src/on.rs: { Vec::new() } { vec![0] } { vec![1] }"]),
+        (
+            vec!["src/on*.rs", "!src/one.rs"],
+            vec!["src/on.rs: { Vec::new() } { Vec::from([0]) } { Vec::from([1]) }"],
+        ),
         (vec!["src/main.rs:2:20-2:27"], vec!["src/main.rs: a + 1 a / 1"]),
         (vec!["src/main.rs:2"], vec!["src/main.rs:  a + 1 a / 1"]),
         (vec!["src/main.rs:1"], vec![]),
