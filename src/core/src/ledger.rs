@@ -57,6 +57,14 @@ pub struct ResultStream {
     pub is_closed: bool,
 }
 
+impl ResultStream {
+    /// Returns whether the client is proven to have all results of the stream.
+    #[must_use]
+    pub fn is_proven(&self) -> bool {
+        self.proven >= self.sent
+    }
+}
+
 /// A second result for a test that has one: a violation of the protocol, never forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DuplicateResult {
@@ -175,7 +183,7 @@ impl Ledger {
     pub fn unproven_streams(&self) -> Vec<(WorkerId, u64)> {
         self.streams
             .iter()
-            .filter(|(_, stream)| stream.proven < stream.sent)
+            .filter(|(_, stream)| !stream.is_proven())
             .map(|(worker, stream)| (*worker, stream.proven))
             .collect()
     }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::state::{ActiveLease, RunState, TestLocation};
-use crate::{LeaseId, LeaseOutcome, NotRunReason, Outcome, TestId, WorkerId};
+use crate::{LeaseId, LeaseOutcome, NotRunReason, Outcome, TestId, WorkerId, ledger::ResultStream};
 
 /// Number of worker deaths during a test's process after which the test is not tried again.
 const WORKER_DEATHS_PER_TEST: u8 = 2;
@@ -215,7 +215,7 @@ impl RunState {
         self.ledger.close_stream(worker, proven);
         // Results that the client may lack are sent again at the end of the run, which must not wait for
         // further tests: a client may wait for these results before it adds any.
-        self.is_open &= self.ledger.streams().get(&worker).is_none_or(|stream| stream.proven >= stream.sent);
+        self.is_open &= self.ledger.streams().get(&worker).is_none_or(ResultStream::is_proven);
         if let Some(held) = held {
             self.reclaim_lease(&held);
         }

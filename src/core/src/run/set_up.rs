@@ -4,10 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{
-    CancelMode, RunAction,
-    state::{ActiveLease, RunState},
-};
+use super::{CancelMode, RunAction, state::RunState};
 use crate::{LeaseId, ProgramId, SetUpProgress, WorkerId};
 
 /// The set-ups of one process.
@@ -59,19 +56,21 @@ impl RunState {
 
     /// Has a limit begin for each standing set-up of a fixture that another process has set up.
     fn limit_set_ups(&mut self, program: ProgramId) -> Vec<RunAction> {
-        let of_program = |held: &&ActiveLease| held.batch.program == program;
-        let done = self.leases.values().filter(of_program).map(|held| (held.lease, &held.set_ups.done));
-        let done: Vec<_> = done.map(|(lease, done)| (lease, done.clone())).collect();
+        let own = || self.leases.iter().filter(move |(_, held)| held.batch.program == program);
+        let unlimited =
+            own().filter(|(_, held)| held.cancel_mode.is_none() && held.set_ups.limited.is_none());
+        let due: Vec<_> = unlimited
+            .filter_map(|(worker, held)| {
+                let fixture = held.set_ups.standing.last()?;
+                let mut others = own().filter(|(other, _)| *other != worker);
+                others
+                    .any(|(_, other)| other.set_ups.done.contains(fixture))
+                    .then(|| (*worker, fixture.clone()))
+            })
+            .collect();
         let mut actions = Vec::new();
-        for held in self.leases.values_mut().filter(|held| held.batch.program == program) {
-            let is_elsewhere = |fixture: &String| {
-                done.iter().any(|(lease, done)| *lease != held.lease && done.contains(fixture))
-            };
-            let standing = held.set_ups.standing.last().filter(|fixture| is_elsewhere(fixture));
-            if held.cancel_mode.is_none()
-                && held.set_ups.limited.is_none()
-                && let Some(fixture) = standing.cloned()
-            {
+        for (worker, fixture) in due {
+            if let Some(held) = self.leases.get_mut(&worker) {
                 held.set_ups.limited = Some(fixture);
                 actions.push(RunAction::LimitSetUp { lease: held.lease, program });
             }
