@@ -22,11 +22,11 @@ const CASES: usize = 30_000;
 const PRINTS: usize = 4 << 10;
 /// Memory limit for the coordinator's growth during a run of all cases: its plan and its queues. All results
 /// would be larger.
-const COORDINATOR_MIB: u64 = 64;
+const COORDINATOR_MIB: u64 = 55;
 /// Memory limit of a worker or the watchdog: held outputs (8 MiB), and two update batches in the queue beside
 /// the one that is made, each with journal, changes and texts of that much. It does not depend on the number
 /// of cases, whose outputs alone are larger.
-const PROCESS_MIB: u64 = 100;
+const PROCESS_MIB: u64 = 90;
 
 fn world() -> (TestWorld, Vec<String>) {
     let world = TestWorld::with_gtest("big");

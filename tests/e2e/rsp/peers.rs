@@ -21,7 +21,7 @@ use crate::support::{
 const CASES: usize = 30_000;
 /// Memory limit for the coordinator's growth during a run of all cases: its plan and its queues. All results
 /// would be 120 MiB.
-const COORDINATOR_MIB: u64 = 72;
+const COORDINATOR_MIB: u64 = 60;
 
 /// Returns the total size of the journals of all runs.
 fn journalled(world: &TestWorld) -> u64 {

@@ -1,12 +1,7 @@
 //! What some tests need of the machine: tools that `scripts/test` installs, and rights. Without it such a
 //! test is left out, or a part of it, and counted; where `HEELER_TESTS_REQUIRE` is `all` it fails.
 
-use std::{
-    ffi::OsStr,
-    fs::OpenOptions,
-    io::Write as _,
-    path::{Path, PathBuf},
-};
+use std::{fs::OpenOptions, io::Write as _, path::PathBuf};
 
 /// Leaves the calling test, or a part of it, out because the machine lacks `what`; `hint` says what provides
 /// it. The caller returns.
@@ -42,13 +37,9 @@ pub(crate) fn directory_of(variable: &str, what: &str) -> Option<PathBuf> {
 #[track_caller]
 pub(crate) fn directory_of_program(program: &str, hint: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = find_in(&path, program);
+    let found = std::env::split_paths(&path).find(|directory| directory.join(program).is_file());
     if found.is_none() {
         leave_out(program, hint);
     }
     found
-}
-
-fn find_in(path: &OsStr, program: &str) -> Option<PathBuf> {
-    std::env::split_paths(path).find(|directory: &PathBuf| Path::new(directory).join(program).is_file())
 }
