@@ -140,9 +140,9 @@ layered_settings! {
     /// Time limit for a client to attach or launch a debugger on request, after which the test runs without a
     /// debugger.
     debugger_timeout: Duration as "DurationText" = Duration::from_secs(120);
-    /// Time limit for a test process in which none of its tests runs: until its first test starts, between
-    /// two tests, and from its last test to its exit. It is then terminated, and its stacks are kept. A
-    /// set-up or tear-down that the framework announces may take four times as long.
+    /// Maximum time that a test process may spend outside its tests: before the first test, between two
+    /// tests, and from the last test to the exit. At the limit Heeler keeps the stacks of the process and
+    /// ends it. A set-up or tear-down that the framework announces may take four times as long.
     startup_timeout: Duration as "DurationText" = Duration::from_secs(60);
     /// Time limit for listing the tests of a program. A program that is working at the limit (running, or
     /// waiting for a processor or a disk) gets the same time once more.

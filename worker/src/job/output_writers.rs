@@ -33,11 +33,11 @@ pub(super) struct OutputWriters {
     has_variant: bool,
     /// The process whose output is parsed.
     main: Option<Pid>,
-    /// The processes that it descends from.
+    /// The ancestors of the main process.
     origin: Origin,
-    /// What each process has written while no test was reported.
+    /// Output of each process before the first test was reported.
     early_output: Vec<(Pid, Vec<u8>)>,
-    /// Parse what processes write from which the main one may descend.
+    /// A parser for each possible ancestor of the main process that has written since.
     ancestor_parsers: Vec<(Pid, Box<dyn TranscriptParser + Send>)>,
     /// Parses what others write, to see whether one of them runs tests as well.
     other_parser: Option<Box<dyn TranscriptParser + Send>>,
@@ -180,9 +180,9 @@ impl OutputWriters {
         self.origin.is_doubtful &= !self.is_script;
     }
 
-    /// Returns whether the main process may descend from this one. Where the former's parents are unknown,
-    /// because it was gone before its report was read, any older process may be one of them: the oldest one
-    /// that reports decides.
+    /// Returns whether a process may be an ancestor of the main process. If the main process was gone before
+    /// its report was read, its ancestors are unknown, and any older process may be one: the oldest process
+    /// that reports tests decides.
     fn may_be_ancestor(&self, root: Pid, process: Pid) -> bool {
         let Some(main) = self.main.filter(|main| *main != root) else { return false };
         process == root
@@ -190,7 +190,8 @@ impl OutputWriters {
             || !self.origin.is_complete && process::is_older_descendant(process, main, root)
     }
 
-    /// Reads what a process writes after another one, which may descend from it, has reported tests.
+    /// Reads output of a possible ancestor of the main process. The ancestor becomes the main process when it
+    /// reports a test.
     fn read_ancestor(
         &mut self,
         written: WrittenOutput<'_>,

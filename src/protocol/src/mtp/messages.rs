@@ -191,7 +191,7 @@ pub struct NodeChange {
     pub node: TestNode,
 }
 
-/// What follows the changes in a frame.
+/// The end of an update frame, behind its changes.
 const UPDATES_TAIL: &[u8] = b"]}}";
 
 /// Encodes changes that are already JSON as one update frame.

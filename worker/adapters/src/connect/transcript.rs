@@ -103,7 +103,7 @@ impl ClientParser {
         loop {
             let message = match self.decoder.decode(&mut self.buffer) {
                 Ok(Some(message)) => message,
-                // What may be the beginning of the same answer again is not judged before all of it is there.
+                // A client may repeat its answer: these bytes may begin the repetition, so wait for the rest.
                 Ok(None) if is_answered && !self.last_answer.starts_with(&self.buffer) => {
                     return Err(self.unasked_text(events, &self.buffer.clone()));
                 }

@@ -101,7 +101,7 @@ struct UpdateFrame {
     bytes: Bytes,
     /// The number of changes in it.
     changes: usize,
-    /// Its changes of running tests; `None` if it has none, or is never sent again.
+    /// Changes of running tests in this frame. `None` if there are none, or if the frame is never sent again.
     running: Option<RunningChanges>,
     /// Tests whose results are in it.
     ended: Vec<TestId>,

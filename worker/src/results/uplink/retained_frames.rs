@@ -30,7 +30,7 @@ pub(super) struct RunningChanges {
 }
 
 impl RunningChanges {
-    /// Returns those of a chunk that is encoded as this frame; `None` if it has none.
+    /// Returns the changes of running tests in a chunk, which `frame` encodes; `None` if there are none.
     pub(super) fn of_chunk(chunk: &UpdateChunk<'_>, frame: &[u8]) -> Option<Self> {
         let running = || chunk.tests.iter().filter(|change| change.kind == TestChangeKind::Running);
         running().next()?;
@@ -44,7 +44,7 @@ impl RunningChanges {
         })
     }
 
-    /// Returns the same frame without these changes; empty if it has no others.
+    /// Returns the frame without the changes of running tests; empty if nothing else is in it.
     fn rest_of(&self, run: &str, bytes: &[u8]) -> Bytes {
         if self.others.is_empty() {
             return Bytes::new();
