@@ -384,6 +384,11 @@ impl RunFinisher {
     async fn prove_completion(&mut self, conversation: &mut FinishProgress<'_>) -> bool {
         let is_orphaned = self.control.is_closed();
         let CallbackState::Open(_, callback) = &mut self.callback else { return false };
+        if is_orphaned && callback.is_client_silent() {
+            let is_proven = callback.prove_unanswered_end().await != ProofLevel::None;
+            heeler_sys::fail::pass("watchdog.confirmed");
+            return is_proven;
+        }
         // Nothing is written behind a completion that is not acknowledged yet: a client that has read it and
         // closes would reset the connection, and be dialled again, and receive it twice.
         if is_orphaned && callback.prove_delivery().await == ProofLevel::None {
@@ -422,7 +427,8 @@ impl FinishProgress<'_> {
     fn record_step(&mut self, step: DeliveryStep, went: StepResult) {
         if (step, went) == (DeliveryStep::Dial, StepResult::Ok) {
             self.reached = ConnectionEnd::DueUnproven;
-        } else if (step, went) == (DeliveryStep::Prove, StepResult::Ok) {
+        } else if (step, went) == (DeliveryStep::Prove, StepResult::Ok) && self.proof == ProofLevel::Handled {
+            // What only the client's kernel has may be lost with the connection, and is sent again.
             self.reached = ConnectionEnd::CompletionUnproven;
         }
     }

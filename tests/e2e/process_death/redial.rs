@@ -72,28 +72,43 @@ fn check_states(books: &CheckedRun) {
     assert_eq!(kinds, ["passed", "interrupted", "not-run"]);
 }
 
+/// The client drops this number of the watchdog's connections, and has one completion in the end.
+fn check_redials(behaviour: ListenerBehaviour, count: usize) {
+    let world = TestWorld::with_gtest("meet");
+    let meet = world.open_rendezvous();
+    let (mut server, drops) = start(&world, behaviour);
+    let run = kill_in_second_test(&meet, &mut server, &drops, count);
+    server.wait_gone();
+    let books = server.finish_orphaned(&run, &uids("meet", CASES));
+    check_states(&books);
+    assert_eq!(completions(&server, &run), 1);
+    assert_eq!(drops.load(Ordering::SeqCst), 0);
+    world.check_tidy();
+}
+
 #[test]
-fn watchdog_dials_again_when_the_client_drops_its_connection() {
-    use ListenerBehaviour::{ClosesAfter, ClosesAtTheBarrier, ResetsAfter};
-    let cases = [
-        (ClosesAfter(0), 1),
-        (ClosesAfter(1), 1),
-        (ClosesAfter(2), 3),
-        (ResetsAfter(1), 2),
-        (ClosesAtTheBarrier, 2),
-    ];
-    for (behaviour, count) in cases {
-        let world = TestWorld::with_gtest("meet");
-        let meet = world.open_rendezvous();
-        let (mut server, drops) = start(&world, behaviour);
-        let run = kill_in_second_test(&meet, &mut server, &drops, count);
-        server.wait_gone();
-        let books = server.finish_orphaned(&run, &uids("meet", CASES));
-        check_states(&books);
-        assert_eq!(completions(&server, &run), 1, "{behaviour:?} {count} times");
-        assert_eq!(drops.load(Ordering::SeqCst), 0);
-        world.check_tidy();
-    }
+fn watchdog_dials_again_when_the_client_closes_behind_the_first_message() {
+    check_redials(ListenerBehaviour::ClosesAfter(1), 1);
+}
+
+#[test]
+fn watchdog_dials_again_when_the_client_closes_three_times() {
+    check_redials(ListenerBehaviour::ClosesAfter(2), 3);
+}
+
+#[test]
+fn watchdog_dials_again_when_the_client_resets_twice() {
+    check_redials(ListenerBehaviour::ResetsAfter(1), 2);
+}
+
+#[test]
+fn watchdog_dials_again_when_the_client_closes_at_barriers() {
+    check_redials(ListenerBehaviour::ClosesAtTheBarrier, 2);
+}
+
+#[test]
+fn completion_that_a_client_without_answers_has_not_read_is_sent_again() {
+    check_redials(ListenerBehaviour::ResetsBehindUnreadCompletion, 1);
 }
 
 #[test]

@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::{
     framing::{self, MessageReader},
     message_handlers::{MessageHandlers, ReadQueue, ResponseWriter},
+    process::wait_until,
     recorder::{ClientConnection, RecordedEventKind, TrafficRecorder},
 };
 
@@ -40,6 +41,8 @@ pub(crate) enum ListenerBehaviour {
     HalfClosesAfter(usize),
     /// Reads this number of messages, then ends the connection with unread data in it.
     ResetsAfter(usize),
+    /// Reads one message, and ends the connection when its kernel has a completion that it has not read.
+    ResetsBehindUnreadCompletion,
     /// Reads this number of messages, then nothing for a while.
     PausesAfter(usize, Duration),
     /// Waits this long before each response.
@@ -188,7 +191,8 @@ fn frames_of(stream: &TcpStream, behaviour: ListenerBehaviour) -> MessageReader<
         // A connection that must leave data unread reads nothing ahead of time.
         ListenerBehaviour::ClosesAfter(_)
         | ListenerBehaviour::ClosesAtTheBarrier
-        | ListenerBehaviour::ResetsAfter(_) => (1, Duration::ZERO),
+        | ListenerBehaviour::ResetsAfter(_)
+        | ListenerBehaviour::ResetsBehindUnreadCompletion => (1, Duration::ZERO),
         ListenerBehaviour::ReadsAtRate(bytes, pause) => (bytes, pause),
         _ => (8 << 10, Duration::ZERO),
     };
@@ -234,6 +238,7 @@ fn read(stream: &TcpStream, behaviour: ListenerBehaviour, on: ClientConnection, 
             ListenerBehaviour::ResetsAfter(after) if count == after => {
                 return stream.peek(&mut [0]).map_or((), drop);
             }
+            ListenerBehaviour::ResetsBehindUnreadCompletion => return wait_for_unread_completion(stream),
             ListenerBehaviour::HalfClosesAfter(after) if count == after => {
                 stream.shutdown(Shutdown::Write).ok();
             }
@@ -250,6 +255,16 @@ fn read(stream: &TcpStream, behaviour: ListenerBehaviour, on: ClientConnection, 
             response_to(stream, &answer);
         }
     }
+}
+
+/// Waits until the kernel has a completion behind what was read.
+fn wait_for_unread_completion(stream: &TcpStream) {
+    let mut unread = vec![0; 1 << 20];
+    wait_until("the kernel has an unread completion", || {
+        let length = stream.peek(&mut unread).unwrap_or(0);
+        let text = String::from_utf8_lossy(&unread[..length]);
+        text.contains("\"changes\":null")
+    });
 }
 
 /// Sleeps; the listener's end wakes the thread only to check the clock.

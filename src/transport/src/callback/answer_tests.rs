@@ -9,11 +9,15 @@ use heeler_protocol::{
     mtp::{self, method},
     rpc::{self, RequestId, RpcMessage},
 };
-use tokio::{net::TcpListener, time::timeout};
+use tokio::{
+    io::AsyncReadExt as _,
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
 
 use super::{
     CallbackBroken, CallbackConnection, SharedProgress, StreamHolders, dial,
-    tests::{LIMITS, LinkTestClient, TEST_TIMEOUT, open, update},
+    tests::{LIMITS, LinkTestClient, TEST_TIMEOUT, connect_with, open, update},
 };
 
 /// Longer than any test.
@@ -160,4 +164,37 @@ async fn client_that_answers_no_log_requests_is_asked_once() {
     open(&mut second, &mut client).await;
     let asked = timeout(TEST_TIMEOUT, second.answers_completion_barriers()).await;
     assert!(!asked.unwrap(), "it is known");
+}
+
+/// Sends a completion to a client that has answered nothing; returns the connection and its client's end,
+/// whose kernel has the completion.
+async fn unanswered_completion() -> (CallbackConnection, TcpStream) {
+    let (mut callback, client) = connect_with(None, LIMITS).await;
+    callback.send_unopened();
+    callback.send_completion("r", &"/runs/1".into(), mtp::completion_frame("r")).await.unwrap();
+    assert_eq!(callback.prove_delivery().await, ProofLevel::Delivered);
+    (callback, client)
+}
+
+#[tokio::test]
+async fn client_without_answers_that_closes_with_an_unread_completion_does_not_have_it() {
+    let (mut callback, client) = unanswered_completion().await;
+    drop(client);
+    assert_eq!(callback.prove_unanswered_end().await, ProofLevel::None);
+}
+
+#[tokio::test]
+async fn client_without_answers_that_reads_to_the_end_has_the_completion() {
+    let (mut callback, mut client) = unanswered_completion().await;
+    let read = async move {
+        client.read_to_end(&mut Vec::new()).await.unwrap();
+        drop(client);
+    };
+    assert_eq!(tokio::join!(callback.prove_unanswered_end(), read).0, ProofLevel::Delivered);
+}
+
+#[tokio::test]
+async fn client_without_answers_that_keeps_its_side_open_has_the_completion() {
+    let (mut callback, _client) = unanswered_completion().await;
+    assert_eq!(callback.prove_unanswered_end().await, ProofLevel::Delivered);
 }

@@ -293,7 +293,7 @@ impl CallbackConnection {
     }
 
     /// Returns whether updates are sent without answers.
-    pub(super) fn is_client_silent(&self) -> bool {
+    pub fn is_client_silent(&self) -> bool {
         self.window.answers() == AnswerState::Silent
     }
 

@@ -137,6 +137,25 @@ impl CallbackConnection {
         proof.min(ProofLevel::Delivered)
     }
 
+    /// Proves that a client that answers nothing has read everything: ends the sending side, and waits up to
+    /// `drain_ms` for the client to close the connection. A client that closes with unread bytes resets the
+    /// connection, which is [`ProofLevel::None`]. A client that keeps the connection open proves
+    /// [`ProofLevel::Delivered`], because its kernel has everything. Nothing can be sent afterwards.
+    ///
+    /// Cancel safe: yes, the sending side has ended with the first poll.
+    pub async fn prove_unanswered_end(&mut self) -> ProofLevel {
+        if self.prove_delivery().await == ProofLevel::None {
+            return ProofLevel::None;
+        }
+        self.outbox.close();
+        let limit = Duration::from_millis(self.limits.drain_ms);
+        let mut peer = self.peer.clone();
+        let ended = peer.wait_for(|peer| peer.ended.is_some());
+        // A client that keeps its side open may still read.
+        drop(tokio::time::timeout(limit, ended).await);
+        if self.is_reset() { ProofLevel::None } else { ProofLevel::Delivered }
+    }
+
     /// Waits until the client's kernel has acknowledged everything, whatever the client does with the
     /// connection; `false` if it takes nothing for `drain_ms`, or the connection ends before.
     async fn is_taken(&self) -> bool {
@@ -190,9 +209,13 @@ impl CallbackConnection {
     /// Returns whether the peer's kernel acknowledged every byte, and nothing indicates that it discarded
     /// some.
     fn kernel_has_all(&self) -> bool {
-        let is_reset = matches!(self.peer.borrow().ended, Some(PeerEnd::Failed | PeerEnd::NoClient))
-            || !matches!(self.socket.take_error(), Ok(None));
-        !is_reset && self.kernel_has_taken_all()
+        !self.is_reset() && self.kernel_has_taken_all()
+    }
+
+    /// Returns whether the connection has failed, so that the peer's kernel may have discarded bytes.
+    fn is_reset(&self) -> bool {
+        matches!(self.peer.borrow().ended, Some(PeerEnd::Failed | PeerEnd::NoClient))
+            || self.socket.has_failed()
     }
 
     /// Returns whether the peer's kernel acknowledged every byte, also of a connection that has ended since.

@@ -3,6 +3,7 @@
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd},
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
@@ -12,43 +13,61 @@ use crate::Outbox;
 
 /// Second descriptor of a connection's socket, for socket state that the two halves don't expose.
 #[derive(Debug)]
-pub(super) enum SocketHandle {
+pub(super) struct SocketHandle {
+    descriptor: SocketDescriptor,
+    /// The kernel tells an error of the socket once: this remembers it.
+    has_failed: AtomicBool,
+}
+
+#[derive(Debug)]
+enum SocketDescriptor {
     Tcp(TcpStream),
     Local(UnixStream),
 }
 
 impl SocketHandle {
+    fn new(descriptor: SocketDescriptor) -> Self {
+        Self { descriptor, has_failed: AtomicBool::new(false) }
+    }
+
     pub(super) fn of_tcp(stream: &TcpStream) -> io::Result<Self> {
-        TcpStream::from_std(stream.as_fd().try_clone_to_owned()?.into()).map(Self::Tcp)
+        let descriptor = TcpStream::from_std(stream.as_fd().try_clone_to_owned()?.into())?;
+        Ok(Self::new(SocketDescriptor::Tcp(descriptor)))
     }
 
     pub(super) fn of_local(stream: &UnixStream) -> io::Result<Self> {
-        UnixStream::from_std(stream.as_fd().try_clone_to_owned()?.into()).map(Self::Local)
+        let descriptor = UnixStream::from_std(stream.as_fd().try_clone_to_owned()?.into())?;
+        Ok(Self::new(SocketDescriptor::Local(descriptor)))
     }
 
-    /// Returns the pending error of the socket, and clears it.
-    pub(super) fn take_error(&self) -> io::Result<Option<io::Error>> {
-        match self {
-            Self::Tcp(socket) => socket.take_error(),
-            Self::Local(socket) => socket.take_error(),
+    /// Returns whether the socket has had an error, such as a reset by the peer, unless a read or a write of
+    /// the connection was told of it.
+    pub(super) fn has_failed(&self) -> bool {
+        let error = match &self.descriptor {
+            SocketDescriptor::Tcp(socket) => socket.take_error(),
+            SocketDescriptor::Local(socket) => socket.take_error(),
+        };
+        if !matches!(error, Ok(None)) {
+            self.has_failed.store(true, Ordering::Relaxed);
         }
+        self.has_failed.load(Ordering::Relaxed)
     }
 
     /// Discards all bytes that the peer's kernel has not received yet, whoever else holds the socket. Those
     /// of a local socket are received as soon as they are written.
     pub(super) fn discard_unsent(&self) -> io::Result<()> {
-        match self {
-            Self::Tcp(socket) => heeler_sys::io::reset_tcp(socket.as_fd()),
-            Self::Local(_) => Ok(()),
+        match &self.descriptor {
+            SocketDescriptor::Tcp(socket) => heeler_sys::io::reset_tcp(socket.as_fd()),
+            SocketDescriptor::Local(_) => Ok(()),
         }
     }
 }
 
 impl AsFd for SocketHandle {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Tcp(socket) => socket.as_fd(),
-            Self::Local(socket) => socket.as_fd(),
+        match &self.descriptor {
+            SocketDescriptor::Tcp(socket) => socket.as_fd(),
+            SocketDescriptor::Local(socket) => socket.as_fd(),
         }
     }
 }

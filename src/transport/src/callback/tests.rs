@@ -81,7 +81,10 @@ impl LinkTestClient {
     }
 }
 
-async fn connect_with(token: Option<&str>, limits: DeliveryLimits) -> (CallbackConnection, TcpStream) {
+pub(super) async fn connect_with(
+    token: Option<&str>,
+    limits: DeliveryLimits,
+) -> (CallbackConnection, TcpStream) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let address = CallbackAddress::tcp("localhost", port, token.map(str::to_owned));
