@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ::connectrpc::{
     ConnectError, SpecOrigin,
-    client::{CallOptions, ClientConfig, HttpClient, call_unary_get},
+    client::{CallOptions, ClientConfig, call_unary_get},
     error::ErrorDetail,
 };
 use base64::{Engine as _, engine::general_purpose};
@@ -23,8 +23,8 @@ use crate::{
 
 /// A call that can be begun.
 pub(crate) struct MethodCall {
-    pub(crate) client: ConformanceServiceClient<HttpClient>,
-    transport: HttpClient,
+    pub(crate) client: ConformanceServiceClient<transport::HttpTransport>,
+    transport: transport::HttpTransport,
     config: ClientConfig,
     request: ClientCompatRequest,
 }

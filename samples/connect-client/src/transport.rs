@@ -3,10 +3,15 @@
 use std::sync::Arc;
 
 use ::connectrpc::{
-    client::{ClientConfig, HttpClient},
+    client::{ClientBody, ClientConfig, ServiceTransport},
     codec::CodecFormat,
     compression::{CompressionPolicy, CompressionRegistry},
     protocol::Protocol,
+};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
 };
 use rustls::{
     ClientConfig as TlsConfig, RootCertStore,
@@ -18,15 +23,18 @@ use crate::suite::{self, ClientCompatRequest};
 /// Why a case can't be begun.
 pub(crate) type SetUpError = String;
 
+/// The HTTP client of a case.
+pub(crate) type HttpTransport = ServiceTransport<Client<HttpsConnector<HttpConnector>, ClientBody>>;
+
 /// Returns the transport and the configuration for a case.
-pub(crate) fn client(request: &ClientCompatRequest) -> Result<(HttpClient, ClientConfig), SetUpError> {
+pub(crate) fn client(request: &ClientCompatRequest) -> Result<(HttpTransport, ClientConfig), SetUpError> {
     let is_http2 = request.http_version.as_known() == Some(suite::HTTPVersion::HTTP_VERSION_2);
     let has_tls = !request.server_tls_cert.is_empty();
-    let transport = match (has_tls, is_http2) {
-        (true, _) => HttpClient::with_tls(Arc::new(tls(request, is_http2)?)),
-        (false, true) => HttpClient::plaintext_http2_only(),
-        (false, false) => HttpClient::plaintext(),
-    };
+    let connector = HttpsConnectorBuilder::new().with_tls_config(tls(request)?).https_or_http();
+    let connector =
+        if is_http2 { connector.enable_http2().build() } else { connector.enable_http1().build() };
+    let http = Client::builder(TokioExecutor::new()).http2_only(is_http2).build(connector);
+    let transport = ServiceTransport::new(http);
     let scheme = if has_tls { "https" } else { "http" };
     let uri = format!("{scheme}://{}:{}", request.host, request.port);
     let uri = uri.parse().map_err(|error| format!("the address {uri:?}: {error}"))?;
@@ -58,7 +66,6 @@ fn with_compression(config: ClientConfig, request: &ClientCompatRequest) -> Resu
             return Ok(config.with_compression(CompressionRegistry::new()));
         }
         Some(suite::Compression::COMPRESSION_GZIP) => "gzip",
-        Some(suite::Compression::COMPRESSION_ZSTD) => "zstd",
         other => return Err(format!("the compression {other:?} is not known")),
     };
     // Also messages that would not be worth it.
@@ -67,9 +74,9 @@ fn with_compression(config: ClientConfig, request: &ClientCompatRequest) -> Resu
         .with_compression_policy(CompressionPolicy::default().with_min_size(0)))
 }
 
-/// Returns the TLS configuration: the server's certificate is the only root, and only the version of HTTP
-/// that is asked is offered.
-fn tls(request: &ClientCompatRequest, is_http2: bool) -> Result<TlsConfig, SetUpError> {
+/// Returns the TLS configuration: the server's certificate is the only root. The connector offers the version
+/// of HTTP that the case asks for.
+fn tls(request: &ClientCompatRequest) -> Result<TlsConfig, SetUpError> {
     let problem = |what: &str, error: &dyn std::fmt::Display| format!("the {what}: {error}");
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&request.server_tls_cert) {
@@ -82,7 +89,7 @@ fn tls(request: &ClientCompatRequest, is_http2: bool) -> Result<TlsConfig, SetUp
         .with_safe_default_protocol_versions()
         .map_err(|error| problem("versions of TLS", &error))?
         .with_root_certificates(roots);
-    let mut config = match request.client_tls_creds.as_option() {
+    Ok(match request.client_tls_creds.as_option() {
         None => builder.with_no_client_auth(),
         Some(own) => {
             let chain = CertificateDer::pem_slice_iter(&own.cert).collect::<Result<Vec<_>, _>>();
@@ -91,7 +98,5 @@ fn tls(request: &ClientCompatRequest, is_http2: bool) -> Result<TlsConfig, SetUp
             let key = key.map_err(|error| problem("key of the client", &error))?;
             builder.with_client_auth_cert(chain, key).map_err(|error| problem("key of the client", &error))?
         }
-    };
-    config.alpn_protocols = vec![if is_http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
-    Ok(config)
+    })
 }
