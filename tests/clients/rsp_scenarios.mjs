@@ -2,8 +2,9 @@
 // Each scenario is a test of tests/e2e/rsp.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import Module, { createRequire } from "node:module";
+import { dirname } from "node:path";
 import { cwd } from "node:process";
 import { setTimeout } from "node:timers/promises";
 import rpc from "vscode-jsonrpc/node";
@@ -328,6 +329,7 @@ function editorWith(command) {
   const vscode = {
     workspace: { getConfiguration: () => ({ get: () => command }), workspaceFolders: [{ uri: { fsPath: cwd() } }] },
     extensions: { getExtension: (id) => (id === "redhat.vscode-rsp-ui" ? { activate: async () => view } : undefined) },
+    Uri: { joinPath: ({ fsPath }, name) => ({ fsPath: `${fsPath}/${name}` }) },
   };
   Module._load = (name, ...rest) => (name === "vscode" ? vscode : load(name, ...rest));
   const require = createRequire(import.meta.url);
@@ -335,28 +337,44 @@ function editorWith(command) {
   delete require.cache[file];
   const extension = require(file);
   Module._load = load;
-  return { extension, shown };
+  return { activate: () => extension.activate({ extensionUri: { fsPath: dirname(file) } }), shown };
 }
 
 export async function extension_of_the_servers_view_starts_suites() {
-  const { extension, shown } = editorWith([process.env.HEELER, "serve", "rsp", "kinds"]);
-  const provider = await extension.activate();
+  const { activate, shown } = editorWith([process.env.HEELER, "serve", "rsp", "kinds"]);
+  const provider = await activate();
   assert.deepEqual(shown.provider, { state: STOPPED, type: { id: "heeler.heeler-rsp", visibilename: "Heeler" } });
   provider.onRSPServerStateChanged((state) => shown.states.push(state));
   const info = await soon(provider.startRSP(() => {}, (text) => { shown.stderr += text; }), "the server");
   assert.deepEqual([info.host, info.spawned, shown.states], ["127.0.0.1", true, [STARTING, STARTED]]);
   assert.match(shown.stderr, /^heeler: listening on /m);
-  assert.equal(provider.getImage("heeler.suite"), undefined);
+  // VS Code does not show the view's nodes without an image.
+  assert.ok(existsSync(provider.getImage("heeler.suite").fsPath));
   const { record, ask } = await editor(info.port);
   assert.equal((await ask.getServerState(handle("kinds"))).publishState, 6);
   await ask.startServerAsync(launch("kinds", { filter: "test(Math.Add)" }));
   await record.until(({ event, state }) => event === "state" && state === STOPPED, "the end of the run");
   assert.equal((await ask.getServerState(handle("kinds"))).publishState, 1);
   await provider.stopRSP();
-  await soon((async () => { while (shown.states.at(-1) !== STOPPED) await setTimeout(10); })(), "the end of the server");
-  // A command that can't be started is an error for the user.
-  const broken = editorWith(["./no-such-heeler"]);
-  await assert.rejects((await broken.extension.activate()).startRSP(() => {}, () => {}), /ENOENT/);
+  const end = async () => { while (shown.states.at(-1) !== STOPPED) await setTimeout(10); };
+  await soon(end(), "the end of the server");
+  // At the second start, the output channels of the view are disposed.
+  const disposed = () => { throw new Error("Channel has been closed"); };
+  assert.ok((await soon(provider.startRSP(disposed, disposed), "the second server")).port);
+  // The exit of the second server does not stop the third in the view.
+  await provider.stopRSP();
+  assert.ok((await soon(provider.startRSP(disposed, disposed), "the third server")).port);
+  await provider.stopRSP();
+  await soon(end(), "the end of the third server");
+  assert.equal(shown.states.filter((state) => state === STOPPED).length, 2, String(shown.states));
+  // The user sees why Heeler can't be started, or why it ended.
+  for (const [command, reason] of [
+    [["./no-such-heeler"], /ENOENT.*heeler\.command/],
+    [[process.env.HEELER, "serve", "rsp", "--no-such-option"], /--no-such-option.*exited with code/],
+  ]) {
+    const broken = await editorWith(command).activate();
+    await assert.rejects(broken.startRSP(disposed, disposed), reason);
+  }
 }
 
 export async function headers_are_read_in_every_valid_form() {
