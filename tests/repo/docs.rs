@@ -11,7 +11,7 @@ use crate::source_rules::{files, root};
 
 /// Maximum number of columns of prose. Tables and code may be wider.
 const COLUMNS: usize = 120;
-const README_LINES: usize = 250;
+const README_LINES: usize = 200;
 
 /// A line of prose, a heading or a table row, with its number from 1. Lines of code blocks are left out.
 struct TextLine<'a> {

@@ -1,6 +1,7 @@
 //! The command line as a user runs it.
 
 mod cargo_projects;
+mod ci_templates;
 mod commands;
 mod filters;
 mod first_contact;
