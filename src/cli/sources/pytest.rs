@@ -1,4 +1,4 @@
-//! Tests that pytest collects: `--pytest PATH…`, or `pytest = "PATH"`. The tests run as with `python -m
+//! Tests that pytest collects: `--pytest PATH…`, or `pytest = ["PATH", …]`. The tests run as with `python -m
 //! pytest PATH` in the directory of the command line or of the configuration.
 
 use std::path::{Path, PathBuf};

@@ -147,6 +147,8 @@ pub(super) struct FilterText;
 pub(super) struct TextArray;
 /// Paths and globs, at least one.
 pub(super) struct PathArray;
+/// A path, or an array of at least one.
+pub(super) struct PathOrPaths;
 /// Requests for report files, such as `junit=out/junit.xml`.
 pub(super) struct ReportArray;
 /// A command as a shell reads it.
@@ -193,6 +195,10 @@ notations! {
     TextArray -> Vec<String>, "an array of strings".to_owned(), |written| written.texts(|_| true);
     PathArray -> Vec<String>, "an array of paths or globs".to_owned(),
         |written| written.texts(|paths| !paths.is_empty() && paths.iter().all(|path| !path.is_empty()));
+    PathOrPaths -> Vec<String>, "a path or an array of paths".to_owned(), |written| match written {
+        WrittenValue::Text(_) => Ok(vec![written.nonempty_text()?.to_owned()]),
+        written => PathArray::read(written),
+    };
     CommandText -> String, "a command, such as \"node server.js\"".to_owned(),
         |written| Ok(written.nonempty_text()?.to_owned());
     ProgramText -> String, "a program, such as \"python3\"".to_owned(),

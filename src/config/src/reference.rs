@@ -15,8 +15,8 @@ use super::{
     TestSettings, TimeLimit,
     notation::{
         ByteSize, CommandArray, CommandText, Count, DirectoryPath, DurationText, FilterText, Flag,
-        FrameworkName, Number, PackagesText, PathArray, PeriodText, ProgramText, ReportArray, SuiteName,
-        TextArray,
+        FrameworkName, Number, PackagesText, PathArray, PathOrPaths, PeriodText, ProgramText, ReportArray,
+        SuiteName, TextArray,
     },
     reader::{ConfigDocument, TableReader},
     retries::{BACKOFF_WORDS, BackoffWord, RetriesTable, RetryNotation},
@@ -83,6 +83,12 @@ described_notations! {
     TextArray -> Vec<String>, "array of strings", {"type": "array", "items": {"type": "string"}}, |all| all;
     PathArray -> Vec<String>, "array of paths",
         {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}, |all| all;
+    PathOrPaths -> Vec<String>, "path, or array of paths",
+        {"anyOf": [
+            {"type": "string", "minLength": 1},
+            {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}
+        ]},
+        |all| all;
     ReportArray -> Vec<heeler_report::ReportRequest>, "array of strings",
         {"type": "array", "items": {"type": "string"}},
         |all| all.iter().map(|one| format!("{}={}", one.format.name, one.file.display())).collect::<Vec<_>>();

@@ -9,7 +9,10 @@ use serde::Deserialize;
 #[cfg(test)]
 use super::reference::WriteNotation as _;
 use super::{
-    notation::{CommandText, DirectoryPath, Notation as _, PackagesText, PathArray, ProgramText, TextArray},
+    notation::{
+        CommandText, DirectoryPath, Notation as _, PackagesText, PathArray, PathOrPaths, ProgramText,
+        TextArray,
+    },
     profiles::resolve_path,
     reader::TableReader,
 };
@@ -67,10 +70,10 @@ pub(super) struct SourceTable {
     /// each is the last argument of that command instead, such as of `"perl -w"`.
     #[serde(with = "PathArray")]
     pattern: Option<Vec<String>>,
-    /// A directory or file whose tests pytest collects and runs, relative to the file; pytest runs in the
-    /// directory of the file.
-    #[serde(with = "DirectoryPath")]
-    pytest: Option<PathBuf>,
+    /// A directory or file whose tests pytest collects and runs, relative to the file, or several in an
+    /// array, which are one session; pytest runs in the directory of the file.
+    #[serde(with = "PathOrPaths")]
+    pytest: Option<Vec<String>>,
     /// The Python interpreter that runs pytest; without it that of `VIRTUAL_ENV`, or `python3`. It is looked
     /// up in `PATH`, or relative to the file.
     #[serde(with = "ProgramText")]
@@ -108,11 +111,7 @@ impl SourceTable {
             let patterns = texts(self.pattern.unwrap_or_default());
             SourceRequest::new("command", [OsText::from(dir), words].into_iter().chain(patterns))
         });
-        let python = self.python.map(OsText::from);
-        let pytest = self.pytest.map(|path| {
-            let tests = [OsText::from(dir), OsText::from(path.as_path())];
-            SourceRequest::new("pytest", tests.into_iter().chain(python))
-        });
+        let pytest = self.pytest.map(|paths| pytest_request(dir, paths, self.python));
         let go_args = self.go_args.unwrap_or_default();
         let go = self.go.map(|packages| {
             let words = packages.split_whitespace().map(OsText::from).collect::<Vec<_>>();
@@ -128,6 +127,16 @@ impl SourceTable {
             .or(ctest)
             .or(commands)
     }
+}
+
+/// Returns the request for the tests that pytest collects in some paths.
+fn pytest_request(dir: &Path, paths: Vec<String>, python: Option<String>) -> SourceRequest {
+    let mut paths = paths.into_iter().map(OsText::from);
+    let first = paths.next().unwrap_or_default();
+    let others: Vec<OsText> = paths.collect();
+    // The interpreter stands before further paths, where an empty text says that none is named.
+    let python = python.map(OsText::from).or_else(|| (!others.is_empty()).then(OsText::default));
+    SourceRequest::new("pytest", [OsText::from(dir), first].into_iter().chain(python).chain(others))
 }
 
 /// Reads the source of a suite. A suite without one, or with several, is reported.
@@ -164,6 +173,36 @@ fn report_keys_without_effect(table: &TableReader<'_, '_>, selected: &str) {
         for key in keys[1..].iter().filter(|key| table.contains_key(key)) {
             let message = format!("{key:?} has no effect without {:?}", keys[0]);
             table.document.report(table.key_span(key), message);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    #[test]
+    fn pytest_takes_a_path_or_several() {
+        let source = |keys: &str| {
+            let text = format!("[[suite]]\nname = \"s\"\n{keys}\n");
+            Config::parse(Path::new("/w/heeler.toml"), &text).unwrap().suites[0].source.clone()
+        };
+        let request = |words: &[&str]| SourceRequest::new("pytest", words.iter().map(|word| (*word).into()));
+        assert_eq!(source("pytest = \"unit\""), request(&["/w", "unit"]));
+        assert_eq!(source("pytest = [\"unit\"]"), request(&["/w", "unit"]));
+        assert_eq!(source("pytest = [\"unit\", \"docs\"]"), request(&["/w", "unit", "", "docs"]));
+        let named = source("pytest = [\"unit\", \"docs\", \"a.py\"]\npython = \"py\"");
+        assert_eq!(named, request(&["/w", "unit", "py", "docs", "a.py"]));
+    }
+
+    #[test]
+    fn array_of_no_or_empty_paths_is_reported() {
+        let expected = "expected a path or an array of paths for \"pytest\" in [[suite]], found an";
+        for (value, found) in [("[]", "empty array"), ("[\"a\", \"\"]", "array"), ("\"\"", "empty string")] {
+            let text = format!("[[suite]]\nname = \"p\"\npytest = {value}\n");
+            let error = Config::parse(Path::new("heeler.toml"), &text).unwrap_err().to_string();
+            assert!(error.ends_with(&format!("heeler.toml:3:10: {expected} {found}")), "{error}");
         }
     }
 }
