@@ -95,6 +95,22 @@ fn boost_suite_whose_set_up_hangs_costs_only_its_tests() {
 }
 
 #[test]
+fn boost_tear_down_that_hangs_has_a_limit_without_a_time_limit() {
+    let limit = "startup-timeout = \"500ms\"\ngrace-period = \"100ms\"\n";
+    // Behind the last test of a suite, behind its last suite, and behind all.
+    for (what, suite) in [("inner", "outer/inner"), ("outer", "outer"), ("module", "module")] {
+        run_failing_with(limit, &format!("{what}-tear-down:hang"), |books| {
+            check_bad(books, &[], "");
+            let named: Vec<_> = books.programs.keys().collect();
+            assert_eq!(named, [&format!("suites::{suite} (tear-down)")], "{books:#?}");
+            let message = program_message(books);
+            let limit = "(four times startup-timeout) in the tear-down of the suite";
+            assert!(message.contains(limit), "{message}");
+        });
+    }
+}
+
+#[test]
 fn boost_test_that_hangs_costs_only_those_that_depend_on_it() {
     let limits = "startup-timeout = \"700ms\"\ngrace-period = \"100ms\"\ntimeout = \"3s\"\n";
     run_failing_with(limits, "base:hang", |books| {

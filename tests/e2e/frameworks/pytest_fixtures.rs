@@ -64,6 +64,14 @@ fn several_paths_are_one_session() {
     let ends = rerun.stdout.lines().filter(|line| line.contains("\"outcome\":\"failed\"")).count();
     assert_eq!(ends, 3, "{rerun}");
     world.run(&["run", "--pytest", "a", "none", "--python", python]).assert_stdout("find none");
+    let suite =
+        format!("[[suite]]\nname = \"s\"\npytest = [\"c\", \"b/test_b.py\"]\npython = \"{python}\"\n");
+    world.write("heeler.toml", &suite);
+    let listed = world.run(&["list"]).assert_code(0);
+    for name in ["c/test_c.py::test", "b/test_b.py::test_fails"] {
+        listed.line_with(&[name]);
+    }
+    assert!(!listed.stdout.contains("a/test_a.py"), "{listed}");
 }
 
 #[test]

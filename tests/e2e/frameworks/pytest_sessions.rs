@@ -62,6 +62,47 @@ fn session_whose_tear_down_ends_the_process_is_a_failure_of_the_program() {
     assert!(failure.to_string().contains("before the end of its session"), "{failure:#}");
 }
 
+/// Two fixtures of this scope, of which the second never ends its tear-down.
+fn hanging_in_tear_down(scope: &str) -> String {
+    format!(
+        "import threading, pytest\n@pytest.fixture(scope='{scope}')\ndef inner():\n    yield\n\
+         @pytest.fixture(scope='{scope}')\ndef server(inner):\n    yield\n    threading.Event().wait()\n\
+         class TestOne:\n    def test_one(self, server): pass\n    def test_two(self, server): pass\n\
+         def test_three(): pass\n"
+    )
+}
+
+#[test]
+fn tear_down_of_a_shared_fixture_that_hangs_has_a_limit_without_a_time_limit() {
+    let settings = "[profile.default]\nstartup-timeout = \"1s\"\ngrace-period = \"200ms\"\ndumps = \"off\"\n";
+    let limit = "(four times startup-timeout) in the tear-down of";
+    let tests = ["TestOne::test_one", "TestOne::test_two", "test_three"];
+    for python in pythons() {
+        // The last test of a class or module has its tear-down; that of a session is behind all tests.
+        for (scope, late) in [("class", Some(tests[1])), ("module", Some(tests[2])), ("session", None)] {
+            let world = world(&[]);
+            world.write("heeler.toml", settings);
+            world.write("test_one.py", &hanging_in_tear_down(scope));
+            let run = run_with(&world, &python, &["-j1"]);
+            for name in tests {
+                let (outcome, said) = match late {
+                    Some(late) if late == name => {
+                        ("timed-out", format!("{limit} the fixture server (test_one.py:5)"))
+                    }
+                    _ => ("passed", String::new()),
+                };
+                run.assert_outcome(&format!("test_one.py::{name}"), outcome, &said);
+            }
+            let failures: Vec<_> = run.program_failures.iter().map(ToString::to_string).collect();
+            assert_eq!(failures.len(), usize::from(late.is_none()), "{scope}: {}", run.command);
+            for failure in failures {
+                assert!(failure.contains("server (test_one.py:5) (tear-down)"), "{failure}");
+                assert!(failure.contains(limit), "{failure}");
+            }
+        }
+    }
+}
+
 #[test]
 fn exit_status_that_a_plugin_sets_is_a_failure_of_the_program() {
     for python in pythons() {

@@ -6,9 +6,13 @@ use crate::support::{checked_run::CheckedRun, server::TestServer, uids, world::T
 const OTHERS: [&str; 4] = ["Before.One", "Before.Two", "Zafter.One", "Zafter.Two"];
 
 fn ending(how: &str, settings: &str) -> CheckedRun {
+    ending_with(how, &format!("timeout = \"1s\"\n{settings}"))
+}
+
+fn ending_with(how: &str, settings: &str) -> CheckedRun {
     let world = TestWorld::with_gtest("suites");
     world.env("HEELER_FIXTURE_END", how);
-    let text = format!("[profile.default]\njobs = 1\ntimeout = \"1s\"\ngrace-period = \"200ms\"\n{settings}");
+    let text = format!("[profile.default]\njobs = 1\ngrace-period = \"200ms\"\n{settings}");
     world.write("heeler.toml", &text);
     let mut selected = uids("suites", OTHERS);
     selected.extend((0..20).map(|number| format!("suites::N/Fixture.Case/{number}")));
@@ -80,6 +84,18 @@ fn death_in_tear_down_is_its_own_node() {
         let text = node["error.message"].as_str().unwrap();
         assert!(text.contains(message) && text.contains("in the tear-down of the suite"), "{how}: {text}");
     }
+}
+
+#[test]
+fn hang_in_tear_down_has_a_limit_without_a_time_limit() {
+    let books = ending_with("tear-down, hang", "startup-timeout = \"500ms\"\n");
+    books.assert_all("passed");
+    let names: Vec<_> = books.programs.keys().collect();
+    assert_eq!(names, ["suites::N/Fixture (tear-down)"], "{:#?}", books.programs);
+    let text = books.programs["suites::N/Fixture (tear-down)"]["error.message"].as_str().unwrap();
+    // Where starts take long, so does the limit.
+    let limit = "(four times startup-timeout) in the tear-down of the suite";
+    assert!(text.starts_with("the process exceeded ") && text.contains(limit), "{text}");
 }
 
 #[test]

@@ -145,6 +145,12 @@ pub trait TranscriptParser {
         false
     }
 
+    /// Returns whether the running test is where a tear-down may stand that the framework announces:
+    /// [`Self::suite_phase`] tells. It is asked after each read.
+    fn may_be_in_tear_down(&self) -> bool {
+        self.is_after_end_marker()
+    }
+
     /// Returns the first test since which the output contains markers that the framework does not write at
     /// their place: repeated, out of order, or after its final line. A test or another process may have
     /// written them, and the results since then are proven by [`crate::RunReport`] only.
@@ -269,6 +275,11 @@ pub enum SuitePhase {
         suite: String,
         /// The verdict of the running test, by that marker.
         verdict: FrameworkVerdict,
+    },
+    /// The running test tears down a fixture that other tests have used as well.
+    FixtureTearDown {
+        /// Name of the fixture.
+        fixture: String,
     },
 }
 

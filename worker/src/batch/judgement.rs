@@ -50,7 +50,12 @@ impl RunningBatch {
             }
             Some(SuitePhase::TearDown { suite, verdict }) if self.is_in_tear_down(gone) => {
                 let flight = self.running_tests.remove(0);
-                let limit = flight.is_timed_out || flight.is_idle;
+                let limit = if self.is_late_in_tear_down(&flight) {
+                    Some(self.announced_phase_limit_text())
+                } else {
+                    let is_limit = flight.is_timed_out || flight.is_idle;
+                    is_limit.then(|| "the time limit of the suite's last test".to_owned())
+                };
                 let mut verdict = verdict;
                 if verdict.result == FrameworkResult::Failed {
                     let test = &self.tests[flight.place].listed;
@@ -59,35 +64,50 @@ impl RunningBatch {
                 let ended = EndedTest::of(&flight, self.now);
                 self.settle(ended, TestEnding::Verdict(verdict), updates);
                 self.on_done(flight.place);
-                let message = self.tear_down_message(gone, limit);
+                let message = self.tear_down_message(gone, limit.as_deref());
                 let fixture = SuiteFixture { suite, phase: FixturePhase::TearDown };
                 updates.reports.push(LeaseEvent::FixtureFailed { fixture, message });
                 true
             }
             Some(SuitePhase::AfterTests { suite }) if self.is_after_tests(gone) => {
-                let message = self.tear_down_message(gone, false);
+                let limit = self.is_stalled().then(|| self.announced_phase_limit_text());
+                let message = self.tear_down_message(gone, limit.as_deref());
                 let fixture = SuiteFixture { suite, phase: FixturePhase::TearDown };
                 updates.reports.push(LeaseEvent::FixtureFailed { fixture, message });
                 gone.is_told_of_suite = true;
                 true
             }
-            Some(SuitePhase::TearDown { .. } | SuitePhase::AfterTests { .. }) | None => false,
+            phase @ (Some(
+                SuitePhase::TearDown { .. }
+                | SuitePhase::AfterTests { .. }
+                | SuitePhase::FixtureTearDown { .. },
+            )
+            | None) => {
+                gone.suite_phase = phase;
+                false
+            }
         }
     }
 
-    /// Returns whether a process died by itself in the tear-down of a suite around tests that have all ended.
+    /// Returns whether a process died by itself, or stood still until its limit, in the tear-down of a suite
+    /// around tests that have all ended.
     fn is_after_tests(&self, gone: &ProcessExitSummary) -> bool {
-        self.running_tests.is_empty()
-            && self.terminate_reason.is_none()
-            && self.stack_position(gone) == StackPosition::SuiteFixture
+        let is_own_death =
+            self.terminate_reason.is_none() && self.stack_position(gone) == StackPosition::SuiteFixture;
+        self.running_tests.is_empty() && (is_own_death || self.is_stalled())
+    }
+
+    /// Returns whether the process was ended because it ran no test for too long.
+    fn is_stalled(&self) -> bool {
+        self.terminate_reason == Some(BatchTerminateReason::ProcessStalled)
     }
 
     /// Describes the end of a process in the tear-down of a suite.
-    fn tear_down_message(&self, gone: &ProcessExitSummary, is_limit: bool) -> String {
-        let mut message = match self.memory_cause(gone) {
-            Some(cause) => cause,
-            None if is_limit => "the process exceeded the time limit of the suite's last test".to_owned(),
-            None => exit_text(&exit_reason_of(&gone.exit)),
+    fn tear_down_message(&self, gone: &ProcessExitSummary, limit: Option<&str>) -> String {
+        let mut message = match (self.memory_cause(gone), limit) {
+            (Some(cause), _) => cause,
+            (None, Some(limit)) => format!("the process exceeded {limit}"),
+            (None, None) => exit_text(&exit_reason_of(&gone.exit)),
         };
         message.push_str(" in the tear-down of the suite");
         let mut message = self.unattributed_output.with_output(message);

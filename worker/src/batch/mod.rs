@@ -100,8 +100,9 @@ pub(crate) struct RunningBatch {
     first_begun: Option<Duration>,
     /// Since when no test has been running.
     idle_since: Duration,
-    /// The process is in what tests that have not begun need, by its output at the last deadline.
-    is_before_tests: bool,
+    /// The process is in a set-up or tear-down that its framework announces, by its output at the last
+    /// deadline, and no test is running.
+    is_between_tests: bool,
     /// The time of the last chunk, or of the end.
     now: ClockReading,
     /// The estimated duration of each test that ended in this chunk, where the framework's clock is too
@@ -193,7 +194,7 @@ impl RunningBatch {
             terminate_reason: None,
             first_begun: None,
             idle_since: Duration::ZERO,
-            is_before_tests: false,
+            is_between_tests: false,
             now: ClockReading::default(),
             estimated_duration: Duration::ZERO,
             last_ended: None,
@@ -388,7 +389,7 @@ impl RunningBatch {
         if !is_waiting {
             return;
         }
-        self.is_before_tests = false;
+        self.is_between_tests = false;
         let test = &self.tests[place];
         let mut flight =
             self.recycled.take().unwrap_or_else(|| RunningTest::with_limit(self.limits.output_bytes));
@@ -492,7 +493,7 @@ impl RunningBatch {
         self.progress[place].state = BatchTestState::Done;
         self.last_ended = Some(place);
         self.idle_since = self.now.running;
-        self.is_before_tests = false;
+        self.is_between_tests = false;
     }
 }
 

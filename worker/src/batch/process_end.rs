@@ -1,6 +1,6 @@
 //! The end of a batch's process: decides the tests without a result, and whether the program failed.
 
-use heeler_adapters::{DeathCulprit, FixtureFailure, FrameworkResult};
+use heeler_adapters::{DeathCulprit, FixtureFailure, FrameworkResult, SuitePhase};
 use heeler_core::{
     GuardLoss,
     describe::{guard_loss_text, program_name},
@@ -218,6 +218,12 @@ impl RunningBatch {
                     TestEnding::Idle(self.idle_timeout(flight.place).unwrap_or(flight.duration))
                 }
                 _ if is_stalled_in_one => TestEnding::Idle(self.startup_limit()),
+                _ if self.is_late_in_tear_down(&flight) && !self.is_stack_in_test(gone) => {
+                    TestEnding::TimedOutInTearDown {
+                        limit: self.announced_phase_limit_text(),
+                        place: tear_down_place(gone.suite_phase.as_ref()),
+                    }
+                }
                 _ if flight.is_timed_out => {
                     TestEnding::TimedOut(self.time_limit(flight.place).unwrap_or(flight.duration))
                 }
@@ -434,6 +440,17 @@ impl RunningBatch {
         } else {
             LeaseEnd::BadExit { end, message }
         }
+    }
+}
+
+/// Returns what is torn down, in words.
+fn tear_down_place(phase: Option<&SuitePhase>) -> String {
+    match phase {
+        Some(SuitePhase::FixtureTearDown { fixture }) => format!("the fixture {fixture}"),
+        Some(SuitePhase::TearDown { suite, .. } | SuitePhase::AfterTests { suite }) => {
+            format!("suite {suite}")
+        }
+        Some(SuitePhase::SetUp { .. } | SuitePhase::Dependency { .. }) | None => "its suite".to_owned(),
     }
 }
 

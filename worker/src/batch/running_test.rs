@@ -46,6 +46,8 @@ pub(super) struct RunningTest {
     pub(super) own_time_limit: Option<Duration>,
     /// Its framework reported its end after its time limit had passed.
     pub(super) is_late: bool,
+    /// Since when a tear-down behind it may stand, in running time.
+    pub(super) tear_down_since: Option<Duration>,
     /// Since when it waits for others, in running time.
     pub(super) paused_since: Option<Duration>,
     /// The number of times it was reported as slow.
@@ -67,6 +69,7 @@ impl RunningTest {
             is_idle: false,
             own_time_limit: None,
             is_late: false,
+            tear_down_since: None,
             paused_since: None,
             slow_warnings: 0,
             parts: TestParts::default(),
@@ -132,6 +135,7 @@ impl RunningTest {
         self.is_idle = false;
         self.own_time_limit = None;
         self.is_late = false;
+        self.tear_down_since = None;
         self.paused_since = None;
         self.slow_warnings = 0;
         self.parts.clear();

@@ -96,6 +96,7 @@ fn may_be_refusal(seen: &TestEnding, outputs: &TestOutputs) -> bool {
         | TestEnding::TimedOut(_)
         | TestEnding::Idle(_)
         | TestEnding::TimedOutBefore { .. }
+        | TestEnding::TimedOutInTearDown { .. }
         | TestEnding::Cancelled => false,
     }
 }

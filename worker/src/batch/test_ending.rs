@@ -16,6 +16,8 @@ pub(crate) enum TestEnding {
     TimedOut(Duration),
     /// The process exceeded this limit before the test began.
     TimedOutBefore { limit: Duration, position: DeathPosition },
+    /// The tear-down behind the test exceeded its limit, in words.
+    TimedOutInTearDown { limit: String, place: String },
     /// The test exceeded its idle timeout.
     Idle(Duration),
     /// The user cancelled it.

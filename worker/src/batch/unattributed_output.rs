@@ -98,12 +98,18 @@ impl UnattributedOutput {
 fn stalled_text(place: ExitPosition<'_>, limit: Duration) -> String {
     let limit = format_seconds(limit);
     match place {
-        ExitPosition::BeforeFirst => format!("the process began no test within {limit} and was ended"),
+        ExitPosition::BeforeFirst => {
+            format!("the process began no test within {limit} (startup-timeout) and was ended")
+        }
         ExitPosition::AfterTest(test) => {
-            format!("the process began no further test within {limit} after {test} and was ended")
+            format!(
+                "the process began no further test within {limit} (startup-timeout) after {test} and was ended"
+            )
         }
         ExitPosition::AfterLast | ExitPosition::AfterFailureOutside => {
-            format!("the process did not leave within {limit} after its last test and was ended")
+            format!(
+                "the process did not leave within {limit} (startup-timeout) after its last test and was ended"
+            )
         }
     }
 }
@@ -168,15 +174,15 @@ mod tests {
             (message(ExitPosition::AfterLast, None, None, None), "the process was lost after its last test"),
             (
                 message(ExitPosition::BeforeFirst, None, Some(15), Some(60)),
-                "the process began no test within 60 s and was ended",
+                "the process began no test within 60 s (startup-timeout) and was ended",
             ),
             (
                 message(ExitPosition::AfterTest("A.b"), None, Some(15), Some(60)),
-                "the process began no further test within 60 s after A.b and was ended",
+                "the process began no further test within 60 s (startup-timeout) after A.b and was ended",
             ),
             (
                 message(ExitPosition::AfterLast, None, Some(15), Some(60)),
-                "the process did not leave within 60 s after its last test and was ended",
+                "the process did not leave within 60 s (startup-timeout) after its last test and was ended",
             ),
         ] {
             assert_eq!(seen, expected);

@@ -104,6 +104,10 @@ fn single_run_result(seen: TestEnding, outputs: TestOutputs) -> TestResult {
             let reason = format!("timed out after {} {place}", format_seconds(limit));
             TestResult::with_reason(Outcome::TimedOut, reason)
         }
+        TestEnding::TimedOutInTearDown { limit, place } => TestResult::with_reason(
+            Outcome::TimedOut,
+            format!("timed out after {limit} in the tear-down of {place}"),
+        ),
         TestEnding::Idle(limit) => TestResult::with_reason(
             Outcome::Idle,
             format!("idle for {}, and was terminated", format_seconds(limit)),
@@ -225,6 +229,10 @@ fn isolated_rerun_reason(
                 Some(IsolatedRerun::Hangs),
             )
         }
+        TestEnding::TimedOutInTearDown { limit, place } => (
+            format!("{after_others}; times out in isolation (after {limit}) in the tear-down of {place}"),
+            Some(IsolatedRerun::Hangs),
+        ),
         TestEnding::Idle(limit) => (
             format!("{after_others}; hangs in isolation (idle for {})", format_seconds(*limit)),
             Some(IsolatedRerun::Hangs),

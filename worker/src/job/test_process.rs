@@ -32,7 +32,6 @@ use crate::{
         worker_context::WorkerContext,
     },
 };
-use heeler_adapters::SuitePhase;
 use heeler_core::GuardLoss;
 use heeler_protocol::{
     control::{DebuggerDecision, LeaseEnd, LeaseEvent, LeasedTest, ProcessExit, TestId, ToGuard, TreeSample},
@@ -321,15 +320,15 @@ impl<'a> RunningProcess<'a> {
         self.read_outputs();
         let now = self.clock.now();
         self.batch.report_running_tests(now, &mut self.sink.updates);
-        let due = self.batch.on_deadline(now, self.is_before_tests());
+        let due = self.batch.on_deadline(now, self.is_in_announced_phase());
         self.sink.try_send_batch();
         self.handle_deadline(due).await;
     }
 
-    /// Returns whether the process is in what tests that have not begun need.
-    fn is_before_tests(&self) -> bool {
-        let phase = self.reader.transcript.suite_phase();
-        matches!(phase, Some(SuitePhase::SetUp { .. } | SuitePhase::Dependency { .. }))
+    /// Returns whether the process is in a set-up or tear-down that its framework announces, or in a test on
+    /// which its tests depend.
+    fn is_in_announced_phase(&self) -> bool {
+        self.reader.transcript.suite_phase().is_some()
     }
 
     async fn handle_order(&mut self, order: JobOrder) {

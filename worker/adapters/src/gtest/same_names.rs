@@ -184,7 +184,8 @@ impl TranscriptParser for BatchParser {
             }
             phase @ (SuitePhase::Dependency { .. }
             | SuitePhase::AfterTests { .. }
-            | SuitePhase::TearDown { .. }) => Some(phase),
+            | SuitePhase::TearDown { .. }
+            | SuitePhase::FixtureTearDown { .. }) => Some(phase),
         }
     }
 

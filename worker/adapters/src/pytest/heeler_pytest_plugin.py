@@ -437,6 +437,8 @@ class Plugin:
         self.directories = KeptDirectories()
         self.items = {}
         self.begun_items = set()
+        # The names of fixtures whose tear-down has begun.
+        self.tear_downs = {}
         self.coverage = None
         self.is_stopped = False
         self.failure_limit = 0
@@ -562,20 +564,37 @@ class Plugin:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef, request):
-        # What a fixture of the session holds may be what another interpreter waits for.
         code = getattr(fixturedef.func, "__code__", None)
-        if fixturedef.scope != "session" or self.running is None or code is None:
+        # Fixtures of one test are a part of the test.
+        if fixturedef.scope == "function" or self.running is None or code is None:
             return (yield)
         name = fixturedef.argname if fixturedef.params is None else f"{fixturedef.argname}[{request.param_index}]"
         path = os.path.relpath(code.co_filename, str(request.config.rootpath))
-        report = {"k": "set-up", "fixture": f"{name} ({path}:{code.co_firstlineno})", "state": "failed"}
-        self.channel.send({**report, "state": "begun"})
+        fixture = f"{name} ({path}:{code.co_firstlineno})"
         try:
-            result = yield
-            report["state"] = "done"
-            return result
+            if fixturedef.scope != "session":
+                return (yield)
+            # What a fixture of the session holds may be what another interpreter waits for.
+            report = {"k": "set-up", "fixture": fixture, "state": "failed"}
+            self.channel.send({**report, "state": "begun"})
+            try:
+                result = yield
+                report["state"] = "done"
+                return result
+            finally:
+                self.channel.send(report)
         finally:
-            self.channel.send(report)
+            # The finalizer that is added last runs first, after those of fixtures that use this one.
+            fixturedef.addfinalizer(lambda: self.begin_tear_down(fixturedef, fixture))
+
+    def begin_tear_down(self, fixturedef, fixture):
+        self.tear_downs[fixturedef] = fixture
+        self.channel.send({"k": "tear-down", "fixture": fixture, "state": "begun"})
+
+    def pytest_fixture_post_finalizer(self, fixturedef):
+        fixture = self.tear_downs.pop(fixturedef, None)
+        if fixture is not None:
+            self.channel.send({"k": "tear-down", "fixture": fixture, "state": "done"})
 
     # Collection.
 

@@ -21,7 +21,8 @@
 //! writes to both standard outputs between two tests.
 //!
 //! While it sets a fixture of the session up, the plugin sends
-//! `{"k":"set-up","fixture":NAME,"state":"begun"|"done"|"failed"}`.
+//! `{"k":"set-up","fixture":NAME,"state":"begun"|"done"|"failed"}`. Around the tear-down of a fixture that
+//! several tests can use: `{"k":"tear-down","fixture":NAME,"state":"begun"|"done"}`.
 //!
 //! A process that is forked for tests gets `{"k":"warm","collect":true}`, and answers with `{"k":"warm"}`
 //! when it has collected them, or without `collect` before it loads anything but pytest and plugins; or it

@@ -4,7 +4,7 @@ use heeler_core::SetUpProgress;
 use heeler_protocol::control::ListedTest;
 
 use crate::{
-    TranscriptEvent, TranscriptParser,
+    SuitePhase, TranscriptEvent, TranscriptParser,
     json_reports::{
         dialogue::ReportDialogue,
         lines::ReportLineReader,
@@ -23,6 +23,8 @@ pub(super) struct PytestParser {
     lines: ReportLineReader,
     outputs: DividedOutputs,
     set_ups: Vec<(String, SetUpProgress)>,
+    /// Fixtures whose tear-down has begun; the last one by those before it.
+    tear_downs: Vec<String>,
     /// The failure of a session's fixture after the last test.
     session_failure: Option<String>,
     /// The session has ended, after the tear-down of its fixtures.
@@ -41,6 +43,7 @@ impl PytestParser {
             lines: ReportLineReader::default(),
             outputs: DividedOutputs::default(),
             set_ups: Vec::new(),
+            tear_downs: Vec::new(),
             session_failure: None,
             is_stopped: false,
             empty_reads: 0,
@@ -60,6 +63,14 @@ impl PytestParser {
                     _ => SetUpProgress::Failed,
                 };
                 self.set_ups.extend(report.text("fixture").map(|fixture| (fixture, progress)));
+            }
+            "tear-down" => {
+                let Some(fixture) = report.text("fixture") else { return };
+                if report.text("state").as_deref() == Some("begun") {
+                    self.tear_downs.push(fixture);
+                } else {
+                    self.tear_downs.retain(|standing| *standing != fixture);
+                }
             }
             "failure" => {
                 let message = report.text("message").unwrap_or_default();
@@ -106,6 +117,18 @@ impl TranscriptParser for PytestParser {
 
     fn take_set_ups(&mut self) -> Vec<(String, SetUpProgress)> {
         std::mem::take(&mut self.set_ups)
+    }
+
+    fn may_be_in_tear_down(&self) -> bool {
+        !self.tear_downs.is_empty()
+    }
+
+    fn suite_phase(&self) -> Option<SuitePhase> {
+        let fixture = self.tear_downs.last()?.clone();
+        Some(match self.dialogue.is_complete() {
+            true => SuitePhase::AfterTests { suite: fixture },
+            false => SuitePhase::FixtureTearDown { fixture },
+        })
     }
 
     fn takes_more_tests(&self) -> bool {

@@ -308,6 +308,82 @@ fn set_up_that_stands_still_is_charged_to_its_tests() {
     }
 }
 
+/// Returns a batch of two tests without a time limit, the second of which has ended but for a tear-down.
+fn standing_in_tear_down() -> BatchHarness {
+    let mut unlimited = lease(2);
+    unlimited.limits.timeout_ms = None;
+    let mut bench = BatchHarness::with_lease(unlimited);
+    bench.chunk(0, [begun(0), passed(0), begun(1)], "");
+    bench.batch.note_tear_down(false, at(0));
+    assert_eq!(bench.batch.deadline(), None);
+    bench.batch.note_tear_down(true, at(1000));
+    bench.batch.note_tear_down(true, at(2000));
+    assert_eq!(bench.batch.deadline(), Some(std::time::Duration::from_secs(241)));
+    bench
+}
+
+#[test]
+fn tear_down_that_stands_still_has_a_limit_of_its_own() {
+    // Without an announcement nothing is known to be torn down, and it is looked at again.
+    let mut bench = standing_in_tear_down();
+    bench.batch.on_deadline(at(241_000), false);
+    assert_eq!(bench.batch.deadline(), Some(std::time::Duration::from_secs(481)));
+    let suite = || SuitePhase::TearDown { suite: "A".into(), verdict: verdict(FrameworkResult::Passed) };
+    let fixture = || SuitePhase::FixtureTearDown { fixture: "f (a.py:1)".into() };
+    let limit = "240 s (four times startup-timeout) in the tear-down of";
+    for (phase, stack, message) in [
+        (suite(), "suite", None),
+        (suite(), "", Some(format!("timed out after {limit} suite A"))),
+        (suite(), "A.t1", Some("timed out after 241 s".to_owned())),
+        (fixture(), "", Some(format!("timed out after {limit} the fixture f (a.py:1)"))),
+    ] {
+        let mut bench = standing_in_tear_down();
+        assert_eq!(bench.batch.on_deadline(at(240_999), true), DeadlineAction::Nothing);
+        assert_eq!(bench.batch.on_deadline(at(241_000), true), DeadlineAction::Terminate);
+        let gone = ProcessExitSummary {
+            suite_phase: Some(phase),
+            evidence: evidence(stack),
+            is_after_end_marker: true,
+            ..process_exit(signal(15), INCOMPLETE)
+        };
+        assert!(matches!(bench.finish_as(241_000, gone), LeaseEnd::DiedInTest { .. }));
+        let results = bench.results();
+        let messages: Vec<_> = results.iter().filter_map(|node| node.error_message.clone()).collect();
+        assert_eq!(messages, message.into_iter().collect::<Vec<_>>(), "{stack}");
+        let of_suite: Vec<_> = bench.fixture_failures();
+        assert_eq!(of_suite.len(), usize::from(stack == "suite"));
+        for (fixture, message) in of_suite {
+            assert_eq!(fixture, "A (tear-down)");
+            let expected = format!("the process exceeded {limit} the suite");
+            assert!(message.starts_with(&expected), "{message}");
+        }
+    }
+}
+
+#[test]
+fn time_limit_of_a_test_covers_its_tear_down() {
+    let mut bench = holding(1);
+    bench.chunk(0, [begun(0)], "");
+    bench.batch.note_tear_down(true, at(1));
+    assert_eq!(bench.batch.deadline(), Some(std::time::Duration::from_millis(2000)));
+}
+
+#[test]
+fn tear_down_behind_all_tests_has_the_limit_of_a_set_up() {
+    let mut bench = BatchHarness::with_tests(1);
+    bench.chunk(0, [begun(0), passed(0)], "");
+    assert_eq!(bench.batch.on_deadline(at(60_000), true), DeadlineAction::Nothing);
+    assert_eq!(bench.batch.on_deadline(at(240_000), true), DeadlineAction::Terminate);
+    let gone = ProcessExitSummary {
+        suite_phase: Some(SuitePhase::AfterTests { suite: "A".into() }),
+        ..process_exit(signal(15), INCOMPLETE)
+    };
+    assert!(matches!(bench.finish_as(240_100, gone), LeaseEnd::DiedInTest { .. }));
+    let (fixture, message) = bench.fixture_failures().remove(0);
+    assert_eq!(fixture, "A (tear-down)");
+    assert!(message.starts_with("the process exceeded 240 s (four times startup-timeout)"), "{message}");
+}
+
 #[test]
 fn death_in_suite_tear_down_changes_no_result() {
     let phase =
