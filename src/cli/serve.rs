@@ -9,7 +9,7 @@ use super::{
     exit::{CliExitCode, CommandError},
     rerun,
     signals::{SignalListener, SignalRequest},
-    sources::{DebugData, NamedSources, SourceFinder, find_sources},
+    sources::{DebugData, NamedSources, SourceFinder, find_sources, has_sources},
 };
 use heeler_config::{CaptureStrategy, ResolvedSettings};
 use heeler_server::{
@@ -30,10 +30,10 @@ const NO_AUTHENTICATION: &str = "anyone who can reach this address can run the t
 
 /// Serves until the clients end or the user ends the server.
 pub(super) async fn serve(arguments: &ServeArguments) -> Result<CliExitCode, CommandError> {
-    let mut options = session_options(&arguments.served)?;
-    options.is_debug = arguments.is_debug;
     let named = arguments.protocol.as_deref().and_then(listen::front_end);
     let front_end = named.unwrap_or(FRONT_ENDS[0]);
+    let mut options = session_options(front_end, &arguments.served)?;
+    options.is_debug = arguments.is_debug;
     if arguments.is_stdio {
         return serve_standard_streams(front_end, options).await;
     }
@@ -115,7 +115,7 @@ pub(super) fn scheduler_options(settings: &ResolvedSettings, shown: WorkerStdout
 
 /// Serves the editor that started this process.
 pub(super) async fn serve_editor(arguments: &EditorArguments) -> Result<CliExitCode, CommandError> {
-    let mut options = session_options(&arguments.served)?;
+    let mut options = session_options(FRONT_ENDS[0], &arguments.served)?;
     options.client_host.clone_from(&arguments.client_host);
     options.exit_with = arguments.exit_on_process_exit;
     options.is_debug = arguments.is_debug;
@@ -130,16 +130,24 @@ pub(super) async fn serve_editor(arguments: &EditorArguments) -> Result<CliExitC
     serve_session(FRONT_ENDS[0], Box::new(stream), options, scheduler).await
 }
 
-fn session_options(served: &ServedArguments) -> Result<SessionOptions, CommandError> {
+fn session_options(
+    front_end: &dyn FrontEnd,
+    served: &ServedArguments,
+) -> Result<SessionOptions, CommandError> {
     let config = super::load_config(served.general.config_file.as_deref())?;
     let settings =
         ResolvedSettings::resolve(&config, served.command_line()).map_err(CommandError::Profile)?;
     let config = config.with_state_dir(&settings.state_dir);
     let mut say = |label: &str, words: &str| eprintln!("heeler: {label} {words}");
     let named = NamedSources::from_arguments(&served.programs);
-    // A client may ask for a debugger in any run.
-    let sources = find_sources(&config, &named, DebugData::Kept, &mut say).map_err(CommandError::Sources)?;
-    if sources.is_empty() {
+    let sources = if front_end.finds_programs_for_each_listing() {
+        Vec::new()
+    } else {
+        // A client may ask for a debugger in any run.
+        find_sources(&config, &named, DebugData::Kept, &mut say).map_err(CommandError::Sources)?
+    };
+    let is_nothing_named = || !has_sources(&config, &named);
+    if sources.is_empty() && (!front_end.finds_programs_for_each_listing() || is_nothing_named()) {
         return Err(CommandError::NothingToRun);
     }
     let provenance = rerun::provenance(&named, None);

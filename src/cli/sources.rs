@@ -285,6 +285,12 @@ fn find_supervised_sources(
     Ok(sources)
 }
 
+/// Returns whether the command line, a suite or the current directory names anything, without looking for
+/// programs.
+pub(super) fn has_sources(config: &Config, named: &NamedSources) -> bool {
+    !named.requests.is_empty() || !config.suites.is_empty() || cargo_project_request().is_some()
+}
+
 fn find_named_sources(
     config: &Config,
     named: &NamedSources,

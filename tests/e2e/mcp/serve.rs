@@ -260,12 +260,51 @@ fn long_run_is_a_task_for_clients_that_take_tasks() {
     world.check_tidy();
 }
 
+/// Writes a configuration whose build waits for the file `built`, and leaves `begun` behind.
+fn write_waiting_build(world: &TestWorld) {
+    let build = "touch begun; until [ -e built ]; do sleep 0.05; done";
+    world.write(
+        "heeler.toml",
+        &format!(
+            "[profile.default]\ngrace-period = \"200ms\"\n[[suite]]\nname = \"kinds\"\n\
+             programs = [\"kinds\"]\nbuild = [\"sh\", \"-c\", {build:?}]\n"
+        ),
+    );
+}
+
+#[test]
+fn session_begins_before_programs_are_built() {
+    let world = TestWorld::with_gtest("kinds");
+    write_waiting_build(&world);
+    let mut server = served(&world, &[]);
+    let client = json!({ "name": "test", "version": "1" });
+    let initialize = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client });
+    let answer = server.request(json!(1), "initialize", initialize);
+    assert_eq!(answer["result"]["serverInfo"]["name"], "heeler", "{answer}");
+    let tools = server.request(json!(2), "tools/list", json!({}));
+    assert!(tools["result"]["tools"].as_array().is_some_and(|tools| tools.len() > 3), "{tools}");
+    assert!(!world.path("begun").exists(), "a build is for a call that needs it");
+    // While a call waits for the build, its client hears of it, and everything else is answered.
+    let params = json!({ "name": "list_tests", "_meta": { "progressToken": "p" } });
+    server.send(&json!({ "jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": params }));
+    let progress: Value = serde_json::from_str(&server.next_line().unwrap()).unwrap();
+    assert_eq!(progress["params"]["progressToken"], "p", "{progress}");
+    wait_until("the build begins", || world.path("begun").exists());
+    assert_eq!(server.request(json!(4), "ping", json!({}))["result"], json!({}));
+    world.write("built", "");
+    let listed = server.response(&json!(3));
+    assert!(
+        listed["result"]["structuredContent"]["total"].as_u64().is_some_and(|total| total > 0),
+        "{listed}"
+    );
+    assert_eq!(server.end().0.code(), Some(0));
+    world.check_tidy();
+}
+
 #[test]
 fn progress_comes_while_programs_are_built_and_while_a_test_runs() {
     let world = TestWorld::with_gtest("kinds");
-    // The server builds when it starts, and again before the run.
-    let build = "test -e started || { touch started; exit; }; until [ -e built ]; do sleep 0.05; done";
-    world.write("heeler.toml", &format!("[profile.default]\ngrace-period = \"200ms\"\n[[suite]]\nname = \"kinds\"\nprograms = [\"kinds\"]\nbuild = [\"sh\", \"-c\", {build:?}]\n"));
+    write_waiting_build(&world);
     let mut server = served(&world, &[]);
     let params = json!({ "name": "run_tests", "arguments": { "filter": "test(Hang.Forever)" }, "_meta": { "progressToken": 1 } });
     server.send(&json!({ "jsonrpc": "2.0", "id": "run", "method": "tools/call", "params": params }));

@@ -51,6 +51,12 @@ pub trait FrontEnd: Debug + Sync {
         ConnectionPolicy::Concurrent
     }
 
+    /// Returns whether each listing builds or finds the programs first. A session then begins without them,
+    /// so that its client does not wait for a build before its first answer.
+    fn finds_programs_for_each_listing(&self) -> bool {
+        false
+    }
+
     /// Serves one client until its session ends. Nothing of the session is left then, except for processes of
     /// the scheduler that serve other sessions.
     fn serve(

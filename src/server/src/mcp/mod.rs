@@ -42,6 +42,11 @@ impl FrontEnd for McpFrontEnd {
         TcpTransport::Http
     }
 
+    /// `list_tests` and `run_tests` do; agents give up a server that is slow to answer `initialize`.
+    fn finds_programs_for_each_listing(&self) -> bool {
+        true
+    }
+
     fn serve(
         &self,
         stream: ClientStream,
