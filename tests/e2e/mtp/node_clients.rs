@@ -181,6 +181,9 @@ fn documented_client_works() {
     ran.assert_stderr("heeler left with code");
 }
 
+/// A reader of the page sees at one look what a client with callback connections has to do.
+const CALLBACK_CLIENT_LINES: usize = 40;
+
 #[test]
 fn documented_callback_clients_work() {
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/clients/callback_client.py");
@@ -188,6 +191,7 @@ fn documented_callback_clients_work() {
         let text = std::fs::read_to_string(&path).unwrap();
         let name = path.display();
         assert_eq!(text, block_of_page(language), "docs/editors/clients.md and {name} differ");
+        assert!(text.lines().count() <= CALLBACK_CLIENT_LINES, "{name} is no longer a short example");
         let world = TestWorld::new();
         world.env("HEELER", env!("CARGO_BIN_EXE_heeler"));
         world.env("ATTACHING_DIRECTORY", world.dir().to_str().unwrap());
