@@ -5,7 +5,12 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::json;
 
-use crate::support::{checked_run::CheckedRun, server::TestServer, uids, world::TestWorld};
+use crate::support::{
+    checked_run::CheckedRun,
+    server::TestServer,
+    uids,
+    world::{FinishedCommand, TestWorld},
+};
 
 fn all_names() -> Vec<String> {
     (0..64).map(|number| format!("t{number:02}")).collect()
@@ -213,4 +218,38 @@ fn of_several_tests_in_flight_at_a_death_only_one_that_dies_in_isolation_is_blam
             "{message}"
         );
     }
+}
+
+/// A program in the shell that reports to `reports`, and whose only test runs a command.
+fn shell_adapter(reports: &str, test: &str) -> String {
+    format!(
+        "#!/bin/sh\nreport() {{ printf '\\036%s\\n' \"$1\"{reports}; }}\n\
+         while read -r request; do case $request in\n\
+         *list*) report '{{\"k\":\"test\",\"id\":\"a\"}}'; report '{{\"k\":\"listed\"}}' ;;\n\
+         *run*) report '{{\"k\":\"begin\",\"i\":0}}'; if {test}; then state=passed; else state=failed; fi\n\
+         report \"{{\\\"k\\\":\\\"end\\\",\\\"i\\\":0,\\\"state\\\":\\\"$state\\\"}}\"; report '{{\"k\":\"done\"}}' ;;\n\
+         *stop*) exit 0 ;;\nesac; done\n"
+    )
+}
+
+#[test]
+fn standard_output_that_is_opened_by_its_name_has_a_hint() {
+    let world = TestWorld::new();
+    world.write(
+        "heeler.toml",
+        "[[suite]]\nname = \"a\"\nprograms = [\"adapter\"]\nframework = \"json-lines-stdio\"\n",
+    );
+    world.write_program("adapter", &shell_adapter("", "echo by descriptor"));
+    world.run(&["run"]).assert_code(0);
+    world.write_program("adapter", &shell_adapter("", "(echo by name > /dev/stdout)"));
+    let ran = world.run(&["run"]).assert_code(2);
+    let says = |ran: &FinishedCommand, text: &str| {
+        assert!(format!("{}{}", ran.stdout, ran.stderr).contains(text), "{ran}")
+    };
+    says(&ran, "standard output is a socket here, so write to descriptor 1");
+    world.write_program("adapter", &shell_adapter(" > /dev/stdout", "true"));
+    let refused = world.run(&["run"]);
+    assert_ne!(refused.code, Some(0), "{refused}");
+    says(&refused, "can't be opened by a name such as /dev/stdout: write to descriptor 1");
+    says(&refused, "No such device or address");
 }

@@ -23,6 +23,8 @@ const NAMES: [&str; 4] = ["/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/
 pub(super) struct StreamNames {
     /// Standard output is a socket that names writers, and no copy of the process has run tests.
     is_socket: bool,
+    /// Standard output is a socket that carries the reports as well, so that no test can run with pipes.
+    is_report_socket: bool,
     /// Indices of the tests in the batch.
     refused: Vec<usize>,
     /// The process has pipes: a test runs again in it.
@@ -41,6 +43,12 @@ impl RunningBatch {
     /// do not name their writers, so the socket must stay if a copy of the process runs tests.
     pub(crate) fn set_stream_socket(&mut self, is_socket: bool) {
         self.stream_names.is_socket = is_socket;
+    }
+
+    /// Sets whether standard output is a socket that carries the reports: their writers must be known, so
+    /// that a test which fails because of that gets a hint only.
+    pub(crate) fn set_report_socket(&mut self, is_socket: bool) {
+        self.stream_names.is_report_socket = is_socket;
     }
 
     /// Records that the process has pipes, because its only test was refused a stream.
@@ -62,7 +70,15 @@ impl RunningBatch {
         outputs: &TestOutputs,
         updates: &mut UpdateBatch,
     ) -> bool {
-        if !self.stream_names.is_socket || self.is_cancelled() || !may_be_refusal(seen, outputs) {
+        let StreamNames { is_socket, is_report_socket, .. } = self.stream_names;
+        if !(is_socket || is_report_socket) || self.is_cancelled() || !may_be_refusal(seen, outputs) {
+            return false;
+        }
+        if is_report_socket {
+            let message = "failed, with the words of a standard stream that could not be opened by its name: standard \
+                           output is a socket here, so write to descriptor 1 instead of /dev/stdout";
+            let (test, message) = (Some(self.tests[place].test), message.to_owned());
+            updates.logs.push(LogLine { test, level: LogLevel::Warning, message });
             return false;
         }
         self.stream_names.refused.push(place);

@@ -336,6 +336,7 @@ fn name_writers(
     channel: &mut InvocationChannel,
     is_debugged: bool,
 ) {
+    batch.set_report_socket(channel.names_writers() && channel.has_requests());
     if traits.reports_from_one_process {
         *channel = channel.with_named_writers();
         batch.set_stream_socket(!is_debugged && !channel.has_requests());

@@ -8,6 +8,12 @@ use crate::{
     scan,
 };
 
+/// Error messages when a program opens a socket by a name.
+const REFUSALS: [&str; 2] = ["No such device or address", "ENXIO"];
+
+/// Maximum size of the standard error in the message of a listing without any record.
+const STDERR_BYTES: usize = 400;
+
 /// Parses the reports of a listing on the report channel.
 pub(super) fn read_channel(output: &ListingOutput) -> Result<Vec<ListedTest>, ListingError> {
     const NAME: &str = "json-lines";
@@ -23,7 +29,16 @@ pub(super) fn read_channel(output: &ListingOutput) -> Result<Vec<ListedTest>, Li
 pub(super) fn read_standard_output(output: &ListingOutput) -> Result<Vec<ListedTest>, ListingError> {
     const NAME: &str = "json-lines-stdio";
     if output.code == Some(0) && !output.stdout.contains(&RECORD_START) {
-        let reason = "it wrote no record to its standard output".to_owned();
+        let mut reason = "it wrote no record to its standard output".to_owned();
+        let stderr = scan::decode_lossy(&output.stderr);
+        if REFUSALS.iter().any(|words| stderr.contains(words)) {
+            reason.push_str(
+                ", which is a socket and can't be opened by a name such as /dev/stdout: write to descriptor 1",
+            );
+        }
+        if !stderr.trim().is_empty() {
+            reason.push_str(&format!("\n{}", scan::truncated(stderr.trim(), STDERR_BYTES)));
+        }
         return Err(ListingError::NotThisFramework { framework: NAME, reason });
     }
     let records = output.stdout.split(|byte| *byte == RECORD_START).skip(1);
@@ -96,5 +111,16 @@ mod tests {
         assert!(matches!(listing("~{\"k\":\"test\",\"id\":\"a\"}\n"), Err(ListingError::Damaged { .. })));
         assert!(matches!(listing("~garbage\n"), Err(ListingError::Damaged { .. })));
         assert!(matches!(listing("{\"k\":\"listed\"}\n"), Err(ListingError::NotThisFramework { .. })));
+    }
+
+    #[test]
+    fn listing_that_opened_the_socket_by_its_name_says_so() {
+        let message = |stderr: &str| {
+            let output = ListingOutput { stderr: stderr.into(), code: Some(0), ..ListingOutput::default() };
+            read_standard_output(&output).unwrap_err().to_string()
+        };
+        let refused = message("adapter: line 2: /dev/stdout: No such device or address\n");
+        assert!(refused.contains("write to descriptor 1\nadapter: line 2: /dev/stdout"), "{refused}");
+        assert!(message("").ends_with("it wrote no record to its standard output"));
     }
 }

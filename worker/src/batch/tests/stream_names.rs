@@ -40,3 +40,21 @@ fn failure_stands_in_a_process_that_is_cancelled() {
     process.finish(2, signal(9), INCOMPLETE);
     assert!(process.batch.take_refused().is_empty());
 }
+
+#[test]
+fn refusal_of_a_socket_with_reports_is_a_hint_and_the_failure_stands() {
+    for (words, hints) in [(REFUSAL, 1), ("bad", 0)] {
+        let mut updates = UpdateBatch::default();
+        let only = Iteration::first_of(NonZeroU32::MIN);
+        let mut batch = RunningBatch::new(lease(1), only, WorkerId(1), &mut updates, Box::new(FakeFramework));
+        batch.set_report_socket(true);
+        let mut process = BatchHarness { batch, updates };
+        process.chunk(1, [begun(0), ended(0, FrameworkResult::Failed)], words);
+        process.finish(2, exit(0), COMPLETE);
+        assert!(process.batch.take_refused().is_empty());
+        assert_eq!(process.states(), [("A.t0".to_owned(), ExecutionState::Failed)]);
+        let logs = &process.updates.logs;
+        assert_eq!(logs.len(), hints, "{logs:?}");
+        assert!(logs.iter().all(|line| line.message.contains("write to descriptor 1")), "{logs:?}");
+    }
+}
