@@ -73,7 +73,7 @@ export async function editor_starts_stops_and_reconnects() {
   assert.deepEqual([status.severity, status.ok, details], [OK, true, null]);
   await record.until(({ event, state }) => event === "state" && state === STOPPED, "the end of the run");
   const ended = checkRun(record.heard, "deaths");
-  assert.deepEqual([ended.severity, ended.message], [OK, "7 tests: 7 passed"]);
+  assert.deepEqual([ended.severity, ended.message], [OK, "deaths: 7 tests: 7 passed"]);
   assert.equal(outputOf(record, 2).match(/^passed .* deaths::/gm).length, 7);
   assert.match(outputOf(record, 3), /^7 tests: 7 passed \(\d+\.\d{3} s\)\n$/);
   assert.ok(record.heard.some(({ event }) => event === "changed"), "there is progress");
@@ -123,7 +123,7 @@ export async function failures_are_shown_and_counted() {
   await record.until(({ event, state }) => event === "state" && state === STOPPED, "the end of the run");
   const status = checkRun(record.heard, "kinds");
   assert.deepEqual([status.severity, status.ok, status.plugin], [ERROR, false, "heeler"]);
-  assert.match(status.message, /^\d+ tests: .*failed/);
+  assert.match(status.message, /\d+ tests: .*failed/);
   assert.match(outputOf(record, 2), /^failed .* kinds::/m);
   assert.match(outputOf(record, 1), /^at .*kinds\.cc:\d+$/m);
   assert.match(outputOf(record, 3), /^run again: /m);
@@ -134,7 +134,7 @@ export async function failures_are_shown_and_counted() {
   record.heard = [];
   assert.equal((await ask.startServerAsync(launch("kinds", { rerun: "failed" }))).status.severity, OK);
   await record.until(({ event, state }) => event === "state" && state === STOPPED, "the end of the rerun");
-  assert.match(checkRun(record.heard, "kinds").message, new RegExp(`^${failed} tests?: `));
+  assert.match(checkRun(record.heard, "kinds").message, new RegExp(`^kinds: ${failed} tests?: `));
   client.shutdownServer();
   assert.equal(await soon(server.left, "the end of the server"), 0);
 }
@@ -170,8 +170,8 @@ export async function refused_starts_say_why_and_send_a_state() {
   await soon(guest.gone(), "the end of the test");
   assert.equal(checkRun(record.heard, "meet").severity, CANCEL);
   // A start whose tests can't be selected has all its states.
-  for (const [attributes, text] of [[{ filter: "none()" }, /^no test ran: none of the \d+ tests is selected/],
-    [{ filter: "test(Deaf)", rerun: "failed" }, /^no test ran: run .* has left no such test/]]) {
+  for (const [attributes, text] of [[{ filter: "none()" }, /^meet: no test ran: none of the \d+ tests is selected/],
+    [{ filter: "test(Deaf)", rerun: "failed" }, /^meet: no test ran: run .* has left no such test/]]) {
     record.heard = [];
     assert.equal((await ask.startServerAsync(launch("meet", attributes))).status.severity, OK);
     await record.until(({ event, state }) => event === "state" && state === STOPPED, "the end of the run");

@@ -93,7 +93,8 @@ fn path_with_heeler() -> String {
 
 #[test]
 fn action_reports_failures_in_annotations_summary_output_and_junit() {
-    let runner = ActionRunner::new(TestWorld::with_gtest("kinds"), &[("arguments", "kinds --filter 'Math.*'")]);
+    let runner =
+        ActionRunner::new(TestWorld::with_gtest("kinds"), &[("arguments", "kinds --filter 'Math.*'")]);
     let ran = runner.run("Run the tests");
     assert_eq!(ran.code, Some(2), "{ran:?}");
     assert!(format!("{}{}", ran.stdout, ran.stderr).contains("::error "), "{ran:?}");
@@ -130,7 +131,10 @@ fn gitlab_template_runs_tests_and_writes_the_report_that_it_names() {
     };
     let script = [vec!["set -eo pipefail".to_owned()], lines("before_script"), lines("script")].concat();
     let mut command = world.shell(&script.join("\n"));
-    command.env("HEELER_ARGUMENTS", "kinds --filter 'Math.*'").env("CI_PROJECT_DIR", world.dir()).env("GITLAB_CI", "true");
+    command
+        .env("HEELER_ARGUMENTS", "kinds --filter 'Math.*'")
+        .env("CI_PROJECT_DIR", world.dir())
+        .env("GITLAB_CI", "true");
     command.env("PATH", path_with_heeler());
     let ran = run_with_separate_outputs(command);
     assert_eq!(ran.code, Some(2), "{ran:?}");

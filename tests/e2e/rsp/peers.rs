@@ -63,7 +63,7 @@ fn client_that_does_not_read_pauses_its_run_without_loss() {
     let output = client.output(2);
     let names: BTreeSet<_> = output.lines().filter_map(|line| line.split_once("  big::")).collect();
     assert_eq!((output.lines().count(), names.len()), (CASES, CASES), "each test has one line");
-    assert_eq!(client.job_ends()[0]["message"], format!("{CASES} tests: {CASES} passed"));
+    assert_eq!(client.job_ends()[0]["message"], format!("big: {CASES} tests: {CASES} passed"));
     client.notify("server/shutdown");
     assert_eq!(server.wait_gone(), Some(0));
 }

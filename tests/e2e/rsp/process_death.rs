@@ -66,7 +66,7 @@ fn check_deaths(role: ProcessRole) {
             signal_if_there(*victim, "KILL");
         }
         let status = check_end(&mut client, &what);
-        assert_eq!(status["message"], format!("{CASES} tests: {CASES} passed"), "{what}");
+        assert_eq!(status["message"], format!("big: {CASES} tests: {CASES} passed"), "{what}");
         assert_eq!(status["severity"], 0, "{what}");
         client.notify("server/shutdown");
         assert_eq!(server.wait_gone(), Some(0));

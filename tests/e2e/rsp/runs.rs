@@ -23,14 +23,14 @@ fn suites_run_at_the_same_time_and_each_has_its_own_job() {
     client.wait_state("deaths", 4);
     assert_eq!(client.states("meet"), [1, 2]);
     assert_eq!(client.job_ends().len(), 1);
-    assert_eq!(client.job_ends()[0]["message"], "7 tests: 7 passed");
+    assert_eq!(client.job_ends()[0]["message"], "deaths: 7 tests: 7 passed");
     assert_eq!(client.ask("server/getJobs", json!(null)).as_array().unwrap().len(), 1);
     guest.release();
     for _ in 1..4 {
         meet.next_test().release();
     }
     client.wait_state("meet", 4);
-    assert_eq!(client.job_ends()[1]["message"], "4 tests: 4 passed");
+    assert_eq!(client.job_ends()[1]["message"], "meet: 4 tests: 4 passed");
     client.notify("server/shutdown");
     assert_eq!(server.wait_gone(), Some(0));
 }
@@ -111,7 +111,7 @@ fn progress_is_sent_at_most_ten_times_a_second() {
         client.params_of("client/jobChanged").map(|one| one["percent"].as_u64().unwrap()).collect();
     assert!(!percents.is_empty() && percents.is_sorted(), "{percents:?}");
     assert!(percents.len() as f64 <= seconds * 10.0 + 1.0, "{seconds} s: {percents:?}");
-    assert_eq!(client.job_ends()[0]["message"], "5000 tests: 5000 passed");
+    assert_eq!(client.job_ends()[0]["message"], "big: 5000 tests: 5000 passed");
     client.notify("server/shutdown");
     assert_eq!(server.wait_gone(), Some(0));
 }

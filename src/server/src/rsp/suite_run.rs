@@ -165,6 +165,8 @@ impl SuiteRun {
             SuiteRunEnd::CancelledBefore | SuiteRunEnd::Failed(_) => status.message.clone(),
         };
         out.push(self.log(&summary));
+        // Clients show this message alone, perhaps while other suites run.
+        let status = Status::new(status.severity, format!("{}: {}", self.server.id, status.message));
         out.push(ServerNotification::JobRemoved(JobEnd { status, handle: self.job.clone() }));
         out.push(ServerNotification::ProcessTerminated(self.process()));
         self.state = RunState::Stopped;
@@ -296,7 +298,7 @@ mod tests {
         assert_eq!(run.job_progress().percent, 100);
         let end = run.end(&ended(None), Duration::from_millis(1234));
         assert_eq!(words(&end), ["3 2", "removed 4", "terminated", "state 4"]);
-        assert_eq!(status(&end).message, "2 tests: 1 passed, 1 failed");
+        assert_eq!(status(&end).message, "unit: 2 tests: 1 passed, 1 failed");
     }
 
     #[test]
@@ -325,7 +327,7 @@ mod tests {
         assert_eq!(words(&sent)[0], "2 not");
         let end = run.end(&ended(Some(cancelled)), Duration::ZERO);
         assert_eq!(words(&end), ["3 1", "removed 8", "terminated", "state 4"]);
-        assert_eq!(status(&end).message, "1 test: 1 not run; cancelled");
+        assert_eq!(status(&end).message, "unit: 1 test: 1 not run; cancelled");
     }
 
     #[test]
@@ -351,7 +353,10 @@ mod tests {
         assert_eq!(severity(1, &ended(None)).severity, Severity::Ok);
         assert_eq!(severity(2, &ended(None)).severity, Severity::Error, "a result is missing");
         let no_worker = severity(1, &ended(Some(NotRunReason::NoWorker)));
-        assert_eq!((no_worker.severity, no_worker.message.as_str()), (Severity::Ok, "1 test: 1 passed"));
+        assert_eq!(
+            (no_worker.severity, no_worker.message.as_str()),
+            (Severity::Ok, "unit: 1 test: 1 passed")
+        );
         let end = SuiteRunEnd::Ended { stopped_by: None, failed_programs: 1 };
         let status = severity(1, &end);
         assert_eq!(status.severity, Severity::Error);
@@ -366,7 +371,7 @@ mod tests {
         let _sent = run.on_updates(&[finished("unit::a", Outcome::NotRun(limit))], Instant::now());
         let end = run.end(&ended(Some(limit)), Duration::ZERO);
         assert_eq!(status(&end).severity, Severity::Error);
-        assert_eq!(status(&end).message, "1 test: 1 not run; stopped at the time limit of the run");
+        assert_eq!(status(&end).message, "unit: 1 test: 1 not run; stopped at the time limit of the run");
     }
 
     #[test]
