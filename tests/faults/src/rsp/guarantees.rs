@@ -214,6 +214,7 @@ impl ConnectionReplay<'_> {
         let status = run.status.as_ref().expect("it is terminated");
         let severity = status["severity"].as_u64().unwrap();
         let message = status["message"].as_str().unwrap();
+        assert!(message.starts_with(&format!("{suite}: ")), "the message names its suite: {message}");
         let is_cancelled = severity == CANCEL || run.state == STOPPING || self.has_asked_for_end;
         assert!(severity != CANCEL || self.has_asked_for_end, "nobody cancelled {suite}: {status}");
         let is_bad = run.expected.values().any(|state| !["passed", "skipped"].contains(state));
@@ -328,6 +329,7 @@ const LABELS: [&str; 13] = [
 /// Reads the summary of a run: the number of its results, of its selected tests, and the sum of the counts;
 /// `None` if no test ran.
 fn counts_of(message: &str) -> Option<(usize, usize, usize)> {
+    let (_suite, message) = message.split_once(": ")?;
     let (head, rest) = message.split_once(": ")?;
     let head = head.strip_suffix(" tests").or_else(|| head.strip_suffix(" test"))?;
     let (total, selected) = head.split_once(" of ").unwrap_or((head, head));
