@@ -2,6 +2,7 @@
 //! where it has the marks of no framework, of two, or of all.
 
 use std::{
+    env,
     ffi::OsString,
     fs,
     os::unix::fs::{PermissionsExt as _, symlink},
@@ -200,6 +201,16 @@ fn recognition_starts_no_tool_that_knows_all_frameworks() {
     // Its name makes it a test application all the same.
     place(&world, &gtest("kinds"), "kinds");
     assert_eq!(frameworks(&world, &["--mtp", &format!("{heeler} ./kinds"), "-E", "Math"]), ["mtp"]);
+}
+
+#[test]
+fn recognition_tells_tests_of_a_tool_from_the_tool_by_their_functions() {
+    let world = TestWorld::new();
+    // These tests mention all frameworks, and are run by the functions of one.
+    let own = env::current_exe().unwrap();
+    let ran = world.run(&["list", own.to_str().unwrap()]).assert_code(0);
+    ran.line_with(&["e2e", "tests, libtest"]);
+    ran.assert_stdout("recognition_tells_tests_of_a_tool_from_the_tool_by_their_functions");
 }
 
 #[test]

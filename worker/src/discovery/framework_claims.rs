@@ -9,6 +9,7 @@ use std::{
 
 use heeler_adapters::{Adapter, ClaimConfidence, DiscoveryTarget};
 use heeler_protocol::control::TestProgram;
+use object::{Object as _, ObjectSymbol as _, ReadCache};
 
 /// The size of one piece, so that a program of any size takes the same memory.
 const PIECE_BYTES: usize = 1 << 20;
@@ -88,12 +89,49 @@ pub(super) async fn recognize(program: &TestProgram) -> RecognizedProgram {
             read_program(path, &mut claims).await
         }
     };
+    settle_marks_of_a_tool(path, &mut claims);
     // What a build tool built as a test is one, whatever its bytes show: it may have a harness of its own.
     let is_built_as_test = !program.tool_env.is_empty() && kind == ProgramKind::Native;
     let least = if is_built_as_test { ClaimConfidence::Possible } else { ClaimConfidence::Likely };
     claims.retain(|(_, confidence)| *confidence >= least);
     claims.sort_by_key(|(_, confidence)| std::cmp::Reverse(*confidence));
     RecognizedProgram { kind, claims }
+}
+
+/// Decides by a program's symbols if it has the marks of so many frameworks that it is a tool for tests, or
+/// the tests of such a tool: these mention frameworks, and contain the functions of one. A tool without
+/// symbols, or that contains none of the frameworks, stays one.
+fn settle_marks_of_a_tool(path: &Path, claims: &mut Vec<FrameworkClaim>) {
+    if labels(claims).len() < FRAMEWORKS_OF_A_TOOL {
+        return;
+    }
+    let mut contained = unclaimed();
+    let is_read = visit_function_names(path, |names| {
+        raise_claims(&mut contained, &DiscoveryTarget::Executable { image: names });
+    });
+    if is_read.is_some() && (1..FRAMEWORKS_OF_A_TOOL).contains(&labels(&contained).len()) {
+        *claims = contained;
+    }
+}
+
+/// Calls `visit` with the names of all functions that a program defines, one a line, in pieces; `None` if the
+/// file has no symbols that can be read.
+fn visit_function_names(path: &Path, mut visit: impl FnMut(&[u8])) -> Option<()> {
+    let cache = ReadCache::new(File::open(path).ok()?);
+    let file = object::File::parse(&cache).ok()?;
+    let mut names = Vec::with_capacity(PIECE_BYTES);
+    for symbol in file.symbols() {
+        let is_function = symbol.is_definition() && symbol.kind() == object::SymbolKind::Text;
+        let Some(name) = symbol.name_bytes().ok().filter(|_| is_function) else { continue };
+        names.extend_from_slice(name);
+        names.push(b'\n');
+        if names.len() >= PIECE_BYTES {
+            visit(&names);
+            names.clear();
+        }
+    }
+    visit(&names);
+    Some(())
 }
 
 async fn read_program(path: &Path, claims: &mut [FrameworkClaim]) -> ProgramKind {
@@ -123,6 +161,7 @@ pub fn likely_framework(path: &Path) -> Option<&'static str> {
     let mut claims = unclaimed();
     raise_claims(&mut claims, &DiscoveryTarget::File { path });
     while file.read_piece(&mut claims) {}
+    settle_marks_of_a_tool(path, &mut claims);
     let is_test_program =
         file.is_native == Some(true) && (1..FRAMEWORKS_OF_A_TOOL).contains(&labels(&claims).len());
     let likely = claims.iter().find(|(_, confidence)| *confidence == ClaimConfidence::Likely);
