@@ -10,9 +10,9 @@
 //! - `finish_frames`: the frames of a finish, and their routes.
 //! - `client_finishers`: one finisher for each client.
 //! - `orphaned_run`: the finish of an orphaned run (its coordinator has died).
-//! - [`guard`]: one small process per test process, which supervises it from its start to its exit.
-//! - [`fork_server`]: the fork server, which forks guards.
-//! - [`dump`], [`stacks`]: diagnostics of a stopped process: minidumps, and symbolized stacks.
+//!
+//! Guards, one small process for each test process, and the fork server that forks them are in
+//! `heeler-guard`; minidumps and stacks of a stopped process are in `heeler-crash`.
 
 mod client_finishers;
 mod coordinator_process;

@@ -87,7 +87,7 @@ pub enum ClientEvent {
         message: String,
     },
     /// The server requests a debugger for a test process that is stopped before its first instruction; the
-    /// client must respond with [`super::Client::answer_debugger`]. Sent only to a client with
+    /// client must respond with [`super::Client::respond_to_debugger`]. Sent only to a client with
     /// [debuggers](super::ClientOptions::debuggers).
     AttachDebugger {
         /// Id of the request, to be passed with the response.

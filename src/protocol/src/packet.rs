@@ -134,7 +134,7 @@ pub fn forward(client: ClientId, position: u64, frame: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// Reads the body of a [`ControlPacket::RpcMessage`].
+/// Reads the body of a [`ControlPacket::Message`].
 ///
 /// # Errors
 /// The body is not the JSON of such a message.

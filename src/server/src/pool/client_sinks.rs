@@ -39,7 +39,7 @@ impl ClientSink {
     /// Passes a frame on, if there is room at once.
     ///
     /// # Errors
-    /// See [`ClientSinkError`].
+    /// There is no room at present, or the client takes no more updates.
     pub fn try_send(&self, frame: Bytes) -> Result<(), ClientSinkError> {
         match self {
             Self::Connection(outbox, _) => outbox.try_send(frame).map_err(|error| match error {

@@ -80,7 +80,7 @@ impl WorkerPool {
     }
 
     /// Requests one more worker for a user; it is started as soon as there are fewer workers than slots.
-    /// [`WorkerPool::grant`] or [`PoolEvent::WorkerNotStarted`] follows.
+    /// [`WorkerPool::grant`] or `PoolEvent::WorkerNotStarted` follows.
     pub fn request_worker(&mut self, user: WorkerUser) {
         self.requests.push_back(user);
     }
@@ -97,7 +97,7 @@ impl WorkerPool {
 
     /// Starts requested workers, as long as there are fewer workers than slots.
     ///
-    /// Cancel safe: no, as [`WorkerPool::start_worker`].
+    /// Cancel safe: no, as `start_worker`.
     pub async fn start_requested(&mut self) {
         let blocked = self.workers.values().filter(|worker| worker.is_blocked).count();
         while self.starting.len() < self.requests.len()

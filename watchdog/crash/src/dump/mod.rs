@@ -4,7 +4,7 @@
 //! - [`write()`]: writes a dump of a process, on disk completely or not at all, without its environment.
 //! - `context`: the crash record of a dump; `layout`: the layout of a dump's bytes; `scrub`: removes the
 //!   environment.
-//! - [`read`], [`parse_maps`]: the contents of a dump, with stacks symbolized by the programs that still
+//! - [`read`], [`parse`]: the contents of a dump, with stacks symbolized by the programs that still
 //!   exist.
 
 mod context;
