@@ -154,6 +154,7 @@ fn statuses(report: &Value) -> BTreeMap<String, String> {
 }
 
 #[test]
+#[ignore = "a peer: scripts/test --peers"]
 fn stryker_tests_mutants_of_javascript_and_typescript() {
     let Some(installation) = installation() else { return };
     let package = Package::new(&installation);
@@ -209,6 +210,7 @@ fn stryker_tests_mutants_of_javascript_and_typescript() {
 }
 
 #[test]
+#[ignore = "a peer: scripts/test --peers"]
 fn cargo_package_and_stryker_belong_to_one_answer() {
     let Some(installation) = installation() else { return };
     let package = Package::new(&installation);
@@ -233,6 +235,7 @@ fn cargo_package_and_stryker_belong_to_one_answer() {
 }
 
 #[test]
+#[ignore = "a peer: scripts/test --peers"]
 fn package_below_a_cargo_workspace_belongs_to_it() {
     let Some(installation) = installation() else { return };
     let package = Package::new(&installation);
@@ -259,6 +262,7 @@ fn package_below_a_cargo_workspace_belongs_to_it() {
 }
 
 #[test]
+#[ignore = "a peer: scripts/test --peers"]
 fn tests_that_fail_without_a_mutant_are_the_error() {
     let Some(installation) = installation() else { return };
     let package = Package::new(&installation);
@@ -362,6 +366,7 @@ fn wait_for_busy_tests(command: &Child) -> Vec<StartedProcess> {
 }
 
 #[test]
+#[ignore = "a peer: scripts/test --peers"]
 fn interrupted_command_keeps_its_verdicts_and_leaves_nothing() {
     let Some(installation) = installation() else { return };
     let package = Package::new_slow(&installation);
@@ -380,6 +385,7 @@ fn interrupted_command_keeps_its_verdicts_and_leaves_nothing() {
 }
 
 #[test]
+#[ignore = "a peer: scripts/test --peers"]
 fn killed_command_leaves_no_process_of_stryker() {
     let Some(installation) = installation() else { return };
     let package = Package::new_slow(&installation);
@@ -392,6 +398,7 @@ fn killed_command_leaves_no_process_of_stryker() {
 }
 
 #[test]
+#[ignore = "a peer: scripts/test --peers"]
 fn death_of_stryker_or_its_guard_is_one_error_and_verdicts_are_kept() {
     let Some(installation) = installation() else { return };
     for (is_guard, end) in [(false, "SIGKILL"), (true, "the loss of its guard")] {
@@ -416,6 +423,7 @@ fn death_of_stryker_or_its_guard_is_one_error_and_verdicts_are_kept() {
 }
 
 #[test]
+#[ignore = "a peer: scripts/test --peers"]
 fn peer_tests_mutants_of_javascript() {
     let Some(installation) = installation() else { return };
     let tested = Package::new(&installation).project.play(Peer::Alpha, "lists_and_tests");
@@ -425,6 +433,7 @@ fn peer_tests_mutants_of_javascript() {
 }
 
 #[test]
+#[ignore = "a peer: scripts/test --peers"]
 fn peer_cancels_requests_in_javascript() {
     let Some(installation) = installation() else { return };
     let package = Package::new_slow(&installation);
@@ -435,6 +444,7 @@ fn peer_cancels_requests_in_javascript() {
 }
 
 #[test]
+#[ignore = "a peer: scripts/test --peers"]
 fn client_sees_the_same_of_stryker_and_of_the_server_before_it() {
     let Some(installation) = installation() else { return };
     let shapes = |project: &Project, target: &[&str]| {
@@ -467,6 +477,7 @@ fn client_sees_the_same_of_stryker_and_of_the_server_before_it() {
 }
 
 #[test]
+#[ignore = "a peer: scripts/test --peers"]
 fn killed_client_ends_stryker_and_its_copy_of_the_package() {
     let Some(installation) = installation() else { return };
     let package = Package::new_slow(&installation);
@@ -475,6 +486,7 @@ fn killed_client_ends_stryker_and_its_copy_of_the_package() {
 }
 
 #[test]
+#[ignore = "a peer: scripts/test --peers"]
 fn killed_server_leaves_no_process_of_stryker() {
     let Some(installation) = installation() else { return };
     let package = Package::new_slow(&installation);

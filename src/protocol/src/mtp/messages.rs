@@ -196,8 +196,8 @@ const UPDATES_TAIL: &[u8] = b"]}}";
 
 /// Encodes changes that are already JSON as one update frame.
 ///
-/// Each item is the text of one [`NodeChange`], as [`encode_change`](super::encode_change) writes it and journals
-/// store it.
+/// Each item is the text of one [`NodeChange`], as [`encode_change`](super::encode_change) writes it and
+/// journals store it.
 #[must_use]
 pub fn updates_frame<'a, I>(run_id: &str, changes: I) -> Bytes
 where
