@@ -25,3 +25,4 @@ mod run_events;
 mod shown_results;
 mod signals;
 mod state;
+mod tutorial;
