@@ -135,6 +135,18 @@ fn panic_alone_is_no_ordinary_failure() {
 }
 
 #[test]
+fn example_that_panics_has_no_ordinary_failure() {
+    let failed = "\x16=== RUN   ExampleA\n\x16--- FAIL: ExampleA (0.00s)\n\x16=== NAME   \n";
+    let (parser, events) = parsed(Go::Framed, &["ExampleA", "ExampleB"], failed.as_bytes());
+    assert_eq!(ends(&events), [], "the process may die of it");
+    assert!(!parser.is_after_end_marker());
+    for next in ["\x16=== RUN   ExampleB\n", "\x16FAIL\n"] {
+        let (_, events) = parsed(Go::Framed, &["ExampleA", "ExampleB"], format!("{failed}{next}").as_bytes());
+        assert_eq!(ends(&events), [(0, FrameworkResult::Failed)], "{next}");
+    }
+}
+
+#[test]
 fn further_executions_of_a_test_count() {
     let output = b"\x16=== RUN   TestA\n\x16--- PASS: TestA (0.00s)\n\x16=== NAME  \n\x16=== RUN   TestA\n    a_test.go:1: x\n\x16--- FAIL: TestA (0.00s)\n\x16=== NAME  \n\x16FAIL\n";
     let (parser, events) = parsed(Go::Framed, &["TestA"], output);

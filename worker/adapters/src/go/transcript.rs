@@ -58,6 +58,15 @@ struct UnconfirmedEnd {
     line: Option<Vec<u8>>,
     /// Output behind it.
     rest: Vec<u8>,
+    /// Whether the framework has said since that what follows is of no test.
+    is_left: bool,
+}
+
+impl UnconfirmedEnd {
+    /// Returns whether it is the failure of an example.
+    fn is_of_example(&self, tests: &[TestState]) -> bool {
+        self.verdict.result == FrameworkResult::Failed && tests[self.place].name.starts_with("Example")
+    }
 }
 
 /// Who writes what follows.
@@ -176,7 +185,11 @@ impl GoRun {
                 self.set_writer(&name);
             }
             GoMarker::Name(name) => {
-                self.continue_after_end(name.as_ref(), events);
+                match &mut self.unconfirmed {
+                    // An example that panics has the marker of a failure and this one, and then the process dies.
+                    Some(end) if name.is_none() && end.is_of_example(&self.tests) => end.is_left = true,
+                    _ => self.continue_after_end(name.as_ref(), events),
+                }
                 self.writer = None;
                 if let Some(name) = name {
                     self.set_writer(&name);
@@ -318,8 +331,13 @@ impl GoRun {
                 self.confirm_end(events);
             }
         }
-        self.unconfirmed =
-            Some(UnconfirmedEnd { place, verdict, line: Some(line.to_vec()), rest: Vec::new() });
+        self.unconfirmed = Some(UnconfirmedEnd {
+            place,
+            verdict,
+            line: Some(line.to_vec()),
+            rest: Vec::new(),
+            is_left: false,
+        });
         // Behind it follows the marker of another test, at any time.
         if self.tests[place].is_parallel && self.variant == Go::Framed {
             self.confirm_end(events);
@@ -369,10 +387,8 @@ impl GoRun {
     }
 
     fn on_output(&mut self, bytes: &[u8], events: &mut Vec<TranscriptEvent>) {
-        if let Some(end) = &mut self.unconfirmed {
-            let is_of_example = end.verdict.result == FrameworkResult::Failed
-                && self.tests[end.place].name.starts_with("Example");
-            if is_of_example {
+        if let Some(end) = self.unconfirmed.as_mut().filter(|end| !end.is_left) {
+            if end.is_of_example(&self.tests) {
                 let room = EXAMPLE_BYTES.saturating_sub(end.rest.len());
                 end.rest.extend_from_slice(&bytes[..bytes.len().min(room)]);
             } else if let Some(line) = end.line.take() {
