@@ -34,7 +34,9 @@ pub fn main() -> ExitCode {
     // One thread: the coordinator mostly waits, and a child process is killed when the thread that started it
     // ends.
     let mut builder = tokio::runtime::Builder::new_current_thread();
-    let runtime = match builder.enable_all().thread_keep_alive(THREAD_KEEP_ALIVE).build() {
+    let built = heeler_sys::io::check_runtime_descriptors()
+        .and_then(|()| builder.enable_all().thread_keep_alive(THREAD_KEEP_ALIVE).build());
+    let runtime = match built {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("error: failed to start: {error}");

@@ -37,7 +37,9 @@ pub fn main(socket: &Path, worker: WorkerId) -> ExitCode {
         worker,
         executable: heeler_sys::process::own_program_path(),
     };
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let built = heeler_sys::io::check_runtime_descriptors()
+        .and_then(|()| tokio::runtime::Builder::new_current_thread().enable_all().build());
+    let runtime = match built {
         Ok(runtime) => runtime,
         Err(error) => return exit_with_error(worker, &format!("start a runtime: {error}")),
     };

@@ -168,6 +168,18 @@ fn thread_limit_is_reported_before_serving() {
 }
 
 #[test]
+fn command_without_descriptors_is_one_error() {
+    let world = TestWorld::with_gtest("faults");
+    let heeler = env!("CARGO_BIN_EXE_heeler");
+    for limit in 4..12 {
+        let line = format!("exec </dev/null; ulimit -n {limit}; exec {heeler} list faults");
+        let ran = crate::support::world::run(world.shell(&line));
+        assert!(ran.stderr.starts_with("error: failed to "), "with {limit} descriptors: {ran}");
+        assert!(ran.stderr.contains("Too many open files"), "with {limit} descriptors: {ran}");
+    }
+}
+
+#[test]
 fn test_killed_during_dump_delays_nothing() {
     let world = world("papp", "guard.capture:1:stop");
     let mut server = TestServer::with_callback(&world, &["faults"], |_| ListenerBehaviour::Normal);
