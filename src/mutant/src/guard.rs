@@ -20,8 +20,7 @@ pub(crate) enum GuardForm {
     /// Behind the pattern of an arm of a match, which its one mutant leaves out. The guard's bytes are the
     /// arm.
     Arm,
-    /// Before a statement of Python that leaves a loop or begins its next round: its one mutant does the
-    /// other.
+    /// Before a statement that leaves a loop or begins its next round: its one mutant does the other.
     Jump,
     /// Around a statement, which its one mutant leaves out.
     Statement,

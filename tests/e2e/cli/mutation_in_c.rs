@@ -12,7 +12,7 @@ const MAKEFILE: &str = "all: calc_test text_test\n\
     calc.o: calc.c calc.h\n\t$(CC) -Wall -Werror -c -o $@ $<\n";
 
 const HEADER: &str = "int add(int a, int b);\nint is_small(int a);\nint count(int a);\nlong distance(const char *a, const char *b);\n\
-    int unused(int a);\nstatic inline int half(int a) {\n    return a / 2;\n}\n";
+    int unused(int a);\nint digits(const char *a);\nstatic inline int half(int a) {\n    return a / 2;\n}\n";
 
 const SOURCE: &str = "#include \"calc.h\"\n\
     int add(int a, int b) {\n    return a + b;\n}\n\
@@ -20,10 +20,13 @@ const SOURCE: &str = "#include \"calc.h\"\n\
     int count(int a) {\n    int rounds = 0;\n    while (a > 0) {\n        a -= 1;\n        rounds += 1;\n    }\n    return rounds;\n}\n\
     long distance(const char *a, const char *b) {\n    return b - a;\n}\n\
     int unused(int a) {\n    return a * 2;\n}\n\
+    int digits(const char *a) {\n    int found = 0;\n    for (; *a; ++a) {\n        if (*a == ' ') continue;\n        \
+    if (*a == ';')\n            break;\n        else\n            switch (*a) {\n            case '-': break;\n            \
+    default: found += 1;\n            }\n    }\n    return found;\n}\n\
     #ifdef WITH_MORE\nint more(int a) {\n    return a - 3;\n}\n#endif\n";
 
 const CALC_TEST: &str = "#include \"../calc.h\"\nint main(void) {\n    if (add(2, 3) != 5 || half(4) != 2) return 1;\n    if (!is_small(3)) return 2;\n    \
-    return count(4) == 4 ? 0 : 3;\n}\n";
+    if (digits(\"1 2;34\") != 2) return 4;\n    return count(4) == 4 ? 0 : 3;\n}\n";
 
 const TEXT_TEST: &str = "#include \"../calc.h\"\nint main(void) {\n    const char *text = \"abc\";\n    return distance(text, text + 3) == 3 ? 0 : 1;\n}\n";
 
@@ -86,7 +89,9 @@ fn mutants_of_a_project_in_c_end_in_every_possible_way() {
         // Pointers have no sum.
         ("17: b + a", "CompileError"),
         ("20: a / 2", "NoCoverage"),
-        ("24: a + 3", "Ignored"),
+        ("25: break;", "Killed"),
+        ("27: continue;", "Killed"),
+        ("38: a + 3", "Ignored"),
     ] {
         assert_eq!(
             statuses.get(name).map(String::as_str),
@@ -95,8 +100,9 @@ fn mutants_of_a_project_in_c_end_in_every_possible_way() {
             ran.stderr
         );
     }
+    assert!(!statuses.contains_key("30: continue;"), "a switch is no loop: {statuses:#?}");
     let in_header = project.statuses("../report.json", "calc.h");
-    assert_eq!(in_header["7: a * 2"], "Killed", "{in_header:#?}");
+    assert_eq!(in_header["8: a * 2"], "Killed", "{in_header:#?}");
     assert!(
         !project.path("calc.o").exists() && !project.path("calc_test").exists(),
         "the project is only read"
@@ -105,7 +111,7 @@ fn mutants_of_a_project_in_c_end_in_every_possible_way() {
     fs::write(project.path("calc.c"), SOURCE.replace("a * 2", "a * 3")).unwrap();
     let again = project.mutate(&words).assert_code(0);
     assert!(
-        again.stderr.contains("19 verdicts of earlier runs"),
+        again.stderr.contains("31 verdicts of earlier runs"),
         "the verdicts of other functions are kept: {}",
         again.stderr
     );

@@ -233,7 +233,7 @@ impl Writer<'_> {
                 self.push(" if ");
                 self.arm(written[0].0, &format!("heeler_guard::at({base},{count})==0"));
             }
-            // It has no mutant, and other languages assign by expressions.
+            // It has no mutant, or other languages write it.
             GuardForm::Jump | GuardForm::Constant | GuardForm::Loop | GuardForm::Assignment => {}
         }
     }
@@ -275,12 +275,13 @@ impl Writer<'_> {
                 }
                 self.push("} ");
             }
-            // It has no mutant, and other languages assign by expressions.
-            GuardForm::Arm
-            | GuardForm::Jump
-            | GuardForm::Constant
-            | GuardForm::Loop
-            | GuardForm::Assignment => {}
+            GuardForm::Jump => {
+                self.format(format_args!("if (__hg({base},{count})==1) {{ "));
+                self.arm(written[0].0, &guard.arms[0].code);
+                self.push(" } else ");
+            }
+            // It has no mutant, or other languages write it.
+            GuardForm::Arm | GuardForm::Constant | GuardForm::Loop | GuardForm::Assignment => {}
         }
     }
 

@@ -19,6 +19,8 @@ pub(super) const ROLES: &[(&str, Role)] = &[
     ("false", Role::Boolean),
     ("call_expression", Role::Call),
     ("declaration", Role::Declaration),
+    ("break_statement", Role::LoopControl),
+    ("continue_statement", Role::LoopControl),
     ("init_declarator", Role::Fields(&["value"])),
     ("cast_expression", Role::Fields(&["value"])),
     ("compound_literal_expression", Role::Fields(&["value"])),
@@ -59,6 +61,7 @@ pub(super) fn table() -> Syntax {
         is_deletable,
         attribute: |_, _, _| Gate::Open,
         is_walked,
+        is_loop_jump,
         readable: with_continued_lines,
         ..Syntax::new(tree_sitter_c::LANGUAGE.into(), ROLES)
     }
@@ -141,5 +144,22 @@ pub(super) fn is_walked(node: Node<'_>, text: &str) -> bool {
     !node.children(&mut cursor).any(|child| {
         let is_constant = ["static", "constexpr", "_Thread_local", "extern"].contains(&text_of(child, text));
         child.kind() == "storage_class_specifier" && is_constant
+    })
+}
+
+/// Returns whether a `break` or `continue` is about the innermost loop. In a `switch`, `break` is about that.
+/// A loop that runs once ends either way.
+pub(super) fn is_loop_jump(jump: Node<'_>, text: &str) -> bool {
+    let around = std::iter::successors(jump.parent(), |node| node.parent());
+    let is_end =
+        |kind: &str| matches!(kind, "function_definition" | "lambda_expression" | "switch_statement");
+    let mut inside = around.take_while(|node| !is_end(node.kind()));
+    let is_loop =
+        |kind: &str| matches!(kind, "while_statement" | "for_statement" | "do_statement" | "for_range_loop");
+    inside.find(|node| is_loop(node.kind())).is_some_and(|around| {
+        let condition = around.child_by_field_name("condition").filter(|_| around.kind() == "do_statement");
+        !condition.is_some_and(|condition| {
+            matches!(text_of(condition, text).trim_matches(['(', ')', ' ']), "0" | "false")
+        })
     })
 }

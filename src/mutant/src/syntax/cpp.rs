@@ -57,6 +57,7 @@ pub(super) fn table() -> Syntax {
         container,
         is_deletable,
         is_walked,
+        is_loop_jump: c::is_loop_jump,
         is_mutated_operator,
         has_constant_condition,
         before_body,

@@ -32,8 +32,8 @@ const ROLES: &[(&str, Role)] = &[
     ("string", Role::Python),
     ("call", Role::Python),
     ("lambda", Role::Python),
-    ("break_statement", Role::Python),
-    ("continue_statement", Role::Python),
+    ("break_statement", Role::LoopControl),
+    ("continue_statement", Role::LoopControl),
     ("case_clause", Role::Python),
     // Comments are read by lines, before the walk: the grammar puts them beside the blocks that they begin.
     ("comment", Role::Skip),
@@ -122,8 +122,15 @@ pub(super) fn table() -> Syntax {
         container,
         is_deletable,
         is_mutated_operator,
+        is_loop_jump,
         ..Syntax::new(tree_sitter_python::LANGUAGE.into(), ROLES)
     }
+}
+
+/// Returns whether a `break` or `continue` has a line of its own: a guard is a statement before it.
+fn is_loop_jump(jump: Node<'_>, text: &str) -> bool {
+    let line_start = text[..jump.start_byte()].rfind('\n').map_or(0, |at| at + 1);
+    text[line_start..jump.start_byte()].trim().is_empty()
 }
 
 /// Returns whether the parser binds an operator as Python does: for the parser, `^` binds more than `&`.

@@ -4,7 +4,7 @@ use super::{
     rust_attributes, rust_literals, rust_statements, rust_values,
     table::{BINARY, COMPOUND, FunctionFacts, Role, Syntax, text_of},
 };
-use crate::walk::Lexis;
+use crate::{guard::GuardForm, walk::Lexis};
 use tree_sitter::Node;
 
 const ROLES: &[(&str, Role)] = &[
@@ -95,6 +95,8 @@ pub(super) fn table() -> Syntax {
         is_deletable,
         attribute: rust_attributes::gate,
         is_mutated_operator: rust_statements::is_between_operands,
+        is_loop_jump: rust_statements::is_loop_jump,
+        jump_form: GuardForm::Expression,
         undivided: rust_literals::undivided,
         readable: rust_statements::with_values_of_breaks,
         lexis: Lexis::Rust,

@@ -84,3 +84,44 @@ fn begins_statement(expression: Node<'_>) -> bool {
     }
     false
 }
+
+/// Returns whether a `break` or `continue` is about a loop that both of them can be about: not about a block,
+/// which has no next round, and not about a loop with a value, which `break` alone would not have.
+pub(super) fn is_loop_jump(jump: Node<'_>, text: &str) -> bool {
+    let Some(target) = target_of(jump, text) else { return false };
+    target.kind() != "block" && !has_value(jump) && !leaves_with_value(target, target, text)
+}
+
+/// Returns the loop or block that a `break` or `continue` is about.
+fn target_of<'tree>(jump: Node<'tree>, text: &str) -> Option<Node<'tree>> {
+    let label = label_of(jump, text);
+    let around = std::iter::successors(jump.parent(), |node| node.parent());
+    let mut inside = around.take_while(|node| !matches!(node.kind(), "function_item" | "closure_expression"));
+    inside.find(|node| match (node.kind(), label) {
+        ("loop_expression" | "while_expression" | "for_expression", None) => true,
+        ("loop_expression" | "while_expression" | "for_expression" | "block", Some(label)) => {
+            label_of(*node, text) == Some(label)
+        }
+        _ => false,
+    })
+}
+
+fn label_of<'text>(node: Node<'_>, text: &'text str) -> Option<&'text str> {
+    let mut cursor = node.walk();
+    let label = node.named_children(&mut cursor).find(|child| child.kind() == "label");
+    label.map(|label| text_of(label, text))
+}
+
+fn has_value(jump: Node<'_>) -> bool {
+    let mut cursor = jump.walk();
+    jump.named_children(&mut cursor).any(|child| child.kind() != "label")
+}
+
+/// Returns whether a `break` inside of a node leaves a loop with a value.
+fn leaves_with_value(target: Node<'_>, node: Node<'_>, text: &str) -> bool {
+    if node.kind() == "break_expression" && has_value(node) && target_of(node, text) == Some(target) {
+        return true;
+    }
+    let mut cursor = node.walk();
+    node.named_children(&mut cursor).any(|child| leaves_with_value(target, child, text))
+}

@@ -141,6 +141,10 @@ pub(crate) struct Syntax {
     pub(crate) undivided: for<'tree> fn(Node<'tree>) -> Option<Node<'tree>>,
     /// What its literals and comments look like. Functions of C return their values by a statement.
     pub(crate) lexis: Lexis,
+    /// Returns whether `continue` can stand for a `break`, or the other way round: it is about a loop.
+    pub(crate) is_loop_jump: fn(Node<'_>, &str) -> bool,
+    /// How guards of `break` and `continue` are written.
+    pub(crate) jump_form: GuardForm,
     /// How guards of conditions are written.
     pub(crate) condition_form: GuardForm,
     /// What is written before the operand of a negation that is dropped.
@@ -184,6 +188,8 @@ impl Syntax {
             before_body: |_| None,
             undivided: |_| None,
             lexis: Lexis::C,
+            is_loop_jump: |_, _| false,
+            jump_form: GuardForm::Jump,
             condition_form: GuardForm::Expression,
             dropped_negation: "",
             type_check: None,

@@ -59,20 +59,21 @@ impl Walker<'_> {
 
     /// A loop that is left instead of going on, and the other way round.
     pub(super) fn loop_control(&mut self, node: Node<'_>, scope: &Scope) {
-        let Some(word) = node.child(0).filter(|_| self.configuration.has_all_operators()) else { return };
+        let word = node.child(0).unwrap_or(node);
         let other = match text_of(word, self.text) {
             "break" => "continue",
             "continue" => "break",
             _ => return,
         };
-        let mut cursor = node.walk();
-        if node.named_children(&mut cursor).any(|child| child.kind() != "label") {
-            // The value of a loop.
+        if node.has_error() || !(self.syntax.is_loop_jump)(node, self.text) {
             return;
         }
         let code = other.to_owned() + &self.text[word.end_byte()..node.end_byte()];
-        let change = Change::new(&word.byte_range(), other);
-        self.add_expression(node, scope, arm(Mutator::LOOP_CONTROL, change, code));
+        let arm = arm(Mutator::LOOP_CONTROL, Change::new(&word.byte_range(), other), code);
+        match self.syntax.jump_form {
+            GuardForm::Expression => self.add_expression(node, scope, arm),
+            form => self.add(Place::around(form, node), scope, arm),
+        }
     }
 
     /// A number that is one more.

@@ -1,5 +1,5 @@
-//! Mutants of Python that are asked for: of literals, arguments, bodies of lambdas, methods of texts, loops
-//! and cases.
+//! Mutants of Python that are asked for: of literals, arguments, bodies of lambdas, methods of texts and
+//! cases.
 
 use super::{Place, Scope, Walker, mutations::arm};
 use crate::{
@@ -45,8 +45,6 @@ impl Walker<'_> {
                 let value = if text_of(body, self.text) == "None" { "0" } else { "None" };
                 self.replaced(body, body.byte_range(), value.to_owned(), Mutator::LAMBDA_BODY, scope);
             }
-            "break_statement" => self.jump(node, "continue", scope),
-            "continue_statement" => self.jump(node, "break", scope),
             "case_clause" => self.case(node, scope),
             _ => {}
         }
@@ -130,17 +128,6 @@ impl Walker<'_> {
                 self.replaced(node, bytes, String::new(), Mutator::ARGUMENT, scope);
             }
         }
-    }
-
-    /// A loop that is left instead of going on, and the other way round.
-    fn jump(&mut self, node: Node<'_>, other: &'static str, scope: &Scope) {
-        let line_start = self.text[..node.start_byte()].rfind('\n').map_or(0, |at| at + 1);
-        if !self.text[line_start..node.start_byte()].trim().is_empty() {
-            return;
-        }
-        let place = Place { form: GuardForm::Jump, bytes: node.byte_range(), insert_at: node.start_byte() };
-        let change = Change::new(&node.byte_range(), other);
-        self.add(place, scope, arm(Mutator::LOOP_CONTROL, change, other.to_owned()));
     }
 
     /// A case that is left out.
