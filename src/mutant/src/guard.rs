@@ -57,6 +57,8 @@ pub(crate) struct Guard {
     pub(crate) arms: Vec<Arm>,
     /// Index of the function around it.
     pub(crate) function: usize,
+    /// Whether the compiler must not compute the value, which it would do without a mutant.
+    pub(crate) is_run: bool,
 }
 
 /// What an assignment with an operator consists of.

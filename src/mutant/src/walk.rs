@@ -10,7 +10,7 @@ mod python_further;
 use crate::{
     cfg::Configuration,
     guard::{Arm, AssignmentParts, Function, Guard, GuardForm, ModuleDeclaration},
-    syntax::{Gate, Role, Syntax, text_of},
+    syntax::{Evaluation, Gate, Role, Syntax, text_of},
 };
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -37,6 +37,8 @@ struct Scope {
     /// Index of the function around it; none at the top of a file.
     function: Option<usize>,
     gate: Gate,
+    /// Whether the compiler must not compute the value.
+    is_run: bool,
 }
 
 /// The walker and what it has found.
@@ -82,7 +84,7 @@ impl<'a> Walker<'a> {
             function = Some(self.functions.len());
             self.functions.push(Function { item: "".into(), bytes: 0..0, is_constant: false });
         }
-        self.children(root, &Scope { item: "".into(), function, gate }, 0);
+        self.children(root, &Scope { item: "".into(), function, gate, is_run: false }, 0);
         self.guards.sort_by_key(|guard| (guard.bytes.start, std::cmp::Reverse(guard.bytes.end), guard.form));
         let starts: Vec<_> = self.text.match_indices('\n').map(|(at, _)| at + 1).collect();
         for guard in &mut self.guards {
@@ -137,7 +139,16 @@ impl<'a> Walker<'a> {
                 return;
             }
             Role::Call | Role::Declaration if !(self.syntax.is_walked)(node, self.text) => return,
-            Role::Through | Role::WithoutFields(_) | Role::Block | Role::Call | Role::Declaration => {}
+            Role::Declaration => {
+                let mut scope = scope.clone();
+                match (self.syntax.evaluation)(node, self.text) {
+                    Evaluation::Usual => {}
+                    Evaluation::Program => scope.is_run = true,
+                    Evaluation::Compiler => scope.gate = scope.gate.and(Gate::Ignored(EVALUATED.into())),
+                }
+                return self.children(node, &scope, depth);
+            }
+            Role::Through | Role::WithoutFields(_) | Role::Block | Role::Call => {}
             Role::Conditional if (self.syntax.has_constant_condition)(node, self.text) => {
                 let branches = ["consequence", "alternative"];
                 for child in branches.iter().filter_map(|field| node.child_by_field_name(field)) {
@@ -249,7 +260,7 @@ impl<'a> Walker<'a> {
         self.functions.push(Function { item: item.clone(), bytes: node.byte_range(), is_constant });
         if let Some(word) = facts.constant_word {
             let Place { form, bytes, insert_at } = Place::around(GuardForm::Constant, word);
-            self.guards.push(Guard { form, bytes, insert_at, arms: Vec::new(), function });
+            self.guards.push(Guard { form, bytes, insert_at, arms: Vec::new(), function, is_run: false });
         }
         let mut scope = Scope { item, function: Some(function), ..scope.clone() };
         let mut insert_at = (self.syntax.body_start)(facts.body, self.text);
@@ -290,7 +301,7 @@ impl<'a> Walker<'a> {
         let bytes = facts.body.byte_range();
         self.by_place.entry((GuardForm::Body, bytes.start, bytes.end)).or_insert_with(|| {
             let form = GuardForm::Body;
-            self.guards.push(Guard { form, bytes, insert_at, arms: Vec::new(), function });
+            self.guards.push(Guard { form, bytes, insert_at, arms: Vec::new(), function, is_run: false });
             self.guards.len() - 1
         });
     }
@@ -307,7 +318,8 @@ impl<'a> Walker<'a> {
             }
         }
         let bytes = body.byte_range();
-        self.guards.push(Guard { form: GuardForm::Loop, bytes, insert_at, arms: Vec::new(), function });
+        let form = GuardForm::Loop;
+        self.guards.push(Guard { form, bytes, insert_at, arms: Vec::new(), function, is_run: false });
     }
 
     /// Notes a mutant of a place, beside those that the place has already.
@@ -318,10 +330,11 @@ impl<'a> Walker<'a> {
             Gate::Open => {}
             Gate::Ignored(reason) => arm.ignored = Some(reason.clone()),
         }
+        let is_run = scope.is_run;
         let key = (place.form, place.bytes.start, place.bytes.end);
         let index = *self.by_place.entry(key).or_insert_with(|| {
             let Place { form, bytes, insert_at } = place;
-            self.guards.push(Guard { form, bytes, insert_at, arms: Vec::new(), function });
+            self.guards.push(Guard { form, bytes, insert_at, arms: Vec::new(), function, is_run });
             self.guards.len() - 1
         });
         let guard = &mut self.guards[index];
@@ -347,6 +360,7 @@ impl Place {
 }
 
 const SUPPRESSED: &str = "suppressed by a comment";
+const EVALUATED: &str = "evaluated by the compiler, which needs the value";
 
 fn joined(outer: &str, name: &str) -> Arc<str> {
     match (outer, name) {

@@ -285,7 +285,8 @@ impl Writer<'_> {
         }
     }
 
-    /// As in C, with functions that are constant where they must be, for code that the compiler runs.
+    /// As in C, with functions that are constant where they must be, for code that the compiler runs, and
+    /// with one that is not where it would run otherwise.
     fn cpp(&mut self, guard: &Guard, base: usize, written: &WrittenArms) {
         if !matches!(guard.form, GuardForm::Expression | GuardForm::Condition) {
             return self.c(guard, base, written);
@@ -295,6 +296,7 @@ impl Writer<'_> {
         self.push("(");
         for (place, &(mutant, number)) in written.iter().enumerate() {
             match place {
+                0 if guard.is_run => self.format(format_args!("__hg_at({base},{count})=={number} ? (")),
                 0 => self.format(format_args!("__hg({base},{count})=={number} ? (")),
                 _ => self.format(format_args!("__hg_is({}) ? (", base + number - 1)),
             }

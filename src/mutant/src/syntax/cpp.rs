@@ -1,7 +1,7 @@
 //! C++, and headers that C and C++ share: what is written is valid in both where the source is.
 
 use super::{
-    c, cpp_macros, cpp_values,
+    c, cpp_constants, cpp_macros, cpp_values,
     table::{BINARY, BINDINGS_OF_C, COMPOUND, Role, Syntax, text_of},
 };
 use crate::guard::GuardForm;
@@ -59,7 +59,8 @@ pub(super) fn table() -> Syntax {
         is_walked,
         is_loop_jump: c::is_loop_jump,
         is_mutated_operator,
-        has_constant_condition,
+        has_constant_condition: |node, _| cpp_constants::has_constant_condition(node),
+        evaluation: cpp_constants::evaluation,
         before_body,
         condition_form: GuardForm::Condition,
         dropped_negation: "!!",
@@ -85,13 +86,6 @@ fn container(node: Node<'_>, text: &str) -> String {
 fn before_body(function: Node<'_>) -> Option<Node<'_>> {
     let mut cursor = function.walk();
     function.children(&mut cursor).find(|child| child.kind() == "field_initializer_list")
-}
-
-/// Returns whether a condition is one of `if constexpr`.
-fn has_constant_condition(node: Node<'_>, _text: &str) -> bool {
-    let mut cursor = node.walk();
-    node.kind() == "if_statement"
-        && node.children(&mut cursor).any(|child| matches!(child.kind(), "constexpr" | "consteval"))
 }
 
 /// Returns whether a statement is a call, an assignment, or writes to a stream.

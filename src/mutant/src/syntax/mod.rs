@@ -6,10 +6,11 @@
 //! - [`rust_attributes`]: attributes that take code out; [`rust_literals`]: literals that a guard must not
 //!   part from what is around them; [`rust_statements`]: operators that the parser takes for others;
 //!   [`rust_values`], [`cpp_values`], [`python_values`]: values by return type; [`cpp_macros`]: macros that
-//!   the parser does not read.
+//!   the parser does not read; [`cpp_constants`]: variables whose values the compiler computes.
 
 mod c;
 mod cpp;
+mod cpp_constants;
 mod cpp_macros;
 mod cpp_values;
 mod python;
@@ -22,4 +23,4 @@ mod rust_values;
 mod table;
 
 pub(crate) use python::is_dunder;
-pub(crate) use table::{FunctionFacts, Gate, Operator, Role, Syntax, table_of, text_of};
+pub(crate) use table::{Evaluation, FunctionFacts, Gate, Operator, Role, Syntax, table_of, text_of};

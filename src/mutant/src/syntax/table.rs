@@ -77,6 +77,17 @@ impl Gate {
     }
 }
 
+/// Who computes the values of a declaration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Evaluation {
+    /// As for any other code.
+    Usual,
+    /// The program, although the compiler would if it could.
+    Program,
+    /// The compiler: it needs them.
+    Compiler,
+}
+
 /// An operator and what stands for it.
 pub(crate) struct Operator {
     pub(crate) text: &'static str,
@@ -131,6 +142,8 @@ pub(crate) struct Syntax {
     pub(crate) attribute: fn(Node<'_>, &str, &Configuration) -> Gate,
     /// Returns whether a call or declaration is walked.
     pub(crate) is_walked: fn(Node<'_>, &str) -> bool,
+    /// Returns who computes the values of a declaration.
+    pub(crate) evaluation: fn(Node<'_>, &str) -> Evaluation,
     /// Returns whether an operator with two operands is one for which another can stand.
     pub(crate) is_mutated_operator: fn(Node<'_>, &str) -> bool,
     /// Returns whether a condition must be a constant.
@@ -183,6 +196,7 @@ impl Syntax {
             is_deletable: |_, _| false,
             attribute: |_, _, _| Gate::Open,
             is_walked: |_, _| true,
+            evaluation: |_, _| Evaluation::Usual,
             is_mutated_operator: |_, _| true,
             has_constant_condition: |_, _| false,
             before_body: |_| None,

@@ -111,6 +111,34 @@ fn constants_and_what_is_no_code_have_no_mutants() {
 }
 
 #[test]
+fn constants_are_computed_by_the_program_unless_the_compiler_needs_them() {
+    for (text, is_needed) in [
+        ("void f() { const int a = 1 + 2; g(a); }", false),
+        ("void f() { int const a{1 + 2}; g(a); }", false),
+        ("void f() { const int a = 1 + 2; g([&] { h(a); }); }", false),
+        ("void f() { const int a = 1 + 2; int b[a]; }", true),
+        ("void f() { const int a = 1 + 2; std::array<int, a> b; }", true),
+        ("void f(int b) { const int a = 1 + 2; switch (b) { case a: g(); } }", true),
+        ("void f() { const int a = 1 + 2; static_assert(a == 3, \"\"); }", true),
+        ("void f() { const int a = 1 + 2; constexpr int b = a; }", true),
+        ("void f() { const int a = 1 + 2; if constexpr (a > 2) g(); }", true),
+        ("void f() { const int a = 1 + 2; const int b = a; int c[b]; }", true),
+        // It captures nothing, and may use constants only.
+        ("void f() { const int a = 1 + 2; g([] { h(a); }); }", true),
+    ] {
+        let source = cpp(text);
+        let found = source.mutants().iter().find(|found| found.mutant.original() == "1 + 2").unwrap();
+        let reason = "evaluated by the compiler, which needs the value";
+        assert_eq!(found.ignored.as_deref(), is_needed.then_some(reason), "{text}");
+        let emitted = source.emit(1, &BTreeSet::new()).text;
+        assert_eq!(emitted.contains("(__hg_at("), !is_needed, "{emitted}");
+    }
+    // The compiler may run this function, and reads what does not depend on its arguments.
+    let emitted = cpp("constexpr int f(int a) { const int b = a + 2; return b; }").emit(1, &BTreeSet::new());
+    assert!(!emitted.text.contains("__hg_at("), "{}", emitted.text);
+}
+
+#[test]
 fn shifts_have_mutants_where_they_are_no_streams() {
     for (text, count) in [
         ("auto f() { return a << 2; }", 1),
