@@ -113,17 +113,12 @@ fn function<'tree>(node: Node<'tree>, text: &str) -> Option<FunctionFacts<'tree>
         let mut cursor = modifiers.walk();
         modifiers.children(&mut cursor).find(|word| word.kind() == "const")
     });
-    let is_main =
-        text_of(name, text) == "main" && node.parent().is_some_and(|parent| parent.parent().is_none());
     // `Default::default()` would call itself.
     let is_default = text_of(name, text) == "default";
     let mut values = rust_values::of_type(node.child_by_field_name("return_type"), text);
     values.retain(|value| !(is_default && value.contains("Default::default()")));
     let returned = text_of(body, text).trim_start_matches('{').trim_end_matches('}').trim();
     values.retain(|value| value != returned);
-    if is_main {
-        values.clear();
-    }
     Some(FunctionFacts { name, body, is_constant: false, constant_word, values })
 }
 

@@ -4,9 +4,9 @@ use super::table::text_of;
 use tree_sitter::Node;
 
 /// Maximum number of values of a type: the numbers of the parts of a tuple multiply.
-const MAX_VALUES: usize = 32;
+const MAX_VALUES: usize = 100;
 /// How deep types may be nested.
-const DEPTH: usize = 4;
+const DEPTH: usize = 8;
 
 /// Returns values of a type; none for types that have no value everybody can make.
 pub(super) fn of_type(returned: Option<Node<'_>>, text: &str) -> Vec<String> {
@@ -51,6 +51,10 @@ fn of_reference(node: Node<'_>, text: &str, depth: usize) -> Vec<String> {
     let mut cursor = node.walk();
     let is_mutable = node.named_children(&mut cursor).any(|child| child.kind() == "mutable_specifier");
     let Some(target) = node.child_by_field_name("type") else { return Vec::new() };
+    of_reference_to(target, is_mutable, text, depth)
+}
+
+fn of_reference_to(target: Node<'_>, is_mutable: bool, text: &str, depth: usize) -> Vec<String> {
     let is_text = target.kind() == "primitive_type" && text_of(target, text) == "str";
     // An array without length is a slice.
     let element =
@@ -99,25 +103,45 @@ fn of_named(node: Node<'_>, text: &str, depth: usize) -> Vec<String> {
             });
             [vec![format!("{path}::new()")], each(&format!("{path}::from(["), pairs.collect(), "])")].concat()
         }
-        "Cow" => of_cow(path, arguments.first().copied(), text),
+        "Cow" => of_cow(path, arguments.first().copied(), text, depth),
+        "NonZero" => of_nonzero(path, &of(0)),
         _ if name.starts_with("NonZeroI") => owned_nonzero(path, &["1", "-1"]),
         _ if name.starts_with("NonZeroU") => owned_nonzero(path, &["1"]),
-        _ => owned(&["Default::default()"]),
+        _ => {
+            let [_] = arguments.as_slice() else { return owned(&["Default::default()"]) };
+            // A list or a container of the crate's own, which is made as those of the standard library are.
+            let made = [("::from_iter([", "])"), ("::new(", ")"), ("::from(", ")")];
+            let filled =
+                made.iter().flat_map(|(before, behind)| each(&format!("{path}{before}"), of(0), behind));
+            [owned(&["Default::default()"]), vec![format!("{path}::new()")], filled.collect()].concat()
+        }
     }
 }
 
-/// Returns values of a text or list that is borrowed or owned.
-fn of_cow(path: &str, target: Option<Node<'_>>, text: &str) -> Vec<String> {
+/// Returns values of a type that is borrowed or owned.
+fn of_cow(path: &str, target: Option<Node<'_>>, text: &str, depth: usize) -> Vec<String> {
     let Some(target) = target else { return owned(&["Default::default()"]) };
-    if text_of(target, text) == "str" {
-        let values = ["\"\"", "\"xyzzy\""];
-        let borrowed = values.iter().map(|value| format!("{path}::Borrowed({value})"));
-        return borrowed.chain(values.iter().map(|value| format!("{path}::Owned({value}.into())"))).collect();
+    let is_text = text_of(target, text) == "str";
+    if !is_text && target.kind() != "array_type" {
+        return vec![
+            format!("{path}::Borrowed(Default::default())"),
+            format!("{path}::Owned(Default::default())"),
+        ];
     }
-    if target.kind() == "array_type" {
-        return vec![format!("{path}::Borrowed(&[])"), format!("{path}::Owned(Vec::new())")];
-    }
-    owned(&["Default::default()"])
+    let values = of_reference_to(target, false, text, depth);
+    let borrowed = values.iter().map(|value| format!("{path}::Borrowed({value})"));
+    let owned = values.iter().map(|value| match value.as_str() {
+        "&[]" => format!("{path}::Owned(Vec::new())"),
+        value if is_text => format!("{path}::Owned({value}.into())"),
+        value => format!("{path}::Owned({value}.to_vec())"),
+    });
+    borrowed.chain(owned).collect()
+}
+
+/// Returns the values of a number that are not zero.
+fn of_nonzero(path: &str, values: &[String]) -> Vec<String> {
+    let values: Vec<&str> = values.iter().map(String::as_str).filter(|value| *value != "0").collect();
+    owned_nonzero(path, &values)
 }
 
 fn owned_nonzero(path: &str, values: &[&str]) -> Vec<String> {

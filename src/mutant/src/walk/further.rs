@@ -48,7 +48,8 @@ impl Walker<'_> {
         if !fields.iter().any(|field| field.kind() == "base_field_initializer") {
             return;
         }
-        for field in fields.iter().filter(|field| field.kind() == "field_initializer") {
+        let is_field = |kind: &str| matches!(kind, "field_initializer" | "shorthand_field_initializer");
+        for field in fields.iter().filter(|field| is_field(field.kind())) {
             let comma = self.text[field.end_byte()..].find(',').map_or(0, |at| at + 1);
             let bytes = field.start_byte()..field.end_byte() + comma;
             let part = |bytes: std::ops::Range<usize>| self.on_one_line(&self.text[bytes]);
