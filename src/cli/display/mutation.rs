@@ -388,7 +388,7 @@ mod tests {
         assert_eq!(
             text(counts, &ending),
             "     Summary incomplete, 1 not tested · 7 mutants: 2 killed, 1 timed out, 1 survived, 1 not covered, \
-             1 do not compile, 1 not tested · score 60.0 % of those tested · 4.0s · 1 verdict of earlier runs"
+             1 do not compile, 1 not tested · score 75.0 % of those tested · 4.0s · 1 verdict of earlier runs"
         );
         let cancelled =
             MutationEnding { unfinished: Some("cancelled".to_owned()), ..MutationEnding::default() };

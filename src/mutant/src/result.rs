@@ -159,14 +159,24 @@ impl MutationCounts {
         self.0.iter().sum()
     }
 
+    /// Returns whether mutants are left that have not been tested.
+    pub fn is_partial(&self) -> bool {
+        self.of(MutantStatus::Pending) > 0
+    }
+
     /// Returns the percentage of mutants that the tests noticed, of those that they could have noticed;
-    /// `None` if there are none.
+    /// `None` if there are none. While some are not tested, only those count for which tests have run: all
+    /// mutants that no test reaches are known at once, and would outweigh the few that have been tested.
     pub fn score(&self) -> Option<f64> {
         let sum = |is_meant: fn(MutantStatus) -> bool| -> u32 {
             MutantStatus::ALL.iter().filter(|&&status| is_meant(status)).map(|&status| self.of(status)).sum()
         };
         let detected = sum(MutantStatus::is_detected);
-        let valid = detected + sum(MutantStatus::is_undetected);
+        let undetected = match self.is_partial() {
+            true => self.of(MutantStatus::Survived),
+            false => sum(MutantStatus::is_undetected),
+        };
+        let valid = detected + undetected;
         (valid > 0).then(|| f64::from(detected) * 100.0 / f64::from(valid))
     }
 }
@@ -201,10 +211,13 @@ mod tests {
         use MutantStatus::{
             CompileError, Ignored, Killed, NoCoverage, Pending, RuntimeError, Survived, Timeout,
         };
-        let statuses =
-            [Killed, Killed, Timeout, Survived, NoCoverage, CompileError, Ignored, Pending, RuntimeError];
-        let counts: MutationCounts = statuses.into_iter().collect();
-        assert_eq!((counts.total(), counts.of(Killed), counts.score()), (9, 2, Some(60.0)));
+        let statuses = [Killed, Killed, Timeout, Survived, NoCoverage, CompileError, Ignored, RuntimeError];
+        let mut counts: MutationCounts = statuses.into_iter().collect();
+        assert_eq!((counts.total(), counts.of(Killed), counts.score()), (8, 2, Some(60.0)));
+        assert!(!counts.is_partial());
+        // Of a part, only those that were tested.
+        counts.add(Pending);
+        assert_eq!((counts.is_partial(), counts.score()), (true, Some(75.0)));
         assert_eq!(MutationCounts::default().score(), None);
         assert!(MutantStatus::ALL.iter().enumerate().all(|(index, &status)| status as usize == index));
     }

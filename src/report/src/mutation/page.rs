@@ -91,6 +91,9 @@ fn write_head(report: &MutationReport<'_>, writer: &mut dyn Write) -> Result<(),
             // A score that is not whole never looks like 100 %.
             let shown = (score * 10.0).floor() / 10.0;
             writeln!(writer, "<p class=\"score {class}\">{shown:.1} %</p>")?;
+            if counts.is_partial() {
+                writeln!(writer, "<p>of the mutants that were tested</p>")?;
+            }
         }
     }
     let words: Vec<_> = SHOWN
