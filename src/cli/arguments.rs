@@ -118,7 +118,14 @@ removes the oldest ones beyond it, but never one in progress.";
 
 /// Runs test suites across worker processes and loses nothing when tests crash.
 #[derive(Debug, Clone, PartialEq, Parser)]
-#[command(name = "heeler", version, after_help = help_footer(), max_term_width = 100, disable_help_subcommand = false)]
+#[command(
+    name = "heeler",
+    version,
+    long_version = env!("HEELER_VERSION"),
+    after_help = help_footer(),
+    max_term_width = 100,
+    disable_help_subcommand = false
+)]
 pub(crate) struct CommandLineArguments {
     #[command(subcommand)]
     pub command: CliCommand,

@@ -80,7 +80,8 @@ pub(crate) fn completion_script(shell: Shell) -> Vec<u8> {
 /// A page can't be written.
 pub(crate) fn write_manual_pages(dir: &Path) -> io::Result<()> {
     std::fs::create_dir_all(dir)?;
-    clap_mangen::generate_to(CommandLineArguments::command(), dir)
+    // The long version names the target, but one set of pages is packaged for every target.
+    clap_mangen::generate_to(CommandLineArguments::command().long_version(None::<&str>), dir)
 }
 
 /// Options of `heeler serve` that name its transport.

@@ -415,7 +415,10 @@ fn run_timeout_ends_run() {
 #[test]
 fn help_and_version_are_printed() {
     let world = TestWorld::new();
-    world.run(&["--version"]).assert_code(0).assert_stdout(env!("CARGO_PKG_VERSION"));
+    let version = env!("CARGO_PKG_VERSION");
+    world.run(&["--version"]).assert_code(0).assert_stdout(&format!("heeler {version} ("));
+    world.run(&["--version"]).assert_stdout(" build for ");
+    assert_eq!(world.run(&["-V"]).assert_code(0).stdout, format!("heeler {version}\n"));
     for option in
         ["--partition", "--retries", "--isolate", "--junit", "--max-fail", "--no-capture", "--shuffle"]
     {
