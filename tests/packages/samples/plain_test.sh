@@ -1,0 +1,6 @@
+#!/bin/sh
+# A test program in TAP, for machines without a compiler.
+echo "1..2"
+echo "ok 1 - passes"
+echo "not ok 2 - fails"
+exit 1
