@@ -1,10 +1,14 @@
 //! Rules of this repository that a machine can check: sources, dependencies, the list of unsafe blocks, fuzz
-//! seeds, documentation.
+//! seeds, documentation, packages.
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected is to stop there")]
-#![expect(clippy::disallowed_methods, reason = "the tests ask cargo for the dependency graph")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the tests ask cargo for the dependency graph, and scripts for names"
+)]
 
 mod docs;
 mod fuzz_seeds;
+mod packages;
 mod source_rules;
 mod supply_chain;
 mod unsafe_list;
