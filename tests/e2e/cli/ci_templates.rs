@@ -165,7 +165,8 @@ fn check_workflow(name: &str) {
         let checked = run_with_separate_outputs(world.command(Command::new("bash"), &["-n", "-c", script]));
         assert_eq!(checked.code, Some(0), "{name}: {script}: {checked:?}");
         let words = script.split_whitespace();
-        for own in words.filter(|word| word.starts_with("scripts/") || word.starts_with(".ci/")) {
+        let starts = ["scripts/", ".ci/", "tests/"];
+        for own in words.filter(|word| starts.iter().any(|start| word.starts_with(start))) {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(own);
             assert!(path.exists(), "{name} runs {own}");
         }
@@ -180,6 +181,58 @@ fn workflow_of_the_gate_is_complete() {
 #[test]
 fn workflow_of_the_long_forms_is_complete() {
     check_workflow("long-forms.yml");
+}
+
+/// Runs the script of a step of the release, for a tag, with a `gh` that writes down its arguments.
+fn run_release_step(world: &TestWorld, name: &str, tag: &str) -> FinishedCommand {
+    let workflow = template(".github/workflows/release.yml");
+    let step = steps(&workflow).into_iter().find(|step| step["name"] == name).unwrap().clone();
+    let words = ["--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"].as_str().unwrap()];
+    world.write_program("bin/gh", "#!/bin/sh\nprintf '%s\\n' \"$@\" >gh-arguments\n");
+    let mut command = world.command(Command::new("bash"), &words);
+    let path = std::env::var("PATH").unwrap();
+    command.env("PATH", format!("{}:{path}", world.path("bin").display())).env("GITHUB_REF_NAME", tag);
+    run_with_separate_outputs(command)
+}
+
+#[test]
+fn workflow_of_a_release_is_complete() {
+    check_workflow("release.yml");
+    let workflow = template(".github/workflows/release.yml");
+    let release = &workflow["jobs"]["release"];
+    assert_eq!(release["needs"], "test", "untested packages are not released");
+    assert_eq!(workflow["jobs"]["test"]["needs"], "packages");
+    for permission in ["attestations", "contents", "id-token"] {
+        assert_eq!(release["permissions"][permission], "write", "{permission}");
+    }
+}
+
+#[test]
+fn release_accepts_only_the_tag_of_its_version() {
+    let world = TestWorld::new();
+    let manifest = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml")).unwrap();
+    world.write("Cargo.toml", &manifest);
+    let version = env!("CARGO_PKG_VERSION");
+    let check = |tag: &str| run_release_step(&world, "Check that the tag is the version", tag);
+    let checked = check(&format!("v{version}"));
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    assert_eq!(check(&format!("v{version}1")).code, Some(1));
+}
+
+#[test]
+fn release_is_a_draft_with_every_package_and_its_section_of_the_change_log() {
+    let world = TestWorld::new();
+    fs::create_dir_all(world.path("target/packages")).unwrap();
+    world.write("target/packages/SHA256SUMS", "");
+    world.write("target/packages/heeler.deb", "");
+    world.write("CHANGELOG.md", "# Changelog\n\n## 1.2.0\n\n- New.\n\n## 1.1.0\n\n- Old.\n");
+    let ran = run_release_step(&world, "Draft the release", "v1.2.0");
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let arguments = world.read("gh-arguments");
+    for word in ["v1.2.0", "--draft", "target/packages/SHA256SUMS", "target/packages/heeler.deb"] {
+        assert!(arguments.lines().any(|argument| argument == word), "{word}: {arguments}");
+    }
+    assert_eq!(world.read("notes.md"), "## 1.2.0\n\n- New.\n\n");
 }
 
 #[test]
