@@ -1,5 +1,5 @@
-//! The text of `heeler --version`: the version, the commit of the sources, the profile and the target. No other
-//! build step belongs here.
+//! The text of `heeler --version`: the version, the commit of the sources, the profile and the target. No
+//! other build step belongs here.
 #![expect(clippy::disallowed_methods, reason = "the crate that starts processes is not built yet")]
 
 use std::{
@@ -34,7 +34,8 @@ fn profile_name() -> Option<String> {
     Some(build.parent()?.file_name()?.to_str()?.to_owned())
 }
 
-/// Returns the commit with its date: from the environment, from git, or from the file that cargo adds to a package.
+/// Returns the commit with its date: from the environment, from git, or from the file that cargo adds to a
+/// package.
 fn commit() -> Option<String> {
     if let Some(commit) = env::var("HEELER_COMMIT").ok().filter(|commit| !commit.is_empty()) {
         return Some(commit);

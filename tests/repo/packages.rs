@@ -1,5 +1,5 @@
-//! What `scripts/package` makes is what the manifest and the install page name. The packages themselves take a release
-//! build; `tests/packages/run` tests them.
+//! What `scripts/package` makes is what the manifest and the install page name. The packages themselves take
+//! a release build; `tests/packages/run` tests them.
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
