@@ -188,10 +188,10 @@ fn run_release_step(world: &TestWorld, name: &str, tag: &str) -> FinishedCommand
     let workflow = template(".github/workflows/release.yml");
     let step = steps(&workflow).into_iter().find(|step| step["name"] == name).unwrap().clone();
     let words = ["--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"].as_str().unwrap()];
-    world.write_program("bin/gh", "#!/bin/sh\nprintf '%s\\n' \"$@\" >gh-arguments\n");
+    world.write_program("gh", "#!/bin/sh\nprintf '%s\\n' \"$@\" >gh-arguments\n");
     let mut command = world.command(Command::new("bash"), &words);
     let path = std::env::var("PATH").unwrap();
-    command.env("PATH", format!("{}:{path}", world.path("bin").display())).env("GITHUB_REF_NAME", tag);
+    command.env("PATH", format!("{}:{path}", world.dir().display())).env("GITHUB_REF_NAME", tag);
     run_with_separate_outputs(command)
 }
 
