@@ -17,9 +17,11 @@ use crate::{
     TranscriptParser as _,
 };
 
-/// Messages up to this size are read in two pieces, cut at every byte; larger ones at every 97th. All are
-/// read byte by byte, too.
+/// Messages are read in two pieces, cut at every byte of their headers, and at every seventh of a body up to
+/// this size; of larger ones at every 97th. All are read byte by byte, too.
 const SMALL_BYTES: usize = 6 << 10;
+/// More than the headers of any recorded message.
+const HEADER_BYTES: usize = 120;
 
 /// How messages are divided into what is read at once.
 #[derive(Debug, Clone, Copy)]
@@ -273,8 +275,9 @@ fn messages_are_the_same_wherever_they_are_cut() {
             let (expected, _) = replay(request, &session.stderr, Pieces::Two(0));
             assert_eq!(replay(request, &session.stderr, Pieces::Bytes).0, expected, "{name} byte by byte");
             let longest = request.frames().iter().map(|(_, frame)| frame.len()).max().unwrap_or(0);
-            let step = if longest <= SMALL_BYTES { 1 } else { 97 };
-            for cut in (1..longest).step_by(step) {
+            // Headers are cut at every byte; a body is taken as a whole, by its length.
+            let step = if longest <= SMALL_BYTES { 7 } else { 97 };
+            for cut in (1..longest).filter(|cut| *cut <= HEADER_BYTES || cut % step == 0) {
                 let pieces = Pieces::Two(cut);
                 assert_eq!(replay(request, &session.stderr, pieces).0, expected, "{name} cut at {cut}");
             }
