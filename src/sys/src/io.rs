@@ -31,8 +31,8 @@ pub fn is_exhausted(error: &io::Error) -> bool {
 /// Number of descriptors that an async runtime opens when it is built, and some more.
 const RUNTIME_FDS: usize = 8;
 
-/// Checks that an async runtime can be built: tokio ends the process with a panic where its own descriptors are
-/// refused.
+/// Checks that an async runtime can be built: tokio ends the process with a panic where its own descriptors
+/// are refused.
 ///
 /// # Errors
 /// The process or the machine has too few descriptors left.

@@ -29,7 +29,8 @@ fn commands<'a>(block: &'a Block<'a>) -> Vec<(&'a str, &'a [&'a str])> {
     pairs.map(|pair| (&block.lines[pair[0]][2..], &block.lines[pair[0] + 1..pair[1]])).collect()
 }
 
-/// Returns whether an output is what a page shows: `…` stands for any text, on a line of its own for any lines.
+/// Returns whether an output is what a page shows: `…` stands for any text, on a line of its own for any
+/// lines.
 fn is_shown(shown: &str, output: &str) -> bool {
     let mut rest = output;
     let mut parts = shown.split('…');

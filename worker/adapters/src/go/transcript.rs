@@ -186,7 +186,7 @@ impl GoRun {
             }
             GoMarker::Name(name) => {
                 match &mut self.unconfirmed {
-                    // An example that panics has the marker of a failure and this one, and then the process dies.
+                    // An example that panics has the marker of a failure and this one, and then dies.
                     Some(end) if name.is_none() && end.is_of_example(&self.tests) => end.is_left = true,
                     _ => self.continue_after_end(name.as_ref(), events),
                 }
