@@ -151,7 +151,7 @@ pub(crate) fn config_of(suites: &[PlannedSuite], settings: &PlannedSettings) -> 
         "[profile.default]\njobs = {jobs}\nisolate = {is_isolated}\nretries = {retries}\n\
              history = {is_history_kept}\ntimeout = {timeout}\ngrace-period = \"100ms\"\n\
              client-stall-timeout = {stall}\ndrain-timeout = {drain}\nconnect-timeout = \"2s\"\n\
-             startup-timeout = \"10s\"\nlist-timeout = \"10s\"\n{memory}"
+             startup-timeout = \"10s\"\nlist-timeout = \"30s\"\n{memory}"
     );
     for PlannedSuite { name, program } in suites {
         text += &format!("[[suite]]\nname = \"{name}\"\n");
