@@ -233,7 +233,7 @@ impl Writer<'_> {
                 self.push(" if ");
                 self.arm(written[0].0, &format!("heeler_guard::at({base},{count})==0"));
             }
-            // It has no mutant, or other languages write it.
+            // Without a mutant, or written in another language only.
             GuardForm::Jump | GuardForm::Constant | GuardForm::Loop | GuardForm::Assignment => {}
         }
     }
@@ -280,7 +280,7 @@ impl Writer<'_> {
                 self.arm(written[0].0, &guard.arms[0].code);
                 self.push(" } else ");
             }
-            // It has no mutant, or other languages write it.
+            // Without a mutant, or written in another language only.
             GuardForm::Arm | GuardForm::Constant | GuardForm::Loop | GuardForm::Assignment => {}
         }
     }

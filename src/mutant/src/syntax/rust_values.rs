@@ -109,7 +109,7 @@ fn of_named(node: Node<'_>, text: &str, depth: usize) -> Vec<String> {
         _ if name.starts_with("NonZeroU") => owned_nonzero(path, &["1"]),
         _ => {
             let [_] = arguments.as_slice() else { return owned(&["Default::default()"]) };
-            // A list or a container of the crate's own, which is made as those of the standard library are.
+            // A list or container that the crate defines; it is made like those of the standard library.
             let made = [("::from_iter([", "])"), ("::new(", ")"), ("::from(", ")")];
             let filled =
                 made.iter().flat_map(|(before, behind)| each(&format!("{path}{before}"), of(0), behind));
