@@ -1,0 +1,273 @@
+//! The commands of the documentation are executed as they stand, and their outputs compared with what a page
+//! shows below them.
+//!
+//! A block of commands is executed in a directory with the files that its page writes. A comment above the
+//! block may say otherwise:
+//!
+//! - `<!-- executed in: PROJECT, … -->`: in a directory of its own, which blocks of the page with the same
+//!   comment share. A project is a directory of this repository, which is copied, or a word of
+//!   [`Project::add`].
+//! - `<!-- not executed: REASON -->`: not at all.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::support::{
+    cache, fixtures, requirement,
+    world::{FinishedCommand, TestWorld, copy_program, run_with_separate_outputs},
+};
+
+/// A fenced block of a page.
+struct Block<'a> {
+    /// The line before the block.
+    comment: &'a str,
+    /// Text behind the three backquotes.
+    info: &'a str,
+    lines: Vec<&'a str>,
+}
+
+fn blocks(page: &str) -> Vec<Block<'_>> {
+    let mut blocks = Vec::new();
+    let mut lines = page.lines();
+    let mut comment = "";
+    while let Some(line) = lines.next() {
+        if let Some(info) = line.strip_prefix("```") {
+            let lines = lines.by_ref().take_while(|line| *line != "```").collect();
+            blocks.push(Block { comment, info, lines });
+        }
+        comment = line;
+    }
+    blocks
+}
+
+impl<'a> Block<'a> {
+    /// Returns the projects in which the block is executed, or `None` if it is not.
+    fn projects(&self) -> Option<&'a str> {
+        if self.comment.starts_with("<!-- not executed: ") {
+            return None;
+        }
+        let named = self.comment.strip_prefix("<!-- executed in: ");
+        Some(named.map_or("", |rest| rest.trim_end_matches(" -->")))
+    }
+
+    /// Returns the commands, each with the lines that the page shows below it.
+    fn commands(&self) -> Vec<(String, String)> {
+        let mut commands: Vec<(String, Vec<&str>)> = Vec::new();
+        let mut is_continued = false;
+        for line in &self.lines {
+            if let Some(command) = line.strip_prefix("$ ") {
+                commands.push((command.to_owned(), Vec::new()));
+            } else {
+                let (command, shown) = commands.last_mut().expect("a block begins with a command");
+                if is_continued {
+                    command.push('\n');
+                    command.push_str(line);
+                } else {
+                    shown.push(line);
+                    continue;
+                }
+            }
+            is_continued = line.ends_with(['\\', '|']);
+        }
+        commands.into_iter().map(|(command, shown)| (command, shown.join("\n"))).collect()
+    }
+}
+
+/// Returns whether an output is what a page shows: `…` stands for any text, on a line of its own for any
+/// lines.
+fn is_shown(shown: &str, output: &str) -> bool {
+    let mut rest = output;
+    let mut parts = shown.split('…');
+    let Some(first) = parts.next() else { return true };
+    let Some(behind) = rest.strip_prefix(first) else { return false };
+    rest = behind;
+    for part in parts {
+        let Some((_, behind)) = rest.split_once(part) else { return false };
+        rest = behind;
+    }
+    rest.is_empty() || shown.ends_with('…')
+}
+
+/// A directory in which commands of a page are executed.
+struct Project {
+    dir: PathBuf,
+    variables: Vec<(&'static str, PathBuf)>,
+}
+
+impl Project {
+    /// Makes a directory with these projects in it, or leaves them out because something is missing.
+    fn new(world: &TestWorld, name: &str, projects: &str) -> Option<Self> {
+        let dir = world.path(name);
+        fs::create_dir(&dir).unwrap();
+        let mut project = Self { dir, variables: Vec::new() };
+        for word in projects.split(", ").filter(|word| !word.is_empty()) {
+            project.add(world, word)?;
+        }
+        Some(project)
+    }
+
+    fn add(&mut self, world: &TestWorld, word: &str) -> Option<()> {
+        let link = |target: &Path, name: &str| {
+            std::os::unix::fs::symlink(target, self.dir.join(name)).unwrap();
+        };
+        match word {
+            // Test programs that pass.
+            "programs" => {
+                fs::create_dir(self.dir.join("build")).unwrap();
+                // Copies, because a directory is searched without following links.
+                for name in ["unit_tests", "net_tests", "slow_test"] {
+                    copy_program(&fixtures::gtest("suites"), &self.dir.join("build").join(name));
+                }
+            }
+            "doctest program" => {
+                fs::create_dir(self.dir.join("build")).unwrap();
+                link(&fixtures::doctest("names"), "build/unit_tests");
+            }
+            // As at the root of this repository.
+            "sample suite" => {
+                fs::copy(repository().join("heeler.toml"), self.dir.join("heeler.toml")).unwrap();
+                copy_sources("samples", &self.dir.join("samples"));
+            }
+            "CMake project" => link(&fixtures::ctest_project(), "build"),
+            // A branch `main` from which the sources about the net are missing.
+            "git" => {
+                let commit = "git init -q -b main && git add . ':!*net*' && \
+                              git -c user.name=a -c user.email=a@example.org commit -q -m first";
+                self.run(world, commit).assert_code(0);
+            }
+            "pytest" => {
+                link(crate::frameworks::pytest::python()?.parent()?.parent()?, "venv");
+                self.variables.push(("VIRTUAL_ENV", self.dir.join("venv")));
+                self.variables.push(("PYTHONDONTWRITEBYTECODE", "1".into()));
+            }
+            "go" => {
+                requirement::directory_of_program("go", "Go 1.20 or newer must be in PATH")?;
+                // Go compiles its library once for all tests.
+                self.variables.push(("GOCACHE", cache().with_file_name("go")));
+                self.variables.push(("GOTOOLCHAIN", "local".into()));
+                self.variables.push(("GOFLAGS", PathBuf::new()));
+            }
+            "jq" => {
+                requirement::directory_of_program("jq", "scripts/test installs it")?;
+            }
+            directory => copy_sources(directory, &self.dir),
+        }
+        Some(())
+    }
+
+    /// Executes a line of the shell; standard output has both outputs, in the order in which a terminal has
+    /// them.
+    fn run(&self, world: &TestWorld, line: &str) -> FinishedCommand {
+        let heeler = Path::new(env!("CARGO_BIN_EXE_heeler")).parent().unwrap().display();
+        let mut shell = world.shell(&format!("exec 2>&1; PATH={heeler}:$PATH; {line}"));
+        shell.current_dir(&self.dir);
+        shell.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        run_with_separate_outputs(shell)
+    }
+
+    /// Executes a command of a page. Its output is what the page shows; where that shows none, the command
+    /// succeeds.
+    #[track_caller]
+    fn check(&self, world: &TestWorld, page: &str, command: &str, shown: &str) {
+        let ran = self.run(world, command);
+        let output = ran.stdout.trim_end();
+        if shown.is_empty() {
+            assert_eq!(ran.code, Some(0), "{page}: $ {command}\nprinted:\n{output}");
+        } else {
+            let shown = shown.trim_end();
+            assert!(is_shown(shown, output), "{page}: $ {command}\nshown:\n{shown}\nprinted:\n{output}");
+        }
+    }
+}
+
+/// Copies what is in a directory of this repository, but for what was built there. By other processes: while
+/// this one writes a program, a test beside that starts a process would pass it the open file.
+fn copy_sources(name: &str, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    let copy = r#"set -o pipefail; tar --exclude=target -C "$0" -c . | tar -C "$1" -x"#;
+    let mut shell = Command::new("bash");
+    shell.args(["-c", copy]).arg(repository().join(name)).arg(to);
+    assert!(shell.status().unwrap().success(), "{name} is not a directory");
+}
+
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Does what a page says: writes the files whose names stand behind the language of a block, and executes the
+/// commands of the blocks for the terminal.
+#[track_caller]
+fn follow(page: &str) {
+    let text = fs::read_to_string(repository().join(page)).unwrap();
+    let world = TestWorld::new();
+    let mut projects: BTreeMap<&str, Option<Project>> = BTreeMap::new();
+    let mut count = 0;
+    for block in blocks(&text) {
+        let file = block.info.split_once(' ').map(|(_, name)| name);
+        let (true, Some(named)) = (block.info == "console" || file.is_some(), block.projects()) else {
+            continue;
+        };
+        let name = format!("page{}", projects.len());
+        let made = projects.entry(named).or_insert_with(|| Project::new(&world, &name, named));
+        // Whatever the machine lacks, the page has commands.
+        count += block.lines.len();
+        let Some(project) = made else { continue };
+        if let Some(file) = file {
+            fs::write(project.dir.join(file), format!("{}\n", block.lines.join("\n"))).unwrap();
+            continue;
+        }
+        for (command, shown) in block.commands() {
+            project.check(&world, page, &command, &shown);
+        }
+    }
+    assert!(count > 0, "{page} has commands that can be executed");
+}
+
+/// Defines a test for each page.
+macro_rules! followed {
+    ($($test:ident: $page:literal;)+) => {
+        $(
+            #[test]
+            fn $test() {
+                follow($page);
+            }
+        )+
+    };
+}
+
+followed! {
+    tutorial_can_be_followed: "docs/tutorial.md";
+    page_on_scripts_with_debuggers_can_be_followed: "docs/guide/gdb-in-ci.md";
+}
+
+#[test]
+fn shown_outputs_are_compared() {
+    for (shown, output, expected) in [
+        ("a\nb", "a\nb", true),
+        ("a\nb", "a\nc", false),
+        ("a … c", "a b c", true),
+        ("…\nc", "a\nb\nc", true),
+        ("…\nc", "a\nb", false),
+        ("a\n…", "a\nb\nc", true),
+        ("a", "a\nb", false),
+        ("", "", true),
+        ("", "a", false),
+    ] {
+        assert_eq!(is_shown(shown, output), expected, "{shown:?} {output:?}");
+    }
+}
+
+#[test]
+fn blocks_name_their_projects_and_commands_go_on_in_the_next_line() {
+    let page = "<!-- executed in: samples, go -->\n```console\n$ a |\n    b\nshown\n$ c\n```\n\
+                <!-- not executed: it takes an hour -->\n```console\n$ d\n```\n";
+    let blocks = blocks(page);
+    assert_eq!(blocks[0].projects(), Some("samples, go"));
+    let expected = [("a |\n    b", "shown"), ("c", "")].map(|(a, b)| (a.to_owned(), b.to_owned()));
+    assert_eq!(blocks[0].commands(), expected);
+    assert_eq!(blocks[1].projects(), None);
+}
