@@ -242,6 +242,7 @@ macro_rules! followed {
 followed! {
     tutorial_can_be_followed: "docs/tutorial.md";
     page_on_scripts_with_debuggers_can_be_followed: "docs/guide/gdb-in-ci.md";
+    page_on_mutation_can_be_followed: "docs/guide/mutation.md";
 }
 
 #[test]
