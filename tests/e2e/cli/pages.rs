@@ -241,9 +241,11 @@ macro_rules! followed {
 
 followed! {
     tutorial_can_be_followed: "docs/tutorial.md";
+    page_on_crashes_can_be_followed: "docs/guide/crashes.md";
     page_on_scripts_with_debuggers_can_be_followed: "docs/guide/gdb-in-ci.md";
     page_on_mutation_can_be_followed: "docs/guide/mutation.md";
     page_on_reruns_can_be_followed: "docs/guide/reruns.md";
+    page_on_results_can_be_followed: "docs/guide/results.md";
     page_on_running_can_be_followed: "docs/guide/running.md";
 }
 
