@@ -241,8 +241,12 @@ macro_rules! followed {
 
 followed! {
     tutorial_can_be_followed: "docs/tutorial.md";
+    page_on_ci_can_be_followed: "docs/guide/ci.md";
     page_on_crashes_can_be_followed: "docs/guide/crashes.md";
+    page_on_filters_can_be_followed: "docs/guide/filters.md";
     page_on_scripts_with_debuggers_can_be_followed: "docs/guide/gdb-in-ci.md";
+    page_on_mcp_can_be_followed: "docs/guide/mcp.md";
+    page_on_the_mcp_filter_can_be_followed: "docs/guide/mcp-filter.md";
     page_on_mutation_can_be_followed: "docs/guide/mutation.md";
     page_on_reruns_can_be_followed: "docs/guide/reruns.md";
     page_on_results_can_be_followed: "docs/guide/results.md";
