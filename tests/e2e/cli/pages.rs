@@ -241,6 +241,13 @@ macro_rules! followed {
 
 followed! {
     tutorial_can_be_followed: "docs/tutorial.md";
+    page_on_agents_can_be_followed: "docs/editors/mcp.md";
+    page_on_ctest_can_be_followed: "docs/frameworks/ctest.md";
+    page_on_go_can_be_followed: "docs/frameworks/go.md";
+    page_on_json_lines_can_be_followed: "docs/frameworks/json-lines.md";
+    page_on_microsoft_testing_platform_can_be_followed: "docs/frameworks/mtp.md";
+    page_on_pytest_can_be_followed: "docs/frameworks/pytest.md";
+    page_on_recognition_can_be_followed: "docs/frameworks/recognition.md";
     page_on_ci_can_be_followed: "docs/guide/ci.md";
     page_on_crashes_can_be_followed: "docs/guide/crashes.md";
     page_on_filters_can_be_followed: "docs/guide/filters.md";
@@ -251,6 +258,7 @@ followed! {
     page_on_reruns_can_be_followed: "docs/guide/reruns.md";
     page_on_results_can_be_followed: "docs/guide/results.md";
     page_on_running_can_be_followed: "docs/guide/running.md";
+    page_on_run_events_can_be_followed: "docs/reference/run-events.md";
 }
 
 #[test]
