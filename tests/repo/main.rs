@@ -7,6 +7,7 @@
 )]
 
 mod docs;
+mod figures;
 mod fuzz_seeds;
 mod packages;
 mod source_rules;

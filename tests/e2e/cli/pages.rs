@@ -240,6 +240,7 @@ macro_rules! followed {
 }
 
 followed! {
+    readme_can_be_followed: "README.md";
     tutorial_can_be_followed: "docs/tutorial.md";
     page_on_agents_can_be_followed: "docs/editors/mcp.md";
     page_on_ctest_can_be_followed: "docs/frameworks/ctest.md";
