@@ -10,6 +10,7 @@ mod docs;
 mod figures;
 mod fuzz_seeds;
 mod packages;
+mod pages;
 mod source_rules;
 mod supply_chain;
 mod unsafe_list;

@@ -8,6 +8,8 @@
 //!   comment share. A project is a directory of this repository, which is copied, or a word of
 //!   [`Project::add`].
 //! - `<!-- not executed: REASON -->`: not at all.
+//!
+//! `pages_are_executed` in `tests/repo` holds that every page with commands is executed here.
 
 use std::{
     collections::BTreeMap,
