@@ -285,3 +285,21 @@ fn each_process_writes_coverage_of_its_own_and_all_of_it_is_combined() {
     assert_eq!(covered(&[], " 100%"), 2);
     assert_eq!(covered(&["-E", "test(test_one)"], " 75%"), 1, "the file of the earlier run is replaced");
 }
+
+#[test]
+fn version_that_is_too_old_is_one_error_that_names_the_oldest() {
+    let Some(python) = python() else { return };
+    for (module, expected) in [
+        ("pytest", "ERROR: Heeler needs pytest 7.4 or newer, and found pytest 7.2.1 ("),
+        ("pluggy", "ERROR: Heeler needs pluggy 1.2 or newer, and found pluggy 1.0.0 ("),
+    ] {
+        let version = if module == "pytest" { "7.2.1" } else { "1.0.0" };
+        let world = world(&["test_shared.py", "conftest.py"]);
+        // Loaded before Heeler's plugin.
+        world.write("early.py", &format!("import {module}\n{module}.__version__ = '{version}'\n"));
+        let words = ["run", "--pytest", ".", "--python", python.to_str().unwrap(), "--", "-p", "early"];
+        let ran = world.run(&words);
+        assert_eq!(ran.code, Some(4), "{ran}");
+        assert!(ran.stderr.contains(expected) && !ran.stderr.contains("Traceback"), "{ran}");
+    }
+}

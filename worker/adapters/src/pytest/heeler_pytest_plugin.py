@@ -22,6 +22,22 @@ import pluggy
 import pytest
 from _pytest.reports import CollectErrorRepr, CollectReport
 
+# The oldest versions in which this plugin works; pluggy calls its hook wrappers since 1.2.
+OLDEST_VERSIONS = {pytest: (7, 4), pluggy: (1, 2)}
+
+
+def check_versions():
+    """Raises an error for pytest to show if pytest or pluggy is too old."""
+    for module, oldest in OLDEST_VERSIONS.items():
+        if tuple(map(int, module.__version__.split(".")[:2])) < oldest:
+            found = f"{module.__name__} {module.__version__} ({os.path.dirname(module.__file__)})"
+            needed = f"{module.__name__} {oldest[0]}.{oldest[1]} or newer"
+            python = f"{sys.executable} -m pip install --upgrade pytest pluggy"
+            raise pytest.UsageError(f"Heeler needs {needed}, and found {found}; to upgrade it: {python}")
+
+
+check_versions()
+
 CHANNEL = 3
 MUTANT = "HEELER_MUTANT"
 # Texts are cut to this many characters: a report must fit into a line of 1 MiB.
