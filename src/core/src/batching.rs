@@ -440,7 +440,8 @@ impl TestQueue {
     fn share_of_slot(&self, program: ProgramId, work: Duration, loads: &SlotLoads) -> SlotShare {
         let one = &self.programs[&program];
         let slots = one.max_processes().map_or(loads.slots, |most| most.min(loads.slots));
-        let programs = self.programs.values().filter(|one| !one.waiting.is_empty()).count();
+        let waiting = self.programs.values().map(|one| one.waiting.len()).filter(|tests| *tests > 0);
+        let (programs, tests) = waiting.fold((0, 0), |(programs, all), tests| (programs + 1, all + tests));
         let duration = match one.max_processes() {
             // Its own slots share its own work.
             Some(_) => {
@@ -450,7 +451,7 @@ impl TestQueue {
             }
             None => loads.share_of(work.saturating_sub(one.start_cost())),
         };
-        SlotShare { duration, slots, programs, known_median: self.known_median }
+        SlotShare { duration, slots, programs, tests, known_median: self.known_median }
     }
 
     /// Returns the duration of a test, or what it is estimated to take.

@@ -20,7 +20,7 @@ const START_PER_WORTHWHILE_BATCH: u32 = 4;
 /// durations.
 const EXPENSIVE_START: Duration = Duration::from_millis(250);
 /// Number of tests of the first batches of a program of which nothing is known, while its start is cheap.
-const FIRST_TESTS: usize = 4;
+pub(super) const FIRST_TESTS: usize = 4;
 /// Cost of a start for which a first batch has one test more than none: a first batch has one for each such
 /// part of its start.
 const START_PER_FIRST_TEST: Duration = Duration::from_millis(5);
@@ -37,8 +37,8 @@ const WARM_UP_PART: usize = 7;
 const START_PER_DELAY: u32 = 2;
 /// The longest delay of a start: tests that are slow without anybody knowing run on one slot for that long.
 const MAX_START_DELAY: Duration = Duration::from_millis(400);
-/// Number of waiting programs for each slot from which nothing is split for want of data: there are enough
-/// batches to keep the slots busy until the end.
+/// Number of waiting programs for each slot from which a small program is not split for want of data: there
+/// are enough batches to keep the slots busy until the end.
 const PROGRAMS_PER_SLOT: usize = 4;
 /// A test that takes less than this multiple of its program's start is not worth a process of its own.
 const ISOLATED_TEST_PER_START: u32 = 3;
@@ -107,6 +107,8 @@ pub(super) struct SlotShare {
     pub(super) slots: usize,
     /// Number of programs that have waiting tests.
     pub(super) programs: usize,
+    /// Number of waiting tests of all programs.
+    pub(super) tests: usize,
     /// Median duration of the tests whose duration is known.
     pub(super) known_median: Option<Duration>,
 }
@@ -278,7 +280,9 @@ impl ProgramQueue {
     fn unmeasured_limit(&self, share: SlotShare) -> usize {
         let start = self.start_cost();
         let measured = self.observed.len();
-        let is_split_enough = share.programs >= share.slots.saturating_mul(PROGRAMS_PER_SLOT);
+        // A program with more tests than a slot's part of all would still run when the others have ended.
+        let is_small = self.waiting.len() <= share.tests / share.slots.max(1);
+        let is_split_enough = is_small && share.programs >= share.slots.saturating_mul(PROGRAMS_PER_SLOT);
         let is_alone = share.slots <= 1;
         let is_start_spread = start >= EXPENSIVE_START && !self.costs.process.takes_more_tests;
         if self.has_history || measured >= SAMPLE || is_start_spread || is_split_enough || is_alone {

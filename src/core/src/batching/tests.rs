@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::*;
+use super::{program_queue::FIRST_TESTS, *};
 
 fn items(count: u32, weight: Option<Duration>) -> impl Iterator<Item = (ProgramId, QueuedTest)> {
     let item = move |test| QueuedTest { test: TestId(test), weight, is_isolated: false, selection_bytes: 0 };
@@ -55,6 +55,25 @@ fn first_run_is_near_the_bound_whatever_the_order() {
         let bound = (sum / slots as u64).max(durations.iter().copied().max().unwrap());
         assert!(end * 100 <= bound * percent, "{slots} slots: {end} of {bound}: {sizes:?}");
     }
+}
+
+#[test]
+fn program_with_most_of_the_tests_is_split_although_there_are_many_programs() {
+    let of = |program: u32, tests: std::ops::Range<u32>| {
+        let item =
+            |test| QueuedTest { test: TestId(test), weight: None, is_isolated: false, selection_bytes: 0 };
+        tests.map(move |test| (ProgramId(program), item(test)))
+    };
+    let mut queue = TestQueue::new(vec![costs(10); 40]);
+    queue.add(of(0, 0..1000));
+    (1..40).for_each(|program| queue.add(of(program, program * 1000..program * 1000 + 50)));
+    let mut next = || queue.next_batch(&SlotLoads::idle(8)).unwrap();
+    for _ in 0..8 {
+        let first = next();
+        assert_eq!((first.program, first.tests.len()), (ProgramId(0), FIRST_TESTS), "nothing is known of it");
+    }
+    let small = std::iter::from_fn(|| Some(next())).find(|batch| batch.program != ProgramId(0)).unwrap();
+    assert_eq!(small.tests.len(), 50, "small programs are batches enough");
 }
 
 /// Returns the numbers of tests that slots get one after the other, each as soon as it is free, and when the
