@@ -55,6 +55,8 @@ pub(crate) struct CargoBuildResult {
     pub programs: Vec<CargoProgram>,
     /// A library of the tested packages may have documentation tests.
     pub has_doctests: bool,
+    /// Sources of the libraries whose manifests have `doctest = false`.
+    pub without_doctests: Vec<PathBuf>,
     /// The rustdoc of the toolchain, if it was found.
     pub rustdoc: Option<PathBuf>,
 }
@@ -190,7 +192,9 @@ impl<'a> CargoBuild<'a> {
         };
         let rustdoc = surroundings.libdir.as_deref().and_then(|libdir| toolchain_tool(libdir, "rustdoc"));
         let has_doctests = messages.has_doctests();
-        Ok(CargoBuildResult { programs: messages.into_programs(&surroundings), has_doctests, rustdoc })
+        let without_doctests = messages.take_without_doctests();
+        let programs = messages.into_programs(&surroundings);
+        Ok(CargoBuildResult { programs, has_doctests, without_doctests, rustdoc })
     }
 }
 

@@ -98,6 +98,10 @@ impl RecordedStart {
         (args.len() == count).then(|| Self { cwd, args, env: parts.filter_map(variable).collect() })
     }
 
+    fn has_source_among(&self, sources: &[PathBuf]) -> bool {
+        self.args.iter().any(|word| sources.contains(&self.cwd.join(word)))
+    }
+
     /// Returns the program that runs the library's documentation tests. `variables` were set for cargo only.
     fn into_program(self, rustdoc: &Path, variables: &[(OsString, OsString)]) -> CargoProgram {
         let variable = |name: &str| self.env.iter().find(|(own, _)| own == name).map(|(_, value)| value);
@@ -163,6 +167,8 @@ pub(crate) struct DoctestRecording<'a, Word> {
     pub(crate) args: &'a [Word],
     /// Variables for cargo, which are none of the tests'.
     pub(crate) variables: &'a [(OsString, OsString)],
+    /// Sources of libraries whose tests are left out, although `cargo test --doc` runs them.
+    pub(crate) left_out: &'a [PathBuf],
     pub(crate) toolchain_rustdoc: Option<PathBuf>,
     pub(crate) diagnostics: DiagnosticsTarget,
     pub(crate) supervision: BuildSupervision<'a>,
@@ -195,8 +201,9 @@ impl<Word: AsRef<OsStr>> DoctestRecording<'_, Word> {
         let env: Vec<_> = self.variables.iter().cloned().chain([own]).collect();
         ToolProcess::start_with(&cargo, words, &env, self.dir, errors, self.supervision)?.finish(take)?;
         let starts = recorder.records().map_err(unreadable)?;
+        let selected = starts.into_iter().filter(|start| !start.has_source_among(self.left_out));
         let mut programs: Vec<_> =
-            starts.into_iter().map(|start| start.into_program(&rustdoc, self.variables)).collect();
+            selected.map(|start| start.into_program(&rustdoc, self.variables)).collect();
         programs.sort_by(|a, b| a.suite.cmp(&b.suite));
         Ok(programs)
     }
@@ -250,10 +257,14 @@ mod tests {
         let start = RecordedStart::parse(&bytes).unwrap();
         assert_eq!((&start.args, &start.cwd), (&args, &std::env::current_dir().unwrap()));
         assert_eq!(start.env.len(), std::env::vars_os().count());
-        let program = start.into_program(Path::new("/x/rustdoc"), &[]);
+        let program = start.clone().into_program(Path::new("/x/rustdoc"), &[]);
         assert!(program.suite.ends_with("::doc/dt"), "{}", program.suite);
         assert_eq!((program.framework, program.env.as_slice()), (Some("rustdoc"), &[][..]));
         assert_eq!(RecordedStart::parse(&bytes[..bytes.len() - 1]), None);
+        let start =
+            RecordedStart { cwd: "/w".into(), args: vec!["--test".into(), "src/lib.rs".into()], ..start };
+        assert!(start.has_source_among(&["/x/src/lib.rs".into(), "/w/src/lib.rs".into()]));
+        assert!(!start.has_source_among(&["/w/lib.rs".into()]));
         assert_eq!(RecordedStart::parse(b""), None);
     }
 

@@ -1,6 +1,9 @@
 //! Reads the JSON messages that cargo writes during a build, and names the test programs in them.
 
-use std::{collections::HashMap, path::Path};
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+};
 
 use cargo_metadata::{
     Artifact, BuildScript, Message, PackageId, TargetKind,
@@ -18,6 +21,8 @@ pub(super) struct CargoMessages {
     programs: Vec<TestArtifact>,
     /// Programs that integration tests may start.
     executables: Vec<Artifact>,
+    /// Sources of libraries whose manifests have `doctest = false`.
+    without_doctests: Vec<PathBuf>,
     build_scripts: HashMap<PackageId, BuildScript>,
     /// The error of the first message about a test program that could not be read.
     error: Option<serde_json::Error>,
@@ -47,6 +52,10 @@ impl CargoMessages {
     }
 
     fn record_artifact(&mut self, artifact: Artifact) {
+        let target = &artifact.target;
+        if (target.is_lib() || target.is_rlib() || target.is_proc_macro()) && !target.doctest {
+            self.without_doctests.push(target.src_path.clone().into());
+        }
         let Some(executable) = artifact.executable.clone() else { return };
         if artifact.profile.test {
             self.programs.push(TestArtifact { artifact, executable });
@@ -64,6 +73,11 @@ impl CargoMessages {
     /// Returns whether a library with tests may have documentation tests.
     pub(super) fn has_doctests(&self) -> bool {
         self.programs.iter().any(|program| program.artifact.target.doctest)
+    }
+
+    /// Takes the sources of the libraries that `cargo test` runs no documentation tests of.
+    pub(super) fn take_without_doctests(&mut self) -> Vec<PathBuf> {
+        std::mem::take(&mut self.without_doctests)
     }
 
     /// Returns the manifest of a package that has tests.

@@ -323,11 +323,12 @@ struct GuardedCargo<'a> {
 impl GuardedCargo<'_> {
     /// Builds once. Returns the programs; `None` if some mutants do not compile, or others are to be tried.
     fn round(&self, guarded: &mut GuardedProject) -> Result<Option<BuiltTests>, MutateError> {
-        let Some(CargoBuildResult { programs: tests, rustdoc, .. }) = self.tests_round(guarded)? else {
-            return Ok(None);
-        };
-        let built = BuiltTests { tests, libraries: Vec::new(), notes: Vec::new() };
-        if self.has_doctests { self.libraries_round(guarded, built, rustdoc) } else { Ok(Some(built)) }
+        let Some(tests) = self.tests_round(guarded)? else { return Ok(None) };
+        if self.has_doctests {
+            self.libraries_round(guarded, tests)
+        } else {
+            Ok(Some(BuiltTests { tests: tests.programs, libraries: Vec::new(), notes: Vec::new() }))
+        }
     }
 
     /// Builds the libraries with documentation tests as these see them, in the same way. Without them, the
@@ -335,14 +336,16 @@ impl GuardedCargo<'_> {
     fn libraries_round(
         &self,
         guarded: &mut GuardedProject,
-        mut built: BuiltTests,
-        toolchain_rustdoc: Option<PathBuf>,
+        tests: CargoBuildResult,
     ) -> Result<Option<BuiltTests>, MutateError> {
+        let CargoBuildResult { programs: tests, without_doctests, rustdoc: toolchain_rustdoc, .. } = tests;
+        let mut built = BuiltTests { tests, libraries: Vec::new(), notes: Vec::new() };
         let tail = OutputTail::default();
         let recording = DoctestRecording {
             dir: &self.dir,
             args: &self.args,
             variables: &self.variables,
+            left_out: &without_doctests,
             toolchain_rustdoc,
             diagnostics: DiagnosticsTarget::Messages,
             supervision: BuildSupervision { tail: Some(&tail), ..self.supervision },

@@ -76,21 +76,22 @@ fn build_tests(
 ) -> Result<Vec<CargoProgram>, CargoError> {
     let is_own = |word: &&OsStr| *word == "--doc" || *word == "--no-doc";
     let (own, args): (Vec<_>, Vec<_>) = args.iter().copied().partition(is_own);
-    let doctests = |toolchain_rustdoc| DoctestRecording {
+    let doctests = |toolchain_rustdoc, left_out| DoctestRecording {
         dir,
         args: &args,
         variables: &[],
+        left_out,
         toolchain_rustdoc,
         diagnostics: DiagnosticsTarget::Shown,
         supervision,
     };
     if own.iter().any(|word| *word == "--doc") {
-        return doctests(None).build(|_line| {});
+        return doctests(None, &[]).build(|_line| {});
     }
     let built = CargoBuild::start(dir, &args, supervision).and_then(CargoBuild::finish)?;
     let mut programs = built.programs;
     if built.has_doctests && own.is_empty() && !args.iter().any(|word| selects_targets(word)) {
-        programs.extend(doctests(built.rustdoc).build(|_line| {})?);
+        programs.extend(doctests(built.rustdoc, &built.without_doctests).build(|_line| {})?);
     }
     Ok(programs)
 }
