@@ -29,7 +29,7 @@ fn is_own_harness(manifest: &str, suite: &str) -> bool {
     targets.filter(named).any(says_so)
 }
 
-/// Makes one test of each program at these places whose tests can't be listed. Returns whether there is any.
+/// Makes one test of each program at these places that lists none. Returns whether there is any.
 pub(super) fn run_as_commands(
     programs: &mut [TestProgram],
     places: &[usize],
@@ -37,7 +37,7 @@ pub(super) fn run_as_commands(
 ) -> bool {
     let mut is_any = false;
     for &place in places {
-        if listed.get(place).is_none_or(|one| one.error.is_none()) {
+        if listed.get(place).is_none_or(|one| one.error.is_none() && !one.is_one_test) {
             continue;
         }
         let Some(program) = programs.get_mut(place) else { continue };

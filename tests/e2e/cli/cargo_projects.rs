@@ -203,6 +203,48 @@ fn examples_and_benchmarks_are_targets_as_with_cargo() {
 }
 
 #[test]
+fn library_whose_manifest_forbids_doctests_has_none_unless_they_are_asked_for() {
+    let world = TestWorld::new();
+    world.write("Cargo.toml", "[workspace]\nmembers = [\"with\", \"without\"]\nresolver = \"3\"\n");
+    for (name, lib) in [("with", ""), ("without", "[lib]\ndoctest = false\n")] {
+        let package = format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n");
+        fs::create_dir_all(world.path(&format!("{name}/src"))).unwrap();
+        world.write(&format!("{name}/Cargo.toml"), &(package + lib));
+        world.write(&format!("{name}/src/lib.rs"), "/// ```\n/// assert!(true);\n/// ```\npub fn one() {}\n");
+    }
+    let listed = |options: &[&str]| {
+        let listing =
+            world.run(&[&["list", "--cargo", ".", "--workspace", "--format", "names"], options].concat());
+        let mut suites: Vec<_> = listing.stdout.lines().filter_map(|line| line.split(' ').next()).collect();
+        suites.sort_unstable();
+        suites.into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&[]), ["with::doc/with::src/lib.rs"]);
+    assert_eq!(listed(&["--doc"]), ["with::doc/with::src/lib.rs", "without::doc/without::src/lib.rs"]);
+}
+
+#[test]
+fn test_with_a_main_of_its_own_is_judged_by_its_exit_code() {
+    let world = TestWorld::new();
+    let target = |name: &str| format!("[[test]]\nname = \"{name}\"\nharness = false\n");
+    let manifest = "[workspace]\n[package]\nname = \"own\"\nversion = \"0.1.0\"\nedition = \"2024\"\n";
+    fs::create_dir_all(world.path("src")).unwrap();
+    fs::create_dir_all(world.path("tests")).unwrap();
+    world.write("Cargo.toml", &format!("{manifest}{}{}", target("good"), target("bad")));
+    world.write("src/lib.rs", "#[test]\nfn unit() {}\n");
+    world.write("tests/good.rs", "fn main() { println!(\"three checks\"); }\n");
+    world.write("tests/bad.rs", "fn main() { panic!(\"two of three\"); }\n");
+    let ran = world.run(&["run", "--cargo", ".", "--status-level", "all"]).assert_code(2);
+    ran.assert_stdout("2 passed, 1 failed");
+    ran.line_with(&["PASS", "own::good good"]);
+    ran.line_with(&["FAIL", "own::bad bad"]);
+    ran.assert_stdout("two of three");
+    let cargo =
+        std::process::Command::new(env!("CARGO")).arg("test").current_dir(world.dir()).output().unwrap();
+    assert!(!cargo.status.success(), "cargo judges the same");
+}
+
+#[test]
 fn doctests_are_left_out_on_request() {
     let world = documented("2024");
     let ran = world.run(&["run", "--cargo", "documented", "--no-doc"]).assert_code(0);

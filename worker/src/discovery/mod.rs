@@ -43,6 +43,9 @@ use reply_text::{last_output_note, reply_summary};
 /// Size limit of a listing file, the same as for printed listings.
 const FILE_LIMIT_BYTES: u64 = 64 << 20;
 
+/// Name of the framework of programs whose exit code decides.
+const COMMAND: &str = "command";
+
 /// Number of guards lost during listings of a program with one framework after which it is not listed: a
 /// program that kills its guard does so every time.
 const GUARD_LOSSES_PER_LISTING: u32 = 3;
@@ -116,6 +119,16 @@ impl DiscoverError {
         let not_started = |source: &CaptureError| matches!(source, CaptureError::NotStarted(_));
         matches!(self, Self::Crashed { .. } | Self::Lost { .. })
             || matches!(self, Self::Capture { source, .. } if not_started(source))
+    }
+
+    /// Returns whether the program was asked, and did not list its tests: it ran them, or anything else.
+    fn is_without_listing(&self) -> bool {
+        let is_late = |source: &CaptureError| matches!(source, CaptureError::TimedOut { .. });
+        match self {
+            Self::NoTest { .. } | Self::Listing { .. } | Self::Crashed { .. } => true,
+            Self::Capture { source, .. } => is_late(source),
+            _ => false,
+        }
     }
 
     /// Returns whether no other framework is to be tried: it would fail in the same way, or run the tests.
@@ -255,6 +268,8 @@ impl ProgramDiscovery<'_> {
         check_program(path, !recognized.claims.is_empty())?;
         check_recognized(path, &recognized)?;
         let marks = recognized.marks();
+        // What cargo has built as a test without the marks of a framework has a `main` of its own.
+        let is_one_test = marks.is_empty() && !self.program.tool_env.is_empty();
         let mut likely_error = None;
         for (adapter, confidence) in recognized.claims {
             // A program that contains a framework would ignore the arguments of another one, and run its
@@ -267,6 +282,11 @@ impl ProgramDiscovery<'_> {
                     listing.warnings.extend(ambiguity_warning(path, &marks, adapter));
                     return Ok(listing);
                 }
+                Err(error) if is_one_test && error.is_without_listing() => {
+                    if error.is_final() {
+                        break;
+                    }
+                }
                 Err(error) if error.is_final() => return Err(error),
                 // The bytes indicate this framework, so its error is the one to report.
                 Err(error) if confidence == ClaimConfidence::Likely && likely_error.is_none() => {
@@ -275,7 +295,19 @@ impl ProgramDiscovery<'_> {
                 Err(_) => {}
             }
         }
-        Err(likely_error.unwrap_or_else(|| self.no_test_error()))
+        match likely_error {
+            Some(error) => Err(error),
+            None if is_one_test => self.list_as_command(),
+            None => Err(self.no_test_error()),
+        }
+    }
+
+    /// Lists a program that does not list tests as one test, whose exit code decides.
+    fn list_as_command(&self) -> Result<AdapterListing, DiscoverError> {
+        let adapter = find_adapter(COMMAND)?;
+        let program = || self.program.path.to_text().into_owned();
+        let listing = adapter.read_listing(self.program, &[]);
+        listing.map_err(|source| DiscoverError::Listing { program: program(), source })
     }
 
     fn no_test_error(&self) -> DiscoverError {

@@ -75,7 +75,10 @@ impl Adapter for CommandFramework {
     ) -> Result<AdapterListing, ListingError> {
         let tests = if program.entries.is_empty() {
             let path = program.path.as_path();
-            let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+            let file_name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+            // What a build tool has built is named in its suite, and its file has a name that changes.
+            let target = program.suite.rsplit(['/', ':']).next().filter(|_| !program.tool_env.is_empty());
+            let name = target.map_or_else(|| file_name.into_owned(), str::to_owned);
             vec![ListedTest { name, ..ListedTest::default() }]
         } else {
             program.entries.clone()
