@@ -17,9 +17,9 @@ use crate::support::{
 const UPDATES: &str = "testing/testUpdates/tests";
 /// The results of this many cases are several times larger than all queues and sockets between a test and the
 /// client.
-const CASES: usize = 30_000;
+const CASES: usize = 10_000;
 /// Bytes that each of them prints.
-const PRINTS: usize = 4 << 10;
+const PRINTS: usize = 12 << 10;
 /// Memory limit for the coordinator's growth during a run of all cases: its plan and its queues. All results
 /// would be larger.
 const COORDINATOR_MIB: u64 = 55;

@@ -18,7 +18,7 @@ use crate::support::{
 };
 
 /// The output of this many cases is several times larger than all queues between a test and the client.
-const CASES: usize = 30_000;
+const CASES: usize = 10_000;
 /// Memory limit for the coordinator's growth during a run of all cases: its plan and its queues. All results
 /// would be 120 MiB.
 const COORDINATOR_MIB: u64 = 60;
@@ -38,7 +38,7 @@ fn journalled(world: &TestWorld) -> u64 {
 fn client_that_does_not_read_pauses_its_run_without_loss() {
     let world = TestWorld::with_gtest("big");
     world.env("HEELER_FIXTURE_CASES", &CASES.to_string());
-    world.env("HEELER_FIXTURE_PRINTS", "4096");
+    world.env("HEELER_FIXTURE_PRINTS", "12288");
     world.write("heeler.toml", "[profile.default]\njobs = 2\nclient-stall-timeout = \"10m\"\n");
     let (mut server, mut client) = RspServer::start_over_pipes(&world, &["big"]);
     // The programs are listed, and all code has run once.
