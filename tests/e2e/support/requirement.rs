@@ -1,7 +1,7 @@
 //! What some tests need of the machine: tools that `scripts/test` installs, and rights. Without it such a
 //! test is left out, or a part of it, and counted; where `HEELER_TESTS_REQUIRE` is `all` it fails.
 
-use std::{fs::OpenOptions, io::Write as _, path::PathBuf};
+use std::{backtrace::Backtrace, fs::OpenOptions, io::Write as _, path::PathBuf};
 
 /// Leaves the calling test, or a part of it, out because the machine lacks `what`; `hint` says what provides
 /// it. The caller returns.
@@ -12,8 +12,7 @@ use std::{fs::OpenOptions, io::Write as _, path::PathBuf};
 pub(crate) fn leave_out(what: &str, hint: &str) {
     let is_required = std::env::var_os("HEELER_TESTS_REQUIRE").is_some_and(|required| required == "all");
     assert!(!is_required, "{what} is missing, and HEELER_TESTS_REQUIRE is all: {hint}");
-    let thread = std::thread::current();
-    let test = thread.name().unwrap_or("a test");
+    let test = calling_test();
     // Not by `eprintln!`, which the harness captures.
     let note = format!("{test}, or a part of it, is left out: {what} is missing: {hint}\n");
     std::io::stderr().write_all(note.as_bytes()).expect("standard error is open");
@@ -21,6 +20,16 @@ pub(crate) fn leave_out(what: &str, hint: &str) {
         let mut file = OpenOptions::new().append(true).create(true).open(list).unwrap();
         file.write_all(format!("{what}\t{test}\n").as_bytes()).unwrap();
     }
+}
+
+/// Returns the name of the calling test: the outermost function of this program on the stack. Its thread has
+/// that name only if several tests run at the same time.
+fn calling_test() -> String {
+    let stack = Backtrace::force_capture().to_string();
+    let functions =
+        stack.lines().filter_map(|line| line.trim_start().split_once(": ")?.1.strip_prefix("e2e::"));
+    let outermost = functions.last().unwrap_or("a test");
+    outermost.trim_end_matches("::{{closure}}").to_owned()
 }
 
 /// Returns the directory that a variable of `scripts/test` names; `None` for a test to be left out.
