@@ -15,6 +15,10 @@ const LEFT_OUT: [&str; 5] = [".git", ".hg", ".jj", ".svn", "node_modules"];
 /// The file by which directories are known that can be made again, such as those of build tools.
 const CACHE_TAG: &str = "CACHEDIR.TAG";
 
+/// The first bytes of programs and object files, and of archives of them. Copies keep their modification time:
+/// make would take a copy that is newer than the guarded sources for what they are built into.
+const COMPILED: [&[u8]; 2] = [b"\x7fELF", b"!<arch>\n"];
+
 /// A tree can't be copied.
 #[derive(Debug, thiserror::Error)]
 #[error("copy {}", path.display())]
@@ -150,7 +154,11 @@ impl TreeCopy<'_> {
             Some(text) => write_changed(&copy, text.as_bytes()),
             None => fs::read(&original).and_then(|bytes| {
                 copied.unchanged = copied.unchanged.with(path_bytes(below)).with(&bytes);
-                write_changed(&copy, &bytes)
+                let is_written = write_changed(&copy, &bytes)?;
+                if is_written && COMPILED.iter().any(|magic| bytes.starts_with(magic)) {
+                    fs::File::options().write(true).open(&copy)?.set_modified(kind.modified()?)?;
+                }
+                Ok(is_written)
             }),
         };
         copied.written += usize::from(is_written.map_err(failed(&copy))?);

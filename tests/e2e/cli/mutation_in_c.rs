@@ -75,6 +75,17 @@ impl Project {
 }
 
 #[test]
+fn programs_that_were_built_before_are_built_again_with_mutants() {
+    let project = Project::new();
+    let words = ["--test", "calc_test", "--test", "text_test", "--json", "../report.json"];
+    let make = std::process::Command::new("make").current_dir(project.path("")).status().unwrap();
+    assert!(make.success());
+    let ran = project.mutate(&words).assert_code(0);
+    let statuses = project.statuses("../report.json", "calc.c");
+    assert_eq!(statuses["3: a - b"], "Killed", "{ran}");
+}
+
+#[test]
 fn mutants_of_a_project_in_c_end_in_every_possible_way() {
     let project = Project::new();
     let words = ["--test", "calc_test", "--test", "text_test", "--json", "../report.json"];
