@@ -94,12 +94,36 @@ impl Adapter for JsonLines {
 
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {
         // The program needs the other side of its dialogue.
-        format!(
-            "(cd {} && heeler run {} --framework {} -E {})",
+        let mut command = format!(
+            "(cd {} && heeler run {} --framework {} -E {}",
             shell::quote(program.cwd.as_bytes()),
             shell::quote(program.path.as_bytes()),
             self.traits().name,
             shell::quote(test.name.as_bytes())
-        )
+        );
+        for (place, word) in program.args.iter().enumerate() {
+            command.push_str(if place == 0 { " -- " } else { " " });
+            command.push_str(&shell::quote(word.as_bytes()));
+        }
+        command + ")"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_that_runs_a_test_again_has_the_arguments_of_the_program() {
+        let test = ListedTest { name: "adds".to_owned(), ..ListedTest::default() };
+        let again = |args: &[&str]| {
+            let args = args.iter().map(|word| (*word).into()).collect();
+            let program =
+                TestProgram { path: "/w/a.py".into(), cwd: "/w".into(), args, ..TestProgram::default() };
+            JsonLines::Channel.reproduce_command(&program, &test)
+        };
+        assert_eq!(again(&[]), "(cd /w && heeler run /w/a.py --framework json-lines -E adds)");
+        let expected = "(cd /w && heeler run /w/a.py --framework json-lines -E adds -- tests.py 'a b')";
+        assert_eq!(again(&["tests.py", "a b"]), expected);
     }
 }
