@@ -219,8 +219,11 @@ fn library_whose_manifest_forbids_doctests_has_none_unless_they_are_asked_for() 
         suites.sort_unstable();
         suites.into_iter().map(str::to_owned).collect::<Vec<_>>()
     };
-    assert_eq!(listed(&[]), ["with::doc/with::src/lib.rs"]);
-    assert_eq!(listed(&["--doc"]), ["with::doc/with::src/lib.rs", "without::doc/without::src/lib.rs"]);
+    assert_eq!(listed(&[]), ["with::doc/with::with/src/lib.rs"]);
+    assert_eq!(
+        listed(&["--doc"]),
+        ["with::doc/with::with/src/lib.rs", "without::doc/without::without/src/lib.rs"]
+    );
 }
 
 #[test]

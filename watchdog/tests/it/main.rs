@@ -39,11 +39,16 @@ fn main() -> ExitCode {
         Some("symbolizer") => return damage::try_symbolizer(),
         _ => {}
     }
-    let words: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
     let has_option = |name: &str| args.iter().any(|arg| arg == name);
+    // These two options of Rust's tests have a value.
+    let is_value = |place: usize| place > 0 && ["--format", "-Z"].contains(&args[place - 1].as_str());
+    let words = args.iter().enumerate().filter(|(place, arg)| !arg.starts_with('-') && !is_value(*place));
+    let words: Vec<&String> = words.map(|(_, arg)| arg).collect();
     let is_named =
         |name: &str, word: &str| if has_option("--exact") { name == word } else { name.contains(word) };
-    let is_chosen = |name: &str| words.is_empty() || words.iter().any(|word| is_named(name, word));
+    let is_chosen = |name: &str| {
+        !has_option("--ignored") && (words.is_empty() || words.iter().any(|word| is_named(name, word)))
+    };
     let groups = [
         guards::TESTS,
         fork_server::TESTS,
