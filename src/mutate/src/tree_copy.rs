@@ -15,8 +15,8 @@ const LEFT_OUT: [&str; 5] = [".git", ".hg", ".jj", ".svn", "node_modules"];
 /// The file by which directories are known that can be made again, such as those of build tools.
 const CACHE_TAG: &str = "CACHEDIR.TAG";
 
-/// The first bytes of programs and object files, and of archives of them. Copies keep their modification time:
-/// make would take a copy that is newer than the guarded sources for what they are built into.
+/// The first bytes of programs and object files, and of archives of them. Their copies keep the modification
+/// time: make would take a copy that is newer than the guarded sources for what they are built into.
 const COMPILED: [&[u8]; 2] = [b"\x7fELF", b"!<arch>\n"];
 
 /// A tree can't be copied.

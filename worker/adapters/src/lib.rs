@@ -54,7 +54,7 @@ pub use contract::{
 pub use json_lines::check;
 pub use listing_dialogue::ListingDialogue;
 pub use listing_output::{AdapterListing, ListingError, ListingOutput};
-pub use registry::{all_adapters, by_name, detectable_programs, framework_names, recognized_frameworks};
+pub use registry::{all_adapters, by_name, framework_names, recognized_frameworks};
 pub use run_report::{RunReport, RunReportFiles};
 pub use transcript::{
     ConnectionInput, DeathCulprit, DeathEvidence, FixtureFailure, FrameworkResult, FrameworkVerdict,

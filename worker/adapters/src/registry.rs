@@ -1,7 +1,7 @@
 //! The registry of the frameworks that Heeler supports: one line for each. No other place lists them;
 //! messages, help and references derive from here.
 
-use super::{Adapter, ClaimConfidence, DiscoveryTarget};
+use super::Adapter;
 
 /// All adapters. A program that several of them claim with the same confidence is tried from the front.
 #[rustfmt::skip]
@@ -45,16 +45,6 @@ pub fn framework_names() -> String {
     ADAPTERS.iter().map(|adapter| adapter.traits().name).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the frameworks whose programs are detected, for a message: `a GoogleTest or a Rust test program`.
-#[must_use]
-pub fn detectable_programs() -> String {
-    let unknown = DiscoveryTarget::Executable { image: b"" };
-    let is_tried = |adapter: &&&dyn Adapter| adapter.claims(&unknown) > ClaimConfidence::Unclaimed;
-    let labels: Vec<_> =
-        ADAPTERS.iter().filter(is_tried).map(|adapter| format!("a {}", adapter.traits().label)).collect();
-    format!("{} program", labels.join(" or "))
-}
-
 /// Returns the frameworks whose programs are recognized by what they contain, for a message: `GoogleTest,
 /// Rust test, doctest`.
 #[must_use]
@@ -85,6 +75,5 @@ mod tests {
             recognized_frameworks()
                 .starts_with("GoogleTest, Rust test, doctest, Catch2, Catch2 2, Boost.Test")
         );
-        assert!(detectable_programs().starts_with("a GoogleTest or a Rust test"));
     }
 }

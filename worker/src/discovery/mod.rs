@@ -38,7 +38,7 @@ use heeler_adapters::{
 use heeler_core::error_chain;
 use listing_crash::{ListingCrashFiles, missing_evidence};
 use listing_process::{CaptureError, CapturedListing, ListingTimeLimit, capture_listing};
-use reply_text::{last_output_note, reply_summary};
+use reply_text::last_output_note;
 
 /// Size limit of a listing file, the same as for printed listings.
 const FILE_LIMIT_BYTES: u64 = 64 << 20;
@@ -106,11 +106,6 @@ enum DiscoverError {
     ListingFailed { program: String, source: ListingError },
     #[error("failed to ask {program} for its tests: failed to {source}")]
     Listing { program: String, source: ListingError },
-    #[error(
-        "{program} is not {}: it answered `{asked}` with {answer}; name the framework with --framework if it is",
-        heeler_adapters::detectable_programs()
-    )]
-    NoTest { program: String, asked: String, answer: String },
 }
 
 impl DiscoverError {
@@ -125,7 +120,7 @@ impl DiscoverError {
     fn is_without_listing(&self) -> bool {
         let is_late = |source: &CaptureError| matches!(source, CaptureError::TimedOut { .. });
         match self {
-            Self::NoTest { .. } | Self::Listing { .. } | Self::Crashed { .. } => true,
+            Self::Listing { .. } | Self::Crashed { .. } => true,
             Self::Capture { source, .. } => is_late(source),
             _ => false,
         }
@@ -135,16 +130,9 @@ impl DiscoverError {
     fn is_final(&self) -> bool {
         match self {
             Self::Listing { source, .. } => source.is_of_framework(),
-            Self::NoTest { .. } => false,
             _ => true,
         }
     }
-}
-
-/// A program's reply to a listing command, in one short line.
-struct ListingReply {
-    argument: String,
-    reply: String,
 }
 
 /// Runs one discovery job; returns its answer, and the process if it waits for a lease.
@@ -169,7 +157,6 @@ pub(crate) async fn discover(
         orders,
         capture,
         time_limit,
-        first_reply: None,
         start_us: None,
         crash: None,
         job,
@@ -231,8 +218,6 @@ struct ProgramDiscovery<'a> {
     /// Crash capture of a listing that is repeated because it has crashed.
     capture: Option<ListingCapture>,
     time_limit: ListingTimeLimit,
-    /// The reply to the first listing command.
-    first_reply: Option<ListingReply>,
     /// The shortest run time of a listing process.
     start_us: Option<u64>,
     /// The crash of a program that had written its whole listing before.
@@ -298,7 +283,7 @@ impl ProgramDiscovery<'_> {
         match likely_error {
             Some(error) => Err(error),
             None if is_one_test => self.list_as_command(),
-            None => Err(self.no_test_error()),
+            None => Err(DiscoverError::NoMark { program: path.to_string_lossy().into_owned() }),
         }
     }
 
@@ -308,15 +293,6 @@ impl ProgramDiscovery<'_> {
         let program = || self.program.path.to_text().into_owned();
         let listing = adapter.read_listing(self.program, &[]);
         listing.map_err(|source| DiscoverError::Listing { program: program(), source })
-    }
-
-    fn no_test_error(&self) -> DiscoverError {
-        let program = self.program.path.to_text().into_owned();
-        let (asked, answer) = match &self.first_reply {
-            Some(first) => (first.argument.clone(), first.reply.clone()),
-            None => ("--list".into(), "nothing".into()),
-        };
-        DiscoverError::NoTest { program, asked, answer }
     }
 
     /// Lists with one framework, and retries once if the process was killed, then traced: the kill may be
@@ -379,7 +355,7 @@ impl ProgramDiscovery<'_> {
             .await;
             let mut captured =
                 captured.map_err(|source| DiscoverError::Capture { program: program(), source })?;
-            self.record_reply(&invocation, &captured);
+            self.record_start(&captured);
             if let Some(signal) = captured.end.signal {
                 let (signal, said) = (Signal(signal).name(), last_output_note(&captured));
                 // The first crash explains the others: they have no evidence of their own.
@@ -453,13 +429,9 @@ impl ProgramDiscovery<'_> {
         ProcessIdentity { program, invocation, directory_variables: directory.variables(), run }
     }
 
-    fn record_reply(&mut self, invocation: &AdapterInvocation, captured: &CapturedListing) {
+    fn record_start(&mut self, captured: &CapturedListing) {
         let wall_us = captured.end.wall_us;
         self.start_us = Some(self.start_us.map_or(wall_us, |shortest| shortest.min(wall_us)));
-        if self.first_reply.is_none() {
-            let asked = invocation.args.first().map_or(String::new(), |arg| arg.to_text().into_owned());
-            self.first_reply = Some(ListingReply { argument: asked, reply: reply_summary(captured) });
-        }
     }
 }
 

@@ -65,7 +65,10 @@ impl Adapter for GoogleTest {
             _ if *self == Self::AbseilFlags => ClaimConfidence::Unclaimed,
             DiscoveryTarget::File { .. } | DiscoveryTarget::Directory { .. } => ClaimConfidence::Unclaimed,
             _ if HINTS.iter().any(|hint| target.contains(hint)) => ClaimConfidence::Likely,
-            DiscoveryTarget::Executable { .. } | DiscoveryTarget::Command { .. } => ClaimConfidence::Possible,
+            // Also what a build tool has built as a test: it would take a listing for a run of all its tests.
+            DiscoveryTarget::Executable { .. } | DiscoveryTarget::Command { .. } => {
+                ClaimConfidence::Unclaimed
+            }
         }
     }
 
