@@ -1,7 +1,6 @@
 //! Tests of watchdog and guard with real processes. This program re-executes itself in their roles, as the
 //! real one does, and therefore runs its tests itself: one after the other on the main thread, because
-//! children die with the thread that started them. Arguments select tests by a part of their name, or with
-//! `--exact` by the whole; `--list` lists them as Rust's tests are.
+//! children die with the thread that started them. Arguments select tests by a part of their name.
 #![expect(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
 mod blocked_program;
@@ -39,16 +38,13 @@ fn main() -> ExitCode {
         Some("symbolizer") => return damage::try_symbolizer(),
         _ => {}
     }
-    let has_option = |name: &str| args.iter().any(|arg| arg == name);
-    // These two options of Rust's tests have a value.
-    let is_value = |place: usize| place > 0 && ["--format", "-Z"].contains(&args[place - 1].as_str());
-    let words = args.iter().enumerate().filter(|(place, arg)| !arg.starts_with('-') && !is_value(*place));
-    let words: Vec<&String> = words.map(|(_, arg)| arg).collect();
-    let is_named =
-        |name: &str, word: &str| if has_option("--exact") { name == word } else { name.contains(word) };
-    let is_chosen = |name: &str| {
-        !has_option("--ignored") && (words.is_empty() || words.iter().any(|word| is_named(name, word)))
-    };
+    // A runner that lists tests is to run this program as one test.
+    if args.iter().any(|arg| arg == "--list") {
+        eprintln!("the tests of this program run one after the other in one process, and are not listed");
+        return ExitCode::from(2);
+    }
+    let words: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
+    let is_chosen = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word.as_str()));
     let groups = [
         guards::TESTS,
         fork_server::TESTS,
@@ -63,25 +59,22 @@ fn main() -> ExitCode {
     ];
     let all = groups.concat();
     let tests: Vec<NamedTest> = all.into_iter().filter(|(name, _)| is_chosen(name)).collect();
-    if has_option("--list") {
-        tests.iter().for_each(|(name, _)| println!("{name}: test"));
+    println!("running {} tests", tests.len());
+    let mut failed = Vec::new();
+    for (name, test) in tests {
+        let started = Instant::now();
+        let is_ok = catch_unwind(test).is_ok();
+        println!("test {name} ... {} ({:.0?})", if is_ok { "ok" } else { "FAILED" }, started.elapsed());
+        if !is_ok {
+            failed.push(name);
+        }
+    }
+    if failed.is_empty() {
+        println!("test result: ok");
         return ExitCode::SUCCESS;
     }
-    println!("running {} tests", tests.len());
-    let started = Instant::now();
-    let (mut passed, mut failed) = (0, Vec::new());
-    for (name, test) in tests {
-        let is_ok = catch_unwind(test).is_ok();
-        println!("test {name} ... {}", if is_ok { "ok" } else { "FAILED" });
-        if is_ok { passed += 1 } else { failed.push(name) }
-    }
-    if !failed.is_empty() {
-        println!("failures:\n    {}", failed.join("\n    "));
-    }
-    let word = if failed.is_empty() { "ok" } else { "FAILED" };
-    let seconds = started.elapsed().as_secs_f64();
-    println!("test result: {word}. {passed} passed; {} failed; finished in {seconds:.2}s", failed.len());
-    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    println!("test result: FAILED: {}", failed.join(", "));
+    ExitCode::FAILURE
 }
 
 /// Lists tests with their names as written in the source.
