@@ -26,9 +26,12 @@ pub(crate) fn leave_out(what: &str, hint: &str) {
 /// that name only if several tests run at the same time.
 fn calling_test() -> String {
     let stack = Backtrace::force_capture().to_string();
-    let functions =
-        stack.lines().filter_map(|line| line.trim_start().split_once(": ")?.1.strip_prefix("e2e::"));
-    let outermost = functions.last().unwrap_or("a test");
+    let own = |line: &str| {
+        let (_, function) = line.trim_start().split_once(": ")?;
+        let own = function.strip_prefix(env!("CARGO_CRATE_NAME"))?.strip_prefix("::")?;
+        (own != "main").then(|| own.to_owned())
+    };
+    let outermost = stack.lines().rev().find_map(own).unwrap_or_else(|| "a test".to_owned());
     outermost.trim_end_matches("::{{closure}}").to_owned()
 }
 
