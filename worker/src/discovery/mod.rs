@@ -116,14 +116,14 @@ impl DiscoverError {
             || matches!(self, Self::Capture { source, .. } if not_started(source))
     }
 
-    /// Returns whether the program was asked, and did not list its tests: it ran them, or anything else.
+    /// Returns whether the program did something else than list its tests, such as run them.
     fn is_without_listing(&self) -> bool {
-        let is_late = |source: &CaptureError| matches!(source, CaptureError::TimedOut { .. });
-        match self {
-            Self::Listing { .. } | Self::Crashed { .. } => true,
-            Self::Capture { source, .. } => is_late(source),
-            _ => false,
-        }
+        matches!(
+            self,
+            Self::Listing { .. }
+                | Self::Crashed { .. }
+                | Self::Capture { source: CaptureError::TimedOut { .. }, .. }
+        )
     }
 
     /// Returns whether no other framework is to be tried: it would fail in the same way, or run the tests.
@@ -267,11 +267,7 @@ impl ProgramDiscovery<'_> {
                     listing.warnings.extend(ambiguity_warning(path, &marks, adapter));
                     return Ok(listing);
                 }
-                Err(error) if is_one_test && error.is_without_listing() => {
-                    if error.is_final() {
-                        break;
-                    }
-                }
+                Err(error) if is_one_test && error.is_without_listing() => return self.list_as_command(),
                 Err(error) if error.is_final() => return Err(error),
                 // The bytes indicate this framework, so its error is the one to report.
                 Err(error) if confidence == ClaimConfidence::Likely && likely_error.is_none() => {
@@ -280,19 +276,17 @@ impl ProgramDiscovery<'_> {
                 Err(_) => {}
             }
         }
-        match likely_error {
-            Some(error) => Err(error),
-            None if is_one_test => self.list_as_command(),
-            None => Err(DiscoverError::NoMark { program: path.to_string_lossy().into_owned() }),
-        }
+        Err(likely_error
+            .unwrap_or_else(|| DiscoverError::NoMark { program: self.program.path.to_text().into_owned() }))
     }
 
     /// Lists a program that does not list tests as one test, whose exit code decides.
     fn list_as_command(&self) -> Result<AdapterListing, DiscoverError> {
-        let adapter = find_adapter(COMMAND)?;
-        let program = || self.program.path.to_text().into_owned();
-        let listing = adapter.read_listing(self.program, &[]);
-        listing.map_err(|source| DiscoverError::Listing { program: program(), source })
+        let listing = find_adapter(COMMAND)?.read_listing(self.program, &[]);
+        listing.map_err(|source| DiscoverError::Listing {
+            program: self.program.path.to_text().into_owned(),
+            source,
+        })
     }
 
     /// Lists with one framework, and retries once if the process was killed, then traced: the kill may be
