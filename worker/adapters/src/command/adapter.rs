@@ -76,7 +76,7 @@ impl Adapter for CommandFramework {
         let tests = if program.entries.is_empty() {
             let path = program.path.as_path();
             let file_name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-            // What a build tool has built is named in its suite, and its file has a name that changes.
+            // Cargo puts a hash into the file name of a test, so the last part of the suite is its name.
             let target = program.suite.rsplit(['/', ':']).next().filter(|_| !program.tool_env.is_empty());
             let name = target.map_or_else(|| file_name.into_owned(), str::to_owned);
             vec![ListedTest { name, ..ListedTest::default() }]

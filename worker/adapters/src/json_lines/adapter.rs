@@ -94,18 +94,14 @@ impl Adapter for JsonLines {
 
     fn reproduce_command(&self, program: &TestProgram, test: &ListedTest) -> String {
         // The program needs the other side of its dialogue.
-        let mut command = format!(
-            "(cd {} && heeler run {} --framework {} -E {}",
-            shell::quote(program.cwd.as_bytes()),
-            shell::quote(program.path.as_bytes()),
-            self.traits().name,
-            shell::quote(test.name.as_bytes())
-        );
-        for (place, word) in program.args.iter().enumerate() {
-            command.push_str(if place == 0 { " -- " } else { " " });
-            command.push_str(&shell::quote(word.as_bytes()));
+        let mut words = vec![shell::quote(program.path.as_bytes())];
+        words.extend(["--framework", self.traits().name, "-E"].map(str::to_owned));
+        words.push(shell::quote(test.name.as_bytes()));
+        if !program.args.is_empty() {
+            words.push("--".to_owned());
         }
-        command + ")"
+        words.extend(program.args.iter().map(|word| shell::quote(word.as_bytes())));
+        format!("(cd {} && heeler run {})", shell::quote(program.cwd.as_bytes()), words.join(" "))
     }
 }
 

@@ -22,7 +22,7 @@ import pluggy
 import pytest
 from _pytest.reports import CollectErrorRepr, CollectReport
 
-# The oldest versions in which this plugin works; pluggy calls its hook wrappers since 1.2.
+# Oldest supported versions. pluggy 1.2 introduced the hook wrappers that this plugin uses.
 OLDEST_VERSIONS = {pytest: (7, 4), pluggy: (1, 2)}
 
 
