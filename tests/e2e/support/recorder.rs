@@ -170,15 +170,22 @@ impl TrafficRecorder {
         events
     }
 
-    /// Waits until `find_process` finds something in the record.
+    /// Waits until `find` finds something in the record.
+    ///
+    /// # Panics
+    /// It does not, and nothing arrives until the deadline: on a loaded machine a run may take its time.
     pub(crate) fn wait<T>(&self, what: &str, mut find: impl FnMut(&[RecordedEvent]) -> Option<T>) -> T {
         let (events, changed) = &*self.0;
-        let until = Instant::now() + DEADLINE;
+        let mut until = Instant::now() + DEADLINE;
         let mut events = events.lock().unwrap();
+        let mut seen = events.len();
         loop {
             if let Some(found) = find(&events) {
                 check(&events);
                 return found;
+            }
+            if events.len() > seen {
+                (seen, until) = (events.len(), Instant::now() + DEADLINE);
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
