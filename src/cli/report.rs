@@ -14,11 +14,12 @@ use super::{
     arguments::ReportArguments,
     display::{self, OutputStream, RunDisplay, RunHead, SummaryExtras},
     exit::{CliExitCode, CommandError},
+    report_job::passed_outputs,
     run_events::RunEventPrinter,
     run_view::display_options,
 };
 use heeler_config::{ResolvedSettings, StatusLevel};
-use heeler_report::{PassedOutputs, ReportContent, ReportRequest, ReportRunInfo, TestReport};
+use heeler_report::{ReportContent, ReportRequest, ReportRunInfo, TestReport};
 use heeler_run_store::{
     self, EarlierRun, RecordedDetails, RecordedRun, ShardRun, check_shards, summarise_shards,
 };
@@ -47,10 +48,7 @@ fn report_run(
     let dir = settings.state_dir.join(heeler_run_store::DIR_NAME).display().to_string();
     let run = heeler_run_store::resolve_run(&all, &arguments.run, &dir).map_err(CommandError::ResolveRun)?;
     let story = heeler_run_store::read_recorded_run(run).map_err(CommandError::ReadRun)?;
-    let summary = story.summarise_with(match settings.run.success_output.is_final() {
-        true => PassedOutputs::Kept,
-        false => PassedOutputs::Dropped,
-    });
+    let summary = story.summarise_with(passed_outputs(&settings));
     for loss in &story.losses {
         eprintln!("error: damaged: {loss}");
     }

@@ -9,12 +9,13 @@ use std::{
 
 use tokio::sync::oneshot;
 
+use heeler_config::ResolvedSettings;
 use heeler_core::error_chain;
 use heeler_protocol::mtp::LogLevel;
 use heeler_report::{
-    DetailSource, ReportContent, ReportRequest, ReportRunInfo, RunSummary, UnavailableDetails,
+    DetailSource, PassedOutputs, ReportContent, ReportRequest, ReportRunInfo, RunSummary, UnavailableDetails,
 };
-use heeler_run_store::{RecordedDetails, RecordedRun, ReportFileError};
+use heeler_run_store::{RecordedDetails, RecordedRun, ReportFileError, RunTimes};
 
 use super::{
     display::RunDisplay,
@@ -22,15 +23,20 @@ use super::{
 };
 
 /// The reports of one run.
+///
+/// A run is reported from its record, as `heeler report` does it later: both give the same bytes. Where the
+/// disk was full or the journals had reached their limit, this process has seen more than was recorded.
 pub(super) struct ReportJob {
-    pub(super) requests: Vec<ReportRequest>,
-    pub(super) summary: Arc<RunSummary>,
+    requests: Vec<ReportRequest>,
+    /// What this process has seen of the run.
+    seen: Arc<RunSummary>,
+    outputs: PassedOutputs,
     /// Name of the profile.
-    pub(super) name: String,
-    pub(super) run_id: String,
-    pub(super) start_utc: String,
-    pub(super) duration: Duration,
-    pub(super) state_dir: PathBuf,
+    name: String,
+    run_id: String,
+    times: RunTimes,
+    /// Directory of the run, if its end is recorded there.
+    recorded_dir: Option<PathBuf>,
 }
 
 /// A report that was requested, and its file.
@@ -51,6 +57,32 @@ pub(super) struct WrittenReports {
 }
 
 impl ReportJob {
+    /// Returns the reports of the run with this id, whose summary and times this process has `seen`.
+    pub(super) fn new(
+        settings: &ResolvedSettings,
+        requests: Vec<ReportRequest>,
+        run_id: &str,
+        seen: (Arc<RunSummary>, RunTimes),
+    ) -> Self {
+        let dir = heeler_run_store::find_run_dir(&settings.state_dir, run_id);
+        let recorded = dir.and_then(|dir| Some((RunTimes::read(&dir)?, dir)));
+        let (times, recorded_dir) = recorded.map_or((seen.1, None), |(times, dir)| (times, Some(dir)));
+        Self {
+            requests,
+            seen: seen.0,
+            outputs: passed_outputs(settings),
+            name: settings.profile.clone(),
+            run_id: run_id.to_owned(),
+            times,
+            recorded_dir,
+        }
+    }
+
+    /// Returns how long the run took.
+    pub(super) fn duration(&self) -> Duration {
+        self.times.duration
+    }
+
     /// Prints the outputs that are shown at the end, and writes the reports. The user may leave them.
     ///
     /// Cancel safe: no, because the reports that are written are not known then.
@@ -91,22 +123,32 @@ impl ReportJob {
         receiver
     }
 
-    /// Uses the results of the run as a whole. Of the outputs of failures that were too large to be kept in
-    /// memory, and only of those, what the run has recorded is read.
+    /// Uses the results of the run as a whole.
     fn with_content<T>(&self, use_content: impl FnOnce(&ReportContent<'_>) -> T) -> T {
-        let recorded = self.summary.has_abridged_records().then(|| self.read_recorded());
+        let recorded = self.read_recorded();
+        if let Ok(run) = &recorded
+            && run.losses.is_empty()
+            && !run.lacks_outputs
+        {
+            let summary = run.summarise_with(self.outputs);
+            let details = RecordedDetails::new([run]);
+            return use_content(&ReportContent {
+                summary: &summary,
+                info: run.report_info(),
+                details: &details,
+            });
+        }
         let details: Box<dyn DetailSource + '_> = match &recorded {
-            Some(Ok(recorded)) => Box::new(RecordedDetails::new([recorded])),
-            Some(Err(reason)) => Box::new(UnavailableDetails { reason: reason.clone() }),
-            None => Box::new(UnavailableDetails { reason: "it is in the summary".to_owned() }),
+            Ok(run) => Box::new(RecordedDetails::new([run])),
+            Err(reason) => Box::new(UnavailableDetails { reason: reason.clone() }),
         };
         let info = ReportRunInfo {
             name: &self.name,
             run: &self.run_id,
-            start_utc: &self.start_utc,
-            duration: self.duration,
+            start_utc: &self.times.start_utc,
+            duration: self.times.duration,
         };
-        use_content(&ReportContent { summary: &self.summary, info, details: details.as_ref() })
+        use_content(&ReportContent { summary: &self.seen, info, details: details.as_ref() })
     }
 
     fn write(&self) -> Vec<RequestedReport> {
@@ -120,10 +162,15 @@ impl ReportJob {
     }
 
     fn read_recorded(&self) -> Result<RecordedRun, String> {
-        let dir = heeler_run_store::find_run_dir(&self.state_dir, &self.run_id)
-            .ok_or_else(|| "the directory of the run is not found".to_owned())?;
-        heeler_run_store::read_run_files(&dir).map_err(|error| error_chain(&error))
+        let dir =
+            self.recorded_dir.as_ref().ok_or_else(|| "the end of the run is not recorded".to_owned())?;
+        heeler_run_store::read_run_files(dir).map_err(|error| error_chain(&error))
     }
+}
+
+/// Returns whether reports of a run need the outputs of tests that passed.
+pub(super) fn passed_outputs(settings: &ResolvedSettings) -> PassedOutputs {
+    if settings.run.success_output.is_final() { PassedOutputs::Kept } else { PassedOutputs::Dropped }
 }
 
 /// Waits for the reports of a run; `None` when the user ends the command before they are written, or when

@@ -20,7 +20,7 @@ use super::{
     },
     exit::{CliExitCode, CommandError},
     in_process_server::{InProcessServer, ServerUse},
-    report_job::{ReportJob, WrittenReports},
+    report_job::{ReportJob, WrittenReports, passed_outputs},
     rerun::{self, RerunPlan},
     run_events::RunEventPrinter,
     run_view::{RunView, display_options},
@@ -29,7 +29,8 @@ use super::{
 };
 use heeler_client::{ClientError, ClientOptions, TestRequest};
 use heeler_config::{CaptureStrategy, FailLimit, OutputTiming, ResolvedSettings, ShuffleMode, StatusLevel};
-use heeler_report::{PassedOutputs, ReportRequest, RunSummary, RunVerdict};
+use heeler_report::{ReportRequest, RunSummary, RunVerdict};
+use heeler_run_store::RunTimes;
 use heeler_server::discovery::ProgramSource;
 use heeler_server::pool::WorkerStdout;
 
@@ -175,18 +176,9 @@ struct RunCommand<'a> {
     reports: Vec<ReportRequest>,
 }
 
-/// How a run ended, apart from its results.
-struct RunEnding {
-    duration: Duration,
-    /// The user has cancelled it.
-    is_cancelled: bool,
-}
-
 impl RunCommand<'_> {
     /// Returns the exit code; `None` when the user forces an immediate exit.
     async fn run(&mut self) -> Result<Option<CliExitCode>, CommandError> {
-        let began = Instant::now();
-        let start_utc = heeler_run_store::wall_clock().to_string();
         let nodes = match self.discover().await? {
             Some(Some(nodes)) => nodes,
             Some(None) => return Ok(Some(CliExitCode::Aborted)),
@@ -224,11 +216,8 @@ impl RunCommand<'_> {
         let run_id = self.run_id.clone();
         // Programs that can't be listed are reported beside the tests and not counted as tests.
         let head = self.run_head(&run_id, &selection);
-        let outputs = match self.settings.run.success_output.is_final() {
-            true => PassedOutputs::Kept,
-            false => PassedOutputs::Dropped,
-        };
-        self.watch.begin(&head, RunSummary::new(Some(head.tests)).with_passed_outputs(outputs));
+        let summary = RunSummary::new(Some(head.tests)).with_passed_outputs(passed_outputs(self.settings));
+        self.watch.begin(&head, summary);
         let TestSelection { chosen, shard, .. } = selection;
         let only_uid = |uid| TestNode { uid, ..TestNode::default() };
         let tests = chosen.iter().map(|node| only_uid(node.uid.clone())).collect();
@@ -239,10 +228,12 @@ impl RunCommand<'_> {
             shard,
             ..TestRequest::default()
         };
+        let start_utc = heeler_run_store::wall_clock().to_string();
+        let began = Instant::now();
         let Some(answer) = self.await_response(&run_id, self.here.client.run(request)).await else {
             self.watch.interrupt(chosen.iter().filter(|node| !is_unlisted_program(node)));
-            let ending = RunEnding { duration: began.elapsed(), is_cancelled: true };
-            self.finish(&run_id, &start_utc, ending).await?;
+            let times = RunTimes { start_utc, duration: began.elapsed() };
+            self.finish(&run_id, times, true).await?;
             return Ok(None);
         };
         if let Ok(result) = &answer {
@@ -250,8 +241,8 @@ impl RunCommand<'_> {
             self.watch.summary.add_shared_processes(&result.largest);
         }
         let is_cancelled = is_cancelled(answer)?;
-        let ending = RunEnding { duration: began.elapsed(), is_cancelled };
-        let summary = self.finish(&run_id, &start_utc, ending).await?;
+        let times = RunTimes { start_utc, duration: began.elapsed() };
+        let summary = self.finish(&run_id, times, is_cancelled).await?;
         // A test that ran without its debugger is not what was asked for.
         let has_debugger_failed = self.watch.has_debugger_failed;
         Ok(summary.map(|summary| match exit_code_for(&summary, self.settings, is_cancelled) {
@@ -330,23 +321,15 @@ impl RunCommand<'_> {
     async fn finish(
         &mut self,
         run_id: &str,
-        start_utc: &str,
-        ending: RunEnding,
+        seen: RunTimes,
+        is_cancelled: bool,
     ) -> Result<Option<Arc<RunSummary>>, CommandError> {
-        let RunEnding { duration, is_cancelled } = ending;
         let summary = Arc::new(std::mem::take(&mut self.watch.summary));
+        let job = ReportJob::new(self.settings, self.reports.clone(), run_id, (Arc::clone(&summary), seen));
+        let duration = job.duration();
         if let Some(events) = &mut self.watch.run_events {
             events.set_totals(&summary, duration);
         }
-        let job = ReportJob {
-            requests: self.reports.clone(),
-            summary: Arc::clone(&summary),
-            name: self.settings.profile.clone(),
-            run_id: run_id.to_owned(),
-            start_utc: start_utc.to_owned(),
-            duration,
-            state_dir: self.settings.state_dir.clone(),
-        };
         let WrittenReports { files, failed, is_left } = self.watch.finish_reports(job).await;
         // At the status level `all`, the slowest and largest tests are listed however small the values are.
         let slowest = (self.settings.run.status_level == Some(StatusLevel::All)).then_some(3);

@@ -10,8 +10,8 @@ use std::{
 
 use heeler_config::{Config, ResolvedSettings, StatusLevel};
 use heeler_core::{Attempt, NotRunReason, Outcome, TestId, TestResult, retry_random};
-use heeler_report::{PassedOutputs, ReportRequest, RunSummary};
-use heeler_run_store::{DIR_NAME, Provenance};
+use heeler_report::{ReportRequest, RunSummary};
+use heeler_run_store::{DIR_NAME, Provenance, RunTimes};
 use heeler_server::{
     connect::FRAMEWORK,
     discovery::TestSelection as SelectedUids,
@@ -38,7 +38,7 @@ use crate::cli::{
     display::{DisplayKind, OutputStream, OutputTarget, RunDisplay, RunHead, SummaryExtras},
     exit::{CliExitCode, CommandError},
     load_config,
-    report_job::{ReportJob, WrittenReports},
+    report_job::{ReportJob, WrittenReports, passed_outputs},
     rerun::{self, RerunPlan},
     run::{describe_empty_selection, exit_code_for},
     run_events::RunEventPrinter,
@@ -194,7 +194,7 @@ impl ConnectRun<'_> {
         }
         remove_parts(&parts_dir);
         let is_cancelled = matches!(stop, Some(RoundStop::Cancelled));
-        let exit = self.finish(output, &run_id, &start_utc, duration, is_cancelled).await?;
+        let exit = self.finish(output, &run_id, RunTimes { start_utc, duration }, is_cancelled).await?;
         match stop {
             Some(RoundStop::Judge(error)) => Err(CommandError::Judge(error)),
             _ => Ok(exit),
@@ -246,11 +246,8 @@ impl ConnectRun<'_> {
             expected: selection.expected.clone(),
             notes,
         };
-        let outputs = match self.settings.run.success_output.is_final() {
-            true => PassedOutputs::Kept,
-            false => PassedOutputs::Dropped,
-        };
-        output.begin(&head, RunSummary::new(Some(tests)).with_passed_outputs(outputs));
+        let summary = RunSummary::new(Some(tests)).with_passed_outputs(passed_outputs(&self.settings));
+        output.begin(&head, summary);
     }
 
     fn reproduction(&self) -> Reproduction {
@@ -294,23 +291,16 @@ impl ConnectRun<'_> {
         &mut self,
         output: &mut RunOutput<'_>,
         run_id: &str,
-        start_utc: &str,
-        duration: Duration,
+        seen: RunTimes,
         is_cancelled: bool,
     ) -> Result<CliExitCode, CommandError> {
         let summary = Arc::new(std::mem::take(&mut output.summary));
+        let requests = std::mem::take(&mut self.reports);
+        let job = ReportJob::new(&self.settings, requests, run_id, (Arc::clone(&summary), seen));
+        let duration = job.duration();
         if let Some(events) = &mut output.events {
             events.set_totals(&summary, duration);
         }
-        let job = ReportJob {
-            requests: std::mem::take(&mut self.reports),
-            summary: Arc::clone(&summary),
-            name: self.settings.profile.clone(),
-            run_id: run_id.to_owned(),
-            start_utc: start_utc.to_owned(),
-            duration,
-            state_dir: self.settings.state_dir.clone(),
-        };
         let WrittenReports { files, failed, is_left } =
             job.finish(&mut output.display, &mut output.signals).await;
         let slowest = (self.settings.run.status_level == Some(StatusLevel::All)).then_some(3);

@@ -5,6 +5,7 @@ use std::{
     collections::BTreeSet,
     io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use heeler_protocol::{
@@ -68,6 +69,24 @@ pub fn list_runs(state_dir: &Path) -> Vec<EarlierRun> {
     all.extend(list_runs_in(&fallback_state_dir().join(DIR_NAME)).into_iter().filter(is_ours));
     all.sort_by(|one, other| one.name.cmp(&other.name));
     all
+}
+
+/// When a run began and how long it took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunTimes {
+    /// Start, in ISO 8601.
+    pub start_utc: String,
+    pub duration: Duration,
+}
+
+impl RunTimes {
+    /// Returns the times that the run in a directory has recorded; `None` if its end is not recorded.
+    #[must_use]
+    pub fn read(dir: &Path) -> Option<Self> {
+        let end = read_end(dir, &mut Vec::new())?;
+        let start_utc = read_head(dir).head?.began_utc;
+        Some(Self { start_utc, duration: Duration::from_millis(end.duration_ms) })
+    }
 }
 
 /// Returns the directory of the latest run with this id, wherever it was stored.

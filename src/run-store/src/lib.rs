@@ -28,7 +28,7 @@ mod user_key;
 #[cfg(test)]
 mod tests;
 
-pub use index::{EarlierRun, EarlierRunState, find_run_dir, list_runs};
+pub use index::{EarlierRun, EarlierRunState, RunTimes, find_run_dir, list_runs};
 pub use recorded_details::RecordedDetails;
 pub use recorded_run::{
     RecordedResult, RecordedRun, RecordedRunError, RecordedTestResult, read_recorded_run, read_run_files,

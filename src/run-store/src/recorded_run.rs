@@ -14,7 +14,7 @@ use heeler_core::{
     delivery::{UnfinishedTest, settle_orphaned_run},
 };
 use heeler_protocol::{
-    journal::{JournalError, JournalRecord, ProgramFailure, RecordPlace, RunEnd},
+    journal::{FULL_MARK_NAME, JournalError, JournalRecord, ProgramFailure, RecordPlace, RunEnd},
     manifest::{self, Manifest, ManifestError, TestDescriptions},
 };
 use heeler_recovery::{JournalFile, journal_paths, read_record_at, unfinished_result};
@@ -41,6 +41,8 @@ pub struct RecordedRun {
     pub results: Vec<RecordedResult>,
     /// Descriptions of lost data.
     pub losses: Vec<String>,
+    /// The journals had reached their limit: results after that are recorded without outputs.
+    pub lacks_outputs: bool,
     /// The journals, which hold the results that are not in memory.
     pub(super) journal_paths: Vec<PathBuf>,
 }
@@ -160,7 +162,8 @@ pub fn read_run_files(dir: &Path) -> Result<RecordedRun, RecordedRunError> {
     let journals = cpu_pool::map(paths.into_iter().enumerate().collect(), ScannedJournal::scan);
     let losses = journal_losses(&journals)?;
     let ownership = ownership_by_manifest(dir, &bytes);
-    Ok(RecordedRun { ownership, ..recorded_run(manifest, journals, losses) })
+    let lacks_outputs = dir.join(FULL_MARK_NAME).exists();
+    Ok(RecordedRun { ownership, lacks_outputs, ..recorded_run(manifest, journals, losses) })
 }
 
 /// Describes the damage of the journals.
@@ -213,7 +216,7 @@ fn recorded_run(manifest: Manifest, journals: Vec<ScannedJournal>, mut losses: V
     results.sort_by_key(|timed| timed.ended_ms);
     let results = results.into_iter().map(|timed| timed.result).chain(missing).collect();
     let ownership = RunOwnership::Copied;
-    RecordedRun { manifest, ownership, end, results, losses, journal_paths }
+    RecordedRun { manifest, ownership, end, results, losses, lacks_outputs: false, journal_paths }
 }
 
 /// A result with the time by which it is sorted.

@@ -148,7 +148,15 @@ mod tests {
         let manifest = Manifest { head, plan };
         let (losses, journal_paths) = (Vec::new(), Vec::new());
         let ownership = RunOwnership::Copied;
-        let run = RecordedRun { manifest, ownership, end: None, results, losses, journal_paths };
+        let run = RecordedRun {
+            manifest,
+            ownership,
+            end: None,
+            results,
+            losses,
+            lacks_outputs: false,
+            journal_paths,
+        };
         ShardRun { dir: format!("r{index}").into(), run }
     }
 

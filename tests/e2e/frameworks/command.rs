@@ -23,7 +23,7 @@ const PASSED: (&str, &str, &str) = ("passed", "", "PASS");
 const FAILED: (&str, &str, &str) = ("failed", "", "FAIL");
 
 /// Scripts, their contents and their results.
-const COMMANDS: [(&str, &str, ExpectedResult); 6] = [
+pub(super) const COMMANDS: [(&str, &str, ExpectedResult); 6] = [
     ("t/a.sh", "echo out; echo err >&2", expected("t/a.sh", PASSED, "", "out\n")),
     ("t/b c.sh", "printf 'no end'; exit 3", expected("t/b c.sh", FAILED, "exited with code 3", "no end")),
     ("t/d.sh", "kill -SEGV $$", expected("t/d.sh", ("error", "crashed", "SIGSEGV"), "SIGSEGV", "")),
@@ -37,7 +37,7 @@ const COMMANDS: [(&str, &str, ExpectedResult); 6] = [
 ];
 
 /// The same of scripts that report in the Test Anything Protocol.
-const REPORTS: [(&str, &str, ExpectedResult); 8] = [
+pub(super) const REPORTS: [(&str, &str, ExpectedResult); 8] = [
     ("t/a.t", "echo 1..2; echo ok 1 - one; echo ok 2 - two", expected("t/a.t", PASSED, "", "ok 1 - one")),
     ("t/b.t", "echo 1..1; echo not ok 1 - one", expected("t/b.t", FAILED, "not ok 1 - one", "")),
     (
@@ -56,7 +56,7 @@ const REPORTS: [(&str, &str, ExpectedResult); 8] = [
     ("t/h.t", "echo 1..1; echo 'not ok 1 # TODO later'", expected("t/h.t", PASSED, "", "")),
 ];
 
-fn world_of(scripts: &[(&str, &str, ExpectedResult)], suite: &str) -> TestWorld {
+pub(super) fn world_of(scripts: &[(&str, &str, ExpectedResult)], suite: &str) -> TestWorld {
     let world = TestWorld::new();
     std::fs::create_dir(world.path("t")).unwrap();
     for (name, script, _) in scripts {

@@ -22,7 +22,7 @@ const SETTINGS: &str = "[profile.default]\ntimeout = \"10s\"\ngrace-period = \"4
 const GO_1_19: &str = "/usr/lib/go-1.19/bin";
 
 /// An installed Go.
-struct Toolchain {
+pub(super) struct Toolchain {
     /// Directory of its `go`.
     bin: PathBuf,
     /// Whether its reports have frames.
@@ -30,7 +30,7 @@ struct Toolchain {
 }
 
 impl Toolchain {
-    fn current() -> Option<Self> {
+    pub(super) fn current() -> Option<Self> {
         let bin = requirement::directory_of_program("go", "Go 1.20 or newer must be in PATH")?;
         Some(Self { bin, is_framed: true })
     }
@@ -45,7 +45,7 @@ impl Toolchain {
     }
 
     /// Returns a world with the fixture packages.
-    fn world(&self) -> TestWorld {
+    pub(super) fn world(&self) -> TestWorld {
         let world = TestWorld::new();
         copy(&fixtures().join("go"), world.dir());
         world.write("heeler.toml", SETTINGS);

@@ -14,7 +14,7 @@ use crate::support::{
 const SETTINGS: &str = "[profile.default]\ngrace-period = \"400ms\"\ndumps = \"off\"\n";
 
 /// Returns the command of the hand-written server.
-fn server(words: &str) -> String {
+pub(super) fn server(words: &str) -> String {
     format!("python3 {} {words}", mcp_server().display())
 }
 
@@ -60,7 +60,7 @@ fn run_in(world: &TestWorld, command: &str, more: &[&str]) -> ServerRun {
     ServerRun::read(world.run(&words))
 }
 
-fn world() -> TestWorld {
+pub(super) fn world() -> TestWorld {
     let world = TestWorld::new();
     world.write("heeler.toml", SETTINGS);
     world

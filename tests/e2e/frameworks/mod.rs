@@ -31,6 +31,7 @@ mod pytest_conftests;
 mod pytest_fixtures;
 mod pytest_sessions;
 mod recognition;
+mod recorded_reports;
 mod relative_sources;
 mod stream_names;
 mod subtests;

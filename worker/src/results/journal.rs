@@ -11,14 +11,12 @@ use std::{
 
 use heeler_protocol::{
     control::{WorkerId, journal_name, worker_of_journal},
-    journal::MAGIC,
+    journal::{FULL_MARK_NAME, MAGIC},
 };
 
 /// Number of bytes that a worker writes, at most, before it adds up the journals of all workers again. With
 /// the size of one record, and for each worker, it is what the journals may exceed their limit by.
 const CHECKED_BYTES: u64 = 1 << 20;
-/// File in the directory of a run whose journals are full: it is created by the worker that reports that.
-const FULL_FILE_NAME: &str = "journals-full";
 
 /// Why later results are not journalled.
 #[derive(Debug, thiserror::Error)]
@@ -88,7 +86,7 @@ impl Journal {
         self.unchecked_bytes = 0;
         let Some(run_dir) = self.path.parent() else { return false };
         self.is_full = journal_bytes(run_dir) >= self.limit_bytes;
-        self.is_full && File::create_new(run_dir.join(FULL_FILE_NAME)).is_ok()
+        self.is_full && File::create_new(run_dir.join(FULL_MARK_NAME)).is_ok()
     }
 
     /// Returns the number of the run's settled results.

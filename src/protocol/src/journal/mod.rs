@@ -29,6 +29,9 @@ pub const VERSION: u32 = 3;
 /// File name of the journal of synthesized results, in the run's directory beside the workers' journals;
 /// written by the coordinator when it finishes the run.
 pub const SYNTHESIZED_JOURNAL_NAME: &str = "finish.journal";
+/// File in the directory of a run whose journals have reached their limit: results after that are recorded
+/// without outputs.
+pub const FULL_MARK_NAME: &str = "journals-full";
 
 /// The magic line without its number and line end.
 const MAGIC_PREFIX: &[u8] = b"heeler-journal ";
