@@ -10,7 +10,7 @@ use std::{fs, io::Write as _, path::Path, time::Instant};
 
 use heeler_core::{OsText, Outcome, TestId, TestResult};
 use heeler_protocol::{
-    journal::{self, JournalRecord},
+    journal,
     manifest::{
         MANIFEST_FILE_NAME, Manifest, ManifestHead, ManifestPlan, ManifestProgram, ManifestTest, RunOrigin,
     },
@@ -103,7 +103,7 @@ fn write_run(dir: &Path) {
         let mut bytes = journal::MAGIC.to_vec();
         for number in (worker..TESTS).step_by(JOURNALS as usize) {
             let test = TestId(number);
-            journal::write(&mut bytes, &JournalRecord::Started(test));
+            journal::write(&mut bytes, &heeler_core::RunRecord::Started(test));
             let result = TestResult {
                 started_ms: Some(1_772_330_401_500),
                 duration_us: Some(250),

@@ -125,10 +125,10 @@ fn read_manifest(run_dir: &Path) -> Result<ManifestPlan, String> {
 
 #[cfg(test)]
 mod tests {
-    use heeler_core::{Attempt, NotRunReason, Outcome, TestId};
+    use heeler_core::{Attempt, NotRunReason, Outcome, RunRecord, TestId};
     use heeler_protocol::{
         control::{ClientId, TestGroup},
-        journal::{self, JournalRecord},
+        journal,
         manifest::{ManifestHead, ManifestTest, RunOrigin},
         mtp::{ExecutionState, NodeChange},
     };
@@ -196,11 +196,11 @@ mod tests {
             duration_us: 1,
         };
         for record in [
-            JournalRecord::Started(TestId(0)),
-            JournalRecord::Finished { test: TestId(0), result: TestResult::new(Outcome::Passed) },
-            JournalRecord::Started(TestId(1)),
-            JournalRecord::Provisional { test: TestId(1), attempt },
-            JournalRecord::Started(TestId(2)),
+            RunRecord::Started(TestId(0)),
+            RunRecord::Finished { test: TestId(0), result: TestResult::new(Outcome::Passed) },
+            RunRecord::Started(TestId(1)),
+            RunRecord::Provisional { test: TestId(1), attempt },
+            RunRecord::Started(TestId(2)),
         ] {
             journal::write(&mut journal, &record);
         }

@@ -3,6 +3,7 @@
 //!
 //! - [`outcome`]: outcomes of tests, and exits of the processes that run them.
 //! - [`test_result`]: results of tests.
+//! - [`record`]: the events of a run.
 //! - [`system_facts`]: facts about processes and their machine.
 //! - [`describe`]: the English of outcomes.
 //! - [`ids`]: numeric ids; [`os_text`]: strings of the operating system.
@@ -33,6 +34,7 @@ pub mod os_text;
 pub mod outcome;
 mod outcome_counts;
 pub mod partition;
+pub mod record;
 pub mod redial;
 mod retry;
 pub mod run;
@@ -49,6 +51,7 @@ pub use iteration::Iteration;
 pub use os_text::OsText;
 pub use outcome::*;
 pub use outcome_counts::OutcomeCounts;
+pub use record::*;
 pub use retry::{Backoff, RetryDelay, RetryPolicy, retry_random};
 pub use source_request::SourceRequest;
 pub use system_facts::{MachineLoad, ProcessFacts};

@@ -8,4 +8,4 @@
 pub mod finish;
 pub mod run_journals;
 
-pub use run_journals::{JournalFile, RunJournals, journal_paths, read_record_at, unfinished_result};
+pub use run_journals::{JournalFile, RunJournals, journal_paths, mark_of, read_record_at, unfinished_result};

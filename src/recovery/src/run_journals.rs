@@ -9,7 +9,7 @@ use std::{
 };
 
 use heeler_core::{
-    Attempt, NotRunReason, Outcome, TestId, TestResult, WorkerId,
+    Attempt, NotRunReason, Outcome, RunRecord, TestId, TestResult, WorkerId,
     delivery::{JournalMark, OrphanedRunDue, UnfinishedTest, settle_orphaned_run},
     error_chain,
 };
@@ -81,11 +81,8 @@ impl JournalFile {
     /// Returns the terminal results, in order: the first has position 1.
     pub fn finished(&self) -> impl Iterator<Item = (TestId, &TestResult)> {
         self.content.records.iter().filter_map(|record| match record {
-            JournalRecord::Finished { test, result } => Some((*test, result)),
-            JournalRecord::Started(_)
-            | JournalRecord::Provisional { .. }
-            | JournalRecord::ProgramFailed(_)
-            | JournalRecord::Ended(_) => None,
+            JournalRecord::Event(RunRecord::Finished { test, result }) => Some((*test, result)),
+            JournalRecord::Event(_) | JournalRecord::Ended(_) => None,
         })
     }
 
@@ -110,12 +107,21 @@ impl JournalFile {
 
     fn marks(&self) -> Vec<(TestId, JournalMark)> {
         let mark = |record: &JournalRecord| match record {
-            JournalRecord::Started(test) => Some((*test, JournalMark::Started)),
-            JournalRecord::Finished { test, .. } => Some((*test, JournalMark::Settled)),
-            JournalRecord::Provisional { test, .. } => Some((*test, JournalMark::Provisional)),
-            JournalRecord::ProgramFailed(_) | JournalRecord::Ended(_) => None,
+            JournalRecord::Event(event) => mark_of(event),
+            JournalRecord::Ended(_) => None,
         };
         self.content.records.iter().filter_map(mark).collect()
+    }
+}
+
+/// Returns what an event says of its test, if it is about one.
+#[must_use]
+pub fn mark_of(event: &RunRecord) -> Option<(TestId, JournalMark)> {
+    match event {
+        RunRecord::Started(test) => Some((*test, JournalMark::Started)),
+        RunRecord::Finished { test, .. } => Some((*test, JournalMark::Settled)),
+        RunRecord::Provisional { test, .. } => Some((*test, JournalMark::Provisional)),
+        RunRecord::ProcessStarted(_) | RunRecord::ProcessEnded(_) | RunRecord::ProgramFailed(_) => None,
     }
 }
 
@@ -175,11 +181,8 @@ impl RunJournals {
     pub fn last_attempts(&self) -> BTreeMap<TestId, &Attempt> {
         let records = self.files.iter().flat_map(|file| &file.content.records);
         let attempts = records.filter_map(|record| match record {
-            JournalRecord::Provisional { test, attempt } => Some((*test, attempt)),
-            JournalRecord::Started(_)
-            | JournalRecord::Finished { .. }
-            | JournalRecord::ProgramFailed(_)
-            | JournalRecord::Ended(_) => None,
+            JournalRecord::Event(RunRecord::Provisional { test, attempt }) => Some((*test, attempt)),
+            JournalRecord::Event(_) | JournalRecord::Ended(_) => None,
         });
         attempts.collect()
     }

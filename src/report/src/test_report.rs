@@ -2,10 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use heeler_core::{Attempt, Outcome, TestResult, describe, milliseconds_of};
+use heeler_core::{Attempt, Outcome, ProgramFailure, TestResult, describe, milliseconds_of};
 use heeler_protocol::{
     control::ReportName,
-    journal::ProgramFailure,
     mtp::{
         FailureInfo, LeakedProcessInfo, NodeDescription, NodeType, TestNode, TestPartInfo, attempts_of_node,
         iso8601, key, outcome_kind, outcome_of_node,

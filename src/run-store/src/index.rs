@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use heeler_core::RunRecord;
 use heeler_protocol::{
     journal::{JournalRecord, RunEnd, SYNTHESIZED_JOURNAL_NAME},
     manifest::{self, ManifestHead},
@@ -208,7 +209,7 @@ fn count_settled(dir: &Path, problems: &mut Vec<String>) -> usize {
     let mut settled = BTreeSet::new();
     for path in journal_paths(dir).unwrap_or_default() {
         let journal = JournalFile::visit(path, |located| {
-            if let JournalRecord::Finished { test, .. } = located.record {
+            if let JournalRecord::Event(RunRecord::Finished { test, .. }) = located.record {
                 settled.insert(test);
             }
         });

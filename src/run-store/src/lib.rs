@@ -31,7 +31,8 @@ mod tests;
 pub use index::{EarlierRun, EarlierRunState, RunTimes, find_run_dir, list_runs};
 pub use recorded_details::RecordedDetails;
 pub use recorded_run::{
-    RecordedResult, RecordedRun, RecordedRunError, RecordedTestResult, read_recorded_run, read_run_files,
+    RecordedProcess, RecordedResult, RecordedRun, RecordedRunError, RecordedTestResult, read_recorded_run,
+    read_run_files,
 };
 pub use report_files::{ReportFileError, write_report, write_run_reports};
 pub use rerun_set::{RerunSelector, rerun_set};

@@ -10,11 +10,11 @@ use std::{
 };
 
 use heeler_core::{
-    Attempt, Outcome, TestId, TestResult,
+    Attempt, Outcome, ProcessEnd, ProcessStart, ProgramFailure, RunRecord, TestId, TestResult, WorkerId,
     delivery::{UnfinishedTest, settle_orphaned_run},
 };
 use heeler_protocol::{
-    journal::{FULL_MARK_NAME, JournalError, JournalRecord, ProgramFailure, RecordPlace, RunEnd},
+    journal::{FULL_MARK_NAME, JournalError, JournalRecord, RecordPlace, RunEnd},
     manifest::{self, Manifest, ManifestError, TestDescriptions},
 };
 use heeler_recovery::{JournalFile, journal_paths, read_record_at, unfinished_result};
@@ -39,12 +39,24 @@ pub struct RecordedRun {
     /// The results of tests and the failures of programs, in the order in which they ended; of two results of
     /// one test the later counts. A test without a result of its own gets a synthesized one.
     pub results: Vec<RecordedResult>,
+    /// The processes that ran tests, each worker's in the order of their starts.
+    pub processes: Vec<RecordedProcess>,
     /// Descriptions of lost data.
     pub losses: Vec<String>,
     /// The journals had reached their limit: results after that are recorded without outputs.
     pub lacks_outputs: bool,
     /// The journals, which hold the results that are not in memory.
     pub(super) journal_paths: Vec<PathBuf>,
+}
+
+/// A process that ran tests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedProcess {
+    /// The worker that started it.
+    pub worker: Option<WorkerId>,
+    pub start: ProcessStart,
+    /// `None` if its worker died before it.
+    pub end: Option<ProcessEnd>,
 }
 
 /// A recorded result.
@@ -200,7 +212,7 @@ fn recorded_run(manifest: Manifest, journals: Vec<ScannedJournal>, mut losses: V
     }
     let mut end = None;
     let mut results: Vec<TimedResult> = Vec::new();
-    let mut journal_paths = Vec::new();
+    let (mut processes, mut journal_paths) = (Vec::new(), Vec::new());
     for journal in journals {
         // The records of one worker are in order, regardless of their times: a retry starts with its first
         // attempt. Synthesized results come last, in their order.
@@ -210,13 +222,14 @@ fn recorded_run(manifest: Manifest, journals: Vec<ScannedJournal>, mut losses: V
             results.push(TimedResult { ended_ms: last_ms, result });
         }
         end = journal.end.or(end);
+        processes.extend(journal.processes);
         journal_paths.push(journal.file.path);
     }
     // The sort is stable.
     results.sort_by_key(|timed| timed.ended_ms);
     let results = results.into_iter().map(|timed| timed.result).chain(missing).collect();
     let ownership = RunOwnership::Copied;
-    RecordedRun { manifest, ownership, end, results, losses, lacks_outputs: false, journal_paths }
+    RecordedRun { manifest, ownership, end, results, processes, losses, lacks_outputs: false, journal_paths }
 }
 
 /// A result with the time by which it is sorted.
@@ -260,7 +273,7 @@ fn missing_results(
 
 fn read_attempt(path: &Path, place: RecordPlace) -> Option<Attempt> {
     match read_record_at(path, place) {
-        Ok(JournalRecord::Provisional { attempt, .. }) => Some(attempt),
+        Ok(JournalRecord::Event(RunRecord::Provisional { attempt, .. })) => Some(attempt),
         Ok(_) | Err(_) => None,
     }
 }
@@ -339,7 +352,7 @@ impl RecordedRun {
             ResultContent::Kept(result) => Ok(Cow::Borrowed(result)),
             ResultContent::Journalled { journal, place } => {
                 match read_record_at(&self.journal_paths[*journal], *place)? {
-                    JournalRecord::Finished { result, .. } => Ok(Cow::Owned(result)),
+                    JournalRecord::Event(RunRecord::Finished { result, .. }) => Ok(Cow::Owned(result)),
                     _ => Err(io::Error::other("the record has changed")),
                 }
             }

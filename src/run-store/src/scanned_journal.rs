@@ -3,11 +3,11 @@
 
 use std::{collections::HashMap, path::PathBuf};
 
-use heeler_core::{TestId, TestResult, delivery::JournalMark};
+use heeler_core::{RunRecord, TestId, TestResult, delivery::JournalMark};
 use heeler_protocol::journal::{JournalRecord, LocatedRecord, RecordPlace, RunEnd};
-use heeler_recovery::JournalFile;
+use heeler_recovery::{JournalFile, mark_of};
 
-use super::recorded_run::{RecordedResult, RecordedTestResult, ResultContent};
+use super::recorded_run::{RecordedProcess, RecordedResult, RecordedTestResult, ResultContent};
 
 /// Maximum size of a record that is kept. Those of passed tests, most of all, are smaller, and few failures
 /// have outputs.
@@ -22,6 +22,8 @@ pub(super) struct ScannedJournal {
     pub(super) file: JournalFile,
     /// The results and program failures, in their order.
     pub(super) results: Vec<RecordedResult>,
+    /// The processes of the worker, in the order of their starts.
+    pub(super) processes: Vec<RecordedProcess>,
     /// The record of the run's end, if this journal has it.
     pub(super) end: Option<Box<RunEnd>>,
     /// What the journal holds of each test, in its order.
@@ -35,22 +37,39 @@ impl ScannedJournal {
     pub(super) fn scan((number, path): (usize, PathBuf)) -> Self {
         let mut journal = Self { number, ..Self::default() };
         let file = JournalFile::visit(path, |located| journal.add(located));
+        for process in &mut journal.processes {
+            process.worker = file.worker;
+        }
         Self { file, ..journal }
     }
 
     fn add(&mut self, LocatedRecord { record, place }: LocatedRecord) {
-        match record {
-            JournalRecord::Started(test) => self.marks.push((test, JournalMark::Started)),
-            JournalRecord::Provisional { test, .. } => {
-                self.marks.push((test, JournalMark::Provisional));
+        let event = match record {
+            JournalRecord::Event(event) => event,
+            JournalRecord::Ended(end) => {
+                self.end = Some(end);
+                return;
+            }
+        };
+        self.marks.extend(mark_of(&event));
+        match event {
+            RunRecord::Started(_) => {}
+            RunRecord::Provisional { test, .. } => {
                 self.last_attempts.insert(test, place);
             }
-            JournalRecord::Finished { test, result } => {
-                self.marks.push((test, JournalMark::Settled));
+            RunRecord::Finished { test, result } => {
                 self.results.push(RecordedResult::Test(self.result(test, result, place)));
             }
-            JournalRecord::ProgramFailed(failure) => self.results.push(RecordedResult::Program(failure)),
-            JournalRecord::Ended(end) => self.end = Some(end),
+            RunRecord::ProgramFailed(failure) => self.results.push(RecordedResult::Program(failure)),
+            RunRecord::ProcessStarted(start) => {
+                self.processes.push(RecordedProcess { worker: None, start, end: None });
+            }
+            RunRecord::ProcessEnded(end) => {
+                let mut latest = self.processes.iter_mut().rev();
+                if let Some(process) = latest.find(|one| one.start.pid == end.pid && one.end.is_none()) {
+                    process.end = Some(end);
+                }
+            }
         }
     }
 

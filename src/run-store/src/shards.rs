@@ -153,6 +153,7 @@ mod tests {
             ownership,
             end: None,
             results,
+            processes: Vec::new(),
             losses,
             lacks_outputs: false,
             journal_paths,

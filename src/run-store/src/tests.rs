@@ -2,9 +2,9 @@
 
 use std::{fs, num::NonZeroU32};
 
-use heeler_core::{Outcome, TestId, TestResult};
+use heeler_core::{FixturePhase, Outcome, ProgramFailure, RunRecord, SuiteFixture, TestId, TestResult};
 use heeler_protocol::{
-    journal::{self, FixturePhase, JournalRecord, ProgramFailure, SuiteFixture},
+    journal::{self, RunEnd},
     manifest::{self, Manifest, ManifestHead, ManifestPlan, ManifestTest, RerunSet, RunOrigin},
 };
 use heeler_report::DetailSource;
@@ -173,7 +173,7 @@ fn finished_run_with_missing_results_reports_loss() {
     )
     .unwrap();
     let mut finish = journal(&[(0, Outcome::Passed)]);
-    journal::write(&mut finish, &JournalRecord::Ended(Box::default()));
+    journal::write_end(&mut finish, &RunEnd::default());
     fs::write(run.path.join(journal::SYNTHESIZED_JOURNAL_NAME), finish).unwrap();
     drop(run);
     let story = read_recorded_run(&list_runs(state.path())[0]).unwrap();
@@ -192,7 +192,7 @@ fn details_of_a_program_and_of_its_fixtures_are_apart() {
     for (fixture, message) in [(None, "bad exit"), (Some(tear_down), "died")] {
         let (suite, program) = ("s".to_owned(), "/s".into());
         let failure = ProgramFailure { suite, program, fixture, message: message.to_owned() };
-        journal::write(&mut bytes, &JournalRecord::ProgramFailed(failure));
+        journal::write(&mut bytes, &RunRecord::ProgramFailed(failure));
     }
     fs::write(run.path.join(journal::SYNTHESIZED_JOURNAL_NAME), bytes).unwrap();
     drop(run);

@@ -2,12 +2,15 @@
 //! written is read back.
 
 use bytes::BytesMut;
-use heeler_core::{Attempt, OsText, Outcome, TestId, TestResult};
+use heeler_core::{
+    Attempt, LeaseId, OsText, Outcome, ProcessEnd, ProcessStart, ProcessUsage, ProgramFailure, RunRecord,
+    TestId, TestResult,
+};
 use heeler_protocol::{
     StreamDecoder,
     fork_server::ForkReply,
     frame::{self, FrameDecoder},
-    journal::{self, JournalContent, JournalRecord, ProgramFailure, RunEnd},
+    journal::{self, JournalContent, JournalRecord, RunEnd},
     manifest::{Manifest, ManifestHead},
     packet::{self, ControlPacket, PacketDecoder},
 };
@@ -99,7 +102,10 @@ pub fn manifest(bytes: &[u8]) {
 
 fn encoded(record: &JournalRecord) -> Vec<u8> {
     let mut out = Vec::new();
-    journal::write(&mut out, record);
+    match record {
+        JournalRecord::Event(event) => journal::write(&mut out, event),
+        JournalRecord::Ended(end) => journal::write_end(&mut out, end),
+    }
     out
 }
 
@@ -112,15 +118,15 @@ fn written(records: &[JournalRecord]) -> Vec<u8> {
 fn record(piece: &[u8]) -> JournalRecord {
     let test = TestId(piece.len() as u32);
     let duration_us = piece.iter().map(|byte| u64::from(*byte)).sum();
-    match piece.first().map(|byte| byte % 5) {
-        None | Some(0) => JournalRecord::Started(test),
+    let event = match piece.first().map(|byte| byte % 7) {
+        None | Some(0) => RunRecord::Started(test),
         Some(1) => {
             let stdout = String::from_utf8_lossy(piece).into_owned();
             let result =
                 TestResult { duration_us: Some(duration_us), stdout, ..TestResult::new(Outcome::Failed) };
-            JournalRecord::Finished { test, result }
+            RunRecord::Finished { test, result }
         }
-        Some(2) => JournalRecord::ProgramFailed(ProgramFailure {
+        Some(2) => RunRecord::ProgramFailed(ProgramFailure {
             suite: "s".to_owned(),
             program: OsText::Bytes(piece.to_vec()),
             fixture: None,
@@ -128,11 +134,26 @@ fn record(piece: &[u8]) -> JournalRecord {
         }),
         Some(3) => {
             let ended_utc = String::from_utf8_lossy(piece).into_owned();
-            JournalRecord::Ended(Box::new(RunEnd { ended_utc, ..RunEnd::default() }))
+            return JournalRecord::Ended(Box::new(RunEnd { ended_utc, ..RunEnd::default() }));
         }
+        Some(4) => RunRecord::ProcessStarted(ProcessStart {
+            pid: test.0,
+            lease: LeaseId(test.0),
+            suite: String::from_utf8_lossy(piece).into_owned(),
+            tests: 1,
+            started_ms: duration_us,
+        }),
+        Some(5) => RunRecord::ProcessEnded(ProcessEnd {
+            pid: test.0,
+            ended_ms: duration_us,
+            first_test_ms: Some(duration_us),
+            last_test_ms: None,
+            usage: ProcessUsage::default(),
+            exit: None,
+        }),
         Some(_) => {
             let message = String::from_utf8_lossy(piece).into_owned();
-            JournalRecord::Provisional {
+            RunRecord::Provisional {
                 test,
                 attempt: Attempt {
                     outcome: Outcome::Crashed,
@@ -146,5 +167,6 @@ fn record(piece: &[u8]) -> JournalRecord {
                 },
             }
         }
-    }
+    };
+    JournalRecord::Event(event)
 }

@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use heeler_core::{Outcome, TestId, TestResult, WorkerId};
+use heeler_core::{Outcome, RunRecord, TestId, TestResult, WorkerId};
 use heeler_protocol::{
     control::{
         CallbackAddress, ClientId, DueResult, FinishRequest, FromWatchdog, JournalResend, KnownResult,
         ProofLevel, RELAY_WINDOW, RelayedPart, RunKey, TestGroup, ToWatchdog, journal_name,
     },
     frame::FrameDecoder,
-    journal::{JournalRecord, MAGIC, write},
+    journal::{MAGIC, write},
     manifest::{ManifestProgram, ManifestTest, TestDescriptions},
     mtp::Attachment,
     rpc,
@@ -49,7 +49,7 @@ fn full_finish(run_dir: &Path) -> FinishRequest {
     let mut bytes = MAGIC.to_vec();
     for test in 1..=1200 {
         let result = TestResult::new(Outcome::Passed);
-        write(&mut bytes, &JournalRecord::Finished { test: TestId(test), result });
+        write(&mut bytes, &RunRecord::Finished { test: TestId(test), result });
     }
     std::fs::write(run_dir.join(journal_name(WorkerId(1))), bytes).unwrap();
     let described = |test: u32, uid: String| {

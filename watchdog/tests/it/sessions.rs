@@ -3,10 +3,10 @@
 
 use std::process::ExitCode;
 
-use heeler_core::{Outcome, TestId, TestResult, WorkerId};
+use heeler_core::{Outcome, RunRecord, TestId, TestResult, WorkerId};
 use heeler_protocol::{
     control::{ClientId, FromWatchdog, JournalledResult, RunKey, ToGuard, ToWatchdog, journal_name},
-    journal::{JournalRecord, MAGIC, write},
+    journal::{MAGIC, write},
     packet,
 };
 use heeler_sys::{
@@ -161,10 +161,10 @@ fn damaged_journal_is_reported_up_to_damage() {
             .collect();
         let mut bytes = MAGIC.to_vec();
         for result in &results {
-            write(&mut bytes, &JournalRecord::Started(result.test));
+            write(&mut bytes, &RunRecord::Started(result.test));
             let duration_us = Some(result.duration_us);
             let finished = TestResult { duration_us, ..TestResult::new(result.outcome) };
-            write(&mut bytes, &JournalRecord::Finished { test: result.test, result: finished });
+            write(&mut bytes, &RunRecord::Finished { test: result.test, result: finished });
         }
         std::fs::write(run_dir.join(journal_name(FIRST_WORKER)), &bytes).unwrap();
         bytes[MAGIC.len() + 8] ^= 0x55;

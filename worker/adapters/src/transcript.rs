@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use heeler_core::{Failure, NotRunReason, Outcome, SetUpProgress};
-use heeler_protocol::{control::ListedTest, journal::SuiteFixture};
+use heeler_core::{Failure, NotRunReason, Outcome, SetUpProgress, SuiteFixture};
+use heeler_protocol::control::ListedTest;
 
 /// Parser of a framework's reports: on its standard output, or on its report channel. Its memory is bounded
 /// by the names of the tests plus a constant, whatever the input.

@@ -4,11 +4,8 @@
 use heeler_adapters::{
     FixtureFailure, FrameworkResult, FrameworkVerdict, RunReport, StackPosition, SuitePhase,
 };
-use heeler_core::{ExitReason, Failure};
-use heeler_protocol::{
-    control::LeaseEvent,
-    journal::{FixturePhase, SuiteFixture},
-};
+use heeler_core::{ExitReason, Failure, FixturePhase, SuiteFixture};
+use heeler_protocol::control::LeaseEvent;
 
 use super::{
     BatchTerminateReason, BatchTestState, ProcessExitSummary, RawOutputs, RunEvidence, RunningBatch,

@@ -12,7 +12,7 @@ mod stream_names;
 
 use std::collections::HashMap;
 
-use heeler_core::{Attempt, ExitReason, Failure, TestId};
+use heeler_core::{Attempt, ExitReason, Failure, RunRecord, TestId};
 use heeler_protocol::{
     control::{LeaseEnd, LeaseEvent},
     journal::{self, JournalContent, JournalRecord},
@@ -164,11 +164,15 @@ impl BatchHarness {
         self.updates.reports.iter().filter_map(failure).collect()
     }
 
-    fn records(&self) -> Vec<JournalRecord> {
+    fn records(&self) -> Vec<RunRecord> {
         let JournalContent { records, damage, .. } =
             journal::read(&[journal::MAGIC, &self.updates.journal].concat());
         assert_eq!(damage, None);
-        records
+        let event = |record| match record {
+            JournalRecord::Event(event) => event,
+            JournalRecord::Ended(_) => panic!("workers end no run"),
+        };
+        records.into_iter().map(event).collect()
     }
 }
 
@@ -186,10 +190,7 @@ fn passing_test_is_started_and_settled() {
     assert_eq!(nodes[0].start_utc.as_deref(), Some("1970-01-01T00:00:00.005Z"));
     assert_eq!(nodes[0].stop_utc.as_deref(), Some("1970-01-01T00:00:00.009Z"));
     assert_eq!(nodes[0].duration_ms, Some(4.0));
-    assert!(matches!(
-        bench.records()[..],
-        [JournalRecord::Started(TestId(0)), JournalRecord::Finished { .. }]
-    ));
+    assert!(matches!(bench.records()[..], [RunRecord::Started(TestId(0)), RunRecord::Finished { .. }]));
     assert!(matches!(
         bench.updates.reports[..],
         [LeaseEvent::Started(TestId(0)), LeaseEvent::Settled { duration_us: 4000, position: 1, .. }]
@@ -312,7 +313,7 @@ fn crash_affects_only_the_running_test() {
     assert_eq!(attempt.stdout, "last words");
     assert_eq!(attempt.duration_us, 4000);
     assert!(
-        matches!(&bench.records()[..], [.., JournalRecord::Provisional { test: TestId(1), attempt: held }] if held == &**attempt)
+        matches!(&bench.records()[..], [.., RunRecord::Provisional { test: TestId(1), attempt: held }] if held == &**attempt)
     );
 }
 

@@ -163,6 +163,7 @@ fn open_append(path: &Path) -> io::Result<File> {
 mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
+    use heeler_core::RunRecord;
     use heeler_protocol::{
         control::TestId,
         journal::{self, JournalContent, JournalRecord},
@@ -172,7 +173,7 @@ mod tests {
 
     fn record(number: u32) -> Vec<u8> {
         let mut out = Vec::new();
-        journal::write(&mut out, &JournalRecord::Started(TestId(number)));
+        journal::write(&mut out, &RunRecord::Started(TestId(number)));
         out
     }
 
@@ -188,7 +189,7 @@ mod tests {
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let JournalContent { records, damage, .. } = journal::read(&std::fs::read(&path).unwrap());
         assert_eq!(damage, None);
-        assert_eq!(records, [JournalRecord::Started(TestId(1)), JournalRecord::Started(TestId(2))]);
+        assert_eq!(records, [1, 2].map(|test| JournalRecord::Event(RunRecord::Started(TestId(test)))));
     }
 
     #[test]

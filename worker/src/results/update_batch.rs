@@ -3,10 +3,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use heeler_core::{Attempt, DiagnosticsFile, Failure, TestId, TestResult};
+use heeler_core::{Attempt, DiagnosticsFile, Failure, RunRecord, TestId, TestResult};
 use heeler_protocol::{
     control::{FRAME_LIMIT_BYTES, LeaseEvent, LogLine},
-    journal::{self, JournalRecord},
+    journal,
 };
 
 use super::shown_output::ShownOutput;
@@ -147,7 +147,7 @@ impl UpdateBatch {
 
     /// Adds the start of a test; `write` appends its change.
     pub(crate) fn add_started(&mut self, test: TestId, write: impl FnOnce(&mut Vec<u8>)) {
-        journal::write(&mut self.journal, &JournalRecord::Started(test));
+        journal::write(&mut self.journal, &RunRecord::Started(test));
         write(&mut self.changes);
         self.started_indexes.insert(test, self.change_ends.len());
         self.end_change(Some((test, TestChangeKind::Running)));
@@ -208,7 +208,7 @@ impl UpdateBatch {
     /// Adds a provisional result.
     pub(crate) fn add_provisional(&mut self, test: TestId, attempt: Attempt, held: ProvisionalMark) {
         let recorded = if self.is_journal_full { attempt_without_outputs(&attempt) } else { attempt.clone() };
-        journal::write(&mut self.journal, &JournalRecord::Provisional { test, attempt: recorded });
+        journal::write(&mut self.journal, &RunRecord::Provisional { test, attempt: recorded });
         let attempt = Box::new(attempt);
         self.reports.push(match held {
             ProvisionalMark::AwaitsRetry => LeaseEvent::FailedProvisionally { test, attempt },
@@ -312,7 +312,7 @@ fn shortened_text(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use heeler_core::{Outcome, TestDiagnostics};
-    use heeler_protocol::journal::JournalContent;
+    use heeler_protocol::journal::{JournalContent, JournalRecord};
 
     use super::*;
 
@@ -342,9 +342,9 @@ mod tests {
         assert!(matches!(
             &records[..],
             [
-                JournalRecord::Started(_),
-                JournalRecord::Finished { test: TestId(7), .. },
-                JournalRecord::Started(TestId(8))
+                JournalRecord::Event(RunRecord::Started(_)),
+                JournalRecord::Event(RunRecord::Finished { test: TestId(7), .. }),
+                JournalRecord::Event(RunRecord::Started(TestId(8)))
             ]
         ));
         let taken = updates.take();
@@ -365,7 +365,9 @@ mod tests {
         let mut updates = UpdateBatch { is_journal_full: true, ..UpdateBatch::default() };
         updates.add_settled(TestId(3), &result, |out| out.extend_from_slice(output.as_bytes()));
         let bytes = [journal::MAGIC, &updates.journal].concat();
-        let [JournalRecord::Finished { result: recorded, .. }] = &journal::read(&bytes).records[..] else {
+        let [JournalRecord::Event(RunRecord::Finished { result: recorded, .. })] =
+            &journal::read(&bytes).records[..]
+        else {
             panic!("one result")
         };
         assert_eq!((recorded.outcome, recorded.stderr.as_str()), (Outcome::Failed, "short"));

@@ -10,7 +10,7 @@ use std::{
 };
 
 use harness::{WorkerHarness, lease};
-use heeler_core::{GuardLoss, TestId};
+use heeler_core::{GuardLoss, RunRecord, TestId};
 use heeler_protocol::{
     control::{ClientId, FromWorker, LeaseEnd, LeaseEvent, ProofLevel, RunKey, ToWorker, WorkerLease},
     journal::{self, JournalContent, JournalRecord},
@@ -73,7 +73,10 @@ async fn crash_of_running_test_awaits_isolated_rerun() {
     assert!(attempt.stderr.ends_with("last words\n"), "{attempt:?}");
     let JournalContent { records, .. } =
         journal::read(&std::fs::read(bench.path("worker-1.journal")).unwrap());
-    assert!(matches!(records.last(), Some(JournalRecord::Provisional { .. })));
+    assert!(
+        matches!(records.last(), Some(JournalRecord::Event(RunRecord::Provisional { .. }))),
+        "{records:?}"
+    );
     // The isolated rerun: the same crash, so the result is final.
     let mut isolated = lease(&script, 3);
     isolated.tests = vec![isolated.tests[1].clone()];

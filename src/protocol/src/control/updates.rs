@@ -2,16 +2,13 @@
 //! watchdog can send to the client themselves, or in Heeler's own types, for a session of another protocol.
 
 use bytes::Bytes;
-use heeler_core::{TestResult, WorkerId};
+use heeler_core::{ProgramFailure, TestResult, WorkerId};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::{
-    journal::ProgramFailure,
-    mtp::{
-        GroupDescription, NodeDescription, completion_frame, render_group, render_output,
-        render_program_failure, render_result, render_started, updates_frame,
-    },
+use crate::mtp::{
+    GroupDescription, NodeDescription, completion_frame, render_group, render_output, render_program_failure,
+    render_result, render_started, updates_frame,
 };
 
 /// Encoding of the updates of a client's runs.

@@ -1,11 +1,10 @@
 //! Messages between coordinator and watchdog: worker lifecycle, and the end of a run.
 
-use heeler_core::{OsText, Outcome, TestId, TestResult, WorkerId};
+use heeler_core::{OsText, Outcome, ProgramFailure, TestId, TestResult, WorkerId};
 use serde::{Deserialize, Serialize};
 
 use super::{ClientId, ClientRoute, ProofLevel, RunKey};
 use crate::{
-    journal::ProgramFailure,
     manifest::{ManifestPlan, TestDescriptions},
     mtp::{Attachment, ClientMembers},
 };

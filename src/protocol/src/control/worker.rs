@@ -4,17 +4,14 @@ use std::{collections::BTreeMap, num::NonZeroU32};
 
 use heeler_core::{
     Attempt, DiagnosticsFile, GuardLoss, LeakedProcess, LeaseId, LeaseOutcome, NameNesting, OsText, Outcome,
-    ProcessUsage, SetUpProgress, TestId, WorkerId, batching::ProcessTraits,
+    ProcessUsage, SetUpProgress, SuiteFixture, TestId, WorkerId, batching::ProcessTraits,
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
     ClientId, ClientRoute, DumpKinds, ListedTest, ProcessExit, ProofLevel, RunKey, SelectionLimit, TraceMode,
 };
-use crate::{
-    journal::SuiteFixture,
-    mtp::{ClientMembers, LogLevel},
-};
+use crate::mtp::{ClientMembers, LogLevel};
 
 /// Messages from coordinator to worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -19,13 +19,13 @@ mod tests;
 pub use read::{
     JournalContent, JournalEnding, JournalError, JournalReader, LocatedRecord, RecordPlace, read, read_record,
 };
-pub use record::{FixturePhase, JournalRecord, ProgramFailure, RunEnd, SuiteFixture};
-pub use write::{write, write_finished};
+pub use record::{JournalRecord, RunEnd};
+pub use write::{write, write_end, write_finished};
 
 /// First bytes of each journal; the number is [`VERSION`].
-pub const MAGIC: &[u8] = b"heeler-journal 3\n";
+pub const MAGIC: &[u8] = b"heeler-journal 4\n";
 /// Version of the format; readers refuse others.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// File name of the journal of synthesized results, in the run's directory beside the workers' journals;
 /// written by the coordinator when it finishes the run.
 pub const SYNTHESIZED_JOURNAL_NAME: &str = "finish.journal";

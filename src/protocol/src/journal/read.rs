@@ -3,7 +3,7 @@
 
 use std::io::{self, Read};
 
-use heeler_core::TestId;
+use heeler_core::{RunRecord, TestId};
 
 use super::{FIXED_BYTES, HEAD_BYTES, JournalRecord, MAGIC, MAGIC_PREFIX, VERSION};
 
@@ -283,12 +283,15 @@ fn decode_record(payload: &[u8]) -> Option<JournalRecord> {
     let fixed = payload.first_chunk::<FIXED_BYTES>()?;
     let test = TestId(u32::from_le_bytes([fixed[1], fixed[2], fixed[3], fixed[4]]));
     let body = &payload[FIXED_BYTES..];
-    match fixed[0] {
-        0 => Some(JournalRecord::Started(test)),
-        1 => Some(JournalRecord::Finished { test, result: serde_json::from_slice(body).ok()? }),
-        2 => Some(JournalRecord::Provisional { test, attempt: serde_json::from_slice(body).ok()? }),
-        3 => Some(JournalRecord::ProgramFailed(serde_json::from_slice(body).ok()?)),
-        4 => Some(JournalRecord::Ended(serde_json::from_slice(body).ok()?)),
-        _ => None,
-    }
+    let event = match fixed[0] {
+        0 => RunRecord::Started(test),
+        1 => RunRecord::Finished { test, result: serde_json::from_slice(body).ok()? },
+        2 => RunRecord::Provisional { test, attempt: serde_json::from_slice(body).ok()? },
+        3 => RunRecord::ProgramFailed(serde_json::from_slice(body).ok()?),
+        4 => return Some(JournalRecord::Ended(serde_json::from_slice(body).ok()?)),
+        5 => RunRecord::ProcessStarted(serde_json::from_slice(body).ok()?),
+        6 => RunRecord::ProcessEnded(serde_json::from_slice(body).ok()?),
+        _ => return None,
+    };
+    Some(JournalRecord::Event(event))
 }

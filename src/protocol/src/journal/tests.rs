@@ -1,6 +1,9 @@
 //! Tests of journals that are cut, zeroed and damaged at every offset.
 
-use heeler_core::{Attempt, Failure, NotRunReason, Outcome, TestId, TestResult};
+use heeler_core::{
+    Attempt, Failure, LeaseId, NotRunReason, Outcome, ProcessEnd, ProcessStart, ProcessUsage, ProgramFailure,
+    RunRecord, TestId, TestResult,
+};
 
 use super::*;
 
@@ -11,10 +14,10 @@ fn sample_records() -> Vec<JournalRecord> {
         failures: vec![Failure { line: Some(7), ..Failure::default() }],
         ..TestResult::with_reason(Outcome::NotRun(NotRunReason::ProgramGivenUp { deaths: 3 }), "why")
     };
-    vec![
-        JournalRecord::Started(TestId(3)),
-        JournalRecord::Finished { test: TestId(3), result: TestResult::new(Outcome::Passed) },
-        JournalRecord::Provisional {
+    let events = [
+        RunRecord::Started(TestId(3)),
+        RunRecord::Finished { test: TestId(3), result: TestResult::new(Outcome::Passed) },
+        RunRecord::Provisional {
             test: TestId(9),
             attempt: Attempt {
                 outcome: Outcome::Failed,
@@ -27,25 +30,45 @@ fn sample_records() -> Vec<JournalRecord> {
                 duration_us: 5,
             },
         },
-        JournalRecord::Finished { test: TestId(4), result },
-        JournalRecord::ProgramFailed(ProgramFailure {
+        RunRecord::Finished { test: TestId(4), result },
+        RunRecord::ProgramFailed(ProgramFailure {
             suite: "s".into(),
             program: "/bin/p".into(),
             fixture: None,
             message: "m".into(),
         }),
-        JournalRecord::Ended(Box::new(RunEnd {
-            duration_ms: 7,
-            stopped_by: Some(NotRunReason::TimeLimitReached),
-            ..RunEnd::default()
-        })),
-    ]
+        RunRecord::ProcessStarted(ProcessStart {
+            pid: 9,
+            lease: LeaseId(4),
+            suite: "s".into(),
+            tests: 2,
+            started_ms: 1,
+        }),
+        RunRecord::ProcessEnded(ProcessEnd {
+            pid: 9,
+            ended_ms: 5,
+            first_test_ms: Some(2),
+            last_test_ms: None,
+            usage: ProcessUsage::default(),
+            exit: None,
+        }),
+    ];
+    let end =
+        RunEnd { duration_ms: 7, stopped_by: Some(NotRunReason::TimeLimitReached), ..RunEnd::default() };
+    events.map(JournalRecord::Event).into_iter().chain([JournalRecord::Ended(Box::new(end))]).collect()
+}
+
+fn append(out: &mut Vec<u8>, record: &JournalRecord) {
+    match record {
+        JournalRecord::Event(event) => write(out, event),
+        JournalRecord::Ended(end) => write_end(out, end),
+    }
 }
 
 fn sample_bytes() -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     for record in sample_records() {
-        write(&mut out, &record);
+        append(&mut out, &record);
     }
     out
 }
@@ -55,7 +78,7 @@ fn record_offsets() -> Vec<usize> {
     let mut out = MAGIC.to_vec();
     let mut places = vec![out.len()];
     for record in sample_records() {
-        write(&mut out, &record);
+        append(&mut out, &record);
         places.push(out.len());
     }
     places
@@ -151,7 +174,7 @@ fn foreign_files_and_other_versions_are_refused() {
         let damage = read(text.as_bytes()).damage.unwrap();
         assert_eq!(damage, JournalError::Version { found: found.into() });
         let words =
-            format!("it is written in version {found} of the format, and this heeler reads version 3");
+            format!("it is written in version {found} of the format, and this heeler reads version 4");
         assert_eq!(damage.to_string(), words);
     }
 }

@@ -1,23 +1,31 @@
 //! Journal writer: from records to bytes.
 
-use heeler_core::{TestId, TestResult};
+use heeler_core::{RunRecord, TestId, TestResult};
 use serde::Serialize;
 
-use super::{HEAD_BYTES, JournalRecord};
+use super::{HEAD_BYTES, RunEnd};
 
-/// Appends one record to `out`.
-pub fn write(out: &mut Vec<u8>, record: &JournalRecord) {
-    let no_test = TestId(0);
+/// Written in records of no test.
+const NO_TEST: TestId = TestId(0);
+
+/// Appends an event to `out`.
+pub fn write(out: &mut Vec<u8>, record: &RunRecord) {
     match record {
-        JournalRecord::Started(test) => append_record(out, 0, *test, None::<&()>),
-        JournalRecord::Finished { test, result } => write_finished(out, *test, result),
-        JournalRecord::Provisional { test, attempt } => append_record(out, 2, *test, Some(attempt)),
-        JournalRecord::ProgramFailed(failure) => append_record(out, 3, no_test, Some(failure)),
-        JournalRecord::Ended(end) => append_record(out, 4, no_test, Some(end)),
+        RunRecord::Started(test) => append_record(out, 0, *test, None::<&()>),
+        RunRecord::Finished { test, result } => write_finished(out, *test, result),
+        RunRecord::Provisional { test, attempt } => append_record(out, 2, *test, Some(attempt)),
+        RunRecord::ProgramFailed(failure) => append_record(out, 3, NO_TEST, Some(failure)),
+        RunRecord::ProcessStarted(start) => append_record(out, 5, NO_TEST, Some(start)),
+        RunRecord::ProcessEnded(end) => append_record(out, 6, NO_TEST, Some(end)),
     }
 }
 
-/// Appends one [`JournalRecord::Finished`] to `out` without owning its result, because workers write hundreds
+/// Appends the end of a run to `out`.
+pub fn write_end(out: &mut Vec<u8>, end: &RunEnd) {
+    append_record(out, 4, NO_TEST, Some(end));
+}
+
+/// Appends one [`RunRecord::Finished`] to `out` without owning its result, because workers write hundreds
 /// of thousands a second.
 pub fn write_finished(out: &mut Vec<u8>, test: TestId, result: &TestResult) {
     append_record(out, 1, test, Some(result));

@@ -264,7 +264,7 @@ pub fn render_output(out: &mut Vec<u8>, test: &NodeDescription<'_>, started_ms: 
 
 /// Appends the change of a program that failed outside its tests, itself or in the set-up or tear-down of a
 /// suite.
-pub fn render_program_failure(out: &mut Vec<u8>, failure: &crate::journal::ProgramFailure) {
+pub fn render_program_failure(out: &mut Vec<u8>, failure: &heeler_core::ProgramFailure) {
     let (uid, display_name) = (failure.uid(), failure.display_name());
     let program = failure.program.to_text();
     let test = NodeDescription {

@@ -2,8 +2,8 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use heeler_core::{NotRunReason, Outcome, OutcomeCounts, TestResult};
-use heeler_protocol::{journal::ProgramFailure, rsp::StreamType};
+use heeler_core::{NotRunReason, Outcome, OutcomeCounts, ProgramFailure, TestResult};
+use heeler_protocol::rsp::StreamType;
 use heeler_report::sanitise::{self, ColourPolicy, SanitisedExcerpt};
 
 /// Maximum number of lines of each output, from its beginning and from its end: as on a terminal.

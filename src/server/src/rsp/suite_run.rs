@@ -237,8 +237,8 @@ impl SuiteRun {
 
 #[cfg(test)]
 mod tests {
+    use heeler_core::ProgramFailure;
     use heeler_core::{TestResult, WorkerId};
-    use heeler_protocol::journal::ProgramFailure;
 
     use super::*;
     use crate::rsp::suites::server_type;

@@ -5,7 +5,7 @@ use std::{io, path::Path, time::Duration};
 
 use heeler_core::{NotRunReason, OutcomeCounts, TestId, TestResult};
 use heeler_protocol::{
-    journal::{self, JournalRecord, RunEnd, SYNTHESIZED_JOURNAL_NAME},
+    journal::{self, RunEnd, SYNTHESIZED_JOURNAL_NAME},
     manifest::TestDescriptions,
     mtp::RunResult,
 };
@@ -99,7 +99,7 @@ impl ComposedRun {
             failed_programs: 0,
             result: RunResult::default(),
         };
-        journal::write(&mut bytes, &JournalRecord::Ended(Box::new(record)));
+        journal::write_end(&mut bytes, &record);
         write_file_atomically(&self.plan.run_dir.path.join(SYNTHESIZED_JOURNAL_NAME), &bytes)
     }
 

@@ -10,10 +10,10 @@ use std::{
     time::Duration,
 };
 
-use heeler_core::{OsText, OutcomeCounts, ledger::LedgerEntry};
+use heeler_core::{OsText, OutcomeCounts, RunRecord, ledger::LedgerEntry};
 use heeler_protocol::{
     control::{DueResult, FinishRequest, JournalResend, TestProgram},
-    journal::{self, JournalRecord, RunEnd, SYNTHESIZED_JOURNAL_NAME},
+    journal::{self, RunEnd, SYNTHESIZED_JOURNAL_NAME},
     manifest::{Manifest, ManifestHead, ManifestPlan, ManifestProgram, ManifestTest, TestDescriptions},
 };
 use heeler_sys::dirs::write_file_atomically;
@@ -93,7 +93,7 @@ pub(super) fn write_synthesized(plan: &RunPlan, finish: &FinishRequest) -> io::R
         journal::write_finished(&mut bytes, due.test, &due.result);
     }
     for failure in &finish.program_failures {
-        journal::write(&mut bytes, &JournalRecord::ProgramFailed(failure.clone()));
+        journal::write(&mut bytes, &RunRecord::ProgramFailed(failure.clone()));
     }
     write_file_atomically(&plan.run_dir.path.join(SYNTHESIZED_JOURNAL_NAME), &bytes)
 }
@@ -112,7 +112,7 @@ pub(crate) fn write_end(plan: &RunPlan, outcome: &RunOutcome, took: Duration) ->
     let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
     let is_new = file.metadata()?.len() == 0;
     let mut bytes = if is_new { journal::MAGIC.to_vec() } else { Vec::new() };
-    journal::write(&mut bytes, &JournalRecord::Ended(Box::new(end)));
+    journal::write_end(&mut bytes, &end);
     file.write_all(&bytes).inspect_err(|_| {
         if is_new {
             // A file without records is useless. At the end of a file with records, a torn record is

@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use heeler_core::{
-    Attempt, LeakedProcess, NotRunReason, ProvisionalReason, SynthesizedResult, TestId, TestResult, WorkerId,
+    Attempt, LeakedProcess, NotRunReason, ProgramFailure, ProvisionalReason, SuiteFixture, SynthesizedResult,
+    TestId, TestResult, WorkerId,
     describe::not_run_text,
     ledger::{Ledger, LedgerEntry},
 };
 use heeler_protocol::{
     control::{DueResult, JournalResend, KnownResult, TestProgram},
-    journal::{ProgramFailure, SuiteFixture},
     mtp::{LeakedProcessInfo, RunLeak},
 };
 

@@ -1,11 +1,8 @@
 //! Where in the tree of suites a run is, by its log: which suite has begun, which test that nobody selected
 //! runs because others depend on it, and what set-ups and tear-downs report.
 
-use heeler_core::Failure;
-use heeler_protocol::{
-    control::ListedTest,
-    journal::{FixturePhase, SuiteFixture},
-};
+use heeler_core::{Failure, FixturePhase, SuiteFixture};
+use heeler_protocol::control::ListedTest;
 
 use super::listing::DEPENDENCY;
 use crate::{FixtureFailure, FrameworkResult, FrameworkVerdict};

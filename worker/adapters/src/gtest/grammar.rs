@@ -1,11 +1,9 @@
 //! Parser of GoogleTest's markers on standard output.
 
+use heeler_core::{FixturePhase, SuiteFixture};
 use std::time::Duration;
 
-use heeler_protocol::{
-    control::ListedTest,
-    journal::{FixturePhase, SuiteFixture},
-};
+use heeler_protocol::control::ListedTest;
 
 use super::{
     command::selects_other_names,

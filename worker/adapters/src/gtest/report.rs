@@ -6,11 +6,8 @@ use std::{
     time::Duration,
 };
 
-use heeler_core::Failure;
-use heeler_protocol::{
-    control::ListedTest,
-    journal::{FixturePhase, SuiteFixture},
-};
+use heeler_core::{Failure, FixturePhase, SuiteFixture};
+use heeler_protocol::control::ListedTest;
 use quick_xml::events::{BytesStart, Event};
 
 use super::{command::is_selected, failure::failure_of_text};

@@ -1,11 +1,11 @@
 //! The dialogue of a run: asks for all tests of a batch, and reads their updates. Further batches are further
 //! requests to the same process.
 
+use heeler_core::{FixturePhase, SuiteFixture};
 use std::collections::HashMap;
 
 use heeler_protocol::{
     control::ListedTest,
-    journal::{FixturePhase, SuiteFixture},
     mtp::{ExecutionState, TestNode, method},
     rpc::{RpcError, code},
 };

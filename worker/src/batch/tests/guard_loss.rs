@@ -1,6 +1,6 @@
 //! A process that ends with its guard.
 
-use heeler_core::GuardLoss;
+use heeler_core::{GuardLoss, RunRecord};
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn tests_without_result_wait_again_after_guard_loss() {
     bench.chunk(5, [begun(0), passed(0), begun(1), begun(2)], "");
     assert_eq!(bench.finish_as(9, lost(INCOMPLETE)), LeaseEnd::GuardLost { loss: LOSS });
     assert_eq!(bench.states(), [("A.t0".to_owned(), ExecutionState::Passed)]);
-    let is_provisional = |record: &JournalRecord| matches!(record, JournalRecord::Provisional { .. });
+    let is_provisional = |record: &RunRecord| matches!(record, RunRecord::Provisional { .. });
     assert!(!bench.records().iter().any(is_provisional), "no attempt is counted");
     let states: Vec<_> = bench.batch.progress.iter().map(|test| test.state).collect();
     let waiting = BatchTestState::Waiting;

@@ -1,8 +1,7 @@
 //! Tests that are held until something proves their results.
 
 use heeler_adapters::{FixtureFailure, RunReport, SuitePhase};
-use heeler_core::TestDiagnostics;
-use heeler_protocol::journal::{FixturePhase, SuiteFixture};
+use heeler_core::{FixturePhase, SuiteFixture, TestDiagnostics};
 
 use super::*;
 
