@@ -46,7 +46,7 @@ impl RunningBatch {
                 self.settle_before_tests(&DeathPosition::Dependency(test), &places, gone, updates)
             }
             Some(SuitePhase::TearDown { suite, verdict }) if self.is_in_tear_down(gone) => {
-                let flight = self.running_tests.remove(0);
+                let mut flight = self.running_tests.remove(0);
                 let limit = if self.is_late_in_tear_down(&flight) {
                     Some(self.announced_phase_limit_text())
                 } else {
@@ -58,6 +58,8 @@ impl RunningBatch {
                     let test = &self.tests[flight.place].listed;
                     self.framework.complete_verdict(&mut verdict, test, &flight.text_of_details());
                 }
+                let ran = self.now.running.saturating_sub(flight.started_at.running);
+                flight.duration = verdict.duration.unwrap_or(ran);
                 let ended = EndedTest::of(&flight, self.now);
                 self.settle(ended, TestEnding::Verdict(verdict), updates);
                 self.on_done(flight.place);

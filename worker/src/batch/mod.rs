@@ -394,6 +394,7 @@ impl RunningBatch {
         let mut flight =
             self.recycled.take().unwrap_or_else(|| RunningTest::with_limit(self.limits.output_bytes));
         (flight.place, flight.started_at, flight.last_activity) = (place, self.now, self.now.running);
+        flight.duration = Duration::ZERO;
         flight.live.reset(self.is_output_live);
         if self.progress[place].output_chunk_number == self.chunk_number {
             flight.push_outputs(outputs, self.is_output_shared);

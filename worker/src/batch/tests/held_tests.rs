@@ -549,3 +549,26 @@ fn unexplained_exit_code_fails_the_only_test_despite_its_report() {
     assert!(matches!(bench.finish_as(9, gone), LeaseEnd::DiedInTest { .. }));
     assert_eq!(bench.results()[0].outcome_kind.as_deref(), Some("exited-early"));
 }
+
+#[test]
+fn test_whose_suite_ends_the_process_has_its_own_duration() {
+    let set_up = SuitePhase::SetUp { suite: "B".into(), places: vec![1] };
+    let tear_down = SuitePhase::TearDown { suite: "A".into(), verdict: verdict(FrameworkResult::Passed) };
+    for (phase, begins, durations) in [(set_up, false, [500.0, 0.0]), (tear_down, true, [500.0, 10.0])] {
+        let mut bench = BatchHarness::with_tests(2);
+        bench.chunk(10, [begun(0)], "");
+        bench.chunk(510, [passed(0)], "");
+        if begins {
+            bench.chunk(510, [begun(1)], "");
+        }
+        let gone = ProcessExitSummary {
+            suite_phase: Some(phase),
+            evidence: evidence("suite"),
+            is_after_end_marker: begins,
+            ..process_exit(signal(6), INCOMPLETE)
+        };
+        bench.finish_as(520, gone);
+        let measured: Vec<_> = bench.results().iter().map(|node| node.duration_ms.unwrap()).collect();
+        assert_eq!(measured, durations);
+    }
+}
