@@ -28,8 +28,10 @@ impl RunningBatch {
     /// Adds a kept file to the result of a test. One that comes after the result was settled is a file of the
     /// run, with a warning.
     pub(crate) fn attach(&mut self, place: usize, file: DiagnosticsFile, updates: &mut UpdateBatch) {
-        let Some(progress) = self.progress.get(place) else { return };
-        if !progress.is_settled {
+        if place >= self.order.tests().len() {
+            return;
+        }
+        if !self.settled.contains(place) {
             self.attached.files.entry(place).or_default().push(file);
             return;
         }
@@ -37,7 +39,7 @@ impl RunningBatch {
             "the file {} came after the result of its test, and is among the files of the run only",
             file.path.to_text()
         );
-        let test = Some(self.tests[place].test);
+        let test = Some(self.order.tests()[place].test);
         updates.logs.push(LogLine { test, level: LogLevel::Warning, message });
         updates.reports.push(LeaseEvent::FilesAttached { test: None, files: vec![file] });
     }

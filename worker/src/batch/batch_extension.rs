@@ -5,7 +5,7 @@ use std::ops::Range;
 use heeler_core::{Outcome, TestResult};
 use heeler_protocol::control::{LeasedTest, WorkerLease};
 
-use super::{BatchTestProgress, BatchTestState, RunningBatch, settle_without_process};
+use super::{RunningBatch, settle_without_process};
 use crate::{
     process::process_clock::ClockReading,
     results::{node_writer::NodeWriter, update_batch::UpdateBatch},
@@ -14,7 +14,7 @@ use crate::{
 impl RunningBatch {
     /// Returns whether every test has ended and is settled, and the process is not being ended.
     pub(crate) fn is_settled(&self) -> bool {
-        let is_done = self.progress.iter().all(|test| test.state == BatchTestState::Done);
+        let is_done = self.order.is_all_done();
         is_done && self.terminate_reason.is_none() && !self.awaits_end()
     }
 
@@ -31,10 +31,7 @@ impl RunningBatch {
     pub(crate) fn extend(&mut self, lease: WorkerLease, updates: &mut UpdateBatch) -> Range<usize> {
         let lease = self.node_writer.extend(lease);
         let added = settle_skipped(&mut self.node_writer, lease.tests, updates);
-        let first = self.tests.len();
-        self.tests.extend(added);
-        self.progress.resize(self.tests.len(), BatchTestProgress::default());
-        first..self.tests.len()
+        self.order.extend(added)
     }
 }
 

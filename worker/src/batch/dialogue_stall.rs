@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{BatchTerminateReason, BatchTestState, RunningBatch};
+use super::{BatchTerminateReason, RunningBatch};
 use crate::process::process_clock::ClockReading;
 
 /// Time between two looks whether the process has taken its request: pipes do not notify their writer.
@@ -97,7 +97,7 @@ impl RunningBatch {
             return false;
         };
         self.running_tests.retain(|flight| flight.place != untaken.place);
-        self.progress[untaken.place].state = BatchTestState::Waiting;
+        self.order.withdraw(untaken.place);
         self.terminate_reason = Some(BatchTerminateReason::RequestUntaken);
         true
     }

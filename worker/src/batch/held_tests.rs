@@ -12,7 +12,7 @@ use heeler_protocol::{
 };
 
 use super::{
-    BatchTestState, RunningBatch, RunningTest, add_result,
+    RunningBatch, RunningTest, add_result,
     interference::interference_text,
     run_evidence::has_sanitizer_report,
     test_ending::TestEnding,
@@ -185,7 +185,7 @@ impl ReleaseConditions {
 impl RunningBatch {
     /// Has results held for a while: other programs can write to where the process reports.
     pub(crate) fn hold_results(&mut self) {
-        self.held_tests.is_on = self.tests.len() > 1;
+        self.held_tests.is_on = !self.order.is_single();
     }
 
     /// Has results held until the framework confirms that no test ends again.
@@ -197,12 +197,12 @@ impl RunningBatch {
     pub(super) fn holds_results(&self) -> bool {
         self.held_tests.is_on
             || self.held_tests.is_until_confirmed
-            || (self.tests.len() == 1 && !self.framework.has_proven_answers())
+            || (self.order.is_single() && !self.framework.has_proven_answers())
     }
 
     /// Returns whether results wait for the end of the process.
     pub(super) fn awaits_end(&self) -> bool {
-        let is_only_test = self.tests.len() == 1 && !self.framework.has_proven_answers();
+        let is_only_test = self.order.is_single() && !self.framework.has_proven_answers();
         self.held_tests.is_on || is_only_test || !self.held_tests.tests.is_empty()
     }
 
@@ -215,7 +215,7 @@ impl RunningBatch {
     ) {
         if let Some(alone) = conditions.alone.filter(|_| !conditions.await_end()) {
             for HeldTest { ended, verdict } in self.held_tests.take_released(now.running, alone) {
-                self.progress[ended.place].settled_early = Some(verdict.result);
+                self.settled.record_early(ended.place, verdict.result);
                 self.settle(ended, TestEnding::Verdict(verdict), updates);
             }
         }
@@ -226,10 +226,11 @@ impl RunningBatch {
     /// Settles the tests that are proven before the process is ended on request: how it ends says nothing
     /// about them. The others stay undecided.
     pub(crate) fn settle_proven(&mut self, conditions: ReleaseConditions, updates: &mut UpdateBatch) {
-        if self.held_tests.is_until_confirmed && self.tests.len() > 1 {
+        if self.held_tests.is_until_confirmed && !self.order.is_single() {
             self.settle_confirmed(updates);
         }
-        let alone = conditions.alone.filter(|_| conditions.doubtful_since.is_none() && self.tests.len() > 1);
+        let alone =
+            conditions.alone.filter(|_| conditions.doubtful_since.is_none() && !self.order.is_single());
         let proven = alone.map(|alone| self.held_tests.take_proven(alone, |_| true));
         for HeldTest { ended, verdict } in proven.into_iter().flatten() {
             self.settle(ended, TestEnding::Verdict(verdict), updates);
@@ -239,10 +240,10 @@ impl RunningBatch {
     /// Settles the oldest held tests as their markers say while the outputs of all are too large. A report
     /// that contradicts them is a failure of the program.
     pub(super) fn bound_held_outputs(&mut self, updates: &mut UpdateBatch) {
-        while self.tests.len() > 1 && self.held_tests.output_bytes > HELD_BYTES {
+        while !self.order.is_single() && self.held_tests.output_bytes > HELD_BYTES {
             let Some(HeldTest { ended, verdict }) = self.held_tests.tests.pop_front() else { return };
             self.held_tests.output_bytes -= ended.output_bytes();
-            self.progress[ended.place].settled_early = Some(verdict.result);
+            self.settled.record_early(ended.place, verdict.result);
             self.settle(ended, TestEnding::Verdict(verdict), updates);
         }
     }
@@ -250,12 +251,12 @@ impl RunningBatch {
     /// Withdraws all results that were read: another process than the tests' own has reported them.
     pub(crate) fn withdraw_all(&mut self) {
         for held in self.held_tests.take() {
-            self.progress[held.ended.place].state = BatchTestState::Waiting;
+            self.order.withdraw(held.ended.place);
         }
         for flight in self.running_tests.drain(..) {
-            self.progress[flight.place].state = BatchTestState::Waiting;
+            self.order.withdraw(flight.place);
         }
-        self.last_ended = None;
+        self.order.forget_last_ended();
     }
 
     /// Returns whether a test that has ended, and is not settled yet, has failed.
@@ -278,7 +279,7 @@ impl RunningBatch {
     /// Returns the tests at some places, in order.
     pub(super) fn tests_at(&self, mut places: Vec<usize>) -> Vec<LeasedTest> {
         places.sort_unstable();
-        places.into_iter().map(|place| self.tests[place].clone()).collect()
+        places.into_iter().map(|place| self.order.tests()[place].clone()).collect()
     }
 
     /// Decides the result of a test: final or provisional. A test that has passed has no result before its
@@ -286,7 +287,8 @@ impl RunningBatch {
     pub(super) fn settle(&mut self, ended: EndedTest, seen: TestEnding, updates: &mut UpdateBatch) {
         if seen.is_pass() && !self.is_last_iteration() {
             if self.repeat_until.is_some() {
-                let (test, duration_us) = (self.tests[ended.place].test, microseconds(ended.duration));
+                let (test, duration_us) =
+                    (self.order.tests()[ended.place].test, microseconds(ended.duration));
                 updates.reports.push(LeaseEvent::IterationPassed { test, duration_us });
             } else {
                 self.repeatable.push(ended.place);
@@ -298,8 +300,8 @@ impl RunningBatch {
         }
         let iteration = self.iteration_of(ended.place);
         let attached = self.attached.take(ended.place);
-        self.progress[ended.place].is_settled = true;
-        let test = &self.tests[ended.place];
+        self.settled.record(ended.place);
+        let test = &self.order.tests()[ended.place];
         // A test whose process died before it is not to be run in isolation for that.
         let is_isolated = self.is_isolated || seen.is_before_test() || self.framework.has_proven_answers();
         let rules = TestPolicy { test, is_isolated, duration: ended.duration, iteration };

@@ -8,7 +8,7 @@ use heeler_core::{ExitReason, Failure, FixturePhase, SuiteFixture};
 use heeler_protocol::control::LeaseEvent;
 
 use super::{
-    BatchTerminateReason, BatchTestState, ProcessExitSummary, RawOutputs, RunEvidence, RunningBatch,
+    BatchTerminateReason, ProcessExitSummary, RawOutputs, RunEvidence, RunningBatch,
     exit_reason::exit_reason_of,
     held_tests::{EndedTest, HeldTest},
     message_limit::truncate_messages,
@@ -18,6 +18,7 @@ use super::{
         shared_blame,
     },
     test_ending::{DeathPosition, TestEnding},
+    test_order::TestState,
 };
 use crate::results::update_batch::UpdateBatch;
 
@@ -55,7 +56,7 @@ impl RunningBatch {
                 };
                 let mut verdict = verdict;
                 if verdict.result == FrameworkResult::Failed {
-                    let test = &self.tests[flight.place].listed;
+                    let test = self.order.listed(flight.place);
                     self.framework.complete_verdict(&mut verdict, test, &flight.text_of_details());
                 }
                 let ran = self.now.running.saturating_sub(flight.started_at.running);
@@ -134,7 +135,7 @@ impl RunningBatch {
             // Alone in its process, a test that printed its own end marker is not to pass by that.
             StackPosition::Unknown => {
                 let is_exit = gone.exit.signal.is_none() && gone.exit.code.is_some();
-                is_exit && self.terminate_reason.is_none() && self.tests.len() > 1
+                is_exit && self.terminate_reason.is_none() && !self.order.is_single()
             }
         }
     }
@@ -146,7 +147,7 @@ impl RunningBatch {
     pub(super) fn stack_position(&self, gone: &ProcessExitSummary) -> StackPosition {
         let of_crash = || gone.evidence.as_ref().map(|evidence| evidence.stack.as_str());
         let stack = gone.exit_stack.as_deref().or_else(of_crash).unwrap_or_default();
-        let running = self.running_tests.first().map(|flight| &self.tests[flight.place].listed);
+        let running = self.running_tests.first().map(|flight| self.order.listed(flight.place));
         self.framework.stack_position(stack, running)
     }
 
@@ -207,7 +208,7 @@ impl RunningBatch {
                 }
                 // It seemed to run, and did not: it is run again.
                 None => {
-                    self.progress[ended.place].state = BatchTestState::Waiting;
+                    self.order.withdraw(ended.place);
                     continue;
                 }
             }
@@ -215,19 +216,19 @@ impl RunningBatch {
         }
         self.held_tests.put_back(ended_tests);
         for (place, verdict) in verdicts.into_iter().enumerate() {
-            let Some(progress) = self.progress.get(place) else { break };
+            let Some(state) = self.order.state(place) else { break };
             let reported = verdict.as_ref().map(|verdict| verdict.result);
-            match (progress.settled_early, progress.state) {
+            match (self.settled.early_result(place), state) {
                 (Some(sent), _) if reported == Some(sent) => {}
                 (Some(sent), _) if contradictions.len() < NAMED_CONTRADICTIONS => {
                     contradictions.push(contradicted_result_text(
-                        &self.tests[place].listed.name,
+                        &self.order.listed(place).name,
                         sent,
                         reported,
                     ));
                 }
-                (Some(_), _) | (None, BatchTestState::Done) => {}
-                (None, BatchTestState::Waiting | BatchTestState::Running) => {
+                (Some(_), _) | (None, TestState::Done) => {}
+                (None, TestState::Waiting | TestState::Running | TestState::Paused) => {
                     let Some(verdict) = verdict else { continue };
                     self.on_test_begun(place, RawOutputs::default(), self.now.since_boot, updates);
                     self.on_test_ended(place, verdict, updates);
@@ -239,7 +240,7 @@ impl RunningBatch {
 
     /// Decides the held tests by how the process ended.
     pub(super) fn decide_by_process_end(&mut self, gone: &mut ProcessExitSummary) -> EndSettlement {
-        if self.tests.len() == 1 {
+        if self.order.is_single() {
             let is_charged = self.decide_only_test(gone);
             return EndSettlement { unproven: 0, is_charged, is_contradicted: false };
         }
@@ -281,7 +282,7 @@ impl RunningBatch {
             if self.terminate_reason.is_some() && !is_contradicted {
                 // We ended the process: how it ended says nothing about them, and they run again if the run
                 // goes on.
-                self.progress[ended.place].state = BatchTestState::Waiting;
+                self.order.withdraw(ended.place);
                 continue;
             }
             let exit_reason = exit_reason.clone();
@@ -309,7 +310,7 @@ impl RunningBatch {
         let Some(HeldTest { ended, mut verdict }) = self.held_tests.take().pop_front() else { return false };
         if self.is_cancelled() && verdict.result != FrameworkResult::Failed {
             // Its process would have decided.
-            self.progress[ended.place].state = BatchTestState::Waiting;
+            self.order.withdraw(ended.place);
             return false;
         }
         if self.is_at_limit() && self.is_stack_in_test(gone) && verdict.result != FrameworkResult::Failed {

@@ -19,13 +19,10 @@ impl RunningBatch {
         if let Some(held) = self.held_tests.find(place) {
             add_end(held, verdict, limit_bytes);
         } else if verdict.result == FrameworkResult::Failed
-            && self
-                .progress
-                .get(place)
-                .is_some_and(|test| test.settled_early == Some(FrameworkResult::Passed))
+            && self.settled.early_result(place) == Some(FrameworkResult::Passed)
             && self.held_tests.late_failures.len() < NAMED_FAILURES
         {
-            let name = &self.tests[place].listed.name;
+            let name = &self.order.listed(place).name;
             let message = verdict.failures.into_iter().find_map(|failure| failure.message);
             let message = message.map_or(String::new(), |message| format!(": {message}"));
             self.held_tests.late_failures.push(format!("{name} failed after its result was sent{message}"));
@@ -41,11 +38,11 @@ impl RunningBatch {
 
     /// Settles the tests that do not end again. The only test of a process waits for its end.
     pub(super) fn settle_confirmed(&mut self, updates: &mut UpdateBatch) {
-        if self.tests.len() == 1 {
+        if self.order.is_single() {
             return;
         }
         for HeldTest { ended, verdict } in self.held_tests.take() {
-            self.progress[ended.place].settled_early = Some(verdict.result);
+            self.settled.record_early(ended.place, verdict.result);
             self.settle(ended, TestEnding::Verdict(verdict), updates);
         }
     }

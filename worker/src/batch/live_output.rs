@@ -87,7 +87,7 @@ impl RunningBatch {
     fn send_live_output(&mut self, now: ClockReading, updates: &mut UpdateBatch) {
         for RunningTest { place, started_at, live, .. } in &mut self.running_tests {
             if let Some(text) = live.take_due(now.running) {
-                let test = &self.tests[*place];
+                let test = &self.order.tests()[*place];
                 updates.add_output(test.test, |out| {
                     self.node_writer.write_output(out, test, started_at.utc, &text)
                 });
@@ -97,7 +97,8 @@ impl RunningBatch {
 
     /// Returns when, in running time, a test is next reported as slow.
     pub(super) fn slow_at(&self, flight: &RunningTest) -> Option<Duration> {
-        let period = Duration::from_millis(self.tests[flight.place].slow_ms.filter(|_| !flight.is_paused())?);
+        let period =
+            Duration::from_millis(self.order.tests()[flight.place].slow_ms.filter(|_| !flight.is_paused())?);
         Some(flight.started_at.running.saturating_add(period.saturating_mul(flight.slow_warnings + 1)))
     }
 
@@ -109,7 +110,7 @@ impl RunningBatch {
                 continue;
             }
             let flight = &mut self.running_tests[place];
-            let (test, ran) = (&self.tests[flight.place], now.running - flight.started_at.running);
+            let (test, ran) = (&self.order.tests()[flight.place], now.running - flight.started_at.running);
             let periods = ran.as_millis() / u128::from(test.slow_ms.unwrap_or(u64::MAX).max(1));
             flight.slow_warnings = u32::try_from(periods).unwrap_or(u32::MAX - 1);
             let message = format!("slow: it has been running for {:.1} s", ran.as_secs_f64());

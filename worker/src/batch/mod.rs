@@ -34,11 +34,13 @@ mod process_leaks;
 mod run_evidence;
 mod running_test;
 mod server_exit;
+mod settled_tests;
 mod shown_lines;
 mod stderr_attribution;
 mod stream_names;
 mod terminate_reason;
 pub(crate) mod test_ending;
+mod test_order;
 mod test_parts;
 mod unattributed_output;
 pub(crate) mod verdict;
@@ -62,15 +64,16 @@ use heeler_adapters::{FrameworkResult, FrameworkVerdict, TranscriptEvent};
 use held_tests::{EndedTest, HeldTests};
 pub(crate) use held_tests::{ReleaseConditions, SoleWriterSpan};
 use message_limit::truncate_messages;
-use process_leaks::TestTimeSpans;
 pub(crate) use run_evidence::RunEvidence;
 use running_test::RunningTest;
 use server_exit::ServerExit;
+use settled_tests::SettledTests;
 use shown_lines::ShownLines;
 use stderr_attribution::StderrAttribution;
 use stream_names::StreamNames;
 use terminate_reason::BatchTerminateReason;
 use test_ending::TestEnding;
+use test_order::TestOrder;
 use unattributed_output::UnattributedOutput;
 
 /// Framework durations are whole milliseconds or absent; a duration below this is measured by the worker.
@@ -78,8 +81,8 @@ const FRAMEWORK_CLOCK_RESOLUTION: Duration = Duration::from_millis(1);
 
 /// The tests of one lease and their state.
 pub(crate) struct RunningBatch {
-    tests: Vec<LeasedTest>,
-    progress: Vec<BatchTestProgress>,
+    order: TestOrder,
+    settled: SettledTests,
     /// Running tests in the order in which they began; those that wait for others are among them.
     running_tests: Vec<RunningTest>,
     /// Buffers of an ended test, recycled for the next.
@@ -97,7 +100,6 @@ pub(crate) struct RunningBatch {
     framework: Box<dyn FrameworkQueries>,
     unattributed_output: UnattributedOutput,
     terminate_reason: Option<BatchTerminateReason>,
-    first_begun: Option<Duration>,
     /// Since when no test has been running.
     idle_since: Duration,
     /// The process is in a set-up or tear-down that its framework announces, by its output at the last
@@ -108,10 +110,8 @@ pub(crate) struct RunningBatch {
     /// The estimated duration of each test that ended in this chunk, where the framework's clock is too
     /// coarse.
     estimated_duration: Duration,
-    last_ended: Option<usize>,
-    /// Number of the current chunk, which marks the tests that receive its standard error without clearing
-    /// older marks.
-    chunk_number: u32,
+    /// Tests that receive the raw outputs of this chunk, by place.
+    receivers: Vec<usize>,
     /// The idle process is being sampled.
     is_idle_sampled: bool,
     /// Whether several tests can have written this chunk's raw outputs.
@@ -121,8 +121,6 @@ pub(crate) struct RunningBatch {
     is_output_live: bool,
     /// What is shown of the process on the worker's own standard streams.
     shown: ShownLines,
-    /// When the tests of a process can have run, to attribute leaked processes.
-    time_spans: TestTimeSpans,
     /// Tests that have ended by the process's output, and are not settled yet.
     held_tests: HeldTests,
     /// Tests that the end of the process has decided, and that are not settled yet.
@@ -146,25 +144,6 @@ pub(crate) struct RunningBatch {
     are_arguments_shown: bool,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum BatchTestState {
-    #[default]
-    Waiting,
-    Running,
-    Done,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct BatchTestProgress {
-    state: BatchTestState,
-    /// The last chunk whose standard error may be this test's.
-    output_chunk_number: u32,
-    /// The result that was settled while its process ran.
-    settled_early: Option<FrameworkResult>,
-    /// The test has a result or an attempt: files that come later belong to neither.
-    is_settled: bool,
-}
-
 impl RunningBatch {
     /// Returns the batch of the tests to run in one iteration of a lease. Those that their framework would
     /// skip are settled at once, into `update_batch`.
@@ -178,8 +157,8 @@ impl RunningBatch {
         let mut node_writer = NodeWriter::new(&lease, worker);
         let tests = settle_skipped(&mut node_writer, lease.tests, updates);
         Self {
-            progress: vec![BatchTestProgress::default(); tests.len()],
-            tests,
+            order: TestOrder::new(tests),
+            settled: SettledTests::default(),
             running_tests: Vec::new(),
             recycled: None,
             limits: lease.limits,
@@ -192,19 +171,16 @@ impl RunningBatch {
             framework,
             unattributed_output: UnattributedOutput::default(),
             terminate_reason: None,
-            first_begun: None,
             idle_since: Duration::ZERO,
             is_between_tests: false,
             now: ClockReading::default(),
             estimated_duration: Duration::ZERO,
-            last_ended: None,
-            chunk_number: 0,
+            receivers: Vec::new(),
             is_idle_sampled: false,
             is_output_shared: false,
             attached: AttachedFiles::default(),
             is_output_live: lease.is_output_live,
             shown: ShownLines::new(lease.output_display, &lease.program.suite),
-            time_spans: TestTimeSpans::default(),
             held_tests: HeldTests::default(),
             decided: VecDeque::new(),
             process_exit: None,
@@ -233,31 +209,29 @@ impl RunningBatch {
 
     /// Returns the tests that need a process, in order; events refer to them by index.
     pub(crate) fn tests(&self) -> &[LeasedTest] {
-        &self.tests
+        self.order.tests()
     }
 
     /// Returns how long the process ran before its first test.
     pub(crate) fn first_test_started(&self) -> Option<Duration> {
-        self.first_begun
+        self.order.first_begun()
     }
 
     /// Settles a test that no command can select, before the start. The tests after it move up by one index.
     pub(crate) fn refuse(&mut self, place: usize, reason: &str, updates: &mut UpdateBatch) {
         self.settle_not_run(place, reason, updates);
-        self.tests.remove(place);
-        self.progress.remove(place);
+        self.order.remove(place);
     }
 
     fn settle_not_run(&mut self, place: usize, reason: &str, updates: &mut UpdateBatch) {
         let outcome = Outcome::NotRun(NotRunReason::Unrunnable);
         let result = TestResult::with_reason(outcome, format!("not run: {reason}"));
-        settle_without_process(&mut self.node_writer, &self.tests[place], result, updates);
+        settle_without_process(&mut self.node_writer, &self.order.tests()[place], result, updates);
     }
 
     /// Keeps only the first `count` tests: the others don't fit into one command, and stay waiting.
     pub(crate) fn truncate(&mut self, count: usize) {
-        self.tests.truncate(count);
-        self.progress.truncate(count);
+        self.order.truncate(count);
     }
 
     /// Records that the coordinator cancelled the lease. The caller terminates the process.
@@ -283,14 +257,14 @@ impl RunningBatch {
     /// Returns whether the awaited tests have ended, and the process would run others.
     pub(crate) fn runs_only_unawaited(&self, awaited: &[usize]) -> bool {
         let is_awaited_running = self.running_tests.iter().any(|flight| awaited.contains(&flight.place));
-        let is_all_done = self.progress.iter().all(|test| test.state == BatchTestState::Done);
+        let is_all_done = self.order.is_all_done();
         self.terminate_reason.is_none() && !is_awaited_running && !is_all_done
     }
 
     /// Handles the output of one read.
     pub(crate) fn on_output(&mut self, chunk: OutputChunk<'_>, updates: &mut UpdateBatch) {
         let OutputChunk { events, outputs, now } = chunk;
-        self.chunk_number += 1;
+        self.receivers.clear();
         let before = self.now.since_boot;
         for flight in &mut self.running_tests {
             flight.last_activity = now.running;
@@ -352,12 +326,10 @@ impl RunningBatch {
             self.unattributed_output.push_stdout(outputs.stdout);
             self.unattributed_output.push_stderr(outputs.stderr);
         }
-        for place in receivers {
-            self.progress[place].output_chunk_number = self.chunk_number;
-        }
+        self.receivers = receivers;
         self.is_output_shared = is_shared;
         for flight in &mut self.running_tests {
-            if self.progress[flight.place].output_chunk_number == self.chunk_number {
+            if self.receivers.binary_search(&flight.place).is_ok() {
                 flight.push_outputs(outputs, is_shared);
             }
         }
@@ -374,7 +346,7 @@ impl RunningBatch {
         // A process that is being ended begins no test that would count.
         if self.terminate_reason.is_none() {
             self.begin_test(place, outputs, before, updates);
-            self.first_begun.get_or_insert(self.now.running);
+            self.order.record_begin_marker(self.now.running);
         }
     }
 
@@ -385,21 +357,19 @@ impl RunningBatch {
         before: Duration,
         updates: &mut UpdateBatch,
     ) {
-        let is_waiting = self.progress.get(place).is_some_and(|one| one.state == BatchTestState::Waiting);
-        if !is_waiting {
+        if !self.order.begin(place, before) {
             return;
         }
         self.is_between_tests = false;
-        let test = &self.tests[place];
+        let test = &self.order.tests()[place];
         let mut flight =
             self.recycled.take().unwrap_or_else(|| RunningTest::with_limit(self.limits.output_bytes));
         (flight.place, flight.started_at, flight.last_activity) = (place, self.now, self.now.running);
         flight.duration = Duration::ZERO;
         flight.live.reset(self.is_output_live);
-        if self.progress[place].output_chunk_number == self.chunk_number {
+        if self.receivers.binary_search(&place).is_ok() {
             flight.push_outputs(outputs, self.is_output_shared);
         }
-        self.time_spans.record_begin(place, before);
         self.node_writer.add_ancestor_groups(test, updates);
         let is_rerun = self.stream_names.is_rerun();
         if self.iteration_of(place).is_first() && !is_rerun {
@@ -408,7 +378,6 @@ impl RunningBatch {
             // The client has received the start before.
             updates.reports.push(LeaseEvent::Started(test.test));
         }
-        self.progress[place].state = BatchTestState::Running;
         self.running_tests.push(flight);
     }
 
@@ -433,7 +402,7 @@ impl RunningBatch {
         }
         let mut flight = self.running_tests.remove(index);
         let mut verdict = verdict;
-        self.time_spans.record_end(place, self.now.since_boot, verdict.duration.unwrap_or_default());
+        self.order.record_end_marker(place, self.now.since_boot, verdict.duration.unwrap_or_default());
         if let Some(captured) = verdict.stdout.take() {
             flight.push_captured(&captured);
         }
@@ -441,7 +410,7 @@ impl RunningBatch {
             flight.stderr.push(captured.as_bytes());
         }
         if verdict.result == FrameworkResult::Failed {
-            let test = &self.tests[place].listed;
+            let test = self.order.listed(place);
             self.framework.complete_verdict(&mut verdict, test, &flight.text_of_details());
         }
         truncate_messages(&mut verdict, self.limits.output_bytes);
@@ -462,7 +431,7 @@ impl RunningBatch {
         if self.holds_results() {
             // The result of a test with iterations left does not follow soon.
             if self.is_last_iteration() {
-                updates.add_held(self.tests[flight.place].test, self.tests.len());
+                updates.add_held(self.order.tests()[flight.place].test, self.order.tests().len());
             }
             self.held_tests.push(ended, verdict);
             self.bound_held_outputs(updates);
@@ -477,7 +446,7 @@ impl RunningBatch {
     /// Returns the iteration of a test.
     fn iteration_of(&self, place: usize) -> Iteration {
         match self.repeat_until {
-            Some(_) => Iteration::after(self.tests[place].passed_iterations),
+            Some(_) => Iteration::after(self.order.tests()[place].passed_iterations),
             None => self.iteration,
         }
     }
@@ -491,8 +460,7 @@ impl RunningBatch {
     }
 
     fn on_done(&mut self, place: usize) {
-        self.progress[place].state = BatchTestState::Done;
-        self.last_ended = Some(place);
+        self.order.finish(place);
         self.idle_since = self.now.running;
         self.is_between_tests = false;
     }

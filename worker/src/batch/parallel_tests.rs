@@ -7,7 +7,7 @@ use heeler_adapters::{DeathCulprit, OutputStream};
 use heeler_protocol::control::LeasedTest;
 
 use super::{
-    BatchTestState, RawOutputs, RunningBatch, RunningTest,
+    RawOutputs, RunningBatch, RunningTest,
     held_tests::{EndedTest, HeldTest},
     verdict::TestOutputs,
 };
@@ -22,7 +22,7 @@ impl RunningBatch {
     pub(crate) fn running_test(&self) -> Option<(&LeasedTest, TestOutputs)> {
         let rank = |flight: &&RunningTest| (!flight.is_timed_out, flight.is_paused());
         let flight = self.running_tests.iter().min_by_key(rank)?;
-        Some((&self.tests[flight.place], flight.outputs()))
+        Some((&self.order.tests()[flight.place], flight.outputs()))
     }
 
     /// Returns the test in which the process has died, and what it has written.
@@ -30,7 +30,7 @@ impl RunningBatch {
         let DeathCulprit::Test(place) = culprit else { return self.running_test() };
         let running = self.running_tests.iter().find(|flight| flight.place == place);
         let outputs = running.map(RunningTest::outputs).or_else(|| self.held_tests.outputs_of(place));
-        Some((&self.tests[place], outputs.unwrap_or_default()))
+        Some((&self.order.tests()[place], outputs.unwrap_or_default()))
     }
 
     /// Handles standard output. If several tests are running, any of them may have written it.
@@ -57,6 +57,7 @@ impl RunningBatch {
         let now = self.now.running;
         if let Some(flight) = self.running_tests.iter_mut().find(|flight| flight.place == place) {
             flight.paused_since.get_or_insert(now);
+            self.order.pause(place);
             self.idle_since = now;
         }
     }
@@ -70,6 +71,7 @@ impl RunningBatch {
             let waited: Duration = now.saturating_sub(since);
             flight.started_at.running = flight.started_at.running.saturating_add(waited);
             flight.last_activity = now;
+            self.order.resume(place);
         }
     }
 
@@ -77,7 +79,7 @@ impl RunningBatch {
     pub(super) fn withdraw_paused_tests(&mut self) {
         let paused = self.running_tests.extract_if(.., |flight| flight.is_paused());
         for flight in paused {
-            self.progress[flight.place].state = BatchTestState::Waiting;
+            self.order.withdraw(flight.place);
         }
     }
 
@@ -90,7 +92,7 @@ impl RunningBatch {
         flight.stdout.push(outputs.stdout.as_bytes());
         flight.stderr.push(outputs.stderr.as_bytes());
         flight.parts = outputs.parts;
-        self.progress[place].state = BatchTestState::Running;
+        self.order.reopen(place);
         self.running_tests.push(flight);
     }
 }

@@ -12,7 +12,7 @@ use heeler_protocol::{
 use heeler_sys::process::Signal;
 
 use super::{
-    BatchTerminateReason, BatchTestState, DialogueStall, ProcessExitSummary, RunningBatch, RunningTest,
+    BatchTerminateReason, DialogueStall, ProcessExitSummary, RunningBatch, RunningTest,
     exit_reason::exit_reason_of,
     held_tests::{EndedTest, HeldTest},
     judgement::EndSettlement,
@@ -86,7 +86,7 @@ impl RunningBatch {
         if gone.is_own_death && self.running_tests.iter().all(|flight| !flight.is_late) {
             self.discard_limits();
         }
-        self.process_exit = (self.tests.len() == 1).then(|| gone.exit.clone());
+        self.process_exit = (self.order.is_single()).then(|| gone.exit.clone());
         self.discard_forged_evidence(&mut gone);
         let is_in_suite = self.settle_suite_phase(&mut gone, updates);
         self.apply_run_report(&mut gone, updates);
@@ -106,10 +106,10 @@ impl RunningBatch {
     /// after another test has ended: what ends before the first request belongs to its test, so that no
     /// process ends in vain.
     pub(crate) fn withdraw_unread_test(&mut self) {
-        if self.last_ended.is_some()
+        if self.order.last_ended().is_some()
             && let [flight] = &self.running_tests[..]
         {
-            self.progress[flight.place].state = BatchTestState::Waiting;
+            self.order.withdraw(flight.place);
             self.running_tests.clear();
         }
     }
@@ -132,8 +132,9 @@ impl RunningBatch {
             BatchEnd::Decided(end) => return end,
         };
         if let Some(usage) = gone.exit.usage() {
-            let test = self.tests.first().map(|test| test.test).filter(|_| self.process_exit.is_some());
-            let tests = u32::try_from(self.tests.len()).unwrap_or(u32::MAX);
+            let test =
+                self.order.tests().first().map(|test| test.test).filter(|_| self.process_exit.is_some());
+            let tests = u32::try_from(self.order.tests().len()).unwrap_or(u32::MAX);
             updates.reports.push(LeaseEvent::ProcessEnded { test, tests, usage });
         }
         for FixtureFailure { fixture, message } in std::mem::take(&mut gone.fixture_failures) {
@@ -166,7 +167,9 @@ impl RunningBatch {
                 LeaseEnd::DiedOutsideTest { end: gone.exit, message }
             }
             // The test begins again in another process, so the tests of this process have not failed.
-            Some(BatchTerminateReason::RequestUntaken) if self.last_ended.is_some() => LeaseEnd::Complete,
+            Some(BatchTerminateReason::RequestUntaken) if self.order.last_ended().is_some() => {
+                LeaseEnd::Complete
+            }
             Some(BatchTerminateReason::Decided) if gone.outside_failure.is_none() => LeaseEnd::Complete,
             _ if (is_in_test || is_charged) && gone.unselected_test.is_some() => {
                 let how = exit_text(&exit_reason_of(&gone.exit));
@@ -204,14 +207,14 @@ impl RunningBatch {
         for mut flight in std::mem::take(&mut self.running_tests) {
             let is_innocent = matches!(gone.culprit, DeathCulprit::Test(culprit) if culprit != flight.place);
             if is_innocent && self.terminate_reason.is_none() {
-                self.progress[flight.place].state = BatchTestState::Waiting;
+                self.order.withdraw(flight.place);
                 continue;
             }
             flight.duration = self.now.running.saturating_sub(flight.started_at.running);
             let seen = match self.terminate_reason {
                 // At its limit it was in another test.
                 Some(BatchTerminateReason::TimedOut) if settlement.is_contradicted => {
-                    suspects.push(self.tests[flight.place].listed.name.clone());
+                    suspects.push(self.order.listed(flight.place).name.clone());
                     self.death_of(&flight, gone, settlement, others)
                 }
                 _ if flight.is_idle => {
@@ -230,7 +233,7 @@ impl RunningBatch {
                 Some(BatchTerminateReason::Cancelled) => TestEnding::Cancelled,
                 // Another test timed out, or the process was abandoned: this test goes back to the queue.
                 Some(BatchTerminateReason::TimedOut | BatchTerminateReason::Abandoned) => {
-                    self.progress[flight.place].state = BatchTestState::Waiting;
+                    self.order.withdraw(flight.place);
                     continue;
                 }
                 Some(
@@ -242,7 +245,7 @@ impl RunningBatch {
                     | BatchTerminateReason::Decided,
                 )
                 | None => {
-                    suspects.push(self.tests[flight.place].listed.name.clone());
+                    suspects.push(self.order.listed(flight.place).name.clone());
                     self.death_of(&flight, gone, settlement, others)
                 }
             };
@@ -293,15 +296,18 @@ impl RunningBatch {
             if verdict.result == FrameworkResult::Failed {
                 self.settle(ended, TestEnding::Verdict(verdict), updates);
             } else {
-                self.progress[ended.place].state = BatchTestState::Waiting;
+                self.order.withdraw(ended.place);
             }
         }
         let running = std::mem::take(&mut self.running_tests);
-        let test = running.first().filter(|_| running.len() == 1).map(|flight| self.tests[flight.place].test);
+        let test = running
+            .first()
+            .filter(|_| running.len() == 1)
+            .map(|flight| self.order.tests()[flight.place].test);
         for flight in running {
-            self.progress[flight.place].state = BatchTestState::Waiting;
+            self.order.withdraw(flight.place);
         }
-        let is_waiting = self.progress.iter().any(|one| one.state == BatchTestState::Waiting);
+        let is_waiting = self.order.has_waiting();
         let effect = if is_waiting {
             "the tests that its process had not ended run again"
         } else {
@@ -338,7 +344,7 @@ impl RunningBatch {
             Some(BatchTerminateReason::RequestUntaken) => DialogueStall::RequestUnread,
             _ => return,
         };
-        let test = self.running_tests.first().map(|flight| self.tests[flight.place].test);
+        let test = self.running_tests.first().map(|flight| self.order.tests()[flight.place].test);
         let limit = format_seconds(self.startup_limit());
         let message = format!("{} within {limit}, and was ended", stall.description());
         updates.logs.push(LogLine { test, level: LogLevel::Warning, message });
@@ -348,9 +354,9 @@ impl RunningBatch {
     /// it, and must not be offered the same test again.
     fn settle_not_begun(&mut self, updates: &mut UpdateBatch) {
         let reason = self.unattributed_output.with_output(NOT_BEGUN.to_owned());
-        for place in 0..self.tests.len() {
-            if self.progress[place].state == BatchTestState::Waiting {
-                self.progress[place].state = BatchTestState::Done;
+        for place in 0..self.order.tests().len() {
+            if self.order.is_waiting(place) {
+                self.order.skip(place);
                 self.settle_not_run(place, &reason, updates);
             }
         }
@@ -358,10 +364,8 @@ impl RunningBatch {
 
     /// Reports leaked processes and the tests that may have started them.
     fn report_leaks(&self, leaked: &[LeakedProcess], updates: &mut UpdateBatch) {
-        for ProcessLeak { places, processes } in
-            self.time_spans.attribute(leaked, heeler_sys::process::start_time_resolution())
-        {
-            let tests: Vec<_> = places.iter().map(|place| &self.tests[*place]).collect();
+        for ProcessLeak { places, processes } in self.order.attribute_leaks(leaked) {
+            let tests: Vec<_> = places.iter().map(|place| &self.order.tests()[*place]).collect();
             let uids: Vec<_> = tests.iter().map(|test| test.uid.as_str()).collect();
             let message = leak_message(self.node_writer.suite(), &uids, &processes);
             let tests: Vec<_> = tests.iter().map(|test| test.test).collect();
@@ -400,15 +404,15 @@ impl RunningBatch {
         if gone.is_complete && is_explained && !is_idle {
             return LeaseEnd::Complete;
         }
-        let is_waiting = self.progress.iter().any(|one| one.state == BatchTestState::Waiting);
-        if self.is_launched && self.last_ended.is_none() && !is_waiting {
+        let is_waiting = self.order.has_waiting();
+        if self.is_launched && self.order.last_ended().is_none() && !is_waiting {
             return LeaseEnd::Complete;
         }
         let limit = is_idle.then(|| self.idle_process_limit());
         let has_failed_outside = gone.outside_failure.is_some() && gone.exit.code != Some(0);
-        let place = match self.last_ended {
+        let place = match self.order.last_ended() {
             None => ExitPosition::BeforeFirst,
-            Some(last) if is_waiting => ExitPosition::AfterTest(&self.tests[last].listed.name),
+            Some(last) if is_waiting => ExitPosition::AfterTest(&self.order.listed(last).name),
             Some(_) if has_failed_outside => ExitPosition::AfterFailureOutside,
             Some(_) => ExitPosition::AfterLast,
         };
@@ -433,7 +437,7 @@ impl RunningBatch {
             message.push_str(failure.trim_end());
         }
         let end = gone.exit;
-        if is_untaken || is_idle && self.first_begun.is_none() {
+        if is_untaken || is_idle && self.order.first_begun().is_none() {
             LeaseEnd::StartTimedOut { end, message }
         } else if is_waiting {
             LeaseEnd::DiedOutsideTest { end, message }

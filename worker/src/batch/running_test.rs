@@ -149,11 +149,11 @@ impl RunningBatch {
         if let Some(limit) = running.and_then(|flight| flight.own_time_limit) {
             return Some(limit);
         }
-        self.tests[place].timeout_ms.or(self.limits.timeout_ms).map(Duration::from_millis)
+        self.order.tests()[place].timeout_ms.or(self.limits.timeout_ms).map(Duration::from_millis)
     }
 
     pub(super) fn idle_timeout(&self, place: usize) -> Option<Duration> {
-        self.tests[place].idle_timeout_ms.map(Duration::from_millis)
+        self.order.tests()[place].idle_timeout_ms.map(Duration::from_millis)
     }
 
     /// Gives a running test this limit, from now, in place of its other one.

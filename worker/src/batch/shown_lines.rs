@@ -5,7 +5,7 @@
 use heeler_adapters::{OutputStream, TranscriptEvent};
 use heeler_protocol::control::{OutputDisplay, OutputForm};
 
-use super::{BatchTestState, RawOutputs, RunningBatch};
+use super::{RawOutputs, RunningBatch};
 use crate::results::{
     shown_output::{ShownOutput, StandardStream},
     update_batch::UpdateBatch,
@@ -151,15 +151,12 @@ impl RunningBatch {
         if self.shown.is_off() || outputs.is_empty() || self.is_output_shared {
             return None;
         }
-        let mut writers = self.progress.iter().enumerate().filter_map(|(place, progress)| {
-            (progress.output_chunk_number == self.chunk_number).then_some(place)
-        });
-        writers.next().filter(|_| writers.next().is_none())
+        if let [only] = self.receivers[..] { Some(only) } else { None }
     }
 
     /// Returns whether the raw outputs of a read are shown behind its events: their writer has not begun.
     pub(super) fn begins_in_this_chunk(&self, writer: Option<usize>) -> bool {
-        writer.is_some_and(|place| self.progress[place].state == BatchTestState::Waiting)
+        writer.is_some_and(|place| self.order.is_waiting(place))
     }
 
     pub(super) fn show_outputs(
@@ -179,10 +176,8 @@ impl RunningBatch {
         }
         match event {
             TranscriptEvent::Begun { place } => {
-                let is_waiting =
-                    self.progress.get(*place).is_some_and(|one| one.state == BatchTestState::Waiting);
-                if is_waiting && self.terminate_reason.is_none() {
-                    self.shown.begin(&self.tests[*place].listed.name, &mut updates.shown);
+                if self.order.is_waiting(*place) && self.terminate_reason.is_none() {
+                    self.shown.begin(&self.order.listed(*place).name, &mut updates.shown);
                 }
             }
             TranscriptEvent::Output(bytes) => {
@@ -222,7 +217,8 @@ impl RunningBatch {
         if self.shown.is_off() {
             return;
         }
-        let writer = writer.and_then(|place| Some((place, self.tests.get(place)?.listed.name.as_str())));
+        let writer =
+            writer.and_then(|place| Some((place, self.order.tests().get(place)?.listed.name.as_str())));
         let framework = &self.framework;
         self.shown.push(writer, output, |line| framework.is_own_line(line), &mut updates.shown);
     }

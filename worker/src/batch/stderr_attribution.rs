@@ -5,7 +5,7 @@
 use heeler_adapters::{FrameworkResult, StackPosition, TranscriptEvent};
 
 use super::{
-    BatchTestState, RunningBatch,
+    RunningBatch,
     held_tests::HeldTest,
     run_evidence::has_sanitizer_report,
     running_test::{remove_shared_note, shared_report},
@@ -14,7 +14,7 @@ use super::{
 /// The tests that receive the standard error of one chunk.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct StderrAttribution {
-    /// Indexes of tests; empty when no test can have written the bytes.
+    /// Places of tests, sorted; empty when no test can have written the bytes.
     pub(crate) receivers: Vec<usize>,
     /// Whether more than one test can have written them.
     pub(crate) is_shared: bool,
@@ -67,6 +67,8 @@ pub(crate) fn attribute_stderr(
     if receivers.is_empty() {
         receivers.extend(last_ended);
     }
+    receivers.sort_unstable();
+    receivers.dedup();
     StderrAttribution { receivers, is_shared: writers > 1 }
 }
 
@@ -74,11 +76,7 @@ impl RunningBatch {
     /// Returns which tests receive the standard error that came with these events: where several may have
     /// written a sanitizer's report, the one in whose body its stack is.
     pub(super) fn attribution_of(&self, events: &[TranscriptEvent], stderr: &[u8]) -> StderrAttribution {
-        let is_open = |place| {
-            self.progress
-                .get(place)
-                .is_some_and(|one: &super::BatchTestProgress| one.state != BatchTestState::Done)
-        };
+        let is_open = |place| self.order.is_open(place);
         let running =
             || self.running_tests.iter().filter(|flight| !flight.is_paused()).map(|flight| flight.place);
         let attribution = attribute_stderr(running(), events, is_open);
@@ -102,7 +100,7 @@ impl RunningBatch {
             | TranscriptEvent::Confirmed => None,
         });
         let is_in_body = |place: usize| {
-            let test = &self.tests[place].listed;
+            let test = self.order.listed(place);
             self.framework.stack_position(&stderr, Some(test)) == StackPosition::RunningTest
         };
         let mut writers: Vec<usize> = running().chain(mentioned).collect();
@@ -123,7 +121,7 @@ impl RunningBatch {
         for receiver in 0..held.len() {
             let Some(report) = shared_report(&held[receiver].ended.outputs.stderr) else { continue };
             let is_in_body = |one: &HeldTest| {
-                let test = &self.tests[one.ended.place].listed;
+                let test = self.order.listed(one.ended.place);
                 self.framework.stack_position(&report, Some(test)) == StackPosition::RunningTest
             };
             let Some(writer) = held.iter().position(is_in_body) else { continue };

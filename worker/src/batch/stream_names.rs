@@ -77,14 +77,14 @@ impl RunningBatch {
         if is_report_socket {
             let message = "failed, with the words of a standard stream that could not be opened by its name: standard \
                            output is a socket here, so write to descriptor 1 instead of /dev/stdout";
-            let (test, message) = (Some(self.tests[place].test), message.to_owned());
+            let (test, message) = (Some(self.order.tests()[place].test), message.to_owned());
             updates.logs.push(LogLine { test, level: LogLevel::Warning, message });
             return false;
         }
         self.stream_names.refused.push(place);
         let message = "failed, with the words of a standard stream that could not be opened by its name, which is a \
                        socket here; runs again alone, with pipes";
-        let (test, message) = (Some(self.tests[place].test), message.to_owned());
+        let (test, message) = (Some(self.order.tests()[place].test), message.to_owned());
         updates.logs.push(LogLine { test, level: LogLevel::Information, message });
         true
     }

@@ -1,0 +1,189 @@
+//! The tests of a batch by their places: which of them wait for a process, which run, and which have ended.
+
+use std::{ops::Range, time::Duration};
+
+use heeler_protocol::control::{LeakedProcess, LeasedTest, ListedTest};
+
+use super::process_leaks::{ProcessLeak, TestTimeSpans};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TestState {
+    Waiting,
+    Running,
+    /// Running, and waiting for other tests of the process.
+    Paused,
+    Done,
+}
+
+/// The tests of one process, and the order in which they begin and end.
+#[derive(Debug)]
+pub(super) struct TestOrder {
+    tests: Vec<LeasedTest>,
+    /// The state of each test.
+    states: Vec<TestState>,
+    /// Running tests in the order in which they began, including paused ones.
+    running: Vec<usize>,
+    last_ended: Option<usize>,
+    /// When, in running time, the first test began.
+    first_begun: Option<Duration>,
+    /// When the tests can have run, to attribute leaked processes.
+    time_spans: TestTimeSpans,
+}
+
+impl TestOrder {
+    pub(super) fn new(tests: Vec<LeasedTest>) -> Self {
+        Self {
+            states: vec![TestState::Waiting; tests.len()],
+            tests,
+            running: Vec::new(),
+            last_ended: None,
+            first_begun: None,
+            time_spans: TestTimeSpans::default(),
+        }
+    }
+
+    pub(super) fn tests(&self) -> &[LeasedTest] {
+        &self.tests
+    }
+
+    /// Returns the test at a place, as its framework lists it.
+    pub(super) fn listed(&self, place: usize) -> &ListedTest {
+        &self.tests[place].listed
+    }
+
+    /// Returns whether the process has one test, so that its end is that of the test.
+    pub(super) fn is_single(&self) -> bool {
+        self.tests.len() == 1
+    }
+
+    /// Removes a test that has not begun. The tests after it move up by one place.
+    pub(super) fn remove(&mut self, place: usize) {
+        self.tests.remove(place);
+        self.states.remove(place);
+    }
+
+    /// Keeps only the first `count` tests, before any has begun.
+    pub(super) fn truncate(&mut self, count: usize) {
+        self.tests.truncate(count);
+        self.states.truncate(count);
+    }
+
+    /// Adds tests; returns their places.
+    pub(super) fn extend(&mut self, tests: Vec<LeasedTest>) -> Range<usize> {
+        let first = self.tests.len();
+        self.tests.extend(tests);
+        self.states.resize(self.tests.len(), TestState::Waiting);
+        first..self.tests.len()
+    }
+
+    /// Returns the state of a test; `None` for a place without a test.
+    pub(super) fn state(&self, place: usize) -> Option<TestState> {
+        self.states.get(place).copied()
+    }
+
+    pub(super) fn is_waiting(&self, place: usize) -> bool {
+        self.state(place) == Some(TestState::Waiting)
+    }
+
+    pub(super) fn is_paused(&self, place: usize) -> bool {
+        self.state(place) == Some(TestState::Paused)
+    }
+
+    /// Returns whether there is such a test and it has not ended.
+    pub(super) fn is_open(&self, place: usize) -> bool {
+        self.state(place).is_some_and(|state| state != TestState::Done)
+    }
+
+    pub(super) fn has_waiting(&self) -> bool {
+        self.states.contains(&TestState::Waiting)
+    }
+
+    pub(super) fn is_all_done(&self) -> bool {
+        self.states.iter().all(|state| *state == TestState::Done)
+    }
+
+    pub(super) fn last_ended(&self) -> Option<usize> {
+        self.last_ended
+    }
+
+    pub(super) fn first_begun(&self) -> Option<Duration> {
+        self.first_begun
+    }
+
+    /// Records that a begin marker was read now, in running time.
+    pub(super) fn record_begin_marker(&mut self, now: Duration) {
+        self.first_begun.get_or_insert(now);
+    }
+
+    /// Lets a test begin, after the time since boot `before`. Returns `false` if it is not waiting.
+    pub(super) fn begin(&mut self, place: usize, before: Duration) -> bool {
+        let is_waiting = self.is_waiting(place);
+        if is_waiting {
+            self.time_spans.record_begin(place, before);
+            self.run(place);
+        }
+        is_waiting
+    }
+
+    /// Lets a test run again that seemed to have ended.
+    pub(super) fn reopen(&mut self, place: usize) {
+        self.run(place);
+    }
+
+    fn run(&mut self, place: usize) {
+        self.states[place] = TestState::Running;
+        self.running.push(place);
+    }
+
+    /// Lets a running test wait for others. Returns `false` if it is not running, or waits already.
+    pub(super) fn pause(&mut self, place: usize) -> bool {
+        let is_active = self.state(place) == Some(TestState::Running);
+        if is_active {
+            self.states[place] = TestState::Paused;
+        }
+        is_active
+    }
+
+    /// Lets a paused test go on.
+    pub(super) fn resume(&mut self, place: usize) {
+        if self.is_paused(place) {
+            self.states[place] = TestState::Running;
+        }
+    }
+
+    /// Records the time since boot at which an end marker was read, and the test's reported duration.
+    pub(super) fn record_end_marker(&mut self, place: usize, now: Duration, took: Duration) {
+        self.time_spans.record_end(place, now, took);
+    }
+
+    /// Records that a test has ended.
+    pub(super) fn finish(&mut self, place: usize) {
+        self.leave(place, TestState::Done);
+        self.last_ended = Some(place);
+    }
+
+    /// Records that a test has its result although it never began.
+    pub(super) fn skip(&mut self, place: usize) {
+        self.states[place] = TestState::Done;
+    }
+
+    /// Returns a test to those that wait for a process.
+    pub(super) fn withdraw(&mut self, place: usize) {
+        self.leave(place, TestState::Waiting);
+    }
+
+    /// Forgets which test ended last: another process has reported its end.
+    pub(super) fn forget_last_ended(&mut self) {
+        self.last_ended = None;
+    }
+
+    fn leave(&mut self, place: usize, state: TestState) {
+        self.states[place] = state;
+        self.running.retain(|running| *running != place);
+    }
+
+    /// Returns leaked processes, grouped by the tests that may have started them.
+    pub(super) fn attribute_leaks(&self, leaked: &[LeakedProcess]) -> Vec<ProcessLeak> {
+        self.time_spans.attribute(leaked, heeler_sys::process::start_time_resolution())
+    }
+}
