@@ -1,24 +1,20 @@
 //! Tests that have ended by the process's output, but whose results are not settled yet: a test can print
 //! what its framework prints, or a process that it has forked can. What the process does next shows it,
 //! mostly at once; the end of the process, and the framework's own report of the run, show it in every case.
+//!
+//! Tests may also end several times in one run of their framework: rows and attempts under one name, and a
+//! class whose tear-down fails after them. Any failure wins.
 
 use std::{collections::VecDeque, time::Duration};
 
-use heeler_adapters::{FrameworkResult, FrameworkVerdict};
-use heeler_core::Outcome;
-use heeler_protocol::{
-    control::{LeaseEvent, LeasedTest, LogLine, TestDiagnostics},
-    mtp::LogLevel,
-};
+use heeler_adapters::{FrameworkResult, FrameworkVerdict, TestPart};
+use heeler_protocol::control::TestDiagnostics;
 
 use super::{
-    RunningBatch, RunningTest, add_result,
-    interference::interference_text,
-    run_evidence::has_sanitizer_report,
-    test_ending::TestEnding,
-    verdict::{Decision, TestOutputs, TestPolicy, decide, microseconds},
+    message_limit::truncate_messages, run_evidence::has_sanitizer_report, running_test::RunningTest,
+    test_ending::TestEnding, test_order::TestOrder, verdict::TestOutputs,
 };
-use crate::{process::process_clock::ClockReading, results::update_batch::UpdateBatch};
+use crate::{process::process_clock::ClockReading, results::output_capture::truncate_text};
 
 /// How long the result of a test is held at least while its process goes on to others: what a test prints
 /// itself is contradicted within microseconds. People do not notice the delay.
@@ -26,14 +22,16 @@ const HOLD_FOR: Duration = Duration::from_millis(100);
 /// Size of the outputs that are held; beyond it the oldest results are settled as their markers say. Four
 /// tests that write as much as is kept of a test.
 const HELD_BYTES: usize = 8 << 20;
+/// Failures that are named where they come after the results of their tests.
+const NAMED_FAILURES: usize = 10;
 
 /// A test that has ended, with its output.
 #[derive(Debug)]
 pub(super) struct EndedTest {
     pub(super) place: usize,
     pub(super) started_at: ClockReading,
-    ended_at: ClockReading,
-    duration: Duration,
+    pub(super) ended_at: ClockReading,
+    pub(super) duration: Duration,
     pub(super) outputs: TestOutputs,
 }
 
@@ -59,9 +57,35 @@ pub(super) struct HeldTest {
     pub(super) verdict: FrameworkVerdict,
 }
 
-/// The held tests of a batch, in the order in which they ended: no more than the batch has.
+impl HeldTest {
+    /// Adds another end of the same test.
+    fn add_end(&mut self, verdict: FrameworkVerdict, limit_bytes: u64) {
+        let FrameworkVerdict { result, duration, reason, failures, stdout, stderr, .. } = verdict;
+        let known = &mut self.verdict;
+        if severity(result) > severity(known.result) {
+            known.result = result;
+            known.reason = None;
+        }
+        if result == known.result {
+            known.reason = known.reason.take().or(reason);
+        }
+        known.duration =
+            known.duration.zip(duration).map(|(one, other)| one.saturating_add(other)).or(known.duration);
+        failures.into_iter().for_each(|failure| known.push_failure(failure));
+        let outputs = &mut self.ended.outputs;
+        for (text, more) in [(&mut outputs.stdout, stdout), (&mut outputs.stderr, stderr)] {
+            if let Some(more) = more {
+                text.push_str(&more);
+                *text = truncate_text(std::mem::take(text), limit_bytes);
+            }
+        }
+    }
+}
+
+/// The tests of a batch that have ended and are not settled: no more than the batch has.
 #[derive(Debug, Default)]
-pub(super) struct HeldTests {
+pub(crate) struct HeldTests {
+    /// Tests that have ended by the process's output, in the order in which they ended.
     tests: VecDeque<HeldTest>,
     /// Size of their outputs.
     output_bytes: usize,
@@ -69,12 +93,56 @@ pub(super) struct HeldTests {
     is_on: bool,
     check_at: Option<Duration>,
     /// Whether results are held until the framework confirms that no test ends again.
-    pub(super) is_until_confirmed: bool,
+    is_until_confirmed: bool,
+    /// Whether each result answers a request, and is proven when it is read.
+    has_proven_answers: bool,
     /// Failures of tests that came after their results were settled.
-    pub(super) late_failures: Vec<String>,
+    late_failures: Vec<String>,
+    /// Tests that the end of the process has decided.
+    decided: VecDeque<(EndedTest, TestEnding)>,
 }
 
 impl HeldTests {
+    pub(super) fn new(has_proven_answers: bool) -> Self {
+        Self { has_proven_answers, ..Self::default() }
+    }
+
+    /// Has results of a process with this number of tests held for a while: other programs can write to where
+    /// the process reports.
+    pub(crate) fn hold_results(&mut self, tests: usize) {
+        self.is_on = tests > 1;
+    }
+
+    /// Has results held until the framework confirms that no test ends again.
+    pub(crate) fn hold_until_confirmed(&mut self) {
+        self.is_until_confirmed = true;
+    }
+
+    /// Returns whether a test that has ended, and is not settled yet, has failed.
+    pub(crate) fn has_failure(&self) -> bool {
+        let is_failure = |held: &HeldTest| held.verdict.result == FrameworkResult::Failed;
+        self.tests.is_empty() || self.tests.iter().any(is_failure)
+    }
+
+    /// Returns whether an ended test is held. The only test of a process waits for its end, which decides.
+    pub(super) fn holds_results(&self, order: &TestOrder) -> bool {
+        self.is_on || self.is_until_confirmed || self.awaits_end_of_only_test(order)
+    }
+
+    /// Returns whether results wait for the end of the process.
+    pub(super) fn awaits_end(&self, order: &TestOrder) -> bool {
+        self.is_on || self.awaits_end_of_only_test(order) || !self.tests.is_empty()
+    }
+
+    fn awaits_end_of_only_test(&self, order: &TestOrder) -> bool {
+        order.is_single() && !self.has_proven_answers
+    }
+
+    /// Returns when, in running time, the tests are checked next.
+    pub(super) fn check_at(&self) -> Option<Duration> {
+        self.check_at
+    }
+
     pub(super) fn push(&mut self, ended: EndedTest, verdict: FrameworkVerdict) {
         if self.is_on {
             self.check_at.get_or_insert(ended.ended_at.running.saturating_add(HOLD_FOR));
@@ -83,18 +151,49 @@ impl HeldTests {
         self.tests.push_back(HeldTest { ended, verdict });
     }
 
-    /// Returns the held test of this index.
-    pub(super) fn find(&mut self, place: usize) -> Option<&mut HeldTest> {
+    /// Handles another end of a test. `early_result`: what was settled of it while the process ran.
+    pub(super) fn record_later_end(
+        &mut self,
+        order: &TestOrder,
+        place: usize,
+        verdict: FrameworkVerdict,
+        early_result: Option<FrameworkResult>,
+        limit_bytes: u64,
+    ) {
+        if !self.is_until_confirmed {
+            return;
+        }
+        if let Some(held) = self.find(place) {
+            held.add_end(verdict, limit_bytes);
+        } else if verdict.result == FrameworkResult::Failed
+            && early_result == Some(FrameworkResult::Passed)
+            && self.late_failures.len() < NAMED_FAILURES
+        {
+            let name = &order.listed(place).name;
+            let message = verdict.failures.into_iter().find_map(|failure| failure.message);
+            let message = message.map_or(String::new(), |message| format!(": {message}"));
+            self.late_failures.push(format!("{name} failed after its result was sent{message}"));
+        }
+    }
+
+    /// Records a part of a test that has ended before.
+    pub(super) fn record_later_part(&mut self, place: usize, part: TestPart) {
+        if let Some(held) = self.find(place) {
+            held.ended.outputs.parts.record(part);
+        }
+    }
+
+    fn find(&mut self, place: usize) -> Option<&mut HeldTest> {
         self.tests.iter_mut().rev().find(|held| held.ended.place == place)
     }
 
-    /// Returns the outputs of the held test of this index.
+    /// Returns the outputs of the held test at a place.
     pub(super) fn outputs_of(&self, place: usize) -> Option<TestOutputs> {
         let held = self.tests.iter().find(|held| held.ended.place == place)?;
         Some(held.ended.outputs.clone())
     }
 
-    /// Takes the held test of this index.
+    /// Takes the held test at a place.
     pub(super) fn take_test(&mut self, place: usize) -> Option<HeldTest> {
         let at = self.tests.iter().position(|held| held.ended.place == place)?;
         let held = self.tests.remove(at);
@@ -102,41 +201,64 @@ impl HeldTests {
         held
     }
 
-    /// Returns when, in running time, the tests are checked next.
-    pub(super) fn check_at(&self) -> Option<Duration> {
-        self.check_at
-    }
-
+    /// Takes all tests that have ended by the process's output.
     pub(super) fn take(&mut self) -> VecDeque<HeldTest> {
         self.check_at = None;
         self.output_bytes = 0;
         std::mem::take(&mut self.tests)
     }
 
-    /// Puts back the tests that the end of their process is yet to settle.
-    pub(super) fn put_back(&mut self, tests: Vec<HeldTest>) {
-        self.tests = tests.into();
-        self.count_outputs();
+    /// Takes the tests that do not end again. The only test of a process waits for its end.
+    pub(super) fn take_confirmed(&mut self, order: &TestOrder) -> VecDeque<HeldTest> {
+        if order.is_single() { VecDeque::new() } else { self.take() }
     }
 
-    fn count_outputs(&mut self) {
-        self.output_bytes = self.tests.iter().map(|held| held.ended.output_bytes()).sum();
+    /// Takes the oldest test while the outputs of all are too large: it is settled as its marker says. A
+    /// report that contradicts it is a failure of the program.
+    pub(super) fn take_excess(&mut self, order: &TestOrder) -> Option<HeldTest> {
+        if order.is_single() || self.output_bytes <= HELD_BYTES {
+            return None;
+        }
+        let held = self.tests.pop_front()?;
+        self.output_bytes -= held.ended.output_bytes();
+        Some(held)
     }
 
-    /// Takes the tests that have been held for long enough and are proven, except those whose output explains
-    /// a later failure of the process. A process that has itself reported the end of a test has itself ended
-    /// all tests before it.
-    fn take_released(&mut self, now: Duration, alone: SoleWriterSpan) -> Vec<HeldTest> {
-        self.take_proven(alone, |held| held.ended.ended_at.running.saturating_add(HOLD_FOR) <= now)
+    /// Takes the tests that have been held for long enough and are proven, unless something is suspicious,
+    /// except those whose output explains a later failure of the process. A process that has itself reported
+    /// the end of a test has itself ended all tests before it.
+    pub(super) fn take_released(&mut self, now: Duration, conditions: ReleaseConditions) -> Vec<HeldTest> {
+        let is_due = |held: &HeldTest| held.ended.ended_at.running.saturating_add(HOLD_FOR) <= now;
+        let alone = conditions.alone.filter(|_| !conditions.await_end());
+        let released = alone.map(|alone| self.take_written_by_sole_writer(alone, is_due));
+        let is_held = !self.tests.is_empty() && !conditions.await_end();
+        self.check_at = is_held.then(|| now.saturating_add(HOLD_FOR));
+        released.unwrap_or_default()
     }
 
-    fn take_proven(&mut self, alone: SoleWriterSpan, is_due: impl Fn(&HeldTest) -> bool) -> Vec<HeldTest> {
+    /// Takes the tests that are proven before the process is ended on request: how it ends says nothing about
+    /// them.
+    pub(super) fn take_proven(&mut self, order: &TestOrder, conditions: ReleaseConditions) -> Vec<HeldTest> {
+        let alone = conditions.alone.filter(|_| conditions.doubtful_since.is_none() && !order.is_single());
+        alone.map(|alone| self.take_written_by_sole_writer(alone, |_| true)).unwrap_or_default()
+    }
+
+    /// Returns whether tests are held until they are confirmed.
+    pub(super) fn is_until_confirmed(&self) -> bool {
+        self.is_until_confirmed
+    }
+
+    fn take_written_by_sole_writer(
+        &mut self,
+        alone: SoleWriterSpan,
+        is_due: impl Fn(&HeldTest) -> bool,
+    ) -> Vec<HeldTest> {
         let is_own = |held: &HeldTest| alone.contains(held.ended.ended_at.running);
         let proven = self.tests.iter().rposition(is_own).map_or(0, |last| last + 1);
         let is_free = |held: &HeldTest| !has_sanitizer_report(&held.ended.outputs.stderr);
         let (mut due, mut kept) = (Vec::new(), VecDeque::new());
-        for (place, held) in self.tests.drain(..).enumerate() {
-            if place < proven && is_due(&held) && is_free(&held) {
+        for (index, held) in self.tests.drain(..).enumerate() {
+            if index < proven && is_due(&held) && is_free(&held) {
                 due.push(held);
             } else {
                 kept.push_back(held);
@@ -145,6 +267,58 @@ impl HeldTests {
         self.tests = kept;
         self.count_outputs();
         due
+    }
+
+    /// Corrects the held tests by the framework's report of the run, with a result for each place of a test
+    /// that was run. Takes the results that it uses; returns the places of the tests that were not run.
+    pub(super) fn correct(
+        &mut self,
+        reported: &mut [Option<FrameworkVerdict>],
+        limit_bytes: u64,
+    ) -> Vec<usize> {
+        let mut not_run = Vec::new();
+        for HeldTest { ended, mut verdict } in self.take() {
+            match reported.get_mut(ended.place).and_then(Option::take) {
+                // The output has more details.
+                Some(reported) if reported.result == verdict.result => take_places(&mut verdict, &reported),
+                Some(reported) => {
+                    verdict = reported;
+                    truncate_messages(&mut verdict, limit_bytes);
+                }
+                // It seemed to run, and did not: it is run again.
+                None => {
+                    not_run.push(ended.place);
+                    continue;
+                }
+            }
+            self.tests.push_back(HeldTest { ended, verdict });
+        }
+        self.count_outputs();
+        not_run
+    }
+
+    fn count_outputs(&mut self) {
+        self.output_bytes = self.tests.iter().map(|held| held.ended.output_bytes()).sum();
+    }
+
+    /// Takes the failures of tests that came after their results were settled.
+    pub(super) fn take_late_failures(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.late_failures)
+    }
+
+    /// Adds a test that the end of the process has decided.
+    pub(super) fn decide(&mut self, ended: EndedTest, seen: TestEnding) {
+        self.decided.push_back((ended, seen));
+    }
+
+    /// Takes the next test that the end of the process has decided.
+    pub(super) fn next_decided(&mut self) -> Option<(EndedTest, TestEnding)> {
+        self.decided.pop_front()
+    }
+
+    /// Returns whether tests that the end of the process has decided are left.
+    pub(super) fn has_decided(&self) -> bool {
+        !self.decided.is_empty()
     }
 }
 
@@ -182,159 +356,22 @@ impl ReleaseConditions {
     }
 }
 
-impl RunningBatch {
-    /// Has results held for a while: other programs can write to where the process reports.
-    pub(crate) fn hold_results(&mut self) {
-        self.held_tests.is_on = !self.order.is_single();
-    }
-
-    /// Has results held until the framework confirms that no test ends again.
-    pub(crate) fn hold_until_confirmed(&mut self) {
-        self.held_tests.is_until_confirmed = true;
-    }
-
-    /// Returns whether an ended test is held. The only test of a process waits for its end, which decides.
-    pub(super) fn holds_results(&self) -> bool {
-        self.held_tests.is_on
-            || self.held_tests.is_until_confirmed
-            || (self.order.is_single() && !self.framework.has_proven_answers())
-    }
-
-    /// Returns whether results wait for the end of the process.
-    pub(super) fn awaits_end(&self) -> bool {
-        let is_only_test = self.order.is_single() && !self.framework.has_proven_answers();
-        self.held_tests.is_on || is_only_test || !self.held_tests.tests.is_empty()
-    }
-
-    /// Settles the tests that have been held for long enough and are proven, unless something is suspicious.
-    pub(crate) fn check_held_tests(
-        &mut self,
-        now: ClockReading,
-        conditions: ReleaseConditions,
-        updates: &mut UpdateBatch,
-    ) {
-        if let Some(alone) = conditions.alone.filter(|_| !conditions.await_end()) {
-            for HeldTest { ended, verdict } in self.held_tests.take_released(now.running, alone) {
-                self.settled.record_early(ended.place, verdict.result);
-                self.settle(ended, TestEnding::Verdict(verdict), updates);
-            }
-        }
-        let is_held = !self.held_tests.tests.is_empty() && !conditions.await_end();
-        self.held_tests.check_at = is_held.then(|| now.running.saturating_add(HOLD_FOR));
-    }
-
-    /// Settles the tests that are proven before the process is ended on request: how it ends says nothing
-    /// about them. The others stay undecided.
-    pub(crate) fn settle_proven(&mut self, conditions: ReleaseConditions, updates: &mut UpdateBatch) {
-        if self.held_tests.is_until_confirmed && !self.order.is_single() {
-            self.settle_confirmed(updates);
-        }
-        let alone =
-            conditions.alone.filter(|_| conditions.doubtful_since.is_none() && !self.order.is_single());
-        let proven = alone.map(|alone| self.held_tests.take_proven(alone, |_| true));
-        for HeldTest { ended, verdict } in proven.into_iter().flatten() {
-            self.settle(ended, TestEnding::Verdict(verdict), updates);
+/// Takes the files of failures from the report: in the output, what a test printed without ending the line
+/// may stand in front of one.
+fn take_places(verdict: &mut FrameworkVerdict, reported: &FrameworkVerdict) {
+    for (ours, theirs) in verdict.failures.iter_mut().zip(&reported.failures) {
+        let (Some(ours_file), Some(file)) = (&mut ours.file, &theirs.file) else { continue };
+        if ours.line == theirs.line && ours_file.ends_with(file.as_str()) {
+            ours_file.clone_from(file);
         }
     }
+}
 
-    /// Settles the oldest held tests as their markers say while the outputs of all are too large. A report
-    /// that contradicts them is a failure of the program.
-    pub(super) fn bound_held_outputs(&mut self, updates: &mut UpdateBatch) {
-        while !self.order.is_single() && self.held_tests.output_bytes > HELD_BYTES {
-            let Some(HeldTest { ended, verdict }) = self.held_tests.tests.pop_front() else { return };
-            self.held_tests.output_bytes -= ended.output_bytes();
-            self.settled.record_early(ended.place, verdict.result);
-            self.settle(ended, TestEnding::Verdict(verdict), updates);
-        }
-    }
-
-    /// Withdraws all results that were read: another process than the tests' own has reported them.
-    pub(crate) fn withdraw_all(&mut self) {
-        for held in self.held_tests.take() {
-            self.order.withdraw(held.ended.place);
-        }
-        for flight in self.running_tests.drain(..) {
-            self.order.withdraw(flight.place);
-        }
-        self.order.forget_last_ended();
-    }
-
-    /// Returns whether a test that has ended, and is not settled yet, has failed.
-    pub(crate) fn has_held_failure(&self) -> bool {
-        let is_failure = |held: &HeldTest| held.verdict.result == FrameworkResult::Failed;
-        self.held_tests.tests.is_empty() || self.held_tests.tests.iter().any(is_failure)
-    }
-
-    /// Returns whether a test has failed, or is to be retried.
-    pub(crate) fn has_failures(&self) -> bool {
-        self.has_failures
-    }
-
-    /// Takes the tests that have passed this iteration and have others left, in order.
-    pub(crate) fn take_repeatable(&mut self) -> Vec<LeasedTest> {
-        let places = std::mem::take(&mut self.repeatable);
-        self.tests_at(places)
-    }
-
-    /// Returns the tests at some places, in order.
-    pub(super) fn tests_at(&self, mut places: Vec<usize>) -> Vec<LeasedTest> {
-        places.sort_unstable();
-        places.into_iter().map(|place| self.order.tests()[place].clone()).collect()
-    }
-
-    /// Decides the result of a test: final or provisional. A test that has passed has no result before its
-    /// last iteration.
-    pub(super) fn settle(&mut self, ended: EndedTest, seen: TestEnding, updates: &mut UpdateBatch) {
-        if seen.is_pass() && !self.is_last_iteration() {
-            if self.repeat_until.is_some() {
-                let (test, duration_us) =
-                    (self.order.tests()[ended.place].test, microseconds(ended.duration));
-                updates.reports.push(LeaseEvent::IterationPassed { test, duration_us });
-            } else {
-                self.repeatable.push(ended.place);
-            }
-            return;
-        }
-        if self.is_refused_stream(ended.place, &seen, &ended.outputs, updates) {
-            return;
-        }
-        let iteration = self.iteration_of(ended.place);
-        let attached = self.attached.take(ended.place);
-        self.settled.record(ended.place);
-        let test = &self.order.tests()[ended.place];
-        // A test whose process died before it is not to be run in isolation for that.
-        let is_isolated = self.is_isolated || seen.is_before_test() || self.framework.has_proven_answers();
-        let rules = TestPolicy { test, is_isolated, duration: ended.duration, iteration };
-        match decide(rules, seen, TestOutputs { attached, ..ended.outputs }) {
-            Decision::Final(mut result) => {
-                let files = result.files();
-                if !files.is_empty() {
-                    updates.reports.push(LeaseEvent::FilesAttached { test: Some(test.test), files });
-                }
-                result.started_ms = Some(ended.started_at.utc.since_epoch_ms());
-                result.ended_ms = Some(ended.ended_at.utc.since_epoch_ms());
-                result.duration_us = Some(microseconds(ended.duration));
-                if !matches!(result.outcome, Outcome::Passed | Outcome::Flaky | Outcome::Skipped) {
-                    result.reproduce = Some(self.framework.reproduce(&test.listed));
-                }
-                if let Some(exit) = &self.process_exit {
-                    result.usage = exit.usage();
-                    result.leaked.clone_from(&exit.leaked);
-                }
-                self.has_failures |= result.outcome.is_failure();
-                if let Some(interference) =
-                    interference_text(test).filter(|_| result.outcome == Outcome::Flaky)
-                {
-                    // The name of the test stands before each line about it.
-                    let message = format!("failed and passes alone: {interference}");
-                    updates.logs.push(LogLine { test: Some(test.test), level: LogLevel::Warning, message });
-                }
-                add_result(&mut self.node_writer, test, *result, updates);
-            }
-            Decision::Provisional(attempt, mark) => {
-                self.has_failures = true;
-                updates.add_provisional(test.test, *attempt, mark);
-            }
-        }
+fn severity(result: FrameworkResult) -> u8 {
+    match result {
+        FrameworkResult::NotRun => 0,
+        FrameworkResult::Skipped => 1,
+        FrameworkResult::Passed => 2,
+        FrameworkResult::Failed => 3,
     }
 }

@@ -11,7 +11,6 @@ use super::{
     BatchTerminateReason, ProcessExitSummary, RawOutputs, RunEvidence, RunningBatch,
     exit_reason::exit_reason_of,
     held_tests::{EndedTest, HeldTest},
-    message_limit::truncate_messages,
     process_end::{append_evidence, append_section, exit_text, unselected_text},
     run_evidence::{
         ProcessEndFacts, ProvenResults, contradicted_result_text, proven_results, sanitizer_summary,
@@ -197,28 +196,13 @@ impl RunningBatch {
     ) -> Vec<String> {
         let mut contradictions = Vec::new();
         let mut verdicts = verdicts;
-        let mut ended_tests = Vec::new();
-        for HeldTest { ended, mut verdict } in self.held_tests.take() {
-            match verdicts.get_mut(ended.place).and_then(Option::take) {
-                // The output has more details.
-                Some(reported) if reported.result == verdict.result => take_places(&mut verdict, &reported),
-                Some(reported) => {
-                    verdict = reported;
-                    truncate_messages(&mut verdict, self.limits.output_bytes);
-                }
-                // It seemed to run, and did not: it is run again.
-                None => {
-                    self.order.withdraw(ended.place);
-                    continue;
-                }
-            }
-            ended_tests.push(HeldTest { ended, verdict });
+        for place in self.held_tests.correct(&mut verdicts, self.limits.output_bytes) {
+            self.order.withdraw(place);
         }
-        self.held_tests.put_back(ended_tests);
         for (place, verdict) in verdicts.into_iter().enumerate() {
             let Some(state) = self.order.state(place) else { break };
             let reported = verdict.as_ref().map(|verdict| verdict.result);
-            match (self.settled.early_result(place), state) {
+            match (self.settlement.early_result(place), state) {
                 (Some(sent), _) if reported == Some(sent) => {}
                 (Some(sent), _) if contradictions.len() < NAMED_CONTRADICTIONS => {
                     contradictions.push(contradicted_result_text(
@@ -272,7 +256,7 @@ impl RunningBatch {
                 reported += 1;
                 fail_with(&mut verdict, summary);
             }
-            self.decided.push_back((ended, TestEnding::Verdict(verdict)));
+            self.held_tests.decide(ended, TestEnding::Verdict(verdict));
         }
         gone.is_explained |= reported > 0 && gone.outside_failure.is_none();
         let is_contradicted = proven == ProvenResults::None;
@@ -287,7 +271,7 @@ impl RunningBatch {
             }
             let exit_reason = exit_reason.clone();
             let seen = TestEnding::Died { exit_reason, position: DeathPosition::Unproven };
-            self.decided.push_back((ended, seen));
+            self.held_tests.decide(ended, seen);
         }
         settlement
     }
@@ -315,7 +299,7 @@ impl RunningBatch {
         }
         if self.is_at_limit() && self.is_stack_in_test(gone) && verdict.result != FrameworkResult::Failed {
             // A copy of the process has written its end marker.
-            self.decided.push_back((ended, TestEnding::Idle(self.startup_limit())));
+            self.held_tests.decide(ended, TestEnding::Idle(self.startup_limit()));
             return true;
         }
         let is_known_end = self.terminate_reason.is_none()
@@ -326,7 +310,7 @@ impl RunningBatch {
                 || gone.run_evidence == RunEvidence::LeftOpen
                 || !(gone.is_complete && gone.is_explained) && gone.outside_failure.is_none());
         if !is_known_end || !is_bad_end || verdict.result == FrameworkResult::Failed {
-            self.decided.push_back((ended, TestEnding::Verdict(verdict)));
+            self.held_tests.decide(ended, TestEnding::Verdict(verdict));
             return false;
         }
         let mut ended = ended.with_evidence(gone.evidence.take());
@@ -344,7 +328,7 @@ impl RunningBatch {
                 TestEnding::Died { exit_reason, position: DeathPosition::AfterEnd }
             }
         };
-        self.decided.push_back((ended, seen));
+        self.held_tests.decide(ended, seen);
         true
     }
 }
@@ -365,17 +349,6 @@ fn add_fixture_failures(of_output: &mut Vec<FixtureFailure>, of_report: Vec<Fixt
     for failure in of_report {
         if of_output.iter().all(|known| known.fixture.suite != failure.fixture.suite) {
             of_output.push(failure);
-        }
-    }
-}
-
-/// Takes the files of failures from the report: in the output, what a test printed without ending the line
-/// may stand in front of one.
-fn take_places(verdict: &mut FrameworkVerdict, reported: &FrameworkVerdict) {
-    for (ours, theirs) in verdict.failures.iter_mut().zip(&reported.failures) {
-        let (Some(ours_file), Some(file)) = (&mut ours.file, &theirs.file) else { continue };
-        if ours.line == theirs.line && ours_file.ends_with(file.as_str()) {
-            ours_file.clone_from(file);
         }
     }
 }

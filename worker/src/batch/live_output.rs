@@ -88,9 +88,7 @@ impl RunningBatch {
         for RunningTest { place, started_at, live, .. } in &mut self.running_tests {
             if let Some(text) = live.take_due(now.running) {
                 let test = &self.order.tests()[*place];
-                updates.add_output(test.test, |out| {
-                    self.node_writer.write_output(out, test, started_at.utc, &text)
-                });
+                self.settlement.report_output(test, started_at.utc, &text, updates);
             }
         }
     }

@@ -11,7 +11,6 @@
 //! Pure: takes events and times, returns update batches and deadlines. No test gets two results, and a test
 //! without one stays waiting, whatever the order of events: the coordinator leases it again.
 
-mod attached_files;
 mod batch_extension;
 mod batch_input;
 mod before_tests;
@@ -24,8 +23,8 @@ mod framework_queries;
 mod held_tests;
 mod interference;
 mod iteration_text;
+mod iterations;
 mod judgement;
-mod later_ends;
 mod live_output;
 mod message_limit;
 mod parallel_tests;
@@ -35,6 +34,7 @@ mod run_evidence;
 mod running_test;
 mod server_exit;
 mod settled_tests;
+mod settlement;
 mod shown_lines;
 mod stderr_attribution;
 mod stream_names;
@@ -45,32 +45,26 @@ mod test_parts;
 mod unattributed_output;
 pub(crate) mod verdict;
 
-use std::{collections::VecDeque, time::Duration};
+use std::time::Duration;
 
-use heeler_core::{Iteration, NotRunReason, Outcome, TestResult};
-use heeler_protocol::control::{LeaseEvent, LeasedTest, ProcessExit, TestLimits, WorkerId, WorkerLease};
+use heeler_core::{DiagnosticsFile, Iteration};
+use heeler_protocol::control::{LeasedTest, TestLimits, WorkerId, WorkerLease};
 
-use crate::{
-    process::process_clock::{ClockReading, UtcTime},
-    results::{node_writer::NodeWriter, update_batch::UpdateBatch},
-};
-use attached_files::AttachedFiles;
-use batch_extension::settle_skipped;
+use crate::{process::process_clock::ClockReading, results::update_batch::UpdateBatch};
 pub(crate) use batch_input::{DeadlineAction, OutputChunk, ProcessExitSummary, RawOutputs};
 pub(crate) use dialogue_stall::DialogueStall;
 use dialogue_stall::UntakenRequest;
 pub(crate) use framework_queries::FrameworkQueries;
 use heeler_adapters::{FrameworkResult, FrameworkVerdict, TranscriptEvent};
-use held_tests::{EndedTest, HeldTests};
+use held_tests::{EndedTest, HeldTest, HeldTests};
 pub(crate) use held_tests::{ReleaseConditions, SoleWriterSpan};
 use message_limit::truncate_messages;
 pub(crate) use run_evidence::RunEvidence;
 use running_test::RunningTest;
 use server_exit::ServerExit;
-use settled_tests::SettledTests;
+use settlement::{Settlement, SettlementContext};
 use shown_lines::ShownLines;
 use stderr_attribution::StderrAttribution;
-use stream_names::StreamNames;
 use terminate_reason::BatchTerminateReason;
 use test_ending::TestEnding;
 use test_order::TestOrder;
@@ -82,21 +76,11 @@ const FRAMEWORK_CLOCK_RESOLUTION: Duration = Duration::from_millis(1);
 /// The tests of one lease and their state.
 pub(crate) struct RunningBatch {
     order: TestOrder,
-    settled: SettledTests,
     /// Running tests in the order in which they began; those that wait for others are among them.
     running_tests: Vec<RunningTest>,
     /// Buffers of an ended test, recycled for the next.
     recycled: Option<RunningTest>,
     limits: TestLimits,
-    is_isolated: bool,
-    /// The iteration that this process is, unless time limits the iterations of each test.
-    iteration: Iteration,
-    /// Time since boot until which tests that pass run again, in other leases.
-    repeat_until: Option<Duration>,
-    /// Indices of the tests that have passed this iteration, which is not the last.
-    repeatable: Vec<usize>,
-    stream_names: StreamNames,
-    node_writer: NodeWriter,
     framework: Box<dyn FrameworkQueries>,
     unattributed_output: UnattributedOutput,
     terminate_reason: Option<BatchTerminateReason>,
@@ -116,18 +100,12 @@ pub(crate) struct RunningBatch {
     is_idle_sampled: bool,
     /// Whether several tests can have written this chunk's raw outputs.
     is_output_shared: bool,
-    attached: AttachedFiles,
     /// Whether the client receives the output of tests while they run.
     is_output_live: bool,
     /// What is shown of the process on the worker's own standard streams.
     shown: ShownLines,
-    /// Tests that have ended by the process's output, and are not settled yet.
-    held_tests: HeldTests,
-    /// Tests that the end of the process has decided, and that are not settled yet.
-    decided: VecDeque<(EndedTest, TestEnding)>,
-    /// How the process ended, if it ran one test only.
-    process_exit: Option<ProcessExit>,
-    has_failures: bool,
+    pub(crate) held_tests: HeldTests,
+    pub(crate) settlement: Settlement,
     /// Why the dialogue with the process does not go on, and since when.
     dialogue_stall: Option<(DialogueStall, Duration)>,
     untaken_request: Option<UntakenRequest>,
@@ -140,8 +118,6 @@ pub(crate) struct RunningBatch {
     is_unlimited: bool,
     /// A debugger has launched the process, and only the debugger learns how it ends.
     is_launched: bool,
-    /// Leaked processes are reported with their arguments.
-    are_arguments_shown: bool,
 }
 
 impl RunningBatch {
@@ -154,20 +130,14 @@ impl RunningBatch {
         updates: &mut UpdateBatch,
         framework: Box<dyn FrameworkQueries>,
     ) -> Self {
-        let mut node_writer = NodeWriter::new(&lease, worker);
-        let tests = settle_skipped(&mut node_writer, lease.tests, updates);
+        let has_proven_answers = framework.has_proven_answers();
+        let mut settlement = Settlement::new(&lease, iteration, worker, has_proven_answers);
+        let tests = settlement.settle_skipped(lease.tests, updates);
         Self {
             order: TestOrder::new(tests),
-            settled: SettledTests::default(),
             running_tests: Vec::new(),
             recycled: None,
             limits: lease.limits,
-            is_isolated: lease.is_isolated,
-            iteration,
-            repeat_until: lease.repeat_until_ms.map(Duration::from_millis),
-            repeatable: Vec::new(),
-            stream_names: StreamNames::default(),
-            node_writer,
             framework,
             unattributed_output: UnattributedOutput::default(),
             terminate_reason: None,
@@ -178,13 +148,10 @@ impl RunningBatch {
             receivers: Vec::new(),
             is_idle_sampled: false,
             is_output_shared: false,
-            attached: AttachedFiles::default(),
             is_output_live: lease.is_output_live,
             shown: ShownLines::new(lease.output_display, &lease.program.suite),
-            held_tests: HeldTests::default(),
-            decided: VecDeque::new(),
-            process_exit: None,
-            has_failures: false,
+            held_tests: HeldTests::new(has_proven_answers),
+            settlement,
             dialogue_stall: None,
             untaken_request: None,
             begins_with_request: false,
@@ -192,7 +159,6 @@ impl RunningBatch {
             is_waiting: false,
             is_unlimited: false,
             is_launched: false,
-            are_arguments_shown: lease.is_environment_shown,
         }
     }
 
@@ -219,14 +185,8 @@ impl RunningBatch {
 
     /// Settles a test that no command can select, before the start. The tests after it move up by one index.
     pub(crate) fn refuse(&mut self, place: usize, reason: &str, updates: &mut UpdateBatch) {
-        self.settle_not_run(place, reason, updates);
+        self.settlement.settle_not_run(&self.order.tests()[place], reason, updates);
         self.order.remove(place);
-    }
-
-    fn settle_not_run(&mut self, place: usize, reason: &str, updates: &mut UpdateBatch) {
-        let outcome = Outcome::NotRun(NotRunReason::Unrunnable);
-        let result = TestResult::with_reason(outcome, format!("not run: {reason}"));
-        settle_without_process(&mut self.node_writer, &self.order.tests()[place], result, updates);
     }
 
     /// Keeps only the first `count` tests: the others don't fit into one command, and stay waiting.
@@ -292,7 +252,7 @@ impl RunningBatch {
                 TranscriptEvent::Part { place, part } => {
                     match self.running_tests.iter_mut().find(|one| one.place == place) {
                         Some(flight) => flight.parts.record(part),
-                        None => self.record_later_part(place, part),
+                        None => self.held_tests.record_later_part(place, part),
                     }
                 }
                 // The worker has kept and attached it.
@@ -370,14 +330,7 @@ impl RunningBatch {
         if self.receivers.binary_search(&place).is_ok() {
             flight.push_outputs(outputs, self.is_output_shared);
         }
-        self.node_writer.add_ancestor_groups(test, updates);
-        let is_rerun = self.stream_names.is_rerun();
-        if self.iteration_of(place).is_first() && !is_rerun {
-            updates.add_started(test.test, |out| self.node_writer.write_in_progress(out, test, self.now.utc));
-        } else if self.repeat_until.is_some() || is_rerun {
-            // The client has received the start before.
-            updates.reports.push(LeaseEvent::Started(test.test));
-        }
+        self.settlement.report_start(test, self.now.utc, updates);
         self.running_tests.push(flight);
     }
 
@@ -390,7 +343,9 @@ impl RunningBatch {
 
     fn on_test_ended(&mut self, place: usize, verdict: FrameworkVerdict, updates: &mut UpdateBatch) {
         let Some(index) = self.running_tests.iter().position(|flight| flight.place == place) else {
-            return self.record_later_end(place, verdict);
+            let early = self.settlement.early_result(place);
+            let limit_bytes = self.limits.output_bytes;
+            return self.held_tests.record_later_end(&self.order, place, verdict, early, limit_bytes);
         };
         // It timed out, or it failed because the user cancelled it: the end of the process decides.
         let is_over = self.running_tests[index].is_timed_out
@@ -428,13 +383,13 @@ impl RunningBatch {
     /// Takes a test out of the process: settles it, or holds it.
     fn end_test(&mut self, mut flight: RunningTest, verdict: FrameworkVerdict, updates: &mut UpdateBatch) {
         let ended = EndedTest::of(&flight, self.now);
-        if self.holds_results() {
-            // The result of a test with iterations left does not follow soon.
-            if self.is_last_iteration() {
-                updates.add_held(self.order.tests()[flight.place].test, self.order.tests().len());
-            }
+        if self.held_tests.holds_results(&self.order) {
+            let tests = self.order.tests();
+            self.settlement.report_held(&tests[flight.place], tests.len(), self.now, updates);
             self.held_tests.push(ended, verdict);
-            self.bound_held_outputs(updates);
+            while let Some(held) = self.held_tests.take_excess(&self.order) {
+                self.settle_early(held, updates);
+            }
         } else {
             self.settle(ended, TestEnding::Verdict(verdict), updates);
         }
@@ -443,20 +398,70 @@ impl RunningBatch {
         self.recycled = Some(flight);
     }
 
-    /// Returns the iteration of a test.
-    fn iteration_of(&self, place: usize) -> Iteration {
-        match self.repeat_until {
-            Some(_) => Iteration::after(self.order.tests()[place].passed_iterations),
-            None => self.iteration,
+    /// Settles the tests that do not end again.
+    fn settle_confirmed(&mut self, updates: &mut UpdateBatch) {
+        for held in self.held_tests.take_confirmed(&self.order) {
+            self.settle_early(held, updates);
         }
     }
 
-    /// Returns whether a test that passes now has its result.
-    fn is_last_iteration(&self) -> bool {
-        match self.repeat_until {
-            Some(until) => self.now.since_boot >= until,
-            None => self.iteration.is_last(),
+    /// Settles the tests that have been held for long enough and are proven, unless something is suspicious.
+    pub(crate) fn check_held_tests(
+        &mut self,
+        now: ClockReading,
+        conditions: ReleaseConditions,
+        updates: &mut UpdateBatch,
+    ) {
+        for held in self.held_tests.take_released(now.running, conditions) {
+            self.settle_early(held, updates);
         }
+    }
+
+    /// Settles the tests that are proven before the process is ended on request: how it ends says nothing
+    /// about them. The others stay undecided.
+    pub(crate) fn settle_proven(&mut self, conditions: ReleaseConditions, updates: &mut UpdateBatch) {
+        if self.held_tests.is_until_confirmed() {
+            self.settle_confirmed(updates);
+        }
+        for HeldTest { ended, verdict } in self.held_tests.take_proven(&self.order, conditions) {
+            self.settle(ended, TestEnding::Verdict(verdict), updates);
+        }
+    }
+
+    /// Withdraws all results that were read: another process than the tests' own has reported them.
+    pub(crate) fn withdraw_all(&mut self) {
+        for held in self.held_tests.take() {
+            self.order.withdraw(held.ended.place);
+        }
+        for flight in self.running_tests.drain(..) {
+            self.order.withdraw(flight.place);
+        }
+        self.order.forget_last_ended();
+    }
+
+    /// Adds a kept file to the result of a test.
+    pub(crate) fn attach(&mut self, place: usize, file: DiagnosticsFile, updates: &mut UpdateBatch) {
+        if let Some(test) = self.order.tests().get(place) {
+            self.settlement.attach(place, test, file, updates);
+        }
+    }
+
+    /// Settles a test that has ended.
+    fn settle(&mut self, ended: EndedTest, seen: TestEnding, updates: &mut UpdateBatch) {
+        let context = SettlementContext {
+            tests: self.order.tests(),
+            framework: &*self.framework,
+            now: self.now,
+            is_cancelled: self.is_cancelled(),
+        };
+        self.settlement.settle(&context, ended, seen, updates);
+    }
+
+    /// Settles a test as its framework says while its process runs.
+    fn settle_early(&mut self, held: HeldTest, updates: &mut UpdateBatch) {
+        let HeldTest { ended, verdict } = held;
+        self.settlement.record_early_result(ended.place, verdict.result);
+        self.settle(ended, TestEnding::Verdict(verdict), updates);
     }
 
     fn on_done(&mut self, place: usize) {
@@ -464,23 +469,6 @@ impl RunningBatch {
         self.idle_since = self.now.running;
         self.is_between_tests = false;
     }
-}
-
-/// Settles a test that had no process.
-fn settle_without_process(
-    nodes: &mut NodeWriter,
-    test: &LeasedTest,
-    result: TestResult,
-    updates: &mut UpdateBatch,
-) {
-    let ended_ms = Some(UtcTime::now().since_epoch_ms());
-    add_result(nodes, test, TestResult { ended_ms, duration_us: Some(0), ..result }, updates);
-}
-
-fn add_result(nodes: &mut NodeWriter, test: &LeasedTest, mut result: TestResult, updates: &mut UpdateBatch) {
-    result.worker = Some(nodes.worker().0);
-    nodes.add_ancestor_groups(test, updates);
-    updates.add_settled(test.test, &result, |out| nodes.write_terminal(out, test, &result));
 }
 
 #[cfg(test)]

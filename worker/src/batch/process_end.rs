@@ -1,12 +1,9 @@
 //! The end of a batch's process: decides the tests without a result, and whether the program failed.
 
 use heeler_adapters::{DeathCulprit, FixtureFailure, FrameworkResult, SuitePhase};
-use heeler_core::{
-    GuardLoss,
-    describe::{guard_loss_text, program_name},
-};
+use heeler_core::{GuardLoss, describe::guard_loss_text};
 use heeler_protocol::{
-    control::{ExitReason, LeakedProcess, LeaseEnd, LeaseEvent, LogLine, TestDiagnostics},
+    control::{ExitReason, LeaseEnd, LeaseEvent, LogLine, TestDiagnostics},
     mtp::LogLevel,
 };
 use heeler_sys::process::Signal;
@@ -16,7 +13,6 @@ use super::{
     exit_reason::exit_reason_of,
     held_tests::{EndedTest, HeldTest},
     judgement::EndSettlement,
-    process_leaks::{ProcessLeak, leak_message},
     run_evidence::sanitizer_finding,
     test_ending::{DeathPosition, TestEnding},
     unattributed_output::ExitPosition,
@@ -72,11 +68,7 @@ impl RunningBatch {
         {
             self.recall_culprit(place);
         }
-        if !self.are_arguments_shown {
-            for LeakedProcess { command, facts, .. } in &mut gone.exit.leaked {
-                *command = program_name(command, facts.as_ref().map(|facts| facts.name.as_str()));
-            }
-        }
+        self.settlement.hide_arguments(&mut gone.exit);
         self.accept_server_end(&mut gone);
         // A process that was ordered to end has ended for that reason, also if its guard was lost meanwhile.
         if let (Some(loss), None) = (gone.guard_loss, self.terminate_reason) {
@@ -86,7 +78,7 @@ impl RunningBatch {
         if gone.is_own_death && self.running_tests.iter().all(|flight| !flight.is_late) {
             self.discard_limits();
         }
-        self.process_exit = (self.order.is_single()).then(|| gone.exit.clone());
+        self.settlement.record_exit(self.order.is_single().then(|| gone.exit.clone()));
         self.discard_forged_evidence(&mut gone);
         let is_in_suite = self.settle_suite_phase(&mut gone, updates);
         self.apply_run_report(&mut gone, updates);
@@ -119,10 +111,10 @@ impl RunningBatch {
     /// while the next are written.
     pub(crate) fn settle_decided(&mut self, updates: &mut UpdateBatch) -> bool {
         for _ in 0..SETTLED_TOGETHER {
-            let Some((ended, seen)) = self.decided.pop_front() else { return false };
+            let Some((ended, seen)) = self.held_tests.next_decided() else { return false };
             self.settle(ended, seen, updates);
         }
-        !self.decided.is_empty()
+        self.held_tests.has_decided()
     }
 
     /// Decides all tests that are still running, and how the lease has ended.
@@ -131,19 +123,16 @@ impl RunningBatch {
             BatchEnd::Begun(begun) => *begun,
             BatchEnd::Decided(end) => return end,
         };
-        if let Some(usage) = gone.exit.usage() {
-            let test =
-                self.order.tests().first().map(|test| test.test).filter(|_| self.process_exit.is_some());
-            let tests = u32::try_from(self.order.tests().len()).unwrap_or(u32::MAX);
-            updates.reports.push(LeaseEvent::ProcessEnded { test, tests, usage });
-        }
+        self.settlement.report_process_end(self.order.tests(), &gone.exit, updates);
         for FixtureFailure { fixture, message } in std::mem::take(&mut gone.fixture_failures) {
             updates.reports.push(LeaseEvent::FixtureFailed { fixture, message });
         }
-        self.report_leaks(&gone.exit.leaked, updates);
+        let leaks = self.order.attribute_leaks(&gone.exit.leaked);
+        self.settlement.report_leaks(leaks, self.order.tests(), updates);
         self.log_dialogue_stall(updates);
-        if !self.held_tests.late_failures.is_empty() {
-            let late = std::mem::take(&mut self.held_tests.late_failures).join("\n");
+        let late_failures = self.held_tests.take_late_failures();
+        if !late_failures.is_empty() {
+            let late = late_failures.join("\n");
             let other = gone.outside_failure.take();
             gone.outside_failure = Some(other.map_or(late.clone(), |other| format!("{other}\n{late}")));
             gone.is_explained = false;
@@ -357,21 +346,8 @@ impl RunningBatch {
         for place in 0..self.order.tests().len() {
             if self.order.is_waiting(place) {
                 self.order.skip(place);
-                self.settle_not_run(place, &reason, updates);
+                self.settlement.settle_not_run(&self.order.tests()[place], &reason, updates);
             }
-        }
-    }
-
-    /// Reports leaked processes and the tests that may have started them.
-    fn report_leaks(&self, leaked: &[LeakedProcess], updates: &mut UpdateBatch) {
-        for ProcessLeak { places, processes } in self.order.attribute_leaks(leaked) {
-            let tests: Vec<_> = places.iter().map(|place| &self.order.tests()[*place]).collect();
-            let uids: Vec<_> = tests.iter().map(|test| test.uid.as_str()).collect();
-            let message = leak_message(self.node_writer.suite(), &uids, &processes);
-            let tests: Vec<_> = tests.iter().map(|test| test.test).collect();
-            let test = tests.first().copied().filter(|_| tests.len() == 1);
-            updates.logs.push(LogLine { test, level: LogLevel::Warning, message });
-            updates.reports.push(LeaseEvent::ProcessesLeaked { tests, processes });
         }
     }
 

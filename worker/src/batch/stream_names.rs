@@ -9,7 +9,7 @@ use heeler_protocol::{
     mtp::LogLevel,
 };
 
-use super::{RunningBatch, test_ending::TestEnding, verdict::TestOutputs};
+use super::{iterations::in_order, test_ending::TestEnding, verdict::TestOutputs};
 use crate::results::update_batch::UpdateBatch;
 
 /// Error messages when a program opens a socket by a name.
@@ -25,68 +25,62 @@ pub(super) struct StreamNames {
     is_socket: bool,
     /// Standard output is a socket that carries the reports as well, so that no test can run with pipes.
     is_report_socket: bool,
-    /// Indices of the tests in the batch.
-    refused: Vec<usize>,
+    /// The tests with their places.
+    refused: Vec<(usize, LeasedTest)>,
     /// The process has pipes: a test runs again in it.
     is_rerun: bool,
 }
 
 impl StreamNames {
+    /// Sets whether tests may fail because standard output is a socket, and may run again with pipes.
+    pub(super) fn set_socket(&mut self, is_socket: bool) {
+        self.is_socket = is_socket;
+    }
+
+    /// Sets whether standard output is a socket that carries the reports.
+    pub(super) fn set_report_socket(&mut self, is_socket: bool) {
+        self.is_report_socket = is_socket;
+    }
+
+    /// Records that the process has pipes, because its only test was refused a stream.
+    pub(super) fn begin_rerun(&mut self) {
+        self.is_rerun = true;
+    }
+
     /// Returns whether the only test of the process has begun before in this lease.
     pub(super) fn is_rerun(&self) -> bool {
         self.is_rerun
     }
-}
 
-impl RunningBatch {
-    /// Sets whether tests may fail because standard output is a socket, and may run again with pipes. Pipes
-    /// do not name their writers, so the socket must stay if a copy of the process runs tests.
-    pub(crate) fn set_stream_socket(&mut self, is_socket: bool) {
-        self.stream_names.is_socket = is_socket;
-    }
-
-    /// Sets whether standard output is a socket that carries the reports: their writers must be known, so
-    /// that a test which fails because of that gets a hint only.
-    pub(crate) fn set_report_socket(&mut self, is_socket: bool) {
-        self.stream_names.is_report_socket = is_socket;
-    }
-
-    /// Records that the process has pipes, because its only test was refused a stream.
-    pub(crate) fn begin_stream_rerun(&mut self) {
-        self.stream_names.is_rerun = true;
-    }
-
-    /// Takes the tests that are to run again with pipes, in order; they have no result.
-    pub(crate) fn take_refused(&mut self) -> Vec<LeasedTest> {
-        let places = std::mem::take(&mut self.stream_names.refused);
-        self.tests_at(places)
+    /// Takes the tests that are to run again with pipes, in order.
+    pub(super) fn take_refused(&mut self) -> Vec<LeasedTest> {
+        in_order(std::mem::take(&mut self.refused))
     }
 
     /// Returns whether a test that has ended so is to run again with pipes.
-    pub(super) fn is_refused_stream(
+    pub(super) fn is_refused(
         &mut self,
         place: usize,
+        test: &LeasedTest,
         seen: &TestEnding,
         outputs: &TestOutputs,
         updates: &mut UpdateBatch,
     ) -> bool {
-        let StreamNames { is_socket, is_report_socket, .. } = self.stream_names;
-        if !(is_socket || is_report_socket) || self.is_cancelled() || !may_be_refusal(seen, outputs) {
+        if !(self.is_socket || self.is_report_socket) || !may_be_refusal(seen, outputs) {
             return false;
         }
-        if is_report_socket {
-            let message = "failed, with the words of a standard stream that could not be opened by its name: standard \
-                           output is a socket here, so write to descriptor 1 instead of /dev/stdout";
-            let (test, message) = (Some(self.order.tests()[place].test), message.to_owned());
-            updates.logs.push(LogLine { test, level: LogLevel::Warning, message });
-            return false;
-        }
-        self.stream_names.refused.push(place);
-        let message = "failed, with the words of a standard stream that could not be opened by its name, which is a \
-                       socket here; runs again alone, with pipes";
-        let (test, message) = (Some(self.order.tests()[place].test), message.to_owned());
-        updates.logs.push(LogLine { test, level: LogLevel::Information, message });
-        true
+        let (level, message) = if self.is_report_socket {
+            let hint = "failed, with the words of a standard stream that could not be opened by its name: standard \
+                        output is a socket here, so write to descriptor 1 instead of /dev/stdout";
+            (LogLevel::Warning, hint)
+        } else {
+            self.refused.push((place, test.clone()));
+            let note = "failed, with the words of a standard stream that could not be opened by its name, which is a \
+                        socket here; runs again alone, with pipes";
+            (LogLevel::Information, note)
+        };
+        updates.logs.push(LogLine { test: Some(test.test), level, message: message.to_owned() });
+        !self.is_report_socket
     }
 }
 

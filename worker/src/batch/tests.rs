@@ -10,20 +10,20 @@ mod shown_lines;
 mod single_test_process;
 mod stream_names;
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
-use heeler_core::{Attempt, ExitReason, Failure, RunRecord, TestId};
+use heeler_adapters::{FrameworkResult, FrameworkVerdict, StackPosition, TranscriptEvent};
+use heeler_core::{Attempt, ExitReason, Failure, Iteration, Outcome, RunRecord, TestId};
 use heeler_protocol::{
-    control::{LeaseEnd, LeaseEvent},
+    control::{LeaseEnd, LeaseEvent, ListedTest, ProcessExit, WorkerId, WorkerLease},
     journal::{self, JournalContent, JournalRecord},
     mtp::{ExecutionState, NodeChange, TestNode},
 };
 
 use super::{running_test::SHARED_OUTPUT_NOTE, *};
+use crate::process::process_clock::{ClockReading, UtcTime};
+use crate::results::update_batch::UpdateBatch;
 use crate::test_values::{lease, verdict};
-use heeler_adapters::FrameworkResult;
-use heeler_adapters::StackPosition;
-use heeler_protocol::control::ListedTest;
 
 /// The state of a transcript: (complete, explains the exit code).
 type TranscriptState = (bool, bool);

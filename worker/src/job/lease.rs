@@ -281,7 +281,7 @@ async fn prepare_process<'a>(
         return Err(LeaseEnd::Complete);
     };
     if has_pipes {
-        batch.begin_stream_rerun();
+        batch.settlement.begin_stream_rerun();
     } else {
         name_writers(&mut batch, adapter.traits(), &mut invocation.channel, is_debugged);
     }
@@ -336,20 +336,20 @@ fn name_writers(
     channel: &mut InvocationChannel,
     is_debugged: bool,
 ) {
-    batch.set_report_socket(channel.names_writers() && channel.has_requests());
+    batch.settlement.set_report_socket(channel.names_writers() && channel.has_requests());
     if traits.reports_from_one_process {
         *channel = channel.with_named_writers();
-        batch.set_stream_socket(!is_debugged && !channel.has_requests());
+        batch.settlement.set_stream_socket(!is_debugged && !channel.has_requests());
     }
 }
 
 /// Has a batch treat ends of tests, and of the process, as the framework reports them.
 fn expect_ends(batch: &mut RunningBatch, traits: &AdapterTraits, channel: InvocationChannel, grace_ms: u64) {
     if !channel.has_requests() {
-        batch.hold_results();
+        batch.held_tests.hold_results(batch.tests().len());
     }
     if traits.has_several_ends {
-        batch.hold_until_confirmed();
+        batch.held_tests.hold_until_confirmed();
     }
     if traits.begins_with_request {
         batch.expect_requests_taken();

@@ -50,7 +50,7 @@ impl NamedFiles {
     /// Attaches the files to the test of the process, which has just ended. Files that the process did not
     /// create are left out.
     pub(super) fn attach(self, keeper: &mut FileKeeper, batch: &mut RunningBatch, updates: &mut UpdateBatch) {
-        let on_failure = if batch.has_held_failure() { self.on_failure } else { Vec::new() };
+        let on_failure = if batch.held_tests.has_failure() { self.on_failure } else { Vec::new() };
         for path in self.always.iter().chain(&on_failure) {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let source = AttachedSource { path, description: &format!("attached file {name}") };

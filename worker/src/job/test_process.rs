@@ -183,8 +183,8 @@ impl<'a> RunningProcess<'a> {
                         .first_test_started()
                         .filter(|_| !self.is_start_unknown)
                         .map(microseconds),
-                    repeatable: self.batch.take_repeatable(),
-                    refused: self.batch.take_refused(),
+                    repeatable: self.batch.settlement.take_repeatable(),
+                    refused: self.batch.settlement.take_refused(),
                     is_ending: self.awaited_tests.is_some(),
                     is_paused: self.process.is_paused(),
                     handle: self.process.into_handle(),

@@ -7,7 +7,7 @@ use super::*;
 
 fn holding(count: u32) -> BatchHarness {
     let mut bench = BatchHarness::with_tests(count);
-    bench.batch.hold_results();
+    bench.batch.held_tests.hold_results(bench.batch.tests().len());
     bench
 }
 

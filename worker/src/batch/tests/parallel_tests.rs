@@ -94,7 +94,7 @@ fn process_does_not_die_in_a_test_that_waits() {
 fn named_test_has_died_although_its_end_was_read() {
     for result in [FrameworkResult::Failed, FrameworkResult::Passed] {
         let mut bench = BatchHarness::with_tests(3);
-        bench.batch.hold_results();
+        bench.batch.held_tests.hold_results(bench.batch.tests().len());
         bench.chunk(1, [begun(0), begun(1), begun(2), written(1, "before\n")], "");
         bench.chunk(2, [ended(1, result), passed(0)], "panic");
         assert_eq!(bench.batch.test_of_death(DeathCulprit::Test(1)).unwrap().1.stdout, "before\n");

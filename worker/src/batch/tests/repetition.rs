@@ -18,7 +18,7 @@ fn iteration(number: u32) -> BatchHarness {
 }
 
 fn repeatable(harness: &mut BatchHarness) -> Vec<TestId> {
-    harness.batch.take_repeatable().into_iter().map(|test| test.test).collect()
+    harness.batch.settlement.take_repeatable().into_iter().map(|test| test.test).collect()
 }
 
 fn messages(harness: &BatchHarness) -> Vec<String> {

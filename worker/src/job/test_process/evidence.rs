@@ -70,7 +70,7 @@ impl RunningProcess<'_> {
             | LeaseEnd::Complete
             | LeaseEnd::NotStarted { .. }
             | LeaseEnd::GuardLost { .. }
-            | LeaseEnd::Cancelled => self.batch.has_failures(),
+            | LeaseEnd::Cancelled => self.batch.settlement.has_failures(),
         };
         let target = has_failed.then(|| self.diagnostics.kept_directory());
         let kept_in = target.clone();

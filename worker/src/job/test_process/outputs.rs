@@ -93,7 +93,7 @@ impl RunningProcess<'_> {
             }
         }
         if self.writers.has_other_run() {
-            self.batch.set_stream_socket(false);
+            self.batch.settlement.set_stream_socket(false);
         }
         if withdraws {
             self.batch.withdraw_all();
